@@ -1,0 +1,1 @@
+"""Foundations every other layer uses: types, errors, source lines, options."""

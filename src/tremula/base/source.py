@@ -1,0 +1,31 @@
+"""Where in the user's program something was made: the first frame outside Tremula."""
+
+import os
+import sys
+from dataclasses import dataclass
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_interned: dict[tuple[str, int], "Source"] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def user_source() -> Source:
+    """The line of the nearest caller that is not part of Tremula."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    key = (frame.f_code.co_filename, frame.f_lineno)
+    source = _interned.get(key)
+    if source is None:
+        source = _interned[key] = Source(*key)
+    return source

@@ -1,0 +1,137 @@
+"""What a codelet is, as data: its fields, base class and source. Python and C++ share this form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from tremula.base.source import Source
+from tremula.base.types import Type
+
+if TYPE_CHECKING:
+    from tremula.hardware import Chip
+
+
+class Direction(Enum):
+    INPUT = "Input"
+    OUTPUT = "Output"
+    INOUT = "InOut"
+
+
+class FieldKind(Enum):
+    """How a field is connected; docs/architecture.md has the columns of each kind."""
+
+    SCALAR = "scalar edge"
+    VECTOR = "vector edge"
+    VECTOR_LIST = "vector of vector edges"
+    SCALAR_LIST = "vector of scalar edges"
+    STATE = "state"
+    STATE_VECTOR = "state vector"
+
+
+class VertexBase(Enum):
+    VERTEX = "Vertex"
+    MULTI_VERTEX = "MultiVertex"
+    SUPERVISOR_VERTEX = "SupervisorVertex"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldSpec:
+    name: str
+    kind: FieldKind
+    type: Type
+    direction: Direction | None = None  # None for state
+    layout: str = "SPAN"
+    min_align: int = 1  # bytes
+    is_interleaved: bool = False
+    is_const: bool = False  # state only: cannot change while running
+
+    @property
+    def is_edge(self) -> bool:
+        return self.direction is not None
+
+    @property
+    def is_read(self) -> bool:
+        return self.direction in (Direction.INPUT, Direction.INOUT)
+
+    @property
+    def is_written(self) -> bool:
+        return self.direction in (Direction.OUTPUT, Direction.INOUT)
+
+
+class Standing(Enum):
+    """How far a cost can be trusted."""
+
+    PUBLISHED = "published"
+    FITTED = "fitted"
+    DERIVED = "derived"
+    PLACEHOLDER = "placeholder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeletSpec:
+    name: str  # as given to add_vertex, e.g. "popops::Fill<half>"
+    fields: tuple[FieldSpec, ...]
+    base: VertexBase
+    returns_bool: bool
+    language: str  # "python" or "c++"
+    n_code_bytes: int  # estimate of the vertex code on a tile
+    constraints: tuple[str, ...] = ()  # "elem(*a) != elem(*b)", …
+    source: Source | None = None
+
+    def field(self, name: str) -> FieldSpec:
+        return next(f for f in self.fields if f.name == name)
+
+
+@dataclass(frozen=True)
+class CostInput:
+    """What a `cycles` method sees: per-row sizes and state of a vertex table, and the chip.
+
+    `sizes[field]` is int64[n]: elements of the field per row (sum over sub-vectors).
+    `n_subs[field]` is int64[n]: sub-vectors per row, for vector-of-vector fields.
+    `state[field]` is the value column; for state vectors, the int64[n] lengths are in `sizes`.
+    """
+
+    n_rows: int
+    sizes: Mapping[str, np.ndarray]
+    n_subs: Mapping[str, np.ndarray]
+    state: Mapping[str, np.ndarray]
+    chip: "Chip"
+    columns: tuple[np.ndarray, ...]  # the kernel's columns, for counting
+
+
+class Codelet(Protocol):
+    """A codelet that can run and be costed. Implemented for Python and for C++."""
+
+    @property
+    def spec(self) -> CodeletSpec: ...
+
+    @property
+    def standing(self) -> Standing:
+        """How far its own cost can be trusted."""
+        ...
+
+    @property
+    def is_data_dependent(self) -> bool:
+        """True if its cost can only be counted while it runs on real data."""
+        ...
+
+    def kernel_address(self) -> int:
+        """Address of the native kernel; compiles on first use."""
+        ...
+
+    def counted_kernel_address(self) -> int:
+        """Address of the kernel that also counts cycles."""
+        ...
+
+    def cycles(self, cost_input: CostInput) -> np.ndarray:
+        """int64[n] cycles per row, without data; raises MissingPerfEstimate if data-dependent."""
+        ...
+
+    def to_dict(self) -> dict[str, object]:
+        """A JSON-able, self-contained form that `codelet_from_dict` turns back into a codelet."""
+        ...
+
+    def content_hash(self) -> str: ...
