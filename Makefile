@@ -1,0 +1,65 @@
+# Everything a fresh machine needs: `make demo`, `make test`. Each makes its own environment first.
+
+# The first interpreter that really starts, has a supported version, and can make environments: a
+# version manager may put a python3.12 on the path that only prints an error.
+SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
+PYTHON ?= $(shell for candidate in python3.12 python3.11 python3; do \
+	if $$candidate -c '$(SUPPORTED)' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Stamps say which environment is complete; they are older than nothing they depend on.
+CORE := $(VENV)/.core-installed
+DEV := $(VENV)/.dev-installed
+
+.PHONY: help demo test check format bench clean
+
+help:
+	@echo "make demo    run a tile program and print its profile"
+	@echo "make test    run all tests"
+	@echo "make check   format, lint, types, import layers, quick tests"
+	@echo "make format  format and mend what can be mended"
+	@echo "make bench   measure the figures of the core"
+	@echo "make clean   remove everything make made"
+
+demo: $(CORE)
+	$(BIN)/tremula demo
+
+test: $(DEV)
+	$(BIN)/python -m pytest --numprocesses auto
+
+check: $(DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python -m pytest --quiet tests/test_layers.py
+	$(BIN)/python -m pytest --quiet --numprocesses auto -m "not slow"
+
+format: $(DEV)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(CORE)
+	$(BIN)/tremula bench core
+
+# setuptools is installed first, at its pinned version, and the package is built with it: without
+# build isolation nothing unpinned is ever fetched.
+$(CORE): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { \
+	  echo "Tremula needs Python 3.11 or 3.12 with its venv module, and found neither."; \
+	  echo "  try: apt-get install python3.11 python3.11-venv, or make PYTHON=/path/to/python3.12"; \
+	  exit 1; }
+	$(PYTHON) -c '$(SUPPORTED)'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt setuptools
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): $(CORE)
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
