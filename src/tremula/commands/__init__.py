@@ -1,0 +1,110 @@
+"""The `tremula` command: finds the subcommand, hands it its arguments, prints errors plainly."""
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, cast
+
+from tremula.base.errors import PoplarError, suggest
+
+__all__ = ["COMMANDS", "Command", "main"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand. Its module is imported only when it is used."""
+
+    name: str
+    module: str
+    help: str
+
+
+COMMANDS = (
+    Command("chips", "tremula.commands.chips", "print chips and machines, with sources"),
+    Command("codelets", "tremula.commands.codelets", "list the codelets of a C++ file"),
+    Command("demo", "tremula.commands.demo", "run a tile program and print its profile"),
+    Command("run", "tremula.commands.run", "run a Python script"),
+    Command("bench", "tremula.commands.bench", "measure a suite of figures"),
+    Command("version", "tremula.commands.version", "print the versions in use"),
+)
+
+
+class CommandModule(Protocol):
+    """What the module of a subcommand offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int | None:
+        """Do it; the result is the exit code, None means 0."""
+        ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `tremula ARGUMENTS` and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    n_own = next((i for i, a in enumerate(arguments) if not a.startswith("-")), len(arguments))
+    own = _own_parser()
+    shows_traceback = own.parse_args(arguments[:n_own]).traceback
+    if n_own == len(arguments):
+        own.print_help()
+        return 0 if not arguments else 2
+    command = _find_command(arguments[n_own])
+    if command is None:
+        return 2
+    module = cast(CommandModule, import_module(command.module))
+    args = _command_parser(command, module).parse_args(arguments[n_own + 1 :])
+    return _guarded(lambda: module.run(args), shows_traceback or args.traceback)
+
+
+def _own_parser() -> argparse.ArgumentParser:
+    width = max(len(command.name) for command in COMMANDS)
+    listing = "\n".join(f"  {command.name:<{width}}  {command.help}" for command in COMMANDS)
+    parser = argparse.ArgumentParser(
+        prog="tremula",
+        usage="tremula [--traceback] COMMAND …",
+        description="Program, run and profile a tile machine on the computer you have.",
+        epilog=f"commands:\n{listing}\n\n`tremula COMMAND --help` says more about one.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_traceback(parser)
+    return parser
+
+
+def _command_parser(command: Command, module: CommandModule) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"tremula {command.name}", description=command.help)
+    _add_traceback(parser)
+    module.add_arguments(parser)
+    return parser
+
+
+def _add_traceback(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--traceback", action="store_true", help="show where an error was raised")
+
+
+def _find_command(name: str) -> Command | None:
+    for command in COMMANDS:
+        if command.name == name:
+            return command
+    advice = suggest(name, [command.name for command in COMMANDS])
+    print(f"error: no command {name!r}\n  try: {advice}", file=sys.stderr)
+    return None
+
+
+def _guarded(action: Callable[[], int | None], shows_traceback: bool) -> int:
+    """Run a command; errors meant for people are printed without a traceback."""
+    try:
+        return action() or 0
+    except PoplarError as error:
+        if shows_traceback:
+            traceback.print_exc()
+        else:
+            print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader (`| head`) left. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

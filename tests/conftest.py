@@ -1,0 +1,33 @@
+"""Shared by all tests: reproducible hypothesis runs, the repository's root, the C++ compiler."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# The same examples in every run and on every machine. HYPOTHESIS_PROFILE=search looks for new ones.
+settings.register_profile("same", derandomize=True, deadline=None, database=None)
+settings.register_profile("search", deadline=None, database=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the repository."""
+    return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def gxx() -> str:
+    """The path of g++. C++ codelets need it: without it their tests fail, they do not skip."""
+    found = shutil.which("g++")
+    if found is None:
+        pytest.fail(
+            "g++ is not installed, and C++ codelets cannot be tested without it.\n"
+            "  try: apt-get install g++   (Fedora: dnf install gcc-c++, "
+            "macOS: xcode-select --install)",
+            pytrace=False,
+        )
+    return found

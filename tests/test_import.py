@@ -1,0 +1,32 @@
+"""`import tremula` stays light: heavy packages are loaded when first needed."""
+
+import subprocess
+import sys
+
+HEAVY = ("numba", "llvmlite", "torch", "scipy", "tremula.bench", "tremula.commands")
+
+
+def loaded_after(code: str) -> set[str]:
+    """Names of the modules a fresh interpreter has loaded after `code`."""
+    script = f"{code}\nimport sys\nprint('\\n'.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_import_loads_nothing_heavy():
+    """`import tremula` loads neither Numba nor PyTorch, nor the bench and the commands."""
+    loaded = loaded_after("import tremula")
+    assert not [name for name in HEAVY if name in loaded]
+
+
+def test_the_command_loads_nothing_heavy():
+    """`tremula` alone loads no Numba and none of the subcommands."""
+    loaded = loaded_after(
+        "import contextlib, io\nfrom tremula.commands import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n    main([])"
+    )
+    assert "numba" not in loaded
+    assert not [name for name in loaded if name.startswith("tremula.commands.")]

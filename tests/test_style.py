@@ -1,0 +1,83 @@
+"""House style that no linter checks: first lines, sizes, and no path of somebody's own machine."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src"
+MAX_FILE_LINES = 800
+MAX_FUNCTION_LINES = 60
+PRIVATE_PATH = re.compile(r"(?<![\w.~$}])/(?:home|root|work|Users)/\w")
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".cpp", ".hpp", ".h", ".expected", ""}
+
+
+def python_files() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def header_files() -> list[Path]:
+    return sorted(p for p in SOURCE.rglob("*") if p.suffix in {".h", ".hpp", ".cpp"})
+
+
+def published_texts() -> Iterator[Path]:
+    """Every text file of the repository, without what make made."""
+    yield from (p for p in ROOT.iterdir() if p.is_file() and p.suffix in TEXT_SUFFIXES)
+    for folder in ("src", "tests", "docs", "examples", ".ci"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix in TEXT_SUFFIXES and ".egg-info" not in str(path):
+                yield path
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_every_file_says_what_it_is():
+    """Each Python file starts with a docstring, each C++ file with a comment, on its first line."""
+    silent = []
+    for path in python_files():
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        first = body[0] if body else None
+        is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        if first is None or not (is_text and first.lineno == 1):
+            silent.append(name(path))
+    for path in header_files():
+        if not path.read_text(encoding="utf-8").startswith(("//", "/*")):
+            silent.append(name(path))
+    assert not silent, "\n".join(silent)
+
+
+def test_files_are_short():
+    """No source file is longer than 800 lines."""
+    sizes = {
+        name(path): len(path.read_text(encoding="utf-8").splitlines())
+        for path in python_files() + header_files()
+    }
+    assert not {path: size for path, size in sizes.items() if size > MAX_FILE_LINES}
+
+
+def test_functions_are_short():
+    """No function under src is longer than 60 lines."""
+    long = []
+    for path in python_files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                n_lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if n_lines > MAX_FUNCTION_LINES:
+                    long.append(f"{name(path)}:{node.lineno}: {node.name} has {n_lines} lines")
+    assert not long, "\n".join(long)
+
+
+def test_no_private_paths():
+    """No file names a folder of the machine it was written on."""
+    found = []
+    for path in published_texts():
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        found += [
+            f"{name(path)}:{i}: {line.strip()}"
+            for i, line in enumerate(lines, 1)
+            if PRIVATE_PATH.search(line)
+        ]
+    assert not found, "\n".join(found)
