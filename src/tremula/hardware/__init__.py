@@ -1,0 +1,19 @@
+"""Chips, machines, pods and their links: constants, each with its source."""
+
+from tremula.hardware.chip_files import chip_from_toml, chip_to_toml, load_chip, save_chip
+from tremula.hardware.chip_model import Chip
+from tremula.hardware.facts import Fact
+from tremula.hardware.floor_plan import tile_positions
+from tremula.hardware.known_chips import CHIPS, chip
+
+__all__ = [
+    "CHIPS",
+    "Chip",
+    "Fact",
+    "chip",
+    "chip_from_toml",
+    "chip_to_toml",
+    "load_chip",
+    "save_chip",
+    "tile_positions",
+]

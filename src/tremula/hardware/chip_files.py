@@ -1,0 +1,109 @@
+"""Chips of one's own as TOML files: a base and what is changed, or every constant with its source."""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from tremula.base.errors import FileLoadError, InvalidMachineModel, suggest
+from tremula.hardware.chip_model import Chip, make_chip
+from tremula.hardware.facts import Fact, check_names, quantities
+from tremula.hardware.known_chips import chip
+
+_FACT_KEYS = ("value", "standing", "source")
+
+
+def load_chip(path: str | os.PathLike[str]) -> Chip:
+    """Read a chip from a TOML file.
+
+    `base = "bow"` with changed constants, or every constant without a base. A constant is a plain
+    value, or a table with `value` and, if you like, `standing` and `source`.
+    """
+    return chip_from_toml(_read(Path(path)), origin=str(path))
+
+
+def chip_from_toml(text: str, origin: str = "TOML text") -> Chip:
+    """A chip from the text of a TOML file; `origin` names it in errors."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FileLoadError(
+            f"{origin} is no TOML: {error}", mend="write lines such as  n_tiles = 2944"
+        ) from error
+    try:
+        return _chip_from_table(table, default_name=Path(origin).stem)
+    except InvalidMachineModel as error:
+        raise InvalidMachineModel(f"{origin}: {error.what}", mend=error.mend) from error
+
+
+def chip_to_toml(chip: Chip) -> str:
+    """A self-contained TOML file of a chip; `chip_from_toml` gives the same chip and sources."""
+    lines = [f"name = {_toml(chip.name)}", ""]
+    for key, fact in chip.facts.items():
+        parts = (f"{k} = {_toml(getattr(fact, k))}" for k in _FACT_KEYS)
+        lines.append(f"{key} = {{ {', '.join(parts)} }}")
+    return "\n".join(lines) + "\n"
+
+
+def save_chip(chip: Chip, path: str | os.PathLike[str]) -> None:
+    """Write a chip as a TOML file."""
+    Path(path).write_text(chip_to_toml(chip), encoding="utf-8")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileLoadError(
+            f"cannot read the chip file {str(path)!r}: {error}",
+            mend='give the path of a TOML file with lines such as  base = "bow"',
+        ) from error
+
+
+def _chip_from_table(table: Mapping[str, object], default_name: str) -> Chip:
+    constants = {key: value for key, value in table.items() if key not in ("name", "base")}
+    name = table.get("name", default_name)
+    for key, value in (("name", name), ("base", table.get("base", ""))):
+        if not isinstance(value, str):
+            raise InvalidMachineModel(
+                f"{key} must be a text, got {value!r}.", mend=f'write  {key} = "..."'
+            )
+    for key in constants:
+        if key not in quantities(Chip):
+            raise InvalidMachineModel(
+                f"unknown key {key!r}.", mend=suggest(key, ["name", "base", *quantities(Chip)])
+            )
+    return _made(str(name), table.get("base"), constants)
+
+
+def _made(name: str, base_name: object, constants: Mapping[str, object]) -> Chip:
+    if base_name is None:
+        source = f"given for {name}"
+        return make_chip(name, {k: _fact(k, v, source) for k, v in constants.items()})
+    base = chip(str(base_name))
+    source = f"changed from {base.name}"
+    check_names(Chip, name, constants)
+    return base.replace(name=name, **{k: _fact(k, v, source) for k, v in constants.items()})
+
+
+def _fact(key: str, given: object, source: str) -> Fact:
+    if not isinstance(given, dict):
+        return Fact(given, "yours", source)  # pyright: ignore[reportArgumentType]
+    for part in given:
+        if part not in _FACT_KEYS:
+            raise InvalidMachineModel(
+                f"unknown key {part!r} of {key}.", mend=suggest(part, _FACT_KEYS)
+            )
+    if "value" not in given:
+        raise InvalidMachineModel(
+            f"{key} has no value.", mend=f'write  {key} = {{ value = ..., source = "..." }}'
+        )
+    return Fact(given["value"], given.get("standing", "yours"), given.get("source", source))
+
+
+def _toml(value: int | float | str) -> str:
+    # A TOML basic string has JSON's escapes; DEL alone must be escaped in TOML and not in JSON.
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
