@@ -1,0 +1,87 @@
+"""Compute sets and references to their vertices and fields."""
+
+from typing import Any
+
+from tremula.base.errors import GraphConnectionError
+from tremula.base.source import Source
+from tremula.codelets.spec import Codelet, FieldKind
+from tremula.poplar.tensor import Tensor
+from tremula.poplar.vertex_table import VertexTableBuilder, _EdgeLog, require_size
+
+
+class ComputeSet:
+    """Vertices that run in parallel, with no order between them."""
+
+    __slots__ = ("name", "source", "tables")
+
+    def __init__(self, name: str, source: Source):
+        self.name, self.source = name, source
+        # Keyed by what add_vertex was called with (name or class), so that a lookup is one step.
+        self.tables: dict[Any, VertexTableBuilder] = {}
+
+    def table_of(self, codelet: Codelet, key: "str | type") -> VertexTableBuilder:
+        for table in self.tables.values():
+            if table.codelet is codelet:
+                self.tables[key] = table
+                return table
+        table = self.tables[key] = VertexTableBuilder(codelet, self.name)
+        return table
+
+    def distinct_tables(self) -> list[VertexTableBuilder]:
+        return list({id(t): t for t in self.tables.values()}.values())
+
+    def __repr__(self) -> str:
+        n = sum(t.n_rows for t in self.distinct_tables())
+        return f"ComputeSet({self.name!r}, {n} vertices)"
+
+
+class VertexRef:
+    """A row of a vertex table; `vertex["field"]` refers to a field."""
+
+    __slots__ = ("row", "table")
+
+    def __init__(self, table: VertexTableBuilder, row: int):
+        self.table, self.row = table, row
+
+    def __getitem__(self, name: str) -> "FieldRef":
+        self.table.field(name)
+        return FieldRef(self, name)
+
+
+class FieldRef:
+    """A field of a vertex, or with an index one sub-vector of a list field."""
+
+    __slots__ = ("index", "name", "vertex")
+
+    def __init__(self, vertex: VertexRef, name: str, index: int | None = None):
+        self.vertex, self.name, self.index = vertex, name, index
+
+    def __getitem__(self, index: int) -> "FieldRef":
+        return FieldRef(self.vertex, self.name, index)
+
+    def edge_log(self) -> _EdgeLog:
+        edge = self.vertex.table.edges.get(self.name)
+        if edge is None or edge.spec.kind not in (FieldKind.VECTOR_LIST, FieldKind.SCALAR_LIST):
+            spec = self.vertex.table.field(self.name)
+            raise GraphConnectionError(
+                f"field {self.vertex.table.codelet.spec.name}.{self.name} is a {spec.kind.value} and "
+                "has no elements to connect.",
+                mend="connect the whole field",
+            )
+        return edge
+
+    def connect(self, value: Any) -> None:
+        if self.index is None:
+            self.vertex.table.connect(self.vertex.row, self.name, value)
+            return
+        edge = self.edge_log()
+        size = edge.declared_sizes.get(self.vertex.row)
+        if size is None:
+            raise require_size(edge.spec, self.vertex.table.codelet.spec.name)
+        if not 0 <= self.index < size or not isinstance(value, Tensor):
+            raise GraphConnectionError(
+                f"cannot connect {type(value).__name__} to element {self.index} of a field of size "
+                f"{size}.",
+                mend=f"connect a Tensor to an element from 0 to {size - 1}",
+            )
+        edge.connect(self.vertex.row, value, self.index)

@@ -1,0 +1,431 @@
+"""Programs: immutable trees of control flow. Everything that moves or changes data is in one.
+
+Each class checks its arguments when it is built, so an error points at the user's line.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence as SequenceOf
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from tremula.base.errors import ControlProgramError
+from tremula.base.source import Source, user_source
+from tremula.base.types import FLOAT, HALF, INT, QUARTER, UNSIGNED_INT
+from tremula.poplar.streams import (
+    DataStream,
+    Function,
+    FunctionBuffer,
+    HostFunction,
+    RemoteBuffer,
+)
+from tremula.poplar.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tremula.poplar.graph import ComputeSet
+    from tremula.poplar.print_tensor import PrintTensorFmt
+
+
+class SyncType(Enum):
+    """INTERNAL: the tiles of one IPU. EXTERNAL: all IPUs of a replica. GLOBAL: all replicas."""
+
+    INTERNAL = "internal"
+    EXTERNAL = "external"
+    GLOBAL = "global"
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Base of all programs."""
+
+    source: Source = field(init=False, repr=False, default_factory=user_source)
+    name: str = field(kw_only=True, default="")
+
+    def fail(self, what: str, mend: str) -> ControlProgramError:
+        return ControlProgramError(
+            f"{type(self).__name__}: {what}", source=self.source, mend=mend
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence(Program):
+    """Steps in order."""
+
+    steps: list[Program] = field(default_factory=list)
+
+    def __init__(self, steps: Iterable[Program] = (), *more: Program, name: str = ""):
+        given = [steps, *more] if isinstance(steps, Program) else [*steps, *more]
+        object.__setattr__(self, "source", user_source())
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "steps", [])
+        for step in given:
+            self.add(step)
+
+    def add(self, *programs: Program) -> "Sequence":
+        """Append programs; returns itself."""
+        for program in programs:
+            if not isinstance(program, Program):
+                raise self.fail(
+                    f"got {type(program).__name__}, expected a program.",
+                    "wrap a compute set in Execute(cs)",
+                )
+            self.steps.append(program)
+        return self
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.steps
+
+
+@dataclass(frozen=True, eq=False)
+class Execute(Program):
+    """Run every vertex of a compute set once; `result` gets the AND of what they return."""
+
+    compute_set: "ComputeSet" = None  # pyright: ignore[reportAssignmentType]
+    result: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.compute_set, "tables"):
+            raise self.fail(
+                f"got {type(self.compute_set).__name__}, expected a compute set.",
+                "make one with graph.add_compute_set(name)",
+            )
+        if self.result is not None:
+            _check_scalar(self, self.result, "result")
+            _check_writeable(self, self.result)
+
+
+@dataclass(frozen=True, eq=False)
+class Copy(Program):
+    """Copy elements in flattened order, between tensors, streams and remote buffers."""
+
+    source_of_data: "Tensor | DataStream | RemoteBuffer | FunctionBuffer" = None  # pyright: ignore
+    destination: "Tensor | DataStream | RemoteBuffer | Function" = None  # pyright: ignore
+    offset: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        src, dst = self.source_of_data, self.destination
+        if isinstance(src, FunctionBuffer) and isinstance(dst, Function):
+            return
+        if not isinstance(src, Tensor) and not isinstance(dst, Tensor):
+            raise self.fail("one side must be a tensor.", "copy stream → tensor → stream")
+        if isinstance(dst, Tensor):
+            _check_writeable(self, dst)
+        for tensor, other in ((src, dst), (dst, src)):
+            if isinstance(tensor, Tensor):
+                self._check_pair(tensor, other)
+        for stream, wants_in in ((src, True), (dst, False)):
+            if isinstance(stream, DataStream) and stream.is_host_to_device != wants_in:
+                raise self.fail(
+                    f"stream {stream.handle!r} runs the other way.",
+                    "add_host_to_device_fifo is a source, add_device_to_host_fifo a destination",
+                )
+
+    def _check_pair(self, tensor: Tensor, other: object) -> None:
+        expected = None
+        if isinstance(other, Tensor):
+            expected = (other.type, other.n_elems)
+        elif isinstance(other, DataStream):
+            expected = (other.type, other.n_elements)
+        elif isinstance(other, RemoteBuffer):
+            expected = (other.type, other.n_elements * self._n_rows(other))
+        if expected is None:
+            raise self.fail(f"cannot copy to or from {type(other).__name__}.", "use a tensor or stream")
+        if tensor.type != expected[0]:
+            raise self.fail(
+                f"element types differ: {tensor.type} and {expected[0]}.", "cast one side first"
+            )
+        if tensor.n_elems != expected[1]:
+            raise self.fail(
+                f"sizes differ: {tensor.n_elems} and {expected[1]} elements.",
+                "slice or broadcast one side",
+            )
+
+    def _n_rows(self, buffer: RemoteBuffer) -> int:
+        if self.offset is None:
+            if buffer.repeats != 1:
+                raise self.fail(
+                    f"remote buffer {buffer.handle!r} has {buffer.repeats} rows and needs an offset.",
+                    "give offset=, a tensor with the row index",
+                )
+            return 1
+        if self.offset.type not in (INT, UNSIGNED_INT) or self.offset.rank > 1:
+            raise self.fail(
+                f"the offset is {self.offset.type} of rank {self.offset.rank}.",
+                "use an INT or UNSIGNED_INT scalar or vector of row indices",
+            )
+        return self.offset.n_elems
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat(Program):
+    """Run the body a fixed number of times."""
+
+    count: int = 0
+    body: Program = None  # pyright: ignore[reportAssignmentType]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.count, int) or self.count < 0:
+            raise self.fail(f"the count is {self.count!r}.", "use a constant integer of 0 or more")
+        _check_programs(self, self.body)
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatWhileTrue(Program):
+    """Run `condition`; while `predicate` is then true, run the body and start over."""
+
+    condition: Program = None  # pyright: ignore[reportAssignmentType]
+    predicate: Tensor = None  # pyright: ignore[reportAssignmentType]
+    body: Program = None  # pyright: ignore[reportAssignmentType]
+    stops_on = False
+
+    def __post_init__(self) -> None:
+        _check_programs(self, self.condition, self.body)
+        _check_scalar(self, self.predicate, "predicate")
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatWhileFalse(RepeatWhileTrue):
+    """Run `condition`; while `predicate` is then false, run the body and start over."""
+
+    stops_on = True
+
+
+@dataclass(frozen=True, eq=False)
+class Loop(Program):
+    """Run the body until `engine.stop()`."""
+
+    body: Program = None  # pyright: ignore[reportAssignmentType]
+
+    def __post_init__(self) -> None:
+        _check_programs(self, self.body)
+
+
+@dataclass(frozen=True, eq=False)
+class If(Program):
+    """Run one of two programs; non-zero is true."""
+
+    predicate: Tensor = None  # pyright: ignore[reportAssignmentType]
+    true_body: Program = None  # pyright: ignore[reportAssignmentType]
+    false_body: Program = field(default_factory=lambda: Sequence())
+
+    def __post_init__(self) -> None:
+        _check_scalar(self, self.predicate, "predicate")
+        _check_programs(self, self.true_body, self.false_body)
+
+
+@dataclass(frozen=True, eq=False)
+class Switch(Program):
+    """Run the case whose value the control tensor has, else the default.
+
+    `on_no_match`: "default" runs `default`, "error" raises, "undefined" promises it never happens.
+    """
+
+    control: Tensor = None  # pyright: ignore[reportAssignmentType]
+    cases: Mapping[int, Program] | Iterable[tuple[int, Program]] = ()
+    default: Program = field(default_factory=lambda: Sequence())
+    on_no_match: str = "default"
+
+    def __post_init__(self) -> None:
+        _check_scalar(self, self.control, "control")
+        pairs = self.cases.items() if isinstance(self.cases, Mapping) else self.cases
+        object.__setattr__(self, "cases", {})
+        for value, body in pairs:
+            self.add(value, body)
+        _check_programs(self, self.default)
+
+    def add(self, value: int, body: Program) -> "Switch":
+        """Add a case; returns itself."""
+        _check_programs(self, body)
+        cases: dict[int, Program] = self.cases  # pyright: ignore[reportAssignmentType]
+        if value in cases:
+            raise self.fail(f"case {value} is there twice.", "give each value once")
+        cases[value] = body
+        return self
+
+    @staticmethod
+    def with_bounds_checking(control: Tensor, cases: Iterable[tuple[int, Program]]) -> "Switch":
+        return Switch(control, cases, on_no_match="error")
+
+    @staticmethod
+    def with_unreachable_default(control: Tensor) -> "Switch":
+        return Switch(control, on_no_match="undefined")
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Program):
+    """Run a function's program, or host code with tensors."""
+
+    function: Function | HostFunction = None  # pyright: ignore[reportAssignmentType]
+    inputs: SequenceOf[Tensor] = ()
+    outputs: SequenceOf[Tensor] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.function, Function):
+            return
+        if not isinstance(self.function, HostFunction):
+            raise self.fail(
+                f"got {type(self.function).__name__}, expected a function.",
+                "make one with graph.add_function(program)",
+            )
+        for what, given, wanted in (
+            ("inputs", self.inputs, self.function.inputs),
+            ("outputs", self.outputs, self.function.outputs),
+        ):
+            got = [(t.type, t.n_elems) for t in given]
+            if got != list(wanted):
+                raise self.fail(
+                    f"{what} of host function {self.function.handle!r} are {got}, expected "
+                    f"{list(wanted)}.",
+                    "match the types and sizes given to add_host_function",
+                )
+        for tensor in self.outputs:
+            _check_writeable(self, tensor)
+
+
+@dataclass(frozen=True, eq=False)
+class Sync(Program):
+    """Synchronise; only affects timing."""
+
+    sync_type: SyncType = SyncType.INTERNAL
+
+
+@dataclass(frozen=True, eq=False)
+class Block(Program):
+    """The same as its body; names a region for profiling."""
+
+    body: Program = None  # pyright: ignore[reportAssignmentType]
+
+    def __post_init__(self) -> None:
+        _check_programs(self, self.body)
+
+
+@dataclass(frozen=True, eq=False)
+class PrintTensor(Program):
+    """Print a tensor on the engine's print stream (stderr)."""
+
+    title: "str | Tensor" = ""
+    tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
+    fmt: "PrintTensorFmt | None" = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.title, Tensor):  # PrintTensor(tensor[, fmt])
+            object.__setattr__(self, "fmt", self.tensor if self.fmt is None else self.fmt)
+            object.__setattr__(self, "tensor", self.title)
+            object.__setattr__(self, "title", "")
+        if not isinstance(self.tensor, Tensor):
+            raise self.fail(f"got {type(self.tensor).__name__}, expected a tensor.", "give a tensor")
+
+
+@dataclass(frozen=True, eq=False)
+class WriteUndef(Program):
+    """Say that a tensor's content no longer matters. Liveness only."""
+
+    tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
+
+
+@dataclass(frozen=True, eq=False)
+class AssumeEqualAcrossReplicas(Program):
+    """Promise that a tensor has the same value in every replica, so it may steer control flow."""
+
+    tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
+
+
+@dataclass(frozen=True, eq=False)
+class CrossReplicaCopy(Program):
+    """Each replica sends its tensor to the mapped replica's destination."""
+
+    source_of_data: Tensor = None  # pyright: ignore[reportAssignmentType]
+    destination: Tensor = None  # pyright: ignore[reportAssignmentType]
+    replica_map: Mapping[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        src, dst = self.source_of_data, self.destination
+        if (src.type, src.n_elems) != (dst.type, dst.n_elems):
+            raise self.fail(
+                f"{src.n_elems} elements of {src.type} do not fit {dst.n_elems} of {dst.type}.",
+                "use tensors of one type and size",
+            )
+        _check_writeable(self, dst)
+        if sorted(self.replica_map) != sorted(self.replica_map.values()):
+            raise self.fail(
+                f"{dict(self.replica_map)} is not a permutation of replicas.",
+                "name each replica once as source and once as destination",
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Abort(Program):
+    """Stop the run and raise on the host."""
+
+    message: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class AbortOnCondition(Program):
+    """Stop the run and raise if the predicate is true."""
+
+    predicate: Tensor = None  # pyright: ignore[reportAssignmentType]
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        _check_scalar(self, self.predicate, "predicate")
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorProgram(Program):
+    """Raise with a message and a tensor's values."""
+
+    message: str = ""
+    tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
+
+
+@dataclass(frozen=True, eq=False)
+class CycleStamp(Program):
+    """Write the modelled cycle counter (low, high) into a 2-element tensor; made by cycle_stamp."""
+
+    tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
+    tile: int = 0
+    sync_type: SyncType = SyncType.INTERNAL
+    since: Tensor | None = None  # subtract an earlier stamp
+
+
+@dataclass(frozen=True, eq=False)
+class SetMachineState(Program):
+    """Change how the machine computes: rounding, exceptions, seeds; made by the helpers in control."""
+
+    values: Mapping[str, object] = field(default_factory=dict)
+    seeds: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GetHwSeeds(Program):
+    """Read the seeds of all workers into a tensor."""
+
+    tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
+
+
+def _check_programs(owner: Program, *bodies: object) -> None:
+    for body in bodies:
+        if not isinstance(body, Program):
+            raise owner.fail(
+                f"got {type(body).__name__}, expected a program.", "use Sequence() for nothing"
+            )
+
+
+def _check_scalar(owner: Program, tensor: object, what: str) -> None:
+    if not isinstance(tensor, Tensor) or tensor.n_elems != 1:
+        got = list(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+        raise owner.fail(f"the {what} must be a scalar tensor, got {got}.", "index one element")
+    if tensor.type in (FLOAT, HALF, QUARTER):
+        raise owner.fail(
+            f"the {what} has type {tensor.type}.", "use BOOL or an integer type; non-zero is true"
+        )
+
+
+def _check_writeable(owner: Program, tensor: Tensor) -> None:
+    if tensor.contains_constant:
+        raise owner.fail("cannot write to a constant.", "use add_variable instead of add_constant")
+    if tensor.contains_aliases:
+        raise owner.fail(
+            "the destination contains the same element twice.", "write to the tensor before broadcast"
+        )

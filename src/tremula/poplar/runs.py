@@ -1,0 +1,141 @@
+"""Runs: element addresses as (start, count, stride) columns, and arithmetic on byte intervals."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+Ints = np.ndarray
+
+
+class Runs(NamedTuple):
+    """Element addresses in view order: run i is start[i] + stride[i] * (0 … count[i]-1)."""
+
+    start: Ints
+    count: Ints
+    stride: Ints
+
+    @property
+    def n_elems(self) -> int:
+        return int(self.count.sum())
+
+    def addresses(self) -> Ints:
+        """int64[n_elems]: every element address, in order."""
+        if len(self.start) == 1:
+            return self.start[0] + self.stride[0] * np.arange(self.count[0])
+        owner, within = expand(self.count)
+        return self.start[owner] + self.stride[owner] * within
+
+    def take(self, index: Ints) -> "Runs":
+        return Runs(self.start[index], self.count[index], self.stride[index])
+
+
+EMPTY = Runs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def single_run(start: int, count: int, stride: int) -> Runs:
+    return Runs(
+        np.array([start], np.int64), np.array([count], np.int64), np.array([stride], np.int64)
+    )
+
+
+def concat_runs(parts: list[Runs]) -> Runs:
+    if len(parts) == 1:
+        return parts[0]
+    return Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def expand(counts: Ints) -> tuple[Ints, Ints]:
+    """For each of counts.sum() items: which group it is in, and its place in the group."""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    ends = np.cumsum(counts)
+    within = np.arange(len(owner)) - np.repeat(ends - counts, counts)
+    return owner, within
+
+
+def merge_dims(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """The same elements in the same order with as few dimensions as strides allow."""
+    sizes: list[int] = []
+    steps: list[int] = []
+    for size, step in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if sizes and steps[-1] == step * size:
+            sizes[-1] *= size
+            steps[-1] = step
+        else:
+            sizes.append(size)
+            steps.append(step)
+    return sizes, steps
+
+
+def strided_runs(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Runs:
+    """Runs of a strided view, row-major. Their number is the product of the outer dimensions."""
+    if 0 in shape:
+        return EMPTY
+    sizes, steps = merge_dims(shape, strides)
+    if not sizes:
+        return single_run(offset, 1, 1)
+    starts = np.array([offset], np.int64)
+    for size, step in zip(sizes[:-1], steps[:-1], strict=True):
+        starts = (starts[:, None] + step * np.arange(size, dtype=np.int64)).ravel()
+    n = len(starts)
+    return Runs(starts, np.full(n, sizes[-1], np.int64), np.full(n, steps[-1], np.int64))
+
+
+def compress(addresses: Ints) -> Runs:
+    """Runs of stride 1 that give `addresses` in order."""
+    if not len(addresses):
+        return EMPTY
+    breaks = np.flatnonzero(np.diff(addresses) != 1) + 1
+    first = np.concatenate(([0], breaks))
+    count = np.diff(np.concatenate((first, [len(addresses)])))
+    return Runs(addresses[first], count, np.ones(len(first), np.int64))
+
+
+class Pieces:
+    """A virtual buffer: the concatenation of runs. Views of it are strided in virtual positions."""
+
+    __slots__ = ("runs", "start")
+
+    def __init__(self, runs: Runs):
+        self.runs = runs
+        self.start = np.concatenate(([0], np.cumsum(runs.count)))
+
+    def lookup(self, virtual: Runs) -> Runs:
+        """Element addresses of runs of virtual positions."""
+        if len(virtual.start) and bool((virtual.stride == 1).all() | (virtual.count == 1).all()):
+            return self.lookup_intervals(virtual.start, virtual.start + virtual.count)[0]
+        return compress(self._lookup_positions(virtual.addresses()))
+
+    def _lookup_positions(self, position: Ints) -> Ints:
+        piece = np.searchsorted(self.start, position, side="right") - 1
+        return self.runs.start[piece] + self.runs.stride[piece] * (position - self.start[piece])
+
+    def lookup_intervals(self, begin: Ints, end: Ints) -> tuple[Runs, Ints]:
+        """Runs of position intervals [begin, end), and which interval each run belongs to."""
+        first = np.searchsorted(self.start, begin, side="right") - 1
+        last = np.searchsorted(self.start, end, side="left")
+        owner, within = expand(last - first)
+        piece = first[owner] + within
+        low = np.maximum(begin[owner], self.start[piece])
+        high = np.minimum(end[owner], self.start[piece + 1])
+        keep = high > low
+        owner, piece, low, high = owner[keep], piece[keep], low[keep], high[keep]
+        stride = self.runs.stride[piece]
+        start = self.runs.start[piece] + stride * (low - self.start[piece])
+        return Runs(start, high - low, stride), owner
+
+
+def byte_intervals(runs: Runs, n_bytes: int) -> tuple[Ints, Ints, Ints]:
+    """Byte intervals [begin, end) that runs cover, and the run each comes from.
+
+    Contiguous runs give one interval; others one per element (one in all for stride 0).
+    """
+    if bool(((runs.stride == 1) | (runs.count == 1)).all()):
+        begin = runs.start * n_bytes
+        return begin, begin + runs.count * n_bytes, np.arange(len(runs.start))
+    n_parts = np.where(runs.stride == 0, 1, np.where(runs.stride == 1, 1, runs.count))
+    owner, within = expand(n_parts)
+    begin = (runs.start[owner] + runs.stride[owner] * within) * n_bytes
+    n_elems = np.where(runs.stride == 1, runs.count, 1)[owner]
+    return begin, begin + n_elems * n_bytes, owner

@@ -1,0 +1,164 @@
+"""Targets and devices: which machine a graph is built for. No hardware is ever needed."""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from tremula.base.errors import InvalidMachineModel, suggest
+from tremula.base.types import Type, as_type
+from tremula.hardware import CHIPS, Chip, System, chip, single
+
+# What IPUModel("ipu2") means where only an architecture is named.
+CHIP_OF_ARCH = {"ipu1": "gc2", "ipu2": "gc200", "ipu21": "c600"}
+
+
+class TargetType(Enum):
+    IPU = "IPU"
+    IPU_MODEL = "IPU_MODEL"
+    CPU = "CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The machine as a graph sees it: so many IPUs, so many tiles on each."""
+
+    chip: Chip
+    n_ipus: int = 1
+    tiles_per_ipu: int = 0  # 0: all the chip has
+    type: TargetType = TargetType.IPU_MODEL
+    system: System | None = None
+
+    def __post_init__(self) -> None:
+        tiles = self.tiles_per_ipu or self.chip.n_tiles
+        if not 1 <= tiles <= self.chip.n_tiles or self.n_ipus < 1:
+            raise InvalidMachineModel(
+                f"a target of {self.n_ipus} IPUs with {tiles} tiles each is impossible: "
+                f"{self.chip.name} has {self.chip.n_tiles} tiles.",
+                mend=f"use 1 IPU or more, and 1 to {self.chip.n_tiles} tiles",
+            )
+        object.__setattr__(self, "tiles_per_ipu", tiles)
+        if self.system is None:
+            object.__setattr__(self, "system", single(self.chip, self.n_ipus))
+
+    @property
+    def n_tiles(self) -> int:
+        return self.n_ipus * self.tiles_per_ipu
+
+    @property
+    def n_worker_contexts(self) -> int:
+        return self.chip.n_workers
+
+    @property
+    def n_bytes_per_tile(self) -> int:
+        return self.chip.n_bytes_per_tile
+
+    @property
+    def exchange_bytes_per_cycle(self) -> float:
+        return float(self.chip.exchange_bytes_per_cycle)
+
+    @property
+    def tile_clock_hz(self) -> float:
+        return self.chip.clock_hz
+
+    @property
+    def data_path_width_bits(self) -> int:
+        return self.chip.data_path_bytes * 8
+
+    @property
+    def arch(self) -> str:
+        return self.chip.arch
+
+    def type_size(self, type: Type | str) -> int:
+        """Bytes of an element on the device."""
+        return as_type(type).n_bytes
+
+    def vector_width(self, type: Type | str) -> int:
+        """Elements in one data path: 2 floats, 4 halves."""
+        return max(1, self.chip.data_path_bytes // as_type(type).n_bytes)
+
+    def with_replicas(self, n_replicas: int) -> "Target":
+        """The part of this target one replica sees."""
+        return replace(self, n_ipus=self.n_ipus // n_replicas)
+
+    def virtual(self, tiles_per_ipu: int) -> "Target":
+        return replace(self, tiles_per_ipu=tiles_per_ipu)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Something an engine loads a program on."""
+
+    target: Target
+    id: int = 0
+
+    def attach(self) -> bool:
+        """Always true: the machine is modelled, so it is never busy."""
+        return True
+
+    def detach(self) -> None:
+        """Nothing to give back."""
+
+    def create_virtual_device(self, tiles_per_ipu: int) -> "Device":
+        """The same device using fewer tiles per IPU."""
+        return Device(self.target.virtual(tiles_per_ipu), self.id)
+
+    @staticmethod
+    def create_cpu_device() -> "Device":
+        """One tile, one worker: for quick tests of codelets."""
+        one = chip("gc200").replace(name="CPU", n_tiles=1, n_workers=1)
+        return Device(Target(one, 1, 1, TargetType.CPU))
+
+
+@dataclass
+class IPUModel:
+    """A machine to build for. Set fields, then `create_device()`.
+
+    `IPUModel("bow")`, `IPUModel("ipu2", n_ipus=2)`, `IPUModel(my_chip, tiles_per_ipu=4)`.
+    """
+
+    version: str | Chip = "ipu2"
+    n_ipus: int = 1
+    tiles_per_ipu: int = 0
+    changes: dict[str, object] = field(default_factory=dict)
+
+    def __init__(
+        self, version: str | Chip = "ipu2", n_ipus: int = 1, tiles_per_ipu: int = 0, **changes: object
+    ):
+        self.version, self.n_ipus, self.tiles_per_ipu = version, n_ipus, tiles_per_ipu
+        self.changes = changes
+
+    @property
+    def chip(self) -> Chip:
+        base = self.version if isinstance(self.version, Chip) else named_chip(self.version)
+        return base.replace(**self.changes) if self.changes else base  # pyright: ignore
+
+    def create_target(self) -> Target:
+        return Target(self.chip, self.n_ipus, self.tiles_per_ipu)
+
+    def create_device(self) -> Device:
+        return Device(self.create_target())
+
+
+def named_chip(name: str) -> Chip:
+    """A chip by name ("bow") or architecture ("ipu2")."""
+    known = {*CHIP_OF_ARCH, *(n.lower() for n in CHIPS)}
+    if name.lower() not in known:
+        raise InvalidMachineModel(f"unknown chip {name!r}.", mend=suggest(name.lower(), known))
+    return chip(CHIP_OF_ARCH.get(name.lower(), name))
+
+
+class DeviceManager:
+    """Finds devices. All of them are modelled; the default machine is a Pod16."""
+
+    def __init__(self, system: System | None = None):
+        from tremula.hardware import system as named_system
+
+        self.system = system or named_system("pod16")
+
+    def get_devices(
+        self, type: TargetType = TargetType.IPU_MODEL, n_ipus: int = 1
+    ) -> list[Device]:
+        """All devices of a size, as Poplar lists them: none if the machine is too small."""
+        n = self.system.n_ipus // n_ipus if n_ipus > 0 else 0
+        return [
+            Device(Target(self.system.chip, n_ipus, 0, type, self.system), i) for i in range(n)
+        ]

@@ -1,0 +1,511 @@
+"""Tensor: an immutable, free view of variables. No view ever touches elements."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tremula.base.errors import TensorCreationError, TensorIndexError, TypeMismatch
+from tremula.base.types import Type, as_type
+from tremula.poplar.runs import (
+    Pieces,
+    Runs,
+    byte_intervals,
+    concat_runs,
+    merge_dims,
+    single_run,
+    strided_runs,
+)
+from tremula.poplar.variables import VariableTable
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Interval:
+    """Half-open [begin, end) over the flattened elements of a tensor."""
+
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+
+class Tensor:
+    """A view: type, shape, and where its elements are.
+
+    Element (i, j, …) is at position offset + i*strides[0] + j*strides[1] + …: an element address of the
+    graph's address space or, when `pieces` is set, a position in that virtual buffer.
+    """
+
+    __slots__ = ("offset", "pieces", "shape", "strides", "type", "variables")
+
+    def __init__(
+        self,
+        variables: VariableTable,
+        type: Type,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        pieces: Pieces | None = None,
+    ):
+        self.variables = variables
+        self.type = type
+        self.offset = offset
+        self.shape = shape
+        self.strides = strides
+        self.pieces = pieces
+
+    # -- shape ---------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def n_elems(self) -> int:
+        return math.prod(self.shape)
+
+    def dim(self, index: int) -> int:
+        return self.shape[self._checked_dim(index)]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TensorIndexError("a scalar tensor has no length.", mend="use tensor.n_elems")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.type}, {list(self.shape)}, {self._describe_variables()})"
+
+    def _describe_variables(self) -> str:
+        names = [self.variables.names[v] for v in self.variable_ids()[:3]]
+        return "+".join(names) or "empty"
+
+    # -- where the elements are ------------------------------------------------------------------
+
+    def runs(self) -> Runs:
+        """Element addresses in view order as runs."""
+        virtual = strided_runs(self.offset, self.shape, self.strides)
+        return virtual if self.pieces is None else self.pieces.lookup(virtual)
+
+    def addresses(self) -> np.ndarray:
+        """int64[shape]: the element address of every element. Costs memory per element."""
+        return self.runs().addresses().reshape(self.shape)
+
+    def byte_intervals(self) -> tuple[np.ndarray, np.ndarray]:
+        """Byte intervals [begin, end) the view covers, in view order."""
+        begin, end, _ = byte_intervals(self.runs(), self.type.n_bytes)
+        return begin, end
+
+    def variable_ids(self) -> list[int]:
+        """Ids of the variables the view touches, ascending."""
+        begin, _ = self.byte_intervals()
+        return np.unique(self.variables.ids_at(begin)).tolist()
+
+    # -- indexing and slicing ----------------------------------------------------------------------
+
+    def __getitem__(self, index: object) -> "Tensor":
+        if index.__class__ is int:  # the fast path: t[i]
+            shape = self.shape
+            if not shape or not -shape[0] <= index < shape[0]:  # pyright: ignore
+                raise self._out_of_range(index, 0)
+            if index < 0:  # pyright: ignore
+                index += shape[0]  # pyright: ignore
+            strides = self.strides
+            return Tensor(
+                self.variables,
+                self.type,
+                self.offset + index * strides[0],  # pyright: ignore
+                shape[1:],
+                strides[1:],
+                self.pieces,
+            )
+        return self._getitem_general(index if isinstance(index, tuple) else (index,))
+
+    def __iter__(self) -> Iterable["Tensor"]:  # pyright: ignore[reportReturnType]
+        return (self[i] for i in range(len(self)))
+
+    def _getitem_general(self, index: tuple) -> "Tensor":
+        if Ellipsis in index:
+            at = index.index(Ellipsis)
+            n_full = self.rank - (len(index) - 1)
+            index = index[:at] + (slice(None),) * n_full + index[at + 1 :]
+        if len(index) > self.rank:
+            raise TensorIndexError(
+                f"{len(index)} indices for a tensor of shape {list(self.shape)}.",
+                mend=f"give at most {self.rank}",
+            )
+        offset, shape, strides = self.offset, [], []
+        for dim, part in enumerate(index):
+            size, stride = self.shape[dim], self.strides[dim]
+            if isinstance(part, slice):
+                picked = range(*part.indices(size))
+                offset += picked.start * stride if len(picked) else 0
+                shape.append(len(picked))
+                strides.append(stride * picked.step)
+            else:
+                position = int(part)
+                if not -size <= position < size:
+                    raise self._out_of_range(position, dim)
+                offset += (position % size) * stride
+        rest = len(index)
+        return self._view(
+            offset, (*shape, *self.shape[rest:]), (*strides, *self.strides[rest:])
+        )
+
+    def index(self, indices: Sequence[int]) -> "Tensor":
+        return self[tuple(indices)]
+
+    def slice(
+        self, begin: int | Sequence[int] | Interval, end: int | Sequence[int] | None = None, dim: int = 0
+    ) -> "Tensor":
+        """Elements [begin, end) of a dimension, or of every dimension if given lists."""
+        if begin.__class__ is int and end.__class__ is int:
+            shape, strides = self.shape, self.strides
+            if not (0 <= dim < len(shape) and 0 <= begin <= end <= shape[dim]):  # pyright: ignore
+                raise self._bad_slice(begin, end, dim)
+            return Tensor(
+                self.variables,
+                self.type,
+                self.offset + begin * strides[dim],  # pyright: ignore
+                (*shape[:dim], end - begin, *shape[dim + 1 :]),  # pyright: ignore
+                strides,
+                self.pieces,
+            )
+        if isinstance(begin, Interval):
+            return self.slice(begin.begin, begin.end, dim if end is None else int(end))  # pyright: ignore
+        if isinstance(begin, Iterable) and isinstance(end, Iterable):
+            begins, ends = list(begin), list(end)
+            if not len(begins) == len(ends) == self.rank:
+                raise TensorIndexError(
+                    f"slice of a rank-{self.rank} tensor got {len(begins)} begins, {len(ends)} ends.",
+                    mend="give one begin and one end per dimension",
+                )
+            view = self
+            for d, (low, high) in enumerate(zip(begins, ends, strict=True)):
+                view = view.slice(int(low), int(high), d)
+            return view
+        return self.slice(int(begin), int(end), dim)  # pyright: ignore[reportArgumentType]
+
+    def slices(self, parts: Iterable, dim: int = 0) -> list["Tensor"]:
+        """A slice per interval, per list of intervals (concatenated), or per index."""
+        result = []
+        for part in parts:
+            if isinstance(part, Interval):
+                result.append(self.slice(part.begin, part.end, dim))
+            elif isinstance(part, int | np.integer):
+                result.append(self.slice(int(part), int(part) + 1, dim))
+            else:
+                result.append(concat([self.slice(i.begin, i.end, dim) for i in part], dim))
+        return result
+
+    # -- reshaping -----------------------------------------------------------------------------------
+
+    def flatten(self, begin_dim: int = 0, end_dim: int | None = None) -> "Tensor":
+        """Merge dimensions [begin_dim, end_dim) into one, row-major."""
+        end_dim = self.rank if end_dim is None else end_dim
+        merged = math.prod(self.shape[begin_dim:end_dim])
+        return self.reshape((*self.shape[:begin_dim], merged, *self.shape[end_dim:]))
+
+    def reshape(self, shape: Sequence[int]) -> "Tensor":
+        shape = tuple(int(s) for s in shape)
+        if math.prod(shape) != self.n_elems or any(s < 0 for s in shape):
+            raise TensorCreationError(
+                f"cannot reshape {list(self.shape)} ({self.n_elems} elements) to {list(shape)} "
+                f"({math.prod(shape)} elements).",
+                mend="keep the number of elements",
+            )
+        strides = _reshaped_strides(self.shape, self.strides, shape)
+        if strides is not None:
+            return self._view(self.offset, shape, strides)
+        return Tensor(self.variables, self.type, 0, shape, _row_major(shape), Pieces(self.runs()))
+
+    def reshape_partial(self, begin_dim: int, end_dim: int, sizes: Sequence[int]) -> "Tensor":
+        return self.reshape((*self.shape[:begin_dim], *sizes, *self.shape[end_dim:]))
+
+    def dim_shuffle(self, permutation: Sequence[int]) -> "Tensor":
+        if sorted(permutation) != list(range(self.rank)):
+            raise TensorCreationError(
+                f"{list(permutation)} is not a permutation of the {self.rank} dimensions.",
+                mend=f"use each of {list(range(self.rank))} once",
+            )
+        return self._view(
+            self.offset,
+            tuple(self.shape[d] for d in permutation),
+            tuple(self.strides[d] for d in permutation),
+        )
+
+    def dim_shuffle_partial(self, source: Sequence[int], destination: Sequence[int]) -> "Tensor":
+        """Move dimension source[i] to place destination[i]; the others keep their order."""
+        if len(source) != len(destination):
+            raise TensorCreationError(
+                f"dim_shuffle_partial got {len(source)} sources and {len(destination)} destinations.",
+                mend="give as many destinations as sources",
+            )
+        place = dict(zip(destination, source, strict=True))
+        others = iter(d for d in range(self.rank) if d not in set(source))
+        return self.dim_shuffle([place[d] if d in place else next(others) for d in range(self.rank)])
+
+    def dim_roll(self, dim: int, to: int = 0) -> "Tensor":
+        return self.dim_shuffle_partial([self._checked_dim(dim)], [self._checked_dim(to)])
+
+    def transpose(self) -> "Tensor":
+        if self.rank != 2:
+            raise TensorCreationError(
+                f"transpose needs a rank-2 tensor, got shape {list(self.shape)}.",
+                mend="use dim_shuffle",
+            )
+        return self.dim_shuffle([1, 0])
+
+    def expand(self, dims: Sequence[int]) -> "Tensor":
+        """Insert a dimension of size 1 before each of the given dimensions."""
+        shape, strides = list(self.shape), list(self.strides)
+        for dim in sorted(dims, reverse=True):
+            if not 0 <= dim <= self.rank:
+                raise self._out_of_range(dim, 0, "dimension")
+            shape.insert(dim, 1)
+            strides.insert(dim, 0)
+        return self._view(self.offset, tuple(shape), tuple(strides))
+
+    def squeeze(self, dims: Sequence[int] | None = None) -> "Tensor":
+        """Remove the given dimensions of size 1 (all of them if not given)."""
+        chosen = {d for d, s in enumerate(self.shape) if s == 1} if dims is None else set(dims)
+        for dim in chosen:
+            if self.shape[self._checked_dim(dim)] != 1:
+                raise TensorCreationError(
+                    f"cannot squeeze dimension {dim} of size {self.shape[dim]}.",
+                    mend="only dimensions of size 1 can go",
+                )
+        kept = [d for d in range(self.rank) if d not in chosen]
+        return self._view(
+            self.offset, tuple(self.shape[d] for d in kept), tuple(self.strides[d] for d in kept)
+        )
+
+    # -- repeating and skipping ------------------------------------------------------------------------
+
+    def reverse(self, dim: int = 0) -> "Tensor":
+        return self._getitem_general((slice(None),) * self._checked_dim(dim) + (slice(None, None, -1),))
+
+    def sub_sample(self, stride: int, dim: int = 0) -> "Tensor":
+        if stride < 1:
+            raise TensorCreationError(
+                f"sub_sample needs a stride of at least 1, got {stride}.", mend="use reverse()"
+            )
+        return self._getitem_general(
+            (slice(None),) * self._checked_dim(dim) + (slice(None, None, stride),)
+        )
+
+    def upsample(self, scale: int, dim: int = 0) -> "Tensor":
+        """Repeat each element `scale` times along a dimension."""
+        dim = self._checked_dim(dim)
+        return self._repeat(scale, dim, dim + 1).flatten(dim, dim + 2)
+
+    def broadcast(self, count: int, dim: int = 0) -> "Tensor":
+        """Repeat the whole tensor `count` times along a dimension."""
+        dim = self._checked_dim(dim)
+        return self._repeat(count, dim, dim).flatten(dim, dim + 2)
+
+    def _repeat(self, count: int, dim: int, before: int) -> "Tensor":
+        if count < 0:
+            raise TensorCreationError(f"cannot repeat a tensor {count} times.", mend="use 0 or more")
+        shape = (*self.shape[:before], count, *self.shape[before:])
+        return self._view(self.offset, shape, (*self.strides[:before], 0, *self.strides[before:]))
+
+    def reinterpret(self, type: Type | str) -> "Tensor":
+        """The same bits as another type of the same size."""
+        type = as_type(type)
+        if type.n_bytes != self.type.n_bytes:
+            raise TypeMismatch(
+                f"cannot reinterpret {self.type} ({self.type.n_bytes} bytes) as {type} "
+                f"({type.n_bytes} bytes).",
+                mend="both types must have the same size",
+            )
+        return Tensor(self.variables, type, self.offset, self.shape, self.strides, self.pieces)
+
+    # -- properties ----------------------------------------------------------------------------------
+
+    @property
+    def is_contiguous(self) -> bool:
+        """One ascending region of one variable."""
+        runs = self.runs()
+        if len(runs.start) > 1:
+            return bool(
+                (runs.stride[runs.count > 1] == 1).all()
+                and (runs.start[1:] == runs.start[:-1] + runs.count[:-1]).all()
+            )
+        return len(runs.start) == 0 or runs.count[0] == 1 or runs.stride[0] == 1
+
+    @property
+    def contains_aliases(self) -> bool:
+        """Some element appears twice."""
+        begin, end = self.byte_intervals()
+        runs = self.runs()
+        if bool(((runs.stride == 0) & (runs.count > 1)).any()):
+            return True
+        order = np.argsort(begin, kind="stable")
+        return bool((begin[order][1:] < end[order][:-1]).any())
+
+    @property
+    def contains_constant(self) -> bool:
+        return any(self.variables.is_constant[v] for v in self.variable_ids())
+
+    @property
+    def is_parallel_writeable(self) -> bool:
+        """No aliases and no constants: vertices may write it in parallel."""
+        return not self.contains_aliases and not self.contains_constant
+
+    @property
+    def metadata(self) -> "Tensor | None":
+        """The metadata scalar of an 8-bit float tensor."""
+        ids = {self.variables.metadata_of.get(v) for v in self.variable_ids()}
+        found = next(iter(ids), None)
+        return None if found is None or len(ids) > 1 else variable_tensor(self.variables, found)
+
+    def contiguous_regions(self) -> list[Interval]:
+        """Intervals of the flattened view that are contiguous in memory."""
+        begin, end = self.byte_intervals()
+        size = self.type.n_bytes
+        n_elems = (end - begin) // size
+        ends = np.cumsum(n_elems)
+        joins = np.flatnonzero(begin[1:] != end[:-1])
+        cuts = np.concatenate(([0], ends[joins], ends[-1:])).tolist() if len(ends) else []
+        return [Interval(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+
+    def var_regions(self) -> list[tuple[int, Interval]]:
+        """(variable id, element interval of the variable) in view order."""
+        begin, end = self.byte_intervals()
+        ids = self.variables.ids_at(begin)
+        base = np.asarray(self.variables.base_bytes)[ids]
+        low, high = (begin - base) // self.type.n_bytes, (end - base) // self.type.n_bytes
+        return [
+            (int(v), Interval(int(a), int(b))) for v, a, b in zip(ids, low, high, strict=True)
+        ]
+
+    def intersects_with(self, other: "Tensor") -> bool:
+        begin, end = self.byte_intervals()
+        order = np.argsort(begin)
+        begin, end = begin[order], np.maximum.accumulate(end[order])
+        other_begin, other_end = other.byte_intervals()
+        last = np.searchsorted(begin, other_end, side="left") - 1
+        return bool((end[np.maximum(last, 0)] > other_begin)[last >= 0].any())
+
+    def __eq__(self, other: object) -> bool:
+        """The same view: type, shape and elements; not their values."""
+        if not isinstance(other, Tensor):
+            return NotImplemented
+        return (
+            self.variables is other.variables
+            and self.type == other.type
+            and self.shape == other.shape
+            and bool((self.addresses() == other.addresses()).all())
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.variables), self.type.name, self.shape))
+
+    # -- helpers -------------------------------------------------------------------------------------
+
+    def _view(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> "Tensor":
+        return Tensor(self.variables, self.type, offset, shape, strides, self.pieces)
+
+    def _checked_dim(self, dim: int) -> int:
+        if not 0 <= dim < self.rank:
+            raise self._out_of_range(dim, 0, "dimension")
+        return dim
+
+    def _out_of_range(self, index: object, dim: int, what: str = "index") -> TensorIndexError:
+        limit = self.rank if what == "dimension" or not self.shape else self.shape[dim]
+        where = "" if what == "dimension" else f" of dimension {dim}"
+        return TensorIndexError(
+            f"{what} {index}{where} is out of range for a tensor of shape {list(self.shape)}.",
+            mend=f"use 0 to {limit - 1}" if limit else "the tensor is a scalar: do not index it",
+        )
+
+    def _bad_slice(self, begin: object, end: object, dim: int) -> TensorIndexError:
+        if not 0 <= dim < self.rank:
+            return self._out_of_range(dim, 0, "dimension")
+        return TensorIndexError(
+            f"slice [{begin}, {end}) of dimension {dim} is out of range for a tensor of shape "
+            f"{list(self.shape)}.",
+            mend=f"use 0 <= begin <= end <= {self.shape[dim]}",
+        )
+
+
+def variable_tensor(variables: VariableTable, variable: int) -> Tensor:
+    """The whole of a variable."""
+    type, shape = variables.types[variable], variables.shapes[variable]
+    offset = variables.base_bytes[variable] // type.n_bytes
+    return Tensor(variables, type, offset, shape, _row_major(shape))
+
+
+def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Join tensors along a dimension."""
+    tensors = list(tensors)
+    if not tensors:
+        raise TensorCreationError("concat needs at least one tensor.", mend="give one or more")
+    if len(tensors) == 1:
+        return tensors[0]
+    _check_concat(tensors, dim)
+    rolled = [t if dim == 0 else t.dim_roll(dim, 0) for t in tensors]
+    shape = (sum(t.shape[0] for t in rolled), *rolled[0].shape[1:])
+    pieces = Pieces(concat_runs([t.runs() for t in rolled]))
+    first = tensors[0]
+    joined = Tensor(first.variables, first.type, 0, shape, _row_major(shape), pieces)
+    return joined if dim == 0 else joined.dim_roll(0, dim)
+
+
+def append(tensor: Tensor, part: Tensor, dim: int = 0) -> Tensor:
+    """`tensor` with `part`, of one rank less, added at the end of a dimension."""
+    return concat([tensor, part.expand([dim])], dim)
+
+
+def _check_concat(tensors: list[Tensor], dim: int) -> None:
+    first = tensors[0]
+    first._checked_dim(dim)
+    for t in tensors[1:]:
+        if t.variables is not first.variables:
+            raise TensorCreationError("cannot concat tensors of different graphs.", mend="use one graph")
+        if t.type != first.type:
+            raise TypeMismatch(
+                f"cannot concat {first.type} and {t.type}.", mend="cast one of them first"
+            )
+        others = [d for d in range(first.rank) if d != dim]
+        if t.rank != first.rank or any(t.shape[d] != first.shape[d] for d in others):
+            raise TensorCreationError(
+                f"cannot concat {list(first.shape)} and {list(t.shape)} along dimension {dim}.",
+                mend="all other dimensions must agree",
+            )
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _reshaped_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], new_shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides of the same elements in another shape, or None if strides cannot express it."""
+    if 0 in shape:
+        return _row_major(new_shape)
+    sizes, steps = merge_dims(shape, strides)
+    result: list[int] = []
+    dim, left = 0, sizes[0] if sizes else 1
+    for size in new_shape:
+        if size == 1:
+            result.append(0)
+            continue
+        if left % size:
+            return None
+        left //= size
+        result.append(left * steps[dim])
+        if left == 1 and dim + 1 < len(sizes):
+            dim += 1
+            left = sizes[dim]
+    return tuple(result)
+
+
+__all__ = ["Interval", "Tensor", "append", "concat", "single_run", "variable_tensor"]

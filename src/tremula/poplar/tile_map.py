@@ -1,0 +1,174 @@
+"""Tile maps: which tile holds which bytes. A log of calls, resolved so that the last call wins."""
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tremula.poplar.runs import expand
+from tremula.poplar.tensor import Interval
+
+
+class ByteTileMap(NamedTuple):
+    """Sorted, disjoint byte intervals of the address space and their tiles."""
+
+    begin: np.ndarray
+    end: np.ndarray
+    tile: np.ndarray
+
+    def split(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Cut intervals at tile boundaries: (owner, begin, end, tile), gaps left out."""
+        first = np.searchsorted(self.end, begin, side="right")
+        last = np.searchsorted(self.begin, end, side="left")
+        owner, within = expand(np.maximum(last - first, 0))
+        entry = first[owner] + within
+        low = np.maximum(begin[owner], self.begin[entry])
+        high = np.minimum(end[owner], self.end[entry])
+        return owner, low, high, self.tile[entry]
+
+    def first_gap(self, begin: np.ndarray, end: np.ndarray) -> tuple[int, int] | None:
+        """The first of the given intervals that is not fully mapped: its unmapped part."""
+        owner, low, high, _ = self.split(begin, end)
+        covered = np.bincount(owner, weights=high - low, minlength=len(begin))
+        missing = np.flatnonzero(covered < end - begin)
+        if not len(missing):
+            return None
+        which = int(missing[0])
+        mine = owner == which
+        reached = int(begin[which])
+        for a, b in zip(low[mine].tolist(), high[mine].tolist(), strict=True):
+            if a > reached:
+                return reached, a
+            reached = b
+        return reached, int(end[which])
+
+
+class TileMapLog:
+    """Appends (begin, end, tile) byte intervals; `resolve` paints them in order."""
+
+    def __init__(self) -> None:
+        self._begin, self._end, self._tile = array("q"), array("q"), array("q")
+        empty = np.empty(0, np.int64)
+        self._resolved = ByteTileMap(empty, empty, empty)
+
+    def add(self, begin: int, end: int, tile: int) -> None:
+        self._begin.append(begin)
+        self._end.append(end)
+        self._tile.append(tile)
+
+    def add_many(self, begin: np.ndarray, end: np.ndarray, tile: np.ndarray) -> None:
+        for column, values in ((self._begin, begin), (self._end, end), (self._tile, tile)):
+            column.frombytes(np.ascontiguousarray(values, np.int64).tobytes())
+
+    def resolve(self) -> ByteTileMap:
+        """The map now. Cheap when nothing was added since the last call."""
+        if len(self._begin):
+            begin, end, tile = (
+                np.concatenate((old, np.frombuffer(new, np.int64)))
+                for old, new in zip(self._resolved, (self._begin, self._end, self._tile), strict=True)
+            )
+            self._begin, self._end, self._tile = array("q"), array("q"), array("q")
+            self._resolved = _merge(*_paint(begin, end, tile))
+        return self._resolved
+
+
+def _paint(begin: np.ndarray, end: np.ndarray, tile: np.ndarray) -> tuple[np.ndarray, ...]:
+    keep = end > begin
+    begin, end, tile = begin[keep], end[keep], tile[keep]
+    order = np.argsort(begin, kind="stable")
+    if bool((begin[order][1:] >= end[order][:-1]).all()):
+        return begin[order], end[order], tile[order]
+    cuts = np.unique(np.concatenate((begin, end)))
+    low, high = np.searchsorted(cuts, begin).tolist(), np.searchsorted(cuts, end).tolist()
+    painted = np.full(len(cuts) - 1, -1, np.int64)
+    for a, b, t in zip(low, high, tile.tolist(), strict=True):
+        painted[a:b] = t
+    mapped = painted >= 0
+    return cuts[:-1][mapped], cuts[1:][mapped], painted[mapped]
+
+
+def _merge(begin: np.ndarray, end: np.ndarray, tile: np.ndarray) -> ByteTileMap:
+    """Join neighbours on the same tile."""
+    if not len(begin):
+        return ByteTileMap(begin, end, tile)
+    first = np.flatnonzero(
+        np.concatenate(([True], (begin[1:] != end[:-1]) | (tile[1:] != tile[:-1])))
+    )
+    last = np.concatenate((first[1:] - 1, [len(begin) - 1]))
+    return ByteTileMap(begin[first], end[last], tile[first])
+
+
+class TileMapping:
+    """The tile map of one tensor: for each tile, intervals over its flattened elements.
+
+    Columns `begin`, `end`, `tile` are in element order; `mapping[tile]` lists Intervals.
+    """
+
+    __slots__ = ("begin", "end", "n_tiles", "tile")
+
+    def __init__(self, begin: np.ndarray, end: np.ndarray, tile: np.ndarray, n_tiles: int):
+        self.begin, self.end, self.tile, self.n_tiles = begin, end, tile, n_tiles
+
+    def __len__(self) -> int:
+        return self.n_tiles
+
+    def __getitem__(self, tile: int) -> list[Interval]:
+        mine = self.tile == tile
+        return [
+            Interval(a, b)
+            for a, b in zip(self.begin[mine].tolist(), self.end[mine].tolist(), strict=True)
+        ]
+
+    def __iter__(self) -> Iterator[list[Interval]]:
+        return (self[tile] for tile in range(self.n_tiles))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TileMapping):
+            return NotImplemented
+        mine = (self.begin, self.end, self.tile)
+        theirs = (other.begin, other.end, other.tile)
+        return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+    def __repr__(self) -> str:
+        return f"TileMapping({self.n_elems} elements on {len(np.unique(self.tile))} tiles)"
+
+    @property
+    def n_elems(self) -> int:
+        return int((self.end - self.begin).sum())
+
+    def n_elems_per_tile(self) -> np.ndarray:
+        """int64[n_tiles]: how many elements each tile holds."""
+        sizes = self.end - self.begin
+        return np.bincount(self.tile, weights=sizes, minlength=self.n_tiles).astype(np.int64)
+
+    @staticmethod
+    def from_lists(mapping: list, n_tiles: int) -> "TileMapping":
+        """From a list (index: tile) of lists of Intervals or (begin, end) pairs."""
+        rows = [
+            (part.begin, part.end, tile) if isinstance(part, Interval) else (part[0], part[1], tile)
+            for tile, parts in enumerate(mapping)
+            for part in parts
+        ]
+        columns = np.array(rows, np.int64).reshape(-1, 3)
+        order = np.argsort(columns[:, 0], kind="stable")
+        return TileMapping(*columns[order].T, n_tiles)
+
+
+def linear_intervals(
+    n_elems: int, grain: int, n_tiles: int, min_elems: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Part boundaries that spread n_elems over at most n_tiles parts: (begin, end) per part.
+
+    Poplar's rule: whole grains, at least `min_elems` per part, parts as equal as grains allow.
+    """
+    if n_elems == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    n_grains = -(-n_elems // grain)
+    per_part = -(-n_grains // n_tiles)
+    if min_elems > 0:
+        n_parts_allowed = max(1, n_grains // -(-min_elems // grain))
+        per_part = max(per_part, -(-n_grains // n_parts_allowed))
+    n_parts = -(-n_grains // per_part)
+    cuts = np.minimum(np.arange(n_parts + 1) * n_grains // n_parts * grain, n_elems)
+    return cuts[:-1], cuts[1:]

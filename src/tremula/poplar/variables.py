@@ -1,0 +1,75 @@
+"""The graph's variables: one row each in a single virtual address space."""
+
+import math
+from bisect import bisect_right
+
+import numpy as np
+
+from tremula.base.errors import InvalidTileMapping
+from tremula.base.source import Source
+from tremula.base.types import Type
+
+ALIGNMENT_BYTES = 64
+# An unused gap behind each variable: neighbours never look contiguous, and strict mode watches it.
+GUARD_BYTES = 64
+
+
+class VariableTable:
+    """Columns of all variables and constants; row index = variable id."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.types: list[Type] = []
+        self.shapes: list[tuple[int, ...]] = []
+        self.base_bytes: list[int] = []
+        self.end_bytes: list[int] = []
+        self.sources: list[Source] = []
+        self.is_constant: list[bool] = []
+        self.metadata_of: dict[int, int] = {}  # quarter variable -> its metadata variable
+        self.n_bytes = GUARD_BYTES  # size of the address space so far; address 0 is never used
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(
+        self, name: str, type: Type, shape: tuple[int, ...], source: Source, is_constant: bool
+    ) -> int:
+        """Append a variable; return its id."""
+        base = -(-self.n_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        end = base + math.prod(shape) * type.n_bytes
+        self.n_bytes = end + GUARD_BYTES
+        self.names.append(name or f"v{len(self.names)}")
+        self.types.append(type)
+        self.shapes.append(shape)
+        self.base_bytes.append(base)
+        self.end_bytes.append(end)
+        self.sources.append(source)
+        self.is_constant.append(is_constant)
+        return len(self.names) - 1
+
+    def id_at(self, byte_address: int) -> int:
+        """The variable that holds a byte."""
+        return bisect_right(self.base_bytes, byte_address) - 1
+
+    def ids_at(self, byte_addresses: np.ndarray) -> np.ndarray:
+        return np.searchsorted(np.asarray(self.base_bytes), byte_addresses, side="right") - 1
+
+    def n_elems(self, variable: int) -> int:
+        return math.prod(self.shapes[variable])
+
+    def describe(self, begin_byte: int, end_byte: int) -> str:
+        """`'weights' elements [3, 9)`: a byte interval in the user's names."""
+        variable = self.id_at(begin_byte)
+        size = self.types[variable].n_bytes
+        low = (begin_byte - self.base_bytes[variable]) // size
+        high = (end_byte - self.base_bytes[variable] + size - 1) // size
+        return f"elements [{low}, {high}) of variable {self.names[variable]!r}"
+
+    def unmapped_error(self, begin_byte: int, end_byte: int) -> InvalidTileMapping:
+        variable = self.id_at(begin_byte)
+        return InvalidTileMapping(
+            f"{self.describe(begin_byte, end_byte)} are not mapped to a tile.",
+            source=self.sources[variable],
+            mend="call graph.set_tile_mapping(tensor, tile), or add the variable with "
+            "mapping='linear'",
+        )
