@@ -13,13 +13,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format docs bench clean
 
 help:
 	@echo "make demo    run a tile program and print its profile"
 	@echo "make test    run all tests"
 	@echo "make check   format, lint, types, import layers, quick tests"
 	@echo "make format  format and mend what can be mended"
+	@echo "make docs    renew the pages that are made from tables"
 	@echo "make bench   measure the figures of the core"
 	@echo "make clean   remove everything make made"
 
@@ -39,6 +40,10 @@ check: $(DEV)
 format: $(DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(CORE)
+	$(BIN)/python -c 'from tremula.base.options import options_markdown as page; print(page(), end="")' \
+	  > docs/options.md
 
 bench: $(CORE)
 	$(BIN)/tremula bench core
