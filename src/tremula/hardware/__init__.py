@@ -5,15 +5,24 @@ from tremula.hardware.chip_model import Chip
 from tremula.hardware.facts import Fact
 from tremula.hardware.floor_plan import tile_positions
 from tremula.hardware.known_chips import CHIPS, chip
+from tremula.hardware.known_systems import SYSTEMS, single, system
+from tremula.hardware.network import LinkLoads, Links
+from tremula.hardware.system_model import System
 
 __all__ = [
     "CHIPS",
     "Chip",
     "Fact",
+    "LinkLoads",
+    "Links",
+    "SYSTEMS",
+    "System",
     "chip",
     "chip_from_toml",
     "chip_to_toml",
     "load_chip",
     "save_chip",
+    "single",
+    "system",
     "tile_positions",
 ]

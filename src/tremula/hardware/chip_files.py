@@ -1,4 +1,4 @@
-"""Chips of one's own as TOML files: a base and what is changed, or every constant with its source."""
+"""Chips of one's own as TOML files: a base and what is changed, or every constant."""
 
 import json
 import os

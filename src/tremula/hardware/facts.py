@@ -1,9 +1,9 @@
-"""A constant with its provenance, and how a record of constants is declared, checked and changed."""
+"""A constant with its provenance; how a record of constants is declared, checked and changed."""
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from tremula.base.errors import InvalidMachineModel, suggest
 
@@ -11,6 +11,18 @@ Standing = Literal["stated", "derived", "guessed", "yours"]
 Value = int | float | str
 
 STANDINGS: tuple[str, ...] = get_args(Standing)
+
+RecordType = TypeVar("RecordType", bound="Record")
+
+
+class Record(Protocol):
+    """A frozen dataclass of constants, with one fact for each in order of declaration."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def provenance(self) -> "tuple[Fact, ...]": ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ def quantity(
     may_be_zero: bool = False,
     at_most: float = math.inf,
     choices: tuple[str, ...] = (),
-) -> Any:
+) -> Any:  # noqa: ANN401 - as dataclasses.field: stands for a value of the field's type
     """Declare a field that holds a constant: its unit, meaning, and what values are possible."""
     metadata = {
         "unit": unit,
@@ -80,7 +92,9 @@ def quantities(record: type) -> dict[str, dataclasses.Field[Any]]:
     return {f.name: f for f in dataclasses.fields(record) if "unit" in f.metadata}
 
 
-def make_record(record: type, name: str, facts: Mapping[str, Fact], **others: object) -> Any:
+def make_record(
+    record: type[RecordType], name: str, facts: Mapping[str, Fact], **others: object
+) -> RecordType:
     """Make a record from one fact per constant; a missing or unknown one is an error."""
     known = quantities(record)
     check_names(record, name, facts)
@@ -92,7 +106,8 @@ def make_record(record: type, name: str, facts: Mapping[str, Fact], **others: ob
         )
     checked = {key: _checked(name, field, facts[key]) for key, field in known.items()}
     values = {key: fact.value for key, fact in checked.items()}
-    return record(name=name, provenance=tuple(checked.values()), **values, **others)
+    make: Callable[..., RecordType] = record
+    return make(name=name, provenance=tuple(checked.values()), **values, **others)
 
 
 def check_names(record: type, name: str, given: Iterable[str]) -> None:
@@ -105,7 +120,7 @@ def check_names(record: type, name: str, given: Iterable[str]) -> None:
             )
 
 
-def check_provenance(owner: Any) -> None:
+def check_provenance(owner: Record) -> None:
     """Refuse a record whose constants and facts disagree; every way to make one comes here."""
     known = quantities(type(owner))
     facts = owner.provenance
@@ -124,7 +139,7 @@ def check_provenance(owner: Any) -> None:
             )
 
 
-def facts_of(owner: Any) -> dict[str, Fact]:
+def facts_of(owner: Record) -> dict[str, Fact]:
     """Each constant of a record with its provenance, by name."""
     return dict(zip(quantities(type(owner)), owner.provenance, strict=True))
 

@@ -1,0 +1,162 @@
+"""A system as plain numbers: chips in machines, machines in racks, their links, hosts and DRAM."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from tremula.base.errors import InvalidMachineModel
+from tremula.hardware.chip_model import Chip
+from tremula.hardware.facts import (
+    Fact,
+    Value,
+    as_changed,
+    check_names,
+    check_provenance,
+    facts_of,
+    make_record,
+    quantity,
+)
+from tremula.hardware.network import (
+    LinkLoads,
+    Links,
+    check_links,
+    link_loads,
+    link_path,
+    network_of,
+)
+
+TOPOLOGIES = ("direct", "ladder", "torus")
+
+_size = partial(quantity, group="size")
+_links = partial(quantity, group="links between chips")
+_gateway = partial(quantity, group="gateways, hosts and DRAM")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """Chips that work together. Its fields are plain numbers; `facts` says where each comes from.
+
+    Chips stand in rows of two, rows in machines, machines in racks. In a machine all chips are
+    joined directly; along a rack the rows form an open `ladder` or, closed at its ends, a `torus`;
+    racks are joined by the gateways of their machines.
+    """
+
+    name: str
+    chip: Chip
+
+    n_ipus: int = _size("chips", "chips of the system")
+    n_machines: int = _size("machines", "machines, or cards")
+    n_hosts: int = _size("hosts", "host servers")
+    n_ipus_per_machine: int = _size("chips", "chips in a machine, or on a card")
+    n_machines_per_rack: int = _size("machines", "machines joined by IPU-Links")
+    machine_watts: float = _size("W", "power limit of a machine")
+
+    topology: str = _links("", "how the rows of a rack are joined", choices=TOPOLOGIES)
+    n_links_across: int = _links("links", "between the two chips of a row")
+    n_links_along: int = _links("links", "to the next row, in each direction")
+    n_links_diagonal: int = _links("links", "across rows of a machine", may_be_zero=True)
+
+    n_gateways_per_machine: int = _gateway("gateways", "gateways in a machine", may_be_zero=True)
+    n_gateway_links_per_machine: int = _gateway("links", "links to other racks", may_be_zero=True)
+    gateway_link_gbytes_per_s: float = _gateway("GB/s", "one link, one direction")
+    gateway_latency_s: float = _gateway("s", "each link to or from a gateway")
+    host_gbytes_per_s_per_machine: float = _gateway("GB/s", "host to machine, one direction")
+    n_bytes_dram_per_machine: int = _gateway("B", "streaming memory", may_be_zero=True)
+    dram_gbytes_per_s_per_machine: float = _gateway("GB/s", "streaming memory", may_be_zero=True)
+
+    provenance: tuple[Fact, ...] = field(repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_provenance(self)
+        _check_sizes(self)
+        check_links(self)
+
+    def __repr__(self) -> str:
+        return f"System({self.name!r})"
+
+    @property
+    def facts(self) -> Mapping[str, Fact]:
+        """Every constant of the system itself with unit, standing and source, by name."""
+        return facts_of(self)
+
+    def replace(
+        self, *, name: str | None = None, chip: Chip | None = None, **changes: Value | Fact
+    ) -> "System":
+        """This system with another chip, or some constants changed."""
+        base = self.name.rstrip("*")
+        check_names(System, self.name, changes)
+        changed = {key: as_changed(value, base) for key, value in changes.items()}
+        is_new = chip not in (None, self.chip) or any(
+            fact.value != getattr(self, key) for key, fact in changed.items()
+        )
+        facts = {**self.facts, **changed}
+        return make_record(System, name or base + "*" * is_new, facts, chip=chip or self.chip)
+
+    @property
+    def n_racks(self) -> int:
+        return -(-self.n_machines // self.n_machines_per_rack)
+
+    @property
+    def n_gateways(self) -> int:
+        return self.n_machines * self.n_gateways_per_machine
+
+    @property
+    def n_tiles(self) -> int:
+        return self.n_ipus * self.chip.n_tiles
+
+    @property
+    def n_bytes_sram(self) -> int:
+        """Memory of all tiles of all chips."""
+        return self.n_ipus * self.chip.n_bytes_total
+
+    @property
+    def n_bytes_dram(self) -> int:
+        return self.n_machines * self.n_bytes_dram_per_machine
+
+    @property
+    def host_gbytes_per_s(self) -> float:
+        """All hosts to all machines, one direction."""
+        return self.n_machines * self.host_gbytes_per_s_per_machine
+
+    @property
+    def links(self) -> Links:
+        """Every directed link, as columns."""
+        return network_of(self).links
+
+    def link_path(self, a: int, b: int) -> tuple[int, ...]:
+        """The links from chip `a` to chip `b`: rows of `links`."""
+        return link_path(self, a, b)
+
+    def link_loads(self, bytes_between: np.ndarray) -> LinkLoads:
+        """Bytes and seconds on every link, for int64[n_ipus, n_ipus] bytes from chip to chip."""
+        return link_loads(self, bytes_between)
+
+
+def make_system(name: str, chip: Chip, facts: Mapping[str, Fact]) -> System:
+    """A system from its chip and one fact for every constant."""
+    return make_record(System, name, facts, chip=chip)
+
+
+def _check_sizes(system: System) -> None:
+    n_needed = -(-system.n_ipus // system.n_ipus_per_machine)
+    if system.n_machines != n_needed:
+        raise InvalidMachineModel(
+            f"{system.name!r} has {system.n_ipus} chips in {system.n_machines} machines of "
+            f"{system.n_ipus_per_machine}, expected {n_needed} machines.",
+            mend=f"set n_machines={n_needed}",
+        )
+    if system.topology == "direct" and system.n_machines > 1:
+        raise InvalidMachineModel(
+            f"{system.name!r} has topology 'direct' but {system.n_machines} machines.",
+            mend="use 'ladder' or 'torus' for more than one machine",
+        )
+    if system.n_racks > 1 and not (
+        system.n_gateways_per_machine and system.n_gateway_links_per_machine
+    ):
+        raise InvalidMachineModel(
+            f"{system.name!r} has {system.n_racks} racks and no gateway links to join them.",
+            mend="raise n_machines_per_rack, or set n_gateways_per_machine and "
+            "n_gateway_links_per_machine",
+        )
