@@ -1,0 +1,427 @@
+"""Programs → a flat instruction table over static steps."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tremula.base.errors import ControlProgramError, GraphRecursionError
+from tremula.compiler.copies import plan_copy
+from tremula.compiler.form import (
+    N_OPERANDS,
+    CopyPlan,
+    FrozenComputeSet,
+    FrozenGraph,
+    LoweredPrograms,
+    Op,
+    Step,
+    StepKind,
+)
+from tremula.poplar import programs as p
+from tremula.poplar.compute_set import ComputeSet
+from tremula.poplar.graph import Graph
+from tremula.poplar.streams import DataStream, Function, FunctionBuffer, HostFunction, RemoteBuffer
+from tremula.poplar.tensor import Tensor
+
+Programs = p.Program | Mapping[str, p.Program] | Iterable[p.Program]
+
+
+def lower(graph: Graph, programs: Programs) -> LoweredPrograms:
+    """Freeze the graph and flatten its programs."""
+    lowering = _Lowering()
+    for name, program in named_programs(programs).items():
+        lowering.add_entry(name, program)
+    lowering.add_functions()
+    return lowering.finish(graph.top)
+
+
+def named_programs(programs: Programs) -> dict[str, p.Program]:
+    """One program, a list or a dict of them, as a dict; unnamed ones are called by their index."""
+    if isinstance(programs, p.Program):
+        programs = [programs]
+    if not isinstance(programs, Mapping):
+        listed = list(programs)
+        names = [getattr(program, "name", "") for program in listed]
+        unique = len(set(names)) == len(names)
+        programs = {
+            (name if name and unique else str(i)): program
+            for i, (name, program) in enumerate(zip(names, listed, strict=True))
+        }
+    for name, program in programs.items():
+        if not isinstance(program, p.Program):
+            raise ControlProgramError(
+                f"program {name!r} is a {type(program).__name__}, expected a program.",
+                mend="give one program, a list of programs or a dict of them",
+            )
+    return dict(programs)
+
+
+class _Lowering:
+    """Grows the instruction table while walking program trees."""
+
+    def __init__(self) -> None:
+        self.code: list[list[int]] = []
+        self.step_of: list[int] = []
+        self.steps: list[Step] = []
+        self.copies: list[CopyPlan] = []
+        self.cases: list[tuple[int, int]] = []
+        self.compute_sets: dict[ComputeSet, int] = {}
+        self.names: list[str] = []
+        self.entries: list[int] = []
+        self.functions: dict[Function, int] = {}  # function -> number, in order of first call
+        self.function_entries: list[int] = []
+        self.calls: dict[Function | None, set[Function]] = {}  # who calls whom
+        self.caller: Function | None = None
+        self.path: tuple[str, ...] = ()
+        self.n_loop_slots = 0
+
+    def emit(self, op: Op, *operands: int, step: int = -1) -> int:
+        """Append an instruction; return its index, for patching."""
+        self.code.append([int(op), *operands, *[0] * (N_OPERANDS - len(operands))])
+        self.step_of.append(step)
+        return len(self.code) - 1
+
+    def here(self) -> int:
+        return len(self.code)
+
+    def patch(self, at: int, operand: int) -> None:
+        """Let an operand (0 = a) of an earlier instruction point here."""
+        self.code[at][1 + operand] = self.here()
+
+    def add_step(self, program: p.Program, kind: StepKind, **fields: Any) -> int:
+        name = fields.pop("name", None) or program.name or type(program).__name__
+        self.steps.append(Step(kind, name, program.source, self.path, **fields))
+        return len(self.steps) - 1
+
+    def add_entry(self, name: str, program: p.Program) -> None:
+        self.names.append(name)
+        self.entries.append(self.here())
+        self.walk(program)
+        self.emit(Op.END)
+
+    def add_functions(self) -> None:
+        """Emit each called function once; functions may call further functions."""
+        while len(self.function_entries) < len(self.functions):
+            function = list(self.functions)[len(self.function_entries)]
+            self.function_entries.append(self.here())
+            self.caller = function
+            self.walk(function.program)
+            self.emit(Op.RETURN)
+        self._check_recursion()
+        for instruction in self.code:
+            if instruction[0] == Op.CALL:
+                instruction[1] = self.function_entries[instruction[1]]
+
+    def _check_recursion(self) -> None:
+        done: set[Function] = set()
+
+        def visit(function: Function, callers: tuple[Function, ...]) -> None:
+            if function in callers:
+                name = function.name or "a function"
+                raise GraphRecursionError(
+                    f"{name} calls itself: {len(callers)} calls deep.",
+                    source=function.program.source,
+                    mend="use Repeat or RepeatWhileTrue; functions have no stack on a tile",
+                )
+            if function not in done:
+                for callee in self.calls.get(function, ()):
+                    visit(callee, (*callers, function))
+                done.add(function)
+
+        for function in self.functions:
+            visit(function, ())
+
+    def finish(self, graph: Graph) -> LoweredPrograms:
+        state = graph.state
+        frozen = FrozenGraph(
+            graph.target,
+            graph.replication_factor,
+            state.variables,
+            state.tile_map.resolve(),
+            tuple(
+                FrozenComputeSet(cs.name, cs.source, tuple(t.freeze() for t in cs.distinct_tables()))
+                for cs in self.compute_sets
+            ),
+            state.handles,
+            tuple(state.initial_parts),
+            dict(state.perf_estimators),
+            state.replica_index,
+        )
+        return LoweredPrograms(
+            frozen,
+            tuple(self.names),
+            tuple(self.entries),
+            np.array(self.code, np.int64).reshape(-1, 1 + N_OPERANDS),
+            np.array(self.step_of, np.int64),
+            tuple(self.steps),
+            tuple(self.copies),
+            np.array(self.cases, np.int64).reshape(-1, 2),
+            self.n_loop_slots,
+        )
+
+    def walk(self, program: p.Program) -> None:
+        handler = _HANDLERS.get(type(program))
+        if handler is None:
+            raise ControlProgramError(
+                f"{type(program).__name__} is not a program this compiler knows.",
+                source=program.source,
+                mend="use the programs Tremula exports",
+            )
+        outer = self.path
+        if program.name and not isinstance(program, p.Execute | p.Copy):
+            self.path = (*outer, program.name)
+        handler(self, program)
+        self.path = outer
+
+
+def _sequence(low: _Lowering, program: p.Sequence) -> None:
+    for step in program.steps:
+        low.walk(step)
+
+
+def _execute(low: _Lowering, program: p.Execute) -> None:
+    number = low.compute_sets.setdefault(program.compute_set, len(low.compute_sets))
+    result = program.result
+    step = low.add_step(
+        program,
+        StepKind.EXECUTE,
+        name=program.name or program.compute_set.name,
+        compute_set=number,
+        writes=() if result is None else (result,),
+    )
+    address, n_bytes = (-1, 0) if result is None else _location(result)
+    low.emit(Op.EXECUTE, number, address, n_bytes, step=step)
+
+
+def _location(scalar: Tensor) -> tuple[int, int]:
+    """(byte address, bytes) of a scalar tensor."""
+    size = scalar.type.n_bytes
+    return int(scalar.runs().start[0]) * size, size
+
+
+def _copy(low: _Lowering, program: p.Copy) -> None:
+    src, dst = program.source_of_data, program.destination
+    if isinstance(src, FunctionBuffer):
+        low.emit(Op.STEP, step=low.add_step(program, StepKind.LOAD_CODE))
+    elif isinstance(src, Tensor) and isinstance(dst, Tensor):
+        step = low.add_step(program, StepKind.COPY, reads=(src,), writes=(dst,))
+        low.copies.append(plan_copy(src, dst))
+        low.emit(Op.COPY, len(low.copies) - 1, step=step)
+    else:
+        _host_copy(low, program, src, dst)
+
+
+def _host_copy(low: _Lowering, program: p.Copy, src: Any, dst: Any) -> None:
+    offset = () if program.offset is None else (program.offset,)
+    reads = (*((src,) if isinstance(src, Tensor) else ()), *offset)
+    writes = (dst,) if isinstance(dst, Tensor) else ()
+    if isinstance(src, DataStream) or isinstance(dst, DataStream):
+        kind = StepKind.STREAM_IN if isinstance(src, DataStream) else StepKind.STREAM_OUT
+    else:
+        kind = StepKind.REMOTE_READ if isinstance(src, RemoteBuffer) else StepKind.REMOTE_WRITE
+    other = dst if isinstance(src, Tensor) else src
+    step = low.add_step(
+        program,
+        kind,
+        reads=reads,
+        writes=writes,
+        detail={"handle": other.handle},
+        is_merged_host_sync=_follows_stream_copy(low, kind),
+    )
+    low.emit(Op.HOST, step=step)
+
+
+def _follows_stream_copy(low: _Lowering, kind: StepKind) -> bool:
+    """Adjacent stream copies of one direction share a host sync."""
+    before = low.step_of[-1] if low.step_of else -1
+    streams = (StepKind.STREAM_IN, StepKind.STREAM_OUT)
+    return before >= 0 and kind in streams and low.steps[before].kind is kind
+
+
+def _repeat(low: _Lowering, program: p.Repeat) -> None:
+    slot = low.n_loop_slots
+    low.n_loop_slots += 1
+    begin = low.emit(Op.LOOP_BEGIN, slot, program.count)
+    body = low.here()
+    low.walk(program.body)
+    low.emit(Op.LOOP_END, slot, body)
+    low.patch(begin, 2)
+
+
+def _branch(low: _Lowering, program: p.Program, predicate: Tensor, op: Op) -> int:
+    step = low.add_step(program, StepKind.BRANCH, reads=(predicate,))
+    return low.emit(op, *_location(predicate), step=step)
+
+
+def _repeat_while(low: _Lowering, program: p.RepeatWhileTrue) -> None:
+    top = low.here()
+    low.walk(program.condition)
+    op = Op.BRANCH_NONZERO if program.stops_on else Op.BRANCH_ZERO
+    leave = _branch(low, program, program.predicate, op)
+    low.walk(program.body)
+    low.emit(Op.JUMP, top)
+    low.patch(leave, 2)
+
+
+def _loop(low: _Lowering, program: p.Loop) -> None:
+    top = low.here()
+    low.walk(program.body)
+    low.emit(Op.LOOP_FOREVER, top)
+
+
+def _if(low: _Lowering, program: p.If) -> None:
+    to_false = _branch(low, program, program.predicate, Op.BRANCH_ZERO)
+    low.walk(program.true_body)
+    to_end = low.emit(Op.JUMP)
+    low.patch(to_false, 2)
+    low.walk(program.false_body)
+    low.patch(to_end, 0)
+
+
+def _switch(low: _Lowering, program: p.Switch) -> None:
+    cases: Mapping[int, p.Program] = program.cases  # pyright: ignore[reportAssignmentType]
+    step = low.add_step(program, StepKind.BRANCH, reads=(program.control,))
+    first = len(low.cases)
+    low.cases.extend((value, -1) for value in cases)
+    at = low.emit(
+        Op.SWITCH, *_location(program.control), first, first + len(cases), step=step
+    )
+    leaves = []
+    for i, (value, body) in enumerate(cases.items()):
+        low.cases[first + i] = (value, low.here())
+        low.walk(body)
+        leaves.append(low.emit(Op.JUMP))
+    low.patch(at, 4)
+    if program.on_no_match == "error":
+        low.walk(p.Abort(f"Switch: no case for the control value; cases are {list(cases)}"))
+    else:
+        low.walk(program.default)
+    for leave in leaves:
+        low.patch(leave, 0)
+
+
+def _call(low: _Lowering, program: p.Call) -> None:
+    function = program.function
+    if isinstance(function, HostFunction):
+        step = low.add_step(
+            program,
+            StepKind.HOST_CALL,
+            reads=tuple(program.inputs),
+            writes=tuple(program.outputs),
+            detail={"handle": function.handle},
+        )
+        low.emit(Op.HOST, step=step)
+        return
+    low.calls.setdefault(low.caller, set()).add(function)
+    low.emit(Op.CALL, low.functions.setdefault(function, len(low.functions)))
+
+
+def _block(low: _Lowering, program: p.Block) -> None:
+    low.walk(program.body)
+
+
+def _sync(low: _Lowering, program: p.Sync) -> None:
+    detail = {"sync_type": program.sync_type.value}
+    low.emit(Op.STEP, step=low.add_step(program, StepKind.SYNC, detail=detail))
+
+
+def _print_tensor(low: _Lowering, program: p.PrintTensor) -> None:
+    from dataclasses import asdict
+
+    fmt = None if program.fmt is None else asdict(program.fmt)
+    step = low.add_step(
+        program, StepKind.PRINT, reads=(program.tensor,), detail={"title": program.title, "fmt": fmt}
+    )
+    low.emit(Op.HOST, step=step)
+
+
+def _write_undef(low: _Lowering, program: p.WriteUndef) -> None:
+    low.emit(Op.STEP, step=low.add_step(program, StepKind.WRITE_UNDEF, writes=(program.tensor,)))
+
+
+def _assume_equal(low: _Lowering, program: p.AssumeEqualAcrossReplicas) -> None:
+    """A promise; the runtime checks every predicate on all replicas anyway."""
+
+
+def _cross_replica(low: _Lowering, program: p.CrossReplicaCopy) -> None:
+    step = low.add_step(
+        program,
+        StepKind.CROSS_REPLICA,
+        reads=(program.source_of_data,),
+        writes=(program.destination,),
+        detail={"pairs": [[int(a), int(b)] for a, b in program.replica_map.items()]},
+    )
+    low.emit(Op.HOST, step=step)
+
+
+def _abort(low: _Lowering, program: p.Abort) -> None:
+    detail = {"message": program.message}
+    low.emit(Op.HOST, step=low.add_step(program, StepKind.ABORT, detail=detail))
+
+
+def _abort_on_condition(low: _Lowering, program: p.AbortOnCondition) -> None:
+    skip = _branch(low, program, program.predicate, Op.BRANCH_ZERO)
+    detail = {"message": program.message}
+    low.emit(Op.HOST, step=low.add_step(program, StepKind.ABORT, detail=detail))
+    low.patch(skip, 2)
+
+
+def _error_program(low: _Lowering, program: p.ErrorProgram) -> None:
+    step = low.add_step(
+        program, StepKind.ABORT, reads=(program.tensor,), detail={"message": program.message}
+    )
+    low.emit(Op.HOST, step=step)
+
+
+def _stamp(low: _Lowering, program: p.CycleStamp) -> None:
+    since = () if program.since is None else (program.since,)
+    step = low.add_step(
+        program,
+        StepKind.STAMP,
+        reads=since,
+        writes=(program.tensor,),
+        detail={"sync_type": program.sync_type.value},
+    )
+    earlier = _location(program.since)[0] if program.since is not None else -1
+    low.emit(Op.STAMP, _location(program.tensor)[0], program.tile, earlier, step=step)
+
+
+def _machine_state(low: _Lowering, program: p.SetMachineState) -> None:
+    reads = () if program.seeds is None else (program.seeds,)
+    step = low.add_step(
+        program, StepKind.MACHINE_STATE, reads=reads, detail={"set": dict(program.values)}
+    )
+    low.emit(Op.HOST, step=step)
+
+
+def _get_hw_seeds(low: _Lowering, program: p.GetHwSeeds) -> None:
+    step = low.add_step(
+        program, StepKind.MACHINE_STATE, writes=(program.tensor,), detail={"get": "seeds"}
+    )
+    low.emit(Op.HOST, step=step)
+
+
+_HANDLERS: dict[type, Callable[[_Lowering, Any], None]] = {
+    p.Sequence: _sequence,
+    p.Execute: _execute,
+    p.Copy: _copy,
+    p.Repeat: _repeat,
+    p.RepeatWhileTrue: _repeat_while,
+    p.RepeatWhileFalse: _repeat_while,
+    p.Loop: _loop,
+    p.If: _if,
+    p.Switch: _switch,
+    p.Call: _call,
+    p.Block: _block,
+    p.Sync: _sync,
+    p.PrintTensor: _print_tensor,
+    p.WriteUndef: _write_undef,
+    p.AssumeEqualAcrossReplicas: _assume_equal,
+    p.CrossReplicaCopy: _cross_replica,
+    p.Abort: _abort,
+    p.AbortOnCondition: _abort_on_condition,
+    p.ErrorProgram: _error_program,
+    p.CycleStamp: _stamp,
+    p.SetMachineState: _machine_state,
+    p.GetHwSeeds: _get_hw_seeds,
+}
