@@ -1,0 +1,87 @@
+"""Every example runs as a script and prints what its .expected file lists."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+# A leading underscore marks a module that examples share.
+EXAMPLES = sorted(p for p in (ROOT / "examples").rglob("*.py") if not p.name.startswith("_"))
+TIMEOUT_S = 300
+
+
+def missing_fragment(output: str, expected: str) -> str | None:
+    """The first line of `expected` that does not appear in `output` behind the ones before it."""
+    position = 0
+    for fragment in (line.strip() for line in expected.splitlines()):
+        found = output.find(fragment, position)
+        if found < 0:
+            return fragment
+        position = found + len(fragment)
+    return None
+
+
+def run_script(script: Path, folder: Path) -> tuple[int, str]:
+    """Exit code and output of a script; both streams as one, in the order they were written."""
+    paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env=environment,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_examples_run(script, tmp_path):
+    """The example exits with 0 and prints the lines of its .expected file, in order."""
+    code, output = run_script(script, tmp_path)
+    assert code == 0, output
+    expected = script.with_suffix(".expected")
+    if expected.exists():
+        missing = missing_fragment(output, expected.read_text(encoding="utf-8"))
+        assert missing is None, f"missing: {missing}\n\nprinted:\n{output}"
+
+
+def test_every_expectation_has_its_example():
+    """No .expected file is left without its script."""
+    orphans = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "examples").rglob("*.expected")
+        if not path.with_suffix(".py").exists()
+    ]
+    assert not orphans
+
+
+def test_fragments_must_come_in_order():
+    """Expected lines are fragments of the output, in the same order."""
+    output = "Using the model\nv1: [1 2]\nProgram complete\n"
+    assert missing_fragment(output, "v1: [1\ncomplete\n") is None
+    assert missing_fragment(output, "complete\nv1\n") == "v1"
+    assert missing_fragment(output, "absent") == "absent"
+
+
+def test_scripts_run_in_their_own_folder(tmp_path):
+    """Both streams arrive in the order written, warnings fail, and the folder is the given one."""
+    script = tmp_path / "example.py"
+    script.write_text(
+        "import os, sys\nprint('out')\nprint('err', file=sys.stderr)\nprint(os.getcwd())\n"
+    )
+    assert run_script(script, tmp_path) == (0, f"out\nerr\n{tmp_path}\n")
+    script.write_text("import warnings\nwarnings.warn('beware')\n")
+    code, output = run_script(script, tmp_path)
+    assert code == 1
+    assert "UserWarning: beware" in output
