@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="?",
-        help="a chip (bow), a system (pod16) or a chip of your own (my.toml); all of them if left out",
+        help="a chip (bow), a system (pod16) or a chip of your own (my.toml); without it, all",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
@@ -48,7 +48,7 @@ def _overview() -> str:
     chips = [_chip_row(key, chip) for key, chip in CHIPS.items()]
     systems = [_system_row(key, system) for key, system in SYSTEMS.items()]
     chip_head = ("chip", "arch", "tiles", "workers", "KiB/tile", "GHz", "TFLOP/s 16-bit", "8-bit")
-    system_head = ("system", "chip", "IPUs", "machines", "hosts", "links", "SRAM GB", "DRAM GB")
+    system_head = ("system", "chip", "IPUs", "machines", "hosts", "links", "SRAM GiB", "DRAM GiB")
     return "\n".join(
         [
             *_table(chip_head, chips),
@@ -82,7 +82,7 @@ def _system_row(key: str, system: System) -> tuple[str, ...]:
         str(system.n_machines),
         str(system.n_hosts),
         system.topology,
-        f"{system.n_bytes_sram / 1e9:.1f}",
+        f"{system.n_bytes_sram / 2**30:.1f}",
         f"{system.n_bytes_dram / 2**30:,.0f}" if system.n_bytes_dram else "–",
     )
 
@@ -136,7 +136,7 @@ def _shown(fact: Fact) -> str:
     if isinstance(value, int):
         shown = f"{value:,}"
     elif isinstance(value, float):
-        shown = f"{value:g}"
+        shown = f"{value:,.0f}" if value >= 1e4 else f"{value:g}"
     else:
         shown = value
     return f"{shown} {fact.unit}".rstrip()

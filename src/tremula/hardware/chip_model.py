@@ -116,6 +116,7 @@ class Chip:
     def __post_init__(self) -> None:
         check_provenance(self)
         _check_memory(self)
+        _check_numbering(self)
 
     def __repr__(self) -> str:
         return f"Chip({self.name!r})"
@@ -249,4 +250,13 @@ def _check_memory(chip: Chip) -> None:
             f"{chip.name!r} reserves {chip.n_bytes_reserved_per_tile} B of "
             f"{chip.n_bytes_per_tile} B per tile: nothing is left.",
             mend="lower n_bytes_reserved_per_tile",
+        )
+
+
+def _check_numbering(chip: Chip) -> None:
+    if chip.n_tiles_per_supertile % chip.n_tiles_per_numbering_step:
+        raise InvalidMachineModel(
+            f"n_tiles_per_numbering_step of {chip.name!r} is {chip.n_tiles_per_numbering_step}, "
+            f"expected a divisor of n_tiles_per_supertile = {chip.n_tiles_per_supertile}.",
+            mend="change both together",
         )

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, Protocol, TypeVar, cast, get_args
 
 from tremula.base.errors import InvalidMachineModel, suggest
 
@@ -106,7 +106,7 @@ def make_record(
         )
     checked = {key: _checked(name, field, facts[key]) for key, field in known.items()}
     values = {key: fact.value for key, fact in checked.items()}
-    make: Callable[..., RecordType] = record
+    make = cast(Callable[..., RecordType], record)
     return make(name=name, provenance=tuple(checked.values()), **values, **others)
 
 

@@ -37,8 +37,8 @@ def n_rows(chip: Chip) -> int:
 
 def _grid_of_tile(chip: Chip) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Column, row and place within its supertile of each tile: int64[n_tiles] each."""
-    n_per_step = min(chip.n_tiles_per_numbering_step, chip.n_tiles_per_supertile)
-    n_strips_per_column = math.ceil(chip.n_tiles_per_supertile / n_per_step)
+    n_per_step = chip.n_tiles_per_numbering_step
+    n_strips_per_column = chip.n_tiles_per_supertile // n_per_step
     strip, within = np.divmod(np.arange(chip.n_tiles), n_rows(chip) * n_per_step)
     row, lane = np.divmod(within, n_per_step)
     row = np.where(strip % 2 == 1, n_rows(chip) - 1 - row, row)
