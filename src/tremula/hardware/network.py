@@ -62,9 +62,10 @@ class LinkLoads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """The links of a system, and `next_link` int32[n_nodes, n_ipus]: the way from each node to
-    each chip, one link at a time (-1: already there).
-    """  # noqa: D205
+    """The links of a system and the way from each node to each chip, one link at a time.
+
+    Shapes: `next_link` int32[n_nodes, n_ipus], a row of `links`, or -1 if already there.
+    """
 
     links: Links
     next_link: np.ndarray
