@@ -67,4 +67,4 @@ $(DEV): $(CORE)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
-	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
