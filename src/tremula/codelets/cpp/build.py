@@ -1,0 +1,256 @@
+"""Units → shared objects: compiled in parallel, cached by content, safe between processes."""
+
+import ctypes
+import hashlib
+import json
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tremula.base.cache_dir import cache_dir
+from tremula.base.errors import GraphProgramCompilationError, LinkError, PoplarError
+from tremula.base.source import Source
+from tremula.codelets.cpp.counting import COUNTED_FLAGS, count_blocks, counter_source
+from tremula.codelets.cpp.glue import GluedUnit, glue
+from tremula.codelets.cpp.names import vertex_name
+from tremula.codelets.cpp.preprocess import Unit, without_markers
+from tremula.codelets.cpp.tokens import tokenise
+from tremula.codelets.cpp.toolchain import (
+    HEADERS,
+    LANGUAGE_FLAGS,
+    Compiler,
+    checked_optimisation,
+    compilation_error,
+    find_compiler,
+    headers_identity,
+)
+
+FORMAT = 1  # raise when glue changes what a shared object or table means
+# No C++ run-time library, as on a tile: `new`, exceptions and streams are undefined symbols.
+_LINK_FLAGS = (
+    "-shared", "-nodefaultlibs", "-Wl,-z,defs", "-Wl,-z,muldefs", "-Wl,--no-demangle",
+)  # fmt: skip
+_LIBRARIES = ("-lm", "-lc", "-lgcc")
+_UNDEFINED = re.compile(r"undefined reference to [`'\"]([^`'\"]+)['\"]")
+_BAD_FIELD = re.compile(r"operator\(\)\(const char\*, F&\) \[with F = (.*)\]'")
+_FIELD_PLACE = re.compile(r"tremula field (\w+):.*\[with V = (.*); Visit = ")
+_libraries: dict[str, "Library"] = {}
+_guard = threading.Lock()
+
+
+def library_of(units: Sequence[Unit], optimise: str) -> "Library":
+    """The library of these units; one object per content, however often it is asked for."""
+    digest = hashlib.sha256(f"{FORMAT} {checked_optimisation(optimise)}".encode())
+    for unit in units:
+        digest.update(without_markers(unit.text).encode() + b"\0")
+    key = digest.hexdigest()
+    with _guard:
+        if key not in _libraries:
+            _libraries[key] = Library(tuple(units), optimise, key)
+        return _libraries[key]
+
+
+class Library:
+    """Codelet files that are linked together, and the shared objects made of them."""
+
+    def __init__(self, units: tuple[Unit, ...], optimise: str, key: str):
+        self.units, self.optimise, self.key = units, optimise, key
+        self._lock = threading.RLock()
+        self._glued: tuple[GluedUnit, ...] = ()
+        self._loaded: dict[bool, ctypes.CDLL] = {}
+
+    @property
+    def glued(self) -> tuple[GluedUnit, ...]:
+        with self._lock:
+            if not self._glued:
+                prefix = self.key[:12]
+                self._glued = tuple(glue(u, f"{prefix}_{i}") for i, u in enumerate(self.units))
+            return self._glued
+
+    def table(self) -> list[dict[str, object]]:
+        """What the compiler found out about every vertex: name, base, fields."""
+        compiler = find_compiler()
+        path = self._path(compiler, is_counted=False).with_suffix(".json")
+        if not path.exists():
+            table = self._read_table()
+            _write_atomically(path, lambda temporary: temporary.write_text(json.dumps(table)))
+        return json.loads(path.read_text())
+
+    def address(self, symbol: str, *, is_counted: bool) -> int:
+        """Address of a kernel; builds and loads the shared object if that has not happened."""
+        function = getattr(self._load(is_counted), symbol)
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        assert address is not None
+        return address
+
+    def _load(self, is_counted: bool) -> ctypes.CDLL:
+        with self._lock:
+            if is_counted not in self._loaded:
+                compiler = find_compiler()
+                path = self._path(compiler, is_counted)
+                if not path.exists():
+                    _write_atomically(path, lambda made: self._build(compiler, made, is_counted))
+                self._loaded[is_counted] = ctypes.CDLL(str(path))
+            return self._loaded[is_counted]
+
+    def _path(self, compiler: Compiler, is_counted: bool) -> Path:
+        native = "" if is_counted else compiler.native_identity
+        parts = (self.key, compiler.identity, native, headers_identity())
+        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+        return cache_dir() / "cpp" / f"{digest}{'-counted' if is_counted else ''}.so"
+
+    def _build(self, compiler: Compiler, output: Path, is_counted: bool) -> None:
+        texts = [(glued, chunk) for glued in self.glued for chunk in glued.chunks]
+        compile_one = _compile_counted if is_counted else _compile
+        with tempfile.TemporaryDirectory(prefix="tremula-") as folder:
+            objects = [Path(folder) / f"{i}.o" for i in range(len(texts))]
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                counts = pool.map(
+                    lambda job: compile_one(compiler, self.optimise, *job),
+                    ((glued, text, made) for (glued, text), made in zip(texts, objects, strict=True)),
+                )
+                all_counts = set().union(*counts)
+            if is_counted:
+                objects.append(Path(folder) / "counter.o")
+                arguments = [*LANGUAGE_FLAGS, "-O2", "-c", "-x", "c++", "-", "-o", str(objects[-1])]
+                _checked(compiler, arguments, counter_source(all_counts))
+            self._link(compiler, objects, output)
+
+    def _link(self, compiler: Compiler, objects: Sequence[Path], output: Path) -> None:
+        arguments = [*_LINK_FLAGS, *map(str, objects), *_LIBRARIES, "-o", str(output)]
+        done = compiler.run(arguments)
+        if done.returncode == 0:
+            return
+        symbols = list(dict.fromkeys(_UNDEFINED.findall(done.stderr)))
+        if not symbols:
+            raise LinkError(f"codelets do not link: {done.stderr.strip()[:500]}")
+        raise self._undefined(symbols) from RuntimeError(done.stderr)
+
+    def _undefined(self, symbols: list[str]) -> LinkError:
+        files = ", ".join(unit.file for unit in self.units)
+        mend = "define it in a file given together with this one"
+        if symbols[0].startswith("_Zn"):
+            mend = "tiles have no heap: use a state Vector, an InOut edge or a static array"
+        elif symbols[0].startswith(("_ZNSt", "_ZSt", "__cxa", "_ZNKSt")):
+            mend = "tiles have no C++ run-time library: no streams, strings or exceptions"
+        more = f" (and {len(symbols) - 1} more)" if len(symbols) > 1 else ""
+        return LinkError(
+            f"undefined symbol {symbols[0]}{more} in {files}",
+            source=self._place_of(symbols[0]),
+            mend=mend,
+        )
+
+    def _place_of(self, symbol: str) -> Source | None:
+        """The first line that names an undefined symbol."""
+        lengths = re.finditer(r"(?=(\d+)([A-Za-z_]\w*))", symbol)
+        words = {m[2][: int(m[1])] for m in lengths if int(m[1]) <= len(m[2])}
+        wanted = {"new"} if symbol.startswith("_Zn") else words or {symbol}
+        for unit in self.units:
+            for token in tokenise(unit.text, unit.file):
+                if token.text in wanted and token.text not in ("std",):
+                    return Source(token.file, token.line)
+        return None
+
+    def _read_table(self) -> list[dict[str, object]]:
+        loaded = self._load(is_counted=False)
+        table: list[dict[str, object]] = []
+        for n, glued in enumerate(self.glued):
+            lines: list[str] = []
+            emit = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(lambda line, to=lines: to.append(line.decode()))
+            for describer in glued.describers():
+                getattr(loaded, describer)(emit)
+            table += [entry | {"unit": n} for entry in _entries(lines)]
+        return sorted(table, key=lambda e: (e["unit"], e["index"]))  # pyright: ignore
+
+
+def _entries(lines: Iterable[str]) -> list[dict[str, object]]:
+    """Parse what glue emits: a vertex line, then its field lines."""
+    entries: list[dict[str, object]] = []
+    fields: list[dict[str, object]] = []
+    for kind, *values in (line.split("\t") for line in lines):
+        if kind == "vertex":
+            fields = []
+            index, pretty, base, returns_bool = values
+            name = vertex_name(pretty.partition("[with V = ")[2].rpartition("]")[0])
+            entries.append(
+                {"index": int(index), "name": name, "base": base,
+                 "returns_bool": returns_bool == "1", "fields": fields}
+            )  # fmt: skip
+        else:
+            keys = ("name", "kind", "direction", "type", "layout", "min_align", "is_interleaved",
+                    "is_const")  # fmt: skip
+            field: dict[str, object] = dict(zip(keys, values, strict=True))
+            field["min_align"] = int(values[5])
+            field["is_interleaved"], field["is_const"] = values[6] == "1", values[7] == "1"
+            fields.append(field)
+    return entries
+
+
+def _compile(compiler: Compiler, optimise: str, glued: GluedUnit, text: str, output: Path) -> set[int]:
+    flags = [*LANGUAGE_FLAGS, optimise, *compiler.native_flags, f"-I{HEADERS}"]
+    _checked(compiler, [*flags, "-c", "-x", "c++", "-", "-o", str(output)], text, glued)
+    return set()
+
+
+def _compile_counted(
+    compiler: Compiler, optimise: str, glued: GluedUnit, text: str, output: Path
+) -> set[int]:
+    """Compile with counting; not for this very processor, so that counts differ less."""
+    flags = [*LANGUAGE_FLAGS, *COUNTED_FLAGS, f"-I{HEADERS}"]
+    assembly = _checked(compiler, [*flags, "-S", "-x", "c++", "-", "-o", "-"], text, glued)
+    rewritten, counts = count_blocks(assembly)
+    _checked(compiler, ["-c", "-x", "assembler", "-", "-o", str(output)], rewritten, glued)
+    return counts
+
+
+def _checked(
+    compiler: Compiler, arguments: Sequence[str], text: str, glued: GluedUnit | None = None
+) -> str:
+    done = compiler.run(arguments, text)
+    if done.returncode == 0:
+        return done.stdout
+    error = _field_error(done.stderr, glued) if glued else None
+    what = glued.unit.file if glued else "generated code"
+    raise (error or compilation_error(done.stderr, what)) from RuntimeError(done.stderr)
+
+
+def _field_error(stderr: str, glued: GluedUnit) -> PoplarError | None:
+    """The error for a field of a type a vertex cannot have, if that is what went wrong."""
+    if "TREMULA-FIELD" not in stderr:
+        return None
+    bad, place = _BAD_FIELD.search(stderr), _FIELD_PLACE.search(stderr)
+    if bad is None or place is None:
+        return None
+    vertex, field = vertex_name(place[2]), place[1]
+    class_name = vertex.partition("<")[0].rpartition("::")[2]
+    members = [m for c in glued.candidates if c.shape.name == class_name for m in c.members]
+    return unsupported_field(
+        vertex, field, bad[1], next((m.source for m in members if m.name == field), None)
+    )
+
+
+def unsupported_field(vertex: str, field: str, type_text: str, source: Source | None) -> PoplarError:
+    return GraphProgramCompilationError(
+        f"Field '{vertex}.{field}' has unsupported field type '{type_text}'",
+        source=source,
+        mend="fields are numbers, Input/Output/InOut of a number, Vector or VectorList, or a Vector"
+        " of those; keep anything else in a static member or behind an edge of chars",
+    )
+
+
+def _write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file and rename it: other processes see all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
+    os.close(handle)
+    try:
+        write(Path(name))
+        os.chmod(name, 0o755)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

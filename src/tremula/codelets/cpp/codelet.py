@@ -1,0 +1,123 @@
+"""A C++ codelet: its spec, its kernels, and its form in a saved executable."""
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+from tremula.base.errors import MissingPerfEstimate
+from tremula.base.source import Source
+from tremula.base.types import as_type
+from tremula.codelets.cpp.build import Library, library_of
+from tremula.codelets.cpp.preprocess import Unit
+from tremula.codelets.spec import (
+    CodeletSpec,
+    CostInput,
+    Direction,
+    FieldKind,
+    FieldSpec,
+    Standing,
+    VertexBase,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CppCodelet:
+    """One vertex class of a library of C++ files. Implements `tremula.codelets.spec.Codelet`."""
+
+    spec: CodeletSpec
+    library: Library
+    symbol: str
+
+    @property
+    def standing(self) -> Standing:
+        # The host's instructions stand in for the tile's.
+        return Standing.PLACEHOLDER
+
+    @property
+    def is_data_dependent(self) -> bool:
+        return True
+
+    def kernel_address(self) -> int:
+        return self.library.address(self.symbol, is_counted=False)
+
+    def counted_kernel_address(self) -> int:
+        return self.library.address(self.symbol, is_counted=True)
+
+    def cycles(self, cost_input: CostInput) -> NoReturn:
+        raise MissingPerfEstimate(
+            f"C++ codelet {self.spec.name!r} has no cost that is known before it runs.",
+            source=self.spec.source,
+            mend="run once with profiling, which counts its instructions, or give the vertex"
+            " set_perf_estimate(…) or register_perf_estimator(…)",
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "language": "c++",
+            "spec": _spec_to_dict(self.spec),
+            "symbol": self.symbol,
+            "optimise": self.library.optimise,
+            "units": [asdict(unit) for unit in self.library.units],
+        }
+
+    def content_hash(self) -> str:
+        return hashlib.sha256(f"{self.library.key} {self.symbol}".encode()).hexdigest()
+
+
+def cpp_codelet_from_dict(data: dict[str, Any]) -> CppCodelet:
+    """Undo `to_dict`. Nothing is compiled or run until a kernel is asked for."""
+    units = [Unit(**unit) for unit in data["units"]]
+    library = library_of(units, data["optimise"])
+    return CppCodelet(_spec_from_dict(data["spec"]), library, data["symbol"])
+
+
+def field_from_dict(data: dict[str, Any]) -> FieldSpec:
+    """A field from its table entry."""
+    return FieldSpec(
+        name=data["name"],
+        kind=FieldKind[data["kind"]],
+        type=as_type(data["type"]),
+        direction=Direction(data["direction"]) if data["direction"] else None,
+        layout=data["layout"],
+        min_align=data["min_align"],
+        is_interleaved=data["is_interleaved"],
+        is_const=data["is_const"],
+    )
+
+
+def field_to_dict(field: FieldSpec) -> dict[str, object]:
+    return {
+        "name": field.name,
+        "kind": field.kind.name,
+        "type": field.type.name,
+        "direction": field.direction.value if field.direction else "",
+        "layout": field.layout,
+        "min_align": field.min_align,
+        "is_interleaved": field.is_interleaved,
+        "is_const": field.is_const,
+    }
+
+
+def _spec_to_dict(spec: CodeletSpec) -> dict[str, object]:
+    return {
+        "name": spec.name,
+        "fields": [field_to_dict(f) for f in spec.fields],
+        "base": spec.base.name,
+        "returns_bool": spec.returns_bool,
+        "n_code_bytes": spec.n_code_bytes,
+        "constraints": list(spec.constraints),
+        "source": [spec.source.file, spec.source.line] if spec.source else None,
+    }
+
+
+def _spec_from_dict(data: dict[str, Any]) -> CodeletSpec:
+    return CodeletSpec(
+        name=data["name"],
+        fields=tuple(field_from_dict(f) for f in data["fields"]),
+        base=VertexBase[data["base"]],
+        returns_bool=data["returns_bool"],
+        language="c++",
+        n_code_bytes=data["n_code_bytes"],
+        constraints=tuple(data["constraints"]),
+        source=Source(*data["source"]) if data["source"] else None,
+    )

@@ -1,0 +1,143 @@
+"""Units → C++ text with glue: field visitors, a description of every vertex, and its kernels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tremula.codelets.cpp.preprocess import Unit
+from tremula.codelets.cpp.scan import ClassShape, Member, Shapes, scan
+
+N_PER_CHUNK = 48  # instantiations compiled by one g++ process, where there are many
+_KERNEL_ARGUMENTS = "std::uint8_t *arena, const std::int64_t *columns, std::int64_t begin, std::int64_t end"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A class that may be a vertex; the compiler decides."""
+
+    type_text: str  # how glue names it
+    shape: ClassShape
+    members: tuple[Member, ...]  # of all its specialisations and bases
+
+
+@dataclass(frozen=True, slots=True)
+class GluedUnit:
+    """One unit with its candidates and the texts to compile."""
+
+    unit: Unit
+    prefix: str  # makes symbols of several units differ
+    candidates: tuple[Candidate, ...]
+    chunks: tuple[str, ...]
+
+    def symbol(self, index: int) -> str:
+        return f"tremula_kernel_{self.prefix}_{index}"
+
+    def describers(self) -> list[str]:
+        return [f"tremula_describe_{self.prefix}_{chunk}" for chunk in range(len(self.chunks))]
+
+
+def glue(unit: Unit, prefix: str) -> GluedUnit:
+    """Scan a unit and generate what runs its vertices."""
+    shapes = scan(unit.text, unit.file)
+    text, candidates = _name_candidates(unit.text, shapes)
+    n_chunks = 1 if shapes.has_statics else max(1, round(len(candidates) / N_PER_CHUNK))
+    chunks = tuple(
+        text + _glue_text(candidates, range(chunk, len(candidates), n_chunks), prefix, chunk, shapes)
+        for chunk in range(n_chunks)
+    )
+    return GluedUnit(unit, prefix, candidates, chunks)
+
+
+def _name_candidates(text: str, shapes: Shapes) -> tuple[str, tuple[Candidate, ...]]:
+    """Give every candidate a name that glue can use, by editing the text where it stands.
+
+    An explicit instantiation becomes an alias: its arguments keep their scope, and only what
+    glue uses is instantiated, so that many instantiations can be shared among processes.
+    """
+    edits: list[tuple[int, int, str]] = []
+    candidates: list[Candidate] = []
+    for shape in shapes.classes:
+        if shape.is_template or not shape.bases:
+            continue
+        members = tuple(_members_of(shape.name, shapes.classes))
+        path = "::" + "::".join((*shape.scope, shape.name))
+        if shape.specialisation:
+            alias = f"tremula_v{len(candidates)}"
+            edits.append((shape.end, shape.end, f" using {alias} = {shape.specialisation};"))
+            path = "::" + "::".join((*shape.scope, alias))
+        candidates.append(Candidate(path, shape, members))
+    for wanted in shapes.instantiations:
+        shape = next((c for c in shapes.classes if c.name == wanted.class_name), None)
+        if shape is None:
+            continue
+        alias = f"tremula_v{len(candidates)}"
+        edits.append((wanted.start, wanted.end, f"using {alias} = {wanted.type_text}"))
+        members = tuple(_members_of(shape.name, shapes.classes))
+        candidates.append(Candidate("::" + "::".join((*wanted.scope, alias)), shape, members))
+    for start, end, replacement in sorted(edits, reverse=True):
+        n_lines = text.count("\n", start, end)  # keep the user's line numbers
+        text = text[:start] + replacement + "\n" * n_lines + text[end:]
+    return text, tuple(candidates)
+
+
+def _members_of(name: str, classes: Sequence[ClassShape], seen: frozenset[str] = frozenset()) -> list[Member]:
+    """Members a class of this name may have: its bases' first, then those of every version of it."""
+    found: dict[str, Member] = {}
+    versions = [c for c in classes if c.name == name]
+    for version in versions:
+        for base in version.bases:
+            if base not in seen and base != name:
+                for member in _members_of(base, classes, seen | {name}):
+                    found.setdefault(member.name, member)
+    for version in versions:
+        for member in version.members:
+            found.setdefault(member.name, member)
+    return list(found.values())
+
+
+def _glue_text(
+    candidates: Sequence[Candidate], indices: range, prefix: str, chunk: int, shapes: Shapes
+) -> str:
+    used = [candidates[i] for i in indices]
+    names = sorted({m.name for c in used for m in c.members if m.is_plain})
+    lines = ["", "#include <tremula/glue.hpp>", '# 1 "tremula glue"']
+    lines += [f"TREMULA_HAS({name})" for name in names]
+    visitors: dict[tuple[str, ...], str] = {}
+    described: list[str] = []
+    for i in indices:
+        candidate = candidates[i]
+        fields = tuple(m.name for m in candidate.members if m.is_plain)
+        if fields not in visitors:
+            visitors[fields] = f"tremula_fields_{prefix}_{chunk}_{len(visitors)}"
+            lines += _visitor(visitors[fields], fields)
+        lines += _kernel(candidate, visitors[fields], f"tremula_kernel_{prefix}_{i}", shapes.has_statics)
+        described.append(f"tremula::describe<{candidate.type_text}, {visitors[fields]}>({i}, emit);")
+    lines += _exported(f"void tremula_describe_{prefix}_{chunk}(tremula::Emit emit)", described)
+    return "\n".join(lines) + "\n"
+
+
+def _visitor(name: str, fields: Sequence[str]) -> list[str]:
+    """A struct whose `each` shows every field to a visitor; line markers name fields in errors."""
+    lines = [f"struct {name} {{ template <class V, class Visit> static void each(V &v, Visit &visit) {{"]
+    for field in fields:
+        lines += [
+            f'# 1 "tremula field {field}"',
+            f'if constexpr (tremula_has_{field}<V>::value) visit("{field}", v.{field});',
+        ]
+    return [*lines, '# 1 "tremula glue"', "}};"]
+
+
+def _kernel(candidate: Candidate, visitor: str, symbol: str, has_statics: bool) -> list[str]:
+    run = f"tremula::run_codelet<{candidate.type_text}, {visitor}, {str(has_statics).lower()}>"
+    plain = f"return {run}(arena, columns, begin, end, nullptr);"
+    counted = f"return {run}(arena, columns, begin, end, cycles);"
+    return [
+        "#ifdef TREMULA_COUNTED",
+        *_exported(f"std::int64_t {symbol}({_KERNEL_ARGUMENTS}, std::int64_t *cycles)", [counted]),
+        "#else",
+        *_exported(f"std::int64_t {symbol}({_KERNEL_ARGUMENTS})", [plain]),
+        "#endif",
+    ]
+
+
+def _exported(head: str, body: list[str]) -> list[str]:
+    return [f'extern "C" __attribute__((visibility("default"))) {head} {{', *body, "}"]
