@@ -22,7 +22,7 @@ from tremula.poplar.tensor import Tensor
 
 if TYPE_CHECKING:
     from tremula.poplar.graph import ComputeSet
-    from tremula.poplar.print_tensor import PrintTensorFmt
+    from tremula.poplar.print_format import PrintTensorFmt
 
 
 class SyncType(Enum):

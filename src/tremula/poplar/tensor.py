@@ -14,7 +14,6 @@ from tremula.poplar.runs import (
     byte_intervals,
     concat_runs,
     merge_dims,
-    single_run,
     strided_runs,
 )
 from tremula.poplar.variables import VariableTable
@@ -508,4 +507,4 @@ def _reshaped_strides(
     return tuple(result)
 
 
-__all__ = ["Interval", "Tensor", "append", "concat", "single_run", "variable_tensor"]
+__all__ = ["Interval", "Tensor", "append", "concat", "variable_tensor"]

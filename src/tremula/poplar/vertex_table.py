@@ -17,7 +17,7 @@ from tremula.base.errors import (
 )
 from tremula.base.source import Source
 from tremula.codelets.spec import Codelet, FieldKind, FieldSpec
-from tremula.poplar.runs import Runs, concat_runs, expand
+from tremula.poplar.runs import Runs, concat_runs, expand, single_run
 from tremula.poplar.tensor import Tensor
 
 _LISTS = (FieldKind.VECTOR_LIST, FieldKind.SCALAR_LIST)
@@ -136,7 +136,7 @@ class _EdgeLog:
                 self.count.append(1)
                 self.stride.append(1)
             return
-        runs = value.runs()
+        runs = value.runs() if value.n_elems else single_run(0, 0, 1)
         n = len(runs.start)
         for column, items in (
             (self.row, [row] * n),

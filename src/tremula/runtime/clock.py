@@ -1,0 +1,42 @@
+"""The modelled clock: how often each step ran, and how far each chip has got."""
+
+import numpy as np
+
+from tremula.compiler.executable import Executable
+
+
+class Clock:
+    """Cycles of each chip since load. The interpreter advances the same arrays."""
+
+    def __init__(self, executable: Executable):
+        costs = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
+        self.sync, self.exchange = costs.sync, costs.exchange
+        self.compute = np.array(costs.compute)  # counted steps are filled in as they run
+        self.joins, self.is_active = costs.joins, costs.is_active
+        self.needs_count = np.array(costs.needs_count)
+        self.step_cycles = self.sync + self.exchange + self.compute
+        n_steps, n_chips = self.step_cycles.shape
+        self.executed = np.zeros(n_steps, np.int64)
+        self.cycles_of_chip = np.zeros(n_chips, np.int64)
+        # Compute cycles of counted steps per tile, as last counted: step -> int64[n_tiles].
+        self.counted_tiles: dict[int, np.ndarray] = {}
+
+    @property
+    def total_cycles(self) -> int:
+        return int(self.cycles_of_chip.max())
+
+    def set_counted(self, step: int, tile_cycles: np.ndarray, tiles_per_chip: int) -> None:
+        """The compute cycles of a step, counted while it ran."""
+        self.counted_tiles[step] = tile_cycles
+        self.compute[step] = tile_cycles.reshape(-1, tiles_per_chip).max(axis=1)
+        self.step_cycles[step] = self.sync[step] + self.exchange[step] + self.compute[step]
+        self.needs_count[step] = False
+
+    def advance(self, step: int) -> None:
+        """What interpreter.advance_clock does, for steps that Python runs."""
+        self.executed[step] += 1
+        cycles = self.step_cycles[step]
+        if self.joins[step]:
+            self.cycles_of_chip[:] = self.cycles_of_chip.max() + cycles
+        else:
+            self.cycles_of_chip[self.is_active[step]] += cycles[self.is_active[step]]

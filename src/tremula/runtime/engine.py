@@ -1,0 +1,308 @@
+"""Engine: loads an executable and runs its programs, natively, with the modelled clock."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+import numpy as np
+
+from tremula.base.errors import (
+    ControlProgramError,
+    GraphReplicationError,
+    RuntimeFailure,
+    StreamConnectionError,
+    TensorIoStateError,
+    suggest,
+)
+from tremula.base.options import Options, parse_options
+from tremula.compiler.compile import Progress, compile_graph
+from tremula.compiler.executable import Executable, StepRecord
+from tremula.compiler.form import Op, StepKind
+from tremula.compiler.lower import Programs
+from tremula.poplar.graph import Graph
+from tremula.poplar.target import Device
+from tremula.runtime.clock import Clock
+from tremula.runtime.host_steps import run_host_step
+from tremula.runtime.machine_state import MachineState, initial_state
+from tremula.runtime.python_steps import run_counted, run_strict
+from tremula.runtime.storage import NativeTables, Storage, build_tables, host_array
+from tremula.runtime.stream_ports import CallbackPort, RingPort
+
+# The interpreter comes back about this often, so that Ctrl-C and stop() are heard.
+SECONDS_BETWEEN_RETURNS = 0.1
+
+
+class Engine:
+    """Runs programs.
+
+    >>> engine = Engine(graph, [program])          # doctest: +SKIP
+    >>> engine.load().run()                        # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        graph: Graph | Executable,
+        programs: Programs | None = None,
+        options: Mapping[str, object] | None = None,
+        progress: Progress | None = None,
+    ):
+        self.options: Options = parse_options(options)
+        if isinstance(graph, Executable):
+            self.executable = graph
+        else:
+            self.executable = compile_graph(graph, programs or (), options, progress)
+        self.n_replicas = self.executable.replication_factor
+        self.print_stream: IO[str] = sys.stderr
+        self.host_functions: dict[str, Callable] = {}
+        self._ports: dict[tuple[str, int], Any] = {}
+        self._storage: Storage | None = None
+
+    # -- loading and running -------------------------------------------------------------------------
+
+    def load(self, device: Device | None = None) -> "Engine":
+        """Compile the kernels, write initial values, reset state and clock. Returns itself."""
+        self._check_device(device)
+        executable, target = self.executable, self.executable.target
+        n_threads = self.options.whole("tremula.threads") or _n_cores()
+        self._n_threads = n_threads
+        self._tables: NativeTables = build_tables(executable, n_threads)
+        self._storage = Storage(executable)
+        self.clock = Clock(executable)
+        self.machine_state: MachineState = initial_state(
+            self.n_replicas, target.n_tiles, target.chip.n_workers, self.options.whole("tremula.seed")
+        )
+        self._remote: dict[tuple[str, int], np.ndarray] = {}
+        self._is_strict = self.options.flag("debug.strict")
+        self._stops = self._steps_for_python()
+        self._stopping = np.zeros(1, np.int64)
+        self._shuffle = np.random.Generator(np.random.PCG64(self.options.whole("tremula.seed")))
+        for port in self._ports.values():
+            port.rewind()
+        return self
+
+    def _check_device(self, device: Device | None) -> None:
+        mine = self.executable.target
+        n_ipus = mine.n_ipus * self.n_replicas
+        if device is not None and (device.target.n_ipus, device.target.chip.arch) != (
+            n_ipus,
+            mine.chip.arch,
+        ):
+            raise GraphReplicationError(
+                f"the program was compiled for {n_ipus} IPUs of {mine.chip.arch}, the device has "
+                f"{device.target.n_ipus} of {device.target.chip.arch}.",
+                mend="load it on the device its graph was made for",
+            )
+
+    def _steps_for_python(self) -> np.ndarray:
+        """bool[n_steps]: compute steps that go through Python, to be counted or checked."""
+        execute = np.array([s.kind is StepKind.EXECUTE for s in self.executable.steps], bool)
+        if self._is_strict:
+            return execute
+        return execute & self.clock.needs_count
+
+    def run(self, program: int | str = 0) -> None:
+        """Run a program, by index or name, to its end."""
+        from tremula.runtime import interpreter
+
+        import numba
+
+        entry = self._entry(program)
+        numba.set_num_threads(min(self._n_threads, numba.config.NUMBA_NUM_THREADS))  # pyright: ignore
+        registers = np.zeros(interpreter.N_REGISTERS, np.int64)
+        registers[interpreter.PC] = entry
+        self._registers = registers
+        counters = np.zeros(max(1, self.executable.n_loop_slots), np.int64)
+        call_stack = np.zeros(interpreter.MAX_CALL_DEPTH, np.int64)
+        budget = 256
+        while True:
+            started = time.perf_counter()
+            reason = interpreter.interpret(
+                *(registers, counters, call_stack),
+                *self._native_arguments(),
+                budget,
+            )
+            if reason == interpreter.DONE:
+                return
+            if reason == interpreter.BUDGET_SPENT:
+                quick = time.perf_counter() - started < SECONDS_BETWEEN_RETURNS / 2
+                budget = min(budget * 2, 1 << 40) if quick else max(1, budget // 2)
+            elif reason == interpreter.AT_STEP:
+                self._run_step(int(registers[interpreter.PC]))
+                registers[interpreter.PC] += 1
+            else:
+                raise self._failure(int(reason), int(registers[interpreter.PC]))
+
+    def _native_arguments(self) -> tuple:
+        executable, tables, clock = self.executable, self._tables, self.clock
+        return (
+            executable.code, executable.step_of, executable.switch_cases,
+            self.storage.addresses, self.storage.n_bytes,
+            tables.as_tuple(), tables.sets, tables.copy_rows, tables.copy_info,
+            clock.cycles_of_chip, clock.executed, clock.step_cycles, clock.joins, clock.is_active,
+            self._stops, executable.target.tiles_per_ipu,
+        )  # fmt: skip
+
+    def load_and_run(self, device: Device | None = None, program: int | str = 0) -> None:
+        self.load(device).run(program)
+
+    def stop(self) -> None:
+        """End every `Loop` of the program that runs now, from another thread or a callback."""
+        from tremula.runtime import interpreter
+
+        self._registers[interpreter.STOP] = 1
+
+    def _run_step(self, pc: int) -> None:
+        number = int(self.executable.step_of[pc])
+        step = self.executable.steps[number]
+        if step.kind is not StepKind.EXECUTE:
+            self.clock.advance(number)
+            run_host_step(self, step)
+        elif self._is_strict:
+            run_strict(self, number, pc)
+        else:
+            run_counted(self, number, pc)
+            self._stops[number] = False
+
+    def _entry(self, program: int | str) -> int:
+        names, entries = self.executable.names, self.executable.entries
+        _ = self.storage
+        if isinstance(program, str):
+            if program not in names:
+                raise ControlProgramError(f"no program {program!r}.", mend=suggest(program, names))
+            return entries[names.index(program)]
+        if not 0 <= program < len(entries):
+            raise ControlProgramError(
+                f"program {program} does not exist: there are {len(entries)}.",
+                mend=f"use 0 to {len(entries) - 1}",
+            )
+        return entries[program]
+
+    def _failure(self, reason: int, pc: int) -> RuntimeFailure | GraphReplicationError:
+        from tremula.runtime import interpreter
+
+        number = int(self.executable.step_of[pc])
+        if reason == interpreter.DIVERGED:
+            step = self.executable.steps[number]
+            return GraphReplicationError(
+                f"{step.name}: the replicas disagree about the predicate. At {step.source}.",
+                mend="reduce the predicate across replicas first",
+            )
+        return RuntimeFailure("calls are nested too deeply.", mend="use fewer nested functions")
+
+    # -- data ----------------------------------------------------------------------------------------
+
+    @property
+    def storage(self) -> Storage:
+        if self._storage is None:
+            raise TensorIoStateError(
+                "the engine is not loaded.", mend="call engine.load() before run, read or write"
+            )
+        return self._storage
+
+    def write_tensor(self, handle: str, data: object, replica: int | None = None) -> None:
+        """Write a tensor that `create_host_write` named; to all replicas unless told which."""
+        view = self._named(self.executable.host.writes, handle, "host write")
+        values = host_array(view.type_name, view.n_elems, data, f"host write {handle!r}")
+        for r in range(self.n_replicas) if replica is None else [replica]:
+            self.storage.write(view, values, r)
+
+    def read_tensor(self, handle: str, replica: int = 0) -> np.ndarray:
+        """A copy of a tensor that `create_host_read` named."""
+        view = self._named(self.executable.host.reads, handle, "host read")
+        return self.storage.read(view, replica)
+
+    def connect_stream(self, handle: str, data: np.ndarray, replica: int | None = None) -> None:
+        """Let a stream take its chunks from (or put them into) an array, round and round."""
+        stream = self._named(self.executable.host.streams, handle, "stream")
+        shared = RingPort(stream, data)
+        for r in range(self.n_replicas) if replica is None else [replica]:
+            self._ports[handle, r] = shared
+
+    def connect_stream_to_callback(
+        self, handle: str, callback: Any, replica: int | None = None
+    ) -> None:
+        """Let a stream call host code for each chunk; see StreamCallback."""
+        stream = self._named(self.executable.host.streams, handle, "stream")
+        use_prefetch = stream.is_host_to_device and self.options.flag("exchange.enablePrefetch")
+        shared = CallbackPort(stream, callback, use_prefetch)
+        for r in range(self.n_replicas) if replica is None else [replica]:
+            self._ports[handle, r] = shared
+
+    def connect_host_function(self, handle: str, function: Callable) -> None:
+        """Let programs call `function(inputs, outputs)`: lists of arrays; fill the outputs."""
+        self._named(self.executable.host.functions, handle, "host function")
+        self.host_functions[handle] = function
+
+    def list_streams(self) -> list[str]:
+        return sorted(self.executable.host.streams)
+
+    def copy_to_remote_buffer(
+        self, data: object, handle: str, row: int = 0, replica: int = 0
+    ) -> None:
+        """Write one row of a remote buffer."""
+        buffer = self._named(self.executable.host.buffers, handle, "remote buffer")
+        values = host_array(buffer.type_name, buffer.n_elements, data, f"remote buffer {handle!r}")
+        self._remote_row(handle, row, replica)[:] = values
+
+    def copy_from_remote_buffer(self, handle: str, row: int = 0, replica: int = 0) -> np.ndarray:
+        """A copy of one row of a remote buffer."""
+        return self._remote_row(handle, row, replica).copy()
+
+    def _remote_row(self, handle: str, row: int, replica: int) -> np.ndarray:
+        memory = self.remote_memory(handle, replica)
+        if not 0 <= row < len(memory):
+            raise StreamConnectionError(
+                f"remote buffer {handle!r} has {len(memory)} rows, row {row} does not exist.",
+                mend=f"use 0 to {len(memory) - 1}",
+            )
+        return memory[row]
+
+    def remote_memory(self, handle: str, replica: int) -> np.ndarray:
+        """The rows of a remote buffer, made on first use."""
+        buffer = self._named(self.executable.host.buffers, handle, "remote buffer")
+        _ = self.storage
+        key = (handle, replica)
+        if key not in self._remote:
+            from tremula.base.types import as_type
+
+            shape = (buffer.repeats, buffer.n_elements)
+            self._remote[key] = np.zeros(shape, as_type(buffer.type_name).dtype)
+        return self._remote[key]
+
+    def port(self, handle: str, replica: int) -> Any:
+        """What a stream is connected to."""
+        found = self._ports.get((handle, replica))
+        if found is None:
+            raise StreamConnectionError(
+                f"stream {handle!r} is used but not connected.",
+                mend=f"call engine.connect_stream({handle!r}, array) before run()",
+            )
+        return found
+
+    def _named(self, table: Mapping[str, Any], handle: str, what: str) -> Any:
+        if handle not in table:
+            raise StreamConnectionError(f"no {what} {handle!r}.", mend=suggest(handle, table))
+        return table[handle]
+
+    # -- reports ---------------------------------------------------------------------------------------
+
+    def report(self) -> Any:
+        """Columns of everything known about the program: memory, cycles, steps, tiles."""
+        from tremula.runtime.report import make_report
+
+        return make_report(self.executable, self.clock if self._storage is not None else None)
+
+    def print_profile_summary(self, stream: IO[str] | None = None, **options: bool) -> None:
+        """Print the report; `show_execution_steps=True` lists every step."""
+        from tremula.runtime.profile_summary import profile_summary
+
+        print(profile_summary(self.report(), **options), file=stream or sys.stdout)
+
+
+def _n_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+__all__ = ["Engine", "Op", "StepRecord"]

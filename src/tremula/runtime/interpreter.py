@@ -1,0 +1,288 @@
+"""The native interpreter: runs the instruction table without Python until something is Python's."""
+
+import numba as nb
+import numpy as np
+from llvmlite import ir
+from numba import carray, njit, prange, types
+from numba.extending import intrinsic
+
+from tremula.compiler.form import Op
+
+# Why the interpreter came back.
+DONE, AT_STEP, BUDGET_SPENT, DIVERGED, BAD_CALL_DEPTH = range(5)
+
+# Slots of the `registers` array.
+PC, CALL_DEPTH, STOP, N_REGISTERS = 0, 1, 2, 3
+MAX_CALL_DEPTH = 64
+
+_END, _EXECUTE, _COPY, _JUMP = int(Op.END), int(Op.EXECUTE), int(Op.COPY), int(Op.JUMP)
+_LOOP_BEGIN, _LOOP_END = int(Op.LOOP_BEGIN), int(Op.LOOP_END)
+_BRANCH_ZERO, _BRANCH_NONZERO = int(Op.BRANCH_ZERO), int(Op.BRANCH_NONZERO)
+_SWITCH, _CALL, _RETURN, _STAMP = int(Op.SWITCH), int(Op.CALL), int(Op.RETURN), int(Op.STAMP)
+_HOST, _LOOP_FOREVER = int(Op.HOST), int(Op.LOOP_FOREVER)
+
+# A copy of fewer bytes than this stays on one thread.
+PARALLEL_COPY_BYTES = 1 << 18
+
+
+@intrinsic
+def call_kernel(typing_context, address, arena, columns, begin, end):  # noqa: ANN001, ANN201, ARG001
+    """Call a kernel by its address; see docs/architecture.md for the ABI."""
+    signature = types.int64(types.int64, types.int64, types.int64, types.int64, types.int64)
+
+    def codegen(context, builder, signature, args):  # noqa: ANN001, ANN202, ARG001
+        i64, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
+        kernel_type = ir.FunctionType(i64, [pointer, i64.as_pointer(), i64, i64])
+        kernel = builder.inttoptr(args[0], kernel_type.as_pointer())
+        arena = builder.inttoptr(args[1], pointer)
+        columns = builder.inttoptr(args[2], i64.as_pointer())
+        return builder.call(kernel, [arena, columns, args[3], args[4]])
+
+    return signature, codegen
+
+
+@intrinsic
+def pointer_to(typing_context, address):  # noqa: ANN001, ANN201, ARG001
+    """An integer address as a void pointer."""
+
+    def codegen(context, builder, signature, args):  # noqa: ANN001, ANN202, ARG001
+        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), codegen
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def _run_chunks(kernel, arena, columns, bounds, first, n_chunks):
+    """Run a large table in chunks, one per thread."""
+    result = np.ones(n_chunks, np.int64)
+    for chunk in prange(n_chunks):
+        result[chunk] = call_kernel(
+            kernel, arena, columns, bounds[first + chunk], bounds[first + chunk + 1]
+        )
+    return result.min()
+
+
+@njit(nogil=True, cache=True)
+def _copy_rows(memory, rows, first, last):
+    """Copy rows (source, destination, count, source stride, destination stride) of one item type."""
+    for row in range(first, last):
+        source, destination, count = rows[row, 0], rows[row, 1], rows[row, 2]
+        source_step, destination_step = rows[row, 3], rows[row, 4]
+        if source_step == 1 and destination_step == 1:
+            for i in range(count):
+                memory[destination + i] = memory[source + i]
+        else:
+            for i in range(count):
+                memory[destination + i * destination_step] = memory[source + i * source_step]
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def _copy_rows_parallel(memory, rows, first, last):
+    n_chunks = nb.get_num_threads() * 4
+    n = last - first
+    for chunk in prange(n_chunks):
+        _copy_rows(memory, rows, first + chunk * n // n_chunks, first + (chunk + 1) * n // n_chunks)
+
+
+@njit(nogil=True, cache=True)
+def _copy_through_buffer(memory, rows, first, last):
+    """A copy whose two sides overlap: read everything, then write."""
+    total = 0
+    for row in range(first, last):
+        total += rows[row, 2]
+    buffer = np.empty(total, memory.dtype)
+    place = 0
+    for row in range(first, last):
+        for i in range(rows[row, 2]):
+            buffer[place] = memory[rows[row, 0] + i * rows[row, 3]]
+            place += 1
+    place = 0
+    for row in range(first, last):
+        for i in range(rows[row, 2]):
+            memory[rows[row, 1] + i * rows[row, 4]] = buffer[place]
+            place += 1
+
+
+@njit(nogil=True, cache=True)
+def _copy_typed(memory, rows, first, last, overlaps, n_bytes):
+    if overlaps:
+        _copy_through_buffer(memory, rows, first, last)
+    elif n_bytes >= PARALLEL_COPY_BYTES and last - first > 1:
+        _copy_rows_parallel(memory, rows, first, last)
+    else:
+        _copy_rows(memory, rows, first, last)
+
+
+@njit(nogil=True, cache=True)
+def run_copy(arena, n_arena_bytes, rows, info, copy):
+    """Run one planned copy. info[copy] = first row, last row, item bytes, overlaps, total bytes."""
+    first, last, item_bytes = info[copy, 0], info[copy, 1], info[copy, 2]
+    overlaps, n_bytes = info[copy, 3], info[copy, 4]
+    pointer = pointer_to(arena)
+    if item_bytes == 4:
+        memory4 = carray(pointer, n_arena_bytes // 4, np.uint32)
+        _copy_typed(memory4, rows, first, last, overlaps, n_bytes)
+    elif item_bytes == 2:
+        memory2 = carray(pointer, n_arena_bytes // 2, np.uint16)
+        _copy_typed(memory2, rows, first, last, overlaps, n_bytes)
+    elif item_bytes == 8:
+        memory8 = carray(pointer, n_arena_bytes // 8, np.uint64)
+        _copy_typed(memory8, rows, first, last, overlaps, n_bytes)
+    else:
+        memory1 = carray(pointer, n_arena_bytes, np.uint8)
+        _copy_typed(memory1, rows, first, last, overlaps, n_bytes)
+
+
+@njit(nogil=True, cache=True)
+def _load_integer(arena, n_arena_bytes, address, n_bytes):
+    """A little-endian scalar, sign-extended."""
+    memory = carray(pointer_to(arena), n_arena_bytes, np.uint8)
+    value = np.int64(0)
+    for i in range(n_bytes):
+        value |= np.int64(memory[address + i]) << (8 * i)
+    shift = 64 - 8 * n_bytes
+    return (value << shift) >> shift
+
+
+@njit(nogil=True, cache=True)
+def _store_integer(arena, n_arena_bytes, address, n_bytes, value):
+    memory = carray(pointer_to(arena), n_arena_bytes, np.uint8)
+    for i in range(n_bytes):
+        memory[address + i] = np.uint8((value >> (8 * i)) & 255)
+
+
+@njit(nogil=True, cache=True)
+def run_compute_set(arena, n_arena_bytes, replica, compute_set, tables, sets, rows, copy_info):
+    """Gather, run the kernels, scatter. Returns the AND of what the vertices returned.
+
+    sets[cs] = first table, last table, first gather, last gather, first scatter, last scatter.
+    """
+    kernel, columns, n_rows, chunk_first, n_chunks, bounds = tables
+    for copy in range(sets[compute_set, 2], sets[compute_set, 3]):
+        run_copy(arena, n_arena_bytes, rows, copy_info, copy)
+    result = np.int64(1)
+    for table in range(sets[compute_set, 0], sets[compute_set, 1]):
+        if n_chunks[table] > 1:
+            result &= _run_chunks(
+                kernel[table],
+                arena,
+                columns[replica, table],
+                bounds,
+                chunk_first[table],
+                n_chunks[table],
+            )
+        else:
+            result &= call_kernel(kernel[table], arena, columns[replica, table], 0, n_rows[table])
+    for copy in range(sets[compute_set, 4], sets[compute_set, 5]):
+        run_copy(arena, n_arena_bytes, rows, copy_info, copy)
+    return result
+
+
+@njit(nogil=True, cache=True)
+def advance_clock(clock, step, cycles, joins, is_active):
+    """Advance the modelled clock of the chips that take part in a step."""
+    if joins[step]:
+        latest = clock.max()
+        for chip in range(len(clock)):
+            clock[chip] = latest + cycles[step, chip]
+    else:
+        for chip in range(len(clock)):
+            if is_active[step, chip]:
+                clock[chip] += cycles[step, chip]
+
+
+@njit(nogil=True, cache=True)
+def _replicas_agree(arenas, n_arena_bytes, address, n_bytes):
+    value = _load_integer(arenas[0], n_arena_bytes, address, n_bytes)
+    for arena in arenas[1:]:
+        if _load_integer(arena, n_arena_bytes, address, n_bytes) != value:
+            return False
+    return True
+
+
+@njit(nogil=True, cache=True)
+def interpret(
+    registers, counters, call_stack, code, step_of, cases,
+    arenas, n_arena_bytes, tables, sets, rows, copy_info,
+    clock, executed, cycles, joins, is_active, stops_at_step, chip_tiles, budget,
+):  # fmt: skip
+    """Run from registers[PC] until the end, a step for Python, or `budget` steps were taken."""
+    pc = registers[PC]
+    while True:
+        op, a, b, c = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
+        step = step_of[pc]
+        if step >= 0:
+            budget -= 1
+            if budget < 0:
+                registers[PC] = pc
+                return BUDGET_SPENT
+            if op == _HOST or stops_at_step[step]:
+                registers[PC] = pc
+                return AT_STEP
+            executed[step] += 1
+            advance_clock(clock, step, cycles, joins, is_active)
+        if op == _EXECUTE:
+            for replica in range(len(arenas)):
+                result = run_compute_set(
+                    arenas[replica], n_arena_bytes, replica, a, tables, sets, rows, copy_info
+                )
+                if b >= 0:
+                    _store_integer(arenas[replica], n_arena_bytes, b, c, result)
+            pc += 1
+        elif op == _COPY:
+            for arena in arenas:
+                run_copy(arena, n_arena_bytes, rows, copy_info, a)
+            pc += 1
+        elif op == _LOOP_BEGIN:
+            counters[a] = b
+            pc = pc + 1 if b > 0 else c
+        elif op == _LOOP_END:
+            counters[a] -= 1
+            pc = b if counters[a] > 0 else pc + 1
+        elif op == _JUMP:
+            pc = a
+        elif op == _BRANCH_ZERO or op == _BRANCH_NONZERO:
+            if not _replicas_agree(arenas, n_arena_bytes, a, b):
+                registers[PC] = pc
+                return DIVERGED
+            is_zero = _load_integer(arenas[0], n_arena_bytes, a, b) == 0
+            pc = c if is_zero == (op == _BRANCH_ZERO) else pc + 1
+        elif op == _SWITCH:
+            if not _replicas_agree(arenas, n_arena_bytes, a, b):
+                registers[PC] = pc
+                return DIVERGED
+            value = _load_integer(arenas[0], n_arena_bytes, a, b)
+            target = code[pc, 5]
+            for case in range(c, code[pc, 4]):
+                if cases[case, 0] == value:
+                    target = cases[case, 1]
+            pc = target
+        elif op == _CALL:
+            if registers[CALL_DEPTH] >= MAX_CALL_DEPTH:
+                registers[PC] = pc
+                return BAD_CALL_DEPTH
+            call_stack[registers[CALL_DEPTH]] = pc + 1
+            registers[CALL_DEPTH] += 1
+            pc = a
+        elif op == _RETURN:
+            registers[CALL_DEPTH] -= 1
+            pc = call_stack[registers[CALL_DEPTH]]
+        elif op == _STAMP:
+            for arena in arenas:
+                value = clock[b // chip_tiles]
+                if c >= 0:
+                    low = _load_integer(arena, n_arena_bytes, c, 4) & 0xFFFFFFFF
+                    value -= low | (_load_integer(arena, n_arena_bytes, c + 4, 4) << 32)
+                _store_integer(arena, n_arena_bytes, a, 8, value)
+            pc += 1
+        elif op == _LOOP_FOREVER:
+            pc = pc + 1 if registers[STOP] else a
+            budget -= 1
+            if budget < 0:
+                registers[PC] = pc
+                return BUDGET_SPENT
+        elif op == _END:
+            registers[PC] = pc
+            return DONE
+        else:
+            pc += 1

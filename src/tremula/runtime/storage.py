@@ -1,0 +1,208 @@
+"""Storage: the arenas of all replicas, the state of their vertices, and the interpreter's tables."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tremula.base.errors import StreamConnectionError
+from tremula.base.types import as_type
+from tremula.codelets.columns import columns_of
+from tremula.codelets.spec import FieldKind, FieldSpec
+from tremula.compiler.executable import Executable, TableRecord, View
+from tremula.compiler.form import CopyPlan
+from tremula.poplar.variables import ALIGNMENT_BYTES
+
+# A table whose fields have fewer elements than this in all stays on one thread: waking the others
+# costs about as much as that work (measured: a parallel region takes 5 to 20 microseconds).
+PARALLEL_ELEMENTS = 32_768
+
+
+class Storage:
+    """One arena per replica, laid out exactly as the graph's address space."""
+
+    def __init__(self, executable: Executable):
+        self.n_bytes = -(-executable.n_arena_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        self.arenas = [_aligned_zeros(self.n_bytes) for _ in range(executable.replication_factor)]
+        self.executable = executable
+        self.reset()
+
+    @property
+    def addresses(self) -> np.ndarray:
+        return np.array([a.ctypes.data for a in self.arenas], np.int64)
+
+    def reset(self) -> None:
+        """Write all initial values."""
+        for replica in range(len(self.arenas)):
+            for initial in self.executable.initial_values:
+                self.write(initial.view, initial.values, replica)
+            at = self.executable.replica_index_byte
+            if at >= 0:
+                self.arenas[replica][at : at + 4].view(np.uint32)[0] = replica
+
+    def read(self, view: View, replica: int = 0) -> np.ndarray:
+        """A copy of a tensor's values."""
+        typed = self.arenas[replica].view(view.type.dtype)
+        return typed[_index(view)].reshape(view.shape).copy()
+
+    def write(self, view: View, values: np.ndarray, replica: int = 0) -> None:
+        typed = self.arenas[replica].view(view.type.dtype)
+        typed[_index(view)] = values.ravel()
+
+
+def _index(view: View) -> "slice | np.ndarray":
+    start, count, stride = view.runs
+    if len(start) == 1 and (stride[0] == 1 or count[0] == 1):
+        return slice(int(start[0]), int(start[0] + count[0]))
+    return view.runs.addresses()
+
+
+def _aligned_zeros(n_bytes: int) -> np.ndarray:
+    raw = np.zeros(n_bytes + ALIGNMENT_BYTES, np.uint8)
+    shift = -raw.ctypes.data % ALIGNMENT_BYTES
+    return raw[shift : shift + n_bytes]
+
+
+def host_array(view_type_name: str, n_elems: int, data: object, what: str) -> np.ndarray:
+    """Host data as a flat array of the device's type, or an error that says what did not fit."""
+    dtype = as_type(view_type_name).dtype
+    values = np.asarray(data)
+    if values.size != n_elems:
+        raise StreamConnectionError(
+            f"{what} takes {n_elems} elements, got {values.size} (shape {list(values.shape)}).",
+            mend="give exactly as many elements as the tensor has",
+        )
+    if values.dtype != dtype and not np.can_cast(values.dtype, dtype, "same_kind"):
+        raise StreamConnectionError(
+            f"{what} has type {view_type_name}, got {values.dtype}.",
+            mend=f"convert with .astype(np.{dtype.name})",
+        )
+    return values.astype(dtype, copy=False).ravel()
+
+
+@dataclass(slots=True)
+class NativeTables:
+    """Vertex tables and copies as the interpreter wants them. Owns all memory it points into."""
+
+    kernel: np.ndarray  # int64[n_tables]: addresses
+    columns: np.ndarray  # int64[n_replicas, n_tables]: addresses of pointer lists
+    n_rows: np.ndarray
+    chunk_first: np.ndarray
+    n_chunks: np.ndarray
+    bounds: np.ndarray
+    sets: np.ndarray  # int64[n_compute_sets, 6]: see interpreter.run_compute_set
+    copy_rows: np.ndarray  # int64[n, 5]
+    copy_info: np.ndarray  # int64[n_copies, 5]
+    kept: list  # arrays and codelets that must outlive the addresses
+    table_columns: list[list[tuple[np.ndarray, ...]]]  # [replica][table]
+
+    def as_tuple(self) -> tuple[np.ndarray, ...]:
+        return (self.kernel, self.columns, self.n_rows, self.chunk_first, self.n_chunks, self.bounds)
+
+
+def build_tables(executable: Executable, n_threads: int) -> NativeTables:
+    """Compile the kernels and lay out everything the interpreter reads."""
+    records = [t for cs in executable.compute_sets for t in cs.tables]
+    codelets = executable.codelets
+    kernel = np.array([codelets[t.codelet].kernel_address() for t in records], np.int64)
+    kept: list = [codelets]
+    table_columns = [
+        [_own_columns(t) for t in records] for _ in range(executable.replication_factor)
+    ]
+    pointers = np.zeros((executable.replication_factor, len(records)), np.int64)
+    for replica, tables in enumerate(table_columns):
+        for i, columns in enumerate(tables):
+            listed = np.array([c.ctypes.data for c in columns] or [0], np.int64)
+            kept.append(listed)
+            pointers[replica, i] = listed.ctypes.data
+    bounds = [_chunk_bounds(t, codelets[t.codelet].spec.fields, n_threads) for t in records]
+    n_chunks = np.array([len(b) - 1 for b in bounds], np.int64)
+    first = np.concatenate(([0], np.cumsum(n_chunks + 1)))[:-1].astype(np.int64)
+    copies, sets = _all_copies(executable)
+    rows, info = _copy_tables(copies)
+    return NativeTables(
+        kernel,
+        pointers,
+        np.array([t.n_rows for t in records], np.int64),
+        first,
+        n_chunks,
+        np.concatenate([*bounds, np.zeros(0, np.int64)]).astype(np.int64),
+        sets,
+        rows,
+        info,
+        kept,
+        table_columns,
+    )
+
+
+def _own_columns(table: TableRecord) -> tuple[np.ndarray, ...]:
+    """Columns with their own copy of mutable state, for one replica."""
+    return tuple(
+        np.array(c) if i in table.state_columns else np.ascontiguousarray(c)
+        for i, c in enumerate(table.columns)
+    )
+
+
+def _chunk_bounds(table: TableRecord, fields: tuple[FieldSpec, ...], n_threads: int) -> np.ndarray:
+    """Row boundaries of chunks with about equal work; one chunk if the table is small."""
+    if n_threads < 2 or table.n_rows < 2:
+        return np.array([0, table.n_rows], np.int64)
+    ends = np.cumsum(_work(table, fields))
+    if ends[-1] < PARALLEL_ELEMENTS:
+        return np.array([0, table.n_rows], np.int64)
+    cuts = np.searchsorted(ends, ends[-1] * np.arange(1, n_threads) / n_threads)
+    return np.unique(np.concatenate(([0], cuts, [table.n_rows]))).astype(np.int64)
+
+
+def _work(table: TableRecord, fields: tuple[FieldSpec, ...]) -> np.ndarray:
+    """int64[n_rows]: elements each row touches."""
+    work = np.ones(table.n_rows, np.int64)
+    start: np.ndarray | None = None
+    for column in columns_of(fields):
+        values = table.columns[column.index]
+        if column.role == "start":
+            start = values
+            work = work + np.diff(values)
+        elif column.role == "length" and column.field.kind is FieldKind.VECTOR_LIST:
+            ends = np.concatenate(([0], np.cumsum(values)))
+            work = work + ends[start[1:]] - ends[start[:-1]]  # pyright: ignore
+        elif column.role == "length":
+            work = work + values
+    return work
+
+
+def _all_copies(executable: Executable) -> tuple[list[CopyPlan], np.ndarray]:
+    """All copies, those of programs first, and the table and copy ranges of each compute set."""
+    copies = list(executable.copies)
+    sets = np.zeros((len(executable.compute_sets), 6), np.int64)
+    first_table = 0
+    for i, compute_set in enumerate(executable.compute_sets):
+        first_gather = len(copies)
+        copies.extend(compute_set.gathers)
+        first_scatter = len(copies)
+        copies.extend(compute_set.scatters)
+        last_table = first_table + len(compute_set.tables)
+        sets[i] = first_table, last_table, first_gather, first_scatter, first_scatter, len(copies)
+        first_table = last_table
+    return copies, sets
+
+
+def _copy_tables(copies: list[CopyPlan]) -> tuple[np.ndarray, np.ndarray]:
+    rows = [
+        np.stack(
+            [
+                c.source.start,
+                c.destination.start,
+                c.source.count,
+                c.source.stride,
+                c.destination.stride,
+            ],
+            axis=1,
+        )
+        for c in copies
+    ]
+    ends = np.cumsum([len(r) for r in rows], dtype=np.int64)
+    info = np.zeros((len(copies), 5), np.int64)
+    for i, copy in enumerate(copies):
+        n_bytes = copy.source.n_elems * copy.n_bytes
+        info[i] = ends[i] - len(rows[i]), ends[i], copy.n_bytes, copy.overlaps, n_bytes
+    return np.concatenate([*rows, np.zeros((0, 5), np.int64)]), info

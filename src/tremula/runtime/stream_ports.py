@@ -1,0 +1,117 @@
+"""Stream ports: where a stream's chunks come from or go to on the host."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from tremula.base.errors import StreamConnectionError
+from tremula.base.types import as_type
+from tremula.compiler.executable import StreamRecord
+
+
+@runtime_checkable
+class StreamCallback(Protocol):
+    """Host code behind a stream. Only `fetch` is required.
+
+    `fetch(buffer)` fills the buffer (or, for a stream to the host, receives it). `prefetch(buffer)`
+    fills it ahead of time and returns whether it could. `complete()` says a chunk was used.
+    `invalidate_prefetched()` says a prefetched chunk will not be used.
+    """
+
+    def fetch(self, buffer: np.ndarray) -> object: ...
+
+
+class RingPort:
+    """A circular host buffer of successive chunks."""
+
+    def __init__(self, stream: StreamRecord, data: np.ndarray):
+        dtype = as_type(stream.type_name).dtype
+        if not isinstance(data, np.ndarray) or data.dtype != dtype or not data.flags.c_contiguous:
+            got = f"{data.dtype}" if isinstance(data, np.ndarray) else type(data).__name__
+            raise StreamConnectionError(
+                f"stream {stream.handle!r} needs a contiguous NumPy array of {dtype}, got {got}.",
+                mend="use np.ascontiguousarray(data, dtype)",
+            )
+        if data.size == 0 or data.size % stream.n_elements:
+            raise StreamConnectionError(
+                f"stream {stream.handle!r} moves {stream.n_elements} elements at a time; "
+                f"{data.size} is not a multiple of that.",
+                mend="give whole chunks",
+            )
+        if not stream.is_host_to_device and not data.flags.writeable:
+            raise StreamConnectionError(
+                f"stream {stream.handle!r} writes into its array, which is read-only.",
+                mend="give a writeable array",
+            )
+        self.chunks = data.reshape(-1, stream.n_elements)
+        self.next = 0
+
+    def chunk(self) -> np.ndarray:
+        """The next chunk, as a view of the user's array."""
+        chunk = self.chunks[self.next]
+        self.next = (self.next + 1) % len(self.chunks)
+        return chunk
+
+    def take(self) -> np.ndarray:
+        return self.chunk()
+
+    def give(self, values: np.ndarray) -> None:
+        self.chunk()[:] = values
+
+    def rewind(self) -> None:
+        self.next = 0
+
+
+class CallbackPort:
+    """A callback; with `prefetch` the next chunk is fetched while the device works."""
+
+    _worker: ThreadPoolExecutor | None = None
+
+    def __init__(
+        self, stream: StreamRecord, callback: "StreamCallback | Callable", use_prefetch: bool
+    ):
+        self.stream = stream
+        self.fetch = callback.fetch if isinstance(callback, StreamCallback) else callback
+        if not callable(self.fetch):
+            raise StreamConnectionError(
+                f"stream {stream.handle!r} got {type(callback).__name__}, which cannot be called.",
+                mend="give a function of one array, or an object with fetch(array)",
+            )
+        self.prefetch = getattr(callback, "prefetch", None) if use_prefetch else None
+        self.complete = getattr(callback, "complete", lambda: None)
+        self.invalidate = getattr(callback, "invalidate_prefetched", lambda: None)
+        self.pending: Future | None = None
+
+    def _buffer(self) -> np.ndarray:
+        return np.zeros(self.stream.n_elements, as_type(self.stream.type_name).dtype)
+
+    def take(self) -> np.ndarray:
+        chunk = None
+        if self.pending is not None:
+            was_available, chunk = self.pending.result()
+            chunk = chunk if was_available else None
+        if chunk is None:
+            chunk = self._buffer()
+            self.fetch(chunk)
+        self.complete()
+        if self.prefetch is not None:
+            self.pending = self._start_prefetch()
+        return chunk
+
+    def _start_prefetch(self) -> Future:
+        if CallbackPort._worker is None:
+            CallbackPort._worker = ThreadPoolExecutor(1, thread_name_prefix="tremula-prefetch")
+        buffer = self._buffer()
+        return CallbackPort._worker.submit(lambda: (bool(self.prefetch(buffer)), buffer))  # pyright: ignore
+
+    def give(self, values: np.ndarray) -> None:
+        self.fetch(values)
+        self.complete()
+
+    def rewind(self) -> None:
+        if self.pending is not None:
+            self.pending.result()
+            self.pending = None
+            self.invalidate()
