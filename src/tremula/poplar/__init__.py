@@ -1,0 +1,32 @@
+"""What a programmer writes: graphs, tensors, compute sets, programs, devices."""
+
+from tremula.base.types import (
+    BOOL, CHAR, FLOAT, HALF, INT, LONGLONG, QUARTER, QUARTER_METADATA, SHORT, SIGNED_CHAR, UNSIGNED_CHAR,
+    UNSIGNED_INT, UNSIGNED_LONGLONG, UNSIGNED_SHORT, Type, float16, float32, half, int8, int16, int32,
+    int64, quarter, uint8, uint16, uint32, uint64,
+)  # fmt: skip
+from tremula.codelets import (
+    InOut, Input, MultiVertex, Output, SupervisorVertex, Vector, VectorList, Vertex,
+)  # fmt: skip
+from tremula.poplar.bulk import Slices
+from tremula.poplar.compute_set import ComputeSet, FieldRef, VertexRef
+from tremula.poplar.control import (
+    cycle_count, cycle_stamp, get_hw_seeds, set_floating_point_behaviour, set_hw_seeds,
+    set_stochastic_rounding,
+)  # fmt: skip
+from tremula.poplar.graph import Graph
+from tremula.poplar.print_format import PrintTensorFmt
+from tremula.poplar.programs import (
+    Abort, AbortOnCondition, AssumeEqualAcrossReplicas, Block, Call, Copy, CrossReplicaCopy, ErrorProgram,
+    Execute, If, Loop, PrintTensor, Program, Repeat, RepeatWhileFalse, RepeatWhileTrue, Sequence, Switch,
+    Sync, SyncType, WriteUndef,
+)  # fmt: skip
+from tremula.poplar.streams import DataStream, Function, HostFunction, RemoteBuffer, ReplicatedStreamMode
+from tremula.poplar.structure import (
+    TensorRearranger, reorder_to_simplify, sorted_contiguous_regions, unbroadcast,
+)  # fmt: skip
+from tremula.poplar.target import Device, DeviceManager, IPUModel, Target, TargetType
+from tremula.poplar.tensor import Interval, Tensor, append, concat
+from tremula.poplar.tile_map import TileMapping
+
+__all__ = [name for name in dir() if not name.startswith("_") and name != "tremula"]

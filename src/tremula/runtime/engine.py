@@ -26,7 +26,6 @@ from tremula.poplar.target import Device
 from tremula.runtime.clock import Clock
 from tremula.runtime.host_steps import run_host_step
 from tremula.runtime.machine_state import MachineState, initial_state
-from tremula.runtime.python_steps import run_counted, run_strict
 from tremula.runtime.storage import NativeTables, Storage, build_tables, host_array
 from tremula.runtime.stream_ports import CallbackPort, RingPort
 
@@ -67,17 +66,22 @@ class Engine:
         executable, target = self.executable, self.executable.target
         n_threads = self.options.whole("tremula.threads") or _n_cores()
         self._n_threads = n_threads
-        self._tables: NativeTables = build_tables(executable, n_threads)
+        self.tables: NativeTables = build_tables(executable, n_threads)
         self._storage = Storage(executable)
         self.clock = Clock(executable)
         self.machine_state: MachineState = initial_state(
             self.n_replicas, target.n_tiles, target.chip.n_workers, self.options.whole("tremula.seed")
         )
         self._remote: dict[tuple[str, int], np.ndarray] = {}
-        self._is_strict = self.options.flag("debug.strict")
-        self._stops = self._steps_for_python()
-        self._stopping = np.zeros(1, np.int64)
-        self._shuffle = np.random.Generator(np.random.PCG64(self.options.whole("tremula.seed")))
+        self.is_strict = self.options.flag("debug.strict")
+        self._is_execute = np.array([s.kind is StepKind.EXECUTE for s in executable.steps], bool)
+        self._stops = np.zeros(len(executable.steps), bool)
+        self._update_stops()
+        self.shuffle = np.random.Generator(np.random.PCG64(self.options.whole("tremula.seed")))
+        if self.is_strict:
+            from tremula.runtime.strict import poison_uninitialised
+
+            poison_uninitialised(self)
         for port in self._ports.values():
             port.rewind()
         return self
@@ -95,12 +99,10 @@ class Engine:
                 mend="load it on the device its graph was made for",
             )
 
-    def _steps_for_python(self) -> np.ndarray:
-        """bool[n_steps]: compute steps that go through Python, to be counted or checked."""
-        execute = np.array([s.kind is StepKind.EXECUTE for s in self.executable.steps], bool)
-        if self._is_strict:
-            return execute
-        return execute & self.clock.needs_count
+    def _update_stops(self) -> None:
+        """Which compute steps go through Python: those to be checked, or not yet counted."""
+        checks_all = self.is_strict or self.machine_state.checks_results
+        self._stops[:] = self._is_execute & (checks_all | self.clock.needs_count)
 
     def run(self, program: int | str = 0) -> None:
         """Run a program, by index or name, to its end."""
@@ -135,7 +137,7 @@ class Engine:
                 raise self._failure(int(reason), int(registers[interpreter.PC]))
 
     def _native_arguments(self) -> tuple:
-        executable, tables, clock = self.executable, self._tables, self.clock
+        executable, tables, clock = self.executable, self.tables, self.clock
         return (
             executable.code, executable.step_of, executable.switch_cases,
             self.storage.addresses, self.storage.n_bytes,
@@ -159,11 +161,16 @@ class Engine:
         if step.kind is not StepKind.EXECUTE:
             self.clock.advance(number)
             run_host_step(self, step)
-        elif self._is_strict:
-            run_strict(self, number, pc)
+            self._update_stops()
+        elif self.is_strict or self.machine_state.checks_results:
+            from tremula.runtime.strict import run_checked
+
+            run_checked(self, number, pc)
         else:
+            from tremula.runtime.python_steps import run_counted
+
             run_counted(self, number, pc)
-            self._stops[number] = False
+            self._update_stops()
 
     def _entry(self, program: int | str) -> int:
         names, entries = self.executable.names, self.executable.entries

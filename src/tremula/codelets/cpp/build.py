@@ -111,7 +111,10 @@ class Library:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 counts = pool.map(
                     lambda job: compile_one(compiler, self.optimise, *job),
-                    ((glued, text, made) for (glued, text), made in zip(texts, objects, strict=True)),
+                    (
+                        (glued, text, made)
+                        for (glued, text), made in zip(texts, objects, strict=True)
+                    ),
                 )
                 all_counts = set().union(*counts)
             if is_counted:
@@ -151,7 +154,7 @@ class Library:
         wanted = {"new"} if symbol.startswith("_Zn") else words or {symbol}
         for unit in self.units:
             for token in tokenise(unit.text, unit.file):
-                if token.text in wanted and token.text not in ("std",):
+                if token.text in wanted and token.text != "std":
                     return Source(token.file, token.line)
         return None
 
@@ -160,7 +163,9 @@ class Library:
         table: list[dict[str, object]] = []
         for n, glued in enumerate(self.glued):
             lines: list[str] = []
-            emit = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(lambda line, to=lines: to.append(line.decode()))
+            emit = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(
+                lambda line, to=lines: to.append(line.decode())
+            )
             for describer in glued.describers():
                 getattr(loaded, describer)(emit)
             table += [entry | {"unit": n} for entry in _entries(lines)]
@@ -190,7 +195,9 @@ def _entries(lines: Iterable[str]) -> list[dict[str, object]]:
     return entries
 
 
-def _compile(compiler: Compiler, optimise: str, glued: GluedUnit, text: str, output: Path) -> set[int]:
+def _compile(
+    compiler: Compiler, optimise: str, glued: GluedUnit, text: str, output: Path
+) -> set[int]:
     flags = [*LANGUAGE_FLAGS, optimise, *compiler.native_flags, f"-I{HEADERS}"]
     _checked(compiler, [*flags, "-c", "-x", "c++", "-", "-o", str(output)], text, glued)
     return set()
@@ -233,7 +240,9 @@ def _field_error(stderr: str, glued: GluedUnit) -> PoplarError | None:
     )
 
 
-def unsupported_field(vertex: str, field: str, type_text: str, source: Source | None) -> PoplarError:
+def unsupported_field(
+    vertex: str, field: str, type_text: str, source: Source | None
+) -> PoplarError:
     return GraphProgramCompilationError(
         f"Field '{vertex}.{field}' has unsupported field type '{type_text}'",
         source=source,

@@ -37,6 +37,8 @@ def count_blocks(assembly: str) -> tuple[str, set[int]]:
                 pending += 1
             else:
                 counts[last] += 1
+    if pending and last is not None:
+        counts[last] += pending
     for i, count in counts.items():
         lines[i] = lines[i].replace(TRACE, f"tremula_count_{count}")
     return "\n".join(lines), set(counts.values())

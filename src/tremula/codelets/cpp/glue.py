@@ -7,7 +7,9 @@ from tremula.codelets.cpp.preprocess import Unit
 from tremula.codelets.cpp.scan import ClassShape, Member, Shapes, scan
 
 N_PER_CHUNK = 48  # instantiations compiled by one g++ process, where there are many
-_KERNEL_ARGUMENTS = "std::uint8_t *arena, const std::int64_t *columns, std::int64_t begin, std::int64_t end"
+_KERNEL_ARGUMENTS = (
+    "std::uint8_t *arena, const std::int64_t *columns, std::int64_t begin, std::int64_t end"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ def glue(unit: Unit, prefix: str) -> GluedUnit:
     text, candidates = _name_candidates(unit.text, shapes)
     n_chunks = 1 if shapes.has_statics else max(1, round(len(candidates) / N_PER_CHUNK))
     chunks = tuple(
-        text + _glue_text(candidates, range(chunk, len(candidates), n_chunks), prefix, chunk, shapes)
+        text
+        + _glue_text(candidates, range(chunk, len(candidates), n_chunks), prefix, chunk, shapes)
         for chunk in range(n_chunks)
     )
     return GluedUnit(unit, prefix, candidates, chunks)
@@ -79,7 +82,9 @@ def _name_candidates(text: str, shapes: Shapes) -> tuple[str, tuple[Candidate, .
     return text, tuple(candidates)
 
 
-def _members_of(name: str, classes: Sequence[ClassShape], seen: frozenset[str] = frozenset()) -> list[Member]:
+def _members_of(
+    name: str, classes: Sequence[ClassShape], seen: frozenset[str] = frozenset()
+) -> list[Member]:
     """Members a class of this name may have: its bases' first, then those of every version of it."""
     found: dict[str, Member] = {}
     versions = [c for c in classes if c.name == name]
@@ -109,15 +114,21 @@ def _glue_text(
         if fields not in visitors:
             visitors[fields] = f"tremula_fields_{prefix}_{chunk}_{len(visitors)}"
             lines += _visitor(visitors[fields], fields)
-        lines += _kernel(candidate, visitors[fields], f"tremula_kernel_{prefix}_{i}", shapes.has_statics)
-        described.append(f"tremula::describe<{candidate.type_text}, {visitors[fields]}>({i}, emit);")
+        lines += _kernel(
+            candidate, visitors[fields], f"tremula_kernel_{prefix}_{i}", shapes.has_statics
+        )
+        described.append(
+            f"tremula::describe<{candidate.type_text}, {visitors[fields]}>({i}, emit);"
+        )
     lines += _exported(f"void tremula_describe_{prefix}_{chunk}(tremula::Emit emit)", described)
     return "\n".join(lines) + "\n"
 
 
 def _visitor(name: str, fields: Sequence[str]) -> list[str]:
     """A struct whose `each` shows every field to a visitor; line markers name fields in errors."""
-    lines = [f"struct {name} {{ template <class V, class Visit> static void each(V &v, Visit &visit) {{"]
+    lines = [
+        f"struct {name} {{ template <class V, class Visit> static void each(V &v, Visit &visit) {{"
+    ]
     for field in fields:
         lines += [
             f'# 1 "tremula field {field}"',

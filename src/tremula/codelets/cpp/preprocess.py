@@ -17,7 +17,7 @@ from tremula.codelets.cpp.toolchain import (
 
 _MARKER = re.compile(r'^# (\d+) "((?:[^"\\]|\\.)*)"((?: \d)*)$')
 _SUPERVISOR = re.compile(r'\btarget\s*\(\s*"(?:supervisor|worker)"\s*\)')
-TEXT_NAME = "<codelet source>"  # the file name of code given as text
+TEXT_NAME = "codelet source"  # the file name of code given as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,8 @@ class Unit:
 
 def preprocess(path: Path | None, text: str, flags: UserFlags, compiler: Compiler) -> Unit:
     """Expand a file (or `text`, where `path` is None) and collapse the headers that are not the
-    user's, which keeps it small and free of this computer's peculiarities."""
+    user's, which keeps it small and free of this computer's peculiarities.
+    """
     directory = str(path.parent) if path else "."
     arguments = [
         "-E", *LANGUAGE_FLAGS, flags.optimise, "-D__POPC__=1", f"-I{HEADERS}", f"-I{directory}",

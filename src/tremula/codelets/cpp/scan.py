@@ -13,7 +13,15 @@ from tremula.codelets.cpp.tokens import Token, tokenise
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NOT_A_FIELD = {"static", "constexpr", "using", "typedef", "friend", "template", "static_assert"}
-_NOT_A_VARIABLE = _NOT_A_FIELD | {"const", "extern", "enum", "class", "struct", "union", "namespace"}
+_NOT_A_VARIABLE = _NOT_A_FIELD | {
+    "const",
+    "extern",
+    "enum",
+    "class",
+    "struct",
+    "union",
+    "namespace",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,7 @@ class _Scanner:
         """Everything at namespace level up to token `end`."""
         while self.at < end:
             text = self.text()
-            if text in ("}", ";", "inline") or text == "extern" and self.text(1) == "template":
+            if text in ("}", ";", "inline") or (text == "extern" and self.text(1) == "template"):
                 self.at += 1 if text != "extern" else 0
                 if text == "extern":
                     self.skip_declaration()
@@ -169,7 +177,9 @@ class _Scanner:
             return
         text = " ".join(t.text for t in named)
         self.shapes.instantiations.append(
-            Instantiation(named[angle - 1].text, text, scope, self.tokens[first].start, named[-1].end)
+            Instantiation(
+                named[angle - 1].text, text, scope, self.tokens[first].start, named[-1].end
+            )
         )
 
     def class_or_other(self, scope: tuple[str, ...], owner: ClassShape | None = None) -> None:
@@ -202,7 +212,11 @@ class _Scanner:
             elif token.text == "<" and name:
                 i = self.closing_angle(i)
                 name_end = i
-            elif token.text.isidentifier() and token.text not in ("final", "alignas", "__attribute__"):
+            elif token.text.isidentifier() and token.text not in (
+                "final",
+                "alignas",
+                "__attribute__",
+            ):
                 if name and self.tokens[i - 1].text != "::":
                     return False  # `struct X variable …`: not a definition
                 name_start, name, name_end = name_start or i, token.text, i
@@ -266,7 +280,7 @@ class _Scanner:
             elif text in _CLOSING:
                 before = self.tokens[i - 1].text if i else ""
                 takes_arguments = before in ("decltype", "alignas", "__attribute__", "noexcept")
-                is_function = is_function or text == "(" and not takes_arguments
+                is_function = is_function or (text == "(" and not takes_arguments)
                 i = self.closing(i)
                 following = self.tokens[i + 1].text if i + 1 < len(self.tokens) else ""
                 if text == "{" and is_function and following not in ("{", ",", ";"):
@@ -315,7 +329,7 @@ def _declarators(tokens: list[Token]) -> Iterator[list[Token]]:
             yield part
             part, in_initialiser = [], False
             continue
-        in_initialiser = in_initialiser or token.text == "=" or token.text == "{" and depth == 1
+        in_initialiser = in_initialiser or token.text == "=" or (token.text == "{" and depth == 1)
         if not in_initialiser:
             part.append(token)
 
@@ -335,5 +349,7 @@ def _members(declaration: list[Token]) -> list[Member]:
         token = part[at]
         is_plain = "&" not in texts[:at] and ":" not in texts
         array = "".join(texts[at + 1 :])
-        found.append(Member(token.text, type_text + array, Source(token.file, token.line), is_plain))
+        found.append(
+            Member(token.text, type_text + array, Source(token.file, token.line), is_plain)
+        )
     return found

@@ -85,7 +85,8 @@ struct Row {
   }
 };
 
-constexpr const char *scalar_layout = "NOT_VECTOR";
+// What a field without a layout reports, as Python codelets do: it costs nothing to unpack.
+constexpr const char *scalar_layout = "SPAN";
 
 template <class T>
 struct ScalarField {

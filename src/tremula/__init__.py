@@ -1,0 +1,41 @@
+"""Tremula: program, run and profile a tile machine of the IPU class on the computer you have."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tremula.base.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from tremula.compiler.compile import compile_graph
+    from tremula.compiler.executable import Executable
+    from tremula.hardware import chip, load_chip, system
+    from tremula.poplar import *  # noqa: F403
+    from tremula.runtime.engine import Engine
+
+# Where a public name is found, if not in tremula.poplar; loaded on first use.
+_HOME = {
+    "Engine": "tremula.runtime.engine",
+    "StreamCallback": "tremula.runtime.stream_ports",
+    "Executable": "tremula.compiler.executable",
+    "compile_graph": "tremula.compiler.compile",
+    "chip": "tremula.hardware",
+    "load_chip": "tremula.hardware",
+    "system": "tremula.hardware",
+    "errors": "tremula.base.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "errors":
+        return import_module("tremula.base.errors")
+    home = import_module(_HOME.get(name, "tremula.poplar"))
+    try:
+        value = getattr(home, name)
+    except AttributeError:
+        raise AttributeError(f"module 'tremula' has no attribute {name!r}") from None
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME, *import_module("tremula.poplar").__all__})

@@ -1,0 +1,143 @@
+"""Small floats in NumPy: half with three roundings, the two 8-bit formats, and their metadata byte.
+
+8-bit floats have no infinity and no negative zero; the code 0x80 is their only NaN. F143 has 4
+exponent and 3 mantissa bits (bias 8, largest 240), F152 has 5 and 2 (bias 16, largest 57344). A value
+is `code's value * 2**scale`. The metadata byte has the format in bit 7 (0: F143, 1: F152) and the
+scale, -32 … 31, as a two's complement number in its low 6 bits; bit 6 is zero.
+"""
+
+from enum import Enum
+from functools import cache
+
+import numpy as np
+
+from tremula.base.errors import OverflowInField, TensorMetadataError
+
+N_SCALE_BITS = 6
+MIN_SCALE, MAX_SCALE = -32, 31
+FORMAT_BIT = 0x80
+QUARTER_NAN = 0x80
+
+
+class QuarterFormat(Enum):
+    """The two 8-bit formats: sign, exponent and mantissa bits in the name."""
+
+    F143 = "F143"
+    F152 = "F152"
+
+    @property
+    def n_mantissa_bits(self) -> int:
+        return 3 if self is QuarterFormat.F143 else 2
+
+    @property
+    def bias(self) -> int:
+        return 8 if self is QuarterFormat.F143 else 16
+
+    @property
+    def largest(self) -> float:
+        return 240.0 if self is QuarterFormat.F143 else 57344.0
+
+
+class Rounding(Enum):
+    NEAREST = "nearest"  # ties to even
+    TRUNCATE = "truncate"  # towards zero
+    STOCHASTIC = "stochastic"  # up with a probability equal to the distance
+
+
+def pack_metadata(quarter_format: QuarterFormat, scale: int) -> int:
+    """The metadata byte of a format and scale."""
+    if not MIN_SCALE <= scale <= MAX_SCALE:
+        raise OverflowInField(
+            f"the scale of an 8-bit float must be {MIN_SCALE} … {MAX_SCALE}, got {scale}.",
+            mend="scale the data itself, or choose format F152 for its wider range",
+        )
+    format_bit = FORMAT_BIT if quarter_format is QuarterFormat.F152 else 0
+    return format_bit | (scale & (2**N_SCALE_BITS - 1))
+
+
+def unpack_metadata(byte: int) -> tuple[QuarterFormat, int]:
+    """The format and scale of a metadata byte."""
+    if not 0 <= byte <= 0xFF or byte & 0x40:
+        raise TensorMetadataError(
+            f"{byte:#x} is not a metadata byte: bit 6 must be zero and it must fit 8 bits.",
+            mend="make it with pack_metadata(format, scale)",
+        )
+    low = byte & (2**N_SCALE_BITS - 1)
+    scale = low - 2**N_SCALE_BITS if low > MAX_SCALE else low
+    return (QuarterFormat.F152 if byte & FORMAT_BIT else QuarterFormat.F143), scale
+
+
+def float32_to_half_bits(
+    values: np.ndarray,
+    rounding: Rounding = Rounding.NEAREST,
+    random: np.random.Generator | None = None,
+) -> np.ndarray:
+    """uint16 half bits of float32 values; overflow goes to infinity, truncation to the largest."""
+    values = np.asarray(values, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        nearest = values.astype(np.float16)
+    if rounding is Rounding.NEAREST:
+        return nearest.view(np.uint16)
+    is_outside = np.abs(nearest.astype(np.float32)) > np.abs(values)
+    bits = nearest.view(np.uint16)
+    below = np.where(is_outside, bits - np.uint16(1), bits).astype(np.uint16)
+    if rounding is Rounding.TRUNCATE:
+        return below
+    return _round_up_by_chance(values, below, random or np.random.default_rng())
+
+
+def _round_up_by_chance(
+    values: np.ndarray, below: np.ndarray, random: np.random.Generator
+) -> np.ndarray:
+    """Half bits moved away from zero with probability distance / spacing."""
+    low = np.abs(half_bits_to_float32(below))
+    exponent = np.maximum(((below >> 10) & 0x1F).astype(np.int32), 1)
+    spacing = np.ldexp(np.float32(1), exponent - 25)
+    with np.errstate(invalid="ignore"):
+        distance = (np.abs(values) - low) / spacing
+        goes_up = random.random(values.shape, dtype=np.float32) < distance
+    return np.where(goes_up, below + np.uint16(1), below).astype(np.uint16)
+
+
+def half_bits_to_float32(bits: np.ndarray) -> np.ndarray:
+    """float32 values of uint16 half bits, exactly."""
+    return np.asarray(bits, dtype=np.uint16).view(np.float16).astype(np.float32)
+
+
+@cache
+def quarter_table(quarter_format: QuarterFormat) -> np.ndarray:
+    """float32[256]: the value of every code at scale 0."""
+    codes = np.arange(256)
+    n_bits = quarter_format.n_mantissa_bits
+    exponent = (codes & 0x7F) >> n_bits
+    mantissa = codes & (2**n_bits - 1)
+    significand = np.where(exponent == 0, mantissa, mantissa + 2**n_bits)
+    power = np.maximum(exponent, 1) - quarter_format.bias - n_bits
+    table = np.ldexp(np.where(codes >= 0x80, -1.0, 1.0) * significand, power).astype(np.float32)
+    table[QUARTER_NAN] = np.nan
+    table.flags.writeable = False
+    return table
+
+
+def quarter_to_float32(
+    codes: np.ndarray, quarter_format: QuarterFormat, scale: int = 0
+) -> np.ndarray:
+    """float32 values of 8-bit codes: table value times 2**scale."""
+    table = quarter_table(quarter_format)
+    return np.ldexp(table[np.asarray(codes, dtype=np.uint8)], scale).astype(np.float32)
+
+
+def float32_to_quarter(
+    values: np.ndarray, quarter_format: QuarterFormat, scale: int = 0
+) -> np.ndarray:
+    """uint8 codes of values / 2**scale: nearest, ties to even, too large ones at the largest."""
+    values = np.asarray(values, dtype=np.float32)
+    size = np.ldexp(np.abs(values).astype(np.float64), -scale)
+    size = np.minimum(np.where(np.isnan(size), 0.0, size), quarter_format.largest)
+    n_bits, bias = quarter_format.n_mantissa_bits, quarter_format.bias
+    exponent = np.maximum(np.frexp(size)[1] - 1, 1 - bias)
+    steps = np.rint(np.ldexp(size, n_bits - exponent)).astype(np.int64)
+    # A step count of 2**(n+1) carries into the exponent by itself.
+    code = ((exponent + bias - 1) << n_bits) + steps
+    code = np.where(code == 0, 0, code | np.where(np.signbit(values), 0x80, 0))
+    return np.where(np.isnan(values), QUARTER_NAN, code).astype(np.uint8)

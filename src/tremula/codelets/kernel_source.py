@@ -1,0 +1,185 @@
+"""A codelet → the Python text of its kernel, which Numba compiles; docs/architecture.md has the ABI.
+
+Three kernels of one codelet: RUN computes; COUNTED computes and counts; COST only counts, from
+sizes and state, and never touches the arena.
+"""
+
+import ast
+from enum import Enum
+
+from tremula.codelets import slots
+from tremula.codelets.columns import columns_of
+from tremula.codelets.counting import CostModel
+from tremula.codelets.folding import folded_tree
+from tremula.codelets.function_source import FunctionSource
+from tremula.codelets.kinds import INT, KindTable
+from tremula.codelets.lowering import ExpressionLowering, Names
+from tremula.codelets.spec import FieldSpec, VertexBase
+from tremula.codelets.statements import Writer, cost_name, field_setup
+from tremula.codelets.subset import helpers_of
+
+_OPTIONS = 'nogil=True, error_model="numpy", boundscheck=False'
+_ARENA, _COLUMNS = "CPointer(uint8)", "CPointer(int64)"
+
+
+class Variant(Enum):
+    RUN = "run"
+    COUNTED = "counted"
+    COST = "cost"
+
+
+class KernelText:
+    """Assembles the text of one kernel."""
+
+    def __init__(
+        self, name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase,
+        variant: Variant,
+    ) -> None:  # fmt: skip
+        self.name, self.compute, self.fields = name, compute, fields
+        self.base, self.variant = base, variant
+        self.names = Names()
+        self.model = CostModel(compute, fields, base)
+        self.helpers = helpers_of(compute)
+        self.worker = [a.arg for a in compute.tree().args.args[1:]]
+        for i, helper in enumerate(self.helpers):
+            self.names.helpers[id(helper)] = f"_k_f{i}_{helper.name}"
+            is_static = self.model.static_slots(helper) is not None
+            if variant is Variant.COUNTED and not is_static:
+                self.names.counting_helpers.add(id(helper))
+
+    def text(self) -> str:
+        functions = [line for h in self.helpers for line in self._helper(h)]
+        row, used = self._row()
+        kernel = self._kernel(used)
+        imports = ["import numpy as np", "from numba import cfunc, njit", ""]
+        imports.append("from tremula.codelets import native")
+        if self.names.needs_quarter:
+            imports.append("from tremula.codelets import native_quarter")
+        definitions = [f"{name} = {value}" for name, value in self.names.definitions.items()]
+        what = f'"""The {self.variant.value} kernel of codelet {self.name!r}, generated."""'
+        parts = [what, "", *imports, "", *definitions, "", *functions, *row, "", *kernel]
+        return "\n".join(parts) + "\n"
+
+    # -- helper functions
+
+    def _helper(self, helper: FunctionSource) -> list[str]:
+        tree = folded_tree(helper)
+        parameters = [a.arg for a in tree.args.args]
+        name = self.names.helpers[id(helper)]
+        if id(helper) in self.names.counting_helpers:
+            body = self.model.instrumented(helper)
+            lines = self._function(name, [*parameters, "_k_count"], helper, body, counts=True)
+        else:
+            lines = self._function(name, parameters, helper, tree.body, counts=False)
+        if self.variant is Variant.COST and self.model.static_slots(helper) is None:
+            sliced = self.model.sliced(helper)
+            writer = Writer(self._lowering(helper), "_k_n")
+            writer.write(sliced.body, 1)
+            head = f"def {cost_name(name)}({', '.join(sliced.parameters)}):"
+            lines += [f"@njit({_OPTIONS})", head, "    _k_n = 0", *writer.lines]
+            lines += ["    return _k_n", "", ""]
+        return lines
+
+    def _function(
+        self, name: str, parameters: list[str], helper: FunctionSource, body: list[ast.stmt],
+        counts: bool,
+    ) -> list[str]:  # fmt: skip
+        writer = Writer(self._lowering(helper), "None")
+        writer.before_return = self._add_count() if counts else ""
+        writer.write(body, 1)
+        lines = [f"@njit({_OPTIONS})", f"def {name}({', '.join(parameters)}):"]
+        lines += ["    _k_n = 0"] if counts else []
+        lines += writer.lines
+        if counts and not isinstance(body[-1], ast.Return):
+            lines += [f"    {self._add_count()}"]
+        return [*lines, "", ""]
+
+    def _lowering(self, function: FunctionSource) -> ExpressionLowering:
+        return ExpressionLowering(function, {}, self.names, None)
+
+    def _add_count(self) -> str:
+        load, store = self.names.native("load"), self.names.native("store")
+        return f"{store}(_k_count, 0, {load}(_k_count, 0) + _k_n)"
+
+    # -- one row of the table
+
+    def _row(self) -> tuple[list[str], list[FieldSpec]]:
+        tree = folded_tree(self.compute)
+        by_name = {f.name: f for f in self.fields}
+        kinds = KindTable(self.compute, by_name, {w: INT for w in self.worker}, tree)
+        lowering = ExpressionLowering(self.compute, by_name, self.names, kinds)
+        writer = Writer(lowering, "1", "(1 if {} else 0)")
+        counts = self.variant is not Variant.RUN
+        body = {
+            Variant.RUN: lambda: tree.body,
+            Variant.COUNTED: lambda: self.model.instrumented(self.compute),
+            Variant.COST: lambda: self.model.sliced(self.compute).body,
+        }[self.variant]()
+        writer.before_return = self._add_count() if counts else ""
+        writer.write(body, 1)
+        used = [f for f in self.fields if f.name in lowering.used_fields]
+        setup = [f"    {line}" for f in used for line in field_setup(f, lowering)]
+        pointers = sorted({f.type.name for f in used if f.is_edge} | _metadata_type(used))
+        setup = [
+            f"    _k_p_{t} = {self.names.table('POINTER', t)}(_k_arena)" for t in pointers
+        ] + setup
+        end = ([f"    {self._add_count()}"] if counts else []) + ["    return 1"]
+        head = [f"@njit({_OPTIONS}, forceinline=True)", f"def row({', '.join(self._given(used))}):"]
+        start = ["    _k_n = 0"] if counts else []
+        return [*head, *setup, *start, *writer.lines, *end, ""], used
+
+    def _given(self, used: list[FieldSpec]) -> list[str]:
+        columns = [
+            f"_k_c_{c.field.name}_{c.role}" for c in columns_of(self.fields) if c.field in used
+        ]
+        counter = [] if self.variant is Variant.RUN else ["_k_count"]
+        return ["_k_arena", *columns, "_k_v", *self.worker, *counter]
+
+    # -- the kernel
+
+    def _kernel(self, used: list[FieldSpec]) -> list[str]:
+        counts = self.variant is not Variant.RUN
+        types = [_ARENA, _COLUMNS, "int64", "int64", *([_COLUMNS] if counts else [])]
+        arguments = "_k_arena, _k_columns, _k_begin, _k_end" + (", _k_cycles" if counts else "")
+        lines = [
+            f'@cfunc("int64({", ".join(types)})", cache=True, {_OPTIONS})',
+            f"def kernel({arguments}):",
+        ]
+        for column in columns_of(self.fields):
+            if column.field in used:
+                key = column.field.type.name if column.role == "value" else "LONGLONG"
+                make = self.names.table("COLUMN", key)
+                name = f"_k_c_{column.field.name}_{column.role}"
+                lines.append(f"    {name} = {make}(_k_columns, {column.index})")
+        lines += ["    _k_all = 1", "    for _k_v in range(_k_begin, _k_end):"]
+        call = f"_k_all &= row({', '.join(self._given(used))})"
+        body = self._counted_call(call) if counts else self._plain_call(call)
+        return [*lines, *(f"        {line}" for line in body), "    return _k_all"]
+
+    def _plain_call(self, call: str) -> list[str]:
+        if not self.worker:
+            return [call]
+        return [f"for {self.worker[0]} in range({slots.N_WORKERS - 1}, -1, -1):", f"    {call}"]
+
+    def _counted_call(self, call: str) -> list[str]:
+        load, store = self.names.native("load"), self.names.native("store")
+        overhead = slots.VERTEX_OVERHEAD_SLOTS + sum(
+            slots.LAYOUT_SLOTS[f.layout] for f in self.fields if f.is_edge
+        )
+        count = f"_k_count = {self.names.native('shifted')}(_k_cycles, _k_v)"
+        if not self.worker:
+            return [count, f"{store}(_k_count, 0, {overhead})", call]
+        return [
+            count,
+            "_k_most = 0",
+            f"for {self.worker[0]} in range({slots.N_WORKERS - 1}, -1, -1):",
+            f"    {store}(_k_count, 0, {overhead})",
+            f"    {call}",
+            f"    _k_most = max(_k_most, {load}(_k_count, 0))",
+            f"{store}(_k_count, 0, {slots.N_WORKERS} * _k_most + {slots.LAUNCH_CYCLES})",
+        ]
+
+
+def _metadata_type(fields: list[FieldSpec]) -> set[str]:
+    needs = any(f.is_edge and f.type.requires_metadata for f in fields)
+    return {"UNSIGNED_CHAR"} if needs else set()

@@ -1,0 +1,452 @@
+"""What generated kernels call: memory access and arithmetic with the machine's types, in Numba.
+
+Numba promotes int32 * float32 to a double, which tiles do not have. So generated code does not use
+Python's operators but these functions: integers compute in 64 bits, a half with a half or an
+integer in half, and everything else in float32. Only loaded when a codelet compiles.
+"""
+
+import math
+import operator
+
+import numpy as np
+from llvmlite import ir
+from numba import njit
+from numba.core import types
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
+
+from tremula.base.types import ALL_TYPES, Type
+from tremula.codelets.native_types import HalfType, half, round_to_half
+
+_INTEGRAL = (types.Integer, types.Boolean)
+
+
+def numba_type(element_type: Type) -> types.Type:
+    """The Numba type of an element; 8-bit floats are raw bytes here."""
+    if element_type.name == "HALF":
+        return half
+    if element_type.name == "BOOL":
+        return types.boolean
+    return getattr(types, element_type.dtype.name)
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def _make_pointer(element_type: Type):
+    target = types.CPointer(numba_type(element_type))
+
+    @intrinsic
+    def pointer(typingctx, arena):
+        def codegen(context, builder, signature, args):
+            return builder.bitcast(args[0], context.get_value_type(target))
+
+        return target(arena), codegen
+
+    return pointer
+
+
+def _make_column(element_type: Type):
+    target = types.CPointer(numba_type(element_type))
+
+    @intrinsic
+    def column(typingctx, columns, index):
+        def codegen(context, builder, signature, args):
+            address = builder.load(builder.gep(args[0], [args[1]]))
+            return builder.inttoptr(address, context.get_value_type(target))
+
+        return target(columns, types.int64), codegen
+
+    return column
+
+
+POINTER = {t.name: _make_pointer(t) for t in ALL_TYPES}  # arena -> typed pointer
+COLUMN = {t.name: _make_column(t) for t in ALL_TYPES}  # columns, k -> typed pointer
+
+
+def _widened(element: types.Type) -> types.Type:
+    """Integers are int64 in registers, so that sums and indices behave as in Python."""
+    is_small = isinstance(element, types.Integer) and element != types.uint64
+    return types.int64 if is_small else element
+
+
+@intrinsic
+def load(typingctx, pointer, index):
+    """pointer[index], integers widened to 64 bits."""
+    element, result = pointer.dtype, _widened(pointer.dtype)
+
+    def codegen(context, builder, signature, args):
+        value = context.unpack_value(builder, element, builder.gep(args[0], [args[1]]))
+        return context.cast(builder, value, element, result)
+
+    return result(pointer, types.int64), codegen
+
+
+@intrinsic
+def store(typingctx, pointer, index, value):
+    """pointer[index] = value, converted as C does."""
+    element, given = pointer.dtype, types.unliteral(value)
+
+    def codegen(context, builder, signature, args):
+        target, at, data = args
+        data = _convert(context, builder, data, given, element)
+        context.pack_value(builder, element, data, builder.gep(target, [at]))
+        return context.get_dummy_value()
+
+    return types.void(pointer, types.int64, given), codegen
+
+
+def _make_vector(is_readonly: bool):
+    @intrinsic
+    def vector(typingctx, pointer, offset, length):
+        array_type = types.Array(pointer.dtype, 1, "C", readonly=is_readonly)
+
+        def codegen(context, builder, signature, args):
+            pointer_value, at, n = args
+            item = context.get_abi_sizeof(context.get_data_type(array_type.dtype))
+            n_bytes = context.get_constant(types.intp, item)
+            array = make_array(array_type)(context, builder)
+            data = builder.gep(pointer_value, [at])
+            populate_array(array, data=data, shape=[n], strides=[n_bytes], itemsize=n_bytes,
+                           meminfo=None)  # fmt: skip
+            return array._getvalue()
+
+        return array_type(pointer, types.int64, types.int64), codegen
+
+    return vector
+
+
+input_vector, vector = _make_vector(True), _make_vector(False)
+
+
+@intrinsic
+def shifted(typingctx, pointer, index):
+    """&pointer[index]."""
+
+    def codegen(context, builder, signature, args):
+        return builder.gep(args[0], [args[1]])
+
+    return pointer(pointer, types.int64), codegen
+
+
+@intrinsic
+def wrapped(typingctx, index, length):
+    """A list index, negative ones counted from the end."""
+
+    def codegen(context, builder, signature, args):
+        at, n = args
+        is_negative = builder.icmp_signed("<", at, at.type(0))
+        return builder.select(is_negative, builder.add(at, n), at)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+# -- arithmetic -----------------------------------------------------------------------------------
+
+
+def _is_number(value_type: types.Type) -> bool:
+    return isinstance(value_type, (*_INTEGRAL, types.Float, HalfType))
+
+
+def _arithmetic_type(a: types.Type, b: types.Type) -> types.Type:
+    """The type two numbers compute in."""
+    if isinstance(a, types.Float) or isinstance(b, types.Float):
+        return types.float32
+    if isinstance(a, HalfType) or isinstance(b, HalfType):
+        return half
+    return types.uint64 if types.uint64 in (a, b) else types.int64
+
+
+def _convert(context, builder, value, from_type, to_type):
+    """A number as another type, passing through float32 so that no double ever appears."""
+    if from_type == to_type:
+        return value
+    if to_type == types.boolean and isinstance(from_type, (types.Float, HalfType)):
+        return builder.fcmp_unordered("!=", value, value.type(0.0))
+    return context.cast(builder, value, from_type, to_type)
+
+
+def _native_call(context, builder, function, result, operand, values):
+    """Numba's own implementation of `function` on operands of one type."""
+    signature = result(*([operand] * len(values)))
+    return context.get_function(function, signature)(builder, values)
+
+
+def _array_call(typingctx, function, operands):
+    """Typing and code of a function on arrays, exactly as Numba has it."""
+    operands = tuple(_array_operand(t, operands) for t in operands)
+    signature = typingctx.resolve_function_type(function, operands, {})
+    if signature is None:
+        raise TypingError(f"{function.__name__} of {' and '.join(map(str, operands))}")
+
+    def codegen(context, builder, _, args):
+        values = [
+            context.cast(builder, value, given, wanted)
+            for value, given, wanted in zip(args, operands_given, signature.args, strict=True)
+        ]
+        return context.get_function(function, signature)(builder, values)
+
+    operands_given = operands
+    return signature.return_type(*operands), codegen
+
+
+def _array_operand(operand, operands):
+    """A scalar beside a float32 array takes part as float32, so the result is no double."""
+    has_float = any(isinstance(t, types.Array) and t.dtype == types.float32 for t in operands)
+    return types.float32 if has_float and _is_number(operand) else types.unliteral(operand)
+
+
+def _make_binary(function, numpy_function=None, *, wants_float=False, gives_bool=False):
+    @intrinsic(prefer_literal=True)
+    def binary(typingctx, a, b):
+        a, b = types.unliteral(a), types.unliteral(b)
+        if isinstance(a, types.Array) or isinstance(b, types.Array):
+            return _array_call(typingctx, numpy_function or function, (a, b))
+        if not (_is_number(a) and _is_number(b)):
+            raise TypingError(f"{function.__name__} of {a} and {b} is not defined")
+        kind = _arithmetic_type(a, b)
+        if wants_float and isinstance(kind, types.Integer):
+            kind = types.float32
+        return _binary_code(function, a, b, kind, gives_bool)
+
+    return binary
+
+
+def _binary_code(function, a, b, kind, gives_bool):
+    operand = types.float32 if kind == half else kind
+    result = types.boolean if gives_bool else kind
+
+    def codegen(context, builder, signature, args):
+        values = [
+            _convert(context, builder, value, given, operand)
+            for value, given in zip(args, (a, b), strict=True)
+        ]
+        if kind == half:  # an integer beside a half becomes a half first
+            values = [
+                v if t == half else round_to_half(builder, v)
+                for v, t in zip(values, (a, b), strict=True)
+            ]
+        native_result = types.boolean if gives_bool else operand
+        value = _native_call(context, builder, function, native_result, operand, values)
+        return round_to_half(builder, value) if result == half else value
+
+    return result(a, b), codegen
+
+
+add = _make_binary(operator.add)
+sub = _make_binary(operator.sub)
+mul = _make_binary(operator.mul)
+truediv = _make_binary(operator.truediv, wants_float=True)
+floordiv = _make_binary(operator.floordiv)
+mod = _make_binary(operator.mod)
+lt = _make_binary(operator.lt, gives_bool=True)
+le = _make_binary(operator.le, gives_bool=True)
+gt = _make_binary(operator.gt, gives_bool=True)
+ge = _make_binary(operator.ge, gives_bool=True)
+eq = _make_binary(operator.eq, gives_bool=True)
+ne = _make_binary(operator.ne, gives_bool=True)
+power = _make_binary(operator.pow)
+atan2 = _make_binary(math.atan2, np.arctan2, wants_float=True)
+hypot = _make_binary(math.hypot, np.hypot, wants_float=True)
+fmod = _make_binary(math.fmod, np.fmod, wants_float=True)
+copysign = _make_binary(math.copysign, np.copysign, wants_float=True)
+
+
+@intrinsic(prefer_literal=True)
+def pow(typingctx, a, b):  # noqa: A001 - named as Python names it
+    """a ** b; small whole powers are repeated multiplications, as a compiler for tiles does."""
+    base, exponent = types.unliteral(a), getattr(b, "literal_value", None)
+    if exponent not in (2, 3, 4) or not _is_number(base):
+        return _power_by_type(typingctx, base, types.unliteral(b))
+    _, multiply = _binary_code(operator.mul, base, base, _arithmetic_type(base, base), False)
+    kind = _arithmetic_type(base, base)
+    _, multiply_on = _binary_code(operator.mul, kind, base, kind, False)
+
+    def codegen(context, builder, signature, args):
+        value = multiply(context, builder, None, [args[0], args[0]])
+        for _ in range(exponent - 2):
+            value = multiply_on(context, builder, None, [value, args[0]])
+        return value
+
+    return kind(base, types.int64), codegen
+
+
+def _power_by_type(typingctx, a, b):
+    if isinstance(a, types.Array) or isinstance(b, types.Array):
+        return _array_call(typingctx, operator.pow, (a, b))
+    return _binary_code(operator.pow, a, b, _arithmetic_type(a, b), False)
+
+
+def _make_bitwise(function):
+    @intrinsic
+    def bitwise(typingctx, a, b):
+        a, b = types.unliteral(a), types.unliteral(b)
+        if isinstance(a, types.Array) or isinstance(b, types.Array):
+            return _array_call(typingctx, function, (a, b))
+        if not isinstance(a, _INTEGRAL) or not isinstance(b, _INTEGRAL):
+            raise TypingError(f"{function.__name__} needs integers, got {a} and {b}")
+        both_bool = a == b == types.boolean and function not in (operator.lshift, operator.rshift)
+        kind = types.boolean if both_bool else _arithmetic_type(a, b)
+        return _binary_code(function, a, b, kind, False)
+
+    return bitwise
+
+
+bitand, bitor, bitxor = map(_make_bitwise, (operator.and_, operator.or_, operator.xor))
+lshift, rshift = map(_make_bitwise, (operator.lshift, operator.rshift))
+
+
+def _make_extreme(order: str, numpy_function):
+    @intrinsic
+    def extreme(typingctx, a, b):
+        a, b = types.unliteral(a), types.unliteral(b)
+        if isinstance(a, types.Array) or isinstance(b, types.Array):
+            return _array_call(typingctx, numpy_function, (a, b))
+        kind = _arithmetic_type(a, b)
+
+        def codegen(context, builder, signature, args):
+            x = _convert(context, builder, args[0], a, kind)
+            y = _convert(context, builder, args[1], b, kind)
+            if isinstance(kind, types.Integer):
+                compare = builder.icmp_signed if kind.signed else builder.icmp_unsigned
+                return builder.select(compare(order, y, x), y, x)
+            return builder.select(builder.fcmp_ordered(order, y, x), y, x)
+
+        return kind(a, b), codegen
+
+    return extreme
+
+
+minimum, maximum = _make_extreme("<", np.minimum), _make_extreme(">", np.maximum)
+
+
+def _make_inplace(function, scalar_function):
+    """`x += y`: in place for arrays, a new value for numbers."""
+
+    @intrinsic(prefer_literal=True)
+    def inplace(typingctx, a, b):
+        if isinstance(a, types.Array):
+            return _array_call(typingctx, function, (a, b))
+        return scalar_function._defn(typingctx, a, b)
+
+    return inplace
+
+
+iadd, isub, imul = (
+    _make_inplace(f, g)
+    for f, g in ((operator.iadd, add), (operator.isub, sub), (operator.imul, mul))
+)
+itruediv = _make_inplace(operator.itruediv, truediv)
+
+# -- functions of one number ----------------------------------------------------------------------
+
+
+def _make_unary(function, numpy_function, *, result=None, keeps_integers=False):
+    """A float function: half in, half out; integers become float32 unless kept."""
+
+    @intrinsic
+    def unary(typingctx, a):
+        a = types.unliteral(a)
+        if isinstance(a, types.Array):
+            return _array_call(typingctx, numpy_function, (a,))
+        if not _is_number(a):
+            raise TypingError(f"{function.__name__} of {a} is not defined")
+        is_integer = isinstance(a, _INTEGRAL) and keeps_integers
+        operand = _arithmetic_type(a, a) if is_integer else types.float32
+        native = result or operand
+
+        def codegen(context, builder, signature, args):
+            value = _convert(context, builder, args[0], a, operand)
+            value = _native_call(context, builder, function, native, operand, [value])
+            return round_to_half(builder, value) if signature.return_type == half else value
+
+        return (half if a == half and result is None else native)(a), codegen
+
+    return unary
+
+
+_FLOAT_FUNCTIONS = {
+    "exp": "exp", "expm1": "expm1", "log": "log", "log1p": "log1p", "log2": "log2",
+    "log10": "log10", "sqrt": "sqrt", "tanh": "tanh", "sin": "sin", "cos": "cos", "tan": "tan",
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "sinh": "sinh", "cosh": "cosh",
+    "fabs": "fabs", "erf": "", "degrees": "degrees", "radians": "radians",
+}  # fmt: skip
+UNARY = {
+    name: _make_unary(getattr(math, name), getattr(np, numpy_name, None))
+    for name, numpy_name in _FLOAT_FUNCTIONS.items()
+}
+for _name in ("floor", "ceil", "trunc"):  # Python's give integers, NumPy's give floats
+    UNARY[_name] = _make_unary(getattr(math, _name), None, result=types.int64)
+    UNARY["np_" + _name] = _make_unary(getattr(np, _name), getattr(np, _name))
+UNARY["np_rint"] = _make_unary(np.rint, np.rint)
+for _name in ("isnan", "isinf", "isfinite"):
+    UNARY[_name] = _make_unary(getattr(math, _name), getattr(np, _name), result=types.boolean)
+
+neg = _make_unary(operator.neg, operator.neg, keeps_integers=True)
+absolute = _make_unary(abs, np.abs, keeps_integers=True)
+pos = _make_unary(operator.pos, operator.pos, keeps_integers=True)
+
+
+@intrinsic
+def invert(typingctx, a):
+    """Bitwise not, of integers."""
+    a = types.unliteral(a)
+    if not isinstance(a, types.Integer):
+        raise TypingError(f"~ needs an integer, got {a}")
+    kind = _arithmetic_type(a, a)
+
+    def codegen(context, builder, signature, args):
+        return builder.not_(_convert(context, builder, args[0], a, kind))
+
+    return kind(a), codegen
+
+
+def _make_conversion(element_type: Type):
+    target = numba_type(element_type)
+
+    @intrinsic
+    def convert(typingctx, a):
+        a = types.unliteral(a)
+        if not _is_number(a):
+            raise TypingError(f"{element_type.spelling}({a}) is not defined")
+
+        def codegen(context, builder, signature, args):
+            value = _convert(context, builder, args[0], a, target)
+            return context.cast(builder, value, target, _widened(target))
+
+        return _widened(target)(a), codegen
+
+    return convert
+
+
+CONVERT = {t.name: _make_conversion(t) for t in ALL_TYPES}
+
+
+@njit(nogil=True)
+def dot(a, b):
+    """Sum of products in order, without the BLAS that Numba's own np.dot needs."""
+    total = mul(a[0], b[0]) if len(a) else mul(a.dtype.type(0), b.dtype.type(0))
+    for i in range(1, len(a)):
+        total = add(total, mul(a[i], b[i]))
+    return total
+
+
+@intrinsic
+def bits_to_float(typingctx, bits):
+    """The float32 with these 32 bits."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(builder.trunc(args[0], ir.IntType(32)), ir.FloatType())
+
+    return types.float32(types.int64), codegen
+
+
+@intrinsic
+def float_to_bits(typingctx, value):
+    """The 32 bits of a float32, as a non-negative integer."""
+
+    def codegen(context, builder, signature, args):
+        return builder.zext(builder.bitcast(args[0], ir.IntType(32)), ir.IntType(64))
+
+    return types.int64(types.float32), codegen

@@ -1,0 +1,79 @@
+"""Numba's view of the machine's half: held as a float32 in registers, as 16 bits in memory.
+
+Every `half` value is a float32 that a half can represent exactly, because each operation rounds
+its result (`round_to_half`). Rounding is to nearest even and overflow goes to infinity, as IEEE 754
+says; the machine's saturating mode is not the default here. Only loaded when a codelet compiles.
+"""
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.datamodel import PrimitiveModel
+from numba.core.typeconv import Conversion
+from numba.extending import lower_cast, register_model
+
+
+class HalfType(types.Type):
+    """A half in compiled code."""
+
+    def __init__(self) -> None:
+        super().__init__(name="half")
+
+    def can_convert_to(self, typingctx, other):
+        if other == types.float32:
+            return Conversion.promote
+        if isinstance(other, types.Float):
+            return Conversion.safe
+        return Conversion.unsafe if isinstance(other, types.Integer | types.Boolean) else None
+
+    def can_convert_from(self, typingctx, other):
+        if isinstance(other, types.Integer | types.Boolean | types.Float):
+            return Conversion.unsafe
+        return None
+
+    def unify(self, typingctx, other):
+        """A variable that is half here and float there is a float; with an integer it is a half."""
+        if isinstance(other, types.Float):
+            return types.float32
+        return self if isinstance(other, types.Integer | types.Boolean) else None
+
+
+half = HalfType()
+_F32, _HALF = ir.FloatType(), ir.HalfType()
+
+
+@register_model(HalfType)
+class HalfModel(PrimitiveModel):
+    """float32 as a value, LLVM half as data, so arrays and pointers of halfs convert by themselves."""
+
+    def __init__(self, dmm, fe_type):
+        super().__init__(dmm, fe_type, _F32)
+
+    def get_data_type(self):
+        return _HALF
+
+    def as_data(self, builder, value):
+        return builder.fptrunc(value, _HALF)
+
+    def from_data(self, builder, value):
+        return builder.fpext(value, _F32)
+
+
+def round_to_half(builder, value):
+    """A float32 rounded to the nearest half, as a float32; one instruction each on F16C and NEON."""
+    return builder.fpext(builder.fptrunc(value, _HALF), _F32)
+
+
+@lower_cast(types.Float, HalfType)
+@lower_cast(types.Integer, HalfType)
+@lower_cast(types.Boolean, HalfType)
+def _number_to_half(context, builder, from_type, to_type, value):
+    return round_to_half(builder, context.cast(builder, value, from_type, types.float32))
+
+
+@lower_cast(HalfType, types.Float)
+@lower_cast(HalfType, types.Integer)
+@lower_cast(HalfType, types.Boolean)
+def _half_to_number(context, builder, from_type, to_type, value):
+    return value if to_type == types.float32 else context.cast(
+        builder, value, types.float32, to_type
+    )

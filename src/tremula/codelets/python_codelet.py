@@ -1,0 +1,217 @@
+"""A codelet written in Python: what it is, its native kernels, its cost, its stored form."""
+
+import ast
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate, suggest
+from tremula.codelets.columns import columns_of
+from tremula.codelets.counting import CostModel
+from tremula.codelets.function_source import FunctionSource, read_function
+from tremula.codelets.kernel_source import KernelText, Variant
+from tremula.codelets.spec import CodeletSpec, CostInput, Standing, VertexBase
+from tremula.codelets.stored_codelet import codelet_as_dict, is_returning_value
+from tremula.codelets.subset import check_compute
+from tremula.codelets.taint import TaintTable
+from tremula.codelets.vertex import Vertex, base_of, fields_of
+
+CostMethod = Callable[["CostView", object], object]
+
+
+@dataclass(eq=False)
+class PythonCodelet:
+    """Implements the `Codelet` protocol for a Vertex class, or for one read from a file."""
+
+    spec: CodeletSpec
+    compute: FunctionSource
+    standing: Standing = Standing.DERIVED
+    cost_method: CostMethod | None = None
+    has_stored_cost: bool = False  # its `cycles` method stayed behind when it was stored
+    vertex_class: type | None = None
+    _addresses: dict[Variant, int] = field(default_factory=dict)
+    _is_data_dependent: bool | None = None
+
+    @property
+    def is_data_dependent(self) -> bool:
+        """True if loops or branches depend on data, and no `cycles` method says the cost."""
+        if self.cost_method is not None or self.has_stored_cost:
+            return False
+        if self._is_data_dependent is None:
+            by_name = {f.name: f for f in self.spec.fields}
+            self._is_data_dependent = TaintTable(self.compute, by_name, {}).is_data_dependent()
+        return self._is_data_dependent
+
+    def kernel_text(self, variant: Variant = Variant.RUN) -> str:
+        """The generated Python text of a kernel."""
+        spec = self.spec
+        return KernelText(spec.name, self.compute, spec.fields, spec.base, variant).text()
+
+    def kernel_address(self) -> int:
+        return self._address(Variant.RUN)
+
+    def counted_kernel_address(self) -> int:
+        return self._address(Variant.COUNTED)
+
+    def _address(self, variant: Variant) -> int:
+        if variant not in self._addresses:
+            from tremula.codelets.build import compile_kernel
+
+            text = self.kernel_text(variant)
+            self._addresses[variant] = compile_kernel(self.spec.name, text, self.compute)
+        return self._addresses[variant]
+
+    def cycles(self, cost_input: CostInput) -> np.ndarray:
+        """int64[n]: from the `cycles` method, or counted from sizes and state."""
+        if self.cost_method is not None:
+            value = self.cost_method(CostView(cost_input), cost_input.chip)
+            return self._checked_cycles(value, cost_input.n_rows)
+        if self.is_data_dependent or self.has_stored_cost:
+            raise self._missing_cost()
+        return self._counted_cycles(cost_input)
+
+    def _missing_cost(self) -> MissingPerfEstimate:
+        if self.has_stored_cost:
+            why = "has a `cycles` method, which files do not store"
+        else:
+            why = "runs loops or branches that depend on its data"
+        return MissingPerfEstimate(
+            f"the cycles of codelet {self.spec.name!r} are not known before it runs: it {why}.",
+            source=self.spec.source,
+            mend="run the program once and read the counted cycles, or write a method "
+            "`def cycles(v, chip)` that returns worker cycles from v.sizes",
+        )
+
+    def _checked_cycles(self, value: object, n_rows: int) -> np.ndarray:
+        given = np.asarray(value)
+        if given.shape not in ((), (n_rows,)) or given.dtype.kind not in "iuf":
+            raise MissingPerfEstimate(
+                f"cycles of codelet {self.spec.name!r} must return a number or {n_rows} of them, "
+                f"got shape {given.shape} of {given.dtype}.",
+                source=self.spec.source,
+                mend="compute with whole columns, v.sizes['x'] // 2 say",
+            )
+        if given.size and not (np.isfinite(given).all() and given.min() >= 0):
+            raise MissingPerfEstimate(
+                f"cycles of codelet {self.spec.name!r} returned {given.min()}.",
+                source=self.spec.source,
+                mend="return numbers that are not negative",
+            )
+        whole = np.ceil(given).astype(np.int64) if given.dtype.kind == "f" else given
+        return np.broadcast_to(whole.astype(np.int64), (n_rows,)).copy()
+
+    def _counted_cycles(self, cost_input: CostInput) -> np.ndarray:
+        cycles = np.zeros(cost_input.n_rows, np.int64)
+        call_kernel(
+            self._address(Variant.COST), None, cost_input.columns, 0, cost_input.n_rows, cycles
+        )
+        return cycles
+
+    def to_dict(self) -> dict[str, object]:
+        has_cost = self.cost_method is not None or self.has_stored_cost
+        return codelet_as_dict(self.spec, self.compute, self.standing, has_cost)
+
+    def content_hash(self) -> str:
+        """Changes with anything that changes what the codelet computes or costs."""
+        content = self.to_dict()
+        content.pop("source", None)
+        text = json.dumps(content, sort_keys=True) + self._cost_text()
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _cost_text(self) -> str:
+        code = getattr(self.cost_method, "__code__", None)
+        return "" if code is None else f"{code.co_code.hex()}{code.co_consts}{code.co_names}"
+
+
+@dataclass(frozen=True)
+class FieldView:
+    """`v.y.size`, `v.rows.n_subs`, `v.bias.value`: the columns of one field."""
+
+    size: np.ndarray | None
+    n_subs: np.ndarray | None
+    value: np.ndarray | None
+
+
+class CostView:
+    """What a `cycles` method gets as `v`: the CostInput, with fields as attributes too."""
+
+    def __init__(self, cost_input: CostInput) -> None:
+        self.cost_input = cost_input
+        self.n_rows, self.sizes = cost_input.n_rows, cost_input.sizes
+        self.n_subs, self.state = cost_input.n_subs, cost_input.state
+        self.columns = cost_input.columns
+
+    def __getattr__(self, name: str) -> FieldView:
+        given = self.__dict__["cost_input"]
+        columns = [table.get(name) for table in (given.sizes, given.n_subs, given.state)]
+        if all(column is None for column in columns):
+            raise AttributeError(f"no field {name!r}; " + suggest(name, [*given.sizes]))
+        return FieldView(*columns)
+
+
+def call_kernel(
+    address: int, arena: np.ndarray | None, columns: tuple[np.ndarray, ...], begin: int, end: int,
+    cycles: np.ndarray | None = None,
+) -> bool:  # fmt: skip
+    """Call a kernel from Python; `cycles` makes it a counted one."""
+    import ctypes
+
+    n_pointers = 2 + (cycles is not None)
+    kinds = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    kinds += [ctypes.c_void_p] * (n_pointers - 2)
+    addresses = np.array([c.ctypes.data for c in columns], np.int64)
+    base = 0 if arena is None else arena.ctypes.data
+    arguments = [base, addresses.ctypes.data, begin, end]
+    arguments += [] if cycles is None else [cycles.ctypes.data]
+    return bool(ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(address)(*arguments))
+
+
+def make_codelet(
+    name: str, compute: FunctionSource, fields: tuple, base: VertexBase, **more: object
+) -> PythonCodelet:
+    """A checked codelet from its parts."""
+    check_compute(compute, fields, base)
+    model = CostModel(compute, fields, base)
+    spec = CodeletSpec(
+        name=name, fields=fields, base=base, returns_bool=is_returning_value(compute),
+        language="python", n_code_bytes=model.n_code_bytes(), source=compute.source,
+    )  # fmt: skip
+    return PythonCodelet(spec, compute, **more)  # pyright: ignore[reportArgumentType]
+
+
+def codelet_from_class(cls: type) -> PythonCodelet:
+    """Analyse a Vertex class; every refusal names the user's line."""
+    if not (isinstance(cls, type) and issubclass(cls, Vertex)):
+        raise GraphObjectCreationError(
+            f"{cls!r} is not a codelet: it is not a subclass of Vertex.",
+            mend="derive it from Vertex, MultiVertex or SupervisorVertex",
+        )
+    source = getattr(cls, "_tremula_source", None)
+    function = getattr(cls, "compute", None)
+    if not callable(function) or not hasattr(function, "__code__"):
+        raise GraphObjectCreationError(
+            f"codelet {cls.__name__} has no compute method.",
+            source=source,
+            mend="write def compute(self): in the class",
+        )
+    name = str(cls.__dict__.get("name", cls.__name__))
+    fields = fields_of(cls, source)  # pyright: ignore[reportArgumentType]
+    compute = read_function(function, f"{cls.__name__}.compute")
+    cost_method = getattr(cls, "cycles", None)
+    return make_codelet(
+        name, compute, fields, base_of(cls), standing=_standing(cls, compute),
+        cost_method=cost_method, vertex_class=cls,
+    )  # fmt: skip
+
+
+def _standing(cls: type, compute: FunctionSource) -> Standing:
+    given = getattr(cls, "standing", Standing.DERIVED)
+    known = [s.value for s in Standing]
+    if isinstance(given, Standing):
+        return given
+    if given not in known:
+        raise compute.error(f"unknown standing {given!r}", None, suggest(str(given), known))
+    return Standing(given)

@@ -1,0 +1,250 @@
+"""The part of Python a codelet may use, checked with the user's line in every refusal."""
+
+import ast
+from collections.abc import Mapping
+
+from tremula.base.errors import suggest
+from tremula.base.types import Type
+from tremula.codelets.function_source import FunctionSource, Known, dotted_name, local_names
+from tremula.codelets.spec import Direction, FieldKind, FieldSpec, VertexBase
+
+_STATEMENTS = (
+    ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If, ast.Return, ast.Expr,
+    ast.Pass, ast.Break, ast.Continue,
+)  # fmt: skip
+_EXPRESSIONS = (
+    ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Constant, ast.Name,
+    ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple,
+)  # fmt: skip
+_MENDS = {
+    "Try": "tiles have no exceptions: test with if",
+    "Raise": "tiles have no exceptions: return False from compute, and test the step's flag",
+    "Assert": "tiles have no exceptions: return False from compute, and test the step's flag",
+    "With": "write the statements without with",
+    "ListComp": "write a for loop",
+    "GeneratorExp": "write a for loop",
+    "Lambda": "define a function outside the class and call it",
+    "FunctionDef": "define the function outside the class and call it",
+    "ClassDef": "define the class outside compute",
+    "Import": "import at the top of the file",
+    "ImportFrom": "import at the top of the file",
+    "Yield": "write results to an Output field",
+    "JoinedStr": "tiles have no text",
+    "Is": "compare with ==",
+}
+_RESERVED = "_k_"  # generated code's own names
+
+
+def check_compute(
+    function: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase
+) -> None:
+    """Refuse a `compute` that is not in the subset or misuses its fields."""
+    tree = function.tree()
+    _check_signature(function, tree, base)
+    by_name = {f.name: f for f in fields}
+    _check_nodes(function, tree, by_name, base)
+    _check_writes(function, tree, by_name)
+    for helper in helpers_of(function):
+        _check_helper(helper)
+
+
+def helpers_of(function: FunctionSource) -> list[FunctionSource]:
+    """Every function it calls, callees before callers, each once."""
+    found: dict[int, FunctionSource] = {}
+
+    def visit(one: FunctionSource) -> None:
+        for binding in one.bindings.values():
+            if isinstance(binding, FunctionSource) and id(binding) not in found:
+                visit(binding)
+                found[id(binding)] = binding
+
+    visit(function)
+    return list(found.values())
+
+
+def _check_helper(helper: FunctionSource) -> None:
+    tree = helper.tree()
+    arguments = tree.args
+    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
+        raise helper.error(
+            "a function called by a codelet takes plain parameters only", tree,
+            "write f(a, b) without *, ** or defaults",
+        )  # fmt: skip
+    _check_nodes(helper, tree, {}, None)
+
+
+def _check_signature(function: FunctionSource, tree: ast.FunctionDef, base: VertexBase) -> None:
+    arguments = tree.args
+    names = [a.arg for a in arguments.args]
+    wanted = ["self", "worker_id"] if base is VertexBase.MULTI_VERTEX else ["self"]
+    is_plain = not (arguments.vararg or arguments.kwarg or arguments.kwonlyargs)
+    if not is_plain or len(names) != len(wanted) or names[:1] != ["self"]:
+        raise function.error(
+            f"compute of a {base.value} takes ({', '.join(wanted)}), got ({', '.join(names)})",
+            tree,
+            f"write def compute({', '.join(wanted)}):",
+        )
+
+
+def _check_nodes(
+    function: FunctionSource, tree: ast.FunctionDef, fields: Mapping[str, FieldSpec],
+    base: VertexBase | None,
+) -> None:  # fmt: skip
+    local = local_names(tree)
+    for name in local:
+        if name.startswith(_RESERVED) or name.startswith("__"):
+            raise function.error(f"the name {name!r} is reserved", tree, "rename it")
+    shadowed = sorted(n for n in local if n in function.bindings)
+    if shadowed:
+        raise function.error(f"{shadowed[0]!r} is both local and outside", tree, "rename it")
+    for statement in tree.body:
+        for node in ast.walk(statement):
+            _check_node(function, node, local)
+            if isinstance(node, ast.Attribute) and dotted_name(node.value) == "self":
+                _check_field_name(function, node, fields, base)
+    if base is not None:
+        _check_self(function, tree)
+
+
+def _check_node(function: FunctionSource, node: ast.AST, local: set[str]) -> None:
+    kind = type(node).__name__
+    if isinstance(node, ast.stmt) and not isinstance(node, _STATEMENTS):
+        raise _unsupported(function, node, kind)
+    if isinstance(node, ast.expr) and not isinstance(node, _EXPRESSIONS):
+        raise _unsupported(function, node, kind)
+    if isinstance(node, ast.Is | ast.IsNot | ast.In | ast.NotIn | ast.MatMult):
+        return  # judged where the whole comparison is known
+    if isinstance(node, ast.For | ast.While) and node.orelse:
+        raise function.error("a loop with else is not supported", node, "use a flag variable")
+    if isinstance(node, ast.Constant):
+        _check_constant(function, node)
+    if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant | ast.Call):
+        raise function.error("this expression does nothing", node, "assign it to something")
+    if isinstance(node, ast.Call):
+        _check_call(function, node, local)
+    if isinstance(node, ast.Attribute):
+        _check_attribute(function, node)
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        if node.id not in local and node.id not in function.bindings:
+            is_part = any(name.startswith(node.id + ".") for name in function.bindings)
+            if not is_part:
+                raise function.error(f"unknown name {node.id!r}", node, suggest(node.id, local))
+
+
+def _unsupported(function: FunctionSource, node: ast.AST, kind: str) -> Exception:
+    mend = _MENDS.get(kind, "use arithmetic, if, for, while, and calls of plain functions")
+    return function.error(f"a codelet cannot contain {_words(kind)}", node, mend)
+
+
+def _words(kind: str) -> str:
+    return {
+        "Try": "'try'", "TryStar": "'try'", "With": "'with'", "Yield": "'yield'",
+        "YieldFrom": "'yield'", "Lambda": "'lambda'", "Raise": "'raise'", "Assert": "'assert'",
+        "ClassDef": "a class", "FunctionDef": "a nested function", "Import": "'import'",
+        "ImportFrom": "'import'", "Global": "'global'", "Nonlocal": "'nonlocal'",
+        "Delete": "'del'", "ListComp": "a comprehension", "SetComp": "a comprehension",
+        "DictComp": "a comprehension", "GeneratorExp": "a comprehension", "List": "a list",
+        "Dict": "a dict", "Set": "a set", "JoinedStr": "an f-string", "Await": "'await'",
+        "AsyncFunctionDef": "'async'", "AsyncFor": "'async'", "AsyncWith": "'async'",
+        "Match": "'match'", "NamedExpr": "':='", "Starred": "'*' unpacking",
+    }.get(kind, kind)  # fmt: skip
+
+
+def _check_constant(function: FunctionSource, node: ast.Constant) -> None:
+    if isinstance(node.value, str) and getattr(node, "col_offset", 0) >= 0:
+        return  # docstrings; elsewhere text fails where it is used
+    if not isinstance(node.value, bool | int | float):
+        raise function.error(
+            f"{node.value!r} is not a number", node, "codelets compute with numbers and bools"
+        )
+
+
+def _check_call(function: FunctionSource, node: ast.Call, local: set[str]) -> None:
+    name = dotted_name(node.func)
+    if name is None or name.split(".")[0] in local:
+        shown = ast.unparse(node.func)
+        raise function.error(
+            f"{shown!r} cannot be called", node, "call functions defined outside the class"
+        )
+    target = function.bindings.get(name)
+    if not isinstance(target, Known | FunctionSource | Type):
+        raise function.error(f"{name!r} is not a function", node, "call a function or a type")
+    is_numpy = isinstance(target, Known) and target.where == "numpy"
+    if any(k.arg != "dtype" or not is_numpy for k in node.keywords):
+        raise function.error(
+            f"{name!r} is called with keyword arguments", node, "pass them by position"
+        )
+    if is_numpy and target.name in ("zeros", "ones", "empty") and len(node.args) < 2:  # pyright: ignore[reportAttributeAccessIssue]
+        if not node.keywords:
+            raise function.error(
+                f"{name!r} without a dtype makes 64-bit floats, which tiles do not have",
+                node, "add dtype=np.float32",
+            )  # fmt: skip
+
+
+def _check_attribute(function: FunctionSource, node: ast.Attribute) -> None:
+    name = dotted_name(node)
+    if node.attr.startswith("_"):
+        raise function.error(f"the attribute {node.attr!r} is private", node, "use a public one")
+    if name is None:
+        raise function.error(
+            f"{ast.unparse(node)!r}: values have no attributes on a tile", node,
+            "use len(x) for a size, and functions for everything else",
+        )  # fmt: skip
+    if name.startswith("self.") and name.count(".") > 1:
+        raise function.error(
+            f"{name!r}: fields have no attributes", node, "use len(self.field) for its size"
+        )
+
+
+def _check_field_name(
+    function: FunctionSource, node: ast.Attribute, fields: Mapping[str, FieldSpec],
+    base: VertexBase | None,
+) -> None:  # fmt: skip
+    is_worker_count = node.attr == "n_workers" and base is VertexBase.MULTI_VERTEX
+    if node.attr in fields or (is_worker_count and isinstance(node.ctx, ast.Load)):
+        return
+    doing = "assigns" if isinstance(node.ctx, ast.Store) else "uses"
+    raise function.error(
+        f"compute {doing} 'self.{node.attr}', which is not a field", node,
+        suggest(node.attr, fields) + " Else annotate it in the class, or use a local variable",
+    )  # fmt: skip
+
+
+def _check_self(function: FunctionSource, tree: ast.FunctionDef) -> None:
+    """`self` may only stand before a dot."""
+    dotted = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == "self" and id(node) not in dotted:
+            raise function.error(
+                "'self' is used by itself", node, "pass the fields a function needs, self.x"
+            )
+
+
+def _check_writes(
+    function: FunctionSource, tree: ast.FunctionDef, fields: Mapping[str, FieldSpec]
+) -> None:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute | ast.Subscript):
+            continue
+        if not isinstance(node.ctx, ast.Store):
+            continue
+        base: ast.expr = node
+        while isinstance(base, ast.Subscript):
+            base = base.value
+        if isinstance(base, ast.Attribute) and dotted_name(base.value) == "self":
+            _check_write(function, node, fields[base.attr])
+
+
+def _check_write(function: FunctionSource, node: ast.expr, target: FieldSpec) -> None:
+    if target.direction is Direction.INPUT:
+        raise function.error(
+            f"compute writes 'self.{target.name}', which is an Input", node,
+            f"declare {target.name} as Output or InOut",
+        )  # fmt: skip
+    is_whole = isinstance(node, ast.Attribute)
+    if is_whole and target.kind not in (FieldKind.SCALAR, FieldKind.STATE):
+        raise function.error(
+            f"'self.{target.name}' is a {target.kind.value} and cannot be assigned as a whole",
+            node, f"write self.{target.name}[i] = … or self.{target.name}[:] = …",
+        )  # fmt: skip

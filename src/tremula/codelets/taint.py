@@ -1,0 +1,152 @@
+"""Does a codelet's control flow depend on the data it computes with, or only on sizes and state?
+
+Two questions are kept apart for each name: does its value come from data, and does its length?
+`row = self.rows[i]` has data for elements, but a length that the vertex table already knows.
+"""
+
+import ast
+from collections.abc import Mapping
+
+from tremula.codelets.folding import folded_tree
+from tremula.codelets.function_source import FunctionSource, Known, dotted_name
+from tremula.codelets.spec import FieldSpec
+
+Taints = dict[str, tuple[bool, bool]]  # name -> (value depends on data, length depends on data)
+_SHAPED = frozenset("zeros ones empty full".split())
+
+
+class TaintTable:
+    """Which names of one function depend on data, given its parameters."""
+
+    def __init__(
+        self, function: FunctionSource, fields: Mapping[str, FieldSpec], parameters: Taints
+    ) -> None:
+        self.function, self.fields = function, fields
+        self.tree = folded_tree(function)
+        self.changed_fields = _changed_fields(self.tree, function)
+        self.names: Taints = dict(parameters)
+        before: Taints | None = None
+        while before != self.names:
+            before = dict(self.names)
+            for node in ast.walk(self.tree):
+                self._learn(node)
+
+    def _learn(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._assign(target, self.value(node.value), self.length(node.value))
+        elif isinstance(node, ast.AugAssign):
+            self._assign(node.target, self.value(node.value), self.length(node.value))
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._assign(node.target, self.value(node.value), self.length(node.value))
+        elif isinstance(node, ast.For):
+            index = any(self.value(a) for a in getattr(node.iter, "args", []))
+            self._assign(node.target, self.value(node.iter) or index, self.length(node.iter))
+        elif isinstance(node, ast.Call) and isinstance(self._called(node), FunctionSource):
+            for argument in node.args:  # a helper may write the arrays it is given
+                if isinstance(argument, ast.Name) and any(map(self.value, node.args)):
+                    self._assign(argument, True, False)
+
+    def _assign(self, target: ast.expr, value: bool, length: bool) -> None:
+        if isinstance(target, ast.Tuple):
+            for one in target.elts:
+                self._assign(one, value, length)
+            return
+        if isinstance(target, ast.Subscript):
+            index = self.value(target.slice) if not isinstance(target.slice, ast.Slice) else False
+            value, length, target = value or index, False, target.value
+        if isinstance(target, ast.Name):
+            old = self.names.get(target.id, (False, False))
+            self.names[target.id] = (old[0] or value, old[1] or length)
+
+    def _called(self, node: ast.Call) -> object:
+        return self.function.bindings.get(dotted_name(node.func) or "")
+
+    def value(self, node: ast.AST) -> bool:
+        """Does the value of an expression depend on data?"""
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id, (False, False))[0]
+        if isinstance(node, ast.Attribute):
+            name = dotted_name(node) or ""
+            spec = self.fields.get(node.attr) if name.startswith("self.") else None
+            return spec is not None and (spec.is_edge or spec.name in self.changed_fields)
+        if isinstance(node, ast.Call):
+            target = self._called(node)
+            if isinstance(target, Known) and target.name == "len":
+                return self.length(node.args[0])
+            return any(self.value(a) for a in node.args)
+        return any(self.value(child) for child in ast.iter_child_nodes(node))
+
+    def length(self, node: ast.expr) -> bool:
+        """Does the length of a vector expression depend on data?"""
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id, (False, False))[1]
+        if isinstance(node, ast.Attribute | ast.Constant):
+            return False
+        if isinstance(node, ast.Subscript):
+            return self.length(node.value) or self.value(node.slice)
+        if isinstance(node, ast.IfExp):
+            parts = (node.body, node.orelse)
+            return self.value(node.test) or any(map(self.length, parts))
+        if isinstance(node, ast.Call):
+            target = self._called(node)
+            is_made = isinstance(target, Known) and target.name in _SHAPED
+            name = target.name if isinstance(target, Known) else ""
+            if is_made or name == "range" or isinstance(target, FunctionSource):
+                return any(self.value(a) for a in node.args)
+            return any(self.length(a) for a in node.args)
+        parts = [c for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)]
+        return any(map(self.length, parts))
+
+    def is_data_dependent(self) -> bool:
+        """Does any branch, loop or called function of this function depend on data?"""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.If | ast.While) and self.value(node.test):
+                return True
+            if isinstance(node, ast.For) and self.length(node.iter):
+                return True
+            if isinstance(node, ast.expr) and self._vector_length(node):
+                return True
+            if isinstance(node, ast.Call):
+                target = self._called(node)
+                if isinstance(target, FunctionSource):
+                    if self.of_helper(target, node).is_data_dependent():
+                        return True
+        return False
+
+    def _vector_length(self, node: ast.expr) -> bool:
+        """A slice with bounds from data makes vector operations of unknown length."""
+        is_slice = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)
+        return is_slice and self.length(node)
+
+    def of_helper(self, helper: FunctionSource, call: ast.Call) -> "TaintTable":
+        names = [a.arg for a in helper.tree().args.args]
+        given = {
+            name: (self.value(argument), self.length(argument))
+            for name, argument in zip(names, call.args, strict=False)
+        }
+        return TaintTable(helper, {}, given)
+
+
+def _changed_fields(tree: ast.FunctionDef, function: FunctionSource) -> set[str]:
+    """Fields that compute writes, or hands to a function that might."""
+    changed: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            base: ast.expr = node
+            while isinstance(base, ast.Subscript):
+                base = base.value
+            if isinstance(base, ast.Attribute):
+                changed.add(base.attr)
+        if isinstance(node, ast.Call):
+            target = function.bindings.get(dotted_name(node.func) or "")
+            if isinstance(target, FunctionSource):
+                changed.update(_vectors_passed(node))
+    return changed
+
+
+def _vectors_passed(call: ast.Call) -> set[str]:
+    return {
+        argument.attr for argument in call.args
+        if isinstance(argument, ast.Attribute) and (dotted_name(argument) or "").startswith("self.")
+    }  # fmt: skip

@@ -1,0 +1,280 @@
+"""Exchange: the bytes every tile receives and sends in each step, and what it must copy itself.
+
+A tile receives what its vertices read and it does not hold, each byte once; it sends what others
+need of its own data, each byte once however many listen (multicast). After compute, outputs go home.
+A field must be contiguous in its tile's memory: the exchange can put remote data anywhere, but
+the part that is on the tile already has to be copied into place, and outputs copied back.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tremula.compiler.codec import record
+from tremula.compiler.copies import contiguous_pairs
+from tremula.compiler.form import (
+    CopyPlan,
+    FrozenComputeSet,
+    FrozenGraph,
+    LoweredPrograms,
+    Op,
+    Step,
+    StepKind,
+)
+from tremula.compiler.intervals import edge_bytes, merge, merge_per_group, sum_per_tile
+from tremula.compiler.on_tile_copies import TileCopies, copies_of_compute_set, copies_of_pieces
+from tremula.poplar.target import Target
+from tremula.poplar.tensor import Tensor
+
+Ints = np.ndarray
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class ExchangePhase:
+    """One exchange: int64[n_tiles] columns.
+
+    A fragment is a maximal contiguous piece: incoming per pair of sender and receiver, outgoing per
+    sender. `shared` are bytes that all tiles on a tile's exchange bus receive together.
+    `chip_bytes[a, b]` cross from chip a to chip b, each byte once per receiving chip.
+    """
+
+    received: Ints
+    sent: Ints
+    shared: Ints
+    n_in_fragments: Ints
+    n_out_fragments: Ints
+    chip_bytes: Ints
+
+    @property
+    def crosses_chips(self) -> bool:
+        return bool(self.chip_bytes.any())
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class StepExchange:
+    """All data movement of a step; None where nothing moves."""
+
+    before: ExchangePhase | None = None
+    after: ExchangePhase | None = None  # outputs going home
+    gather: TileCopies | None = None  # into place before compute; of a COPY, its on-tile part
+    scatter: TileCopies | None = None  # out of place after compute
+    buffer_bytes: Ints | None = None  # temporary memory for data that is not at home
+
+
+NO_EXCHANGE = StepExchange()
+_HOST_KINDS = (
+    StepKind.STREAM_IN, StepKind.STREAM_OUT, StepKind.REMOTE_READ, StepKind.REMOTE_WRITE,
+    StepKind.HOST_CALL, StepKind.PRINT,
+)  # fmt: skip
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class StepExchanges:
+    """The exchanges of a program; steps of the same compute set share theirs."""
+
+    distinct: tuple[StepExchange, ...]  # first those of the compute sets, in order
+    row_of_step: Ints  # int64[n_steps]: row of `distinct`, -1 for steps that move nothing
+
+    def of_step(self, step: int) -> StepExchange:
+        row = int(self.row_of_step[step])
+        return NO_EXCHANGE if row < 0 else self.distinct[row]
+
+    def of_compute_set(self, compute_set: int) -> StepExchange:
+        return self.distinct[compute_set]
+
+
+def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
+    """What every static step moves."""
+    graph = programs.graph
+    distinct = [exchange_of_compute_set(cs, graph) for cs in graph.compute_sets]
+    row_of_step = np.full(len(programs.steps), -1, np.int64)
+    copy_of_step = copies_by_step(programs)
+    for number, step in enumerate(programs.steps):
+        if step.kind is StepKind.EXECUTE:
+            row_of_step[number] = step.compute_set
+            continue
+        if step.kind is StepKind.COPY:
+            moved = exchange_of_copy(programs.copies[copy_of_step[number]], graph)
+        elif step.kind is StepKind.CROSS_REPLICA or step.kind in _HOST_KINDS:
+            moved = _exchange_with_outside(step, graph)
+        else:
+            continue
+        row_of_step[number] = len(distinct)
+        distinct.append(moved)
+    return StepExchanges(tuple(distinct), row_of_step)
+
+
+def copies_by_step(programs: LoweredPrograms) -> dict[int, int]:
+    """Step -> index of its copy plan."""
+    is_copy = programs.code[:, 0] == Op.COPY
+    steps, copies = programs.step_of[is_copy], programs.code[is_copy, 1]
+    return dict(zip(steps.tolist(), copies.tolist(), strict=True))
+
+
+def exchange_of_compute_set(compute_set: FrozenComputeSet, graph: FrozenGraph) -> StepExchange:
+    """Inputs to the vertices, outputs back home, and rearrangement on the tiles."""
+    read = _needed(compute_set, graph, reads=True)
+    written = _needed(compute_set, graph, reads=False)
+    before = _phase_of_needs(read, graph, outwards=False)
+    after = _phase_of_needs(written, graph, outwards=True)
+    gather, scatter, scratch = copies_of_compute_set(compute_set, graph)
+    buffers = scratch
+    for phase, is_out in ((before, False), (after, True)):
+        if phase is not None:
+            buffers = buffers + (phase.sent if is_out else phase.received)
+    if before is not None and after is not None:
+        buffers = buffers - _in_both(read, written, graph)
+    return StepExchange(before, after, gather, scatter, buffers if buffers.any() else None)
+
+
+def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
+    """Remote pieces are exchanged; pieces that stay on a tile, or come twice, are copied there."""
+    source, destination, n_bytes = contiguous_pairs(plan)
+    owner, low, high, from_tile = graph.tile_map.split(source, source + n_bytes)
+    goal = destination[owner] + (low - source[owner])
+    part, goal_low, goal_high, to_tile = graph.tile_map.split(goal, goal + (high - low))
+    begin = low[part] + (goal_low - goal[part])
+    size, from_tile = goal_high - goal_low, from_tile[part]
+    remote = from_tile != to_tile
+    n_tiles = graph.target.n_tiles
+    staying = sum_per_tile(to_tile[~remote], size[~remote], n_tiles)
+    pieces = [column[remote] for column in (from_tile, to_tile, begin, begin + size)]
+    arriving = sum_per_tile(pieces[1], pieces[3] - pieces[2], n_tiles)
+    phase = _phase(*pieces, graph) if len(pieces[0]) else None
+    again = arriving - (phase.received if phase is not None else 0)
+    if plan.overlaps:  # everything is taken into a buffer first
+        again = again + arriving + staying
+    copies = copies_of_pieces(to_tile[~remote], size[~remote], again, graph.target.chip, n_tiles)
+    buffers = arriving + staying if plan.overlaps else None
+    return StepExchange(phase, None, copies, None, buffers)
+
+
+def _needed(
+    compute_set: FrozenComputeSet, graph: FrozenGraph, *, reads: bool
+) -> tuple[Ints, Ints, Ints]:
+    """(tile, begin, end): what the vertices of each tile read, or write, each byte once."""
+    span = graph.variables.n_bytes
+    parts = [(np.empty(0, np.int64),) * 2]
+    for table in compute_set.tables:
+        for spec in table.codelet.spec.fields:
+            if spec.is_read if reads else spec.is_written:
+                begin, end, row, _ = edge_bytes(table, spec)
+                shift = table.tile[row].astype(np.int64) * span
+                parts.append(merge(begin + shift, end + shift))
+    low, high = merge(*(np.concatenate(c) for c in zip(*parts, strict=True)))
+    tile = low // span
+    return tile, low - tile * span, high - tile * span
+
+
+def _phase_of_needs(
+    needs: tuple[Ints, Ints, Ints], graph: FrozenGraph, *, outwards: bool
+) -> ExchangePhase | None:
+    here, low, high, home = _remote_pieces(needs, graph)
+    if not len(low):
+        return None
+    source, destination = (here, home) if outwards else (home, here)
+    return _phase(source, destination, low, high, graph)
+
+
+def _remote_pieces(
+    needs: tuple[Ints, Ints, Ints], graph: FrozenGraph
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """(tile, begin, end, home) of needs whose home is another tile."""
+    tile, begin, end = needs
+    owner, low, high, home = graph.tile_map.split(begin, end)
+    here = tile[owner]
+    remote = here != home
+    return here[remote], low[remote], high[remote], home[remote]
+
+
+def _in_both(
+    read: tuple[Ints, Ints, Ints], written: tuple[Ints, Ints, Ints], graph: FrozenGraph
+) -> Ints:
+    """int64[n_tiles]: remote bytes both read and written by a tile need one buffer, not two."""
+    n_tiles, span = graph.target.n_tiles, graph.variables.n_bytes
+    pieces = [_remote_pieces(needs, graph)[:3] for needs in (read, written)]
+    tile, low, high = (np.concatenate(c) for c in zip(*pieces, strict=True))
+    union_tile, union_low, union_high = merge_per_group(tile, low, high, span)
+    union = sum_per_tile(union_tile, union_high - union_low, n_tiles)
+    return sum_per_tile(tile, high - low, n_tiles) - union
+
+
+def _phase(
+    source: Ints, destination: Ints, low: Ints, high: Ints, graph: FrozenGraph
+) -> ExchangePhase:
+    """The columns of an exchange of pieces [low, high) from source tiles to destination tiles."""
+    target, span = graph.target, graph.variables.n_bytes
+    n_tiles = target.n_tiles
+    key = destination.astype(np.int64) * span + low
+    order = np.argsort(key, kind="stable")
+    ends = np.maximum.accumulate((key + (high - low))[order])
+    # A piece that brings no new byte to its tile (a repeated source) is no fragment.
+    is_new = np.concatenate(([True], ends[1:] > ends[:-1])) if len(ends) else ends.astype(bool)
+    got_tile, got_low, got_high = merge_per_group(destination, low, high, span)
+    sent_tile, sent_low, sent_high = merge_per_group(source, low, high, span)
+    return ExchangePhase(
+        sum_per_tile(got_tile, got_high - got_low, n_tiles),
+        sum_per_tile(sent_tile, sent_high - sent_low, n_tiles),
+        _shared_on_bus(got_tile, got_low, got_high, target, span),
+        sum_per_tile(destination[order][is_new], None, n_tiles),
+        sum_per_tile(sent_tile, None, n_tiles),
+        _between_chips(source, destination, low, high, target, span),
+    )
+
+
+def _shared_on_bus(tile: Ints, low: Ints, high: Ints, target: Target, span: int) -> Ints:
+    """int64[n_tiles]: bytes that all tiles of an exchange bus receive; `tile` rows are disjoint."""
+    n_on_bus, per_chip = target.chip.n_tiles_per_exchange_bus, target.tiles_per_ipu
+    if n_on_bus < 2:
+        return np.zeros(target.n_tiles, np.int64)
+    buses_per_chip = -(-per_chip // n_on_bus)
+    bus_of_tile = np.arange(target.n_tiles) // per_chip * buses_per_chip
+    bus_of_tile += np.arange(target.n_tiles) % per_chip // n_on_bus
+    shift = bus_of_tile[tile] * span
+    place = np.concatenate((low + shift, high + shift))
+    change = np.repeat(np.array([1, -1]), len(low))
+    order = np.argsort(place, kind="stable")
+    n_receivers = np.cumsum(change[order])[:-1]
+    length = np.diff(place[order]) * (n_receivers == n_on_bus)
+    bus = place[order][:-1] // span
+    return sum_per_tile(bus, length, int(bus_of_tile[-1]) + 1)[bus_of_tile]
+
+
+def _between_chips(
+    source: Ints, destination: Ints, low: Ints, high: Ints, target: Target, span: int
+) -> Ints:
+    n_chips = target.n_ipus
+    chip_bytes = np.zeros(n_chips * n_chips, np.int64)
+    from_chip, to_chip = source // target.tiles_per_ipu, destination // target.tiles_per_ipu
+    crosses = from_chip != to_chip
+    if crosses.any():
+        pair = (from_chip * n_chips + to_chip)[crosses]
+        which, begin, end = merge_per_group(pair, low[crosses], high[crosses], span)
+        chip_bytes += sum_per_tile(which, end - begin, n_chips * n_chips)
+    return chip_bytes.reshape(n_chips, n_chips)
+
+
+def _exchange_with_outside(step: Step, graph: FrozenGraph) -> StepExchange:
+    """Streams, remote buffers and other replicas: tiles send what is read and receive what is written."""
+    sent, n_out = _tensor_bytes(step.reads, graph)
+    received, n_in = _tensor_bytes(step.writes, graph)
+    if not (sent.any() or received.any()):
+        return NO_EXCHANGE
+    nothing = np.zeros_like(sent)
+    chips = np.zeros((graph.target.n_ipus,) * 2, np.int64)
+    return StepExchange(ExchangePhase(received, sent, nothing, n_in, n_out, chips))
+
+
+def _tensor_bytes(tensors: Iterable[Tensor], graph: FrozenGraph) -> tuple[Ints, Ints]:
+    """int64[n_tiles] bytes of tensors on each tile, and pieces."""
+    n_tiles = graph.target.n_tiles
+    n_bytes, n_pieces = np.zeros(n_tiles, np.int64), np.zeros(n_tiles, np.int64)
+    for tensor in tensors:
+        _, low, high, tile = graph.tile_map.split(*merge(*tensor.byte_intervals()))
+        n_bytes += sum_per_tile(tile, high - low, n_tiles)
+        n_pieces += sum_per_tile(tile, None, n_tiles)
+    return n_bytes, n_pieces

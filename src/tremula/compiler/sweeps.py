@@ -1,0 +1,111 @@
+"""Sequential sweeps over sorted columns, compiled by Numba. Import this only when one is needed."""
+
+import numpy as np
+from numba import njit
+
+# Each function is one loop whose step depends on the one before, which NumPy cannot express.
+
+
+@njit(cache=True)
+def find_race(begin, end, owner, is_written):  # noqa: ANN001, ANN201
+    """The first two overlapping intervals of different owners of which one is written, or -1, -1.
+
+    Intervals are sorted by `begin`. Of all intervals so far, and of the written ones, it is enough to
+    remember the two of different owners that reach furthest.
+    """
+    far, far_other, far_written, far_written_other = -1, -1, -1, -1
+    for i in range(len(begin)):
+        if is_written[i]:
+            first, second = far, far_other
+        else:
+            first, second = far_written, far_written_other
+        if first >= 0 and owner[first] != owner[i] and end[first] > begin[i]:
+            return first, i
+        if second >= 0 and owner[second] != owner[i] and end[second] > begin[i]:
+            return second, i
+        far, far_other = _furthest(far, far_other, i, end, owner)
+        if is_written[i]:
+            far_written, far_written_other = _furthest(
+                far_written, far_written_other, i, end, owner
+            )
+    return -1, -1
+
+
+@njit(cache=True, inline="always")
+def _furthest(first, second, i, end, owner):  # noqa: ANN001, ANN202
+    if first < 0 or owner[first] == owner[i]:
+        return (i if first < 0 or end[i] > end[first] else first), second
+    if end[i] > end[first]:
+        return i, first
+    return first, (i if second < 0 or end[i] > end[second] else second)
+
+
+@njit(cache=True)
+def deal_to_workers(tile, cycles, worker_cycles):  # noqa: ANN001, ANN201
+    """Add each vertex to the least loaded worker of its tile: `worker_cycles` int64[n_tiles, n]."""
+    for i in range(len(tile)):
+        load = worker_cycles[tile[i]]
+        least = 0
+        for worker in range(1, len(load)):
+            if load[worker] < load[least]:
+                least = worker
+        load[least] += cycles[i]
+
+
+@njit(cache=True)
+def flow_back(live_in, live_out, use, kill, successor_start, successor, entry_of_call, returns):  # noqa: ANN001, ANN201, PLR0913
+    """Backward liveness over bitset rows until nothing changes; `live_in`, `live_out` are results.
+
+    A call row (`entry_of_call` >= 0) passes on only what its function does not surely write: `kill`
+    and `use` of the row are the function's. `returns` rows get their `live_out` from all callers.
+    """
+    n, n_words = live_in.shape
+    changed = True
+    while changed:
+        changed = False
+        for i in range(n - 1, -1, -1):
+            for k in range(successor_start[i], successor_start[i + 1]):
+                live_out[i] |= live_in[successor[k]]
+            for word in range(n_words):
+                new = use[i, word] | (live_out[i, word] & ~kill[i, word])
+                if new != live_in[i, word]:
+                    live_in[i, word] = new
+                    changed = True
+            if entry_of_call[i] >= 0:
+                for r in range(len(returns)):
+                    if returns[r, 0] == entry_of_call[i]:
+                        for word in range(n_words):
+                            both = live_out[returns[r, 1], word] | live_out[i, word]
+                            if both != live_out[returns[r, 1], word]:
+                                live_out[returns[r, 1], word] = both
+                                changed = True
+
+
+@njit(cache=True)
+def sweep_peak(  # noqa: ANN201, PLR0913
+    starts_at, starts, ends_at, ends, tile_start, tile, n_bytes, temporary_row, temporary, peak, peak_at  # noqa: ANN001
+):
+    """Largest sum of live bytes per tile over all instructions, and where it first was reached.
+
+    Variables `starts[starts_at[i]:starts_at[i+1]]` become live at instruction i, `ends[…]` were live
+    until it; variable v has `n_bytes[k]` on `tile[k]` for k in tile_start[v] … tile_start[v+1].
+    Instruction i also needs `temporary[temporary_row[i]]` bytes on each tile (row -1: none).
+    """
+    now = np.zeros(len(peak), np.int64)
+    for i in range(len(starts_at) - 1):
+        for s in range(starts_at[i], starts_at[i + 1]):
+            for k in range(tile_start[starts[s]], tile_start[starts[s] + 1]):
+                t = tile[k]
+                now[t] += n_bytes[k]
+                if now[t] > peak[t]:
+                    peak[t] = now[t]
+                    peak_at[t] = i
+        row = temporary_row[i]
+        if row >= 0:
+            for t in range(len(peak)):
+                if temporary[row, t] > 0 and now[t] + temporary[row, t] > peak[t]:
+                    peak[t] = now[t] + temporary[row, t]
+                    peak_at[t] = i
+        for s in range(ends_at[i], ends_at[i + 1]):
+            for k in range(tile_start[ends[s]], tile_start[ends[s] + 1]):
+                now[tile[k]] -= n_bytes[k]

@@ -1,0 +1,184 @@
+"""Checks of a lowered program before anything is computed from it, as a table of named checks."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tremula.base.errors import (
+    ControlProgramError,
+    InvalidTileMapping,
+    OverflowInField,
+)
+from tremula.codelets.spec import FieldKind, FieldSpec
+from tremula.compiler.form import FrozenComputeSet, LoweredPrograms, StepKind
+from tremula.compiler.intervals import (
+    edge_bytes,
+    edge_error,
+    field_name,
+    merge,
+    source_of_row,
+)
+from tremula.compiler.races import check_races
+from tremula.poplar.vertex_table import EdgeColumn, FrozenTable
+
+# Longest vector a layout can describe: the length of a SHORT_SPAN has 11 bits.
+MAX_ELEMS_OF_LAYOUT = {"SHORT_SPAN": 2047}
+
+
+def verify(programs: LoweredPrograms) -> None:
+    """Run every check; raise the first error."""
+    for _, check in CHECKS:
+        check(programs)
+
+
+def check_vertices_mapped(programs: LoweredPrograms) -> None:
+    n_tiles = programs.graph.target.n_tiles
+    for compute_set, table in _tables(programs):
+        bad = np.flatnonzero((table.tile < 0) | (table.tile >= n_tiles))
+        if len(bad):
+            row = int(bad[0])
+            tile = int(table.tile[row])
+            what = "is not mapped to a tile" if tile < 0 else f"is mapped to tile {tile}"
+            raise InvalidTileMapping(
+                f"a vertex {table.codelet.spec.name} in compute set {compute_set.name!r} {what}; "
+                f"expected a tile from 0 to {n_tiles - 1} ({len(bad)} such vertices).",
+                source=source_of_row(table, row),
+                mend="give add_vertex(…, tile=n), or call graph.set_tile_mapping(vertex, n)",
+            )
+
+
+def check_data_mapped(programs: LoweredPrograms) -> None:
+    tile_map = programs.graph.tile_map
+    for begin, end in _used_intervals(programs):
+        gap = tile_map.first_gap(begin, end)
+        if gap is not None:
+            raise programs.graph.variables.unmapped_error(*gap)
+
+
+def check_data_on_tiles(programs: LoweredPrograms) -> None:
+    tile_map, n_tiles = programs.graph.tile_map, programs.graph.target.n_tiles
+    bad = np.flatnonzero((tile_map.tile < 0) | (tile_map.tile >= n_tiles))
+    if len(bad):
+        low, high = int(tile_map.begin[bad[0]]), int(tile_map.end[bad[0]])
+        variables = programs.graph.variables
+        raise InvalidTileMapping(
+            f"{variables.describe(low, high)} are mapped to tile {int(tile_map.tile[bad[0]])}; "
+            f"expected a tile from 0 to {n_tiles - 1}.",
+            source=variables.sources[variables.id_at(low)],
+            mend="map it to a tile that exists",
+        )
+
+
+def check_no_constant_written(programs: LoweredPrograms) -> None:
+    variables = programs.graph.variables
+    if not any(variables.is_constant):
+        return
+    is_constant = np.array(variables.is_constant)
+    for _, table, spec in _edges(programs):
+        if spec.is_written:
+            begin, _, row, _ = edge_bytes(table, spec)
+            variable = variables.ids_at(begin)
+            bad = np.flatnonzero(is_constant[variable])
+            if len(bad):
+                name = variables.names[int(variable[bad[0]])]
+                what = f"writes to the constant {name!r}"
+                mend = "connect a variable: add_variable instead of add_constant"
+                raise edge_error(table, spec, int(row[bad[0]]), what, mend)
+    for step in programs.steps:
+        for tensor in step.writes:
+            if step.kind is not StepKind.WRITE_UNDEF and tensor.contains_constant:
+                raise ControlProgramError(
+                    f"step {step.name!r} writes to a constant.",
+                    source=step.source,
+                    mend="use add_variable instead of add_constant",
+                )
+
+
+def check_outputs_distinct(programs: LoweredPrograms) -> None:
+    for _, table, spec in _edges(programs):
+        if spec.is_written:
+            row = _row_with_repeat(table, spec)
+            if row >= 0:
+                what = "writes the same element twice"
+                raise edge_error(table, spec, row, what, "connect the tensor before broadcast")
+
+
+def check_layouts(programs: LoweredPrograms) -> None:
+    for _, table, spec in _edges(programs):
+        limit = MAX_ELEMS_OF_LAYOUT.get(spec.layout)
+        if limit is None or spec.kind not in (FieldKind.VECTOR, FieldKind.VECTOR_LIST):
+            continue
+        lengths = table.edges[spec.name].sub_lengths()
+        bad = np.flatnonzero(lengths > limit)
+        if len(bad):
+            row = _row_of_sub(table.edges[spec.name], int(bad[0]))
+            raise OverflowInField(
+                f"field {field_name(table, spec)} has layout {spec.layout} and holds at most {limit} "
+                f"elements, got {int(lengths[bad[0]])}.",
+                source=source_of_row(table, row),
+                mend="connect a shorter vector, or declare the field with layout SPAN",
+            )
+
+
+def check_no_races(programs: LoweredPrograms) -> None:
+    for compute_set in programs.graph.compute_sets:
+        check_races(compute_set, programs.graph.variables)
+
+
+# In order: later checks rely on earlier ones.
+CHECKS: tuple[tuple[str, Callable[[LoweredPrograms], None]], ...] = (
+    ("every vertex is mapped", check_vertices_mapped),
+    ("all used data is mapped", check_data_mapped),
+    ("data is mapped to tiles that exist", check_data_on_tiles),
+    ("no constant is written", check_no_constant_written),
+    ("a written field holds no element twice", check_outputs_distinct),
+    ("vectors fit their layout", check_layouts),
+    ("no data races", check_no_races),
+)
+
+
+def _tables(programs: LoweredPrograms) -> Iterator[tuple[FrozenComputeSet, FrozenTable]]:
+    for compute_set in programs.graph.compute_sets:
+        for table in compute_set.tables:
+            yield compute_set, table
+
+
+def _edges(
+    programs: LoweredPrograms,
+) -> Iterator[tuple[FrozenComputeSet, FrozenTable, FieldSpec]]:
+    for compute_set, table in _tables(programs):
+        for spec in table.codelet.spec.fields:
+            if spec.is_edge:
+                yield compute_set, table, spec
+
+
+def _used_intervals(programs: LoweredPrograms) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """What each field and each step touches, as unions."""
+    for _, table, spec in _edges(programs):
+        edges = edge_bytes(table, spec)
+        yield merge(edges.begin, edges.end)
+    for step in programs.steps:
+        for tensor in (*step.reads, *step.writes):
+            if step.kind is not StepKind.WRITE_UNDEF:
+                yield merge(*tensor.byte_intervals())
+
+
+def _row_with_repeat(table: FrozenTable, spec: FieldSpec) -> int:
+    """The first row whose field holds an element twice, or -1."""
+    column = table.edges[spec.name]
+    runs = column.runs
+    still = np.flatnonzero((runs.stride == 0) & (runs.count > 1))
+    if len(still):
+        return int(column.row_of_run()[still[0]])
+    if len(runs.start) == column.n_rows:
+        return -1
+    begin, end, row, _ = edge_bytes(table, spec)
+    if not bool(((begin[1:] >= end[:-1]) | (row[1:] != row[:-1])).all()):
+        order = np.lexsort((begin, row))
+        begin, end, row = begin[order], end[order], row[order]
+    overlaps = np.flatnonzero((begin[1:] < end[:-1]) & (row[1:] == row[:-1]))
+    return int(row[overlaps[0]]) if len(overlaps) else -1
+
+
+def _row_of_sub(column: EdgeColumn, sub: int) -> int:
+    return int(np.searchsorted(column.sub_start, sub, side="right")) - 1

@@ -1,0 +1,55 @@
+"""Compute steps counted for their cycles: run once by Python with counting kernels."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tremula.compiler.executable import ComputeSetRecord
+from tremula.runtime import native_rows
+
+if TYPE_CHECKING:
+    from tremula.runtime.engine import Engine
+
+
+def run_counted(engine: "Engine", step: int, pc: int) -> None:
+    """Run a compute step with its counting kernels, and give the clock what they counted."""
+    from tremula.compiler.cost import tile_cycles_from_counts
+
+    executable = engine.executable
+    number = executable.steps[step].compute_set
+    compute_set = executable.compute_sets[number]
+    counts: list[np.ndarray] = []
+    for replica in range(engine.n_replicas):
+        counts, result = _run_counting(engine, number, compute_set, replica)
+        store_result(engine, pc, replica, result)
+    tile_cycles = tile_cycles_from_counts(executable, number, counts)
+    engine.clock.set_counted(step, tile_cycles, executable.target.tiles_per_ipu)
+    engine.clock.advance(step)
+
+
+def _run_counting(
+    engine: "Engine", number: int, compute_set: ComputeSetRecord, replica: int
+) -> tuple[list[np.ndarray], int]:
+    first, last = engine.tables.sets[number, :2]
+    native_rows.run_copies(engine, number, replica, is_gather=True)
+    counts, result = [], 1
+    for table, record in zip(range(first, last), compute_set.tables, strict=True):
+        cycles = np.zeros(record.n_rows, np.int64)
+        codelet = engine.executable.codelets[record.codelet]
+        if record.is_costed:
+            result &= native_rows.run_rows(engine, table, replica, np.arange(record.n_rows))
+        else:
+            address = codelet.counted_kernel_address()
+            result &= native_rows.run_counted(engine, address, table, replica, cycles)
+        counts.append(cycles)
+    native_rows.run_copies(engine, number, replica, is_gather=False)
+    return counts, result
+
+
+def store_result(engine: "Engine", pc: int, replica: int, result: int) -> None:
+    """Write the AND of what vertices returned to the flag of Execute(cs, flag)."""
+    address, n_bytes = engine.executable.code[pc, 2], engine.executable.code[pc, 3]
+    if address >= 0:
+        arena = engine.storage.arenas[replica]
+        arena[address : address + n_bytes] = 0
+        arena[address] = result

@@ -1,0 +1,215 @@
+"""Strict mode: what works on a forgiving model and breaks on hardware becomes an error.
+
+A compute step runs twice from the same memory, in two vertex orders, with two poisons in its Outputs.
+Whatever then differs, was touched without permission, or still holds poison, is reported.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tremula.base.errors import RuntimeFailure, StrictModeError
+from tremula.base.types import as_type
+from tremula.codelets.columns import columns_of
+from tremula.codelets.spec import Direction, FieldKind, FieldSpec
+from tremula.compiler.executable import Executable, TableRecord
+from tremula.runtime import native_rows
+from tremula.runtime.python_steps import run_counted, store_result
+
+if TYPE_CHECKING:
+    from tremula.runtime.engine import Engine
+
+POISONS = (0xFF, 0x7E)  # as bytes of floats and halves: NaN, and a huge number
+
+
+def poison_uninitialised(engine: "Engine") -> None:
+    """Fill every variable without an initial value with NaN bytes."""
+    variables = engine.executable.variables
+    for arena in engine.storage.arenas:
+        for begin, end in zip(variables.base_bytes, variables.end_bytes, strict=True):
+            arena[begin:end] = POISONS[0]
+    engine.storage.reset()
+
+
+def run_checked(engine: "Engine", step: int, pc: int) -> None:
+    """Run one compute step under strict rules."""
+    number = engine.executable.steps[step].compute_set
+    if engine.is_strict:
+        for replica in range(engine.n_replicas):
+            _check_twice(engine, number, replica)
+    if engine.clock.needs_count[step]:
+        run_counted(engine, step, pc)
+    else:
+        for replica in range(engine.n_replicas):
+            result = _run_once(engine, number, replica, shuffled=False)
+            store_result(engine, pc, replica, result)
+        engine.clock.advance(step)
+    if engine.machine_state.checks_results:
+        _check_results(engine, number)
+
+
+def _check_twice(engine: "Engine", number: int, replica: int) -> None:
+    arena = engine.storage.arenas[replica]
+    before = arena.copy()
+    states = _saved_states(engine, replica)
+    after = []
+    for poison in POISONS:
+        arena[:] = before
+        _restore_states(engine, replica, states)
+        written = _poison_outputs(engine, number, arena, poison)
+        poisoned = arena.copy()
+        _run_once(engine, number, replica, shuffled=True)
+        _check_untouched(engine, number, replica, poisoned, arena)
+        after.append((written, arena.copy()))
+    arena[:] = before
+    _restore_states(engine, replica, states)
+    _compare(engine, number, after)
+
+
+def _run_once(engine: "Engine", number: int, replica: int, *, shuffled: bool) -> int:
+    native_rows.run_copies(engine, number, replica, is_gather=True)
+    first, last = engine.tables.sets[number, :2]
+    result = 1
+    for table in range(first, last):
+        n_rows = int(engine.tables.n_rows[table])
+        rows = engine.shuffle.permutation(n_rows) if shuffled else np.arange(n_rows)
+        result &= native_rows.run_rows(engine, table, replica, rows)
+    native_rows.run_copies(engine, number, replica, is_gather=False)
+    return result
+
+
+def _saved_states(engine: "Engine", replica: int) -> list[list[np.ndarray]]:
+    return [[c.copy() for c in columns] for columns in engine.tables.table_columns[replica]]
+
+
+def _restore_states(engine: "Engine", replica: int, saved: list[list[np.ndarray]]) -> None:
+    for columns, copies in zip(engine.tables.table_columns[replica], saved, strict=True):
+        for column, copy in zip(columns, copies, strict=True):
+            if column.flags.writeable:
+                column[...] = copy
+
+
+# -- fields as bytes ----------------------------------------------------------------------------------
+
+
+def _fields(executable: Executable, number: int) -> Iterator[tuple[TableRecord, FieldSpec, np.ndarray]]:
+    """Each edge field of a compute set with the byte addresses of its elements."""
+    for table in executable.compute_sets[number].tables:
+        spec = executable.codelets[table.codelet].spec
+        by_role = {(c.field.name, c.role): table.columns[c.index] for c in columns_of(spec.fields)}
+        for field in spec.fields:
+            if field.is_edge:
+                offset = by_role[field.name, "offset"]
+                is_scalar = field.kind in (FieldKind.SCALAR, FieldKind.SCALAR_LIST)
+                length = np.ones_like(offset) if is_scalar else by_role[field.name, "length"]
+                yield table, field, _element_bytes(offset, length, field.type.n_bytes)
+
+
+def _element_bytes(offset: np.ndarray, length: np.ndarray, n_bytes: int) -> np.ndarray:
+    from tremula.poplar.runs import expand
+
+    owner, within = expand(length)
+    return (offset[owner] + within) * n_bytes
+
+
+def _poison_outputs(engine: "Engine", number: int, arena: np.ndarray, poison: int) -> np.ndarray:
+    """Poison pure Outputs; returns bool[n_bytes]: bytes that must be written."""
+    executable = engine.executable
+    must_write = np.zeros(len(arena), bool)
+    may_read = np.zeros(len(arena), bool)
+    for _, field, begin in _fields(executable, number):
+        mask = must_write if field.direction is Direction.OUTPUT else may_read
+        for byte in range(field.type.n_bytes):
+            mask[begin + byte] = True
+    for plan in executable.compute_sets[number].gathers:
+        for byte in range(plan.n_bytes):
+            may_read[plan.source.addresses() * plan.n_bytes + byte] = True
+    must_write &= ~may_read  # one vertex may alias its own Input and Output
+    arena[must_write] = poison
+    return must_write
+
+
+def _check_untouched(
+    engine: "Engine", number: int, replica: int, before: np.ndarray, arena: np.ndarray
+) -> None:
+    """Only Output and InOut bytes, and scratch, may change."""
+    executable = engine.executable
+    allowed = np.zeros(len(arena), bool)
+    for _, field, begin in _fields(executable, number):
+        if field.is_written:
+            for byte in range(field.type.n_bytes):
+                allowed[begin + byte] = True
+    for plan in (*executable.compute_sets[number].scatters, *executable.compute_sets[number].gathers):
+        for byte in range(plan.n_bytes):
+            allowed[plan.destination.addresses() * plan.n_bytes + byte] = True
+    changed = np.flatnonzero((before != arena) & ~allowed)
+    if len(changed):
+        where = describe_byte(executable, int(changed[0]))
+        raise _error(
+            executable, number, f"a vertex wrote {where}, which no Output or InOut covers",
+            "connect it as InOut, or check the codelet's indices",
+        )  # fmt: skip
+
+
+def _compare(engine: "Engine", number: int, after: list[tuple[np.ndarray, np.ndarray]]) -> None:
+    (must_write, first), (_, second) = after
+    unwritten = np.flatnonzero(must_write & (first == POISONS[0]) & (second == POISONS[1]))
+    if len(unwritten):
+        where = describe_byte(engine.executable, int(unwritten[0]))
+        raise _error(
+            engine.executable, number, f"an Output left {where} unwritten",
+            "write every element, or make the field InOut",
+        )  # fmt: skip
+    n_variable_bytes = int(engine.executable.variables.end_bytes[-1])
+    differs = np.flatnonzero((first != second)[:n_variable_bytes])
+    if len(differs):
+        where = describe_byte(engine.executable, int(differs[0]))
+        raise _error(
+            engine.executable, number,
+            f"{where} depends on the order of vertices or on what an Output held before",
+            "read only Inputs and InOuts, and share nothing between vertices",
+        )  # fmt: skip
+
+
+def _error(executable: Executable, number: int, what: str, mend: str) -> StrictModeError:
+    compute_set = executable.compute_sets[number]
+    return StrictModeError(
+        f"compute set {compute_set.name!r}: {what}.\n  at {compute_set.source}", mend=mend
+    )
+
+
+def describe_byte(executable: Executable, byte: int) -> str:
+    """`element 3 of variable 'x'`, or where else a byte is."""
+    variables = executable.variables
+    variable = int(np.searchsorted(variables.base_bytes, byte, side="right")) - 1
+    if variable < 0:
+        return "memory before all variables"
+    size = as_type(variables.type_names[variable]).n_bytes
+    element = (byte - int(variables.base_bytes[variable])) // size
+    if byte >= variables.end_bytes[variable]:
+        return f"memory behind the end of variable {variables.names[variable]!r}"
+    return f"element {element} of variable {variables.names[variable]!r}"
+
+
+def _check_results(engine: "Engine", number: int) -> None:
+    """Raise if a float result of a step is NaN or infinite and that exception is enabled."""
+    flags = engine.machine_state.flags
+    for arena in engine.storage.arenas:
+        for table, field, begin in _fields(engine.executable, number):
+            dtype = field.type.dtype
+            if not field.is_written or dtype.kind != "f":
+                continue
+            values = arena.view(dtype)[begin // dtype.itemsize]
+            is_invalid = np.isnan(values) if flags.get("inv") else np.zeros(len(values), bool)
+            is_infinite = np.isinf(values) & bool(flags.get("oflo") or flags.get("div0"))
+            bad = np.flatnonzero(is_invalid | is_infinite)
+            if len(bad):
+                kind = "invalid operation" if is_invalid[bad[0]] else "overflow or division by zero"
+                codelet = engine.executable.codelets[table.codelet].spec.name
+                where = describe_byte(engine.executable, int(begin[bad[0]]))
+                raise RuntimeFailure(
+                    f"floating-point {kind}: field {codelet}.{field.name} wrote {values[bad[0]]} to "
+                    f"{where} in compute set {engine.executable.compute_sets[number].name!r}.",
+                    mend="check the inputs, or turn the exception off",
+                )
