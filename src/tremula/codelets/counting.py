@@ -271,4 +271,3 @@ def _static_total(statements: list[ast.stmt], pricer: Pricer) -> Slots:
         total += _static_total(getattr(statement, "body", []), pricer)
         total += _static_total(getattr(statement, "orelse", []), pricer)
     return total
-

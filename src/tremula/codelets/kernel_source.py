@@ -56,7 +56,8 @@ class KernelText:
         if self.names.needs_quarter:
             imports.append("from tremula.codelets import native_quarter")
         definitions = [f"{name} = {value}" for name, value in self.names.definitions.items()]
-        what = f'"""The {self.variant.value} kernel of codelet {self.name!r}, generated."""'
+        # A comment, and in ASCII: a name read from a file cannot end it and become code.
+        what = f"# The {self.variant.value} kernel of codelet {ascii(self.name)}, generated."
         parts = [what, "", *imports, "", *definitions, "", *functions, *row, "", *kernel]
         return "\n".join(parts) + "\n"
 
@@ -118,7 +119,7 @@ class KernelText:
         writer.before_return = self._add_count() if counts else ""
         writer.write(body, 1)
         used = [f for f in self.fields if f.name in lowering.used_fields]
-        setup = [f"    {line}" for f in used for line in field_setup(f, lowering)]
+        setup = [f"    {line}" for f in used for line in self._setup(f, lowering)]
         pointers = sorted({f.type.name for f in used if f.is_edge} | _metadata_type(used))
         setup = [
             f"    _k_p_{t} = {self.names.table('POINTER', t)}(_k_arena)" for t in pointers
@@ -127,6 +128,9 @@ class KernelText:
         head = [f"@njit({_OPTIONS}, forceinline=True)", f"def row({', '.join(self._given(used))}):"]
         start = ["    _k_n = 0"] if counts else []
         return [*head, *setup, *start, *writer.lines, *end, ""], used
+
+    def _setup(self, spec: FieldSpec, lowering: ExpressionLowering) -> list[str]:
+        return field_setup(spec, lowering, self.variant is not Variant.COST)
 
     def _given(self, used: list[FieldSpec]) -> list[str]:
         columns = [

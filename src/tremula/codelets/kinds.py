@@ -180,9 +180,7 @@ def _kind_of_number(value: object) -> Kind:
     return INT if isinstance(value, int) else FLOAT
 
 
-def loop_kinds(
-    table: KindTable, target: ast.expr, iterated: ast.expr
-) -> list[tuple[str, Kind]]:
+def loop_kinds(table: KindTable, target: ast.expr, iterated: ast.expr) -> list[tuple[str, Kind]]:
     """Names a for loop assigns, with their kinds."""
     call = table.function.bindings.get(dotted_name(getattr(iterated, "func", iterated)) or "")
     name = call.name if isinstance(call, Known) else ""

@@ -55,11 +55,8 @@ class Names:
         """Floats are float32 constants: tiles have no doubles."""
         if isinstance(value, bool | int):
             return repr(value)
-        text = f"np.float32({float(value).hex()!r})" if value == value else "np.float32('nan')"
-        if value == value and abs(value) != float("inf"):
-            text = f"np.float32(float.fromhex({float(value).hex()!r}))"
-        elif value == value:
-            text = f"np.float32({str(value)!r})"
+        is_finite = value == value and abs(value) != float("inf")
+        text = f"np.float32({value!r})" if is_finite else f"np.float32('{value}')"
         for name, known in self.definitions.items():
             if known == text:
                 return name
@@ -95,6 +92,14 @@ class ExpressionLowering(ast.NodeTransformer):
         self.function, self.fields, self.names = function, fields, names
         self.kinds = kinds
         self.used_fields: set[str] = set()
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Rewrite a copy: the user's tree is used again for counting and for other kernels."""
+        parts = {
+            name: list(value) if isinstance(value, list) else value
+            for name, value in ast.iter_fields(node)
+        }
+        return super().generic_visit(ast.copy_location(type(node)(**parts), node))
 
     # -- numbers and names
 

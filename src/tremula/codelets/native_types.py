@@ -74,6 +74,6 @@ def _number_to_half(context, builder, from_type, to_type, value):
 @lower_cast(HalfType, types.Integer)
 @lower_cast(HalfType, types.Boolean)
 def _half_to_number(context, builder, from_type, to_type, value):
-    return value if to_type == types.float32 else context.cast(
-        builder, value, types.float32, to_type
+    return (
+        value if to_type == types.float32 else context.cast(builder, value, types.float32, to_type)
     )

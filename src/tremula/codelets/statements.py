@@ -13,9 +13,7 @@ class Count(ast.stmt):
 
     _fields = ()
 
-    def __init__(
-        self, n_slots: int, terms: tuple[tuple[ast.expr, int], ...] = ()
-    ) -> None:
+    def __init__(self, n_slots: int, terms: tuple[tuple[ast.expr, int], ...] = ()) -> None:
         super().__init__()
         self.n_slots, self.terms = n_slots, terms
 
@@ -272,7 +270,7 @@ def _as_read(target: ast.expr) -> ast.expr:
     return ast.copy_location(copy, target)
 
 
-def field_setup(spec: FieldSpec, lowering: ExpressionLowering) -> list[str]:
+def field_setup(spec: FieldSpec, lowering: ExpressionLowering, has_arena: bool = True) -> list[str]:
     """Lines at the start of a row that find where a field is."""
     load, name = lowering.names.native("load"), spec.name
 
@@ -281,7 +279,8 @@ def field_setup(spec: FieldSpec, lowering: ExpressionLowering) -> list[str]:
 
     lines = []
     if spec.is_edge and spec.type.requires_metadata:
-        lines.append(f"_k_m_{name} = {load}(_k_p_UNSIGNED_CHAR, {column('metadata')})")
+        byte = f"{load}(_k_p_UNSIGNED_CHAR, {column('metadata')})"
+        lines.append(f"_k_m_{name} = {byte if has_arena else 0}")
     if spec.kind is FieldKind.SCALAR:
         lines.append(f"_k_at_{name} = {column('offset')}")
     elif spec.kind is FieldKind.VECTOR:

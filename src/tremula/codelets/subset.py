@@ -32,7 +32,8 @@ _MENDS = {
     "JoinedStr": "tiles have no text",
     "Is": "compare with ==",
 }
-_RESERVED = "_k_"  # generated code's own names
+_RESERVED = ("_k_", "__")  # how generated code's own names start
+_USED_BY_KERNELS = frozenset("np len range min max native".split())
 
 
 def check_compute(
@@ -92,7 +93,7 @@ def _check_nodes(
 ) -> None:  # fmt: skip
     local = local_names(tree)
     for name in local:
-        if name.startswith(_RESERVED) or name.startswith("__"):
+        if name.startswith(_RESERVED) or name in _USED_BY_KERNELS:
             raise function.error(f"the name {name!r} is reserved", tree, "rename it")
     shadowed = sorted(n for n in local if n in function.bindings)
     if shadowed:

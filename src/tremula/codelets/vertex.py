@@ -197,7 +197,9 @@ Failure = Callable[[str, str], GraphObjectCreationError]
 
 
 def _element_type(inner: object, fail: Failure) -> Type:
-    forms = "Input[T], Output[Vector[T]], Vector[Input[Vector[T]]], Input[VectorList[T]], T, Vector[T]"
+    forms = (
+        "Input[T], Output[Vector[T]], Vector[Input[Vector[T]]], Input[VectorList[T]], T, Vector[T]"
+    )
     if isinstance(inner, EdgeForm | VectorForm):
         raise fail("its annotation nests too deeply.", f"use one of {forms}")
     if inner is float or inner is int:

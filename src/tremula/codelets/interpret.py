@@ -1,0 +1,314 @@
+"""Run one vertex in plain Python, for debugging: breakpoints, print, and checked indices work.
+
+The original `compute` runs on views of the arena. Inputs cannot be written, indices are checked, and
+numbers behave as on a tile: integers are Python's, floats are float32, halfs round after each
+operation. A codelet read from a file runs from its stored text, which `subset.py` has checked.
+"""
+
+import ast
+import builtins
+import math
+from collections.abc import Callable
+from types import CellType, FunctionType, ModuleType, SimpleNamespace
+
+import numpy as np
+
+from tremula.base.errors import StrictModeError
+from tremula.base.floats import float32_to_quarter, quarter_to_float32, unpack_metadata
+from tremula.base.types import Type
+from tremula.codelets.columns import columns_of
+from tremula.codelets.function_source import MATH, FunctionSource, Known
+from tremula.codelets.python_codelet import PythonCodelet
+from tremula.codelets.spec import Direction, FieldKind, FieldSpec, VertexBase
+
+
+class Half(np.float16):
+    """A half that rounds with halfs and integers, and becomes a float32 beside a float."""
+
+    def _with(self, other: object, operation: Callable) -> object:
+        if isinstance(other, np.float32 | float):
+            return np.float32(operation(np.float32(self), np.float32(other)))
+        with np.errstate(all="ignore"):
+            return Half(operation(np.float16(self), np.float16(other)))  # pyright: ignore
+
+    def __add__(self, other):
+        return self._with(other, lambda a, b: a + b)
+
+    def __radd__(self, other):
+        return self._with(other, lambda a, b: b + a)
+
+    def __sub__(self, other):
+        return self._with(other, lambda a, b: a - b)
+
+    def __rsub__(self, other):
+        return self._with(other, lambda a, b: b - a)
+
+    def __mul__(self, other):
+        return self._with(other, lambda a, b: a * b)
+
+    def __rmul__(self, other):
+        return self._with(other, lambda a, b: b * a)
+
+    def __truediv__(self, other):
+        return self._with(other, lambda a, b: a / b)
+
+    def __rtruediv__(self, other):
+        return self._with(other, lambda a, b: b / a)
+
+    def __neg__(self):
+        return Half(-np.float16(self))
+
+    def __abs__(self):
+        return Half(abs(np.float16(self)))
+
+    def __float__(self): return float(np.float16(self))  # fmt: skip
+
+
+def as_number(value: object) -> object:
+    """A NumPy scalar as compute sees it."""
+    if isinstance(value, np.float16):
+        return Half(value)
+    if isinstance(value, np.bool_):
+        return bool(value)
+    return int(value) if isinstance(value, np.integer) else value
+
+
+class FieldVector(np.ndarray):
+    """A view of a field whose elements are the machine's numbers."""
+
+    def __getitem__(self, index):
+        return as_number(super().__getitem__(index))
+
+    def __setitem__(self, index, value):
+        super().__setitem__(index, converted(value, self.dtype))
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+
+class QuarterVector:
+    """A view of 8-bit floats: reads are halfs, writes round and saturate."""
+
+    def __init__(self, codes: np.ndarray, metadata: int) -> None:
+        self.codes, (self.format, self.scale) = codes, unpack_metadata(metadata)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, index: int) -> Half:
+        with np.errstate(over="ignore"):
+            value = quarter_to_float32(self.codes[index], self.format, self.scale)
+            return Half(np.float16(value))
+
+    def __setitem__(self, index: int, value: object) -> None:
+        self.codes[index] = float32_to_quarter(np.float32(value), self.format, self.scale)  # pyright: ignore[reportArgumentType]
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+
+def converted(value: object, dtype: np.dtype) -> np.ndarray:
+    """A value stored as the machine stores it: integers wrap, floats truncate to integers."""
+    if isinstance(value, int) and not isinstance(value, bool) and dtype.kind in "iu":
+        value = np.int64((value + 2**63) % 2**64 - 2**63)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(value).astype(dtype)
+
+
+class VertexProxy:
+    """`self` of one vertex: attributes are its fields."""
+
+    def __init__(
+        self, codelet: PythonCodelet, arena: np.ndarray, columns: tuple[np.ndarray, ...], row: int
+    ) -> None:
+        values = {f.name: {} for f in codelet.spec.fields}
+        for column in columns_of(codelet.spec.fields):
+            values[column.field.name][column.role] = columns[column.index]
+        state = {
+            f.name: _view(f, arena, values[f.name], row) for f in codelet.spec.fields
+        }  # fmt: skip
+        object.__setattr__(self, "_views", state)
+        object.__setattr__(self, "_codelet", codelet)
+
+    @property
+    def n_workers(self) -> int:
+        return 6
+
+    def __getattr__(self, name: str) -> object:
+        view = self._views[name]
+        is_number = self._codelet.spec.field(name).kind in (FieldKind.SCALAR, FieldKind.STATE)
+        return view[0] if is_number else view
+
+    def __setattr__(self, name: str, value: object) -> None:
+        field = self._codelet.spec.field(name)
+        if field.direction is Direction.INPUT:
+            raise StrictModeError(
+                f"codelet {self._codelet.spec.name!r} writes {name!r}, which is an Input.",
+                source=self._codelet.spec.source,
+                mend=f"declare {name} as Output or InOut",
+            )
+        self._views[name][0] = value
+
+
+def _view(field: FieldSpec, arena: np.ndarray, values: dict[str, np.ndarray], row: int) -> object:
+    if field.kind is FieldKind.STATE:
+        return values["value"][row : row + 1].view(FieldVector)
+    if field.kind is FieldKind.SCALAR:
+        return _edge(field, arena, values, row, values["offset"][row], 1)
+    if field.kind is FieldKind.VECTOR:
+        return _edge(field, arena, values, row, values["offset"][row], values["length"][row])
+    begin, end = values["start"][row], values["start"][row + 1]
+    if field.kind is FieldKind.STATE_VECTOR:
+        return values["value"][begin:end].view(FieldVector)
+    if field.kind is FieldKind.VECTOR_LIST:
+        places = zip(values["offset"][begin:end], values["length"][begin:end], strict=True)
+        return [_edge(field, arena, values, row, at, n) for at, n in places]
+    edges = [_edge(field, arena, values, row, at, 1) for at in values["offset"][begin:end]]
+    return ScalarList(edges)
+
+
+class ScalarList:
+    """A vector of one-element edges."""
+
+    def __init__(self, edges: list) -> None:
+        self.edges = edges
+
+    def __len__(self) -> int:
+        return len(self.edges)
+
+    def __getitem__(self, index: int) -> object:
+        return self.edges[index][0]
+
+    def __setitem__(self, index: int, value: object) -> None:
+        self.edges[index][0] = value
+
+
+def _edge(
+    field: FieldSpec, arena: np.ndarray, values: dict, row: int, offset: int, length: int
+) -> object:
+    size = field.type.n_bytes
+    begin = int(offset) * size
+    view = arena[begin : begin + int(length) * size].view(field.type.dtype)
+    if field.direction is Direction.INPUT:
+        view = view[:]
+        view.flags.writeable = False
+    if field.type.requires_metadata:
+        return QuarterVector(view, int(arena[values["metadata"][row]]))
+    return view.view(FieldVector)
+
+
+def interpret(
+    codelet: PythonCodelet, arena: np.ndarray, columns: tuple[np.ndarray, ...], row: int
+) -> bool:
+    """Run `compute` of one row of a vertex table in plain Python; True unless it returned false."""
+    proxy = VertexProxy(codelet, arena, columns, row)
+    function = _machine_function(codelet)
+    if codelet.spec.base is not VertexBase.MULTI_VERTEX:
+        return _is_true(function(proxy))
+    results = [_is_true(function(proxy, worker)) for worker in range(5, -1, -1)]
+    return all(results)
+
+
+def _is_true(result: object) -> bool:
+    return result is None or bool(result)
+
+
+def _machine_function(codelet: PythonCodelet) -> Callable:
+    if codelet.vertex_class is not None:
+        return _with_machine_numbers(codelet.vertex_class.compute)  # pyright: ignore[reportAttributeAccessIssue]
+    return _from_text(codelet.compute)
+
+
+def _machine_float(value: object) -> np.float32:
+    return np.float32(value)  # pyright: ignore[reportArgumentType]
+
+
+def _with_machine_numbers(function: Callable) -> FunctionType:
+    """The same code, with types, float and math replaced by the machine's; breakpoints still hit."""
+    scope = {k: _machine_value(v) for k, v in function.__globals__.items()}
+    scope.setdefault("float", _machine_float)
+    cells = tuple(CellType(_machine_value(c.cell_contents)) for c in function.__closure__ or ())
+    return FunctionType(function.__code__, scope, function.__name__, None, cells)
+
+
+def _machine_value(value: object) -> object:
+    if isinstance(value, Type):
+        return _conversion(value)
+    if isinstance(value, ModuleType) and value is math:
+        return _MATH
+    return value
+
+
+class _conversion:
+    """A type that converts when called, and still equals itself."""
+
+    def __init__(self, element_type: Type) -> None:
+        self.type = element_type
+
+    def __call__(self, value: object) -> object:
+        return as_number(converted(value, self.type.dtype)[()])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _conversion) and other.type == self.type
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+
+def _machine_math(name: str) -> Callable:
+    function = getattr(math, name)
+
+    def call(*values):
+        result = function(*map(float, values))
+        if not isinstance(result, float):
+            return result
+        is_half = all(isinstance(v, Half) for v in values)
+        return Half(np.float32(result)) if is_half else np.float32(result)
+
+    return call
+
+
+_MATH = SimpleNamespace(
+    **{name: _machine_math(name) for name in MATH}, pi=math.pi, e=math.e, inf=math.inf,
+    nan=math.nan, tau=math.tau,
+)  # fmt: skip
+
+
+def _from_text(function: FunctionSource) -> Callable:
+    """A function from its stored, checked text: only its known names are in scope."""
+    tree = function.tree()
+    tree.args.defaults, tree.returns = [], None
+    for argument in tree.args.args:
+        argument.annotation = None
+    scope: dict[str, object] = {"__builtins__": {}, "float": _machine_float}
+    for dotted, binding in function.bindings.items():
+        _bind(scope, dotted, _live_value(binding))
+    ast.increment_lineno(tree, function.source.line - 1)
+    code = compile(ast.Module([tree], []), function.source.file, "exec")
+    exec(code, scope)  # noqa: S102 - text within the checked subset
+    return scope[tree.name]  # pyright: ignore[reportReturnType]
+
+
+def _live_value(binding: object) -> object:
+    if isinstance(binding, Known):
+        if binding.where == "builtin":
+            is_float = binding.name == "float"
+            return _machine_float if is_float else getattr(builtins, binding.name)
+        return getattr(_MATH if binding.where == "math" else np, binding.name)
+    if isinstance(binding, FunctionSource):
+        return _from_text(binding)
+    return _machine_value(binding)
+
+
+def _bind(scope: dict[str, object], dotted: str, value: object) -> None:
+    """Put `np.exp` where the text will look for it."""
+    first, *rest = dotted.split(".")
+    if not rest:
+        scope[first] = value
+        return
+    holder = scope.setdefault(first, SimpleNamespace())
+    for name in rest[:-1]:
+        if not hasattr(holder, name):
+            setattr(holder, name, SimpleNamespace())
+        holder = getattr(holder, name)
+    setattr(holder, rest[-1], value)

@@ -1,0 +1,215 @@
+"""Codelets in files: a JSON-able form, and reading one back without trusting it.
+
+A file is never executed. Its functions are parsed, must lie in the subset of `subset.py`, may only
+use numbers, element types and the functions listed in `function_source.py`, and kernels are
+generated from them afresh. A `cycles` method is arbitrary Python and is therefore not stored.
+"""
+
+import ast
+import math
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tremula.base.errors import GraphObjectLoadError, PoplarError
+from tremula.base.source import Source
+from tremula.base.types import ALL_TYPES, Type
+from tremula.codelets.function_source import (
+    BUILTINS,
+    MATH,
+    NUMPY,
+    Binding,
+    FunctionSource,
+    Known,
+)
+from tremula.codelets.spec import (
+    CodeletSpec,
+    Direction,
+    FieldKind,
+    FieldSpec,
+    Standing,
+    VertexBase,
+)
+
+if TYPE_CHECKING:
+    from tremula.codelets.python_codelet import PythonCodelet
+
+_MAX_TEXT = 200_000
+_MAX_DEPTH = 20
+_TYPES = {t.name: t for t in ALL_TYPES}
+_FUNCTIONS = {"builtin": BUILTINS, "math": MATH, "numpy": NUMPY}
+
+
+def is_returning_value(compute: FunctionSource) -> bool:
+    """Does compute return something?"""
+    returns = (n for n in ast.walk(compute.tree()) if isinstance(n, ast.Return))
+    return any(node.value is not None for node in returns)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def codelet_as_dict(
+    spec: CodeletSpec, compute: FunctionSource, standing: Standing, has_cost: bool
+) -> dict[str, object]:
+    return {
+        "language": "python",
+        "name": spec.name,
+        "base": spec.base.value,
+        "standing": standing.value,
+        "has_cost_method": has_cost,
+        "fields": [_field_as_dict(f) for f in spec.fields],
+        "compute": _function_as_dict(compute),
+        "source": _source_as_list(compute.source),
+    }
+
+
+def _field_as_dict(field: FieldSpec) -> dict[str, object]:
+    return {
+        "name": field.name,
+        "kind": field.kind.name,
+        "type": field.type.name,
+        "direction": field.direction.value if field.direction else None,
+        "layout": field.layout,
+        "min_align": field.min_align,
+        "is_interleaved": field.is_interleaved,
+    }
+
+
+def _function_as_dict(function: FunctionSource) -> dict[str, object]:
+    bindings = {name: _binding_as_dict(b) for name, b in sorted(function.bindings.items())}
+    return {"name": function.name, "text": function.text, "bindings": bindings}
+
+
+def _source_as_list(source: Source) -> list[object]:
+    return [source.file, source.line]
+
+
+def _binding_as_dict(binding: Binding) -> dict[str, object]:
+    if isinstance(binding, Type):
+        return {"type": binding.name}
+    if isinstance(binding, Known):
+        return {"known": [binding.where, binding.name]}
+    if isinstance(binding, FunctionSource):
+        return {"function": _function_as_dict(binding)}
+    if isinstance(binding, tuple):
+        return {"tuple": [_number_as_json(v) for v in binding]}
+    return {"number": _number_as_json(binding)}
+
+
+def _number_as_json(value: bool | int | float) -> object:
+    """Floats as hexadecimal text: exact, and JSON has no infinity."""
+    return float(value).hex() if isinstance(value, float) else value
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def python_codelet_from_dict(stored: Mapping[str, object]) -> "PythonCodelet":
+    """The codelet that `to_dict` described; anything unexpected is refused."""
+    from tremula.codelets.python_codelet import make_codelet
+
+    try:
+        name, base = _text(stored, "name"), VertexBase(stored["base"])
+        file, line = _list(stored, "source")
+        if not isinstance(file, str) or not isinstance(line, int):
+            raise ValueError("its source is not a file and line")
+        compute = _read_function(_dict(stored, "compute"), Source(file, line), 0)
+        fields = tuple(_read_field(f) for f in _list(stored, "fields"))
+        if len({f.name for f in fields}) != len(fields):
+            raise ValueError("two fields have one name")
+        return make_codelet(
+            name, compute, fields, base, standing=Standing(stored["standing"]),
+            has_stored_cost=stored["has_cost_method"] is True,
+        )  # fmt: skip
+    except PoplarError as error:
+        raise _refused(error.what) from None
+    except (KeyError, TypeError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        raise _refused(f"{type(error).__name__}: {error}") from None
+
+
+def _refused(reason: str) -> GraphObjectLoadError:
+    return GraphObjectLoadError(
+        f"a stored codelet is refused: {reason}",
+        mend="the file is damaged or was altered: build the program again",
+    )
+
+
+def _text(stored: Mapping[str, object], key: str) -> str:
+    value = stored[key]
+    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+        raise ValueError(f"{key!r} is not a text")
+    return value
+
+
+def _list(stored: Mapping[str, object], key: str) -> list:
+    value = stored[key]
+    if not isinstance(value, list):
+        raise ValueError(f"{key!r} is not a list")
+    return value
+
+
+def _dict(stored: Mapping[str, object], key: str) -> dict:
+    value = stored[key]
+    if not isinstance(value, dict):
+        raise ValueError(f"{key!r} is not a table")
+    return value
+
+
+def _read_field(stored: object) -> FieldSpec:
+    if not isinstance(stored, dict):
+        raise ValueError("a field is not a table")
+    from tremula.codelets.vertex import LAYOUTS
+
+    direction = stored["direction"]
+    kind, name, layout = FieldKind[stored["kind"]], stored["name"], stored["layout"]
+    is_edge = kind not in (FieldKind.STATE, FieldKind.STATE_VECTOR)
+    if is_edge != (direction is not None):
+        raise ValueError("a field's kind and direction do not fit")
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+        raise ValueError(f"{name!r} is no field name")
+    if layout not in LAYOUTS or type(stored["min_align"]) is not int:
+        raise ValueError(f"unknown layout {layout!r}")
+    return FieldSpec(
+        name=name, kind=kind, type=_TYPES[stored["type"]], layout=layout,
+        direction=Direction(direction) if is_edge else None, min_align=stored["min_align"],
+        is_interleaved=stored["is_interleaved"] is True,
+    )  # fmt: skip
+
+
+def _read_function(stored: Mapping[str, object], source: Source, depth: int) -> FunctionSource:
+    name, text = _text(stored, "name"), _text(stored, "text")
+    if depth > _MAX_DEPTH or not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)?", name):
+        raise ValueError(f"{name!r} is no function name")
+    bindings = {
+        key: _read_binding(value, source, depth) for key, value in _dict(stored, "bindings").items()
+    }
+    return FunctionSource(name, text, source, bindings)
+
+
+def _read_binding(stored: object, source: Source, depth: int) -> Binding:
+    if not isinstance(stored, dict) or len(stored) != 1:
+        raise ValueError("a name's meaning is not one thing")
+    ((what, value),) = stored.items()
+    if what == "type":
+        return _TYPES[value]
+    if what == "function":
+        return _read_function(_dict(stored, "function"), source, depth + 1)
+    if what == "known":
+        where, name = value
+        if name not in _FUNCTIONS[where]:
+            raise ValueError(f"{name!r} is no function of {where}")
+        return Known(where, name)
+    if what == "tuple":
+        return tuple(_read_number(v) for v in value)
+    if what == "number":
+        return _read_number(value)
+    raise ValueError(f"unknown meaning {what!r}")
+
+
+def _read_number(value: object) -> bool | int | float:
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return math.nan if value == "nan" else float.fromhex(value)
+    raise ValueError(f"{value!r} is no number")
