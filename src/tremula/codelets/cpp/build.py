@@ -9,7 +9,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import GraphProgramCompilationError, LinkError, PoplarError
@@ -71,7 +73,7 @@ class Library:
                 self._glued = tuple(glue(u, f"{prefix}_{i}") for i, u in enumerate(self.units))
             return self._glued
 
-    def table(self) -> list[dict[str, object]]:
+    def table(self) -> list[dict[str, Any]]:
         """What the compiler found out about every vertex: name, base, fields."""
         compiler = find_compiler()
         path = self._path(compiler, is_counted=False).with_suffix(".json")
@@ -105,12 +107,12 @@ class Library:
 
     def _build(self, compiler: Compiler, output: Path, is_counted: bool) -> None:
         texts = [(glued, chunk) for glued in self.glued for chunk in glued.chunks]
-        compile_one = _compile_counted if is_counted else _compile
+        compile_one = _compile_counted if is_counted else partial(_compile, self.optimise)
         with tempfile.TemporaryDirectory(prefix="tremula-") as folder:
             objects = [Path(folder) / f"{i}.o" for i in range(len(texts))]
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 counts = pool.map(
-                    lambda job: compile_one(compiler, self.optimise, *job),
+                    lambda job: compile_one(compiler, *job),
                     (
                         (glued, text, made)
                         for (glued, text), made in zip(texts, objects, strict=True)
@@ -158,9 +160,9 @@ class Library:
                     return Source(token.file, token.line)
         return None
 
-    def _read_table(self) -> list[dict[str, object]]:
+    def _read_table(self) -> list[dict[str, Any]]:
         loaded = self._load(is_counted=False)
-        table: list[dict[str, object]] = []
+        table: list[dict[str, Any]] = []
         for n, glued in enumerate(self.glued):
             lines: list[str] = []
             emit = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(
@@ -169,13 +171,13 @@ class Library:
             for describer in glued.describers():
                 getattr(loaded, describer)(emit)
             table += [entry | {"unit": n} for entry in _entries(lines)]
-        return sorted(table, key=lambda e: (e["unit"], e["index"]))  # pyright: ignore
+        return sorted(table, key=lambda entry: (entry["unit"], entry["index"]))
 
 
-def _entries(lines: Iterable[str]) -> list[dict[str, object]]:
+def _entries(lines: Iterable[str]) -> list[dict[str, Any]]:
     """Parse what glue emits: a vertex line, then its field lines."""
-    entries: list[dict[str, object]] = []
-    fields: list[dict[str, object]] = []
+    entries: list[dict[str, Any]] = []
+    fields: list[dict[str, Any]] = []
     for kind, *values in (line.split("\t") for line in lines):
         if kind == "vertex":
             fields = []
@@ -188,7 +190,7 @@ def _entries(lines: Iterable[str]) -> list[dict[str, object]]:
         else:
             keys = ("name", "kind", "direction", "type", "layout", "min_align", "is_interleaved",
                     "is_const")  # fmt: skip
-            field: dict[str, object] = dict(zip(keys, values, strict=True))
+            field: dict[str, Any] = dict(zip(keys, values, strict=True))
             field["min_align"] = int(values[5])
             field["is_interleaved"], field["is_const"] = values[6] == "1", values[7] == "1"
             fields.append(field)
@@ -196,16 +198,14 @@ def _entries(lines: Iterable[str]) -> list[dict[str, object]]:
 
 
 def _compile(
-    compiler: Compiler, optimise: str, glued: GluedUnit, text: str, output: Path
+    optimise: str, compiler: Compiler, glued: GluedUnit, text: str, output: Path
 ) -> set[int]:
     flags = [*LANGUAGE_FLAGS, optimise, *compiler.native_flags, f"-I{HEADERS}"]
     _checked(compiler, [*flags, "-c", "-x", "c++", "-", "-o", str(output)], text, glued)
     return set()
 
 
-def _compile_counted(
-    compiler: Compiler, optimise: str, glued: GluedUnit, text: str, output: Path
-) -> set[int]:
+def _compile_counted(compiler: Compiler, glued: GluedUnit, text: str, output: Path) -> set[int]:
     """Compile with counting; not for this very processor, so that counts differ less."""
     flags = [*LANGUAGE_FLAGS, *COUNTED_FLAGS, f"-I{HEADERS}"]
     assembly = _checked(compiler, [*flags, "-S", "-x", "c++", "-", "-o", "-"], text, glued)

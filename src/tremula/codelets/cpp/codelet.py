@@ -43,7 +43,7 @@ class CppCodelet:
     def counted_kernel_address(self) -> int:
         return self.library.address(self.symbol, is_counted=True)
 
-    def cycles(self, cost_input: CostInput) -> NoReturn:
+    def cycles(self, cost_input: CostInput) -> NoReturn:  # noqa: ARG002 (of the protocol)
         raise MissingPerfEstimate(
             f"C++ codelet {self.spec.name!r} has no cost that is known before it runs.",
             source=self.spec.source,

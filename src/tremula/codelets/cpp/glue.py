@@ -85,7 +85,7 @@ def _name_candidates(text: str, shapes: Shapes) -> tuple[str, tuple[Candidate, .
 def _members_of(
     name: str, classes: Sequence[ClassShape], seen: frozenset[str] = frozenset()
 ) -> list[Member]:
-    """Members a class of this name may have: its bases' first, then those of every version of it."""
+    """Members a class of this name may have: its bases' first, then its own, in all versions."""
     found: dict[str, Member] = {}
     versions = [c for c in classes if c.name == name]
     for version in versions:

@@ -1,4 +1,4 @@
-"""A codelet file → self-contained text: the user's code expanded, headers of others left as #include."""
+"""A codelet file → self-contained text: the user's code expanded, others' headers still #included."""
 
 import os
 import re
@@ -29,8 +29,9 @@ class Unit:
 
 
 def preprocess(path: Path | None, text: str, flags: UserFlags, compiler: Compiler) -> Unit:
-    """Expand a file (or `text`, where `path` is None) and collapse the headers that are not the
-    user's, which keeps it small and free of this computer's peculiarities.
+    """Expand a file (or `text`, where `path` is None) and collapse headers that are not the user's.
+
+    That keeps it small and free of this computer's peculiarities.
     """
     directory = str(path.parent) if path else "."
     arguments = [

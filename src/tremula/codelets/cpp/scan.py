@@ -85,13 +85,10 @@ def _has_static_variable(tokens: list[Token]) -> bool:
     for i, token in enumerate(tokens):
         if token.text != "static" or (i and tokens[i - 1].text in ("const", "constexpr")):
             continue
-        words = []
-        for following in tokens[i + 1 :]:
-            if following.text in (";", "=", "(", "{", "["):
-                break
-            words.append(following.text)
-        is_function = following.text == "("
-        if not is_function and not {"const", "constexpr"} & set(words):
+        stop = next(j for j in range(i, len(tokens)) if tokens[j].text in (";", "=", "(", "{", "["))
+        words = {t.text for t in tokens[i:stop]}
+        is_function = tokens[stop].text == "("
+        if not is_function and not {"const", "constexpr"} & words:
             return True
     return False
 

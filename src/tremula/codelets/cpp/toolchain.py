@@ -43,7 +43,12 @@ class Compiler:
         """Run it with `text` on standard input; the caller looks at the return code."""
         environment = os.environ | {"LC_ALL": "C"}
         return subprocess.run(
-            [self.path, *arguments], input=text, capture_output=True, text=True, env=environment
+            [self.path, *arguments],
+            check=False,
+            input=text,
+            capture_output=True,
+            text=True,
+            env=environment,
         )
 
 
@@ -81,7 +86,7 @@ def _examine(path: str) -> Compiler:
 
 def _output(command: list[str]) -> str:
     """What a command prints, or "" if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 

@@ -1,0 +1,48 @@
+"""8-bit floats in C++ mean what their metadata byte says, in both formats."""
+
+import numpy as np
+import pytest
+
+
+def _decode(code: int, n_mantissa_bits: int, bias: int, scale: int) -> float:
+    """The value of a code, written down from the format's definition."""
+    if code == 0x80:
+        return np.nan
+    exponent = (code & 0x7F) >> n_mantissa_bits
+    fraction = (code & (2**n_mantissa_bits - 1)) / 2**n_mantissa_bits
+    magnitude = (
+        fraction * 2.0 ** (1 - bias) if exponent == 0 else (1 + fraction) * 2.0 ** (exponent - bias)
+    )
+    return (-1 if code & 0x80 else 1) * magnitude * 2.0**scale
+
+
+SHAPES = {0x00: (3, 8, 0), 0x3F: (3, 8, -1), 0x02: (3, 8, 2), 0x80: (2, 16, 0), 0xBE: (2, 16, -2)}
+
+
+@pytest.mark.parametrize("metadata", SHAPES)
+def test_every_code_reads_and_writes_back(codelets, call, metadata):
+    """All 256 codes read as half × 2**scale, and written again give the same code."""
+    codes = np.arange(256)
+    row = {"a": codes, "b": 0 * codes, "values": 0 * codes, "total": 0, "bits": 0 * codes}
+    done = call(codelets["Eighths"], [row], {"a": metadata, "b": metadata, "total": metadata})
+    expected = np.array([_decode(code, *SHAPES[metadata]) for code in codes])
+    np.testing.assert_array_equal(done.fields["values"][0], expected.astype(np.float16))
+    is_exact = np.isnan(expected) | (expected.astype(np.float16) == expected)
+    np.testing.assert_array_equal(done.fields["bits"][0][is_exact], codes[is_exact])
+    np.testing.assert_array_equal(done.fields["b"][0], codes)
+    assert done.all_true == (metadata < 0x80)
+
+
+def test_writes_round_to_even_and_saturate(codelets, call):
+    """Between formats values round to the nearest, ties to even, and saturate at the ends."""
+    wide = {c: _decode(c, 3, 8, 2) for c in range(256) if c != 0x80}
+    codes = np.array(sorted(wide))
+    row = {"a": codes, "b": 0 * codes, "values": 0 * codes, "total": 0, "bits": 0 * codes}
+    done = call(codelets["Eighths"], [row], {"a": 0x02, "b": 0x80, "total": 0x00})
+    f152 = {c: _decode(c, 2, 16, 0) for c in range(256) if c != 0x80}
+    for code, got in zip(codes, done.fields["b"][0], strict=True):
+        nearest = min(f152, key=lambda c: (abs(f152[c] - wide[code]), c & 1))
+        assert f152[got] == f152[nearest], (code, wide[code])
+    small = call(codelets["Eighths"], [row], {"a": 0x02, "b": 0x3C, "total": 0x00})
+    assert 0x7F in small.fields["b"][0]
+    assert 0xFF in small.fields["b"][0]
