@@ -1,4 +1,4 @@
-"""A codelet file → self-contained text: the user's code expanded, others' headers still #included."""
+"""A codelet file → self-contained text: user code expanded, headers of others still #included."""
 
 import os
 import re
