@@ -1,5 +1,7 @@
 """C++ kernels compute what NumPy computes, for every kind of field and base class."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -128,3 +130,13 @@ def test_bits_of_a_half(codelets, call):
     done = call(codelets["BitsOfHalf"], [{"x": 1.5, "bits": 0}])
     assert done.all_true
     assert done.fields["bits"][0] == np.float16(1.5).view(np.uint16)
+
+
+def test_threads_take_turns_with_statics(codelets, call):
+    """Rows run by several threads at once do not mix what they leave in shared statics."""
+    rows = [{"x": np.full(60, value), "n": 60, "result": 0} for value in range(1, 40)]
+    with ThreadPoolExecutor(4) as pool:
+        many = list(pool.map(lambda _: call(codelets["Norm"], rows), range(20)))
+    expected = np.arange(1, 40) * np.sqrt(60)
+    for done in many:
+        np.testing.assert_allclose(np.concatenate(done.fields["result"]), expected, rtol=1e-6)

@@ -99,3 +99,19 @@ def test_source_text_with_flags():
     codelets = load_cpp_codelets(text, flags="-DTYPE=short -O1 -target ipu2 -g")
     assert str(codelets["Scale"].spec.field("x").type) == "short"
     assert codelets["Scale"].library.optimise == "-O1"
+
+
+def test_command_lists_python_codelets(tmp_path, capsys):
+    """`tremula codelets` also takes a Python file; one without codelets is an error."""
+    path = tmp_path / "mine.py"
+    head = "from tremula.base.types import float32\nfrom tremula.codelets.vertex import *\n"
+    head += "from tremula.codelets.vertex import Input, Output, Vertex\n"
+    path.write_text(
+        head + "class Double(Vertex):\n    x: Input[float32]\n    y: Output[float32]\n\n"
+        "    def compute(self):\n        self.y[0] = 2 * self.x[0]\n"
+    )
+    assert main(["codelets", str(path)]) == 0
+    assert "Double: Vertex, compute returns void, python" in capsys.readouterr().out
+    path.write_text(head)
+    assert main(["codelets", str(path)]) != 0
+    assert "no codelet found" in capsys.readouterr().err
