@@ -1,6 +1,5 @@
 """The native interpreter: runs the instruction table without Python until something is Python's."""
 
-import numba as nb
 import numpy as np
 from llvmlite import ir
 from numba import carray, njit, prange, types
@@ -23,6 +22,8 @@ _HOST, _LOOP_FOREVER = int(Op.HOST), int(Op.LOOP_FOREVER)
 
 # A copy of fewer bytes than this stays on one thread.
 PARALLEL_COPY_BYTES = 1 << 18
+# Into how many parts a large copy is cut; more than threads, so that they stay busy.
+COPY_CHUNKS = 64
 
 
 @intrinsic
@@ -76,14 +77,6 @@ def _copy_rows(memory, rows, first, last):
                 memory[destination + i * destination_step] = memory[source + i * source_step]
 
 
-@njit(parallel=True, nogil=True, cache=True)
-def _copy_rows_parallel(memory, rows, first, last):
-    n_chunks = nb.get_num_threads() * 4
-    n = last - first
-    for chunk in prange(n_chunks):
-        _copy_rows(memory, rows, first + chunk * n // n_chunks, first + (chunk + 1) * n // n_chunks)
-
-
 @njit(nogil=True, cache=True)
 def _copy_through_buffer(memory, rows, first, last):
     """A copy whose two sides overlap: read everything, then write."""
@@ -104,13 +97,37 @@ def _copy_through_buffer(memory, rows, first, last):
 
 
 @njit(nogil=True, cache=True)
-def _copy_typed(memory, rows, first, last, overlaps, n_bytes):
+def _copy_typed(memory, rows, first, last, overlaps):
     if overlaps:
         _copy_through_buffer(memory, rows, first, last)
-    elif n_bytes >= PARALLEL_COPY_BYTES and last - first > 1:
-        _copy_rows_parallel(memory, rows, first, last)
     else:
         _copy_rows(memory, rows, first, last)
+
+
+@njit(nogil=True, cache=True)
+def _copy_range(arena, n_arena_bytes, rows, first, last, item_bytes, overlaps):
+    """Copy some rows as items of 1, 2, 4 or 8 bytes."""
+    pointer = pointer_to(arena)
+    if item_bytes == 4:
+        memory4 = carray(pointer, n_arena_bytes // 4, np.uint32)
+        _copy_typed(memory4, rows, first, last, overlaps)
+    elif item_bytes == 2:
+        memory2 = carray(pointer, n_arena_bytes // 2, np.uint16)
+        _copy_typed(memory2, rows, first, last, overlaps)
+    elif item_bytes == 8:
+        memory8 = carray(pointer, n_arena_bytes // 8, np.uint64)
+        _copy_typed(memory8, rows, first, last, overlaps)
+    else:
+        memory1 = carray(pointer, n_arena_bytes, np.uint8)
+        _copy_typed(memory1, rows, first, last, overlaps)
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def _copy_parallel(arena, n_arena_bytes, rows, first, last, item_bytes):
+    n = last - first
+    for chunk in prange(COPY_CHUNKS):
+        begin, end = chunk * n // COPY_CHUNKS, (chunk + 1) * n // COPY_CHUNKS
+        _copy_range(arena, n_arena_bytes, rows, first + begin, first + end, item_bytes, 0)
 
 
 @njit(nogil=True, cache=True)
@@ -118,19 +135,10 @@ def run_copy(arena, n_arena_bytes, rows, info, copy):
     """Run one planned copy. info[copy] = first row, last row, item bytes, overlaps, total bytes."""
     first, last, item_bytes = info[copy, 0], info[copy, 1], info[copy, 2]
     overlaps, n_bytes = info[copy, 3], info[copy, 4]
-    pointer = pointer_to(arena)
-    if item_bytes == 4:
-        memory4 = carray(pointer, n_arena_bytes // 4, np.uint32)
-        _copy_typed(memory4, rows, first, last, overlaps, n_bytes)
-    elif item_bytes == 2:
-        memory2 = carray(pointer, n_arena_bytes // 2, np.uint16)
-        _copy_typed(memory2, rows, first, last, overlaps, n_bytes)
-    elif item_bytes == 8:
-        memory8 = carray(pointer, n_arena_bytes // 8, np.uint64)
-        _copy_typed(memory8, rows, first, last, overlaps, n_bytes)
+    if n_bytes >= PARALLEL_COPY_BYTES and last - first >= COPY_CHUNKS and not overlaps:
+        _copy_parallel(arena, n_arena_bytes, rows, first, last, item_bytes)
     else:
-        memory1 = carray(pointer, n_arena_bytes, np.uint8)
-        _copy_typed(memory1, rows, first, last, overlaps, n_bytes)
+        _copy_range(arena, n_arena_bytes, rows, first, last, item_bytes, overlaps)
 
 
 @njit(nogil=True, cache=True)
@@ -201,6 +209,71 @@ def _replicas_agree(arenas, n_arena_bytes, address, n_bytes):
 
 
 @njit(nogil=True, cache=True)
+def _branch_target(pc, op, code, cases, arenas, n_arena_bytes):
+    """Where a branch or switch goes, or -1 if the replicas disagree."""
+    address, n_bytes, target = code[pc, 1], code[pc, 2], code[pc, 3]
+    if not _replicas_agree(arenas, n_arena_bytes, address, n_bytes):
+        return -1
+    value = _load_integer(arenas[0], n_arena_bytes, address, n_bytes)
+    if op == _SWITCH:
+        for case in range(code[pc, 3], code[pc, 4]):
+            if cases[case, 0] == value:
+                return cases[case, 1]
+        return code[pc, 5]
+    return target if (value == 0) == (op == _BRANCH_ZERO) else pc + 1
+
+
+@njit(nogil=True, cache=True)
+def _control(pc, op, a, b, c, registers, counters, call_stack):
+    """The next instruction after a loop, jump, call or return; -1 if calls are too deep."""
+    if op == _LOOP_BEGIN:
+        counters[a] = b
+        return pc + 1 if b > 0 else c
+    if op == _LOOP_END:
+        counters[a] -= 1
+        return b if counters[a] > 0 else pc + 1
+    if op == _JUMP:
+        return a
+    if op == _LOOP_FOREVER:
+        return pc + 1 if registers[STOP] else a
+    if op == _CALL:
+        if registers[CALL_DEPTH] >= MAX_CALL_DEPTH:
+            return -1
+        call_stack[registers[CALL_DEPTH]] = pc + 1
+        registers[CALL_DEPTH] += 1
+        return a
+    if op == _RETURN:
+        registers[CALL_DEPTH] -= 1
+        return call_stack[registers[CALL_DEPTH]]
+    return pc + 1
+
+
+@njit(nogil=True, cache=True)
+def _stamp(arena, n_arena_bytes, address, since, cycles):
+    """Store a cycle counter, less an earlier one if there is one."""
+    if since >= 0:
+        cycles -= _load_integer(arena, n_arena_bytes, since, 8)
+    _store_integer(arena, n_arena_bytes, address, 8, cycles)
+
+
+@njit(nogil=True, cache=True)
+def _work(op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, clock, chip_tiles):
+    """Run a compute set, copy or stamp on every replica."""
+    for replica in range(len(arenas)):
+        arena = arenas[replica]
+        if op == _EXECUTE:
+            result = run_compute_set(
+                arena, n_arena_bytes, replica, a, tables, sets, rows, copy_info
+            )
+            if b >= 0:
+                _store_integer(arena, n_arena_bytes, b, c, result)
+        elif op == _COPY:
+            run_copy(arena, n_arena_bytes, rows, copy_info, a)
+        else:
+            _stamp(arena, n_arena_bytes, a, c, clock[b // chip_tiles])
+
+
+@njit(nogil=True, cache=True)
 def interpret(
     registers, counters, call_stack, code, step_of, cases,
     arenas, n_arena_bytes, tables, sets, rows, copy_info,
@@ -211,78 +284,26 @@ def interpret(
     while True:
         op, a, b, c = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         step = step_of[pc]
-        if step >= 0:
+        registers[PC] = pc
+        if op == _END:
+            return DONE
+        if step >= 0 or op == _LOOP_FOREVER:
             budget -= 1
             if budget < 0:
-                registers[PC] = pc
                 return BUDGET_SPENT
+        if step >= 0:
             if op == _HOST or stops_at_step[step]:
-                registers[PC] = pc
                 return AT_STEP
             executed[step] += 1
             advance_clock(clock, step, cycles, joins, is_active)
-        if op == _EXECUTE:
-            for replica in range(len(arenas)):
-                result = run_compute_set(
-                    arenas[replica], n_arena_bytes, replica, a, tables, sets, rows, copy_info
-                )
-                if b >= 0:
-                    _store_integer(arenas[replica], n_arena_bytes, b, c, result)
+        if op == _EXECUTE or op == _COPY or op == _STAMP:
+            _work(op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, clock, chip_tiles)
             pc += 1
-        elif op == _COPY:
-            for arena in arenas:
-                run_copy(arena, n_arena_bytes, rows, copy_info, a)
-            pc += 1
-        elif op == _LOOP_BEGIN:
-            counters[a] = b
-            pc = pc + 1 if b > 0 else c
-        elif op == _LOOP_END:
-            counters[a] -= 1
-            pc = b if counters[a] > 0 else pc + 1
-        elif op == _JUMP:
-            pc = a
-        elif op == _BRANCH_ZERO or op == _BRANCH_NONZERO:
-            if not _replicas_agree(arenas, n_arena_bytes, a, b):
-                registers[PC] = pc
+        elif op == _BRANCH_ZERO or op == _BRANCH_NONZERO or op == _SWITCH:
+            pc = _branch_target(pc, op, code, cases, arenas, n_arena_bytes)
+            if pc < 0:
                 return DIVERGED
-            is_zero = _load_integer(arenas[0], n_arena_bytes, a, b) == 0
-            pc = c if is_zero == (op == _BRANCH_ZERO) else pc + 1
-        elif op == _SWITCH:
-            if not _replicas_agree(arenas, n_arena_bytes, a, b):
-                registers[PC] = pc
-                return DIVERGED
-            value = _load_integer(arenas[0], n_arena_bytes, a, b)
-            target = code[pc, 5]
-            for case in range(c, code[pc, 4]):
-                if cases[case, 0] == value:
-                    target = cases[case, 1]
-            pc = target
-        elif op == _CALL:
-            if registers[CALL_DEPTH] >= MAX_CALL_DEPTH:
-                registers[PC] = pc
-                return BAD_CALL_DEPTH
-            call_stack[registers[CALL_DEPTH]] = pc + 1
-            registers[CALL_DEPTH] += 1
-            pc = a
-        elif op == _RETURN:
-            registers[CALL_DEPTH] -= 1
-            pc = call_stack[registers[CALL_DEPTH]]
-        elif op == _STAMP:
-            for arena in arenas:
-                value = clock[b // chip_tiles]
-                if c >= 0:
-                    low = _load_integer(arena, n_arena_bytes, c, 4) & 0xFFFFFFFF
-                    value -= low | (_load_integer(arena, n_arena_bytes, c + 4, 4) << 32)
-                _store_integer(arena, n_arena_bytes, a, 8, value)
-            pc += 1
-        elif op == _LOOP_FOREVER:
-            pc = pc + 1 if registers[STOP] else a
-            budget -= 1
-            if budget < 0:
-                registers[PC] = pc
-                return BUDGET_SPENT
-        elif op == _END:
-            registers[PC] = pc
-            return DONE
         else:
-            pc += 1
+            pc = _control(pc, op, a, b, c, registers, counters, call_stack)
+            if pc < 0:
+                return BAD_CALL_DEPTH
