@@ -1,0 +1,1 @@
+"""Graph → executable: verify, exchange, liveness, placement, cost, emit; files and their cache."""

@@ -1,0 +1,1 @@
+"""Executable → results: storage, the interpreter, streams, the engine and its reports."""

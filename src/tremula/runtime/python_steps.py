@@ -13,35 +13,36 @@ if TYPE_CHECKING:
 
 def run_counted(engine: "Engine", step: int, pc: int) -> None:
     """Run a compute step with its counting kernels, and give the clock what they counted."""
-    from tremula.compiler.cost import tile_cycles_from_counts
-
     executable = engine.executable
     number = executable.steps[step].compute_set
     compute_set = executable.compute_sets[number]
-    counts: list[np.ndarray] = []
+    counts: list[np.ndarray | None] = []
     for replica in range(engine.n_replicas):
         counts, result = _run_counting(engine, number, compute_set, replica)
         store_result(engine, pc, replica, result)
-    tile_cycles = tile_cycles_from_counts(executable, number, counts)
+    tiles = [table.tile for table in compute_set.tables]
+    costs = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
+    tile_cycles = costs.compute_from_counts(number, tiles, counts)
     engine.clock.set_counted(step, tile_cycles, executable.target.tiles_per_ipu)
     engine.clock.advance(step)
 
 
 def _run_counting(
     engine: "Engine", number: int, compute_set: ComputeSetRecord, replica: int
-) -> tuple[list[np.ndarray], int]:
+) -> tuple[list[np.ndarray | None], int]:
     first, last = engine.tables.sets[number, :2]
     native_rows.run_copies(engine, number, replica, is_gather=True)
-    counts, result = [], 1
+    counts: list[np.ndarray | None] = []
+    result = 1
     for table, record in zip(range(first, last), compute_set.tables, strict=True):
-        cycles = np.zeros(record.n_rows, np.int64)
-        codelet = engine.executable.codelets[record.codelet]
         if record.is_costed:
             result &= native_rows.run_rows(engine, table, replica, np.arange(record.n_rows))
+            counts.append(None)
         else:
-            address = codelet.counted_kernel_address()
-            result &= native_rows.run_counted(engine, address, table, replica, cycles)
-        counts.append(cycles)
+            cycles = np.zeros(record.n_rows, np.int64)
+            kernel = engine.executable.codelets[record.codelet].counted_kernel_address()
+            result &= native_rows.run_counted(engine, kernel, table, replica, cycles)
+            counts.append(cycles)
     native_rows.run_copies(engine, number, replica, is_gather=False)
     return counts, result
 
