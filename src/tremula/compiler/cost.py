@@ -147,8 +147,8 @@ class _Coster:
     def finish(self) -> StepCosts:
         compute, busy, exchange = (np.stack(c) for c in zip(*self.rows, strict=True))
         return StepCosts(
-            self.sync, self.exchange, self.link, self.host, self.compute, self.is_active, self.joins,
-            self.needs_count, self.standing, self.n_flops, self.sets, self.set_of_step,
+            self.sync, self.exchange, self.link, self.host, self.compute, self.is_active,
+            self.joins, self.needs_count, self.standing, self.n_flops, self.sets, self.set_of_step,
             self.tile_row, compute, busy, exchange, self.chip.n_workers,
         )  # fmt: skip
 
@@ -215,7 +215,7 @@ class _Coster:
         self.joins[number] = not is_internal
 
     def cost_machine_state(self, number: int, _: Step) -> None:
-        # A supervisor takes one round of the workers to write a control register (hardware notes).
+        # A supervisor takes one round of the workers to write a control register (PopLibs charges the same).
         self.compute[number] = self.chip.n_workers
         self.is_active[number] = True
 
@@ -261,7 +261,7 @@ class _Coster:
     def _outside(
         self, number: int, latency_s: float, machine_gbytes_per_s: float, *, is_merged: bool
     ) -> None:
-        """A transfer with the host or streaming memory: each chip's link, and each machine's share."""
+        """A transfer with the host or streaming memory: by each chip's link and machine."""
         if not is_merged:
             self._external(number)
         self.joins[number] = True

@@ -1,8 +1,8 @@
 """Exchange: the bytes every tile receives and sends in each step, and what it must copy itself.
 
 A tile receives what its vertices read and it does not hold, each byte once; it sends what others
-need of its own data, each byte once however many listen (multicast). After compute, outputs go home.
-A field must be contiguous in its tile's memory: the exchange can put remote data anywhere, but
+need of its own data, each byte once however many listen (multicast). After compute, outputs go
+home. A field must be contiguous in its tile's memory: the exchange can put remote data anywhere, but
 the part that is on the tile already has to be copied into place, and outputs copied back.
 """
 
@@ -259,7 +259,7 @@ def _between_chips(
 
 
 def _exchange_with_outside(step: Step, graph: FrozenGraph) -> StepExchange:
-    """Streams, remote buffers and other replicas: tiles send what is read and receive what is written."""
+    """Streams, remote buffers, other replicas: tiles send what is read, receive what is written."""
     sent, n_out = _tensor_bytes(step.reads, graph)
     received, n_in = _tensor_bytes(step.writes, graph)
     if not (sent.any() or received.any()):

@@ -83,7 +83,8 @@ def _pieces_out_of_place(
         return np.empty(0, np.int64), np.empty(0, np.int64)
     if len(begin) == len(column.run_start) - 1:
         # One piece per sub-vector. Only those that cross a boundary of the map can be mixed.
-        entry = np.minimum(np.searchsorted(tile_map.end, begin, side="right"), len(tile_map.end) - 1)
+        entry = np.searchsorted(tile_map.end, begin, side="right")
+        entry = np.minimum(entry, len(tile_map.end) - 1)  # empty ones may lie behind the map
         mixed = np.flatnonzero(end > tile_map.end[entry])
         begin, end, tile = begin[mixed], end[mixed], tile[mixed]
         sub = mixed

@@ -47,9 +47,8 @@ def check_races(compute_set: FrozenComputeSet, variables: VariableTable) -> None
 def _accesses(compute_set: FrozenComputeSet) -> list[_Access]:
     found, first_vertex = [], 0
     for table in compute_set.tables:
-        for spec in table.codelet.spec.fields:
-            if spec.is_edge:
-                found.append(_Access(table, spec, first_vertex, edge_bytes(table, spec)))
+        edges = (spec for spec in table.codelet.spec.fields if spec.is_edge)
+        found += [_Access(table, s, first_vertex, edge_bytes(table, s)) for s in edges]
         first_vertex += table.n_rows
     return found
 

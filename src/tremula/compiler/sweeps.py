@@ -1,4 +1,5 @@
 """Sequential sweeps over sorted columns, compiled by Numba. Import this only when one is needed."""
+# ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917 (Numba infers types; columns are many)
 
 import numpy as np
 from numba import njit
@@ -7,11 +8,11 @@ from numba import njit
 
 
 @njit(cache=True)
-def find_race(begin, end, owner, is_written):  # noqa: ANN001, ANN201
+def find_race(begin, end, owner, is_written):
     """The first two overlapping intervals of different owners of which one is written, or -1, -1.
 
-    Intervals are sorted by `begin`. Of all intervals so far, and of the written ones, it is enough to
-    remember the two of different owners that reach furthest.
+    Intervals are sorted by `begin`. Of all intervals so far, and of the written ones, it is enough
+    to remember the two of different owners that reach furthest.
     """
     far, far_other, far_written, far_written_other = -1, -1, -1, -1
     for i in range(len(begin)):
@@ -32,7 +33,7 @@ def find_race(begin, end, owner, is_written):  # noqa: ANN001, ANN201
 
 
 @njit(cache=True, inline="always")
-def _furthest(first, second, i, end, owner):  # noqa: ANN001, ANN202
+def _furthest(first, second, i, end, owner):
     if first < 0 or owner[first] == owner[i]:
         return (i if first < 0 or end[i] > end[first] else first), second
     if end[i] > end[first]:
@@ -41,7 +42,7 @@ def _furthest(first, second, i, end, owner):  # noqa: ANN001, ANN202
 
 
 @njit(cache=True)
-def deal_to_workers(tile, cycles, worker_cycles):  # noqa: ANN001, ANN201
+def deal_to_workers(tile, cycles, worker_cycles):
     """Add each vertex to the least loaded worker of its tile: `worker_cycles` int64[n_tiles, n]."""
     for i in range(len(tile)):
         load = worker_cycles[tile[i]]
@@ -53,45 +54,51 @@ def deal_to_workers(tile, cycles, worker_cycles):  # noqa: ANN001, ANN201
 
 
 @njit(cache=True)
-def flow_back(live_in, live_out, use, kill, successor_start, successor, entry_of_call, returns):  # noqa: ANN001, ANN201, PLR0913
-    """Backward liveness over bitset rows until nothing changes; `live_in`, `live_out` are results.
+def flow_back(
+    rows, live_in, live_out, use, kill, successor_start, successor, entry_of_call, returns
+):
+    """Backward liveness over the given rows of bitsets until nothing changes.
+
+    `live_in` and `live_out` are the results; they start from what they hold.
 
     A call row (`entry_of_call` >= 0) passes on only what its function does not surely write: `kill`
     and `use` of the row are the function's. `returns` rows get their `live_out` from all callers.
     """
-    n, n_words = live_in.shape
+    n_words = live_in.shape[1]
     changed = True
     while changed:
         changed = False
-        for i in range(n - 1, -1, -1):
-            for k in range(successor_start[i], successor_start[i + 1]):
-                live_out[i] |= live_in[successor[k]]
+        for backwards in range(len(rows) - 1, -1, -1):
+            i = rows[backwards]
             for word in range(n_words):
+                for k in range(successor_start[i], successor_start[i + 1]):
+                    live_out[i, word] |= live_in[successor[k], word]
                 new = use[i, word] | (live_out[i, word] & ~kill[i, word])
                 if new != live_in[i, word]:
                     live_in[i, word] = new
                     changed = True
-            if entry_of_call[i] >= 0:
-                for r in range(len(returns)):
-                    if returns[r, 0] == entry_of_call[i]:
-                        for word in range(n_words):
-                            both = live_out[returns[r, 1], word] | live_out[i, word]
-                            if both != live_out[returns[r, 1], word]:
-                                live_out[returns[r, 1], word] = both
-                                changed = True
+            for r in range(len(returns)):
+                if returns[r, 0] == entry_of_call[i]:
+                    at = returns[r, 1]
+                    for word in range(n_words):
+                        both = live_out[at, word] | live_out[i, word]
+                        if both != live_out[at, word]:
+                            live_out[at, word] = both
+                            changed = True
 
 
 @njit(cache=True)
-def sweep_peak(  # noqa: ANN201, PLR0913
-    starts_at, starts, ends_at, ends, tile_start, tile, n_bytes, temporary_row, temporary, peak, peak_at  # noqa: ANN001
-):
+def sweep_peak(
+    starts_at, starts, ends_at, ends, tile_start, tile, n_bytes,
+    temporary_row, temporary, peak, peak_at,
+):  # fmt: skip
     """Largest sum of live bytes per tile over all instructions, and where it first was reached.
 
-    Variables `starts[starts_at[i]:starts_at[i+1]]` become live at instruction i, `ends[…]` were live
-    until it; variable v has `n_bytes[k]` on `tile[k]` for k in tile_start[v] … tile_start[v+1].
+    Variables `starts[starts_at[i]:starts_at[i+1]]` become live at instruction i, `ends[…]` were
+    live until it; variable v has `n_bytes[k]` on `tile[k]` for k in tile_start[v] … tile_start[v+1].
     Instruction i also needs `temporary[temporary_row[i]]` bytes on each tile (row -1: none).
     """
-    now = np.zeros(len(peak), np.int64)
+    now = np.zeros_like(peak)
     for i in range(len(starts_at) - 1):
         for s in range(starts_at[i], starts_at[i + 1]):
             for k in range(tile_start[starts[s]], tile_start[starts[s] + 1]):
@@ -109,3 +116,38 @@ def sweep_peak(  # noqa: ANN201, PLR0913
         for s in range(ends_at[i], ends_at[i + 1]):
             for k in range(tile_start[ends[s]], tile_start[ends[s] + 1]):
                 now[tile[k]] -= n_bytes[k]
+
+
+@njit(cache=True)
+def place_ranges(item_start, first, last, n_bytes, lowest, align, address, active, highest):
+    """First-fit by live range: fills `address` of each item and `highest` of each tile.
+
+    Items of tile t are rows item_start[t] … item_start[t+1], sorted by `first`. An item gets the
+    lowest aligned address, at or above `lowest`, where nothing lies that is live at the same time.
+    `active`, as long as there are items, is scratch: items now live, sorted by address.
+    """
+    for t in range(len(highest)):
+        n_active = 0
+        for item in range(item_start[t], item_start[t + 1]):
+            kept = 0
+            for k in range(n_active):
+                if last[active[k]] >= first[item]:
+                    active[kept] = active[k]
+                    kept += 1
+            n_active = kept
+            at = -(-lowest[item] // align[item]) * align[item]
+            slot = n_active
+            for k in range(n_active):
+                other = active[k]
+                if address[other] >= at + n_bytes[item]:
+                    slot = k
+                    break
+                if address[other] + n_bytes[other] > at:
+                    above = address[other] + n_bytes[other]
+                    at = -(-above // align[item]) * align[item]
+            for k in range(n_active, slot, -1):
+                active[k] = active[k - 1]
+            active[slot] = item
+            n_active += 1
+            address[item] = at
+            highest[t] = max(highest[t], at + n_bytes[item])

@@ -113,8 +113,8 @@ def check_layouts(programs: LoweredPrograms) -> None:
         if len(bad):
             row = _row_of_sub(table.edges[spec.name], int(bad[0]))
             raise OverflowInField(
-                f"field {field_name(table, spec)} has layout {spec.layout} and holds at most {limit} "
-                f"elements, got {int(lengths[bad[0]])}.",
+                f"field {field_name(table, spec)} has layout {spec.layout} and holds at most "
+                f"{limit} elements, got {int(lengths[bad[0]])}.",
                 source=source_of_row(table, row),
                 mend="connect a shorter vector, or declare the field with layout SPAN",
             )

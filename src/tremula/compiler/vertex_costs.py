@@ -7,6 +7,7 @@ import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate
 from tremula.base.types import QUARTER
+from tremula.codelets.python_codelet import CostView
 from tremula.codelets.spec import CostInput, FieldKind, FieldSpec, Standing, VertexBase
 from tremula.compiler.codec import record
 from tremula.compiler.form import FrozenComputeSet, FrozenGraph
@@ -17,7 +18,7 @@ from tremula.poplar.vertex_table import EdgeColumn, FrozenTable
 STANDINGS = tuple(Standing)
 COUNTED = -1  # in a column of cycles: known only after counting
 Ints = np.ndarray
-Estimator = Callable[[CostInput, Chip], object]
+Estimator = Callable[[CostView, Chip], object]
 
 
 @record
@@ -87,8 +88,8 @@ def tiles_of_vertices(
 ) -> tuple[Ints, Ints]:
     """(tile cycles, cycles without idle workers), int64[n_tiles] each, of a set's tables.
 
-    Vertices go in order to the least loaded worker of their tile. A worker issues every n_workers-th
-    cycle, so a tile takes n_workers times its busiest worker. Other vertices have the tile to
+    Vertices go in order to the least loaded worker of their tile. A worker issues every
+    n_workers-th cycle, so a tile takes n_workers times its busiest worker. Other vertices have the tile to
     themselves.
     """
     from tremula.compiler.sweeps import deal_to_workers
@@ -118,9 +119,7 @@ def compute_from_counts(
         for table, counted in zip(cost.tables, counts, strict=True)
     ]
     is_worker = [table.is_worker for table in cost.tables]
-    tile_cycles, busy = tiles_of_vertices(
-        is_worker, tiles, known, n_workers, len(cost.tile_cycles)
-    )
+    tile_cycles, busy = tiles_of_vertices(is_worker, tiles, known, n_workers, len(cost.tile_cycles))
     return tile_cycles + cost.tile_cycles, busy + cost.busy_cycles
 
 
@@ -142,7 +141,8 @@ def _cost_table(table: FrozenTable, chip: Chip, estimators: Mapping[str, Estimat
     if table.estimate_cycles is not None:
         is_users = table.estimate_cycles >= 0
         cycles[is_users] = table.estimate_cycles[is_users]
-        n_flops = int(table.estimate_flops[is_users].sum()) if table.estimate_flops is not None else 0
+        if table.estimate_flops is not None:
+            n_flops = int(table.estimate_flops[is_users].sum())
     standing = table.codelet.standing
     if not is_users.all():
         own, own_flops, standing = _own_cycles(table, chip, estimators)
@@ -172,7 +172,7 @@ def _own_cycles(
     codelet = table.codelet
     estimator = estimators.get(codelet.spec.name)
     if estimator is not None:
-        given = estimator(cost_input(table, chip), chip)
+        given = estimator(CostView(cost_input(table, chip)), chip)
         cycles, flops = given if isinstance(given, tuple) else (given, None)
         checked = _checked(table, cycles, "its registered estimator")
         return checked, None if flops is None else _checked(table, flops, "flops"), Standing.DERIVED
@@ -193,10 +193,12 @@ def _checked(table: FrozenTable, given: object, origin: str) -> Ints:
         if not len(wrong):
             return values.astype(np.int64)
         bad = int(wrong[0])
-    got = f"{values[bad]} for vertex {bad}" if is_number else f"{values.dtype} of shape {values.shape}"
+    got = f"{values.dtype} of shape {values.shape}"
+    if is_number:
+        got = f"{values[bad]} for vertex {bad}"
     raise MissingPerfEstimate(
-        f"codelet {table.codelet.spec.name} has no cost: {origin} gave {got}, expected one number of "
-        f"0 or more for each of {table.n_rows} vertices.",
+        f"codelet {table.codelet.spec.name} has no cost: {origin} gave {got}, expected one number "
+        f"of 0 or more for each of {table.n_rows} vertices.",
         source=source_of_row(table, bad) if table.n_rows else None,
         mend="return whole cycles per vertex, or call graph.set_perf_estimate(vertex, cycles)",
     )
@@ -237,4 +239,4 @@ def _edge_columns(spec: FieldSpec, edge: EdgeColumn) -> list[Ints]:
     }[spec.kind]
     if spec.type == QUARTER:
         columns.append(np.zeros(edge.n_rows, np.int64))
-    return columns
+    return [np.ascontiguousarray(column, np.int64) for column in columns]
