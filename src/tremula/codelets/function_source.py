@@ -31,7 +31,7 @@ MATH = frozenset(
 NUMPY = frozenset(
     "exp expm1 log log1p log2 log10 sqrt tanh sin cos tan arcsin arccos arctan arctan2 sinh cosh "
     "fabs floor ceil trunc rint isnan isinf isfinite hypot fmod copysign abs absolute power "
-    "minimum maximum dot sum max min argmax argmin prod mean zeros ones empty full degrees radians "
+    "minimum maximum dot sum max min argmax argmin prod zeros ones empty full degrees radians "
     "zeros_like empty_like".split()
 )
 Constant = bool | int | float | tuple["bool | int | float", ...]

@@ -9,6 +9,7 @@ import ast
 import builtins
 import math
 from collections.abc import Callable
+from functools import cache
 from types import CellType, FunctionType, ModuleType, SimpleNamespace
 
 import numpy as np
@@ -233,26 +234,21 @@ def _with_machine_numbers(function: Callable) -> FunctionType:
 
 def _machine_value(value: object) -> object:
     if isinstance(value, Type):
-        return _conversion(value)
+        return _Conversion(value)
     if isinstance(value, ModuleType) and value is math:
         return _MATH
     return value
 
 
-class _conversion:
-    """A type that converts when called, and still equals itself."""
+@cache
+class _Conversion:
+    """A type that converts when called; one object per type, so that `T is half` holds."""
 
     def __init__(self, element_type: Type) -> None:
         self.type = element_type
 
     def __call__(self, value: object) -> object:
         return as_number(converted(value, self.type.dtype)[()])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _conversion) and other.type == self.type
-
-    def __hash__(self) -> int:
-        return hash(self.type)
 
 
 def _machine_math(name: str) -> Callable:

@@ -12,6 +12,7 @@ from tremula.codelets.columns import columns_of
 from tremula.codelets.counting import CostModel
 from tremula.codelets.folding import folded_tree
 from tremula.codelets.function_source import FunctionSource
+from tremula.codelets.hoisting import hoisted
 from tremula.codelets.kinds import INT, KindTable
 from tremula.codelets.lowering import ExpressionLowering, Names
 from tremula.codelets.spec import FieldSpec, VertexBase
@@ -112,7 +113,7 @@ class KernelText:
         writer = Writer(lowering, "1", "(1 if {} else 0)")
         counts = self.variant is not Variant.RUN
         body = {
-            Variant.RUN: lambda: tree.body,
+            Variant.RUN: lambda: hoisted(tree, by_name),
             Variant.COUNTED: lambda: self.model.instrumented(self.compute),
             Variant.COST: lambda: self.model.sliced(self.compute).body,
         }[self.variant]()

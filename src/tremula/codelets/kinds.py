@@ -19,8 +19,8 @@ _RANK = {
 }  # fmt: skip
 _INTEGER_CALLS = frozenset("len int range floor ceil trunc argmax argmin round".split())
 _BOOL_CALLS = frozenset("bool isnan isinf isfinite".split())
-_REDUCTIONS = frozenset("dot sum max min mean prod argmax argmin".split())
-_ALLOCATIONS = frozenset("zeros ones empty full zeros_like empty_like".split())
+_REDUCTIONS = frozenset("dot sum max min prod argmax argmin".split())
+ALLOCATIONS = frozenset("zeros ones empty full zeros_like empty_like".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class KindTable:
             return BOOL
         if target.name in _INTEGER_CALLS and not (is_numpy and "arg" not in target.name):
             return INT
-        if is_numpy and target.name in _ALLOCATIONS:
+        if is_numpy and target.name in ALLOCATIONS:
             return Kind(self._allocated_base(node), 1)
         kind = self._joined(node.args)
         if is_numpy and target.name in _REDUCTIONS:

@@ -21,9 +21,8 @@ _UNARY = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert"}
 _NUMPY_AS_MATH = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2"}
 _TWO_NUMBERS = frozenset("atan2 hypot fmod copysign pow minimum maximum dot".split())
 _ROUNDINGS = frozenset("floor ceil trunc rint".split())
-_ARRAY_CALLS = frozenset(
-    "sum max min argmax argmin prod mean zeros ones empty full zeros_like empty_like".split()
-)
+_REDUCTIONS = frozenset("sum prod max min".split())
+_ARRAY_CALLS = frozenset("argmax argmin zeros ones empty full zeros_like empty_like".split())
 
 
 class Names:
@@ -273,6 +272,8 @@ class ExpressionLowering(ast.NodeTransformer):
             return value
         if name == "abs":
             return call(self.names.native("absolute"), *arguments)
+        if name == "sum" and len(arguments) == 1:
+            return call(self.names.native("reduce_sum"), *arguments)
         if name == "pow" and len(arguments) == 2:
             return call(self.names.native("pow"), *arguments)
         if name == "range":
@@ -291,6 +292,8 @@ class ExpressionLowering(ast.NodeTransformer):
         arguments = [self.visit(a) for a in node.args]
         name = _NUMPY_AS_MATH.get(target.name, target.name)
         if target.where == "numpy":
+            if name in _REDUCTIONS:
+                return call(self.names.native(f"reduce_{name}"), *arguments)
             if name in _ARRAY_CALLS:
                 keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
                 function = ast.parse(f"np.{name}", mode="eval").body

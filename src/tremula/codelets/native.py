@@ -216,6 +216,8 @@ def _make_binary(function, numpy_function=None, *, wants_float=False, gives_bool
 def _binary_code(function, a, b, kind, gives_bool):
     operand = types.float32 if kind == half else kind
     result = types.boolean if gives_bool else kind
+    if gives_bool and kind == types.uint64 and a != b:
+        return result(a, b), _compare_by_value(function, a, b)
 
     def codegen(context, builder, signature, args):
         values = [
@@ -232,6 +234,24 @@ def _binary_code(function, a, b, kind, gives_bool):
         return round_to_half(builder, value) if result == half else value
 
     return result(a, b), codegen
+
+
+_ORDER = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+
+def _compare_by_value(function, a, b):
+    """A signed number beside a uint64: compared as numbers, not as bits."""
+    wide = ir.IntType(128)
+
+    def extended(builder, value, integer):
+        is_signed = isinstance(integer, types.Integer) and integer.signed
+        return builder.sext(value, wide) if is_signed else builder.zext(value, wide)
+
+    def codegen(context, builder, signature, args):
+        values = [extended(builder, v, t) for v, t in zip(args, (a, b), strict=True)]
+        return builder.icmp_signed(_ORDER[function.__name__], *values)
+
+    return codegen
 
 
 add = _make_binary(operator.add)
@@ -423,13 +443,89 @@ def _make_conversion(element_type: Type):
 CONVERT = {t.name: _make_conversion(t) for t in ALL_TYPES}
 
 
-@njit(nogil=True)
+# Reductions run in order, element by element, as a tile would; Numba's own np.dot needs a BLAS.
+
+
+@intrinsic
+def zero_of(typingctx, a, b):
+    """Zero in the type that elements of two vectors compute in; 8-bit floats are halfs."""
+    kind = _arithmetic_type(getattr(a, "dtype", half), getattr(b, "dtype", half))
+
+    def codegen(context, builder, signature, args):
+        return context.get_constant_null(kind)
+
+    return kind(a, b), codegen
+
+
+@njit(nogil=True, error_model="numpy")
 def dot(a, b):
-    """Sum of products in order, without the BLAS that Numba's own np.dot needs."""
-    total = mul(a[0], b[0]) if len(a) else mul(a.dtype.type(0), b.dtype.type(0))
-    for i in range(1, len(a)):
+    total = zero_of(a, b)
+    for i in range(len(a)):
         total = add(total, mul(a[i], b[i]))
     return total
+
+
+@njit(nogil=True, error_model="numpy")
+def reduce_sum(a):
+    total = zero_of(a, a)
+    for i in range(len(a)):
+        total = add(total, a[i])
+    return total
+
+
+@njit(nogil=True, error_model="numpy")
+def reduce_prod(a):
+    total = add(zero_of(a, a), 1)
+    for i in range(len(a)):
+        total = mul(total, a[i])
+    return total
+
+
+@njit(nogil=True, error_model="numpy")
+def reduce_max(a):
+    """The largest element; 0 if there is none."""
+    best = add(zero_of(a, a), a[0]) if len(a) else zero_of(a, a)
+    for i in range(1, len(a)):
+        best = maximum(best, a[i])
+    return best
+
+
+@njit(nogil=True, error_model="numpy")
+def reduce_min(a):
+    """The smallest element; 0 if there is none."""
+    best = add(zero_of(a, a), a[0]) if len(a) else zero_of(a, a)
+    for i in range(1, len(a)):
+        best = minimum(best, a[i])
+    return best
+
+
+@intrinsic
+def address_of(typingctx, array):
+    """Where an array's first element is."""
+
+    def codegen(context, builder, signature, args):
+        data = make_array(array)(context, builder, args[0]).data
+        return builder.ptrtoint(data, ir.IntType(64))
+
+    return types.int64(array), codegen
+
+
+@njit(nogil=True, error_model="numpy")
+def assign(target, value):
+    """target[:] = value, as if through a copy where the two overlap."""
+    if address_of(target) <= address_of(value):
+        for i in range(len(target)):
+            target[i] = value[i]
+    else:
+        for i in range(len(target) - 1, -1, -1):
+            target[i] = value[i]
+
+
+@njit(nogil=True, error_model="numpy")
+def fill(target, value):
+    """target[:] = a number."""
+    for i in range(len(target)):
+        target[i] = value
 
 
 @intrinsic

@@ -10,7 +10,7 @@ from tremula.codelets.kinds import Kind, KindTable
 from tremula.codelets.slots import Slots
 
 _CHEAP = frozenset("min max abs absolute minimum maximum fabs".split())
-_MULTI_OP = frozenset("dot sum mean prod max min argmax argmin".split())
+_MULTI_OP = frozenset("dot sum prod max min argmax argmin".split())
 
 
 @dataclass

@@ -4,6 +4,7 @@ import ast
 from dataclasses import dataclass, field
 
 from tremula.codelets.function_source import FunctionSource, Known, dotted_name
+from tremula.codelets.kinds import ALLOCATIONS, KindTable
 from tremula.codelets.lowering import BINARY, INPLACE, ExpressionLowering, call
 from tremula.codelets.spec import FieldKind, FieldSpec
 
@@ -26,6 +27,16 @@ class CountHelper(ast.stmt):
     def __init__(self, helper: FunctionSource, arguments: list[ast.expr]) -> None:
         super().__init__()
         self.helper, self.arguments = helper, arguments
+
+
+class Hoist(ast.stmt):
+    """A statement that fetches sub-vector `index` of a field; out of range it is empty."""
+
+    _fields = ()
+
+    def __init__(self, name: str, spec: FieldSpec, index: ast.expr) -> None:
+        super().__init__()
+        self.name, self.spec, self.index = name, spec, index
 
 
 @dataclass
@@ -65,7 +76,21 @@ class Writer:
 
     def _write_Assign(self, node: ast.Assign, depth: int) -> None:
         for target in node.targets:
-            self._assign(target, node.value, depth, node)
+            if is_elementwise(target, node.value, self.lowering.kinds):
+                self._assign_elements(target, node, depth)
+            else:
+                self._assign(target, node.value, depth, node)
+
+    def _assign_elements(self, target: ast.expr, node: ast.Assign, depth: int) -> None:
+        """`self.out[:] = self.a * k` as a loop: no temporary vectors, and it vectorises."""
+        assert isinstance(target, ast.Subscript)
+        kinds, index = self.lowering.kinds, self._temporary()
+        assert kinds is not None
+        base = self._text(self.lowering.visit(target.value))
+        picking = _PickElement(kinds, index)
+        value = self.lowering.visit(picking.visit(_as_read(node.value)))
+        self._line(f"for {index} in range(len({base})):", depth, node)
+        self._line(f"{base}[{index}] = {self._text(value)}", depth + 1, node)
 
     def _write_AnnAssign(self, node: ast.AnnAssign, depth: int) -> None:
         if node.value is None or not node.simple:
@@ -83,8 +108,21 @@ class Writer:
                 )
             names = ", ".join(t.id for t in target.elts)  # pyright: ignore[reportAttributeAccessIssue]
             self._line(f"{names} = {self._text(lowering.visit(value))}", depth, node)
+        elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice):
+            self._assign_slice(target, value, depth, node)
         else:
             self._store(target, lowering.visit(value), depth, node)
+
+    def _assign_slice(
+        self, target: ast.Subscript, value: ast.expr, depth: int, node: ast.stmt
+    ) -> None:
+        lowering = self.lowering
+        if lowering.list_field(target.value) is not None or lowering.kinds is None:
+            self._store(target, lowering.visit(value), depth, node)
+            return
+        name = lowering.names.native("assign" if lowering.kinds.of(value).rank else "fill")
+        place = lowering.visit(_as_read(target))
+        self._line(call(name, place, lowering.visit(value)), depth, node)
 
     def _as_kind(self, target: ast.Name, value: ast.expr) -> ast.expr:
         """`total = 0` starts a float sum as a float, so that the variable has one type."""
@@ -230,6 +268,21 @@ class Writer:
     def _write_Continue(self, node: ast.Continue, depth: int) -> None:
         self._line("continue", depth, node)
 
+    def _write_Hoist(self, node: Hoist, depth: int) -> None:
+        lowering, name = self.lowering, node.spec.name
+        lowering.use(name)
+        load = lowering.names.native("load")
+        index = self._text(lowering.list_index(node.spec, node.index))
+        self._line(f"{node.name} = {index}", depth, node)
+        is_there = f"if 0 <= {node.name} < _k_n_{name} else 0"
+        parts = [
+            f"{load}(_k_c_{name}_{role}, _k_s_{name} + {node.name}) {is_there}"
+            for role in ("offset", "length")
+        ]
+        values = [ast.parse(part, mode="eval").body for part in parts]
+        made = lowering.vector_at(node.spec, f"_k_p_{node.spec.type.name}", *values)
+        self._line(f"{node.name}_x = {self._text(made)}", depth, node)
+
     # -- counting
 
     def _write_Count(self, node: Count, depth: int) -> None:
@@ -268,6 +321,57 @@ def _as_read(target: ast.expr) -> ast.expr:
     """The same place, read instead of written."""
     copy = ast.parse(ast.unparse(target), mode="eval").body
     return ast.copy_location(copy, target)
+
+
+def is_elementwise(target: ast.expr, value: ast.expr, kinds: KindTable | None) -> bool:
+    """Is this `vector[:] = expression` where each element depends on the same element only?"""
+    if kinds is None or not isinstance(target, ast.Subscript):
+        return False
+    is_whole = isinstance(target.slice, ast.Slice) and not any(
+        (target.slice.lower, target.slice.upper, target.slice.step)
+    )
+    is_vector = isinstance(target.value, ast.Name | ast.Attribute)
+    return is_whole and is_vector and _has_plain_vectors(value, kinds)
+
+
+def _has_plain_vectors(node: ast.expr, kinds: KindTable) -> bool:
+    """Vectors occur only by name, below operators and functions of numbers."""
+    if kinds.of(node).rank == 0:
+        calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+        return not any(kinds.of(a).rank for c in calls for a in c.args)
+    if isinstance(node, ast.Name | ast.Attribute):
+        return True
+    if isinstance(node, ast.BinOp):
+        return _has_plain_vectors(node.left, kinds) and _has_plain_vectors(node.right, kinds)
+    if isinstance(node, ast.UnaryOp):
+        return _has_plain_vectors(node.operand, kinds)
+    if isinstance(node, ast.Call):
+        bound = kinds.function.bindings.get(dotted_name(node.func) or "")
+        is_unary = isinstance(bound, Known) and bound.where == "numpy" and len(node.args) <= 2
+        is_made = isinstance(bound, Known) and bound.name in ALLOCATIONS
+        return is_unary and not is_made and all(_has_plain_vectors(a, kinds) for a in node.args)
+    return False
+
+
+class _PickElement(ast.NodeTransformer):
+    """Vectors by name become their element `index`."""
+
+    def __init__(self, kinds: KindTable, index: str) -> None:
+        self.kinds, self.index = kinds, index
+
+    def _picked(self, node: ast.expr) -> ast.expr:
+        if self.kinds.of(node).rank == 0:
+            return node
+        return ast.Subscript(node, ast.Name(self.index, ast.Load()), ast.Load())
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._picked(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return self._picked(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        return ast.Call(node.func, [self.visit(a) for a in node.args], [])
 
 
 def field_setup(spec: FieldSpec, lowering: ExpressionLowering, has_arena: bool = True) -> list[str]:
