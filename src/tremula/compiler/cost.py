@@ -215,7 +215,7 @@ class _Coster:
         self.joins[number] = not is_internal
 
     def cost_machine_state(self, number: int, _: Step) -> None:
-        # A supervisor takes one round of the workers to write a control register (PopLibs charges the same).
+        # PopLibs charges one round of the workers for a write to a control register.
         self.compute[number] = self.chip.n_workers
         self.is_active[number] = True
 

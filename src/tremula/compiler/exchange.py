@@ -2,8 +2,8 @@
 
 A tile receives what its vertices read and it does not hold, each byte once; it sends what others
 need of its own data, each byte once however many listen (multicast). After compute, outputs go
-home. A field must be contiguous in its tile's memory: the exchange can put remote data anywhere, but
-the part that is on the tile already has to be copied into place, and outputs copied back.
+home. A field must be contiguous in its tile's memory: the exchange can put remote data anywhere,
+but the part that is on the tile already has to be copied into place, and outputs copied back.
 """
 
 from collections.abc import Iterable
@@ -142,9 +142,11 @@ def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
     remote = from_tile != to_tile
     n_tiles = graph.target.n_tiles
     staying = sum_per_tile(to_tile[~remote], size[~remote], n_tiles)
-    pieces = [column[remote] for column in (from_tile, to_tile, begin, begin + size)]
-    arriving = sum_per_tile(pieces[1], pieces[3] - pieces[2], n_tiles)
-    phase = _phase(*pieces, graph) if len(pieces[0]) else None
+    arriving = sum_per_tile(to_tile[remote], size[remote], n_tiles)
+    phase = None
+    if remote.any():
+        pieces = (from_tile[remote], to_tile[remote], begin[remote], (begin + size)[remote])
+        phase = _phase(*pieces, graph)
     again = arriving - (phase.received if phase is not None else 0)
     if plan.overlaps:  # everything is taken into a buffer first
         again = again + arriving + staying

@@ -1,8 +1,8 @@
 """Byte intervals of the address space: unions, and what an edge field covers.
 
 Several passes ask for a union *per tile* (or per pair of chips, …). They shift the intervals of
-tile t by t * span, where span is the size of the address space, and take one plain union: address 0 and
-the end of the space are never used, so intervals of different tiles never touch.
+tile t by t * span, where span is the size of the address space, and take one plain union: address
+0 and the end of the space are never used, so intervals of different tiles never touch.
 """
 
 from typing import NamedTuple

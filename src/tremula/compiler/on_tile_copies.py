@@ -47,7 +47,7 @@ def copies_of_compute_set(
 ) -> tuple[TileCopies | None, TileCopies | None, Ints]:
     """(gather before compute, scatter after it, int64[n_tiles] scratch bytes)."""
     chip, n_tiles = graph.target.chip, graph.target.n_tiles
-    none = (np.empty(0, np.int64),) * 2
+    none: tuple[Ints, Ints] = (np.empty(0, np.int64), np.empty(0, np.int64))
     gathered, scattered, all_pieces = [none], [none], [none]
     for table in compute_set.tables:
         for spec in table.codelet.spec.fields:

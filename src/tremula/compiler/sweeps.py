@@ -95,7 +95,7 @@ def sweep_peak(
     """Largest sum of live bytes per tile over all instructions, and where it first was reached.
 
     Variables `starts[starts_at[i]:starts_at[i+1]]` become live at instruction i, `ends[…]` were
-    live until it; variable v has `n_bytes[k]` on `tile[k]` for k in tile_start[v] … tile_start[v+1].
+    live until it; v has `n_bytes[k]` on `tile[k]` for k in tile_start[v] … tile_start[v+1].
     Instruction i also needs `temporary[temporary_row[i]]` bytes on each tile (row -1: none).
     """
     now = np.zeros_like(peak)

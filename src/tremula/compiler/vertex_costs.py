@@ -89,8 +89,8 @@ def tiles_of_vertices(
     """(tile cycles, cycles without idle workers), int64[n_tiles] each, of a set's tables.
 
     Vertices go in order to the least loaded worker of their tile. A worker issues every
-    n_workers-th cycle, so a tile takes n_workers times its busiest worker. Other vertices have the tile to
-    themselves.
+    n_workers-th cycle, so a tile takes n_workers times its busiest worker. Other vertices have the
+    tile to themselves.
     """
     from tremula.compiler.sweeps import deal_to_workers
 

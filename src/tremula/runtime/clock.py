@@ -3,6 +3,7 @@
 import numpy as np
 
 from tremula.compiler.executable import Executable
+from tremula.compiler.report import Execution
 
 
 class Clock:
@@ -40,3 +41,13 @@ class Clock:
             self.cycles_of_chip[:] = self.cycles_of_chip.max() + cycles
         else:
             self.cycles_of_chip[self.is_active[step]] += cycles[self.is_active[step]]
+
+    def execution(self) -> Execution:
+        """What ran so far, for a report."""
+        return Execution(
+            self.executed,
+            self.cycles_of_chip,
+            self.compute,
+            ~self.needs_count,
+            dict(self.counted_tiles),
+        )

@@ -18,9 +18,11 @@ from tremula.base.errors import (
 )
 from tremula.base.options import Options, parse_options
 from tremula.compiler.compile import Progress, compile_graph
-from tremula.compiler.executable import Executable, StepRecord
-from tremula.compiler.form import Op, StepKind
+from tremula.compiler.executable import Executable
+from tremula.compiler.form import StepKind
 from tremula.compiler.lower import Programs
+from tremula.compiler.profile_summary import profile_summary
+from tremula.compiler.report import Report, make_report
 from tremula.poplar.graph import Graph
 from tremula.poplar.target import Device
 from tremula.runtime.clock import Clock
@@ -295,21 +297,18 @@ class Engine:
 
     # -- reports ---------------------------------------------------------------------------------------
 
-    def report(self) -> Any:
+    def report(self) -> Report:
         """Columns of everything known about the program: memory, cycles, steps, tiles."""
-        from tremula.runtime.report import make_report
+        ran = self.clock.execution() if self._storage is not None else None
+        return make_report(self.executable, ran)
 
-        return make_report(self.executable, self.clock if self._storage is not None else None)
-
-    def print_profile_summary(self, stream: IO[str] | None = None, **options: bool) -> None:
-        """Print the report; `show_execution_steps=True` lists every step."""
-        from tremula.runtime.profile_summary import profile_summary
-
-        print(profile_summary(self.report(), **options), file=stream or sys.stdout)
+    def print_profile_summary(
+        self, stream: IO[str] | None = None, *, show_execution_steps: bool = False
+    ) -> None:
+        """Print the report as text; with `show_execution_steps` every step too."""
+        text = profile_summary(self.report(), show_execution_steps=show_execution_steps)
+        print(text, file=stream or sys.stdout)
 
 
 def _n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-__all__ = ["Engine", "Op", "StepRecord"]
