@@ -1,5 +1,6 @@
 """The last pass: everything as plain records, ready to run, save and load."""
 
+import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -45,7 +46,7 @@ def emit(
             )
         )
     n_scratch = max((plan.n_scratch_bytes for plan in plans), default=0)
-    return Executable(
+    executable = Executable(
         machine=machine_record(graph),
         replication_factor=graph.replication_factor,
         replica_index_byte=_replica_index_byte(graph),
@@ -59,13 +60,16 @@ def emit(
         steps=tuple(_step_record(step) for step in programs.steps),
         copies=programs.copies,
         compute_sets=tuple(records),
-        codelet_forms=tuple(codelet.to_dict() for _, codelet in codelets.values()),
+        codelet_forms=tuple(json.dumps(codelet.to_dict()) for _, codelet in codelets.values()),
         variables=variable_records(graph.variables),
         initial_values=tuple(InitialValue(view_of(t), v) for t, v in graph.initial_parts),
         host=_host_records(graph),
         analysis=analysis,
         options=dict(options),
     )
+    # The codelets are at hand: no need to make them again from their stored form.
+    executable.__dict__["codelets"] = tuple(codelet for _, codelet in codelets.values())
+    return executable
 
 
 def _table_record(

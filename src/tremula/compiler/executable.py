@@ -1,5 +1,6 @@
 """Executable: everything needed to run a program and report on it, as plain records."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -182,7 +183,7 @@ class Executable:
     steps: tuple[StepRecord, ...]
     copies: tuple[CopyPlan, ...]
     compute_sets: tuple[ComputeSetRecord, ...]
-    codelet_forms: tuple[Mapping, ...]
+    codelet_forms: tuple[str, ...]  # JSON of each codelet's to_dict
     variables: VariableRecords
     initial_values: tuple[InitialValue, ...]
     host: HostRecords
@@ -195,7 +196,7 @@ class Executable:
 
     @cached_property
     def codelets(self) -> tuple[Codelet, ...]:
-        return tuple(codelet_from_dict(dict(form)) for form in self.codelet_forms)
+        return tuple(codelet_from_dict(json.loads(form)) for form in self.codelet_forms)
 
     def save(self, path: str) -> None:
         """Write to a file, atomically."""
