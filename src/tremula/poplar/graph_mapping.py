@@ -80,7 +80,7 @@ class MappingSide:
     def get_tile_mapping(self, tensor: Tensor, require_complete: bool = True) -> TileMapping:
         """Where each element of a tensor is, as intervals over its flattened elements."""
         resolved = self.state.tile_map.resolve()
-        byte_begin, byte_end = tensor.byte_intervals()
+        byte_begin, byte_end = tensor.ordered_intervals()
         if require_complete:
             gap = resolved.first_gap(byte_begin, byte_end)
             if gap is not None:

@@ -25,6 +25,14 @@ class Runs(NamedTuple):
         owner, within = expand(self.count)
         return self.start[owner] + self.stride[owner] * within
 
+    def unrolled(self) -> "Runs":
+        """The same addresses, with a run for every repetition of an element."""
+        is_repeated = (self.stride == 0) & (self.count > 1)
+        if not bool(is_repeated.any()):
+            return self
+        owner, _ = expand(np.where(is_repeated, self.count, 1))
+        return Runs(self.start[owner], np.where(is_repeated, 1, self.count)[owner], self.stride[owner])
+
     def take(self, index: Ints) -> "Runs":
         return Runs(self.start[index], self.count[index], self.stride[index])
 

@@ -19,7 +19,7 @@ def sorted_contiguous_regions(
     begin, end, position = [], [], []
     for interval in intervals:
         part = flat.slice(interval.begin, interval.end)
-        part_begin, part_end = part.byte_intervals()
+        part_begin, part_end = part.ordered_intervals()
         n_elems = (part_end - part_begin) // tensor.type.n_bytes
         begin.append(part_begin)
         end.append(part_end)
@@ -59,7 +59,7 @@ class TensorRearranger:
     """The permutation that puts a tensor's elements in memory order, for tensors of its size."""
 
     def __init__(self, tensor: Tensor):
-        begin, end = tensor.byte_intervals()
+        begin, end = tensor.ordered_intervals()
         n_elems = (end - begin) // tensor.type.n_bytes
         first = np.cumsum(n_elems) - n_elems
         order = np.argsort(begin, kind="stable")

@@ -96,6 +96,11 @@ class Tensor:
         begin, end, _ = byte_intervals(self.runs(), self.type.n_bytes)
         return begin, end
 
+    def ordered_intervals(self) -> tuple[np.ndarray, np.ndarray]:
+        """Byte intervals of all elements in view order; a repeated element has one each time."""
+        begin, end, _ = byte_intervals(self.runs().unrolled(), self.type.n_bytes)
+        return begin, end
+
     def variable_ids(self) -> list[int]:
         """Ids of the variables the view touches, ascending."""
         begin, _ = self.byte_intervals()
@@ -362,7 +367,7 @@ class Tensor:
 
     def contiguous_regions(self) -> list[Interval]:
         """Intervals of the flattened view that are contiguous in memory."""
-        begin, end = self.byte_intervals()
+        begin, end = self.ordered_intervals()
         size = self.type.n_bytes
         n_elems = (end - begin) // size
         ends = np.cumsum(n_elems)
@@ -372,7 +377,7 @@ class Tensor:
 
     def var_regions(self) -> list[tuple[int, Interval]]:
         """(variable id, element interval of the variable) in view order."""
-        begin, end = self.byte_intervals()
+        begin, end = self.ordered_intervals()
         ids = self.variables.ids_at(begin)
         base = np.asarray(self.variables.base_bytes)[ids]
         low, high = (begin - base) // self.type.n_bytes, (end - base) // self.type.n_bytes
@@ -381,6 +386,8 @@ class Tensor:
         ]
 
     def intersects_with(self, other: "Tensor") -> bool:
+        if not self.n_elems or not other.n_elems:
+            return False
         begin, end = self.byte_intervals()
         order = np.argsort(begin)
         begin, end = begin[order], np.maximum.accumulate(end[order])
