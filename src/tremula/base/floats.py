@@ -132,10 +132,10 @@ def float32_to_quarter(
 ) -> np.ndarray:
     """uint8 codes of values / 2**scale: nearest, ties to even, too large ones at the largest."""
     values = np.asarray(values, dtype=np.float32)
-    size = np.ldexp(np.abs(values).astype(np.float64), -scale)
-    size = np.minimum(np.where(np.isnan(size), 0.0, size), quarter_format.largest)
+    size = np.where(np.isnan(values), np.float32(0), np.abs(values)).astype(np.float64)
+    size = np.minimum(np.ldexp(size, -scale), quarter_format.largest)
     n_bits, bias = quarter_format.n_mantissa_bits, quarter_format.bias
-    exponent = np.maximum(np.frexp(size)[1] - 1, 1 - bias)
+    exponent = np.where(size == 0, 1 - bias, np.maximum(np.frexp(size)[1] - 1, 1 - bias))
     steps = np.rint(np.ldexp(size, n_bits - exponent)).astype(np.int64)
     # A step count of 2**(n+1) carries into the exponent by itself.
     code = ((exponent + bias - 1) << n_bits) + steps

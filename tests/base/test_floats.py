@@ -1,0 +1,103 @@
+"""Small floats: half with its roundings, both 8-bit formats over all codes, the metadata byte."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tremula.base.errors import OverflowInField, TensorMetadataError
+from tremula.base.floats import (
+    QuarterFormat,
+    Rounding,
+    float32_to_half_bits,
+    float32_to_quarter,
+    half_bits_to_float32,
+    pack_metadata,
+    quarter_table,
+    quarter_to_float32,
+    unpack_metadata,
+)
+
+FORMATS = list(QuarterFormat)
+float32s = st.floats(width=32, allow_nan=False)
+
+
+@given(st.lists(float32s, min_size=1, max_size=20))
+def test_nearest_half_is_numpys(values):
+    """Rounding to nearest gives NumPy's halfs, infinities included."""
+    array = np.array(values, np.float32)
+    with np.errstate(over="ignore"):
+        expected = array.astype(np.float16)
+    np.testing.assert_array_equal(float32_to_half_bits(array), expected.view(np.uint16))
+
+
+@given(st.floats(-65504, 65504, width=32))
+def test_truncation_goes_towards_zero_by_less_than_one_step(value):
+    """Truncated halfs are no larger than the value, and the next one would be."""
+    bits = float32_to_half_bits(np.array([value], np.float32), Rounding.TRUNCATE)
+    low = abs(half_bits_to_float32(bits)[0])
+    high = abs(half_bits_to_float32(bits + np.uint16(1))[0])
+    assert low <= abs(value) < high
+
+
+def test_stochastic_rounding_is_right_on_average():
+    """A value a quarter of the way up is rounded up a quarter of the time, exact ones never."""
+    random = np.random.default_rng(1)
+    step = 2.0**-10
+    values = np.full(20_000, 1 + step / 4, np.float32)
+    halfs = half_bits_to_float32(float32_to_half_bits(values, Rounding.STOCHASTIC, random))
+    assert set(np.unique(halfs)) == {1.0, 1 + step}
+    assert abs((halfs > 1).mean() - 0.25) < 0.02
+    exact = np.array([0.0, -1.5, 65504, 6e-8], np.float16).astype(np.float32)
+    again = half_bits_to_float32(float32_to_half_bits(exact, Rounding.STOCHASTIC, random))
+    np.testing.assert_array_equal(again, exact)
+
+
+@pytest.mark.parametrize("quarter_format", FORMATS)
+@pytest.mark.parametrize("scale", [-32, -3, 0, 5, 31])
+def test_every_code_survives_the_round_trip(quarter_format, scale):
+    """All 256 codes decode and encode to themselves, at every scale."""
+    codes = np.arange(256, dtype=np.uint8)
+    values = quarter_to_float32(codes, quarter_format, scale)
+    assert np.isnan(values[0x80]) and not np.isnan(np.delete(values, 0x80)).any()
+    np.testing.assert_array_equal(float32_to_quarter(values, quarter_format, scale), codes)
+
+
+@pytest.mark.parametrize("quarter_format", FORMATS)
+def test_encoding_is_the_nearest_code(quarter_format):
+    """Encoding picks the code of least distance, even ones at ties, by brute force."""
+    table = quarter_table(quarter_format)[:128].astype(np.float64)
+    middles = (table[1:] + table[:-1]) / 2
+    random = np.random.default_rng(0).random(500) * quarter_format.largest
+    values = np.concatenate([table, middles, np.nextafter(middles, 0), random, -middles])
+    values = values.astype(np.float32).astype(np.float64)
+    for value in values:
+        distance = np.abs(table - abs(value))
+        nearest = np.flatnonzero(distance == distance.min())
+        code = min(nearest, key=lambda c: c % 2)
+        expected = code | 0x80 if value < 0 and code else code
+        assert float32_to_quarter(np.float32(value), quarter_format) == expected, value
+
+
+def test_limits_of_the_formats():
+    """The largest values, saturation, NaN and the absence of a negative zero are as documented."""
+    assert quarter_table(QuarterFormat.F143)[0x7F] == 240
+    assert quarter_table(QuarterFormat.F152)[0x7F] == 57344
+    values = np.array([np.inf, -1e30, np.nan, -0.0, -1e-30], np.float32)
+    for quarter_format in FORMATS:
+        codes = float32_to_quarter(values, quarter_format)
+        assert list(codes) == [0x7F, 0xFF, 0x80, 0, 0]
+
+
+@given(st.sampled_from(FORMATS), st.integers(-32, 31))
+def test_metadata_round_trip(quarter_format, scale):
+    """A format and scale survive packing into one byte."""
+    assert unpack_metadata(pack_metadata(quarter_format, scale)) == (quarter_format, scale)
+
+
+def test_metadata_errors_say_what_is_wrong():
+    """A scale out of range and a byte that is none are refused with their numbers."""
+    with pytest.raises(OverflowInField, match=r"must be -32 … 31, got 32.*\n.*try"):
+        pack_metadata(QuarterFormat.F143, 32)
+    with pytest.raises(TensorMetadataError, match="0x40 is not a metadata byte"):
+        unpack_metadata(0x40)
