@@ -94,6 +94,7 @@ def _import(key: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # cached machine code finds the module of its globals by name
     spec.loader.exec_module(module)
     return module
 
