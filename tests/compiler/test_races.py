@@ -78,7 +78,7 @@ def test_race_names_both_vertices(small_graph, touch, field, verb):
     """The text names field, elements, variable, compute set, the other field and both lines."""
     graph = small_graph()
     data = graph.add_variable(FLOAT, [8], "data", mapping=0)
-    empty = {name: data[0:0] for name in FIELDS}
+    empty = dict.fromkeys(FIELDS, data[0:0])
     cs = graph.add_compute_set("cs")
     graph.add_vertex(cs, touch, empty | {"writes": data[0:5]}, tile=0)
     graph.add_vertex(cs, touch, empty | {field: data[3:8]}, tile=2)

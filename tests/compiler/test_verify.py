@@ -11,7 +11,7 @@ from tremula.poplar import programs as p
 
 
 class ShortSpan(Vertex):
-    x: Input[Vector[float32, "SHORT_SPAN"]]
+    x: Input[Vector[float32, "SHORT_SPAN"]]  # noqa: F821 (a layout, no annotation)
     y: Output[float32]
 
     def compute(self):

@@ -3,15 +3,14 @@
 import os
 import sys
 from dataclasses import dataclass
-from types import CodeType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _interned: dict[tuple[str, int], "Source"] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A line of the user's program."""
+    """A line of the user's program. Interned: the same line is the same object."""
 
     file: str
     line: int
@@ -23,16 +22,14 @@ class Source:
 def user_source() -> Source:
     """The line of the nearest caller that is not part of Tremula."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame.f_code):
+    while (file := frame.f_code.co_filename).startswith(_PACKAGE) or (
+        file == "<string>" and frame.f_code.co_name == "__init__"  # made by dataclasses
+    ):
+        if frame.f_back is None:
+            break
         frame = frame.f_back
-    key = (frame.f_code.co_filename, frame.f_lineno)
+    key = (file, frame.f_lineno)
     source = _interned.get(key)
     if source is None:
         source = _interned[key] = Source(*key)
     return source
-
-
-def _is_ours(code: CodeType) -> bool:
-    """Code of this package, or the __init__ that dataclasses generate."""
-    file = code.co_filename
-    return file.startswith(_PACKAGE) or (file == "<string>" and code.co_name == "__init__")

@@ -20,6 +20,7 @@ import numpy as np
 from tremula.base.errors import GraphObjectCreationError, suggest
 from tremula.base.source import Source
 from tremula.base.types import Type, as_type
+from tremula.codelets.allowed import check_allowed
 
 BUILTINS = frozenset(
     "range len min max abs int float bool round enumerate zip reversed pow sum".split()
@@ -135,6 +136,7 @@ def read_function(
         raise bare.error("it is not a plain function", None, "write it with def") from None
     if function.__name__ in seen:
         raise bare.error("it calls itself", tree, "tiles have no recursion here: use a loop")
+    check_allowed(bare, tree)
     scope = _scope_of(function)
     bindings = {
         name: _resolve(name, node, scope, bare, (*seen, function.__name__))

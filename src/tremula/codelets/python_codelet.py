@@ -42,7 +42,9 @@ class PythonCodelet:
             return False
         if self._is_data_dependent is None:
             by_name = {f.name: f for f in self.spec.fields}
-            self._is_data_dependent = TaintTable(self.compute, by_name, {}).is_data_dependent()
+            model = CostModel(self.compute, self.spec.fields, self.spec.base)
+            table = TaintTable(self.compute, by_name, {}, model.kinds(self.compute))
+            self._is_data_dependent = table.is_data_dependent()
         return self._is_data_dependent
 
     def kernel_text(self, variant: Variant = Variant.RUN) -> str:

@@ -5,33 +5,10 @@ from collections.abc import Mapping
 
 from tremula.base.errors import suggest
 from tremula.base.types import Type
+from tremula.codelets.allowed import check_allowed
 from tremula.codelets.function_source import FunctionSource, Known, dotted_name, local_names
 from tremula.codelets.spec import Direction, FieldKind, FieldSpec, VertexBase
 
-_STATEMENTS = (
-    ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If, ast.Return, ast.Expr,
-    ast.Pass, ast.Break, ast.Continue,
-)  # fmt: skip
-_EXPRESSIONS = (
-    ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Constant, ast.Name,
-    ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple,
-)  # fmt: skip
-_MENDS = {
-    "Try": "tiles have no exceptions: test with if",
-    "Raise": "tiles have no exceptions: return False from compute, and test the step's flag",
-    "Assert": "tiles have no exceptions: return False from compute, and test the step's flag",
-    "With": "write the statements without with",
-    "ListComp": "write a for loop",
-    "GeneratorExp": "write a for loop",
-    "Lambda": "define a function outside the class and call it",
-    "FunctionDef": "define the function outside the class and call it",
-    "ClassDef": "define the class outside compute",
-    "Import": "import at the top of the file",
-    "ImportFrom": "import at the top of the file",
-    "Yield": "write results to an Output field",
-    "JoinedStr": "tiles have no text",
-    "Is": "compare with ==",
-}
 _RESERVED = ("_k_", "__")  # how generated code's own names start
 _USED_BY_KERNELS = frozenset("np len range min max native".split())
 
@@ -91,6 +68,7 @@ def _check_nodes(
     function: FunctionSource, tree: ast.FunctionDef, fields: Mapping[str, FieldSpec],
     base: VertexBase | None,
 ) -> None:  # fmt: skip
+    check_allowed(function, tree)
     local = local_names(tree)
     for name in local:
         if name.startswith(_RESERVED) or name in _USED_BY_KERNELS:
@@ -108,13 +86,6 @@ def _check_nodes(
 
 
 def _check_node(function: FunctionSource, node: ast.AST, local: set[str]) -> None:
-    kind = type(node).__name__
-    if isinstance(node, ast.stmt) and not isinstance(node, _STATEMENTS):
-        raise _unsupported(function, node, kind)
-    if isinstance(node, ast.expr) and not isinstance(node, _EXPRESSIONS):
-        raise _unsupported(function, node, kind)
-    if isinstance(node, ast.Is | ast.IsNot | ast.In | ast.NotIn | ast.MatMult):
-        return  # judged where the whole comparison is known
     if isinstance(node, ast.For | ast.While) and node.orelse:
         raise function.error("a loop with else is not supported", node, "use a flag variable")
     if isinstance(node, ast.Constant):
@@ -130,25 +101,6 @@ def _check_node(function: FunctionSource, node: ast.AST, local: set[str]) -> Non
             is_part = any(name.startswith(node.id + ".") for name in function.bindings)
             if not is_part:
                 raise function.error(f"unknown name {node.id!r}", node, suggest(node.id, local))
-
-
-def _unsupported(function: FunctionSource, node: ast.AST, kind: str) -> Exception:
-    mend = _MENDS.get(kind, "use arithmetic, if, for, while, and calls of plain functions")
-    return function.error(f"a codelet cannot contain {_words(kind)}", node, mend)
-
-
-def _words(kind: str) -> str:
-    return {
-        "Try": "'try'", "TryStar": "'try'", "With": "'with'", "Yield": "'yield'",
-        "YieldFrom": "'yield'", "Lambda": "'lambda'", "Raise": "'raise'", "Assert": "'assert'",
-        "ClassDef": "a class", "FunctionDef": "a nested function", "Import": "'import'",
-        "ImportFrom": "'import'", "Global": "'global'", "Nonlocal": "'nonlocal'",
-        "Delete": "'del'", "ListComp": "a comprehension", "SetComp": "a comprehension",
-        "DictComp": "a comprehension", "GeneratorExp": "a comprehension", "List": "a list",
-        "Dict": "a dict", "Set": "a set", "JoinedStr": "an f-string", "Await": "'await'",
-        "AsyncFunctionDef": "'async'", "AsyncFor": "'async'", "AsyncWith": "'async'",
-        "Match": "'match'", "NamedExpr": "':='", "Starred": "'*' unpacking",
-    }.get(kind, kind)  # fmt: skip
 
 
 def _check_constant(function: FunctionSource, node: ast.Constant) -> None:

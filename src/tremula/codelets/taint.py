@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from tremula.codelets.folding import folded_tree
 from tremula.codelets.function_source import FunctionSource, Known, dotted_name
+from tremula.codelets.kinds import KindTable
 from tremula.codelets.spec import FieldSpec
 
 Taints = dict[str, tuple[bool, bool]]  # name -> (value depends on data, length depends on data)
@@ -19,11 +20,15 @@ class TaintTable:
     """Which names of one function depend on data, given its parameters."""
 
     def __init__(
-        self, function: FunctionSource, fields: Mapping[str, FieldSpec], parameters: Taints
+        self,
+        function: FunctionSource,
+        fields: Mapping[str, FieldSpec],
+        parameters: Taints,
+        kinds: KindTable,
     ) -> None:
-        self.function, self.fields = function, fields
+        self.function, self.fields, self.kinds = function, fields, kinds
         self.tree = folded_tree(function)
-        self.changed_fields = _changed_fields(self.tree, function)
+        self.changed_fields = self._changed_fields()
         self.names: Taints = dict(parameters)
         before: Taints | None = None
         while before != self.names:
@@ -43,8 +48,9 @@ class TaintTable:
             index = any(self.value(a) for a in getattr(node.iter, "args", []))
             self._assign(node.target, self.value(node.iter) or index, self.length(node.iter))
         elif isinstance(node, ast.Call) and isinstance(self._called(node), FunctionSource):
-            for argument in node.args:  # a helper may write the arrays it is given
-                if isinstance(argument, ast.Name) and any(map(self.value, node.args)):
+            for argument in node.args:  # a helper may write the vectors it is given
+                is_vector = isinstance(argument, ast.Name) and self.kinds.of(argument).rank
+                if is_vector and any(map(self.value, node.args)):
                     self._assign(argument, True, False)
 
     def _assign(self, target: ast.expr, value: bool, length: bool) -> None:
@@ -125,28 +131,21 @@ class TaintTable:
             name: (self.value(argument), self.length(argument))
             for name, argument in zip(names, call.args, strict=False)
         }
-        return TaintTable(helper, {}, given)
+        return TaintTable(helper, {}, given, self.kinds.of_helper(helper, call))
 
-
-def _changed_fields(tree: ast.FunctionDef, function: FunctionSource) -> set[str]:
-    """Fields that compute writes, or hands to a function that might."""
-    changed: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-            base: ast.expr = node
-            while isinstance(base, ast.Subscript):
-                base = base.value
-            if isinstance(base, ast.Attribute):
-                changed.add(base.attr)
-        if isinstance(node, ast.Call):
-            target = function.bindings.get(dotted_name(node.func) or "")
-            if isinstance(target, FunctionSource):
-                changed.update(_vectors_passed(node))
-    return changed
-
-
-def _vectors_passed(call: ast.Call) -> set[str]:
-    return {
-        argument.attr for argument in call.args
-        if isinstance(argument, ast.Attribute) and (dotted_name(argument) or "").startswith("self.")
-    }  # fmt: skip
+    def _changed_fields(self) -> set[str]:
+        """Fields that compute writes, or vectors it hands to a function that might."""
+        changed: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+                base: ast.expr = node
+                while isinstance(base, ast.Subscript):
+                    base = base.value
+                if isinstance(base, ast.Attribute):
+                    changed.add(base.attr)
+            if isinstance(node, ast.Call) and isinstance(self._called(node), FunctionSource):
+                changed.update(
+                    a.attr for a in node.args
+                    if isinstance(a, ast.Attribute) and self.kinds.of(a).rank
+                )  # fmt: skip
+        return changed

@@ -16,6 +16,7 @@ go where Input does. A class attribute `name` overrides the codelet's name.
 """
 
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,7 +48,8 @@ class Vertex:
         if any(isinstance(a, str) for a in annotations.values()):
             frame = sys._getframe(1)
             is_module = frame.f_locals is frame.f_globals
-            cls._tremula_scope = {} if is_module else dict(frame.f_locals)
+            local = {} if is_module else dict(frame.f_locals)
+            cls._tremula_scope = ChainMap(local, frame.f_globals)
 
 
 class MultiVertex(Vertex):
@@ -143,10 +145,8 @@ def _evaluated(annotation: object, base: type[Vertex], name: str, source: Source
     """The annotation itself, or the value of its text under `from __future__ import annotations`."""
     if not isinstance(annotation, str):
         return annotation
-    module = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
-    scope = {**module, **base._tremula_scope}
     try:
-        return eval(annotation, scope)  # noqa: S307 - the user's own annotation
+        return eval(annotation, dict(base._tremula_scope))  # noqa: S307 - the user's own annotation
     except Exception as error:  # noqa: BLE001 - anything may go wrong in an annotation
         raise GraphObjectCreationError(
             f"field {name!r} of codelet {base.__name__}: its annotation {annotation!r} cannot be "

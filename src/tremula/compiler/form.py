@@ -12,7 +12,7 @@ from tremula.poplar.target import Target
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.tile_map import ByteTileMap
 from tremula.poplar.variables import VariableTable
-from tremula.poplar.vertex_table import FrozenTable
+from tremula.poplar.vertex_columns import FrozenTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tremula.base.errors import GraphConnectionError
 from tremula.base.source import Source
 from tremula.codelets.spec import FieldSpec
 from tremula.poplar.runs import byte_intervals
-from tremula.poplar.vertex_table import FrozenTable
+from tremula.poplar.vertex_columns import FrozenTable
 
 Ints = np.ndarray
 

@@ -1,15 +1,16 @@
 """Copies within a tile that the compiler inserts: fields that are not contiguous there already."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from tremula.codelets.spec import FieldKind, FieldSpec
+from tremula.codelets.spec import Direction, FieldKind, FieldSpec
 from tremula.compiler.codec import record
 from tremula.compiler.form import FrozenComputeSet, FrozenGraph
 from tremula.compiler.intervals import edge_bytes, sum_per_tile
 from tremula.hardware import Chip
-from tremula.poplar.vertex_table import FrozenTable
+from tremula.poplar.vertex_columns import FrozenTable
 
 Ints = np.ndarray
 _VECTORS = (FieldKind.VECTOR, FieldKind.VECTOR_LIST)
@@ -75,31 +76,73 @@ def _joined(parts: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
 def _pieces_out_of_place(
     table: FrozenTable, spec: FieldSpec, graph: FrozenGraph
 ) -> tuple[Ints, Ints]:
-    """(tile, bytes) of on-tile pieces of sub-vectors that are not one contiguous on-tile piece."""
+    """(tile, bytes) of on-tile pieces of sub-vectors that are not one contiguous on-tile piece.
+
+    Vertices of a tile that read the same sub-vector share its copy.
+    """
+    groups = _contiguous_groups(table, spec, graph)
+    owner, low, high, home = graph.tile_map.split(groups.begin, groups.end)
+    is_here = home == groups.tile[owner]
+    n_subs = int(groups.sub[-1]) + 1 if len(groups.sub) else 0
+    moves = np.bincount(groups.sub, minlength=n_subs) > 1
+    moves[groups.sub[owner[~is_here]]] = True
+    if spec.direction is Direction.INPUT:
+        moves &= _is_first_of_its_kind(groups, moves)
+    chosen = moves[groups.sub[owner]] & is_here
+    return groups.tile[owner][chosen], (high - low)[chosen]
+
+
+class _Groups(NamedTuple):
+    """Maximal contiguous intervals of sub-vectors, in order; `sub` counts from 0."""
+
+    begin: Ints
+    end: Ints
+    tile: Ints  # of the vertex
+    sub: Ints
+
+
+def _contiguous_groups(table: FrozenTable, spec: FieldSpec, graph: FrozenGraph) -> _Groups:
+    """Of all sub-vectors that could be out of place."""
     begin, end, row, run = edge_bytes(table, spec)
     column = table.edges[spec.name]
-    tile_map, tile = graph.tile_map, table.tile[row].astype(np.int64)
-    if not len(begin) or not len(tile_map.end):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
     if len(begin) == len(column.run_start) - 1:
-        # One piece per sub-vector. Only those that cross a boundary of the map can be mixed.
-        entry = np.searchsorted(tile_map.end, begin, side="right")
-        entry = np.minimum(entry, len(tile_map.end) - 1)  # empty ones may lie behind the map
-        mixed = np.flatnonzero(end > tile_map.end[entry])
-        begin, end, tile = begin[mixed], end[mixed], tile[mixed]
-        sub = mixed
-    else:
-        sub = np.repeat(np.arange(len(column.run_start) - 1), np.diff(column.run_start))[run]
-    owner, low, high, home = tile_map.split(begin, end)
-    is_here = home == tile[owner]
-    moves = _is_out_of_place(sub, begin, end, owner, is_here)[sub[owner]] & is_here
-    return tile[owner][moves], (high - low)[moves]
+        # One piece per sub-vector: only what crosses a boundary of the map can be out of place.
+        entry = np.searchsorted(graph.tile_map.end, begin, side="right")
+        limit = np.append(graph.tile_map.end, np.iinfo(np.int64).max)[entry]
+        mixed = np.flatnonzero(end > limit)
+        tile = table.tile[row[mixed]].astype(np.int64)
+        return _Groups(begin[mixed], end[mixed], tile, np.arange(len(mixed)))
+    sub = np.repeat(np.arange(len(column.run_start) - 1), np.diff(column.run_start))[run]
+    kept = np.flatnonzero(end > begin)
+    begin, end, sub, row = begin[kept], end[kept], sub[kept], row[kept]
+    starts = (begin[1:] != end[:-1]) | (sub[1:] != sub[:-1])
+    first = np.flatnonzero(np.concatenate(([True], starts))) if len(begin) else kept
+    last = np.append(first[1:], len(begin)) - 1 if len(begin) else kept
+    return _Groups(begin[first], end[last], table.tile[row[first]].astype(np.int64), sub[first])
 
 
-def _is_out_of_place(sub: Ints, begin: Ints, end: Ints, owner: Ints, is_here: Ints) -> Ints:
-    """bool[largest sub + 1]: sub-vectors with a gap between intervals, or a remote piece."""
-    bad = np.zeros(int(sub[-1]) + 1 if len(sub) else 0, bool)
-    gap = np.flatnonzero((begin[1:] != end[:-1]) & (sub[1:] == sub[:-1])) + 1
-    bad[sub[gap]] = True
-    bad[sub[owner[~is_here]]] = True
-    return bad
+def _is_first_of_its_kind(groups: _Groups, chosen: Ints) -> Ints:
+    """bool[n_subs]: no earlier chosen sub-vector has the same bytes on the same tile."""
+    rows = np.flatnonzero(chosen[groups.sub])
+    result = np.zeros(len(chosen), bool)
+    if not len(rows):
+        return result
+    sub = groups.sub[rows]
+    first = np.flatnonzero(np.diff(sub, prepend=-1))
+    place = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
+    mixed = _mix(
+        groups.begin[rows].astype(np.uint64)
+        + _mix(groups.end[rows].astype(np.uint64) + _mix(place))
+    )
+    # Sub-vectors count as the same if 64 well mixed bits of all their intervals agree.
+    kind = np.add.reduceat(mixed, first) + _mix(groups.tile[rows[first]])
+    result[sub[first[np.unique(kind, return_index=True)[1]]]] = True
+    return result
+
+
+def _mix(numbers: Ints) -> Ints:
+    """uint64: numbers spread over all bits (the finaliser of splitmix64)."""
+    x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

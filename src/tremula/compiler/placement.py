@@ -15,7 +15,7 @@ from tremula.compiler.codec import record
 from tremula.compiler.form import FrozenGraph
 from tremula.compiler.intervals import edge_bytes, merge_per_group
 from tremula.compiler.liveness import Liveness
-from tremula.poplar.vertex_table import FrozenTable
+from tremula.poplar.vertex_columns import FrozenTable
 
 Ints = np.ndarray
 _ELEMENT_OF_FIELD = re.compile(r"elem\(\s*\*\s*(\w+)")

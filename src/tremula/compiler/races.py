@@ -9,7 +9,7 @@ from tremula.codelets.spec import FieldSpec
 from tremula.compiler.form import FrozenComputeSet
 from tremula.compiler.intervals import EdgeBytes, edge_bytes, field_name, source_of_row
 from tremula.poplar.variables import VariableTable
-from tremula.poplar.vertex_table import FrozenTable
+from tremula.poplar.vertex_columns import FrozenTable
 
 
 class _Access(NamedTuple):

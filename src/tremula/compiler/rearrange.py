@@ -11,7 +11,7 @@ from tremula.compiler.copies import pair_runs
 from tremula.compiler.form import CopyPlan, FrozenComputeSet
 from tremula.poplar.runs import Runs, expand
 from tremula.poplar.variables import ALIGNMENT_BYTES, VariableTable
-from tremula.poplar.vertex_table import EdgeColumn, FrozenTable
+from tremula.poplar.vertex_columns import EdgeColumn, FrozenTable
 
 # Scratch sub-vectors start at multiples of this, so that vector loads of C++ codelets are aligned.
 SCRATCH_ALIGN_BYTES = 16

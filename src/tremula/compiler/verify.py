@@ -19,7 +19,7 @@ from tremula.compiler.intervals import (
     source_of_row,
 )
 from tremula.compiler.races import check_races
-from tremula.poplar.vertex_table import EdgeColumn, FrozenTable
+from tremula.poplar.vertex_columns import EdgeColumn, FrozenTable
 
 # Longest vector a layout can describe: the length of a SHORT_SPAN has 11 bits.
 MAX_ELEMS_OF_LAYOUT = {"SHORT_SPAN": 2047}

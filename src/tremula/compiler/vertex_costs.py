@@ -13,7 +13,7 @@ from tremula.compiler.codec import record
 from tremula.compiler.form import FrozenComputeSet, FrozenGraph
 from tremula.compiler.intervals import source_of_row, sum_per_tile
 from tremula.hardware import Chip
-from tremula.poplar.vertex_table import EdgeColumn, FrozenTable
+from tremula.poplar.vertex_columns import EdgeColumn, FrozenTable
 
 STANDINGS = tuple(Standing)
 COUNTED = -1  # in a column of cycles: known only after counting

@@ -9,7 +9,7 @@ from tremula.codelets.spec import FieldKind, FieldSpec
 from tremula.compiler.codec import record
 from tremula.compiler.form import FrozenGraph
 from tremula.compiler.intervals import sum_per_tile
-from tremula.poplar.vertex_table import FrozenTable
+from tremula.poplar.vertex_columns import FrozenTable
 
 Ints = np.ndarray
 

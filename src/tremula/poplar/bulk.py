@@ -9,7 +9,7 @@ from tremula.base.errors import GraphConnectionError, TypeMismatch
 from tremula.codelets.spec import FieldKind, FieldSpec
 from tremula.poplar.runs import Pieces, Runs
 from tremula.poplar.tensor import Tensor
-from tremula.poplar.vertex_table import EdgeColumn
+from tremula.poplar.vertex_columns import EdgeColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from tremula.base.errors import GraphConnectionError
 from tremula.base.source import Source
 from tremula.codelets.spec import Codelet, FieldKind
 from tremula.poplar.tensor import Tensor
-from tremula.poplar.vertex_table import VertexTableBuilder, _EdgeLog, require_size
+from tremula.poplar.edge_log import EdgeLog, require_size
+from tremula.poplar.vertex_table import VertexTableBuilder
 
 
 class ComputeSet:
@@ -59,7 +60,7 @@ class FieldRef:
     def __getitem__(self, index: int) -> "FieldRef":
         return FieldRef(self.vertex, self.name, index)
 
-    def edge_log(self) -> _EdgeLog:
+    def edge_log(self) -> EdgeLog:
         edge = self.vertex.table.edges.get(self.name)
         if edge is None or edge.spec.kind not in (FieldKind.VECTOR_LIST, FieldKind.SCALAR_LIST):
             spec = self.vertex.table.field(self.name)
@@ -84,4 +85,4 @@ class FieldRef:
                 f"{size}.",
                 mend=f"connect a Tensor to an element from 0 to {size - 1}",
             )
-        edge.connect(self.vertex.row, value, self.index)
+        edge.connect_part(self.vertex.row, value, self.index)

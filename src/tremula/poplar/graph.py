@@ -162,7 +162,7 @@ class Graph(MappingSide, HostSide):
     def set_initial_value(self, where: "Tensor | FieldRef", value: object) -> None:
         """Contents of a variable when the engine is loaded, or of a vertex's state field."""
         if isinstance(where, FieldRef):
-            where.vertex.table.set_state(where.vertex.row, where.name, value)
+            where.vertex.table.connect(where.vertex.row, where.name, value)
         else:
             self._set_tensor_values(where, value)
 
@@ -224,8 +224,12 @@ class Graph(MappingSide, HostSide):
             tile = self._checked_tile(tile)
         row = table.add_row(tile, user_source())
         if fields is not None:
+            connectors = table.connectors
             for name, value in fields.items():
-                table.connect(row, name, value)
+                connector = connectors.get(name)
+                if connector is None:
+                    table.field(name)  # raises: there is no such field
+                connector(row, value)
         return VertexRef(table, row)
 
     def add_vertices(
@@ -256,7 +260,7 @@ class Graph(MappingSide, HostSide):
         for field, column in columns.items():
             table.edges[field].blocks.append((first, column))
         for field, values in states.items():
-            table.state_blocks[field].append((first, n_rows, values))
+            table.states[field].blocks.append((first, n_rows, values))
 
     def _bulk_state(self, table: VertexTableBuilder, name: str, value: Any, n_rows: int) -> np.ndarray:
         spec = table.field(name)

@@ -1,0 +1,141 @@
+"""The core figures: building, compiling and running tile programs."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from tremula.bench.figures import Figure, Suite
+from tremula.bench.measure import peak_rss_of, ratio
+
+SUITE = Suite("core")
+N_ADDERS = 1_000_000
+GIB = 2**30
+
+_COMPILE_ADDERS = f"""
+from tremula.bench.core_programs import adder_engine
+adder_engine(8)  # warm up: load the kernels' and passes' native code
+import time
+started = time.perf_counter()
+adder_engine({N_ADDERS})
+print(time.perf_counter() - started)
+"""
+
+
+@SUITE.measurement("adders-bulk")
+def adders_bulk() -> Iterator[Figure]:
+    """A million Adders by add_vertices, compiled."""
+    usage = peak_rss_of(_COMPILE_ADDERS)
+    yield Figure.of("adders-bulk-seconds", float(usage.output), "s", "<= 5")
+    yield Figure.of("adders-bulk-peak", usage.peak_bytes / GIB, "GiB", "<= 1")
+
+
+@SUITE.measurement("adders-one-by-one")
+def adders_one_by_one() -> Iterator[Figure]:
+    """The same one at a time, views and all."""
+    import tremula as tr
+    from tremula.bench.core_programs import Adder, adder_tiles, adder_variables
+
+    graph = tr.Graph(tr.IPUModel("bow").create_device())
+    x, y, z = adder_variables(graph, N_ADDERS)
+    adders = graph.add_compute_set("adders")
+    tiles = adder_tiles(N_ADDERS).tolist()
+    started = time.perf_counter()
+    for i in range(N_ADDERS):
+        graph.add_vertex(adders, Adder, {"x": x[i], "y": y[i], "z": z[i], "bias": i}, tile=tiles[i])
+    per_second = N_ADDERS / (time.perf_counter() - started)
+    yield Figure.of("adders-one-by-one", per_second, "vertices/s", ">= 100000")
+
+
+@SUITE.measurement("adders-run")
+def adders_run() -> Iterator[Figure]:
+    """Running the table against the same loop by hand."""
+    from tremula.bench.core_programs import ADDER_LENGTH, adder_engine, adders_by_hand
+
+    engine = adder_engine(N_ADDERS).load()
+    random = np.random.default_rng(0)
+    x = random.random(N_ADDERS, np.float32)
+    y = random.random(N_ADDERS * ADDER_LENGTH, np.float32)
+    engine.write_tensor("x", x)
+    engine.write_tensor("y", y)
+    start = np.arange(N_ADDERS) * ADDER_LENGTH
+    length = np.full(N_ADDERS, ADDER_LENGTH)
+    z, bias = np.zeros_like(x), np.arange(N_ADDERS, dtype=np.float32)
+    measured = ratio(engine.run, lambda: adders_by_hand(x, y, start, length, z, bias))
+    np.testing.assert_allclose(engine.read_tensor("z"), z, rtol=1e-6)
+    yield Figure.of("adders-run", measured.value, "× by hand", "<= 1.2")
+
+
+@SUITE.measurement("heat")
+def heat() -> Iterator[Figure]:
+    """200 steps of the heat equation on 4096², halos by views."""
+    from tremula.bench.core_programs import heat_by_hand, heat_engine
+
+    n, n_steps = 4096, 200
+    engine = heat_engine(n, n_steps, (32, 46)).load()
+    start = np.random.default_rng(0).random((n, n), np.float32)
+    engine.write_tensor("a", start)
+    engine.write_tensor("b", start)
+    a, b = start.copy(), start.copy()
+    heat_by_hand(a.copy(), b.copy(), 2)
+    engine.run()
+    heat_by_hand(a, b, n_steps)
+    np.testing.assert_allclose(engine.read_tensor("a"), a, rtol=1e-4, atol=1e-5)
+    measured = ratio(engine.run, lambda: heat_by_hand(a, b, n_steps), rounds=3)
+    yield Figure.of("heat-4096", measured.value, "× by hand", "<= 1.5")
+
+
+@SUITE.measurement("repeat")
+def repeat() -> Iterator[Figure]:
+    """Repeat(10,000) of a 1472-vertex set against the same loop by hand."""
+    from tremula.bench.core_programs import N_TILES, repeat_by_hand, repeat_engine
+
+    n_repeats = 10_000
+    engine = repeat_engine(n_repeats).load()
+    random = np.random.default_rng(0)
+    x, y = random.random(N_TILES, np.float32), random.random(N_TILES, np.float32)
+    place = np.arange(N_TILES)
+    engine.write_tensor("x", x)
+    engine.write_tensor("y", y)
+    engine.run()
+    by_hand = x.copy()
+    repeat_by_hand(by_hand, y, place, place, n_repeats)
+    np.testing.assert_allclose(engine.read_tensor("x"), by_hand, rtol=1e-6)
+    measured = ratio(engine.run, lambda: repeat_by_hand(by_hand, y, place, place, n_repeats))
+    yield Figure.of("repeat-10000", measured.value, "× by hand", "<= 1.3")
+
+
+_SLICES = """
+import time, tremula as tr
+graph = tr.Graph(tr.IPUModel("bow").create_device())
+tensor = graph.add_variable(tr.FLOAT, [1000, 1000, 1000], "big")
+started = time.perf_counter()
+for i in range(1_000_000):
+    tensor.slice(i % 900, i % 900 + 50, 1)
+print(time.perf_counter() - started)
+"""
+
+
+@SUITE.measurement("views")
+def views() -> Iterator[Figure]:
+    """A million slices of a tensor of 10⁹ elements."""
+    usage = peak_rss_of(_SLICES)
+    yield Figure.of("views-seconds", float(usage.output), "s", "<= 5")
+    yield Figure.of("views-peak", usage.peak_bytes / 1e9, "bytes/element", "<= 0.5")
+
+
+@SUITE.measurement("import")
+def import_time() -> Iterator[Figure]:
+    """`import tremula`, with a graph's worth of names, in a fresh process; best of five."""
+    code = (
+        "import time; t = time.perf_counter(); import tremula; tremula.Graph; "
+        "print(time.perf_counter() - t); import sys; assert 'torch' not in sys.modules"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(5)
+    ]
+    best = min(float(run.stdout) for run in runs)
+    yield Figure.of("import-seconds", best, "s", "<= 0.3")

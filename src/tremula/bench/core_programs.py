@@ -1,0 +1,175 @@
+"""The programs that the core figures measure, and the same loops written by hand in Numba."""
+
+import numba
+import numpy as np
+
+import tremula as tr
+from tremula import FLOAT, Input, Output, Vector, Vertex, float32
+
+N_TILES = 1472
+ADDER_LENGTH = 4  # elements each Adder sums
+
+
+class Adder(Vertex):
+    """z = x + bias + sum(y): the Adder of the first slides."""
+
+    x: Input[float32]
+    y: Input[Vector[float32]]
+    z: Output[float32]
+    bias: float32
+
+    def compute(self):
+        total = self.x + self.bias
+        for value in self.y:
+            total += value
+        self.z = total
+
+
+def adder_variables(graph: tr.Graph, n: int) -> tuple[tr.Tensor, tr.Tensor, tr.Tensor]:
+    x = graph.add_variable(FLOAT, [n], "x", mapping="linear")
+    y = graph.add_variable(FLOAT, [n, ADDER_LENGTH], "y", mapping="linear")
+    z = graph.add_variable(FLOAT, [n], "z", mapping="linear")
+    return x, y, z
+
+
+def adder_tiles(n: int) -> np.ndarray:
+    return np.arange(n) * N_TILES // n
+
+
+def adder_engine(n: int) -> tr.Engine:
+    """n Adders over all tiles, added in bulk and compiled."""
+    graph = tr.Graph(tr.IPUModel("bow").create_device())
+    x, y, z = adder_variables(graph, n)
+    adders = graph.add_compute_set("adders")
+    fields = {"x": x, "y": y, "z": z, "bias": np.arange(n, dtype=np.float32)}
+    graph.add_vertices(adders, Adder, fields, tiles=adder_tiles(n))
+    graph.create_host_write("x", x)
+    graph.create_host_write("y", y)
+    graph.create_host_read("z", z)
+    return tr.Engine(graph, tr.Execute(adders))
+
+
+@numba.njit(parallel=True)
+def adders_by_hand(x, y, y_start, y_length, z, bias):  # noqa: ANN001, ANN201
+    """The same loop over the same columns, without Tremula."""
+    for i in numba.prange(len(x)):
+        total = x[i] + bias[i]
+        for k in range(y_start[i], y_start[i] + y_length[i]):
+            total += y[k]
+        z[i] = total
+
+
+class Heat(Vertex):
+    """One explicit step of the heat equation on a block, whose rows come with their halos."""
+
+    above_to_below: Vector[Input[Vector[float32]]]
+    out: Vector[Output[Vector[float32]]]
+
+    def compute(self):
+        for i in range(len(self.out)):
+            north = self.above_to_below[i]
+            row = self.above_to_below[i + 1]
+            south = self.above_to_below[i + 2]
+            out = self.out[i]
+            for j in range(len(out)):
+                out[j] = row[j + 1] + float32(0.1) * (
+                    north[j + 1] + south[j + 1] + row[j] + row[j + 2] - float32(4.0) * row[j + 1]
+                )
+
+
+def heat_engine(n: int, n_steps: int, grid: tuple[int, int]) -> tr.Engine:
+    """n x n heat equation with fixed borders, one block per tile, two buffers."""
+    n_blocks = grid[0] * grid[1]
+    graph = tr.Graph(tr.IPUModel("bow", n_bytes_per_tile=638976).create_device())
+    a = graph.add_variable(FLOAT, [n, n], "a")
+    b = graph.add_variable(FLOAT, [n, n], "b")
+    rows = np.arange(grid[0] + 1) * n // grid[0]
+    columns = np.arange(grid[1] + 1) * n // grid[1]
+    for tensor in (a, b):
+        for block in range(n_blocks):
+            i, j = divmod(block, grid[1])
+            part = tensor.slice([rows[i], columns[j]], [rows[i + 1], columns[j + 1]])
+            graph.set_tile_mapping(part, block)
+    steps = [
+        tr.Execute(_heat_set(graph, source, target, rows, columns, grid))
+        for source, target in ((a, b), (b, a))
+    ]
+    graph.create_host_write("a", a)
+    graph.create_host_write("b", b)
+    graph.create_host_read("a", a)
+    return tr.Engine(graph, tr.Repeat(n_steps // 2, tr.Sequence(steps)))
+
+
+def _heat_set(
+    graph: tr.Graph,
+    source: tr.Tensor,
+    target: tr.Tensor,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    grid: tuple[int, int],
+) -> tr.ComputeSet:
+    n = source.shape[0]
+    compute_set = graph.add_compute_set("heat")
+    for block in range(grid[0] * grid[1]):
+        i, j = divmod(block, grid[1])
+        top, bottom = max(rows[i], 1), min(rows[i + 1], n - 1)
+        left, right = max(columns[j], 1), min(columns[j + 1], n - 1)
+        fields = {
+            "above_to_below": source.slice([top - 1, left - 1], [bottom + 1, right + 1]),
+            "out": target.slice([top, left], [bottom, right]),
+        }
+        graph.add_vertex(compute_set, Heat, fields, tile=block)
+    return compute_set
+
+
+@numba.njit(parallel=True)
+def heat_by_hand(a, b, n_steps):  # noqa: ANN001, ANN201
+    """Plain parallel Numba over whole rows."""
+    n = a.shape[0]
+    tenth, four = np.float32(0.1), np.float32(4.0)
+    for _ in range(n_steps // 2):
+        for i in numba.prange(1, n - 1):
+            for j in range(1, n - 1):
+                b[i, j] = a[i, j] + tenth * (
+                    a[i - 1, j] + a[i + 1, j] + a[i, j - 1] + a[i, j + 1] - four * a[i, j]
+                )
+        for i in numba.prange(1, n - 1):
+            for j in range(1, n - 1):
+                a[i, j] = b[i, j] + tenth * (
+                    b[i - 1, j] + b[i + 1, j] + b[i, j - 1] + b[i, j + 1] - four * b[i, j]
+                )
+
+
+class Increment(Vertex):
+    """x += y, one element."""
+
+    x: tr.InOut[float32]
+    y: Input[float32]
+
+    def compute(self):
+        self.x = self.x * float32(0.5) + self.y
+
+
+def repeat_engine(n_repeats: int) -> tr.Engine:
+    graph = tr.Graph(tr.IPUModel("bow").create_device())
+    x = graph.add_variable(FLOAT, [N_TILES], "x")
+    y = graph.add_variable(FLOAT, [N_TILES], "y")
+    tiles = np.arange(N_TILES)
+    for tensor in (x, y):
+        for tile in range(N_TILES):
+            graph.set_tile_mapping(tensor[tile], tile)
+    increments = graph.add_compute_set("increments")
+    graph.add_vertices(increments, Increment, {"x": x, "y": y}, tiles=tiles)
+    graph.create_host_write("x", x)
+    graph.create_host_write("y", y)
+    graph.create_host_read("x", x)
+    return tr.Engine(graph, tr.Repeat(n_repeats, tr.Execute(increments)))
+
+
+@numba.njit
+def repeat_by_hand(x, y, x_place, y_place, n_repeats):  # noqa: ANN001, ANN201
+    """The same loop over the same columns, without Tremula."""
+    half = np.float32(0.5)
+    for _ in range(n_repeats):
+        for i in range(len(x_place)):
+            x[x_place[i]] = x[x_place[i]] * half + y[y_place[i]]
