@@ -164,7 +164,7 @@ def test_helpers_state_and_branches_slice_to_the_same_count(make_table):
     assert not table.codelet.is_data_dependent
     costed = table.costed()
     np.testing.assert_array_equal(costed, table.counted())
-    assert (np.diff(costed) > 0).all() and costed[0] > 272
+    assert costed.min() > 272 and len(set(costed)) > 3
 
 
 def test_helper_counts_by_hand(make_table):

@@ -181,7 +181,9 @@ def make_codelet(
         name=name, fields=fields, base=base, returns_bool=is_returning_value(compute),
         language="python", n_code_bytes=model.n_code_bytes(), source=compute.source,
     )  # fmt: skip
-    return PythonCodelet(spec, compute, **more)  # pyright: ignore[reportArgumentType]
+    codelet = PythonCodelet(spec, compute, **more)  # pyright: ignore[reportArgumentType]
+    codelet.kernel_text()  # what cannot be written as a kernel is refused now, not when it compiles
+    return codelet
 
 
 def codelet_from_class(cls: type) -> PythonCodelet:
