@@ -128,7 +128,7 @@ def brute_force(low):
 @settings(max_examples=80)
 @given(trees, st.lists(trees, max_size=2), st.booleans())
 def test_liveness_matches_every_path(small_graph, tree, bodies, starts_clean):
-    """A variable has memory exactly where some path still uses its content, or a step touches it."""
+    """A variable has memory exactly where some path still uses it, or a step touches it."""
     graph = small_graph()
     variables = [graph.add_variable(INT, [4], f"v{i}", mapping=0) for i in range(N_VARIABLES)]
     functions: list = []
