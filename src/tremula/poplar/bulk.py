@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.errors import GraphConnectionError, TypeMismatch
+from tremula.base.source import user_source
 from tremula.codelets.spec import FieldKind, FieldSpec
 from tremula.poplar.runs import Pieces, Runs
 from tremula.poplar.tensor import Tensor
@@ -31,11 +32,13 @@ def bulk_edge(codelet: str, spec: FieldSpec, value: Any, n_rows: int) -> EdgeCol
     if not isinstance(tensor, Tensor):
         raise GraphConnectionError(
             f"field {codelet}.{spec.name} got {type(value).__name__}, expected a Tensor or Slices.",
+            source=user_source(),
             mend="give a tensor whose first dimension is the number of vertices",
         )
     if tensor.type != spec.type:
         raise TypeMismatch(
             f"field {codelet}.{spec.name} has type {spec.type}, got a tensor of {tensor.type}.",
+            source=user_source(),
             mend=f"connect a tensor of {spec.type}, or reinterpret() it",
         )
     column = _from_slices(value) if isinstance(value, Slices) else _from_tensor(spec, value)
@@ -44,6 +47,7 @@ def bulk_edge(codelet: str, spec: FieldSpec, value: Any, n_rows: int) -> EdgeCol
         raise GraphConnectionError(
             f"field {codelet}.{spec.name} is a {spec.kind.value}; {n_rows} vertices need a tensor of shape "
             f"{_wanted_shape(spec.kind, n_rows)}, got {got}.",
+            source=user_source(),
             mend="reshape the tensor, or give Slices(tensor, begin, end)",
         )
     return column
@@ -65,6 +69,10 @@ def _from_tensor(spec: FieldSpec, tensor: Tensor) -> EdgeColumn | None:
     n_subs = tensor.shape[1] if spec.kind in (FieldKind.VECTOR_LIST, FieldKind.SCALAR_LIST) else 1
     length = tensor.shape[-1] if spec.kind in (FieldKind.VECTOR, FieldKind.VECTOR_LIST) else 1
     sub_start = np.arange(n_rows + 1, dtype=np.int64) * n_subs
+    if length == 0:
+        n = n_rows * n_subs
+        runs = Runs(*(np.zeros(n, np.int64),) * 2, np.ones(n, np.int64))
+        return EdgeColumn(sub_start, np.arange(n + 1), runs)
     if length == 1:
         runs = Runs(tensor.addresses().ravel(), *(np.ones(n_rows * n_subs, np.int64),) * 2)
         return EdgeColumn(sub_start, np.arange(n_rows * n_subs + 1), runs)
@@ -80,14 +88,21 @@ def _from_tensor(spec: FieldSpec, tensor: Tensor) -> EdgeColumn | None:
 
 def _from_slices(value: Slices) -> EdgeColumn:
     begin, end = np.asarray(value.begin, np.int64), np.asarray(value.end, np.int64)
+    start = np.arange(len(begin) + 1) if value.start is None else np.asarray(value.start, np.int64)
+    if len(begin) != len(end) or start[0] != 0 or start[-1] != len(begin) or (np.diff(start) < 0).any():
+        raise GraphConnectionError(
+            f"Slices has {len(begin)} begins, {len(end)} ends, and a start from {start[0]} to {start[-1]}.",
+            source=user_source(),
+            mend="give as many ends as begins; start ascends from 0 to their number",
+        )
     bad = np.flatnonzero((begin < 0) | (end < begin) | (end > value.tensor.n_elems))
     if len(bad):
         j = int(bad[0])
         raise GraphConnectionError(
             f"slice {j} is [{begin[j]}, {end[j]}) but the tensor has {value.tensor.n_elems} elements.",
+            source=user_source(),
             mend="use 0 <= begin <= end <= n_elems",
         )
-    start = np.arange(len(begin) + 1) if value.start is None else np.asarray(value.start, np.int64)
     return _cut(value.tensor, begin, end, start)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tremula.base.errors import GraphConnectionError
-from tremula.base.source import Source
+from tremula.base.source import Source, user_source
 from tremula.codelets.spec import Codelet, FieldKind
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.edge_log import EdgeLog, require_size
@@ -67,6 +67,7 @@ class FieldRef:
             raise GraphConnectionError(
                 f"field {self.vertex.table.codelet.spec.name}.{self.name} is a {spec.kind.value} and "
                 "has no elements to connect.",
+                source=user_source(),
                 mend="connect the whole field",
             )
         return edge
@@ -83,6 +84,7 @@ class FieldRef:
             raise GraphConnectionError(
                 f"cannot connect {type(value).__name__} to element {self.index} of a field of size "
                 f"{size}.",
+                source=user_source(),
                 mend=f"connect a Tensor to an element from 0 to {size - 1}",
             )
-        edge.connect_part(self.vertex.row, value, self.index)
+        edge.connect_element(self.vertex.row, value, self.index)

@@ -1,12 +1,13 @@
 """Edge logs: connections as they are made, and their freezing into columns."""
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from tremula.base.errors import GraphConnectionError, NoSizeSpecified, TypeMismatch
+from tremula.base.source import user_source
 from tremula.codelets.spec import FieldKind, FieldSpec
 from tremula.poplar.runs import Runs, concat_runs, expand, single_run
 from tremula.poplar.tensor import Tensor
@@ -55,11 +56,15 @@ class EdgeLog:
         self.connect_part(row, self._checked_rank(value, 1))
 
     def _connect_list(self, row: int, value: Any) -> None:
-        parts = value if isinstance(value, Sequence) else list(value)
-        wanted = 1 if self.spec.kind is FieldKind.VECTOR_LIST else 0
+        parts = list(value) if isinstance(value, Iterable) else [value]
         self.declared_sizes[row] = len(parts)
         for sub, part in enumerate(parts):
-            self.connect_part(row, self._checked_rank(part, wanted), sub)
+            self.connect_element(row, part, sub)
+
+    def connect_element(self, row: int, value: Any, sub: int) -> None:
+        """Connect one sub-vector of a list field, after a check of its rank."""
+        wanted = 1 if self.spec.kind is FieldKind.VECTOR_LIST else 0
+        self.connect_part(row, self._checked_rank(value, wanted), sub)
 
     def connect_part(self, row: int, value: Tensor, sub: int = 0) -> None:
         """Connect a tensor of any structure, to one sub-vector of a list field if told which."""
@@ -76,6 +81,7 @@ class EdgeLog:
             raise GraphConnectionError(
                 f"field {self.codelet}.{self.spec.name} got {type(value).__name__}, "
                 "expected a Tensor.",
+                source=user_source(),
                 mend="connect a Tensor; values are for state fields",
             )
         if value.rank == rank or (rank == 0 and value.n_elems == 1):
@@ -83,6 +89,7 @@ class EdgeLog:
         raise GraphConnectionError(
             f"field {self.codelet}.{self.spec.name} is a {self.spec.kind.value} and takes a tensor of "
             f"rank {rank}, got shape {list(value.shape)}.",
+            source=user_source(),
             mend="flatten() the tensor" if rank else "index one element",
         )
 
@@ -91,6 +98,7 @@ class EdgeLog:
             raise TypeMismatch(
                 f"field {self.codelet}.{self.spec.name} has type {self.type}, got a tensor of "
                 f"{value.type}.",
+                source=user_source(),
                 mend=f"connect a tensor of {self.type}, or reinterpret() it",
             )
 
@@ -155,5 +163,6 @@ class EdgeLog:
 def require_size(spec: FieldSpec, codelet: str) -> NoSizeSpecified:
     return NoSizeSpecified(
         f"field {codelet}.{spec.name} is a {spec.kind.value} without a size.",
+        source=user_source(),
         mend="call graph.set_field_size(vertex['field'], n) before connecting its elements",
     )

@@ -31,6 +31,12 @@ class MappingSide:
             what.table.tile[what.row] = self._checked_tile(where)
         elif isinstance(where, int | np.integer):
             self._map_to_tile(what, self._checked_tile(int(where)))
+        elif isinstance(where, str):
+            raise InvalidTileMapping(
+                f"a tensor cannot be mapped to {where!r}.",
+                source=user_source(),
+                mend="give a tile or a mapping; map_linearly(tensor) spreads it over the tiles",
+            )
         else:
             self._map_by_mapping(what, where)
 
@@ -48,10 +54,14 @@ class MappingSide:
             if len(mapping) > self.target.n_tiles:
                 raise self._no_such_tile(len(mapping) - 1)
             mapping = TileMapping.from_lists(mapping, self.target.n_tiles)
-        if len(mapping.end) and int(mapping.end.max()) > tensor.n_elems:
+        bad = np.flatnonzero(
+            (mapping.begin < 0) | (mapping.end < mapping.begin) | (mapping.end > tensor.n_elems)
+        )
+        if len(bad):
+            low, high = int(mapping.begin[bad[0]]), int(mapping.end[bad[0]])
             raise InvalidTileMapping(
-                f"the mapping reaches element {int(mapping.end.max())} of a tensor with "
-                f"{tensor.n_elems} elements.",
+                f"the mapping names elements [{low}, {high}) of a tensor with {tensor.n_elems} "
+                "elements.",
                 source=user_source(),
                 mend="intervals are over the flattened tensor",
             )
@@ -105,6 +115,12 @@ class MappingSide:
 
         own = self._chosen_tiles(tiles, upper)
         self._check_tiles(own)
+        if not 0 < len(own) == len(np.unique(own)):
+            raise InvalidTileMapping(
+                f"a virtual graph needs one tile or more, each once, got {own.tolist()}.",
+                source=user_source(),
+                mend="name different tiles",
+            )
         n_ipus = len(np.unique(own // self.target.tiles_per_ipu))
         per_ipu = -(-len(own) // n_ipus)
         n_ipus = n_ipus if per_ipu * n_ipus == len(own) else 1
@@ -126,7 +142,8 @@ class MappingSide:
     def _chosen_tiles(self, tiles: Any, upper: int | None) -> np.ndarray:
         if upper is not None:
             return np.arange(int(tiles), upper)
-        if isinstance(tiles, int):
+        if isinstance(tiles, int | np.integer):
+            tiles = int(tiles)
             if not 1 <= tiles <= self.target.tiles_per_ipu:
                 raise self._no_such_tile(tiles)
             first = np.arange(self.target.n_ipus) * self.target.tiles_per_ipu
@@ -142,7 +159,9 @@ class MappingSide:
         own = int(self._to_own_tiles(np.array([tile]))[0])
         if own < 0:
             raise InvalidTileMapping(
-                f"tile {tile} is not part of this virtual graph.", mend="see create_virtual_graph"
+                f"tile {tile} is not part of this virtual graph.",
+                source=user_source(),
+                mend="see create_virtual_graph",
             )
         return own
 

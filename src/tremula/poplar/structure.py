@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tremula.base.errors import TensorCreationError
+from tremula.base.source import user_source
 from tremula.poplar.tensor import Interval, Tensor, concat
 
 
@@ -84,6 +85,7 @@ class TensorRearranger:
         if tensor.n_elems != self.n_elems:
             raise TensorCreationError(
                 f"this order is for {self.n_elems} elements, got {tensor.n_elems}.",
+                source=user_source(),
                 mend="use a tensor of the same size",
             )
 

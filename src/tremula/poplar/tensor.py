@@ -1,12 +1,14 @@
 """Tensor: an immutable, free view of variables. No view ever touches elements."""
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tremula.base.errors import TensorCreationError, TensorIndexError, TypeMismatch
+from tremula.base.source import user_source
 from tremula.base.types import Type, as_type
 from tremula.poplar.runs import (
     Pieces,
@@ -70,7 +72,9 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TensorIndexError("a scalar tensor has no length.", mend="use tensor.n_elems")
+            raise TensorIndexError(
+                "a scalar tensor has no length.", source=user_source(), mend="use tensor.n_elems"
+            )
         return self.shape[0]
 
     def __repr__(self) -> str:
@@ -137,6 +141,7 @@ class Tensor:
         if len(index) > self.rank:
             raise TensorIndexError(
                 f"{len(index)} indices for a tensor of shape {list(self.shape)}.",
+                source=user_source(),
                 mend=f"give at most {self.rank}",
             )
         offset, shape, strides = self.offset, [], []
@@ -148,7 +153,7 @@ class Tensor:
                 shape.append(len(picked))
                 strides.append(stride * picked.step)
             else:
-                position = int(part)
+                position = _whole_index(part)
                 if not -size <= position < size:
                     raise self._out_of_range(position, dim)
                 offset += (position % size) * stride
@@ -183,13 +188,14 @@ class Tensor:
             if not len(begins) == len(ends) == self.rank:
                 raise TensorIndexError(
                     f"slice of a rank-{self.rank} tensor got {len(begins)} begins, {len(ends)} ends.",
+                    source=user_source(),
                     mend="give one begin and one end per dimension",
                 )
             view = self
             for d, (low, high) in enumerate(zip(begins, ends, strict=True)):
                 view = view.slice(int(low), int(high), d)
             return view
-        return self.slice(int(begin), int(end), dim)  # pyright: ignore[reportArgumentType]
+        return self.slice(_whole_index(begin), _whole_index(end), dim)
 
     def slices(self, parts: Iterable, dim: int = 0) -> list["Tensor"]:
         """A slice per interval, per list of intervals (concatenated), or per index."""
@@ -217,6 +223,7 @@ class Tensor:
             raise TensorCreationError(
                 f"cannot reshape {list(self.shape)} ({self.n_elems} elements) to {list(shape)} "
                 f"({math.prod(shape)} elements).",
+                source=user_source(),
                 mend="keep the number of elements",
             )
         strides = _reshaped_strides(self.shape, self.strides, shape)
@@ -231,6 +238,7 @@ class Tensor:
         if sorted(permutation) != list(range(self.rank)):
             raise TensorCreationError(
                 f"{list(permutation)} is not a permutation of the {self.rank} dimensions.",
+                source=user_source(),
                 mend=f"use each of {list(range(self.rank))} once",
             )
         return self._view(
@@ -241,10 +249,13 @@ class Tensor:
 
     def dim_shuffle_partial(self, source: Sequence[int], destination: Sequence[int]) -> "Tensor":
         """Move dimension source[i] to place destination[i]; the others keep their order."""
-        if len(source) != len(destination):
+        for dim in (*source, *destination):
+            self._checked_dim(dim)
+        if not len(source) == len(destination) == len(set(source)) == len(set(destination)):
             raise TensorCreationError(
-                f"dim_shuffle_partial got {len(source)} sources and {len(destination)} destinations.",
-                mend="give as many destinations as sources",
+                f"dim_shuffle_partial got sources {list(source)} and destinations {list(destination)}.",
+                source=user_source(),
+                mend="give as many destinations as sources, each once",
             )
         place = dict(zip(destination, source, strict=True))
         others = iter(d for d in range(self.rank) if d not in set(source))
@@ -257,6 +268,7 @@ class Tensor:
         if self.rank != 2:
             raise TensorCreationError(
                 f"transpose needs a rank-2 tensor, got shape {list(self.shape)}.",
+                source=user_source(),
                 mend="use dim_shuffle",
             )
         return self.dim_shuffle([1, 0])
@@ -278,6 +290,7 @@ class Tensor:
             if self.shape[self._checked_dim(dim)] != 1:
                 raise TensorCreationError(
                     f"cannot squeeze dimension {dim} of size {self.shape[dim]}.",
+                    source=user_source(),
                     mend="only dimensions of size 1 can go",
                 )
         kept = [d for d in range(self.rank) if d not in chosen]
@@ -293,7 +306,9 @@ class Tensor:
     def sub_sample(self, stride: int, dim: int = 0) -> "Tensor":
         if stride < 1:
             raise TensorCreationError(
-                f"sub_sample needs a stride of at least 1, got {stride}.", mend="use reverse()"
+                f"sub_sample needs a stride of at least 1, got {stride}.",
+                source=user_source(),
+                mend="use reverse()",
             )
         return self._getitem_general(
             (slice(None),) * self._checked_dim(dim) + (slice(None, None, stride),)
@@ -311,7 +326,9 @@ class Tensor:
 
     def _repeat(self, count: int, dim: int, before: int) -> "Tensor":
         if count < 0:
-            raise TensorCreationError(f"cannot repeat a tensor {count} times.", mend="use 0 or more")
+            raise TensorCreationError(
+                f"cannot repeat a tensor {count} times.", source=user_source(), mend="use 0 or more"
+            )
         shape = (*self.shape[:before], count, *self.shape[before:])
         return self._view(self.offset, shape, (*self.strides[:before], 0, *self.strides[before:]))
 
@@ -322,6 +339,7 @@ class Tensor:
             raise TypeMismatch(
                 f"cannot reinterpret {self.type} ({self.type.n_bytes} bytes) as {type} "
                 f"({type.n_bytes} bytes).",
+                source=user_source(),
                 mend="both types must have the same size",
             )
         return Tensor(self.variables, type, self.offset, self.shape, self.strides, self.pieces)
@@ -422,9 +440,11 @@ class Tensor:
     def _out_of_range(self, index: object, dim: int, what: str = "index") -> TensorIndexError:
         limit = self.rank if what == "dimension" or not self.shape else self.shape[dim]
         where = "" if what == "dimension" else f" of dimension {dim}"
+        kind = "empty" if self.shape else "a scalar"
         return TensorIndexError(
             f"{what} {index}{where} is out of range for a tensor of shape {list(self.shape)}.",
-            mend=f"use 0 to {limit - 1}" if limit else "the tensor is a scalar: do not index it",
+            source=user_source(),
+            mend=f"use 0 to {limit - 1}" if limit else f"the tensor is {kind}: do not index it",
         )
 
     def _bad_slice(self, begin: object, end: object, dim: int) -> TensorIndexError:
@@ -433,6 +453,7 @@ class Tensor:
         return TensorIndexError(
             f"slice [{begin}, {end}) of dimension {dim} is out of range for a tensor of shape "
             f"{list(self.shape)}.",
+            source=user_source(),
             mend=f"use 0 <= begin <= end <= {self.shape[dim]}",
         )
 
@@ -448,7 +469,16 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors along a dimension."""
     tensors = list(tensors)
     if not tensors:
-        raise TensorCreationError("concat needs at least one tensor.", mend="give one or more")
+        raise TensorCreationError(
+            "concat needs at least one tensor.", source=user_source(), mend="give one or more"
+        )
+    for t in tensors:
+        if not isinstance(t, Tensor):
+            raise TensorCreationError(
+                f"concat got {type(t).__name__}, expected tensors.",
+                source=user_source(),
+                mend="give a list of tensors",
+            )
     if len(tensors) == 1:
         return tensors[0]
     _check_concat(tensors, dim)
@@ -470,17 +500,34 @@ def _check_concat(tensors: list[Tensor], dim: int) -> None:
     first._checked_dim(dim)
     for t in tensors[1:]:
         if t.variables is not first.variables:
-            raise TensorCreationError("cannot concat tensors of different graphs.", mend="use one graph")
+            raise TensorCreationError(
+                "cannot concat tensors of different graphs.", source=user_source(), mend="use one graph"
+            )
         if t.type != first.type:
             raise TypeMismatch(
-                f"cannot concat {first.type} and {t.type}.", mend="cast one of them first"
+                f"cannot concat {first.type} and {t.type}.",
+                source=user_source(),
+                mend="cast one of them first",
             )
         others = [d for d in range(first.rank) if d != dim]
         if t.rank != first.rank or any(t.shape[d] != first.shape[d] for d in others):
             raise TensorCreationError(
                 f"cannot concat {list(first.shape)} and {list(t.shape)} along dimension {dim}.",
+                source=user_source(),
                 mend="all other dimensions must agree",
             )
+
+
+def _whole_index(index: object) -> int:
+    """An index as an int, or an error for what is none."""
+    try:
+        return operator.index(index)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise TensorIndexError(
+            f"a tensor cannot be indexed with {index!r}.",
+            source=user_source(),
+            mend="use whole numbers, slices, or one ...",
+        ) from None
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.errors import GraphConnectionError, OverflowInField, UnknownField, suggest
-from tremula.base.source import Source
+from tremula.base.source import Source, user_source
 from tremula.codelets.spec import Codelet, FieldKind, FieldSpec
 from tremula.poplar.edge_log import EdgeLog
 from tremula.poplar.tensor import Tensor
@@ -126,6 +126,7 @@ class VertexTableBuilder:
                 return spec
         raise UnknownField(
             f"vertex {self.codelet.spec.name!r} has no field {name!r}.",
+            source=user_source(),
             mend=suggest(name, [f.name for f in self.codelet.spec.fields]),
         )
 
@@ -162,6 +163,7 @@ def checked_state(codelet: str, spec: FieldSpec, value: Any) -> Any:
     if isinstance(value, Tensor):
         raise GraphConnectionError(
             f"field {codelet}.{spec.name} is state, got a Tensor.",
+            source=user_source(),
             mend="give a value: state is set with set_initial_value, not connected",
         )
     array_value = np.asarray(value)
@@ -170,6 +172,7 @@ def checked_state(codelet: str, spec: FieldSpec, value: Any) -> Any:
         raise GraphConnectionError(
             f"field {codelet}.{spec.name} is a {spec.kind.value}, got a value of shape "
             f"{list(array_value.shape)}.",
+            source=user_source(),
             mend="give a scalar" if wanted_dims == 0 else "give a list or 1-D array",
         )
     dtype = spec.type.dtype
@@ -180,6 +183,7 @@ def checked_state(codelet: str, spec: FieldSpec, value: Any) -> Any:
             raise OverflowInField(
                 f"value {low if low < limits.min else high} does not fit field {codelet}.{spec.name} "
                 f"of type {spec.type}.",
+                source=user_source(),
                 mend=f"use {limits.min} to {limits.max}, or a wider type",
             )
     return array_value.astype(dtype)
