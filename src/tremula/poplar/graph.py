@@ -8,15 +8,17 @@ import numpy as np
 from tremula.base.errors import (
     GraphReplicationError,
     InvalidTileMapping,
+    OverflowInField,
     TensorCreationError,
     TensorMetadataError,
+    TypeMismatch,
     UnknownVertexType,
     suggest,
 )
 from tremula.base.source import user_source
 from tremula.base.types import QUARTER, QUARTER_METADATA, UNSIGNED_INT, Type, as_type
 from tremula.codelets import codelet_of
-from tremula.codelets.spec import Codelet
+from tremula.codelets.spec import Codelet, FieldKind
 from tremula.poplar.bulk import bulk_edge
 from tremula.poplar.compute_set import ComputeSet, FieldRef, VertexRef
 from tremula.poplar.graph_host import HostSide
@@ -83,9 +85,13 @@ class Graph(MappingSide, HostSide):
     ) -> Tensor:
         """A new variable, row-major. `mapping`: None, "linear", or the tile that holds all of it."""
         tensor = self._add(as_type(type), shape, name, metadata, is_constant=False)
+        self._map_new(tensor, name, mapping)
+        return tensor
+
+    def _map_new(self, tensor: Tensor, name: str, mapping: "str | int | None") -> None:
         if mapping == "linear":
             self.map_linearly(tensor)
-        elif isinstance(mapping, int):
+        elif isinstance(mapping, int | np.integer):
             self.set_tile_mapping(tensor, mapping)
         elif mapping is not None:
             raise InvalidTileMapping(
@@ -93,7 +99,6 @@ class Graph(MappingSide, HostSide):
                 source=user_source(),
                 mend="use 'linear', a tile number, or None and set_tile_mapping",
             )
-        return tensor
 
     def add_constant(
         self,
@@ -109,21 +114,19 @@ class Graph(MappingSide, HostSide):
         type = as_type(type)
         tensor = self._add(type, shape, name or "constant", metadata, is_constant=True)
         self._set_tensor_values(tensor, value)
-        if mapping == "linear":
-            self.map_linearly(tensor)
-        elif mapping is not None:
-            self.set_tile_mapping(tensor, int(mapping))
+        self._map_new(tensor, name or "constant", mapping)
         return tensor
 
     def _add(
         self, type: Type, shape: Sequence[int], name: str, metadata: Tensor | None, is_constant: bool
     ) -> Tensor:
-        shape = tuple(int(s) for s in shape)
-        if any(s < 0 for s in shape):
+        is_shape = isinstance(shape, Iterable)
+        shape = tuple(int(s) for s in shape) if is_shape else (shape,)
+        if not is_shape or any(s < 0 for s in shape):
             raise TensorCreationError(
-                f"variable {name!r} cannot have shape {list(shape)}.",
+                f"variable {name!r} cannot have shape {list(shape) if is_shape else shape[0]}.",
                 source=user_source(),
-                mend="use sizes of 0 or more",
+                mend="use a list of sizes of 0 or more",
             )
         self._check_metadata(type, name, metadata)
         variables = self.state.variables
@@ -176,6 +179,7 @@ class Graph(MappingSide, HostSide):
                 source=user_source(),
                 mend=f"give one value or {tensor.n_elems}",
             )
+        _check_values(tensor.type, values)
         flat = np.broadcast_to(values.ravel(), (tensor.n_elems,)).astype(tensor.type.dtype)
         self.state.initial_parts.append((tensor, flat))
 
@@ -220,7 +224,7 @@ class Graph(MappingSide, HostSide):
         table = compute_set.tables.get(codelet)
         if table is None:
             table = self._table(compute_set, codelet)
-        if tile >= 0:
+        if tile != -1:
             tile = self._checked_tile(tile)
         row = table.add_row(tile, user_source())
         if fields is not None:
@@ -247,6 +251,13 @@ class Graph(MappingSide, HostSide):
         """
         tiles = np.asarray(tiles, np.int64)
         tiles = np.full(n, tiles, np.int64) if tiles.ndim == 0 and n is not None else tiles
+        if tiles.ndim != 1 or len(tiles) != (len(tiles) if n is None else n):
+            raise InvalidTileMapping(
+                f"add_vertices got tiles of shape {list(tiles.shape)} for "
+                f"{'an unknown number of' if n is None else n} vertices.",
+                source=user_source(),
+                mend="give one tile per vertex, or one tile and n=",
+            )
         self._check_tiles(tiles)
         table = self._table(compute_set, codelet)
         name, n_rows = table.codelet.spec.name, len(tiles)
@@ -273,7 +284,10 @@ class Graph(MappingSide, HostSide):
                 source=user_source(),
                 mend="give one value for all, or one per vertex",
             )
-        checked_state(table.codelet.spec.name, spec, values.reshape(-1)[:1][0] if spec.kind.value == "state" else values.reshape(-1))
+        flat = values.reshape(-1)
+        is_single = spec.kind is FieldKind.STATE
+        for part in (flat.min(), flat.max()) if is_single and flat.size else (flat,) * (not is_single):
+            checked_state(table.codelet.spec.name, spec, part)
         shape = (n_rows, *values.shape[per_row:])
         return np.broadcast_to(values.astype(spec.type.dtype), shape)
 
@@ -323,3 +337,22 @@ class Graph(MappingSide, HostSide):
     def top(self) -> "Graph":
         """The graph that this virtual graph is part of; itself if it is none."""
         return self if self._top is None else self._top
+
+
+def _check_values(type: Type, values: np.ndarray) -> None:
+    """Raise unless values are numbers that fit a type."""
+    if values.dtype.kind not in "biuf":
+        raise TypeMismatch(
+            f"values of {values.dtype} cannot fill a tensor of {type}.",
+            source=user_source(),
+            mend="give numbers",
+        )
+    if type.dtype.kind in "iu" and values.size:
+        limits = np.iinfo(type.dtype)
+        low, high = values.min(), values.max()
+        if low < limits.min or high > limits.max:
+            raise OverflowInField(
+                f"value {low if low < limits.min else high} does not fit a tensor of {type}.",
+                source=user_source(),
+                mend=f"use {limits.min} to {limits.max}, or a wider type",
+            )

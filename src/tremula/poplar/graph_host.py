@@ -88,6 +88,12 @@ class HostSide:
         return FunctionBuffer(function)
 
     def _claim(self, table: dict, handle: str, value: Any) -> Any:
+        if getattr(value, "n_elements", 1) < 1 or getattr(value, "repeats", 1) < 1:
+            raise StreamConnectionError(
+                f"{handle!r} moves nothing: it has no elements or no rows.",
+                source=user_source(),
+                mend="use n_elements and repeats of 1 or more",
+            )
         if handle in table:
             raise StreamConnectionError(
                 f"handle {handle!r} is taken.", source=user_source(), mend="give each a name of its own"

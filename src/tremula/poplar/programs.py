@@ -53,7 +53,8 @@ class Sequence(Program):
     steps: list[Program] = field(default_factory=list)
 
     def __init__(self, steps: Iterable[Program] = (), *more: Program, name: str = ""):
-        given = [steps, *more] if isinstance(steps, Program) else [*steps, *more]
+        is_listed = isinstance(steps, Iterable)
+        given = [*steps, *more] if is_listed else [steps, *more]
         object.__setattr__(self, "source", user_source())
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "steps", [])
@@ -227,6 +228,10 @@ class Switch(Program):
 
     def __post_init__(self) -> None:
         _check_scalar(self, self.control, "control")
+        if self.on_no_match not in ("default", "error", "undefined"):
+            raise self.fail(
+                f"on_no_match is {self.on_no_match!r}.", "use 'default', 'error' or 'undefined'"
+            )
         pairs = self.cases.items() if isinstance(self.cases, Mapping) else self.cases
         object.__setattr__(self, "cases", {})
         for value, body in pairs:
@@ -312,8 +317,7 @@ class PrintTensor(Program):
             object.__setattr__(self, "fmt", self.tensor if self.fmt is None else self.fmt)
             object.__setattr__(self, "tensor", self.title)
             object.__setattr__(self, "title", "")
-        if not isinstance(self.tensor, Tensor):
-            raise self.fail(f"got {type(self.tensor).__name__}, expected a tensor.", "give a tensor")
+        _check_tensors(self, self.tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,12 +326,18 @@ class WriteUndef(Program):
 
     tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
 
+    def __post_init__(self) -> None:
+        _check_tensors(self, self.tensor)
+
 
 @dataclass(frozen=True, eq=False)
 class AssumeEqualAcrossReplicas(Program):
     """Promise that a tensor has the same value in every replica, so it may steer control flow."""
 
     tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
+
+    def __post_init__(self) -> None:
+        _check_tensors(self, self.tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,6 +350,7 @@ class CrossReplicaCopy(Program):
 
     def __post_init__(self) -> None:
         src, dst = self.source_of_data, self.destination
+        _check_tensors(self, src, dst)
         if (src.type, src.n_elems) != (dst.type, dst.n_elems):
             raise self.fail(
                 f"{src.n_elems} elements of {src.type} do not fit {dst.n_elems} of {dst.type}.",
@@ -378,6 +389,9 @@ class ErrorProgram(Program):
     message: str = ""
     tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
 
+    def __post_init__(self) -> None:
+        _check_tensors(self, self.tensor)
+
 
 @dataclass(frozen=True, eq=False)
 class CycleStamp(Program):
@@ -410,6 +424,12 @@ def _check_programs(owner: Program, *bodies: object) -> None:
             raise owner.fail(
                 f"got {type(body).__name__}, expected a program.", "use Sequence() for nothing"
             )
+
+
+def _check_tensors(owner: Program, *tensors: object) -> None:
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise owner.fail(f"got {type(tensor).__name__}, expected a tensor.", "give a tensor")
 
 
 def _check_scalar(owner: Program, tensor: object, what: str) -> None:
