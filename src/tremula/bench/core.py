@@ -60,10 +60,11 @@ def adders_run() -> Iterator[Figure]:
     y = random.random(N_ADDERS * ADDER_LENGTH, np.float32)
     engine.write_tensor("x", x)
     engine.write_tensor("y", y)
-    start = np.arange(N_ADDERS) * ADDER_LENGTH
-    length = np.full(N_ADDERS, ADDER_LENGTH)
+    place = np.arange(N_ADDERS)
+    start, length = place * ADDER_LENGTH, np.full(N_ADDERS, ADDER_LENGTH)
     z, bias = np.zeros_like(x), np.arange(N_ADDERS, dtype=np.float32)
-    measured = ratio(engine.run, lambda: adders_by_hand(x, y, start, length, z, bias))
+    columns = (place, start, length, place.copy(), bias)
+    measured = ratio(engine.run, lambda: adders_by_hand(x, y, z, *columns))
     np.testing.assert_allclose(engine.read_tensor("z"), z, rtol=1e-6)
     yield Figure.of("adders-run", measured.value, "× by hand", "<= 1.2")
 

@@ -50,13 +50,13 @@ def adder_engine(n: int) -> tr.Engine:
 
 
 @numba.njit(parallel=True)
-def adders_by_hand(x, y, y_start, y_length, z, bias):  # noqa: ANN001, ANN201
+def adders_by_hand(x, y, z, x_place, y_place, y_length, z_place, bias):  # noqa: ANN001, ANN201
     """The same loop over the same columns, without Tremula."""
-    for i in numba.prange(len(x)):
-        total = x[i] + bias[i]
-        for k in range(y_start[i], y_start[i] + y_length[i]):
+    for i in numba.prange(len(x_place)):
+        total = x[x_place[i]] + bias[i]
+        for k in range(y_place[i], y_place[i] + y_length[i]):
             total += y[k]
-        z[i] = total
+        z[z_place[i]] = total
 
 
 class Heat(Vertex):
