@@ -56,7 +56,7 @@ engine.write_tensor("v3-write", np.zeros((4, 4), np.float32))
 engine.run()
 print("Program complete")
 
-h3 = engine.read_tensor("v3-read").reshape(4, 4)
+h3 = engine.read_tensor("v3-read")
 print("h3 data:")
 for row in h3:
     print(" ", *(f"{value:g}" for value in row))
