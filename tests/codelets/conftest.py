@@ -39,7 +39,8 @@ class Table:
 
     def interpret(self) -> bool:
         rows = range(self.n_rows)
-        return all([interpret(self.codelet, self.arena, self.columns, row) for row in rows])
+        results = [interpret(self.codelet, self.arena, self.columns, row) for row in rows]
+        return all(results)
 
     def counted(self) -> np.ndarray:
         cycles = np.zeros(self.n_rows, np.int64)
@@ -52,7 +53,7 @@ class Table:
         sizes = {name: column for (name, role), column in named.items() if role == "length"}
         state = {name: column for (name, role), column in named.items() if role == "value"}
         return self.codelet.cycles(
-            CostInput(self.n_rows, sizes, {}, state, None, self.columns)  # pyright: ignore
+            CostInput(self.n_rows, sizes, {}, state, None, self.columns)  # pyright: ignore[reportArgumentType]
         )
 
     @property

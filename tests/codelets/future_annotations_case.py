@@ -7,7 +7,7 @@ from tremula.codelets import Input, Output, Vector, Vertex
 
 
 class Late(Vertex):
-    x: Input[Vector[float32, "ONE_PTR", 8]]
+    x: Input[Vector[float32, "ONE_PTR", 8]]  # noqa: F821, UP037
     out: Output[float32]
 
     def compute(self):

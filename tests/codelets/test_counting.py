@@ -64,7 +64,7 @@ class Searching(Vertex):
 
 class Working(MultiVertex):
     x: Input[Vector[float32]]
-    out: Output[Vector[float32, "SHORT_SPAN"]]
+    out: Output[Vector[float32, "SHORT_SPAN"]]  # noqa: F821
 
     def compute(self, worker_id):
         for i in range(worker_id, len(self.x), self.n_workers):
@@ -164,7 +164,8 @@ def test_helpers_state_and_branches_slice_to_the_same_count(make_table):
     assert not table.codelet.is_data_dependent
     costed = table.costed()
     np.testing.assert_array_equal(costed, table.counted())
-    assert costed.min() > 272 and len(set(costed)) > 3
+    assert costed.min() > 272
+    assert len(set(costed)) > 3
 
 
 def test_helper_counts_by_hand(make_table):
@@ -210,7 +211,8 @@ def test_a_cycles_method_is_the_cost(make_table):
             self.n = len(self.x)
 
         def cycles(v, chip):
-            assert v.x.size is v.sizes["x"] and v.n_rows == 3
+            assert v.x.size is v.sizes["x"]
+            assert v.n_rows == 3
             return 5 + v.sizes["x"] * 2 + v.state["n"]
 
     table = make_table(codelet_of(Priced), 3, 3)

@@ -86,7 +86,6 @@ class HalfFunctions(Vertex):
 def test_half_functions_and_sums(make_table):
     """Functions of halfs compute in float32 and round; sums of halfs stay halfs."""
     table = make_table(codelet_of(HalfFunctions), 2, 5, 9)
-    python = table.copy()
     table.run()
     x = np.abs(table.values("x").reshape(2, 9)) + np.float16(1)
 

@@ -1,4 +1,4 @@
-"""Where compiled codelets and executables are kept between runs: the one reader of TREMULA_CACHE_DIR."""
+"""Where compiled code is kept between runs: the one reader of TREMULA_CACHE_DIR."""
 
 import os
 from pathlib import Path

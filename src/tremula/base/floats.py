@@ -1,9 +1,9 @@
 """Small floats in NumPy: half with three roundings, the two 8-bit formats, and their metadata byte.
 
 8-bit floats have no infinity and no negative zero; the code 0x80 is their only NaN. F143 has 4
-exponent and 3 mantissa bits (bias 8, largest 240), F152 has 5 and 2 (bias 16, largest 57344). A value
-is `code's value * 2**scale`. The metadata byte has the format in bit 7 (0: F143, 1: F152) and the
-scale, -32 … 31, as a two's complement number in its low 6 bits; bit 6 is zero.
+exponent and 3 mantissa bits (bias 8, largest 240), F152 has 5 and 2 (bias 16, largest 57344). A
+value is `code's value * 2**scale`. The metadata byte has the format in bit 7 (0: F143, 1: F152) and
+the scale, -32 … 31, as a two's complement number in its low 6 bits; bit 6 is zero.
 """
 
 from enum import Enum

@@ -23,6 +23,7 @@ from numba.core.errors import NumbaError, NumbaWarning
 
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import GraphProgramCompilationError
+from tremula.base.source import Source
 from tremula.codelets.function_source import FunctionSource
 from tremula.codelets.subset import helpers_of
 
@@ -92,7 +93,8 @@ def _warn_once(reason: str) -> None:
 def _import(key: str, path: Path) -> ModuleType:
     name = f"tremula_kernel_{key}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None, path
+    assert spec is not None, path
+    assert spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # cached machine code finds the module of its globals by name
     spec.loader.exec_module(module)
@@ -104,7 +106,7 @@ def _in_memory(key: str, text: str) -> ModuleType:
     path = f"<kernel {key}>"
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     module = ModuleType(f"tremula_kernel_{key}")
-    exec(compile(text, path, "exec"), module.__dict__)  # noqa: S102 - text generated here
+    exec(compile(text, path, "exec"), module.__dict__)
     return module
 
 
@@ -120,7 +122,7 @@ def _explained(
     )
 
 
-def _user_line(message: str, text: str, compute: FunctionSource):
+def _user_line(message: str, text: str, compute: FunctionSource) -> Source:
     """The last generated line that the message names and that came from a user's line."""
     lines = text.splitlines()
     functions = {f.name: f for f in [*helpers_of(compute), compute]}
@@ -129,9 +131,7 @@ def _user_line(message: str, text: str, compute: FunctionSource):
         note = re.search(r"  # (\S+):(\d+)$", lines[index]) if index < len(lines) else None
         if note and note[1] in functions:
             function = functions[note[1]]
-            return type(function.source)(
-                function.source.file, function.source.line + int(note[2]) - 1
-            )
+            return Source(function.source.file, function.source.line + int(note[2]) - 1)
     return compute.source
 
 

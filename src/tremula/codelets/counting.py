@@ -96,9 +96,12 @@ class CostModel:
     def sliced(self, function: FunctionSource) -> SlicedFunction:
         """The function's counts with only what they need."""
         needed: set[str] = set()
+
+        def is_needed(statement: ast.stmt) -> bool:
+            return bool(_targets(statement) & needed)
+
         while True:
-            counter = _Counter(self, function, lambda s: bool(_targets(s) & needed), True)
-            body = counter.block(self._body(function))
+            body = _Counter(self, function, is_needed, True).block(self._body(function))
             used = _used_names(body)
             if used <= needed:
                 break
@@ -119,7 +122,7 @@ class _Counter:
         self.model, self.function, self.keep, self.is_slice = model, function, keep, is_slice
         self.pricer = model.pricers[id(function)]
 
-    def block(self, statements: list[ast.stmt], extra: Slots = Slots()) -> list[ast.stmt]:
+    def block(self, statements: list[ast.stmt], extra: Slots = slots.NOTHING) -> list[ast.stmt]:
         """Statements with counts; `extra` is charged with the first straight-line group."""
         out: list[ast.stmt] = []
         group: list[ast.stmt] = []
@@ -128,7 +131,7 @@ class _Counter:
                 group.append(statement)
                 continue
             out += self._group(group, extra)
-            group, extra = [], Slots()
+            group, extra = [], slots.NOTHING
             if statement is not None:
                 out += getattr(self, f"_count_{type(statement).__name__}")(statement)
         return out

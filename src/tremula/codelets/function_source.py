@@ -162,7 +162,7 @@ def _resolve(
 ) -> Binding:  # fmt: skip
     first, *rest = name.split(".")
     if first not in scope:
-        known = [n for n in scope if not n.startswith("_")]
+        known = [n for n in scope if n.isidentifier() and not hasattr(builtins, n)]
         raise function.error(f"unknown name {first!r}", node, suggest(first, known))
     value = scope[first]
     for attribute in rest:

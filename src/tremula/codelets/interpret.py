@@ -1,16 +1,18 @@
 """Run one vertex in plain Python, for debugging: breakpoints, print, and checked indices work.
 
-The original `compute` runs on views of the arena. Inputs cannot be written, indices are checked, and
-numbers behave as on a tile: integers are Python's, floats are float32, halfs round after each
+The original `compute` runs on views of the arena. Inputs cannot be written, indices are checked,
+and numbers behave as on a tile: integers are Python's, floats are float32, halfs round after each
 operation. A codelet read from a file runs from its stored text, which `subset.py` has checked.
 """
 
 import ast
 import builtins
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from functools import cache
 from types import CellType, FunctionType, ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -26,43 +28,30 @@ from tremula.codelets.spec import Direction, FieldKind, FieldSpec, VertexBase
 class Half(np.float16):
     """A half that rounds with halfs and integers, and becomes a float32 beside a float."""
 
-    def _with(self, other: object, operation: Callable) -> object:
+    def _with(self, other: object, operation: Callable[[Any, Any], Any]) -> object:
         if isinstance(other, np.float32 | float):
             return np.float32(operation(np.float32(self), np.float32(other)))
         with np.errstate(all="ignore"):
-            return Half(operation(np.float16(self), np.float16(other)))  # pyright: ignore
+            return Half(operation(np.float16(self), np.float16(other)))  # pyright: ignore[reportArgumentType]
 
-    def __add__(self, other):
-        return self._with(other, lambda a, b: a + b)
-
-    def __radd__(self, other):
-        return self._with(other, lambda a, b: b + a)
-
-    def __sub__(self, other):
-        return self._with(other, lambda a, b: a - b)
-
-    def __rsub__(self, other):
-        return self._with(other, lambda a, b: b - a)
-
-    def __mul__(self, other):
-        return self._with(other, lambda a, b: a * b)
-
-    def __rmul__(self, other):
-        return self._with(other, lambda a, b: b * a)
-
-    def __truediv__(self, other):
-        return self._with(other, lambda a, b: a / b)
-
-    def __rtruediv__(self, other):
-        return self._with(other, lambda a, b: b / a)
-
-    def __neg__(self):
+    def __neg__(self) -> "Half":
         return Half(-np.float16(self))
 
-    def __abs__(self):
+    def __abs__(self) -> "Half":
         return Half(abs(np.float16(self)))
 
-    def __float__(self): return float(np.float16(self))  # fmt: skip
+    def __float__(self) -> float:
+        return float(np.float16(self))
+
+
+def _install(name: str, operation: Callable[[Any, Any], Any]) -> None:
+    """Give Half an operator and its reflection."""
+    setattr(Half, f"__{name}__", lambda a, b: a._with(b, operation))
+    setattr(Half, f"__r{name}__", lambda a, b: a._with(b, lambda x, y: operation(y, x)))
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    _install(_name, getattr(operator, _name))
 
 
 def as_number(value: object) -> object:
@@ -77,13 +66,13 @@ def as_number(value: object) -> object:
 class FieldVector(np.ndarray):
     """A view of a field whose elements are the machine's numbers."""
 
-    def __getitem__(self, index):
-        return as_number(super().__getitem__(index))
+    def __getitem__(self, index: object) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return as_number(super().__getitem__(index))  # pyright: ignore[reportCallIssue, reportArgumentType]
 
-    def __setitem__(self, index, value):
-        super().__setitem__(index, converted(value, self.dtype))
+    def __setitem__(self, index: object, value: object) -> None:
+        super().__setitem__(index, converted(value, self.dtype))  # pyright: ignore[reportCallIssue, reportArgumentType]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[object]:
         return (self[i] for i in range(len(self)))
 
 
@@ -104,7 +93,7 @@ class QuarterVector:
     def __setitem__(self, index: int, value: object) -> None:
         self.codes[index] = float32_to_quarter(np.float32(value), self.format, self.scale)  # pyright: ignore[reportArgumentType]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[object]:
         return (self[i] for i in range(len(self)))
 
 
@@ -118,6 +107,9 @@ def converted(value: object, dtype: np.dtype) -> np.ndarray:
 
 class VertexProxy:
     """`self` of one vertex: attributes are its fields."""
+
+    _views: dict[str, Any]
+    _codelet: PythonCodelet
 
     def __init__(
         self, codelet: PythonCodelet, arena: np.ndarray, columns: tuple[np.ndarray, ...], row: int
@@ -225,7 +217,7 @@ def _machine_float(value: object) -> np.float32:
 
 
 def _with_machine_numbers(function: Callable) -> FunctionType:
-    """The same code, with types, float and math replaced by the machine's; breakpoints still hit."""
+    """The same code with the machine's types, float and math; breakpoints still hit."""
     scope = {k: _machine_value(v) for k, v in function.__globals__.items()}
     scope.setdefault("float", _machine_float)
     cells = tuple(CellType(_machine_value(c.cell_contents)) for c in function.__closure__ or ())
@@ -254,7 +246,7 @@ class _Conversion:
 def _machine_math(name: str) -> Callable:
     function = getattr(math, name)
 
-    def call(*values):
+    def call(*values: float) -> object:
         result = function(*map(float, values))
         if not isinstance(result, float):
             return result
@@ -281,7 +273,7 @@ def _from_text(function: FunctionSource) -> Callable:
         _bind(scope, dotted, _live_value(binding))
     ast.increment_lineno(tree, function.source.line - 1)
     code = compile(ast.Module([tree], []), function.source.file, "exec")
-    exec(code, scope)  # noqa: S102 - text within the checked subset
+    exec(code, scope)
     return scope[tree.name]  # pyright: ignore[reportReturnType]
 
 

@@ -1,4 +1,4 @@
-"""A codelet → the Python text of its kernel, which Numba compiles; docs/architecture.md has the ABI.
+"""A codelet → the Python text of its kernel, for Numba; docs/architecture.md has the ABI.
 
 Three kernels of one codelet: RUN computes; COUNTED computes and counts; COST only counts, from
 sizes and state, and never touches the arena.
@@ -40,7 +40,8 @@ class KernelText:
         self.base, self.variant = base, variant
         self.names = Names()
         self.model = CostModel(compute, fields, base)
-        self.helpers = helpers_of(compute)
+        called = self.model.trees  # without those that only an untaken branch calls
+        self.helpers = [h for h in helpers_of(compute) if id(h) in called]
         self.worker = [a.arg for a in compute.tree().args.args[1:]]
         for i, helper in enumerate(self.helpers):
             self.names.helpers[id(helper)] = f"_k_f{i}_{helper.name}"
@@ -58,7 +59,7 @@ class KernelText:
             imports.append("from tremula.codelets import native_quarter")
         definitions = [f"{name} = {value}" for name, value in self.names.definitions.items()]
         # A comment, and in ASCII: a name read from a file cannot end it and become code.
-        what = f"# The {self.variant.value} kernel of codelet {ascii(self.name)}, generated."
+        what = f"# The {self.variant.value} kernel of codelet {self.name!a}, generated."
         parts = [what, "", *imports, "", *definitions, "", *functions, *row, "", *kernel]
         return "\n".join(parts) + "\n"
 
@@ -108,7 +109,7 @@ class KernelText:
     def _row(self) -> tuple[list[str], list[FieldSpec]]:
         tree = folded_tree(self.compute)
         by_name = {f.name: f for f in self.fields}
-        kinds = KindTable(self.compute, by_name, {w: INT for w in self.worker}, tree)
+        kinds = KindTable(self.compute, by_name, dict.fromkeys(self.worker, INT), tree)
         lowering = ExpressionLowering(self.compute, by_name, self.names, kinds)
         writer = Writer(lowering, "1", "(1 if {} else 0)")
         counts = self.variant is not Variant.RUN

@@ -32,8 +32,8 @@ class Kind:
     n_bytes: int = 4
 
     def joined(self, other: "Kind") -> "Kind":
-        first, second = sorted((self, other), key=lambda k: _ORDER.index(k.base))
-        return Kind(second.base, max(self.rank, other.rank), second.n_bytes)
+        wins = max(self, other, key=lambda k: _ORDER.index(k.base))
+        return Kind(wins.base, max(self.rank, other.rank), wins.n_bytes)
 
 
 INT, FLOAT, BOOL, HALF = Kind("int"), Kind("float"), Kind("bool", 0, 1), Kind("half", 0, 2)
@@ -107,15 +107,14 @@ class KindTable:
             kind = self.of(node.left).joined(self.of(node.right))
             is_whole = kind.base in ("int", "bool") and isinstance(node.op, ast.Div)
             return Kind("float", kind.rank) if is_whole else kind
-        if isinstance(node, ast.UnaryOp):
-            return BOOL if isinstance(node.op, ast.Not) else self.of(node.operand)
+        if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
+            return self.of(node.operand)
         if isinstance(node, ast.IfExp):
-            return self.of(node.body).joined(self.of(node.orelse))
+            return self._joined([node.body, node.orelse])
         if isinstance(node, ast.Call):
             return self._of_call(node)
-        if isinstance(node, ast.Tuple) and node.elts:
-            return self._joined(node.elts)
-        return BOOL if isinstance(node, ast.Compare | ast.BoolOp) else FLOAT
+        is_truth = isinstance(node, ast.Compare | ast.BoolOp | ast.UnaryOp)
+        return BOOL if is_truth else FLOAT
 
     def _joined(self, nodes: list[ast.expr]) -> Kind:
         kind = self.of(nodes[0])

@@ -1,6 +1,7 @@
-"""Expressions of a codelet → expressions of its kernel: fields become memory, operators become calls."""
+"""Expressions of a codelet → expressions of its kernel: fields are memory, operators calls."""
 
 import ast
+import math
 from collections.abc import Mapping
 
 from tremula.base.types import Type
@@ -54,8 +55,7 @@ class Names:
         """Floats are float32 constants: tiles have no doubles."""
         if isinstance(value, bool | int):
             return repr(value)
-        is_finite = value == value and abs(value) != float("inf")
-        text = f"np.float32({value!r})" if is_finite else f"np.float32('{value}')"
+        text = f"np.float32({value!r})" if math.isfinite(value) else f"np.float32('{value}')"
         for name, known in self.definitions.items():
             if known == text:
                 return name
@@ -103,7 +103,7 @@ class ExpressionLowering(ast.NodeTransformer):
     # -- numbers and names
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        if isinstance(node.value, str):
+        if not isinstance(node.value, bool | int | float):
             raise self.function.error("text has no meaning on a tile", node, "use numbers")
         return ast.Name(self.names.number(node.value), ast.Load())
 

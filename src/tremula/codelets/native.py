@@ -274,8 +274,8 @@ copysign = _make_binary(math.copysign, np.copysign, wants_float=True)
 
 
 @intrinsic(prefer_literal=True)
-def pow(typingctx, a, b):  # noqa: A001 - named as Python names it
-    """a ** b; small whole powers are repeated multiplications, as a compiler for tiles does."""
+def pow(typingctx, a, b):
+    """A ** b; small whole powers are repeated multiplications, as a compiler for tiles does."""
     base, exponent = types.unliteral(a), getattr(b, "literal_value", None)
     if exponent not in (2, 3, 4) or not _is_number(base):
         return _power_by_type(typingctx, base, types.unliteral(b))

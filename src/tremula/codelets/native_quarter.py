@@ -4,6 +4,9 @@ The layout of codes and of the metadata byte is in base/floats.py. Only loaded w
 QUARTER field compiles.
 """
 
+# pyright: reportAttributeAccessIssue=false, reportFunctionMemberAccess=false
+# ruff: noqa: ARG002 - Numba dictates these signatures
+import math
 import operator
 
 from numba import njit
@@ -50,7 +53,7 @@ def encode_quarter(value, metadata):
     """The code nearest to a number: ties to even, saturating, one NaN, no negative zero."""
     value, metadata = _to_float(value), int(metadata)
     n_bits, bias = (2, 16) if metadata & 0x80 else (3, 8)
-    if value != value:
+    if math.isnan(value):
         return 0x80
     bits = float_to_bits(value)
     size = bits & 0x7FFFFFFF

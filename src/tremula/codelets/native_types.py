@@ -5,6 +5,7 @@ its result (`round_to_half`). Rounding is to nearest even and overflow goes to i
 says; the machine's saturating mode is not the default here. Only loaded when a codelet compiles.
 """
 
+# ruff: noqa: ARG002 - Numba dictates these signatures
 from llvmlite import ir
 from numba.core import types
 from numba.core.datamodel import PrimitiveModel
@@ -43,7 +44,7 @@ _F32, _HALF = ir.FloatType(), ir.HalfType()
 
 @register_model(HalfType)
 class HalfModel(PrimitiveModel):
-    """float32 as a value, LLVM half as data, so arrays and pointers of halfs convert by themselves."""
+    """float32 as a value, LLVM half as data, so arrays and pointers convert by themselves."""
 
     def __init__(self, dmm, fe_type):
         super().__init__(dmm, fe_type, _F32)
@@ -59,7 +60,7 @@ class HalfModel(PrimitiveModel):
 
 
 def round_to_half(builder, value):
-    """A float32 rounded to the nearest half, as a float32; one instruction each on F16C and NEON."""
+    """A float32 rounded to the nearest half, as a float32; two instructions on F16C and NEON."""
     return builder.fpext(builder.fptrunc(value, _HALF), _F32)
 
 

@@ -1,6 +1,7 @@
 """Slots of straight-line code: what one group of statements, or one expression, costs."""
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tremula.base.types import Type
@@ -17,7 +18,7 @@ _MULTI_OP = frozenset("dot sum prod max min argmax argmin".split())
 class Price:
     """A block's slots, per-element slots of whole-vector operations, and calls priced elsewhere."""
 
-    slots: Slots = Slots()
+    slots: Slots = slots.NOTHING
     terms: list[tuple[ast.expr, Slots]] = field(default_factory=list)
     calls: list[ast.Call] = field(default_factory=list)
 
@@ -83,7 +84,7 @@ class Pricer:
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             self._add(node.value, price)
 
-    def _assign(self, targets: list[ast.expr], value: ast.expr, price: Price) -> None:
+    def _assign(self, targets: Sequence[ast.expr], value: ast.expr, price: Price) -> None:
         whole = [t for t in targets if self._is_whole(t)]
         if whole:
             each = slots.STORE + self._each(value, price)

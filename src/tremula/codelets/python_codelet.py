@@ -1,15 +1,13 @@
 """A codelet written in Python: what it is, its native kernels, its cost, its stored form."""
 
-import ast
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate, suggest
-from tremula.codelets.columns import columns_of
 from tremula.codelets.counting import CostModel
 from tremula.codelets.function_source import FunctionSource, read_function
 from tremula.codelets.kernel_source import KernelText, Variant

@@ -32,6 +32,7 @@ class Slots:
         return self.main + self.aux
 
 
+NOTHING = Slots()
 LOAD = STORE = BRANCH = INTEGER = Slots(main=1)  # ISA
 SUBWORD_STORE = Slots(main=3)  # ISA: stores are 32 or 64 bits, so load, merge, store
 FLOAT = Slots(aux=1)  # ISA: add, sub, mul, min, max, abs, neg, compare

@@ -1,4 +1,4 @@
-"""Statements of a codelet → lines of its kernel, each line saying which of the user's it came from."""
+"""Statements of a codelet → lines of its kernel, each noting the user's line it came from."""
 
 import ast
 from dataclasses import dataclass, field
@@ -7,6 +7,8 @@ from tremula.codelets.function_source import FunctionSource, Known, dotted_name
 from tremula.codelets.kinds import ALLOCATIONS, KindTable
 from tremula.codelets.lowering import BINARY, INPLACE, ExpressionLowering, call
 from tremula.codelets.spec import FieldKind, FieldSpec
+
+Iteration = tuple[list[str], str, list[str]]  # lines before, trip count, lines per item
 
 
 class Count(ast.stmt):
@@ -203,9 +205,7 @@ class Writer:
             )
         return target.id
 
-    def _iteration(
-        self, target: ast.expr, iterated: ast.expr, index: str
-    ) -> tuple[list[str], str, list[str]]:
+    def _iteration(self, target: ast.expr, iterated: ast.expr, index: str) -> Iteration:
         """Lines before a loop, its trip count, and the lines that fetch one item."""
         lowering, name = self.lowering, known_call(self.lowering, iterated)
         if name in ("enumerate", "zip", "reversed"):
@@ -219,7 +219,7 @@ class Writer:
         setup = [f"{sequence} = {self._text(lowering.visit(iterated))}"]
         return setup, f"len({sequence})", [f"{self._loop_name(target)} = {sequence}[{index}]"]
 
-    def _iterate_enumerate(self, target: ast.expr, node: ast.Call, index: str):
+    def _iterate_enumerate(self, target: ast.expr, node: ast.Call, index: str) -> Iteration:
         if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
             raise self.lowering.function.error(
                 "enumerate gives an index and a value", node, "write for i, x in enumerate(…)"
@@ -228,7 +228,7 @@ class Writer:
         start = self._text(self.lowering.visit(node.args[1])) if len(node.args) > 1 else "0"
         return setup, length, [f"{self._loop_name(target.elts[0])} = {index} + {start}", *items]
 
-    def _iterate_zip(self, target: ast.expr, node: ast.Call, index: str):
+    def _iterate_zip(self, target: ast.expr, node: ast.Call, index: str) -> Iteration:
         parts = target.elts if isinstance(target, ast.Tuple) else []
         if len(parts) != len(node.args) or not parts:
             raise self.lowering.function.error(
@@ -240,7 +240,7 @@ class Writer:
         length = lengths[0] if len(lengths) == 1 else f"min({', '.join(lengths)})"
         return [x for p in pieces for x in p[0]], length, [x for p in pieces for x in p[2]]
 
-    def _iterate_reversed(self, target: ast.expr, node: ast.Call, index: str):
+    def _iterate_reversed(self, target: ast.expr, node: ast.Call, index: str) -> Iteration:
         backwards = self._temporary()
         setup, length, items = self._iteration(target, node.args[0], backwards)
         return setup, length, [f"{backwards} = {length} - 1 - {index}", *items]

@@ -111,13 +111,8 @@ def python_codelet_from_dict(stored: Mapping[str, object]) -> "PythonCodelet":
 
     try:
         name, base = _text(stored, "name"), VertexBase(stored["base"])
-        file, line = _list(stored, "source")
-        if not isinstance(file, str) or not isinstance(line, int):
-            raise ValueError("its source is not a file and line")
-        compute = _read_function(_dict(stored, "compute"), Source(file, line), 0)
-        fields = tuple(_read_field(f) for f in _list(stored, "fields"))
-        if len({f.name for f in fields}) != len(fields):
-            raise ValueError("two fields have one name")
+        compute = _read_function(_dict(stored, "compute"), _read_source(stored), 0)
+        fields = _read_fields(_list(stored, "fields"))
         return make_codelet(
             name, compute, fields, base, standing=Standing(stored["standing"]),
             has_stored_cost=stored["has_cost_method"] is True,
@@ -145,20 +140,34 @@ def _text(stored: Mapping[str, object], key: str) -> str:
 def _list(stored: Mapping[str, object], key: str) -> list:
     value = stored[key]
     if not isinstance(value, list):
-        raise ValueError(f"{key!r} is not a list")
+        raise TypeError(f"{key!r} is not a list")
     return value
 
 
 def _dict(stored: Mapping[str, object], key: str) -> dict:
     value = stored[key]
     if not isinstance(value, dict):
-        raise ValueError(f"{key!r} is not a table")
+        raise TypeError(f"{key!r} is not a table")
     return value
+
+
+def _read_source(stored: Mapping[str, object]) -> Source:
+    file, line = _list(stored, "source")
+    if not isinstance(file, str) or not isinstance(line, int):
+        raise TypeError("its source is not a file and line")
+    return Source(file, line)
+
+
+def _read_fields(stored: list) -> tuple[FieldSpec, ...]:
+    fields = tuple(_read_field(f) for f in stored)
+    if len({f.name for f in fields}) != len(fields):
+        raise ValueError("two fields have one name")
+    return fields
 
 
 def _read_field(stored: object) -> FieldSpec:
     if not isinstance(stored, dict):
-        raise ValueError("a field is not a table")
+        raise TypeError("a field is not a table")
     from tremula.codelets.vertex import LAYOUTS
 
     direction = stored["direction"]

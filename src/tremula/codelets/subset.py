@@ -97,16 +97,18 @@ def _check_node(function: FunctionSource, node: ast.AST, local: set[str]) -> Non
     if isinstance(node, ast.Attribute):
         _check_attribute(function, node)
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        if node.id not in local and node.id not in function.bindings:
-            is_part = any(name.startswith(node.id + ".") for name in function.bindings)
-            if not is_part:
-                raise function.error(f"unknown name {node.id!r}", node, suggest(node.id, local))
+        _check_known(function, node, local)
+
+
+def _check_known(function: FunctionSource, node: ast.Name, local: set[str]) -> None:
+    is_part = any(name.startswith(node.id + ".") for name in function.bindings)
+    if node.id not in local and node.id not in function.bindings and not is_part:
+        raise function.error(f"unknown name {node.id!r}", node, suggest(node.id, local))
 
 
 def _check_constant(function: FunctionSource, node: ast.Constant) -> None:
-    if isinstance(node.value, str) and getattr(node, "col_offset", 0) >= 0:
-        return  # docstrings; elsewhere text fails where it is used
-    if not isinstance(node.value, bool | int | float):
+    # Text may be a docstring; elsewhere it is refused when the kernel is written.
+    if not isinstance(node.value, bool | int | float | str):
         raise function.error(
             f"{node.value!r} is not a number", node, "codelets compute with numbers and bools"
         )
@@ -127,12 +129,16 @@ def _check_call(function: FunctionSource, node: ast.Call, local: set[str]) -> No
         raise function.error(
             f"{name!r} is called with keyword arguments", node, "pass them by position"
         )
-    if is_numpy and target.name in ("zeros", "ones", "empty") and len(node.args) < 2:  # pyright: ignore[reportAttributeAccessIssue]
-        if not node.keywords:
-            raise function.error(
-                f"{name!r} without a dtype makes 64-bit floats, which tiles do not have",
-                node, "add dtype=np.float32",
-            )  # fmt: skip
+    if is_numpy and len(node.args) < 2 and not node.keywords:
+        _check_allocation(function, node, target)
+
+
+def _check_allocation(function: FunctionSource, node: ast.Call, target: Known) -> None:
+    if target.name in ("zeros", "ones", "empty"):
+        raise function.error(
+            f"{ast.unparse(node)!r} without a dtype makes 64-bit floats, which tiles do not have",
+            node, "add dtype=np.float32",
+        )  # fmt: skip
 
 
 def _check_attribute(function: FunctionSource, node: ast.Attribute) -> None:

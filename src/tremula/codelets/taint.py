@@ -40,9 +40,9 @@ class TaintTable:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 self._assign(target, self.value(node.value), self.length(node.value))
-        elif isinstance(node, ast.AugAssign):
-            self._assign(node.target, self.value(node.value), self.length(node.value))
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        elif isinstance(node, ast.AugAssign) or (
+            isinstance(node, ast.AnnAssign) and node.value is not None
+        ):
             self._assign(node.target, self.value(node.value), self.length(node.value))
         elif isinstance(node, ast.For):
             index = any(self.value(a) for a in getattr(node.iter, "args", []))
@@ -115,9 +115,9 @@ class TaintTable:
                 return True
             if isinstance(node, ast.Call):
                 target = self._called(node)
-                if isinstance(target, FunctionSource):
-                    if self.of_helper(target, node).is_data_dependent():
-                        return True
+                is_helper = isinstance(target, FunctionSource)
+                if is_helper and self.of_helper(target, node).is_data_dependent():
+                    return True
         return False
 
     def _vector_length(self, node: ast.expr) -> bool:

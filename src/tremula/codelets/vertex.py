@@ -11,10 +11,11 @@
 
 The forms of a field are `Input[T]`, `Input[Vector[T]]`, `Input[Vector[T, "ONE_PTR", 8]]` (layout,
 least alignment in bytes, and True for interleaved memory), `Vector[Input[Vector[T]]]`,
-`Input[VectorList[T]]`, `Vector[Input[T]]`, and for state plain `T` and `Vector[T]`; Output and InOut
-go where Input does. A class attribute `name` overrides the codelet's name.
+`Input[VectorList[T]]`, `Vector[Input[T]]`, and for state plain `T` and `Vector[T]`; Output and
+InOut go where Input does. A class attribute `name` overrides the codelet's name.
 """
 
+import inspect
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping
@@ -44,7 +45,7 @@ class Vertex:
     def __init_subclass__(cls) -> None:
         """Remember where the class was written, and what its annotations' text can refer to."""
         cls._tremula_source = user_source()
-        annotations = cls.__dict__.get("__annotations__", {})
+        annotations = inspect.get_annotations(cls)
         if any(isinstance(a, str) for a in annotations.values()):
             frame = sys._getframe(1)
             is_module = frame.f_locals is frame.f_globals
@@ -110,16 +111,21 @@ class Vector:
     """Elements side by side: `Vector[T]`, `Vector[T, layout, min_align, is_interleaved]`."""
 
     def __class_getitem__(cls, arguments: object) -> VectorForm:
-        given = arguments if isinstance(arguments, tuple) else (arguments,)
-        return VectorForm(*given)
+        return _vector_form(arguments, is_list=False)
 
 
 class VectorList:
     """Several vectors: `Input[VectorList[T]]`, `Input[VectorList[T, "DELTAN", 4]]`."""
 
     def __class_getitem__(cls, arguments: object) -> VectorForm:
-        given = arguments if isinstance(arguments, tuple) else (arguments,)
-        return VectorForm(*given, is_list=True)
+        return _vector_form(arguments, is_list=True)
+
+
+def _vector_form(arguments: object, is_list: bool) -> VectorForm:
+    """`T`, or `T, layout, min_align, is_interleaved`; wrong values are refused with the field."""
+    given = arguments if isinstance(arguments, tuple) else (arguments,)
+    element, layout, min_align, is_interleaved = (*given, *("SPAN", 1, False)[len(given) - 1 :])
+    return VectorForm(element, layout, min_align, is_interleaved, is_list)  # pyright: ignore[reportArgumentType]
 
 
 def base_of(cls: type) -> VertexBase:
@@ -135,18 +141,18 @@ def fields_of(cls: type, source: Source) -> tuple[FieldSpec, ...]:
     for base in reversed(cls.__mro__):
         if base is Vertex or not issubclass(base, Vertex):
             continue
-        for name, annotation in base.__dict__.get("__annotations__", {}).items():
+        for name, annotation in inspect.get_annotations(base).items():
             meaning = _evaluated(annotation, base, name, source)
             fields[name] = _field(name, meaning, cls, source)
     return tuple(fields.values())
 
 
 def _evaluated(annotation: object, base: type[Vertex], name: str, source: Source) -> object:
-    """The annotation itself, or the value of its text under `from __future__ import annotations`."""
+    """The annotation, or the value of its text under `from __future__ import annotations`."""
     if not isinstance(annotation, str):
         return annotation
     try:
-        return eval(annotation, dict(base._tremula_scope))  # noqa: S307 - the user's own annotation
+        return eval(annotation, dict(base._tremula_scope))
     except Exception as error:  # noqa: BLE001 - anything may go wrong in an annotation
         raise GraphObjectCreationError(
             f"field {name!r} of codelet {base.__name__}: its annotation {annotation!r} cannot be "
