@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.errors import ControlProgramError, GraphRecursionError
+from tremula.base.source import user_source
 from tremula.compiler.copies import plan_copy
 from tremula.compiler.form import (
     N_OPERANDS,
@@ -51,6 +52,7 @@ def named_programs(programs: Programs) -> dict[str, p.Program]:
         if not isinstance(program, p.Program):
             raise ControlProgramError(
                 f"program {name!r} is a {type(program).__name__}, expected a program.",
+                source=user_source(),
                 mend="give one program, a list of programs or a dict of them",
             )
     return dict(programs)

@@ -8,7 +8,7 @@ import numpy as np
 from tremula.base.errors import GraphConnectionError, TypeMismatch
 from tremula.base.source import user_source
 from tremula.codelets.spec import FieldKind, FieldSpec
-from tremula.poplar.runs import Pieces, Runs
+from tremula.poplar.runs import Pieces, Runs, concat_runs
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.vertex_columns import EdgeColumn
 
@@ -43,7 +43,7 @@ def bulk_edge(codelet: str, spec: FieldSpec, value: Any, n_rows: int) -> EdgeCol
         )
     column = _from_slices(value) if isinstance(value, Slices) else _from_tensor(spec, value)
     if column is None or column.n_rows != n_rows:
-        got = f"Slices for {column.n_rows}" if column else f"shape {list(tensor.shape)}"
+        got = f"Slices for {column.n_rows}" if column and tensor is not value else f"shape {list(tensor.shape)}"
         raise GraphConnectionError(
             f"field {codelet}.{spec.name} is a {spec.kind.value}; {n_rows} vertices need a tensor of shape "
             f"{_wanted_shape(spec.kind, n_rows)}, got {got}.",
@@ -59,7 +59,11 @@ _INNER_RANK = {
 
 
 def _wanted_shape(kind: FieldKind, n_rows: int) -> str:
-    return "[" + ", ".join([str(n_rows), "count", "length"][: 1 + _INNER_RANK[kind]]) + "]"
+    inner = {
+        FieldKind.SCALAR: [], FieldKind.VECTOR: ["length"], FieldKind.SCALAR_LIST: ["count"],
+        FieldKind.VECTOR_LIST: ["count", "length"],
+    }[kind]  # fmt: skip
+    return "[" + ", ".join([str(n_rows), *inner]) + "]"
 
 
 def _from_tensor(spec: FieldSpec, tensor: Tensor) -> EdgeColumn | None:
@@ -113,5 +117,12 @@ def _cut(tensor: Tensor, begin: np.ndarray, end: np.ndarray, sub_start: np.ndarr
         runs = Runs(flat.start[0] + flat.stride[0] * begin, end - begin, np.repeat(flat.stride, len(begin)))
         return EdgeColumn(sub_start, np.arange(len(begin) + 1, dtype=np.int64), runs)
     runs, owner = Pieces(flat).lookup_intervals(begin, end)
+    empty = np.flatnonzero(begin == end)
+    if len(empty):  # every sub-vector has a run, be it one of no elements
+        none = np.zeros(len(empty), np.int64)
+        owner = np.concatenate((owner, empty))
+        order = np.argsort(owner, kind="stable")
+        runs = concat_runs([runs, Runs(none, none, none + 1)]).take(order)
+        owner = owner[order]
     n_runs = np.bincount(owner, minlength=len(begin))
     return EdgeColumn(sub_start, np.concatenate(([0], np.cumsum(n_runs))), runs)

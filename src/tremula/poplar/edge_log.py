@@ -147,7 +147,10 @@ class EdgeLog:
             if len(empty):
                 raise error_at(int(empty[0]), self.spec, "is not connected", "connect it")
             return
-        for bad in np.flatnonzero(n_subs == 0).tolist():
+        is_bulk = np.zeros(len(n_subs), bool)  # there, a row says itself that it has none
+        for first_row, block in self.blocks:
+            is_bulk[first_row : first_row + block.n_rows] = True
+        for bad in np.flatnonzero((n_subs == 0) & ~is_bulk).tolist():
             if self.declared_sizes.get(bad, -1) != 0:
                 raise error_at(bad, self.spec, "is not connected", "connect it")
         highest = np.zeros(len(n_subs), np.int64)
