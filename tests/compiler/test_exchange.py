@@ -190,3 +190,14 @@ def test_overlapping_copy_goes_through_a_buffer(small_graph):
     moved = exchanges_of(lower(graph, p.Copy(data[0:8], data[1:9]))).of_step(0)
     assert moved.buffer_bytes.tolist() == [32, 0, 0, 0]
     assert moved.gather.n_bytes.tolist() == [64, 0, 0, 0]
+
+
+def test_repeated_source_is_one_fragment(small_graph):
+    """A scalar copied to many elements of a tile arrives once; the tile repeats it."""
+    graph = small_graph()
+    one = graph.add_variable(FLOAT, [1], "one", mapping=0)
+    many = graph.add_variable(FLOAT, [8], "many", mapping=3)
+    moved = exchanges_of(lower(graph, p.Copy(one.broadcast(8), many))).of_step(0)
+    assert moved.before.received.tolist() == [0, 0, 0, 4]
+    assert moved.before.n_in_fragments.tolist() == [0, 0, 0, 1]
+    assert moved.gather.n_bytes.tolist() == [0, 0, 0, 28]

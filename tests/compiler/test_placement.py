@@ -184,7 +184,7 @@ def test_out_of_memory_text(small_graph, analysed):
     graph.create_host_read("big", big)
     found = analysed(graph, p.Copy(big[0:1000], small))
     assert found.memory.is_full.tolist() == [False, False, True, False]
-    error = out_of_memory_error(found.memory, found.low, found.liveness)
+    error = out_of_memory_error(found.memory, found.liveness, found.low.graph.variables)
     text = str(error)
     machine = chip("gc200")
     assert "Out of memory on 1 tile(s): tile 2 needs" in text
@@ -197,7 +197,7 @@ def test_out_of_memory_text(small_graph, analysed):
 def test_no_error_when_all_fits(small_graph, analysed):
     """A program that fits has no error."""
     found = analysed(*_with_graph(small_graph, 64))
-    assert out_of_memory_error(found.memory, found.low, found.liveness) is None
+    assert out_of_memory_error(found.memory, found.liveness, found.low.graph.variables) is None
 
 
 def test_code_must_fit_region_0(small_graph, analysed, monkeypatch):
@@ -212,7 +212,7 @@ def test_code_must_fit_region_0(small_graph, analysed, monkeypatch):
     monkeypatch.setattr(codelet, "spec", grown)
     found = analysed(graph, p.Execute(cs))
     assert found.memory.is_full.tolist() == [True, False, False, False]
-    text = str(out_of_memory_error(found.memory, found.low, found.liveness))
+    text = str(out_of_memory_error(found.memory, found.liveness, found.low.graph.variables))
     assert "largest: vertex code 256,000" in text
 
 

@@ -1,10 +1,13 @@
 """Memory of every tile by category, always live and temporary, and the error of a full tile."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from tremula.base.errors import GraphMemoryAllocationError
+from tremula.base.source import Source
 from tremula.compiler.codec import record
 from tremula.compiler.exchange import ExchangePhase, StepExchanges
 from tremula.compiler.form import LoweredPrograms, StepKind
@@ -176,8 +179,18 @@ def _peak(
     return peak, peak_at
 
 
+class VariableNames(Protocol):
+    """What the error says of variables: a graph's table or an executable's records."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def sources(self) -> Sequence[Source] | Sequence[str]: ...
+
+
 def out_of_memory_error(
-    memory: TileMemory, programs: LoweredPrograms, liveness: Liveness
+    memory: TileMemory, liveness: Liveness, variables: VariableNames
 ) -> GraphMemoryAllocationError | None:
     """The error of the worst tile, naming the largest things on it; None if all tiles fit."""
     full = np.flatnonzero(memory.is_full)
@@ -186,43 +199,40 @@ def out_of_memory_error(
     tile = int(full[np.argmax(memory.placement.overflowed[full])])
     over = int(memory.placement.overflowed[tile])
     needed, has = memory.available_bytes + over, memory.available_bytes
-    variables = programs.graph.variables
-    contents = _contents(memory, programs, liveness, tile)
+    contents = _contents(memory, liveness, variables, tile)
     shown = "; ".join(f"{name} {n_bytes:,}" for n_bytes, name, _ in contents[:_N_SHOWN])
     largest = next((v for _, _, v in contents if v >= 0), -1)
-    what = (
-        f"Out of memory on {len(full)} tile(s): tile {tile} needs {needed:,} bytes but has {has:,} "
-        f"({over:,} over).\n  largest: {shown}"
-    )
-    mend = "use more tiles, smaller tensors, or fewer copies of them"
+    mend = "use more tiles, or fewer and smaller vertices on this one"
     if largest >= 0:
         mend = f"spread {variables.names[largest]!r} over more tiles, or make it smaller"
+    source = variables.sources[largest] if largest >= 0 else None
     return GraphMemoryAllocationError(
-        what, source=variables.sources[largest] if largest >= 0 else None, mend=mend
+        f"Out of memory on {len(full)} tile(s): tile {tile} needs {needed:,} bytes but has {has:,} "
+        f"({over:,} over).\n  largest: {shown}",
+        source=source,  # pyright: ignore[reportArgumentType] - a stored line prints the same
+        mend=mend,
     )
 
 
 def _contents(
-    memory: TileMemory, programs: LoweredPrograms, liveness: Liveness, tile: int
+    memory: TileMemory, liveness: Liveness, variables: VariableNames, tile: int
 ) -> list[tuple[int, str, int]]:
     """(bytes, name, variable or -1) of everything on a tile at its fullest, largest first."""
-    graph = programs.graph
     entry = np.flatnonzero(liveness.tile == tile)
     variable = np.searchsorted(liveness.tile_start, entry, side="right") - 1
     n_bytes = liveness.tile_bytes[entry]
-    live = np.isin(variable, liveness.live_at(int(memory.peak_at[tile])))
-    here = live | liveness.always_live[variable]
+    is_live = np.isin(variable, liveness.live_at(int(memory.peak_at[tile])))
+    here = is_live | liveness.always_live[variable]
     found = [
-        (b, repr(graph.variables.names[v]), v)
+        (b, repr(variables.names[v]), v)
         for b, v in zip(n_bytes[here].tolist(), variable[here].tolist(), strict=True)
     ]
-    held = int(n_bytes[live & ~liveness.always_live[variable]].sum())
-    buffers = int(memory.temporary[:, tile].sum()) - held
+    buffers = int(memory.temporary[:, tile].sum()) - int(n_bytes[is_live].sum())
+    gaps = int(memory.including_gaps[tile] - memory.excluding_gaps[tile])
     others = [
         (int(memory.always_live[row, tile]), name.lower(), -1)
         for row, name in enumerate(CATEGORIES)
         if name not in ("Variables", "Constants")
     ]
-    gaps = int(memory.including_gaps[tile] - memory.excluding_gaps[tile])
     others += [(buffers, "exchange buffers", -1), (gaps, "gaps", -1)]
     return sorted((item for item in (*found, *others) if item[0] > 0), key=lambda i: -i[0])
