@@ -77,10 +77,10 @@ class Heat(Vertex):
                 )
 
 
-def heat_engine(n: int, n_steps: int, grid: tuple[int, int]) -> tr.Engine:
+def heat_engine(n: int, n_steps: int, grid: tuple[int, int], chip: str = "bow") -> tr.Engine:
     """n x n heat equation with fixed borders, one block per tile, two buffers."""
     n_blocks = grid[0] * grid[1]
-    graph = tr.Graph(tr.IPUModel("bow", n_bytes_per_tile=638976).create_device())
+    graph = tr.Graph(tr.IPUModel(chip).create_device())
     a = graph.add_variable(FLOAT, [n, n], "a")
     b = graph.add_variable(FLOAT, [n, n], "b")
     rows = np.arange(grid[0] + 1) * n // grid[0]

@@ -1,15 +1,18 @@
 """Matrix times vector, split by rows and columns: a planner by cost model, and the graph it plans.
 
-One vertex multiplies a piece of a row with the same piece of the vector; a second compute set adds the
-pieces of each row. More pieces spread the work better and send less of the vector to each tile, but
-leave more to add up. The planner tries every number of pieces and keeps the cheapest.
+One vertex multiplies a piece of a row with the same piece of the vector; a second compute set adds
+the pieces of each row. More pieces spread the work better and send less of the vector to each tile,
+but leave more to add up. The planner tries every number of pieces and keeps the cheapest.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import tremula as tr
+from tremula.codelets.python_codelet import CostView
+from tremula.hardware import Chip
 
 # Worker cycles of either codelet: the call, then two floats per cycle.
 VERTEX_OVERHEAD_CYCLES = 5
@@ -23,14 +26,15 @@ class DotProduct(tr.Vertex):
     b: tr.Input[tr.Vector[tr.float32]]
     out: tr.Output[tr.float32]
 
-    def compute(self):
+    def compute(self: Any) -> None:
         total = tr.float32(0)
         for i in range(len(self.a)):
             total += self.a[i] * self.b[i]
         self.out = total
 
-    def cycles(v, chip):  # noqa: ARG002, N805
-        return vertex_cycles(v.a.size)
+    @staticmethod
+    def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+        return vertex_cycles(v.sizes["a"])
 
 
 class Sum(tr.Vertex):
@@ -39,14 +43,15 @@ class Sum(tr.Vertex):
     pieces: tr.Input[tr.Vector[tr.float32]]
     out: tr.Output[tr.float32]
 
-    def compute(self):
+    def compute(self: Any) -> None:
         total = tr.float32(0)
         for piece in self.pieces:
             total += piece
         self.out = total
 
-    def cycles(v, chip):  # noqa: ARG002, N805
-        return vertex_cycles(v.pieces.size)
+    @staticmethod
+    def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+        return vertex_cycles(v.sizes["pieces"])
 
 
 def ceil_div(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
@@ -134,7 +139,7 @@ def build(graph: tr.Graph, n_rows: int, n_cols: int, n_splits: int) -> MatVec:
     cuts = np.arange(n_splits + 1) * n_cols // n_splits
     multiply = _add_dot_products(graph, matrix, vector, partials, cuts)
     reduce = _add_sums(graph, partials, result)
-    program = tr.Sequence(tr.Execute(multiply), tr.Execute(reduce))
+    program = tr.Sequence([tr.Execute(multiply), tr.Execute(reduce)])
     return MatVec(matrix, vector, result, program)
 
 
@@ -168,10 +173,9 @@ def _add_dot_products(
 
 def _add_sums(graph: tr.Graph, partials: tr.Tensor, result: tr.Tensor) -> tr.ComputeSet:
     n_rows = result.n_elems
-    tiles = np.arange(n_rows) * graph.target.n_tiles // n_rows
+    rows = np.arange(n_rows)
+    tiles = rows * graph.target.n_tiles // n_rows
     compute_set = graph.add_compute_set("reduce")
     graph.add_vertices(compute_set, Sum, {"pieces": partials, "out": result}, tiles=tiles)
-    graph.set_tile_mapping(
-        result, tr.TileMapping(np.arange(n_rows), np.arange(n_rows) + 1, tiles, graph.target.n_tiles)
-    )
+    graph.set_tile_mapping(result, tr.TileMapping(rows, rows + 1, tiles, graph.target.n_tiles))
     return compute_set

@@ -18,6 +18,7 @@ from tremula.compiler.form import LoweredPrograms
 from tremula.compiler.liveness import Liveness, analyse_liveness
 from tremula.compiler.lower import Programs, lower
 from tremula.compiler.memory import TileMemory, memory_of, out_of_memory_error
+from tremula.compiler.report import make_report
 from tremula.compiler.verify import verify
 from tremula.poplar.graph import Graph
 
@@ -133,7 +134,7 @@ def check_memory(executable: Executable, options: Options) -> None:
     if options.flag("debug.allowOutOfMemory"):
         warnings.warn(str(error), OutOfMemoryWarning, stacklevel=3)
         return
-    error.report = executable
+    error.report = make_report(executable)
     raise error
 
 

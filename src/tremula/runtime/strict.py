@@ -20,7 +20,7 @@ from tremula.runtime.python_steps import run_counted, store_result
 if TYPE_CHECKING:
     from tremula.runtime.engine import Engine
 
-POISONS = (0xFF, 0x7E)  # as bytes of floats and halves: NaN, and a huge number
+POISONS = (0xFF, 0x3F)  # as bytes of floats and halves: NaN, and a number of ordinary size
 
 
 def poison_uninitialised(engine: "Engine") -> None:
