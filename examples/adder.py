@@ -1,7 +1,7 @@
-"""The Adder program: two vertices, three tiles, from the codelet to the result, in Python and in C++.
+"""The Adder program: two vertices on three tiles, with a codelet in Python and in C++.
 
-    t1, 4 × 5, lies on tiles 0 (columns 0, 1) and 1 (columns 2 … 4); t2, 4 numbers, on tile 2.
-    z = x + sum(y) + bias
+t1, 4 × 5, lies on tiles 0 (columns 0, 1) and 1 (columns 2 … 4); t2, 4 numbers, on tile 2. Each
+vertex computes z = x + sum(y) + bias:
 
     vertex   tile   x          y               z
     v1       0      t1[1, 1]   t1[3, 1:3]      t2[0]
@@ -31,7 +31,7 @@ class AdderVertex(tr.Vertex):
 
 
 def build(graph: tr.Graph, adder: type | str) -> tr.Program:
-    """The graph of the picture above."""
+    """The graph of the table above."""
     t1 = graph.add_variable(tr.FLOAT, [4, 5], "t1")
     t2 = graph.add_variable(tr.FLOAT, [4], "t2")
 

@@ -1,8 +1,8 @@
-"""Communication that depends on data: particles travel to their tiles until a reduced flag says enough.
+"""Communication that depends on data: particles travel from tile to tile until all are at home.
 
-What is sent where is fixed when a program is compiled, so every tile has an outbox of fixed size that
-always goes to its right neighbour on a ring. How often this happens depends on the data: the loop runs
-until no tile has a particle that belongs elsewhere.
+What is sent where is fixed when a program is compiled, so every tile has an outbox of fixed size
+that always goes to its right neighbour on a ring. How often this happens depends on the data: the
+loop runs until a flag, reduced over all tiles, says that no particle belongs elsewhere.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ EMPTY = -1.0
 
 
 class Pack(tr.Vertex):
-    """Moves up to an outbox full of particles that belong elsewhere from the slots to the outbox."""
+    """Moves particles that belong elsewhere to the outbox, as many as it holds."""
 
     slots: tr.InOut[tr.Vector[tr.float32]]
     outbox: tr.Output[tr.Vector[tr.float32]]

@@ -1,10 +1,10 @@
 """Halo exchange: one stencil on a 2-D grid in five ways, and the illegal one that is refused.
 
-Each tile owns a block of the grid and needs a ring of its neighbours' cells around it: the halo. The
-grid wraps around at its edges. All ways give the same result; they differ in memory and in copies:
+Each tile owns a block of the grid and needs a ring of its neighbours' cells around it: the halo.
+The grid wraps around at its edges. All ways give the same result; they differ in memory and copies:
 
     way                  buffers for blocks     halos
-    views                2, copied back         none: the exchange brings them as the vertex needs them
+    views                2, copied back         none: a vertex's input brings them along
     double buffering     2, taking turns        the same
     explicit copies      2 with room for halos  copied in by a program
     in place             1                      in buffers of their own
@@ -26,7 +26,7 @@ def mean_of_five(centre, north, south, west, east):
 
 
 class Stencil(tr.Vertex):
-    """`out` gets the mean of each cell and its four neighbours; `cells` is larger by one all round."""
+    """`out` gets means of cells and their neighbours; `cells` is larger by one all round."""
 
     cells: tr.Vector[tr.Input[tr.Vector[tr.float32]]]
     out: tr.Vector[tr.Output[tr.Vector[tr.float32]]]

@@ -2,8 +2,8 @@
 
     python mnist_logistic.py [EPOCHS]
 
-Tile r of 28 holds row r of each image of the batch, and the weights that meet it. So images and weights
-never move: only scores (10 numbers per image and tile) and errors (10 per image) travel.
+Tile r of 28 holds row r of each image of the batch, and the weights that meet it. So images and
+weights never move: only scores (10 numbers per image and tile) and errors (10 per image) travel.
 
     scores    tile r: its part of each image's ten scores      pixels · weights
     softmax   one vertex per image: add the parts, softmax, minus the right answer

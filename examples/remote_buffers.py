@@ -2,8 +2,8 @@
 
     python remote_buffers.py [INTS_PER_ROW]
 
-Row i of buffer 0 starts as i, row i of buffer 1 as 100 + i. In even passes IPU 0 works on buffer 0 and
-IPU 1 on buffer 1, in odd passes the other way round; whoever has a row adds one and puts it back.
+Row i of buffer 0 starts as i, row i of buffer 1 as 100 + i. In the first pass IPU 0 works on buffer
+0 and IPU 1 on buffer 1, in the second they swap. Whoever has a row adds one and puts it back.
 """
 
 import sys
@@ -43,9 +43,7 @@ buffers = [graph.add_remote_buffer(f"buffer{b}", tr.INT, n_ints, N_ROWS) for b i
 
 # A virtual graph is a view of some tiles with numbers of its own: here one for each IPU.
 tiles_per_ipu = graph.target.tiles_per_ipu
-ipus = [
-    graph.create_virtual_graph(i * tiles_per_ipu, (i + 1) * tiles_per_ipu) for i in range(2)
-]
+ipus = [graph.create_virtual_graph(i * tiles_per_ipu, (i + 1) * tiles_per_ipu) for i in range(2)]
 blocks = [ipus[i].add_variable(tr.INT, [n_ints], f"block{i}", mapping="linear") for i in range(2)]
 work = [increment_all(ipus[i], blocks[i]) for i in range(2)]
 

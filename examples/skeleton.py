@@ -1,4 +1,4 @@
-"""The skeleton of a program: one vertex per tile with a slice and a state, and three named programs."""
+"""The skeleton of a program: one vertex per tile, with a state; three named programs."""
 
 import numpy as np
 

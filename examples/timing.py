@@ -28,7 +28,7 @@ for tile, intervals in enumerate(graph.get_tile_mapping(data)):
     for interval in intervals:
         graph.add_vertex(increment, Increment, {"data": data.slice(interval)}, tile=tile)
 
-# The counter of tile 0 is read before and after the sequence. It is two 32-bit words, low one first.
+# The counter of tile 0 is read before and after the sequence: two 32-bit words, low one first.
 once = tr.Sequence(tr.Execute(increment))
 often = tr.Sequence(tr.Repeat(N_REPEATS, tr.Execute(increment)))
 for name, program in (("once", once), ("often", often)):

@@ -1,8 +1,9 @@
-"""Unstructured neighbours: a graph with any connections, as tables of local indices and A/B buffers.
+"""Unstructured neighbours: nodes with any connections, by tables of indices and A/B buffers.
 
-Each node becomes the mean of itself and its neighbours, again and again. Nodes are dealt to tiles; a
-tile's vertex reads the nodes it owns and those they are connected with, wherever these live. Which
-ones is known beforehand, so they are a view; a table in the vertex says who is whose neighbour.
+Each node becomes the mean of itself and its neighbours, again and again. Nodes are dealt to tiles;
+a tile's vertex reads the nodes it owns and those they are connected with, wherever these live.
+Which ones is known beforehand, so they are a view; a table in the vertex says who is whose
+neighbour.
 """
 
 import numpy as np
@@ -88,6 +89,6 @@ result = engine.read_tensor("a")
 expected = start.astype(np.float64)
 for _ in range(N_STEPS):
     expected = np.array([expected[[i, *neighbours[i]]].mean() for i in range(N_NODES)])
-print(f"values spread over {np.ptp(start):.3f} at first, {np.ptp(result):.3f} after {N_STEPS} steps")
+print(f"values spread over {np.ptp(start):.3f}, after {N_STEPS} steps over {np.ptp(result):.3f}")
 assert np.allclose(result, expected, rtol=1e-5)
 print("Program complete")

@@ -1,4 +1,4 @@
-"""Tutorial 3: a codelet of one's own, written in Python, and a compute set that runs it in parallel."""
+"""Tutorial 3: a codelet of one's own, written in Python, and a compute set that runs it."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """Tutorial 5: matrix times vector with one vertex per row, the data coming and going by streams.
 
-    python tut5_matrix_vector.py [ROWS COLUMNS]
+Usage: python tut5_matrix_vector.py [ROWS COLUMNS]
 """
 
 import sys

@@ -40,7 +40,7 @@ def codelet_from_dict(stored: Mapping[str, object]) -> Codelet:
     if language == "c++":
         from tremula.codelets.cpp.codelet import cpp_codelet_from_dict
 
-        return cpp_codelet_from_dict(stored)
+        return cpp_codelet_from_dict(dict(stored))
     raise GraphObjectLoadError(
         f"a stored codelet is refused: unknown language {language!r}.",
         mend="the file is damaged or from a newer version: build the program again",

@@ -159,7 +159,8 @@ class _Counter:
         is_supervisor = self.model.is_supervisor
         terms = tuple((expr, s.cycles(is_supervisor)) for expr, s in price.terms)
         n_slots = total.cycles(is_supervisor)
-        return ([Count(n_slots, terms)] if n_slots or terms else []) + dynamic
+        counts = [Count(n_slots, terms)] if n_slots or terms else []
+        return [*counts, *dynamic]
 
     def _helper_count(self, target: FunctionSource, call: ast.Call) -> CountHelper:
         wanted = self.model.sliced(target).parameters

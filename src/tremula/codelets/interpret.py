@@ -29,7 +29,7 @@ class Half(np.float16):
     """A half that rounds with halfs and integers, and becomes a float32 beside a float."""
 
     def _with(self, other: object, operation: Callable[[Any, Any], Any]) -> object:
-        if isinstance(other, np.float32 | float):
+        if isinstance(other, (np.float32, float)):
             return np.float32(operation(np.float32(self), np.float32(other)))
         with np.errstate(all="ignore"):
             return Half(operation(np.float16(self), np.float16(other)))  # pyright: ignore[reportArgumentType]
@@ -72,7 +72,7 @@ class FieldVector(np.ndarray):
     def __setitem__(self, index: object, value: object) -> None:
         super().__setitem__(index, converted(value, self.dtype))  # pyright: ignore[reportCallIssue, reportArgumentType]
 
-    def __iter__(self) -> Iterator[object]:
+    def __iter__(self) -> Iterator[object]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return (self[i] for i in range(len(self)))
 
 

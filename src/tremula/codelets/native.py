@@ -5,6 +5,9 @@ Python's operators but these functions: integers compute in 64 bits, a half with
 integer in half, and everything else in float32. Only loaded when a codelet compiles.
 """
 
+# Numba turns these functions into others, which pyright cannot see.
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
 import math
 import operator
 

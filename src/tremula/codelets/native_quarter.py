@@ -4,7 +4,9 @@ The layout of codes and of the metadata byte is in base/floats.py. Only loaded w
 QUARTER field compiles.
 """
 
-# pyright: reportAttributeAccessIssue=false, reportFunctionMemberAccess=false
+# Numba turns these functions into others, which pyright cannot see.
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
 # ruff: noqa: ARG002 - Numba dictates these signatures
 import math
 import operator

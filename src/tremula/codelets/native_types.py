@@ -5,6 +5,9 @@ its result (`round_to_half`). Rounding is to nearest even and overflow goes to i
 says; the machine's saturating mode is not the default here. Only loaded when a codelet compiles.
 """
 
+# Numba turns these functions into others, which pyright cannot see.
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
 # ruff: noqa: ARG002 - Numba dictates these signatures
 from llvmlite import ir
 from numba.core import types

@@ -129,7 +129,7 @@ def _check_call(function: FunctionSource, node: ast.Call, local: set[str]) -> No
         raise function.error(
             f"{name!r} is called with keyword arguments", node, "pass them by position"
         )
-    if is_numpy and len(node.args) < 2 and not node.keywords:
+    if isinstance(target, Known) and is_numpy and len(node.args) < 2 and not node.keywords:
         _check_allocation(function, node, target)
 
 

@@ -154,13 +154,18 @@ def _check_untouched(
 
 def _compare(engine: "Engine", number: int, after: list[tuple[np.ndarray, np.ndarray]]) -> None:
     (must_write, first), (_, second) = after
-    unwritten = np.flatnonzero(must_write & (first == POISONS[0]) & (second == POISONS[1]))
-    if len(unwritten):
-        where = describe_byte(engine.executable, int(unwritten[0]))
-        raise _error(
-            engine.executable, number, f"an Output left {where} unwritten",
-            "write every element, or make the field InOut",
-        )  # fmt: skip
+    for table, field, begin in _fields(engine.executable, number):
+        every = begin[:, None] + np.arange(field.type.n_bytes)  # int64[n_elems, n_bytes]
+        is_left = (first[every] == POISONS[0]) & (second[every] == POISONS[1]) & must_write[every]
+        unwritten = np.flatnonzero(is_left.all(axis=1))
+        if len(unwritten):
+            codelet = engine.executable.codelets[table.codelet].spec.name
+            where = describe_byte(engine.executable, int(begin[unwritten[0]]))
+            raise _error(
+                engine.executable, number,
+                f"Output {codelet}.{field.name} left {where} unwritten",
+                "write every element, or make the field InOut",
+            )  # fmt: skip
     n_variable_bytes = int(engine.executable.variables.end_bytes[-1])
     differs = np.flatnonzero((first != second)[:n_variable_bytes])
     if len(differs):
