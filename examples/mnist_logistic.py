@@ -166,6 +166,8 @@ for epoch in range(n_epochs):
     print(f"Epoch {epoch + 1}: accuracy {run('train'):.1f}% while learning")
 accuracy = run("test")
 print(f"Test accuracy: {accuracy:.1f}%")
+report = engine.report()
+print(f"Modelled: {report.total_cycles:,} cycles, {1000 * report.total_seconds:.1f} ms")
 
 # The same in NumPy: sums in another order, so equal but for rounding.
 expected = np.zeros((N_CLASSES, N_ROWS * N_COLS), np.float32)

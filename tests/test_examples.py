@@ -1,6 +1,7 @@
 """Every example runs as a script and prints what its .expected file lists."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# A leading underscore marks a module that examples share.
-EXAMPLES = sorted(p for p in (ROOT / "examples").rglob("*.py") if not p.name.startswith("_"))
+# A leading underscore marks a module that examples share; what made data needs the original data.
+EXAMPLES = sorted(
+    path
+    for path in (ROOT / "examples").rglob("*.py")
+    if not path.name.startswith("_") and path.parent.name != "data"
+)
 TIMEOUT_S = 300
 
 
@@ -50,20 +55,22 @@ def test_examples_run(script, tmp_path):
     """The example exits with 0 and prints the lines of its .expected file, in order."""
     code, output = run_script(script, tmp_path)
     assert code == 0, output
-    expected = script.with_suffix(".expected")
-    if expected.exists():
-        missing = missing_fragment(output, expected.read_text(encoding="utf-8"))
-        assert missing is None, f"missing: {missing}\n\nprinted:\n{output}"
+    expected = script.with_suffix(".expected").read_text(encoding="utf-8")
+    missing = missing_fragment(output, expected)
+    assert missing is None, f"missing: {missing}\n\nprinted:\n{output}"
 
 
 def test_every_expectation_has_its_example():
-    """No .expected file is left without its script."""
-    orphans = [
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "examples").rglob("*.expected")
-        if not path.with_suffix(".py").exists()
-    ]
-    assert not orphans
+    """Each script has an .expected file, and each .expected file its script."""
+    expected = {path.with_suffix(".py") for path in (ROOT / "examples").rglob("*.expected")}
+    assert expected == set(EXAMPLES)
+
+
+def test_every_example_is_listed():
+    """The README of the examples names each script."""
+    text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`([\w/]+\.py)`", text))
+    assert listed == {str(path.relative_to(ROOT / "examples")) for path in EXAMPLES}
 
 
 def test_fragments_must_come_in_order():

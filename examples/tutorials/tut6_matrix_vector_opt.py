@@ -52,8 +52,8 @@ engine.connect_stream("matrix", matrix)
 engine.connect_stream("vector", vector)
 engine.connect_stream("result", result)
 engine.load(device).run()
+engine.print_profile_summary()
 
 # Sums of pieces round differently from one long sum: compare with a tolerance.
 assert np.allclose(result, matrix.astype(np.float64) @ vector, rtol=1e-5)
 print("Multiplication result OK")
-engine.print_profile_summary()
