@@ -105,11 +105,11 @@ def _contiguous_groups(table: FrozenTable, spec: FieldSpec, graph: FrozenGraph) 
     """Of all sub-vectors that could be out of place."""
     begin, end, row, run = edge_bytes(table, spec)
     column = table.edges[spec.name]
-    if len(begin) == len(column.run_start) - 1:
+    if len(begin) == len(column.run_start) - 1 and len(graph.tile_map.end):
         # One piece per sub-vector: only what crosses a boundary of the map can be out of place.
         entry = np.searchsorted(graph.tile_map.end, begin, side="right")
-        limit = np.append(graph.tile_map.end, np.iinfo(np.int64).max)[entry]
-        mixed = np.flatnonzero(end > limit)
+        entry = np.minimum(entry, len(graph.tile_map.end) - 1)  # empty pieces may lie behind it
+        mixed = np.flatnonzero(end > np.maximum(graph.tile_map.end[entry], begin))
         tile = table.tile[row[mixed]].astype(np.int64)
         return _Groups(begin[mixed], end[mixed], tile, np.arange(len(mixed)))
     sub = np.repeat(np.arange(len(column.run_start) - 1), np.diff(column.run_start))[run]

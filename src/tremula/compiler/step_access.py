@@ -1,6 +1,6 @@
 """Which variables each step uses, and which it overwrites completely."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -27,37 +27,47 @@ class VariableAccess(NamedTuple):
 def accesses_of(programs: LoweredPrograms) -> list[VariableAccess]:
     """One per static step."""
     graph = programs.graph
+    places = _Places(graph.variables)
     of_set = [_intervals_of_set(cs) for cs in graph.compute_sets]
     result = []
     for step in programs.steps:
         reads, writes = _union(_of_tensors(step.reads)), _union(_of_tensors(step.writes))
         if step.kind is StepKind.EXECUTE:
             set_reads, set_writes = of_set[step.compute_set]
-            reads, writes = _union([reads, set_reads]), _union([writes, set_writes])
-        result.append(_access(step, reads, writes, graph.variables))
+            reads = set_reads if not step.reads else _union([reads, set_reads])
+            writes = set_writes if not step.writes else _union([writes, set_writes])
+        result.append(places.access(step, reads, writes))
     return result
 
 
-def _access(
-    step: Step, reads: Intervals, writes: Intervals, variables: VariableTable
-) -> VariableAccess:
-    base, end = np.asarray(variables.base_bytes), np.asarray(variables.end_bytes)
-    written_id = variables.ids_at(writes[0])
-    covered = np.bincount(written_id, weights=writes[1] - writes[0], minlength=len(base))
-    written = np.unique(written_id)
-    is_whole = covered[written] == (end - base)[written]
-    partial = written[~is_whole]
-    if step.kind is StepKind.WRITE_UNDEF:
-        partial = partial[:0]  # nothing is written: a part of it becomes undefined
-    read = np.unique(variables.ids_at(reads[0]))
-    used = np.union1d(np.union1d(read, partial), _metadata(read, written, variables))
-    return VariableAccess(used, np.setdiff1d(written[is_whole], used))
+class _Places:
+    """The variable table as arrays, made once."""
+
+    def __init__(self, variables: VariableTable):
+        self.base = np.asarray(variables.base_bytes, np.int64)
+        self.n_bytes = np.asarray(variables.end_bytes, np.int64) - self.base
+        self.metadata_of = variables.metadata_of
+
+    def ids_at(self, begin: Ints) -> Ints:
+        return np.searchsorted(self.base, begin, side="right") - 1
+
+    def access(self, step: Step, reads: Intervals, writes: Intervals) -> VariableAccess:
+        written, place = np.unique(self.ids_at(writes[0]), return_inverse=True)
+        covered = np.bincount(place, weights=writes[1] - writes[0], minlength=len(written))
+        is_whole = covered == self.n_bytes[written]
+        partial = written[~is_whole]
+        if step.kind is StepKind.WRITE_UNDEF:
+            partial = partial[:0]  # nothing is written: a part of it becomes undefined
+        read = np.unique(self.ids_at(reads[0]))
+        parts = (read, partial, _metadata(read, written, self.metadata_of))
+        used = np.unique(np.concatenate(parts))
+        return VariableAccess(used, np.setdiff1d(written[is_whole], used, assume_unique=True))
 
 
-def _metadata(read: Ints, written: Ints, variables: VariableTable) -> Ints:
+def _metadata(read: Ints, written: Ints, of: Mapping[int, int]) -> Ints:
     """8-bit floats are read and written by means of their metadata."""
-    of = variables.metadata_of
-    return np.array([of[v] for v in {*read.tolist(), *written.tolist()} if v in of], np.int64)
+    touched = {*read.tolist(), *written.tolist()} if of else ()
+    return np.array([of[v] for v in touched if v in of], np.int64)
 
 
 def _intervals_of_set(compute_set: FrozenComputeSet) -> tuple[Intervals, Intervals]:
