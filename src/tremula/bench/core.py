@@ -75,7 +75,7 @@ def heat() -> Iterator[Figure]:
     from tremula.bench.core_programs import heat_by_hand, heat_engine
 
     n, n_steps = 4096, 200
-    engine = heat_engine(n, n_steps, (32, 46)).load()
+    engine = heat_engine(n, n_steps, (184, 8)).load()
     start = np.random.default_rng(0).random((n, n), np.float32)
     engine.write_tensor("a", start)
     engine.write_tensor("b", start)

@@ -96,9 +96,10 @@ class CostModel:
     def sliced(self, function: FunctionSource) -> SlicedFunction:
         """The function's counts with only what they need."""
         needed: set[str] = set()
+        views = _names_of_fields(self.trees[id(function)])
 
         def is_needed(statement: ast.stmt) -> bool:
-            return bool(_targets(statement) & needed)
+            return bool(_targets(statement, views) & needed)
 
         while True:
             body = _Counter(self, function, is_needed, True).block(self._body(function))
@@ -221,8 +222,31 @@ def _length_source(iterated: ast.expr, function: FunctionSource) -> ast.expr | N
     return iterated if isinstance(bound, Known) and bound.name == "range" else None
 
 
-def _targets(statement: ast.stmt) -> set[str]:
-    """Names whose value or elements a simple statement sets."""
+def _names_of_fields(tree: ast.FunctionDef) -> set[str]:
+    """Local names that stand for a field or a part of one, as in `row = self.rows[i]`."""
+    names = {"self"}
+    while True:
+        found = set(names)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and _root(node.value) in names:
+                found |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+        if found == names:
+            return names
+        names = found
+
+
+def _root(node: ast.expr) -> str | None:
+    """The name that a chain of attributes and subscripts starts from."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _targets(statement: ast.stmt, views: set[str]) -> set[str]:
+    """Names whose value or elements a simple statement sets.
+
+    Elements of `views` are data: no count needs them, and there is no data when costs are asked for.
+    """
     if isinstance(statement, ast.Assign):
         places = list(statement.targets)
     elif isinstance(statement, ast.AugAssign | ast.AnnAssign):
@@ -232,10 +256,9 @@ def _targets(statement: ast.stmt) -> set[str]:
     names = set()
     for place in places:
         for part in place.elts if isinstance(place, ast.Tuple) else [place]:
-            while isinstance(part, ast.Subscript):
-                part = part.value
-            if isinstance(part, ast.Name):
-                names.add(part.id)
+            name = _root(part)
+            if name is not None and (isinstance(part, ast.Name) or name not in views):
+                names.add(name)
     return names
 
 
