@@ -44,6 +44,8 @@ format: $(DEV)
 docs: $(CORE)
 	$(BIN)/python -c 'from tremula.base.options import options_markdown as page; print(page(), end="")' \
 	  > docs/options.md
+	$(BIN)/python -c 'from tremula.base.error_page import errors_markdown as page; print(page(), end="")' \
+	  > docs/errors.md
 
 bench: $(CORE)
 	$(BIN)/tremula bench core

@@ -1,0 +1,61 @@
+"""The page of all errors, made from their classes."""
+
+import re
+
+from tremula.base import errors
+
+# Where our name differs from Poplar's beyond spelling.
+_POPLAR_NAMES = {
+    "TensorIndexError": "index_error",
+    "TypeMismatch": "type_error",
+    "OverflowInField": "overflow_error",
+    "RuntimeFailure": "runtime_error",
+    "StrictModeError": "",
+}
+
+_HEAD = """# Errors
+
+Every error Tremula raises on purpose is a `tremula.errors.PoplarError`. Its text has up to four parts: what
+failed in your names with expected and got, the line of your program, and what to do.
+
+```python
+import tremula as tr
+
+graph = tr.Graph(tr.IPUModel("bow").create_device())
+x = graph.add_variable(tr.FLOAT, [10], "x")
+try:
+    x.slice(5, 20)
+except tr.errors.PoplarError as error:
+    print(error)
+```
+
+```text
+slice [5, 20) of dimension 0 is out of range for a tensor of shape [10].
+  try: use 0 <= begin <= end <= 10
+```
+
+| error | Poplar's name | when |
+|---|---|---|
+"""
+
+
+def error_classes() -> list[type[errors.PoplarError]]:
+    """All public errors, in the order they are written."""
+    found = [c for c in vars(errors).values() if isinstance(c, type)]
+    return [c for c in found if issubclass(c, errors.PoplarError)]
+
+
+def errors_markdown() -> str:
+    rows = []
+    for cls in error_classes():
+        depth = len(cls.__mro__) - len(errors.PoplarError.__mro__)
+        when = (cls.__doc__ or "").strip().splitlines()[0]
+        indent = "· " * max(0, depth - 1)
+        rows.append(f"| {indent}`{cls.__name__}` | {_poplar_name(cls.__name__)} | {when} |")
+    return _HEAD + "\n".join(rows) + "\n"
+
+
+def _poplar_name(name: str) -> str:
+    snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    known = _POPLAR_NAMES.get(name, snake)
+    return f"`{known}`" if known else "ours alone"
