@@ -168,6 +168,65 @@ def test_helpers_state_and_branches_slice_to_the_same_count(make_table):
     assert len(set(costed)) > 3
 
 
+def doubled(row):
+    for j in range(len(row)):
+        row[j] = row[j] * 2.0
+
+
+def test_counting_without_data_touches_no_data(make_table):
+    """Vectors whose length a count needs are neither read nor written, in helpers neither."""
+
+    class Touching(Vertex):
+        rows: Vector[InOut[Vector[float32]]]
+
+        def compute(self):
+            for i, row in enumerate(self.rows):
+                if len(row) > 1 and i > 0:
+                    row[0] = 1.0
+                doubled(row)
+                part = row[1:]
+                part[0] = part[1]
+                for value in part:
+                    for j in range(i):
+                        row[j] += value
+
+    table = make_table(codelet_of(Touching), 3, 2, {"rows": 5})
+    assert not table.codelet.is_data_dependent
+    np.testing.assert_array_equal(table.costed(), table.counted())
+
+
+def test_vectors_made_from_data_are_counted_while_running(make_table):
+    """A loop over a vector that only arithmetic on data would make has no cost beforehand."""
+
+    class Making(Vertex):
+        x: Input[Vector[float32]]
+        out: Output[float32]
+
+        def compute(self):
+            twice = self.x * 2.0
+            for value in twice:
+                self.out = value
+
+    assert codelet_of(Making).is_data_dependent
+
+
+def test_an_index_of_enumerate_is_no_data(make_table):
+    """Branching on a loop index leaves the cost known, though the rows enumerated are data."""
+
+    class Enumerating(Vertex):
+        rows: Vector[Input[Vector[float32]]]
+        out: Output[float32]
+
+        def compute(self):
+            for i, row in enumerate(self.rows):
+                if i > 0 and len(row) > 2:
+                    self.out = row[i]
+
+    table = make_table(codelet_of(Enumerating), 4, 2, {"rows": 5})
+    assert not table.codelet.is_data_dependent
+    np.testing.assert_array_equal(table.costed(), table.counted())
+
+
 def test_helper_counts_by_hand(make_table):
     """A helper of constant cost is added where it is called; a loop in a helper is counted."""
 

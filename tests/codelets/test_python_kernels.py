@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tremula.base.errors import StrictModeError
-from tremula.base.types import ALL_TYPES, FLOAT, INT, float32, half, int32
+from tremula.base.types import ALL_TYPES, FLOAT, INT, float32, half, int32, uint8, uint32
 from tremula.codelets import (
     InOut,
     Input,
@@ -150,6 +150,45 @@ def test_control_flow_and_helpers(make_table):
         native.run()
         python.interpret()
         assert same(native, python), seed
+
+
+class Locals(Vertex):
+    x: InOut[Vector[float32]]
+    flag: Output[bool]
+    bytes: Input[Vector[uint8]]
+    hash: Output[uint32]
+
+    def compute(self):
+        buffer = np.zeros(4, dtype=np.float32)
+        for i in range(4):
+            buffer[i] = self.x[i]
+        total = 0
+        for value in buffer:
+            total += value
+        a, b = total, 2
+        a, b = b, a
+        self.x[0] = a
+        self.x[1] = b
+        y: float32 = 3
+        self.x[3] = y / 2
+        part = self.x[1:3]
+        part *= 2
+        part[0] = sum(part)
+        self.x[3] += -7 // 2 + -7 % 3 + (1 << 3) ^ 5 | 2 & ~1
+        self.flag = not (total > 100) or a == 3
+        code = 2166136261
+        for i, byte in enumerate(self.bytes, 1):
+            code = ((code ^ byte) * 16777619 + i) & 0xFFFFFFFF
+        self.hash = code
+
+
+def test_local_arrays_unpacking_and_integers(make_table):
+    """Local arrays, tuples, in-place slices and integer arithmetic mean what Python says."""
+    native = make_table(codelet_of(Locals), 4, 1, 6)
+    python = native.copy()
+    native.run()
+    python.interpret()
+    assert same(native, python)
 
 
 class Whole(Vertex):

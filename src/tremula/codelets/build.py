@@ -48,7 +48,7 @@ def compile_kernel(name: str, text: str, compute: FunctionSource) -> int:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NumbaWarning)
                 _loaded[key] = _load(key, text)
-        except NumbaError as error:
+        except (NumbaError, NotImplementedError) as error:
             raise _explained(name, text, compute, error) from None
     return _loaded[key].kernel.address
 
@@ -111,7 +111,7 @@ def _in_memory(key: str, text: str) -> ModuleType:
 
 
 def _explained(
-    name: str, text: str, compute: FunctionSource, error: NumbaError
+    name: str, text: str, compute: FunctionSource, error: Exception
 ) -> GraphProgramCompilationError:
     """Numba's complaint in the user's terms: the codelet, the user's line, the reason, the mend."""
     message = re.sub(r"\x1b\[[0-9;]*m", "", str(error))

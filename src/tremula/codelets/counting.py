@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tremula.codelets import slots
 from tremula.codelets.folding import folded_tree
 from tremula.codelets.function_source import FunctionSource, Known, dotted_name
-from tremula.codelets.kinds import INT, KindTable
+from tremula.codelets.kinds import ALLOCATIONS, INT, KindTable
 from tremula.codelets.pricing import Price, Pricer
 from tremula.codelets.slots import Slots
 from tremula.codelets.spec import FieldSpec, VertexBase
@@ -25,10 +25,11 @@ Keep = Callable[[ast.stmt], bool]
 
 @dataclass(frozen=True)
 class SlicedFunction:
-    """What is left of a function when only its cost matters."""
+    """What is left of a function when only its cost matters, and the names that need values."""
 
     body: list[ast.stmt]
     parameters: list[str]
+    needed: frozenset[str]
 
 
 class CostModel:
@@ -96,10 +97,10 @@ class CostModel:
     def sliced(self, function: FunctionSource) -> SlicedFunction:
         """The function's counts with only what they need."""
         needed: set[str] = set()
-        views = _names_of_fields(self.trees[id(function)])
+        made_here = _local_arrays(self.trees[id(function)], function)
 
         def is_needed(statement: ast.stmt) -> bool:
-            return bool(_targets(statement, views) & needed)
+            return bool(_targets(statement, made_here) & needed)
 
         while True:
             body = _Counter(self, function, is_needed, True).block(self._body(function))
@@ -108,7 +109,23 @@ class CostModel:
                 break
             needed |= used
         parameters = [a.arg for a in self.trees[id(function)].args.args]
-        return SlicedFunction(body, [p for p in parameters if p in needed])
+        return SlicedFunction(body, [p for p in parameters if p in needed], frozenset(needed))
+
+    def can_slice(self) -> bool:
+        """False if a count needs the length of a vector that only computing on data would make."""
+        for key, pricer in self.pricers.items():
+            function = pricer.function
+            assert id(function) == key, function.name
+            for statement in self.sliced(function).body:
+                for node in ast.walk(statement):
+                    is_set = isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
+                    if is_set and node.value and self._computes_vector(node.value, function):
+                        return False
+        return True
+
+    def _computes_vector(self, value: ast.expr, function: FunctionSource) -> bool:
+        has_rank = self.kinds(function).of(value).rank > 0
+        return has_rank and not (_is_view(value) or _is_allocation(value, function))
 
     def _body(self, function: FunctionSource) -> list[ast.stmt]:
         return self.trees[id(function)].body
@@ -222,17 +239,28 @@ def _length_source(iterated: ast.expr, function: FunctionSource) -> ast.expr | N
     return iterated if isinstance(bound, Known) and bound.name == "range" else None
 
 
-def _names_of_fields(tree: ast.FunctionDef) -> set[str]:
-    """Local names that stand for a field or a part of one, as in `row = self.rows[i]`."""
-    names = {"self"}
-    while True:
-        found = set(names)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and _root(node.value) in names:
-                found |= {t.id for t in node.targets if isinstance(t, ast.Name)}
-        if found == names:
-            return names
-        names = found
+def _local_arrays(tree: ast.FunctionDef, function: FunctionSource) -> set[str]:
+    """Names of arrays that the function allocates, as in `buffer = np.zeros(…)`."""
+    return {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and _is_allocation(node.value, function)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _is_allocation(node: ast.expr, function: FunctionSource) -> bool:
+    called = dotted_name(node.func) if isinstance(node, ast.Call) else None
+    bound = function.bindings.get(called or "")
+    return isinstance(bound, Known) and bound.name in ALLOCATIONS
+
+
+def _is_view(value: ast.expr) -> bool:
+    """A vector by name, a part of one, or one of two."""
+    if isinstance(value, ast.IfExp):
+        return _is_view(value.body) and _is_view(value.orelse)
+    return isinstance(value, ast.Tuple) or _root(value) is not None
 
 
 def _root(node: ast.expr) -> str | None:
@@ -242,10 +270,11 @@ def _root(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _targets(statement: ast.stmt, views: set[str]) -> set[str]:
-    """Names whose value or elements a simple statement sets.
+def _targets(statement: ast.stmt, made_here: set[str]) -> set[str]:
+    """Names that a simple statement sets, and arrays made here whose elements it sets.
 
-    Elements of `views` are data: no count needs them, and there is no data when costs are asked for.
+    Elements of other vectors are data: no count needs them, and where costs are asked for there is
+    no data to write to.
     """
     if isinstance(statement, ast.Assign):
         places = list(statement.targets)
@@ -257,7 +286,7 @@ def _targets(statement: ast.stmt, views: set[str]) -> set[str]:
     for place in places:
         for part in place.elts if isinstance(place, ast.Tuple) else [place]:
             name = _root(part)
-            if name is not None and (isinstance(part, ast.Name) or name not in views):
+            if name is not None and (isinstance(part, ast.Name) or name in made_here):
                 names.add(name)
     return names
 

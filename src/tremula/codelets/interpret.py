@@ -29,7 +29,7 @@ class Half(np.float16):
     """A half that rounds with halfs and integers, and becomes a float32 beside a float."""
 
     def _with(self, other: object, operation: Callable[[Any, Any], Any]) -> object:
-        if isinstance(other, (np.float32, float)):
+        if isinstance(other, float) or type(other) is np.float32:
             return np.float32(operation(np.float32(self), np.float32(other)))
         with np.errstate(all="ignore"):
             return Half(operation(np.float16(self), np.float16(other)))  # pyright: ignore[reportArgumentType]
@@ -56,7 +56,7 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
 
 def as_number(value: object) -> object:
     """A NumPy scalar as compute sees it."""
-    if isinstance(value, np.float16):
+    if type(value) is np.float16:
         return Half(value)
     if isinstance(value, np.bool_):
         return bool(value)
@@ -218,7 +218,10 @@ def _machine_float(value: object) -> np.float32:
 
 def _with_machine_numbers(function: Callable) -> FunctionType:
     """The same code with the machine's types, float and math; breakpoints still hit."""
-    scope = {k: _machine_value(v) for k, v in function.__globals__.items()}
+    scope = dict(function.__globals__)
+    for name in function.__code__.co_names:
+        if name in scope:
+            scope[name] = _machine_value(scope[name])
     scope.setdefault("float", _machine_float)
     cells = tuple(CellType(_machine_value(c.cell_contents)) for c in function.__closure__ or ())
     return FunctionType(function.__code__, scope, function.__name__, None, cells)
@@ -229,6 +232,9 @@ def _machine_value(value: object) -> object:
         return _Conversion(value)
     if isinstance(value, ModuleType) and value is math:
         return _MATH
+    function = getattr(value, "py_func", value)  # a Numba function keeps its Python one
+    if isinstance(function, FunctionType):
+        return _with_machine_numbers(function)
     return value
 
 

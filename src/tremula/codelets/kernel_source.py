@@ -76,7 +76,7 @@ class KernelText:
             lines = self._function(name, parameters, helper, tree.body, counts=False)
         if self.variant is Variant.COST and self.model.static_slots(helper) is None:
             sliced = self.model.sliced(helper)
-            writer = Writer(self._lowering(helper), "_k_n")
+            writer = Writer(self._lowering(helper), "_k_n", needed=sliced.needed)
             writer.write(sliced.body, 1)
             head = f"def {cost_name(name)}({', '.join(sliced.parameters)}):"
             lines += [f"@njit({_OPTIONS})", head, "    _k_n = 0", *writer.lines]
@@ -118,6 +118,8 @@ class KernelText:
             Variant.COUNTED: lambda: self.model.instrumented(self.compute),
             Variant.COST: lambda: self.model.sliced(self.compute).body,
         }[self.variant]()
+        if self.variant is Variant.COST:
+            writer.needed = self.model.sliced(self.compute).needed
         writer.before_return = self._add_count() if counts else ""
         writer.write(body, 1)
         used = [f for f in self.fields if f.name in lowering.used_fields]

@@ -7,6 +7,7 @@ QUARTER field compiles.
 # Numba turns these functions into others, which pyright cannot see.
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
+# pyright: reportOptionalCall=false, reportPrivateImportUsage=false
 # ruff: noqa: ARG002 - Numba dictates these signatures
 import math
 import operator

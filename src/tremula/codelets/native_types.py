@@ -8,6 +8,7 @@ says; the machine's saturating mode is not the default here. Only loaded when a 
 # Numba turns these functions into others, which pyright cannot see.
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
+# pyright: reportOptionalCall=false, reportPrivateImportUsage=false
 # ruff: noqa: ARG002 - Numba dictates these signatures
 from llvmlite import ir
 from numba.core import types

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import CodeType
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class PythonCodelet:
             by_name = {f.name: f for f in self.spec.fields}
             model = CostModel(self.compute, self.spec.fields, self.spec.base)
             table = TaintTable(self.compute, by_name, {}, model.kinds(self.compute))
-            self._is_data_dependent = table.is_data_dependent()
+            self._is_data_dependent = table.is_data_dependent() or not model.can_slice()
         return self._is_data_dependent
 
     def kernel_text(self, variant: Variant = Variant.RUN) -> str:
@@ -123,7 +124,13 @@ class PythonCodelet:
 
     def _cost_text(self) -> str:
         code = getattr(self.cost_method, "__code__", None)
-        return "" if code is None else f"{code.co_code.hex()}{code.co_consts}{code.co_names}"
+        return "" if code is None else _code_text(code)
+
+
+def _code_text(code: CodeType) -> str:
+    """What a function does, without where it stands; the same in every process."""
+    constants = [_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"
 
 
 @dataclass(frozen=True)

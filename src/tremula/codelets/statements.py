@@ -49,6 +49,7 @@ class Writer:
     returns: str
     return_value: str = "{}"  # how a returned expression is written
     before_return: str = ""  # what must happen before every return
+    needed: frozenset[str] | None = None  # if given, loop items of other names are not fetched
     lines: list[str] = field(default_factory=list)
     n_temporaries: int = 0
 
@@ -214,10 +215,15 @@ class Writer:
         spec = lowering.list_field(iterated)
         if spec is not None:
             item = self._text(lowering.list_item(spec, ast.Name(index, ast.Load())))
-            return [], f"_k_n_{spec.name}", [f"{self._loop_name(target)} = {item}"]
+            return [], f"_k_n_{spec.name}", self._fetched(target, item)
         sequence = self._temporary()
         setup = [f"{sequence} = {self._text(lowering.visit(iterated))}"]
-        return setup, f"len({sequence})", [f"{self._loop_name(target)} = {sequence}[{index}]"]
+        return setup, f"len({sequence})", self._fetched(target, f"{sequence}[{index}]")
+
+    def _fetched(self, target: ast.expr, item: str) -> list[str]:
+        """The line that fetches a loop's item; none where nobody needs it."""
+        name = self._loop_name(target)
+        return [f"{name} = {item}"] if self.needed is None or name in self.needed else []
 
     def _iterate_enumerate(self, target: ast.expr, node: ast.Call, index: str) -> Iteration:
         if not isinstance(target, ast.Tuple) or len(target.elts) != 2:

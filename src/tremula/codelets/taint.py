@@ -40,18 +40,31 @@ class TaintTable:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 self._assign(target, self.value(node.value), self.length(node.value))
-        elif isinstance(node, ast.AugAssign) or (
-            isinstance(node, ast.AnnAssign) and node.value is not None
-        ):
-            self._assign(node.target, self.value(node.value), self.length(node.value))
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            if node.value is not None:
+                self._assign(node.target, self.value(node.value), self.length(node.value))
         elif isinstance(node, ast.For):
-            index = any(self.value(a) for a in getattr(node.iter, "args", []))
-            self._assign(node.target, self.value(node.iter) or index, self.length(node.iter))
+            self._assign_loop(node.target, node.iter)
         elif isinstance(node, ast.Call) and isinstance(self._called(node), FunctionSource):
             for argument in node.args:  # a helper may write the vectors it is given
                 is_vector = isinstance(argument, ast.Name) and self.kinds.of(argument).rank
                 if is_vector and any(map(self.value, node.args)):
                     self._assign(argument, True, False)
+
+    def _assign_loop(self, target: ast.expr, iterated: ast.expr) -> None:
+        """Loop variables: an index of enumerate is no data, whatever is enumerated."""
+        called = self._called(iterated) if isinstance(iterated, ast.Call) else None
+        name = called.name if isinstance(called, Known) else ""
+        if isinstance(iterated, ast.Call) and isinstance(target, ast.Tuple):
+            if name == "enumerate":
+                self._assign(target.elts[0], self.length(iterated.args[0]), False)
+                self._assign_loop(target.elts[1], iterated.args[0])
+                return
+            if name == "zip":
+                for one, source in zip(target.elts, iterated.args, strict=False):
+                    self._assign_loop(one, source)
+                return
+        self._assign(target, self.value(iterated), self.length(iterated))
 
     def _assign(self, target: ast.expr, value: bool, length: bool) -> None:
         if isinstance(target, ast.Tuple):
