@@ -31,6 +31,7 @@ except tr.errors.PoplarError as error:
 
 ```text
 slice [5, 20) of dimension 0 is out of range for a tensor of shape [10].
+  at errors.py:12
   try: use 0 <= begin <= end <= 10
 ```
 

@@ -9,7 +9,7 @@ import numpy as np
 from tremula.base.errors import GraphConnectionError, NoSizeSpecified, TypeMismatch
 from tremula.base.source import user_source
 from tremula.codelets.spec import FieldKind, FieldSpec
-from tremula.poplar.runs import Runs, concat_runs, expand, single_run
+from tremula.poplar.runs import Pieces, Runs, concat_runs, expand, single_run
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.vertex_columns import EdgeColumn
 
@@ -56,6 +56,10 @@ class EdgeLog:
         self.connect_part(row, self._checked_rank(value, 1))
 
     def _connect_list(self, row: int, value: Any) -> None:
+        is_matrix = isinstance(value, Tensor) and value.rank == 2 and value.n_elems > 0
+        if is_matrix and self.spec.kind is FieldKind.VECTOR_LIST:
+            self._connect_rows(row, value)
+            return
         parts = list(value) if isinstance(value, Iterable) else [value]
         self.declared_sizes[row] = len(parts)
         for sub, part in enumerate(parts):
@@ -70,10 +74,27 @@ class EdgeLog:
         """Connect a tensor of any structure, to one sub-vector of a list field if told which."""
         self._check_type(value)
         runs = value.runs() if value.n_elems else single_run(0, 0, 1)
+        self._log(row, sub, runs)
+
+    def _connect_rows(self, row: int, matrix: Tensor) -> None:
+        """Connect every row of a matrix as a sub-vector, all at once."""
+        self._check_type(matrix)
+        n_subs, length = matrix.shape
+        self.declared_sizes[row] = n_subs
+        if matrix.pieces is None:
+            start = matrix.offset + matrix.strides[0] * np.arange(n_subs)
+            stride = matrix.strides[1] if length > 1 else 1
+            self._log(row, np.arange(n_subs), Runs(start, np.full(n_subs, length), np.full(n_subs, stride)))
+        else:
+            cuts = np.arange(n_subs + 1) * length
+            runs, sub = Pieces(matrix.runs()).lookup_intervals(cuts[:-1], cuts[1:])
+            self._log(row, sub, runs)
+
+    def _log(self, row: int, sub: int | np.ndarray, runs: Runs) -> None:
         self.n_calls += 1
         columns = np.empty((len(runs.start), 6), np.int64)
-        columns[:, :3] = row, sub, self.n_calls
-        columns[:, 3:] = np.stack(runs, axis=1)
+        columns[:, 0], columns[:, 1], columns[:, 2] = row, sub, self.n_calls
+        columns[:, 3], columns[:, 4], columns[:, 5] = runs
         self.parts.frombytes(columns.tobytes())
 
     def _checked_rank(self, value: Tensor, rank: int) -> Tensor:

@@ -52,7 +52,7 @@ class Sequence(Program):
 
     steps: list[Program] = field(default_factory=list)
 
-    def __init__(self, steps: Iterable[Program] = (), *more: Program, name: str = ""):
+    def __init__(self, steps: Iterable[Program] | Program = (), *more: Program, name: str = ""):
         is_listed = isinstance(steps, Iterable)
         given = [*steps, *more] if is_listed else [steps, *more]
         object.__setattr__(self, "source", user_source())
