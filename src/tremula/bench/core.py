@@ -127,6 +127,28 @@ def views() -> Iterator[Figure]:
     yield Figure.of("views-peak", usage.peak_bytes / 1e9, "bytes/element", "<= 0.5")
 
 
+@SUITE.measurement("tutorial-6")
+def tutorial_6() -> Iterator[Figure]:
+    """The planner of tutorial 6 on 10000 x 1000, and what its plan costs when it runs."""
+    import tremula as tr
+    from tremula.bench import tut6
+
+    n_rows, n_cols = 10_000, 1_000
+    gc200, gc2 = (tr.IPUModel(arch).create_target() for arch in ("ipu2", "ipu1"))
+    best = tut6.plan(n_rows, n_cols, gc200)
+    worst_on_gc2 = tut6.plan(n_rows, n_cols, gc2).worst_cycles
+    yield Figure.of("tut6-best-ipu2", best.cycles, "cycles", "== 3996")
+    yield Figure.of("tut6-worst-ipu2", best.worst_cycles, "cycles", "== 53807")
+    yield Figure.of("tut6-worst-ipu1", worst_on_gc2, "cycles", "== 64373")
+    graph = tr.Graph(gc200)
+    program = tut6.build(graph, n_rows, n_cols, best.n_splits).multiply
+    engine = tr.Engine(graph, program).load()
+    engine.run()
+    tiles = engine.report().tiles
+    yield Figure.of("tut6-busy", float(tiles.busy.mean()), "cycles", "3717.6 ± 0.5 %")
+    yield Figure.of("tut6-compute", float(tiles.compute.mean()), "cycles", "3801.8 ± 0.5 %")
+
+
 @SUITE.measurement("import")
 def import_time() -> Iterator[Figure]:
     """`import tremula`, with a graph's worth of names, in a fresh process; best of five."""

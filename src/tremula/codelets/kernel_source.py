@@ -54,9 +54,7 @@ class KernelText:
         row, used = self._row()
         kernel = self._kernel(used)
         imports = ["import numpy as np", "from numba import cfunc, njit", ""]
-        imports.append("from tremula.codelets import native")
-        if self.names.needs_quarter:
-            imports.append("from tremula.codelets import native_quarter")
+        imports += [f"from tremula.codelets import {m}" for m in sorted(self.names.modules)]
         definitions = [f"{name} = {value}" for name, value in self.names.definitions.items()]
         # A comment, and in ASCII: a name read from a file cannot end it and become code.
         what = f"# The {self.variant.value} kernel of codelet {self.name!a}, generated."

@@ -20,7 +20,7 @@ _COMPARE = {
 }  # fmt: skip
 _UNARY = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert"}
 _NUMPY_AS_MATH = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2"}
-_TWO_NUMBERS = frozenset("atan2 hypot fmod copysign pow minimum maximum dot".split())
+_TWO_NUMBERS = frozenset("atan2 hypot fmod copysign pow minimum maximum".split())
 _ROUNDINGS = frozenset("floor ceil trunc rint".split())
 _REDUCTIONS = frozenset("sum prod max min".split())
 _ARRAY_CALLS = frozenset("argmax argmin zeros ones empty full zeros_like empty_like".split())
@@ -33,7 +33,7 @@ class Names:
         self.definitions: dict[str, str] = {}  # name -> right-hand side
         self.helpers: dict[int, str] = {}  # id of a helper -> its generated name
         self.counting_helpers: set[int] = set()  # those that take the counter too
-        self.needs_quarter = False
+        self.modules = {"native"}  # those that the definitions refer to
 
     def native(self, name: str) -> str:
         alias = f"_k_{name}"
@@ -46,9 +46,15 @@ class Names:
         return alias
 
     def quarter(self, name: str) -> str:
-        self.needs_quarter = True
+        return self._of_module("native_quarter", name)
+
+    def vectors(self, name: str) -> str:
+        return self._of_module("native_vectors", name)
+
+    def _of_module(self, module: str, name: str) -> str:
+        self.modules.add(module)
         alias = f"_k_{name}"
-        self.definitions[alias] = f"native_quarter.{name}"
+        self.definitions[alias] = f"{module}.{name}"
         return alias
 
     def number(self, value: bool | int | float) -> str:
@@ -273,7 +279,7 @@ class ExpressionLowering(ast.NodeTransformer):
         if name == "abs":
             return call(self.names.native("absolute"), *arguments)
         if name == "sum" and len(arguments) == 1:
-            return call(self.names.native("reduce_sum"), *arguments)
+            return call(self.names.vectors("reduce_sum"), *arguments)
         if name == "pow" and len(arguments) == 2:
             return call(self.names.native("pow"), *arguments)
         if name == "range":
@@ -293,13 +299,15 @@ class ExpressionLowering(ast.NodeTransformer):
         name = _NUMPY_AS_MATH.get(target.name, target.name)
         if target.where == "numpy":
             if name in _REDUCTIONS:
-                return call(self.names.native(f"reduce_{name}"), *arguments)
+                return call(self.names.vectors(f"reduce_{name}"), *arguments)
             if name in _ARRAY_CALLS:
                 keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
                 function = ast.parse(f"np.{name}", mode="eval").body
                 return ast.Call(function, arguments, keywords)
             name = {"power": "pow", "abs": "absolute", "fabs": "absolute"}.get(name, name)
             name = f"np_{name}" if name in _ROUNDINGS else name
+        if name == "dot":
+            return call(self.names.vectors("dot"), *arguments)
         if name in _TWO_NUMBERS or name == "absolute":
             return call(self.names.native(name), *arguments)
         return call(self.names.table("UNARY", name), *arguments)

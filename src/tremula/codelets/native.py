@@ -13,7 +13,6 @@ import operator
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
@@ -152,7 +151,7 @@ def _is_number(value_type: types.Type) -> bool:
     return isinstance(value_type, (*_INTEGRAL, types.Float, HalfType))
 
 
-def _arithmetic_type(a: types.Type, b: types.Type) -> types.Type:
+def arithmetic_type(a: types.Type, b: types.Type) -> types.Type:
     """The type two numbers compute in."""
     if isinstance(a, types.Float) or isinstance(b, types.Float):
         return types.float32
@@ -208,7 +207,7 @@ def _make_binary(function, numpy_function=None, *, wants_float=False, gives_bool
             return _array_call(typingctx, numpy_function or function, (a, b))
         if not (_is_number(a) and _is_number(b)):
             raise TypingError(f"{function.__name__} of {a} and {b} is not defined")
-        kind = _arithmetic_type(a, b)
+        kind = arithmetic_type(a, b)
         if wants_float and isinstance(kind, types.Integer):
             kind = types.float32
         return _binary_code(function, a, b, kind, gives_bool)
@@ -282,8 +281,8 @@ def pow(typingctx, a, b):
     base, exponent = types.unliteral(a), getattr(b, "literal_value", None)
     if exponent not in (2, 3, 4) or not _is_number(base):
         return _power_by_type(typingctx, base, types.unliteral(b))
-    _, multiply = _binary_code(operator.mul, base, base, _arithmetic_type(base, base), False)
-    kind = _arithmetic_type(base, base)
+    _, multiply = _binary_code(operator.mul, base, base, arithmetic_type(base, base), False)
+    kind = arithmetic_type(base, base)
     _, multiply_on = _binary_code(operator.mul, kind, base, kind, False)
 
     def codegen(context, builder, signature, args):
@@ -298,7 +297,7 @@ def pow(typingctx, a, b):
 def _power_by_type(typingctx, a, b):
     if isinstance(a, types.Array) or isinstance(b, types.Array):
         return _array_call(typingctx, operator.pow, (a, b))
-    return _binary_code(operator.pow, a, b, _arithmetic_type(a, b), False)
+    return _binary_code(operator.pow, a, b, arithmetic_type(a, b), False)
 
 
 def _make_bitwise(function):
@@ -310,7 +309,7 @@ def _make_bitwise(function):
         if not isinstance(a, _INTEGRAL) or not isinstance(b, _INTEGRAL):
             raise TypingError(f"{function.__name__} needs integers, got {a} and {b}")
         both_bool = a == b == types.boolean and function not in (operator.lshift, operator.rshift)
-        kind = types.boolean if both_bool else _arithmetic_type(a, b)
+        kind = types.boolean if both_bool else arithmetic_type(a, b)
         return _binary_code(function, a, b, kind, False)
 
     return bitwise
@@ -326,7 +325,7 @@ def _make_extreme(order: str, numpy_function):
         a, b = types.unliteral(a), types.unliteral(b)
         if isinstance(a, types.Array) or isinstance(b, types.Array):
             return _array_call(typingctx, numpy_function, (a, b))
-        kind = _arithmetic_type(a, b)
+        kind = arithmetic_type(a, b)
 
         def codegen(context, builder, signature, args):
             x = _convert(context, builder, args[0], a, kind)
@@ -376,7 +375,7 @@ def _make_unary(function, numpy_function, *, result=None, keeps_integers=False):
         if not _is_number(a):
             raise TypingError(f"{function.__name__} of {a} is not defined")
         is_integer = isinstance(a, _INTEGRAL) and keeps_integers
-        operand = _arithmetic_type(a, a) if is_integer else types.float32
+        operand = arithmetic_type(a, a) if is_integer else types.float32
         native = result or operand
 
         def codegen(context, builder, signature, args):
@@ -417,7 +416,7 @@ def invert(typingctx, a):
     a = types.unliteral(a)
     if not isinstance(a, types.Integer):
         raise TypingError(f"~ needs an integer, got {a}")
-    kind = _arithmetic_type(a, a)
+    kind = arithmetic_type(a, a)
 
     def codegen(context, builder, signature, args):
         return builder.not_(_convert(context, builder, args[0], a, kind))
@@ -444,91 +443,6 @@ def _make_conversion(element_type: Type):
 
 
 CONVERT = {t.name: _make_conversion(t) for t in ALL_TYPES}
-
-
-# Reductions run in order, element by element, as a tile would; Numba's own np.dot needs a BLAS.
-
-
-@intrinsic
-def zero_of(typingctx, a, b):
-    """Zero in the type that elements of two vectors compute in; 8-bit floats are halfs."""
-    kind = _arithmetic_type(getattr(a, "dtype", half), getattr(b, "dtype", half))
-
-    def codegen(context, builder, signature, args):
-        return context.get_constant_null(kind)
-
-    return kind(a, b), codegen
-
-
-@njit(nogil=True, error_model="numpy")
-def dot(a, b):
-    total = zero_of(a, b)
-    for i in range(len(a)):
-        total = add(total, mul(a[i], b[i]))
-    return total
-
-
-@njit(nogil=True, error_model="numpy")
-def reduce_sum(a):
-    total = zero_of(a, a)
-    for i in range(len(a)):
-        total = add(total, a[i])
-    return total
-
-
-@njit(nogil=True, error_model="numpy")
-def reduce_prod(a):
-    total = add(zero_of(a, a), 1)
-    for i in range(len(a)):
-        total = mul(total, a[i])
-    return total
-
-
-@njit(nogil=True, error_model="numpy")
-def reduce_max(a):
-    """The largest element; 0 if there is none."""
-    best = add(zero_of(a, a), a[0]) if len(a) else zero_of(a, a)
-    for i in range(1, len(a)):
-        best = maximum(best, a[i])
-    return best
-
-
-@njit(nogil=True, error_model="numpy")
-def reduce_min(a):
-    """The smallest element; 0 if there is none."""
-    best = add(zero_of(a, a), a[0]) if len(a) else zero_of(a, a)
-    for i in range(1, len(a)):
-        best = minimum(best, a[i])
-    return best
-
-
-@intrinsic
-def address_of(typingctx, array):
-    """Where an array's first element is."""
-
-    def codegen(context, builder, signature, args):
-        data = make_array(array)(context, builder, args[0]).data
-        return builder.ptrtoint(data, ir.IntType(64))
-
-    return types.int64(array), codegen
-
-
-@njit(nogil=True, error_model="numpy")
-def assign(target, value):
-    """target[:] = value, as if through a copy where the two overlap."""
-    if address_of(target) <= address_of(value):
-        for i in range(len(target)):
-            target[i] = value[i]
-    else:
-        for i in range(len(target) - 1, -1, -1):
-            target[i] = value[i]
-
-
-@njit(nogil=True, error_model="numpy")
-def fill(target, value):
-    """target[:] = a number."""
-    for i in range(len(target)):
-        target[i] = value
 
 
 @intrinsic

@@ -123,7 +123,7 @@ class Writer:
         if lowering.list_field(target.value) is not None or lowering.kinds is None:
             self._store(target, lowering.visit(value), depth, node)
             return
-        name = lowering.names.native("assign" if lowering.kinds.of(value).rank else "fill")
+        name = lowering.names.vectors("assign" if lowering.kinds.of(value).rank else "fill")
         place = lowering.visit(_as_read(target))
         self._line(call(name, place, lowering.visit(value)), depth, node)
 

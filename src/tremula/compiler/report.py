@@ -17,6 +17,14 @@ Ints = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
+class CountedStep:
+    """A compute step whose cycles were counted while it ran, as last counted."""
+
+    tile_cycles: Ints  # int64[n_tiles]
+    table_cycles: tuple[int, ...]  # of each vertex table; -1 where the cost was known before
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """What ran since load: how often each step ran, and what it took."""
 
@@ -24,7 +32,7 @@ class Execution:
     cycles_of_chip: Ints  # int64[n_chips]
     compute: Ints  # int64[n_steps, n_chips], counted steps filled in
     is_counted: Ints  # bool[n_steps]: the compute cycles are known
-    counted_tiles: dict[int, Ints]  # step -> int64[n_tiles]
+    counted: dict[int, CountedStep]  # by step
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +163,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
         steps=_step_columns(executable, costs, execution),
         tiles=_tile_columns(memory, costs, execution),
         vertex_types=_vertex_types(executable, costs, execution),
-        standing_cycles=_standing_cycles(costs, execution),
+        standing_cycles=_standing_cycles(executable, costs, execution),
         host_exchange=costs.host_exchange,
         link_exchange=costs.link_exchange,
         has_run=bool(execution.executed.any()),
@@ -178,7 +186,8 @@ def _n_edges(executable: Executable) -> int:
 
 
 def _tile_cycles(costs: StepCosts, execution: Execution, step: int) -> Ints:
-    return execution.counted_tiles.get(step, costs.tile_compute(step))
+    counted = execution.counted.get(step)
+    return costs.tile_compute(step) if counted is None else counted.tile_cycles
 
 
 def _step_columns(executable: Executable, costs: StepCosts, execution: Execution) -> StepColumns:
@@ -208,9 +217,9 @@ def _tile_columns(memory: TileMemory, costs: StepCosts, execution: Execution) ->
     compute, busy, exchange = (np.zeros(n_tiles, np.int64) for _ in range(3))
     for step in np.flatnonzero(execution.executed).tolist():
         times = int(execution.executed[step])
-        counted = execution.counted_tiles.get(step)
-        compute += times * (costs.tile_compute(step) if counted is None else counted)
-        busy += times * (costs.tile_busy(step) if counted is None else counted)
+        tiles = _tile_cycles(costs, execution, step)
+        compute += times * tiles
+        busy += times * (tiles if step in execution.counted else costs.tile_busy(step))
         exchange += times * costs.tile_exchange(step)
     return TileColumns(
         memory.including_gaps,
@@ -222,26 +231,32 @@ def _tile_columns(memory: TileMemory, costs: StepCosts, execution: Execution) ->
     )
 
 
-def _times_of_compute_sets(costs: StepCosts, execution: Execution) -> Ints:
-    """int64[n_compute_sets]: how often each ran."""
-    used = costs.compute_set_of_step >= 0
-    return np.bincount(
-        costs.compute_set_of_step[used],
-        weights=execution.executed[used],
-        minlength=len(costs.compute_sets),
-    ).astype(np.int64)
+def _table_cycles(costs: StepCosts, execution: Execution) -> list[list[int]]:
+    """Vertex cycles of each table of each compute set, over everything that ran."""
+    totals = [[0] * len(cost.tables) for cost in costs.compute_sets]
+    for step in np.flatnonzero(execution.executed).tolist():
+        number = int(costs.compute_set_of_step[step])
+        if number < 0:
+            continue
+        counted = execution.counted.get(step)
+        for i, table in enumerate(costs.compute_sets[number].tables):
+            once = table.total_cycles if counted is None else counted.table_cycles[i]
+            once = table.total_cycles if once < 0 else once
+            totals[number][i] += int(execution.executed[step]) * once
+    return totals
 
 
 def _vertex_types(
     executable: Executable, costs: StepCosts, execution: Execution
 ) -> tuple[VertexTypeRow, ...]:
-    times = _times_of_compute_sets(costs, execution)
     rows: dict[str, list[int]] = {}
-    for number, compute_set in enumerate(executable.compute_sets):
-        for record, table in zip(compute_set.tables, costs.compute_sets[number].tables, strict=True):
-            row = rows.setdefault(table.codelet, [0, 0, record.codelet])
+    totals = _table_cycles(costs, execution)
+    for compute_set, cycles in zip(executable.compute_sets, totals, strict=True):
+        for table, table_cycles in zip(compute_set.tables, cycles, strict=True):
+            name = executable.codelets[table.codelet].spec.name
+            row = rows.setdefault(name, [0, 0, table.codelet])
             row[0] += table.n_rows
-            row[1] += int(times[number]) * max(0, table.total_cycles)
+            row[1] += table_cycles
     return tuple(
         VertexTypeRow(
             name,
@@ -254,9 +269,15 @@ def _vertex_types(
     )
 
 
-def _standing_cycles(costs: StepCosts, execution: Execution) -> dict[str, int]:
+def _standing_cycles(
+    executable: Executable, costs: StepCosts, execution: Execution
+) -> dict[str, int]:
+    """Vertex cycles of everything that ran, by standing; counted ones have their codelet's."""
     totals = (costs.standing_cycles * execution.executed[:, None]).sum(axis=0)
-    return {s.value: int(n) for s, n in zip(STANDINGS, totals, strict=True)}
-
-
-
+    found = {s.value: int(n) for s, n in zip(STANDINGS, totals, strict=True)}
+    for step, counted in execution.counted.items():
+        tables = executable.compute_sets[executable.steps[step].compute_set].tables
+        for table, cycles in zip(tables, counted.table_cycles, strict=True):
+            standing = executable.codelets[table.codelet].standing.value
+            found[standing] += int(execution.executed[step]) * max(0, cycles)
+    return found

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tremula.compiler.executable import Executable
-from tremula.compiler.report import Execution
+from tremula.compiler.report import CountedStep, Execution
 
 
 class Clock:
@@ -19,17 +19,16 @@ class Clock:
         n_steps, n_chips = self.step_cycles.shape
         self.executed = np.zeros(n_steps, np.int64)
         self.cycles_of_chip = np.zeros(n_chips, np.int64)
-        # Compute cycles of counted steps per tile, as last counted: step -> int64[n_tiles].
-        self.counted_tiles: dict[int, np.ndarray] = {}
+        self.counted: dict[int, CountedStep] = {}
 
     @property
     def total_cycles(self) -> int:
         return int(self.cycles_of_chip.max())
 
-    def set_counted(self, step: int, tile_cycles: np.ndarray, tiles_per_chip: int) -> None:
+    def set_counted(self, step: int, counted: CountedStep, tiles_per_chip: int) -> None:
         """The compute cycles of a step, counted while it ran."""
-        self.counted_tiles[step] = tile_cycles
-        self.compute[step] = tile_cycles.reshape(-1, tiles_per_chip).max(axis=1)
+        self.counted[step] = counted
+        self.compute[step] = counted.tile_cycles.reshape(-1, tiles_per_chip).max(axis=1)
         self.step_cycles[step] = self.sync[step] + self.exchange[step] + self.compute[step]
         self.needs_count[step] = False
 
@@ -49,5 +48,5 @@ class Clock:
             self.cycles_of_chip,
             self.compute,
             ~self.needs_count,
-            dict(self.counted_tiles),
+            dict(self.counted),
         )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tremula.compiler.executable import ComputeSetRecord
+from tremula.compiler.report import CountedStep
 from tremula.runtime import native_rows
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ def run_counted(engine: "Engine", step: int, pc: int) -> None:
     tiles = [table.tile for table in compute_set.tables]
     costs = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
     tile_cycles = costs.compute_from_counts(number, tiles, counts)
-    engine.clock.set_counted(step, tile_cycles, executable.target.tiles_per_ipu)
+    table_cycles = tuple(-1 if c is None else int(c.sum()) for c in counts)
+    counted = CountedStep(tile_cycles, table_cycles)
+    engine.clock.set_counted(step, counted, executable.target.tiles_per_ipu)
     engine.clock.advance(step)
 
 
