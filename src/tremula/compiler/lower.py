@@ -141,7 +141,9 @@ class _Lowering:
             state.variables,
             state.tile_map.resolve(),
             tuple(
-                FrozenComputeSet(cs.name, cs.source, tuple(t.freeze() for t in cs.distinct_tables()))
+                FrozenComputeSet(
+                    cs.name, cs.source, tuple(t.freeze() for t in cs.distinct_tables())
+                )
                 for cs in self.compute_sets
             ),
             state.handles,
@@ -285,12 +287,10 @@ def _switch(low: _Lowering, program: p.Switch) -> None:
     step = low.add_step(program, StepKind.BRANCH, reads=(program.control,))
     first = len(low.cases)
     low.cases.extend((value, -1) for value in cases)
-    at = low.emit(
-        Op.SWITCH, *_location(program.control), first, first + len(cases), step=step
-    )
+    at = low.emit(Op.SWITCH, *_location(program.control), first, first + len(cases), step=step)
     leaves = []
     for i, (value, body) in enumerate(cases.items()):
-        low.cases[first + i] = (value, low.here())
+        low.cases[first + i] = (_sign_extended(value, program.control), low.here())
         low.walk(body)
         leaves.append(low.emit(Op.JUMP))
     low.patch(at, 4)
@@ -300,6 +300,12 @@ def _switch(low: _Lowering, program: p.Switch) -> None:
         low.walk(program.default)
     for leave in leaves:
         low.patch(leave, 0)
+
+
+def _sign_extended(value: int, control: Tensor) -> int:
+    """A case value as the interpreter loads it: the top bit of any type is its sign."""
+    n_values = 1 << (8 * control.type.n_bytes)
+    return value - n_values if value >= n_values // 2 else value
 
 
 def _call(low: _Lowering, program: p.Call) -> None:
@@ -332,7 +338,10 @@ def _print_tensor(low: _Lowering, program: p.PrintTensor) -> None:
 
     fmt = None if program.fmt is None else asdict(program.fmt)
     step = low.add_step(
-        program, StepKind.PRINT, reads=(program.tensor,), detail={"title": program.title, "fmt": fmt}
+        program,
+        StepKind.PRINT,
+        reads=(program.tensor,),
+        detail={"title": program.title, "fmt": fmt},
     )
     low.emit(Op.HOST, step=step)
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tremula.base.errors import ControlProgramError
 from tremula.base.source import Source, user_source
-from tremula.base.types import FLOAT, HALF, INT, QUARTER, UNSIGNED_INT
+from tremula.base.types import BOOL, FLOAT, HALF, INT, QUARTER, UNSIGNED_INT
 from tremula.poplar.streams import (
     DataStream,
     Function,
@@ -41,9 +43,7 @@ class Program:
     name: str = field(kw_only=True, default="")
 
     def fail(self, what: str, mend: str) -> ControlProgramError:
-        return ControlProgramError(
-            f"{type(self).__name__}: {what}", source=self.source, mend=mend
-        )
+        return ControlProgramError(f"{type(self).__name__}: {what}", source=self.source, mend=mend)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,9 @@ class Copy(Program):
         elif isinstance(other, RemoteBuffer):
             expected = (other.type, other.n_elements * self._n_rows(other))
         if expected is None:
-            raise self.fail(f"cannot copy to or from {type(other).__name__}.", "use a tensor or stream")
+            raise self.fail(
+                f"cannot copy to or from {type(other).__name__}.", "use a tensor or stream"
+            )
         if tensor.type != expected[0]:
             raise self.fail(
                 f"element types differ: {tensor.type} and {expected[0]}.", "cast one side first"
@@ -242,6 +244,12 @@ class Switch(Program):
         """Add a case; returns itself."""
         _check_programs(self, body)
         cases: dict[int, Program] = self.cases  # pyright: ignore[reportAssignmentType]
+        limits = np.iinfo(self.control.type.dtype) if self.control.type != BOOL else None
+        if not (limits.min <= value <= limits.max if limits else 0 <= value <= 1):
+            raise self.fail(
+                f"case {value} does not fit the control, which is {self.control.type}.",
+                "use values the control can have",
+            )
         if value in cases:
             raise self.fail(f"case {value} is there twice.", "give each value once")
         cases[value] = body
@@ -447,5 +455,6 @@ def _check_writeable(owner: Program, tensor: Tensor) -> None:
         raise owner.fail("cannot write to a constant.", "use add_variable instead of add_constant")
     if tensor.contains_aliases:
         raise owner.fail(
-            "the destination contains the same element twice.", "write to the tensor before broadcast"
+            "the destination contains the same element twice.",
+            "write to the tensor before broadcast",
         )
