@@ -148,7 +148,9 @@ def read_record(path: str | os.PathLike, kind: str) -> Any:
     try:
         header = json.loads(bytes(body[:n_header]))
         found = header["kind"]
-        value = from_tree(header["tree"], _arrays(header, body[n_header:])) if found == kind else None
+        value = (
+            from_tree(header["tree"], _arrays(header, body[n_header:])) if found == kind else None
+        )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise fail(f"has contents this version cannot read ({error})", "compile again") from error
     if found != kind:
@@ -161,7 +163,9 @@ def _read_bytes(path: str | os.PathLike) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         reason = error.strerror or str(error)
-        raise FileLoadError(f"cannot read {str(path)!r}: {reason}.", mend="check the path") from error
+        raise FileLoadError(
+            f"cannot read {str(path)!r}: {reason}.", mend="check the path"
+        ) from error
 
 
 def _failure(path: str | os.PathLike) -> Callable[[str, str], FileLoadError]:

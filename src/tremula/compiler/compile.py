@@ -140,7 +140,11 @@ def check_memory(executable: Executable, options: Options) -> None:
 
 def _cache_path(programs: LoweredPrograms, options: Options) -> Path | None:
     directory = options.text("tremula.cache")
-    return Path(os.path.expanduser(directory)) / f"{content_hash(programs)}.tremula" if directory else None
+    return (
+        Path(os.path.expanduser(directory)) / f"{content_hash(programs)}.tremula"
+        if directory
+        else None
+    )
 
 
 def content_hash(programs: LoweredPrograms) -> str:

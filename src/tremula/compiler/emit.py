@@ -27,9 +27,7 @@ from tremula.hardware import SYSTEMS, chip_to_toml
 from tremula.poplar.variables import VariableTable
 
 
-def emit(
-    programs: LoweredPrograms, analysis: object, options: Mapping[str, object]
-) -> Executable:
+def emit(programs: LoweredPrograms, analysis: object, options: Mapping[str, object]) -> Executable:
     """An executable of lowered programs and what the passes found out about them."""
     graph = programs.graph
     plans = [plan_compute_set(cs, graph.variables) for cs in graph.compute_sets]
@@ -147,6 +145,3 @@ def _host_records(graph: FrozenGraph) -> HostRecords:
         {name: buffer_record(b) for name, b in handles.remote_buffers.items()},
         {name: host_function_record(f) for name, f in handles.host_functions.items()},
     )
-
-
-

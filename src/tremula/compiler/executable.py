@@ -32,6 +32,7 @@ class View:
     type_name: str
     shape: tuple[int, ...]
     runs: Runs
+    metadata_byte: int = -1  # of 8-bit floats: where their metadata is
 
     @property
     def type(self) -> Type:
@@ -43,7 +44,9 @@ class View:
 
 
 def view_of(tensor: Tensor) -> View:
-    return View(tensor.type.name, tensor.shape, tensor.runs())
+    metadata = tensor.metadata if tensor.type.requires_metadata else None
+    at = -1 if metadata is None else metadata.offset
+    return View(tensor.type.name, tensor.shape, tensor.runs(), at)
 
 
 @record
@@ -161,7 +164,11 @@ class MachineRecord:
 
     def target(self) -> Target:
         chip = chip_from_toml(self.chip_toml)
-        machine = single(chip, self.n_ipus) if not self.system_name else system(self.system_name, chip=chip)
+        machine = (
+            single(chip, self.n_ipus)
+            if not self.system_name
+            else system(self.system_name, chip=chip)
+        )
         return Target(chip, self.n_ipus, self.tiles_per_ipu, TargetType(self.type_name), machine)
 
 

@@ -118,7 +118,9 @@ def _histogram(values: np.ndarray) -> list[str]:
     lines = []
     for count, begin, end in zip(counts, edges[:-1], edges[1:], strict=True):
         stars = "*" * int(np.ceil(_STARS * count / counts.max()))
-        lines.append(f"    {int(begin):>11,} - {int(end):>11,}  [{stars:<{_STARS}}] {count:,} tiles")
+        lines.append(
+            f"    {int(begin):>11,} - {int(end):>11,}  [{stars:<{_STARS}}] {count:,} tiles"
+        )
     return lines
 
 
@@ -144,7 +146,10 @@ def _execution(report: Report) -> list[str]:
         return f"{cycles:,.1f} ({100 * cycles / max(total, 1):.1f}% of total)"
 
     rows = [
-        ("Tile average compute cycles (including idle threads)", share(report.tiles.compute.mean())),
+        (
+            "Tile average compute cycles (including idle threads)",
+            share(report.tiles.compute.mean()),
+        ),
         ("Tile average compute cycles (excluding idle threads)", share(report.tiles.busy.mean())),
         ("Tile average IPU exchange cycles", share(report.tiles.exchange.mean())),
         ("Tile average global exchange cycles", share(float(link))),
@@ -171,7 +176,9 @@ def _standing(report: Report) -> str:
     if not total:
         return "none counted"
     return ", ".join(
-        f"{100 * cycles / total:.1f}% {name}" for name, cycles in report.standing_cycles.items() if cycles
+        f"{100 * cycles / total:.1f}% {name}"
+        for name, cycles in report.standing_cycles.items()
+        if cycles
     )
 
 

@@ -37,7 +37,10 @@ def plan_compute_set(compute_set: FrozenComputeSet, variables: VariableTable) ->
     planner = _Planner(variables)
     tables = tuple(planner.plan_table(table) for table in compute_set.tables)
     return ComputeSetPlan(
-        tables, tuple(planner.gathers), tuple(planner.scatters), planner.next_byte - planner.first_byte
+        tables,
+        tuple(planner.gathers),
+        tuple(planner.scatters),
+        planner.next_byte - planner.first_byte,
     )
 
 
@@ -61,7 +64,9 @@ class _Planner:
                 columns.extend([state.value] if state.start is None else [state.start, state.value])
         return TablePlan(tuple(columns))
 
-    def _edge_columns(self, spec: FieldSpec, edge: EdgeColumn, table: FrozenTable) -> list[np.ndarray]:
+    def _edge_columns(
+        self, spec: FieldSpec, edge: EdgeColumn, table: FrozenTable
+    ) -> list[np.ndarray]:
         length = edge.sub_lengths()
         offset = self._contiguous(spec, edge, length)
         result = {

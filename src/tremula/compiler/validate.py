@@ -26,7 +26,15 @@ def validate(executable: Executable, path: str) -> None:
         _check_copies(executable)
         _check_tables(executable)
         _check_views(executable)
-    except (_Inconsistent, PoplarError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (
+        _Inconsistent,
+        PoplarError,
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+    ) as error:
         raise FileLoadError(
             f"{path!r} is inconsistent: {error}.", mend="compile the program again"
         ) from error
@@ -49,13 +57,17 @@ def _check_code(executable: Executable) -> None:
             _check_range(code[op == kind, 1 + operand], len(code), "a jump leaves the code")
     _check_range(np.array(executable.entries), len(code), "an entry point is missing")
     _check_range(executable.switch_cases[:, 1], len(code), "a case leaves the code")
-    _check_range(code[op == Op.EXECUTE, 1], len(executable.compute_sets), "a compute set is missing")
+    _check_range(
+        code[op == Op.EXECUTE, 1], len(executable.compute_sets), "a compute set is missing"
+    )
     _check_range(code[op == Op.COPY, 1], len(executable.copies), "a copy is missing")
     for kind in (Op.LOOP_BEGIN, Op.LOOP_END):
         _check_range(code[op == kind, 1], executable.n_loop_slots, "a loop counter is missing")
     for kind, size in ((Op.BRANCH_ZERO, 2), (Op.BRANCH_NONZERO, 2), (Op.SWITCH, 2)):
         rows = code[op == kind]
-        _check_range(rows[:, 1] + rows[:, size], executable.n_arena_bytes + 1, "a predicate is outside")
+        _check_range(
+            rows[:, 1] + rows[:, size], executable.n_arena_bytes + 1, "a predicate is outside"
+        )
     ends = op[-1] in (Op.END, Op.RETURN, Op.JUMP, Op.LOOP_FOREVER)
     _require(bool(ends), "the code does not end")
 
@@ -86,7 +98,9 @@ def _check_copies(executable: Executable) -> None:
 def _check_tables(executable: Executable) -> None:
     for compute_set in executable.compute_sets:
         for table in compute_set.tables:
-            _check_range(np.array([table.codelet]), len(executable.codelet_forms), "no such codelet")
+            _check_range(
+                np.array([table.codelet]), len(executable.codelet_forms), "no such codelet"
+            )
             _check_table(table, executable)
 
 
@@ -99,11 +113,17 @@ def _check_table(table: TableRecord, executable: Executable) -> None:
     for column in columns:
         values = table.columns[column.index]
         _require(values.dtype == column.dtype, "a column has the wrong type")
-        is_list = column.field.kind in (FieldKind.VECTOR_LIST, FieldKind.SCALAR_LIST, FieldKind.STATE_VECTOR)
+        is_list = column.field.kind in (
+            FieldKind.VECTOR_LIST,
+            FieldKind.SCALAR_LIST,
+            FieldKind.STATE_VECTOR,
+        )
         if column.role == "start":
             start = values
             _require(
-                len(start) == table.n_rows + 1 and start[0] == 0 and bool((np.diff(start) >= 0).all()),
+                len(start) == table.n_rows + 1
+                and start[0] == 0
+                and bool((np.diff(start) >= 0).all()),
                 "a list column is not ascending",
             )
             continue
@@ -129,5 +149,9 @@ def _check_views(executable: Executable) -> None:
         *(initial.view for initial in executable.initial_values),
     ]
     for view in views:
-        _check_runs(view.runs, executable.n_arena_bytes // view.type.n_bytes, "a tensor lies outside")
-        _require(view.n_elems == int(np.prod(view.shape, dtype=np.int64)), "a tensor's shape is wrong")
+        _check_runs(
+            view.runs, executable.n_arena_bytes // view.type.n_bytes, "a tensor lies outside"
+        )
+        _require(
+            view.n_elems == int(np.prod(view.shape, dtype=np.int64)), "a tensor's shape is wrong"
+        )

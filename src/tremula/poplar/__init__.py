@@ -1,5 +1,6 @@
 """What a programmer writes: graphs, tensors, compute sets, programs, devices."""
 
+from tremula.base.floats import QuarterFormat, pack_metadata
 from tremula.base.types import (
     BOOL, CHAR, FLOAT, HALF, INT, LONGLONG, QUARTER, QUARTER_METADATA, SHORT, SIGNED_CHAR, UNSIGNED_CHAR,
     UNSIGNED_INT, UNSIGNED_LONGLONG, UNSIGNED_SHORT, Type, float16, float32, half, int8, int16, int32,
@@ -21,7 +22,13 @@ from tremula.poplar.programs import (
     Execute, If, Loop, PrintTensor, Program, Repeat, RepeatWhileFalse, RepeatWhileTrue, Sequence, Switch,
     Sync, SyncType, WriteUndef,
 )  # fmt: skip
-from tremula.poplar.streams import DataStream, Function, HostFunction, RemoteBuffer, ReplicatedStreamMode
+from tremula.poplar.streams import (
+    DataStream,
+    Function,
+    HostFunction,
+    RemoteBuffer,
+    ReplicatedStreamMode,
+)
 from tremula.poplar.structure import (
     TensorRearranger, reorder_to_simplify, sorted_contiguous_regions, unbroadcast,
 )  # fmt: skip

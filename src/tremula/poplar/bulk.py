@@ -43,7 +43,11 @@ def bulk_edge(codelet: str, spec: FieldSpec, value: Any, n_rows: int) -> EdgeCol
         )
     column = _from_slices(value) if isinstance(value, Slices) else _from_tensor(spec, value)
     if column is None or column.n_rows != n_rows:
-        got = f"Slices for {column.n_rows}" if column and tensor is not value else f"shape {list(tensor.shape)}"
+        got = (
+            f"Slices for {column.n_rows}"
+            if column and tensor is not value
+            else f"shape {list(tensor.shape)}"
+        )
         raise GraphConnectionError(
             f"field {codelet}.{spec.name} is a {spec.kind.value}; {n_rows} vertices need a tensor of shape "
             f"{_wanted_shape(spec.kind, n_rows)}, got {got}.",
@@ -93,7 +97,12 @@ def _from_tensor(spec: FieldSpec, tensor: Tensor) -> EdgeColumn | None:
 def _from_slices(value: Slices) -> EdgeColumn:
     begin, end = np.asarray(value.begin, np.int64), np.asarray(value.end, np.int64)
     start = np.arange(len(begin) + 1) if value.start is None else np.asarray(value.start, np.int64)
-    if len(begin) != len(end) or start[0] != 0 or start[-1] != len(begin) or (np.diff(start) < 0).any():
+    if (
+        len(begin) != len(end)
+        or start[0] != 0
+        or start[-1] != len(begin)
+        or (np.diff(start) < 0).any()
+    ):
         raise GraphConnectionError(
             f"Slices has {len(begin)} begins, {len(end)} ends, and a start from {start[0]} to {start[-1]}.",
             source=user_source(),
@@ -114,7 +123,9 @@ def _cut(tensor: Tensor, begin: np.ndarray, end: np.ndarray, sub_start: np.ndarr
     """Sub-vectors at position intervals of the flattened tensor."""
     flat = tensor.runs()
     if len(flat.start) == 1:
-        runs = Runs(flat.start[0] + flat.stride[0] * begin, end - begin, np.repeat(flat.stride, len(begin)))
+        runs = Runs(
+            flat.start[0] + flat.stride[0] * begin, end - begin, np.repeat(flat.stride, len(begin))
+        )
         return EdgeColumn(sub_start, np.arange(len(begin) + 1, dtype=np.int64), runs)
     runs, owner = Pieces(flat).lookup_intervals(begin, end)
     empty = np.flatnonzero(begin == end)

@@ -7,7 +7,11 @@ from tremula.poplar.tensor import Tensor
 
 
 def cycle_stamp(
-    graph: Graph, sequence: Sequence, tile: int, sync_type: SyncType = SyncType.INTERNAL, name: str = ""
+    graph: Graph,
+    sequence: Sequence,
+    tile: int,
+    sync_type: SyncType = SyncType.INTERNAL,
+    name: str = "",
 ) -> Tensor:
     """Append a step that stores the modelled cycle counter; 2 x UNSIGNED_INT: low, high."""
     stamp = graph.add_variable(UNSIGNED_INT, [2], name or "cycleStamp", mapping=tile)
@@ -16,7 +20,11 @@ def cycle_stamp(
 
 
 def cycle_count(
-    graph: Graph, sequence: Sequence, tile: int, sync_type: SyncType = SyncType.INTERNAL, name: str = ""
+    graph: Graph,
+    sequence: Sequence,
+    tile: int,
+    sync_type: SyncType = SyncType.INTERNAL,
+    name: str = "",
 ) -> Tensor:
     """Wrap a sequence so that it counts its own cycles; returns 2 x UNSIGNED_INT: low, high."""
     begin = graph.add_variable(UNSIGNED_INT, [2], (name or "cycleCount") + "/begin", mapping=tile)

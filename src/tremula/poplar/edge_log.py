@@ -38,7 +38,12 @@ class EdgeLog:
         return fast.get(self.spec.kind, self._connect_list)
 
     def _connect_scalar(self, row: int, value: Tensor) -> None:
-        if value.__class__ is Tensor and value.type is self.type and value.pieces is None and not value.shape:
+        if (
+            value.__class__ is Tensor
+            and value.type is self.type
+            and value.pieces is None
+            and not value.shape
+        ):
             self.row.append(row)
             self.start.append(value.offset)
         else:
@@ -84,7 +89,11 @@ class EdgeLog:
         if matrix.pieces is None:
             start = matrix.offset + matrix.strides[0] * np.arange(n_subs)
             stride = matrix.strides[1] if length > 1 else 1
-            self._log(row, np.arange(n_subs), Runs(start, np.full(n_subs, length), np.full(n_subs, stride)))
+            self._log(
+                row,
+                np.arange(n_subs),
+                Runs(start, np.full(n_subs, length), np.full(n_subs, stride)),
+            )
         else:
             cuts = np.arange(n_subs + 1) * length
             runs, sub = Pieces(matrix.runs()).lookup_intervals(cuts[:-1], cuts[1:])

@@ -118,7 +118,12 @@ class Graph(MappingSide, HostSide):
         return tensor
 
     def _add(
-        self, type: Type, shape: Sequence[int], name: str, metadata: Tensor | None, is_constant: bool
+        self,
+        type: Type,
+        shape: Sequence[int],
+        name: str,
+        metadata: Tensor | None,
+        is_constant: bool,
     ) -> Tensor:
         is_shape = isinstance(shape, Iterable)
         shape = tuple(int(s) for s in shape) if is_shape else (shape,)
@@ -171,7 +176,11 @@ class Graph(MappingSide, HostSide):
 
     def _set_tensor_values(self, tensor: Tensor, value: object) -> None:
         values = np.asarray(value)
-        if values.dtype.kind == "f" and tensor.type.dtype.kind == "u" and not tensor.type.is_floating:
+        if (
+            values.dtype.kind == "f"
+            and tensor.type.dtype.kind == "u"
+            and not tensor.type.is_floating
+        ):
             values = np.asarray(values, np.int64)
         if values.size not in (1, tensor.n_elems):
             raise TensorCreationError(
@@ -194,7 +203,9 @@ class Graph(MappingSide, HostSide):
 
     def add_codelets(self, what: Any, flags: str = "") -> list[str]:
         """Add C++ codelet files (a path, several, or source text) or Vertex classes; their names."""
-        if isinstance(what, type) or (isinstance(what, Iterable) and all(isinstance(w, type) for w in what)):
+        if isinstance(what, type) or (
+            isinstance(what, Iterable) and all(isinstance(w, type) for w in what)
+        ):
             classes = [what] if isinstance(what, type) else list(what)
             added = {c.spec.name: c for c in map(codelet_of, classes)}
         else:
@@ -266,14 +277,18 @@ class Graph(MappingSide, HostSide):
             for field, value in fields.items()
             if field in table.edges
         }
-        states = {f: self._bulk_state(table, f, v, n_rows) for f, v in fields.items() if f not in columns}
+        states = {
+            f: self._bulk_state(table, f, v, n_rows) for f, v in fields.items() if f not in columns
+        }
         first = table.add_rows(self._to_top_tiles(tiles), user_source())
         for field, column in columns.items():
             table.edges[field].blocks.append((first, column))
         for field, values in states.items():
             table.states[field].blocks.append((first, n_rows, values))
 
-    def _bulk_state(self, table: VertexTableBuilder, name: str, value: Any, n_rows: int) -> np.ndarray:
+    def _bulk_state(
+        self, table: VertexTableBuilder, name: str, value: Any, n_rows: int
+    ) -> np.ndarray:
         spec = table.field(name)
         values = np.asarray(value)
         per_row = values.ndim - (0 if spec.kind.value == "state" else 1)
@@ -286,7 +301,9 @@ class Graph(MappingSide, HostSide):
             )
         flat = values.reshape(-1)
         is_single = spec.kind is FieldKind.STATE
-        for part in (flat.min(), flat.max()) if is_single and flat.size else (flat,) * (not is_single):
+        for part in (
+            (flat.min(), flat.max()) if is_single and flat.size else (flat,) * (not is_single)
+        ):
             checked_state(table.codelet.spec.name, spec, part)
         shape = (n_rows, *values.shape[per_row:])
         return np.broadcast_to(values.astype(spec.type.dtype), shape)
@@ -297,7 +314,8 @@ class Graph(MappingSide, HostSide):
                 raise UnknownVertexType(
                     f"no codelet {codelet!r} in this graph.",
                     source=user_source(),
-                    mend="add it with graph.add_codelets(…); " + suggest(codelet, self.state.codelets),
+                    mend="add it with graph.add_codelets(…); "
+                    + suggest(codelet, self.state.codelets),
                 )
             found = self.state.codelets[codelet]
         else:

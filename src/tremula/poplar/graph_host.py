@@ -96,7 +96,9 @@ class HostSide:
             )
         if handle in table:
             raise StreamConnectionError(
-                f"handle {handle!r} is taken.", source=user_source(), mend="give each a name of its own"
+                f"handle {handle!r} is taken.",
+                source=user_source(),
+                mend="give each a name of its own",
             )
         table[handle] = value
         return value

@@ -42,7 +42,11 @@ class MappingSide:
 
     def _map_to_tile(self, tensor: Tensor, tile: int) -> None:
         size = tensor.type.n_bytes
-        if tensor.pieces is None and tensor.rank <= 1 and (tensor.n_elems < 2 or tensor.strides[0] == 1):
+        if (
+            tensor.pieces is None
+            and tensor.rank <= 1
+            and (tensor.n_elems < 2 or tensor.strides[0] == 1)
+        ):
             begin = tensor.offset * size
             self.state.tile_map.add(begin, begin + tensor.n_elems * size, tile)
             return

@@ -31,7 +31,9 @@ class Runs(NamedTuple):
         if not bool(is_repeated.any()):
             return self
         owner, _ = expand(np.where(is_repeated, self.count, 1))
-        return Runs(self.start[owner], np.where(is_repeated, 1, self.count)[owner], self.stride[owner])
+        return Runs(
+            self.start[owner], np.where(is_repeated, 1, self.count)[owner], self.stride[owner]
+        )
 
     def take(self, index: Ints) -> "Runs":
         return Runs(self.start[index], self.count[index], self.stride[index])

@@ -78,7 +78,9 @@ class TensorRearranger:
         self._check(tensor)
         sizes = [len(part) for part in self._parts]
         ends = np.cumsum(sizes).tolist()
-        place = {part.begin: (e - n, e) for part, n, e in zip(self._parts, sizes, ends, strict=True)}
+        place = {
+            part.begin: (e - n, e) for part, n, e in zip(self._parts, sizes, ends, strict=True)
+        }
         return concat([tensor.slice(*place[part.begin]) for part in sorted(self._parts)])
 
     def _check(self, tensor: Tensor) -> None:
@@ -90,7 +92,9 @@ class TensorRearranger:
             )
 
 
-def reorder_to_simplify(tensor: Tensor, others: Sequence[Tensor] = ()) -> tuple[Tensor, list[Tensor]]:
+def reorder_to_simplify(
+    tensor: Tensor, others: Sequence[Tensor] = ()
+) -> tuple[Tensor, list[Tensor]]:
     """Permute a tensor into memory order, and others the same way; all become flat."""
     rearranger = TensorRearranger(tensor)
     return rearranger.rearrange(tensor), [rearranger.rearrange(other) for other in others]

@@ -121,7 +121,11 @@ class IPUModel:
     changes: dict[str, object] = field(default_factory=dict)
 
     def __init__(
-        self, version: str | Chip = "ipu2", n_ipus: int = 1, tiles_per_ipu: int = 0, **changes: object
+        self,
+        version: str | Chip = "ipu2",
+        n_ipus: int = 1,
+        tiles_per_ipu: int = 0,
+        **changes: object,
     ):
         self.version, self.n_ipus, self.tiles_per_ipu = version, n_ipus, tiles_per_ipu
         self.changes = changes
@@ -154,11 +158,7 @@ class DeviceManager:
 
         self.system = system or named_system("pod16")
 
-    def get_devices(
-        self, type: TargetType = TargetType.IPU_MODEL, n_ipus: int = 1
-    ) -> list[Device]:
+    def get_devices(self, type: TargetType = TargetType.IPU_MODEL, n_ipus: int = 1) -> list[Device]:
         """All devices of a size, as Poplar lists them: none if the machine is too small."""
         n = self.system.n_ipus // n_ipus if n_ipus > 0 else 0
-        return [
-            Device(Target(self.system.chip, n_ipus, 0, type, self.system), i) for i in range(n)
-        ]
+        return [Device(Target(self.system.chip, n_ipus, 0, type, self.system), i) for i in range(n)]

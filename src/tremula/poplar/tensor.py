@@ -158,15 +158,16 @@ class Tensor:
                     raise self._out_of_range(position, dim)
                 offset += (position % size) * stride
         rest = len(index)
-        return self._view(
-            offset, (*shape, *self.shape[rest:]), (*strides, *self.strides[rest:])
-        )
+        return self._view(offset, (*shape, *self.shape[rest:]), (*strides, *self.strides[rest:]))
 
     def index(self, indices: Sequence[int]) -> "Tensor":
         return self[tuple(indices)]
 
     def slice(
-        self, begin: int | Sequence[int] | Interval, end: int | Sequence[int] | None = None, dim: int = 0
+        self,
+        begin: int | Sequence[int] | Interval,
+        end: int | Sequence[int] | None = None,
+        dim: int = 0,
     ) -> "Tensor":
         """Elements [begin, end) of a dimension, or of every dimension if given lists."""
         if begin.__class__ is int and end.__class__ is int:
@@ -259,7 +260,9 @@ class Tensor:
             )
         place = dict(zip(destination, source, strict=True))
         others = iter(d for d in range(self.rank) if d not in set(source))
-        return self.dim_shuffle([place[d] if d in place else next(others) for d in range(self.rank)])
+        return self.dim_shuffle(
+            [place[d] if d in place else next(others) for d in range(self.rank)]
+        )
 
     def dim_roll(self, dim: int, to: int = 0) -> "Tensor":
         return self.dim_shuffle_partial([self._checked_dim(dim)], [self._checked_dim(to)])
@@ -301,7 +304,9 @@ class Tensor:
     # -- repeating and skipping ------------------------------------------------------------------------
 
     def reverse(self, dim: int = 0) -> "Tensor":
-        return self._getitem_general((slice(None),) * self._checked_dim(dim) + (slice(None, None, -1),))
+        return self._getitem_general(
+            (slice(None),) * self._checked_dim(dim) + (slice(None, None, -1),)
+        )
 
     def sub_sample(self, stride: int, dim: int = 0) -> "Tensor":
         if stride < 1:
@@ -399,9 +404,7 @@ class Tensor:
         ids = self.variables.ids_at(begin)
         base = np.asarray(self.variables.base_bytes)[ids]
         low, high = (begin - base) // self.type.n_bytes, (end - base) // self.type.n_bytes
-        return [
-            (int(v), Interval(int(a), int(b))) for v, a, b in zip(ids, low, high, strict=True)
-        ]
+        return [(int(v), Interval(int(a), int(b))) for v, a, b in zip(ids, low, high, strict=True)]
 
     def intersects_with(self, other: "Tensor") -> bool:
         if not self.n_elems or not other.n_elems:
@@ -501,7 +504,9 @@ def _check_concat(tensors: list[Tensor], dim: int) -> None:
     for t in tensors[1:]:
         if t.variables is not first.variables:
             raise TensorCreationError(
-                "cannot concat tensors of different graphs.", source=user_source(), mend="use one graph"
+                "cannot concat tensors of different graphs.",
+                source=user_source(),
+                mend="use one graph",
             )
         if t.type != first.type:
             raise TypeMismatch(

@@ -66,7 +66,9 @@ class TileMapLog:
         if len(self._begin):
             begin, end, tile = (
                 np.concatenate((old, np.frombuffer(new, np.int64)))
-                for old, new in zip(self._resolved, (self._begin, self._end, self._tile), strict=True)
+                for old, new in zip(
+                    self._resolved, (self._begin, self._end, self._tile), strict=True
+                )
             )
             self._begin, self._end, self._tile = array("q"), array("q"), array("q")
             self._resolved = _merge(*_paint(begin, end, tile))

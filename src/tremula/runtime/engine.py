@@ -72,7 +72,10 @@ class Engine:
         self._storage = Storage(executable)
         self.clock = Clock(executable)
         self.machine_state: MachineState = initial_state(
-            self.n_replicas, target.n_tiles, target.chip.n_workers, self.options.whole("tremula.seed")
+            self.n_replicas,
+            target.n_tiles,
+            target.chip.n_workers,
+            self.options.whole("tremula.seed"),
         )
         self._remote: dict[tuple[str, int], np.ndarray] = {}
         self.is_strict = self.options.flag("debug.strict")
@@ -218,9 +221,9 @@ class Engine:
             self.storage.write(view, values, r)
 
     def read_tensor(self, handle: str, replica: int = 0) -> np.ndarray:
-        """A copy of a tensor that `create_host_read` named."""
+        """A copy of a tensor that `create_host_read` named; 8-bit floats come as float32."""
         view = self._named(self.executable.host.reads, handle, "host read")
-        return self.storage.read(view, replica)
+        return self.storage.read_values(view, replica)
 
     def connect_stream(self, handle: str, data: np.ndarray, replica: int | None = None) -> None:
         """Let a stream take its chunks from (or put them into) an array, round and round."""

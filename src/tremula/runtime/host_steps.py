@@ -1,5 +1,6 @@
 """Steps that Python does: streams, remote buffers, host functions, printing, aborts, seeds."""
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -91,14 +92,16 @@ def _print(engine: "Engine", step: StepRecord) -> None:
         title = step.detail["title"]
         if engine.n_replicas > 1:
             title = f"{title}[{replica}]"
-        text = format_tensor(title, engine.storage.read(step.reads[0], replica), fmt)
+        text = format_tensor(title, engine.storage.read_values(step.reads[0], replica), fmt)
         print(text, file=engine.print_stream, flush=True)
 
 
 def _abort(engine: "Engine", step: StepRecord) -> None:
     message = step.detail["message"] or "the program was aborted"
     if step.reads:
-        message += " " + format_tensor("", engine.storage.read(step.reads[0]), PrintTensorFmt()).strip()
+        message += (
+            " " + format_tensor("", engine.storage.read_values(step.reads[0]), PrintTensorFmt()).strip()
+        )
     raise ApplicationRuntimeError(f"{message}\n  at {step.source}")
 
 
@@ -107,10 +110,21 @@ def _machine_state(engine: "Engine", step: StepRecord) -> None:
         for replica in range(engine.n_replicas):
             engine.storage.write(step.writes[0], engine.machine_state.seeds[replica], replica)
         return
+    _warn_of_rounding(step)
     engine.machine_state.update(step.detail["set"])
     if step.reads:
         for replica in range(engine.n_replicas):
             engine.machine_state.seeds[replica] = engine.storage.read(step.reads[0], replica)
+
+
+def _warn_of_rounding(step: StepRecord) -> None:
+    asked = [name for name in ("esr", "nanoo") if step.detail["set"].get(name)]
+    if asked:
+        warnings.warn(
+            f"{step.name} at {step.source} asks for {' and '.join(asked)}, but tile execution rounds "
+            "halves to nearest even and overflows them to infinity.",
+            stacklevel=2,
+        )
 
 
 _HANDLERS: dict[StepKind, Callable[["Engine", StepRecord], Any]] = {

@@ -297,7 +297,9 @@ def interpret(
             executed[step] += 1
             advance_clock(clock, step, cycles, joins, is_active)
         if op == _EXECUTE or op == _COPY or op == _STAMP:
-            _work(op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, clock, chip_tiles)
+            _work(
+                op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, clock, chip_tiles
+            )
             pc += 1
         elif op == _BRANCH_ZERO or op == _BRANCH_NONZERO or op == _SWITCH:
             pc = _branch_target(pc, op, code, cases, arenas, n_arena_bytes)

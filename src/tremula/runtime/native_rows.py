@@ -50,7 +50,9 @@ def _run_copies(arena, n_bytes, rows, info, first, last):  # noqa: ANN001, ANN20
 
 def run_copies(engine: "Engine", compute_set: int, replica: int, *, is_gather: bool) -> None:
     """The gathers before a compute set's kernels, or the scatters after them."""
-    first, last = engine.tables.sets[compute_set, 2:4] if is_gather else engine.tables.sets[compute_set, 4:6]
+    first, last = (
+        engine.tables.sets[compute_set, 2:4] if is_gather else engine.tables.sets[compute_set, 4:6]
+    )
     storage, tables = engine.storage, engine.tables
     _run_copies(
         storage.addresses[replica], storage.n_bytes, tables.copy_rows, tables.copy_info, first, last
@@ -61,7 +63,10 @@ def run_rows(engine: "Engine", table: int, replica: int, rows: np.ndarray) -> in
     """Run rows of a table one after another in the given order."""
     tables = engine.tables
     return _run_in_order(
-        tables.kernel[table], engine.storage.addresses[replica], tables.columns[replica, table], rows
+        tables.kernel[table],
+        engine.storage.addresses[replica],
+        tables.columns[replica, table],
+        rows,
     )
 
 

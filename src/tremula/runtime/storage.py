@@ -5,7 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.base.errors import StreamConnectionError
-from tremula.base.types import as_type
+from tremula.base.floats import (
+    QuarterFormat,
+    float32_to_quarter,
+    quarter_to_float32,
+    unpack_metadata,
+)
+from tremula.base.types import QUARTER, as_type
 from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import FieldKind, FieldSpec
 from tremula.compiler.executable import Executable, TableRecord, View
@@ -40,13 +46,24 @@ class Storage:
                 self.arenas[replica][at : at + 4].view(np.uint32)[0] = replica
 
     def read(self, view: View, replica: int = 0) -> np.ndarray:
-        """A copy of a tensor's values."""
+        """A copy of a tensor's values; of 8-bit floats, their codes."""
         typed = self.arenas[replica].view(view.type.dtype)
         return typed[_index(view)].reshape(view.shape).copy()
 
+    def read_values(self, view: View, replica: int = 0) -> np.ndarray:
+        """A copy of a tensor's values; 8-bit floats as float32."""
+        values = self.read(view, replica)
+        return values if view.metadata_byte < 0 else quarter_to_float32(values, *self._metadata(view, replica))
+
     def write(self, view: View, values: np.ndarray, replica: int = 0) -> None:
+        """Write a tensor; floats for 8-bit floats are rounded as their metadata says."""
+        if view.metadata_byte >= 0 and values.dtype.kind == "f":
+            values = float32_to_quarter(values, *self._metadata(view, replica))
         typed = self.arenas[replica].view(view.type.dtype)
         typed[_index(view)] = values.ravel()
+
+    def _metadata(self, view: View, replica: int) -> tuple[QuarterFormat, int]:
+        return unpack_metadata(int(self.arenas[replica][view.metadata_byte]))
 
 
 def _index(view: View) -> "slice | np.ndarray":
@@ -71,6 +88,8 @@ def host_array(view_type_name: str, n_elems: int, data: object, what: str) -> np
             f"{what} takes {n_elems} elements, got {values.size} (shape {list(values.shape)}).",
             mend="give exactly as many elements as the tensor has",
         )
+    if view_type_name == QUARTER.name and values.dtype.kind == "f":
+        return values.ravel()  # rounded when it is written, by the tensor's metadata
     if values.dtype != dtype and not np.can_cast(values.dtype, dtype, "same_kind"):
         raise StreamConnectionError(
             f"{what} has type {view_type_name}, got {values.dtype}.",
@@ -96,7 +115,14 @@ class NativeTables:
     table_columns: list[list[tuple[np.ndarray, ...]]]  # [replica][table]
 
     def as_tuple(self) -> tuple[np.ndarray, ...]:
-        return (self.kernel, self.columns, self.n_rows, self.chunk_first, self.n_chunks, self.bounds)
+        return (
+            self.kernel,
+            self.columns,
+            self.n_rows,
+            self.chunk_first,
+            self.n_chunks,
+            self.bounds,
+        )
 
 
 def build_tables(executable: Executable, n_threads: int) -> NativeTables:

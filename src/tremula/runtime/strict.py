@@ -93,7 +93,9 @@ def _restore_states(engine: "Engine", replica: int, saved: list[list[np.ndarray]
 # -- fields as bytes ----------------------------------------------------------------------------------
 
 
-def _fields(executable: Executable, number: int) -> Iterator[tuple[TableRecord, FieldSpec, np.ndarray]]:
+def _fields(
+    executable: Executable, number: int
+) -> Iterator[tuple[TableRecord, FieldSpec, np.ndarray]]:
     """Each edge field of a compute set with the byte addresses of its elements."""
     for table in executable.compute_sets[number].tables:
         spec = executable.codelets[table.codelet].spec
@@ -140,7 +142,10 @@ def _check_untouched(
         if field.is_written:
             for byte in range(field.type.n_bytes):
                 allowed[begin + byte] = True
-    for plan in (*executable.compute_sets[number].scatters, *executable.compute_sets[number].gathers):
+    for plan in (
+        *executable.compute_sets[number].scatters,
+        *executable.compute_sets[number].gathers,
+    ):
         for byte in range(plan.n_bytes):
             allowed[plan.destination.addresses() * plan.n_bytes + byte] = True
     changed = np.flatnonzero((before != arena) & ~allowed)
