@@ -307,6 +307,8 @@ PROGRAMS = [
      "RepeatWhileTrue: the predicate must be a scalar tensor, got [4, 6].", "index one element"),
     (lambda m: Switch(m.row[0], [(1, Sequence()), (1, Sequence())]), "Switch: case 1 is there twice.",
      "give each value once"),
+    (lambda m: Switch(m.flag, {2: Sequence()}), "Switch: case 2 does not fit the control, which is bool.",
+     "values the control can have"),
     (lambda m: Switch(m.row[0], {}, on_no_match="eror"), "Switch: on_no_match is 'eror'.",
      "'default', 'error' or 'undefined'"),
     (lambda m: Call(3), "Call: got int, expected a function.", "graph.add_function(program)"),
@@ -418,5 +420,7 @@ def test_every_class_of_the_graph_layer_is_here():
     folder = Path(errors.__file__).parent.parent / "poplar"
     text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
     known = [name for name, cls in vars(errors).items() if isinstance(cls, type)]
-    raised = {name for name in known if f"{name}(" in text and issubclass(vars(errors)[name], Exception)}
+    raised = {
+        name for name in known if f"{name}(" in text and issubclass(vars(errors)[name], Exception)
+    }
     assert raised <= {case[0] for case in CASES}
