@@ -51,7 +51,10 @@ def test_the_last_call_wins_element_by_element(data):
     graph = small_graph()
     type = data.draw(st.sampled_from([FLOAT, HALF, UNSIGNED_CHAR]))
     shapes = st.lists(st.integers(1, 4), min_size=1, max_size=2)
-    tensors = [graph.add_variable(type, shape) for shape in data.draw(st.lists(shapes, min_size=1, max_size=3))]
+    tensors = [
+        graph.add_variable(type, shape)
+        for shape in data.draw(st.lists(shapes, min_size=1, max_size=3))
+    ]
     tile_of: dict[int, int] = {}
     for _ in range(data.draw(st.integers(0, 6))):
         view = draw_view(data.draw, tensors)
@@ -62,7 +65,9 @@ def test_the_last_call_wins_element_by_element(data):
             tile_of.update(dict.fromkeys(addresses, tile))
         elif not view.contains_aliases:
             tiles = data.draw(st.lists(st.integers(0, N_TILES - 1), max_size=len(addresses)))
-            lists = [[Interval(i, i + 1) for i, t in enumerate(tiles) if t == n] for n in range(N_TILES)]
+            lists = [
+                [Interval(i, i + 1) for i, t in enumerate(tiles) if t == n] for n in range(N_TILES)
+            ]
             graph.set_tile_mapping(view, lists)
             tile_of.update(dict(zip(addresses, tiles, strict=False)))
         if data.draw(st.booleans()):  # resolving in between changes nothing

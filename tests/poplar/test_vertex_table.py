@@ -52,11 +52,15 @@ def spell_out(table):
         for name, edge in table.edges.items():
             subs = range(edge.sub_start[row], edge.sub_start[row + 1])
             fields[name] = [
-                edge.runs.take(np.arange(edge.run_start[s], edge.run_start[s + 1])).addresses().tolist()
+                edge.runs.take(np.arange(edge.run_start[s], edge.run_start[s + 1]))
+                .addresses()
+                .tolist()
                 for s in subs
             ]
         for name, state in table.states.items():
-            part = slice(row, row + 1) if state.start is None else slice(*state.start[row : row + 2])
+            part = (
+                slice(row, row + 1) if state.start is None else slice(*state.start[row : row + 2])
+            )
             fields[name] = state.value[part].tolist()
         rows.append((int(table.tile[row]), fields))
     return rows
@@ -85,7 +89,12 @@ class Data:
             lambda: concat([wide[:, 3:], spare], 1),
             lambda: wide[:, :1],
         ]
-        rows = [lambda: x, lambda: x.dim_shuffle([0, 2, 1]), lambda: x[:, ::2], lambda: x[:, :, 1:2]]
+        rows = [
+            lambda: x,
+            lambda: x.dim_shuffle([0, 2, 1]),
+            lambda: x[:, ::2],
+            lambda: x[:, :, 1:2],
+        ]
         scalars = [lambda: spare[:, 1], lambda: x[:, 0, 0].reverse()]
         self.fields = {
             "scalar": draw(st.sampled_from(scalars))(),
@@ -131,7 +140,9 @@ def test_one_by_one_and_in_bulk_give_the_same_columns(data):
     for fill in (add_one_by_one, add_in_bulk, add_both):
         table = frozen(graph, fill)
         assert spell_out(table) == wanted
-        assert all(len(column.sub_lengths()) == column.sub_start[-1] for column in table.edges.values())
+        assert all(
+            len(column.sub_lengths()) == column.sub_start[-1] for column in table.edges.values()
+        )
         assert table.edges["rows"].row_lengths().tolist() == [
             sum(map(len, fields["rows"])) for _, fields in wanted
         ]
@@ -190,7 +201,9 @@ def test_slices_are_slices(data):
     graph = small_graph()
     x = graph.add_variable(FLOAT, [4, 6], "x")
     y = graph.add_variable(FLOAT, [8], "y")
-    view = data.draw(st.sampled_from([x, x.transpose(), x[:, ::2], concat([x.flatten(), y]), y[2:3]]))
+    view = data.draw(
+        st.sampled_from([x, x.transpose(), x[:, ::2], concat([x.flatten(), y]), y[2:3]])
+    )
     n = data.draw(st.integers(1, 4))
     cut = st.lists(st.integers(0, view.n_elems), min_size=2, max_size=2).map(sorted)
     cuts = np.array(data.draw(st.lists(cut, min_size=n, max_size=n)))
@@ -272,7 +285,9 @@ def test_state_defaults_to_zero_and_one_value_serves_all():
 
     def fill(compute_set):
         fields = {"scalar": x[:, 0], "vector": x, "rows": x.expand([1]), "scalars": counts}
-        graph.add_vertices(compute_set, Mixed, fields | {"state": 7, "table": [1.5, 2.5]}, tiles=[0, 1, 2])
+        graph.add_vertices(
+            compute_set, Mixed, fields | {"state": 7, "table": [1.5, 2.5]}, tiles=[0, 1, 2]
+        )
         graph.add_vertices(compute_set, Mixed, fields, tiles=[3, 3, 3])
 
     counts = graph.add_variable(INT, [3, 1])
