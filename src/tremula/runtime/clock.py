@@ -13,7 +13,8 @@ class Clock:
         costs = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
         self.sync, self.exchange = costs.sync, costs.exchange
         self.compute = np.array(costs.compute)  # counted steps are filled in as they run
-        self.joins, self.is_active = costs.joins, costs.is_active
+        # Copies: arrays read from a file are read-only, which Numba takes for another type.
+        self.joins, self.is_active = np.array(costs.joins), np.array(costs.is_active)
         self.needs_count = np.array(costs.needs_count)
         self.step_cycles = self.sync + self.exchange + self.compute
         n_steps, n_chips = self.step_cycles.shape

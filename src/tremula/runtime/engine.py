@@ -70,6 +70,10 @@ class Engine:
         self._n_threads = n_threads
         self.tables: NativeTables = build_tables(executable, n_threads)
         self._storage = Storage(executable)
+        # Copies: arrays read from a file are read-only, which Numba takes for another type.
+        self._code = tuple(
+            np.array(c) for c in (executable.code, executable.step_of, executable.switch_cases)
+        )
         self.clock = Clock(executable)
         self.machine_state: MachineState = initial_state(
             self.n_replicas,
@@ -111,9 +115,9 @@ class Engine:
 
     def run(self, program: int | str = 0) -> None:
         """Run a program, by index or name, to its end."""
-        from tremula.runtime import interpreter
-
         import numba
+
+        from tremula.runtime import interpreter
 
         entry = self._entry(program)
         numba.set_num_threads(min(self._n_threads, numba.config.NUMBA_NUM_THREADS))  # pyright: ignore
@@ -144,7 +148,7 @@ class Engine:
     def _native_arguments(self) -> tuple:
         executable, tables, clock = self.executable, self.tables, self.clock
         return (
-            executable.code, executable.step_of, executable.switch_cases,
+            *self._code,
             self.storage.addresses, self.storage.n_bytes,
             tables.as_tuple(), tables.sets, tables.copy_rows, tables.copy_info,
             clock.cycles_of_chip, clock.executed, clock.step_cycles, clock.joins, clock.is_active,

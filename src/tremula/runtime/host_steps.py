@@ -100,7 +100,8 @@ def _abort(engine: "Engine", step: StepRecord) -> None:
     message = step.detail["message"] or "the program was aborted"
     if step.reads:
         message += (
-            " " + format_tensor("", engine.storage.read_values(step.reads[0]), PrintTensorFmt()).strip()
+            " "
+            + format_tensor("", engine.storage.read_values(step.reads[0]), PrintTensorFmt()).strip()
         )
     raise ApplicationRuntimeError(f"{message}\n  at {step.source}")
 

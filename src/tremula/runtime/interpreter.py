@@ -3,6 +3,7 @@
 import numpy as np
 from llvmlite import ir
 from numba import carray, njit, prange, types
+from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
 from tremula.compiler.form import Op
@@ -27,11 +28,11 @@ COPY_CHUNKS = 64
 
 
 @intrinsic
-def call_kernel(typing_context, address, arena, columns, begin, end):  # noqa: ANN001, ANN201, ARG001
+def call_kernel(typing_context, address, arena, columns, begin, end):
     """Call a kernel by its address; see docs/architecture.md for the ABI."""
     signature = types.int64(types.int64, types.int64, types.int64, types.int64, types.int64)
 
-    def codegen(context, builder, signature, args):  # noqa: ANN001, ANN202, ARG001
+    def codegen(context, builder, signature, args):
         i64, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
         kernel_type = ir.FunctionType(i64, [pointer, i64.as_pointer(), i64, i64])
         kernel = builder.inttoptr(args[0], kernel_type.as_pointer())
@@ -43,10 +44,10 @@ def call_kernel(typing_context, address, arena, columns, begin, end):  # noqa: A
 
 
 @intrinsic
-def pointer_to(typing_context, address):  # noqa: ANN001, ANN201, ARG001
+def pointer_to(typing_context, address):
     """An integer address as a void pointer."""
 
-    def codegen(context, builder, signature, args):  # noqa: ANN001, ANN202, ARG001
+    def codegen(context, builder, signature, args):
         return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
 
     return types.voidptr(types.int64), codegen
@@ -60,85 +61,112 @@ def _run_chunks(kernel, arena, columns, bounds, first, n_chunks):
         result[chunk] = call_kernel(
             kernel, arena, columns, bounds[first + chunk], bounds[first + chunk + 1]
         )
-    return result.min()
+    every = np.int64(1)
+    for chunk in range(n_chunks):
+        every &= result[chunk]
+    return every
+
+
+def _make_copy_word(n_bits):
+    """Copies one item of so many bits from one address to another."""
+
+    @intrinsic
+    def copy_word(typing_context, destination, source):
+        def codegen(context, builder, signature, args):
+            pointer = ir.IntType(n_bits).as_pointer()
+            value = builder.load(builder.inttoptr(args[1], pointer), align=1)
+            builder.store(value, builder.inttoptr(args[0], pointer), align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), codegen
+
+    return copy_word
+
+
+_copy_8, _copy_16, _copy_32, _copy_64 = (_make_copy_word(n) for n in (8, 16, 32, 64))
+
+
+@intrinsic
+def _copy_bytes(typing_context, destination, source, n_bytes):
+    """memcpy between addresses that do not overlap."""
+
+    def codegen(context, builder, signature, args):
+        pointer = ir.IntType(8).as_pointer()
+        raw_memcpy(
+            builder,
+            builder.inttoptr(args[0], pointer),
+            builder.inttoptr(args[1], pointer),
+            args[2],
+            1,
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
 
 
 @njit(nogil=True, cache=True)
-def _copy_rows(memory, rows, first, last):
-    """Copy rows (source, destination, count, source stride, destination stride) of one item type."""
-    for row in range(first, last):
-        source, destination, count = rows[row, 0], rows[row, 1], rows[row, 2]
-        source_step, destination_step = rows[row, 3], rows[row, 4]
-        if source_step == 1 and destination_step == 1:
-            for i in range(count):
-                memory[destination + i] = memory[source + i]
-        else:
-            for i in range(count):
-                memory[destination + i * destination_step] = memory[source + i * source_step]
-
-
-@njit(nogil=True, cache=True)
-def _copy_through_buffer(memory, rows, first, last):
-    """A copy whose two sides overlap: read everything, then write."""
-    total = 0
-    for row in range(first, last):
-        total += rows[row, 2]
-    buffer = np.empty(total, memory.dtype)
-    place = 0
-    for row in range(first, last):
-        for i in range(rows[row, 2]):
-            buffer[place] = memory[rows[row, 0] + i * rows[row, 3]]
-            place += 1
-    place = 0
-    for row in range(first, last):
-        for i in range(rows[row, 2]):
-            memory[rows[row, 1] + i * rows[row, 4]] = buffer[place]
-            place += 1
-
-
-@njit(nogil=True, cache=True)
-def _copy_typed(memory, rows, first, last, overlaps):
-    if overlaps:
-        _copy_through_buffer(memory, rows, first, last)
-    else:
-        _copy_rows(memory, rows, first, last)
-
-
-@njit(nogil=True, cache=True)
-def _copy_range(arena, n_arena_bytes, rows, first, last, item_bytes, overlaps):
-    """Copy some rows as items of 1, 2, 4 or 8 bytes."""
-    pointer = pointer_to(arena)
-    if item_bytes == 4:
-        memory4 = carray(pointer, n_arena_bytes // 4, np.uint32)
-        _copy_typed(memory4, rows, first, last, overlaps)
+def _move(destination, destination_step, source, source_step, count, item_bytes):
+    """Copy `count` items between addresses; steps are in bytes."""
+    if source_step == item_bytes and destination_step == item_bytes:
+        _copy_bytes(destination, source, count * item_bytes)
+    elif item_bytes == 4:
+        for i in range(count):
+            _copy_32(destination + i * destination_step, source + i * source_step)
     elif item_bytes == 2:
-        memory2 = carray(pointer, n_arena_bytes // 2, np.uint16)
-        _copy_typed(memory2, rows, first, last, overlaps)
+        for i in range(count):
+            _copy_16(destination + i * destination_step, source + i * source_step)
     elif item_bytes == 8:
-        memory8 = carray(pointer, n_arena_bytes // 8, np.uint64)
-        _copy_typed(memory8, rows, first, last, overlaps)
+        for i in range(count):
+            _copy_64(destination + i * destination_step, source + i * source_step)
     else:
-        memory1 = carray(pointer, n_arena_bytes, np.uint8)
-        _copy_typed(memory1, rows, first, last, overlaps)
+        for i in range(count):
+            _copy_8(destination + i * destination_step, source + i * source_step)
+
+
+@njit(nogil=True, cache=True)
+def _copy_rows(arena, rows, first, last, item_bytes):
+    """Copy rows (source, destination, count, source stride, destination stride), in items."""
+    for row in range(first, last):
+        source, destination = arena + rows[row, 0] * item_bytes, arena + rows[row, 1] * item_bytes
+        source_step, destination_step = rows[row, 3] * item_bytes, rows[row, 4] * item_bytes
+        _move(destination, destination_step, source, source_step, rows[row, 2], item_bytes)
+
+
+@njit(nogil=True, cache=True)
+def _copy_through_buffer(arena, rows, first, last, item_bytes, n_bytes):
+    """A copy whose two sides overlap: read everything, then write."""
+    buffer = np.empty(n_bytes, np.uint8)
+    for phase in range(2):
+        place = np.int64(buffer.ctypes.data)
+        for row in range(first, last):
+            count, step = rows[row, 2], rows[row, 3 + phase] * item_bytes
+            address = arena + rows[row, phase] * item_bytes
+            if phase == 0:
+                _move(place, item_bytes, address, step, count, item_bytes)
+            else:
+                _move(address, step, place, item_bytes, count, item_bytes)
+            place += count * item_bytes
 
 
 @njit(parallel=True, nogil=True, cache=True)
-def _copy_parallel(arena, n_arena_bytes, rows, first, last, item_bytes):
+def _copy_parallel(arena, rows, first, last, item_bytes):
     n = last - first
     for chunk in prange(COPY_CHUNKS):
         begin, end = chunk * n // COPY_CHUNKS, (chunk + 1) * n // COPY_CHUNKS
-        _copy_range(arena, n_arena_bytes, rows, first + begin, first + end, item_bytes, 0)
+        _copy_rows(arena, rows, first + begin, first + end, item_bytes)
 
 
 @njit(nogil=True, cache=True)
-def run_copy(arena, n_arena_bytes, rows, info, copy):
+def run_copy(arena, rows, info, copy):
     """Run one planned copy. info[copy] = first row, last row, item bytes, overlaps, total bytes."""
     first, last, item_bytes = info[copy, 0], info[copy, 1], info[copy, 2]
     overlaps, n_bytes = info[copy, 3], info[copy, 4]
-    if n_bytes >= PARALLEL_COPY_BYTES and last - first >= COPY_CHUNKS and not overlaps:
-        _copy_parallel(arena, n_arena_bytes, rows, first, last, item_bytes)
+    if overlaps:
+        _copy_through_buffer(arena, rows, first, last, item_bytes, n_bytes)
+    elif n_bytes >= PARALLEL_COPY_BYTES and last - first >= COPY_CHUNKS:
+        _copy_parallel(arena, rows, first, last, item_bytes)
     else:
-        _copy_range(arena, n_arena_bytes, rows, first, last, item_bytes, overlaps)
+        _copy_rows(arena, rows, first, last, item_bytes)
 
 
 @njit(nogil=True, cache=True)
@@ -160,14 +188,14 @@ def _store_integer(arena, n_arena_bytes, address, n_bytes, value):
 
 
 @njit(nogil=True, cache=True)
-def run_compute_set(arena, n_arena_bytes, replica, compute_set, tables, sets, rows, copy_info):
+def run_compute_set(arena, replica, compute_set, tables, sets, rows, copy_info):
     """Gather, run the kernels, scatter. Returns the AND of what the vertices returned.
 
     sets[cs] = first table, last table, first gather, last gather, first scatter, last scatter.
     """
     kernel, columns, n_rows, chunk_first, n_chunks, bounds = tables
     for copy in range(sets[compute_set, 2], sets[compute_set, 3]):
-        run_copy(arena, n_arena_bytes, rows, copy_info, copy)
+        run_copy(arena, rows, copy_info, copy)
     result = np.int64(1)
     for table in range(sets[compute_set, 0], sets[compute_set, 1]):
         if n_chunks[table] > 1:
@@ -182,7 +210,7 @@ def run_compute_set(arena, n_arena_bytes, replica, compute_set, tables, sets, ro
         else:
             result &= call_kernel(kernel[table], arena, columns[replica, table], 0, n_rows[table])
     for copy in range(sets[compute_set, 4], sets[compute_set, 5]):
-        run_copy(arena, n_arena_bytes, rows, copy_info, copy)
+        run_copy(arena, rows, copy_info, copy)
     return result
 
 
@@ -190,7 +218,9 @@ def run_compute_set(arena, n_arena_bytes, replica, compute_set, tables, sets, ro
 def advance_clock(clock, step, cycles, joins, is_active):
     """Advance the modelled clock of the chips that take part in a step."""
     if joins[step]:
-        latest = clock.max()
+        latest = clock[0]
+        for chip in range(1, len(clock)):
+            latest = max(latest, clock[chip])
         for chip in range(len(clock)):
             clock[chip] = latest + cycles[step, chip]
     else:
@@ -262,13 +292,11 @@ def _work(op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, clo
     for replica in range(len(arenas)):
         arena = arenas[replica]
         if op == _EXECUTE:
-            result = run_compute_set(
-                arena, n_arena_bytes, replica, a, tables, sets, rows, copy_info
-            )
+            result = run_compute_set(arena, replica, a, tables, sets, rows, copy_info)
             if b >= 0:
                 _store_integer(arena, n_arena_bytes, b, c, result)
         elif op == _COPY:
-            run_copy(arena, n_arena_bytes, rows, copy_info, a)
+            run_copy(arena, rows, copy_info, a)
         else:
             _stamp(arena, n_arena_bytes, a, c, clock[b // chip_tiles])
 

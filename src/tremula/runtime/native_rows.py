@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 @intrinsic
-def _call_counted(typing_context, address, arena, columns, begin, end, cycles):  # noqa: ANN001, ANN202, ARG001
+def _call_counted(typing_context, address, arena, columns, begin, end, cycles):
     """Call a counting kernel by its address."""
 
-    def codegen(context, builder, signature, args):  # noqa: ANN001, ANN202, ARG001
+    def codegen(context, builder, signature, args):
         i64, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
         i64_pointer = i64.as_pointer()
         kernel_type = ir.FunctionType(i64, [pointer, i64_pointer, i64, i64, i64_pointer])
@@ -30,12 +30,12 @@ def _call_counted(typing_context, address, arena, columns, begin, end, cycles): 
 
 
 @njit(cache=True)
-def _run_one_counted(kernel, arena, columns, n_rows, cycles):  # noqa: ANN001, ANN202
+def _run_one_counted(kernel, arena, columns, n_rows, cycles):
     return _call_counted(kernel, arena, columns, 0, n_rows, cycles)
 
 
 @njit(cache=True)
-def _run_in_order(kernel, arena, columns, rows):  # noqa: ANN001, ANN202
+def _run_in_order(kernel, arena, columns, rows):
     result = 1
     for row in rows:
         result &= call_kernel(kernel, arena, columns, row, row + 1)
@@ -43,9 +43,9 @@ def _run_in_order(kernel, arena, columns, rows):  # noqa: ANN001, ANN202
 
 
 @njit(cache=True)
-def _run_copies(arena, n_bytes, rows, info, first, last):  # noqa: ANN001, ANN202
+def _run_copies(arena, rows, info, first, last):
     for copy in range(first, last):
-        run_copy(arena, n_bytes, rows, info, copy)
+        run_copy(arena, rows, info, copy)
 
 
 def run_copies(engine: "Engine", compute_set: int, replica: int, *, is_gather: bool) -> None:
@@ -55,7 +55,7 @@ def run_copies(engine: "Engine", compute_set: int, replica: int, *, is_gather: b
     )
     storage, tables = engine.storage, engine.tables
     _run_copies(
-        storage.addresses[replica], storage.n_bytes, tables.copy_rows, tables.copy_info, first, last
+        storage.addresses[replica], tables.copy_rows, tables.copy_info, first, last
     )
 
 

@@ -53,7 +53,11 @@ class Storage:
     def read_values(self, view: View, replica: int = 0) -> np.ndarray:
         """A copy of a tensor's values; 8-bit floats as float32."""
         values = self.read(view, replica)
-        return values if view.metadata_byte < 0 else quarter_to_float32(values, *self._metadata(view, replica))
+        return (
+            values
+            if view.metadata_byte < 0
+            else quarter_to_float32(values, *self._metadata(view, replica))
+        )
 
     def write(self, view: View, values: np.ndarray, replica: int = 0) -> None:
         """Write a tensor; floats for 8-bit floats are rounded as their metadata says."""
