@@ -86,6 +86,7 @@ class Engine:
         self._is_execute = np.array([s.kind is StepKind.EXECUTE for s in executable.steps], bool)
         self._stops = np.zeros(len(executable.steps), bool)
         self._update_stops()
+        self.strict_rights: dict = {}  # of compute sets, filled by strict mode
         self.shuffle = np.random.Generator(np.random.PCG64(self.options.whole("tremula.seed")))
         if self.is_strict:
             from tremula.runtime.strict import poison_uninitialised

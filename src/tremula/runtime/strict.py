@@ -5,6 +5,7 @@ Whatever then differs, was touched without permission, or still holds poison, is
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,8 @@ from tremula.base.errors import RuntimeFailure, StrictModeError
 from tremula.base.types import as_type
 from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import Direction, FieldKind, FieldSpec
-from tremula.compiler.executable import Executable, TableRecord
+from tremula.compiler.executable import Executable
+from tremula.poplar.runs import expand
 from tremula.runtime import native_rows
 from tremula.runtime.python_steps import run_counted, store_result
 
@@ -53,18 +55,19 @@ def _check_twice(engine: "Engine", number: int, replica: int) -> None:
     arena = engine.storage.arenas[replica]
     before = arena.copy()
     states = _saved_states(engine, replica)
+    rights = _rights(engine, number)
     after = []
     for poison in POISONS:
         arena[:] = before
+        arena[rights.must_write] = poison
         _restore_states(engine, replica, states)
-        written = _poison_outputs(engine, number, arena, poison)
         poisoned = arena.copy()
         _run_once(engine, number, replica, shuffled=True)
-        _check_untouched(engine, number, replica, poisoned, arena)
-        after.append((written, arena.copy()))
+        _check_untouched(engine, number, poisoned, arena)
+        after.append(arena.copy())
     arena[:] = before
     _restore_states(engine, replica, states)
-    _compare(engine, number, after)
+    _compare(engine, number, *after)
 
 
 def _run_once(engine: "Engine", number: int, replica: int, *, shuffled: bool) -> int:
@@ -90,13 +93,58 @@ def _restore_states(engine: "Engine", replica: int, saved: list[list[np.ndarray]
                 column[...] = copy
 
 
-# -- fields as bytes ----------------------------------------------------------------------------------
+# -- what a compute set may do ----------------------------------------------------------------------
 
 
-def _fields(
-    executable: Executable, number: int
-) -> Iterator[tuple[TableRecord, FieldSpec, np.ndarray]]:
-    """Each edge field of a compute set with the byte addresses of its elements."""
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """An edge field of a table and the byte address of each of its elements."""
+
+    codelet: str
+    spec: FieldSpec
+    begin: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class _Rights:
+    """What the vertices of a compute set may write and must write: bool[n_bytes] of the arena."""
+
+    fields: tuple[_Field, ...]
+    must_write: np.ndarray  # pure Outputs
+    may_write: np.ndarray
+
+
+def _rights(engine: "Engine", number: int) -> _Rights:
+    """The rights of a compute set, worked out once per load."""
+    found = engine.strict_rights.get(number)
+    if found is None:
+        found = engine.strict_rights[number] = _make_rights(engine, number)
+    return found
+
+
+def _make_rights(engine: "Engine", number: int) -> _Rights:
+    compute_set = engine.executable.compute_sets[number]
+    fields = tuple(_fields(engine.executable, number))
+    outputs, may_read, may_write = (np.zeros(engine.storage.n_bytes, bool) for _ in range(3))
+    for field in fields:
+        is_output = field.spec.direction is Direction.OUTPUT
+        _mark(outputs if is_output else may_read, field.begin, field.spec.type.n_bytes)
+        if field.spec.is_written:
+            _mark(may_write, field.begin, field.spec.type.n_bytes)
+    for plan in compute_set.gathers:
+        _mark(may_read, plan.source.addresses() * plan.n_bytes, plan.n_bytes)
+    for plan in (*compute_set.gathers, *compute_set.scatters):
+        _mark(may_write, plan.destination.addresses() * plan.n_bytes, plan.n_bytes)
+    # One vertex may alias its own Input and Output: what is read need not be written.
+    return _Rights(fields, outputs & ~may_read, may_write)
+
+
+def _mark(mask: np.ndarray, begin: np.ndarray, n_bytes: int) -> None:
+    for byte in range(n_bytes):
+        mask[begin + byte] = True
+
+
+def _fields(executable: Executable, number: int) -> Iterator[_Field]:
     for table in executable.compute_sets[number].tables:
         spec = executable.codelets[table.codelet].spec
         by_role = {(c.field.name, c.role): table.columns[c.index] for c in columns_of(spec.fields)}
@@ -105,70 +153,37 @@ def _fields(
                 offset = by_role[field.name, "offset"]
                 is_scalar = field.kind in (FieldKind.SCALAR, FieldKind.SCALAR_LIST)
                 length = np.ones_like(offset) if is_scalar else by_role[field.name, "length"]
-                yield table, field, _element_bytes(offset, length, field.type.n_bytes)
+                owner, within = expand(length)
+                yield _Field(spec.name, field, (offset[owner] + within) * field.type.n_bytes)
 
 
-def _element_bytes(offset: np.ndarray, length: np.ndarray, n_bytes: int) -> np.ndarray:
-    from tremula.poplar.runs import expand
-
-    owner, within = expand(length)
-    return (offset[owner] + within) * n_bytes
-
-
-def _poison_outputs(engine: "Engine", number: int, arena: np.ndarray, poison: int) -> np.ndarray:
-    """Poison pure Outputs; returns bool[n_bytes]: bytes that must be written."""
-    executable = engine.executable
-    must_write = np.zeros(len(arena), bool)
-    may_read = np.zeros(len(arena), bool)
-    for _, field, begin in _fields(executable, number):
-        mask = must_write if field.direction is Direction.OUTPUT else may_read
-        for byte in range(field.type.n_bytes):
-            mask[begin + byte] = True
-    for plan in executable.compute_sets[number].gathers:
-        for byte in range(plan.n_bytes):
-            may_read[plan.source.addresses() * plan.n_bytes + byte] = True
-    must_write &= ~may_read  # one vertex may alias its own Input and Output
-    arena[must_write] = poison
-    return must_write
+# -- the checks ----------------------------------------------------------------------------------------
 
 
 def _check_untouched(
-    engine: "Engine", number: int, replica: int, before: np.ndarray, arena: np.ndarray
+    engine: "Engine", number: int, before: np.ndarray, arena: np.ndarray
 ) -> None:
     """Only Output and InOut bytes, and scratch, may change."""
-    executable = engine.executable
-    allowed = np.zeros(len(arena), bool)
-    for _, field, begin in _fields(executable, number):
-        if field.is_written:
-            for byte in range(field.type.n_bytes):
-                allowed[begin + byte] = True
-    for plan in (
-        *executable.compute_sets[number].scatters,
-        *executable.compute_sets[number].gathers,
-    ):
-        for byte in range(plan.n_bytes):
-            allowed[plan.destination.addresses() * plan.n_bytes + byte] = True
-    changed = np.flatnonzero((before != arena) & ~allowed)
+    changed = np.flatnonzero((before != arena) & ~_rights(engine, number).may_write)
     if len(changed):
-        where = describe_byte(executable, int(changed[0]))
+        where = describe_byte(engine.executable, int(changed[0]))
         raise _error(
-            executable, number, f"a vertex wrote {where}, which no Output or InOut covers",
+            engine.executable, number, f"a vertex wrote {where}, which no Output or InOut covers",
             "connect it as InOut, or check the codelet's indices",
         )  # fmt: skip
 
 
-def _compare(engine: "Engine", number: int, after: list[tuple[np.ndarray, np.ndarray]]) -> None:
-    (must_write, first), (_, second) = after
-    for table, field, begin in _fields(engine.executable, number):
-        every = begin[:, None] + np.arange(field.type.n_bytes)  # int64[n_elems, n_bytes]
-        is_left = (first[every] == POISONS[0]) & (second[every] == POISONS[1]) & must_write[every]
-        unwritten = np.flatnonzero(is_left.all(axis=1))
+def _compare(engine: "Engine", number: int, first: np.ndarray, second: np.ndarray) -> None:
+    rights = _rights(engine, number)
+    is_left = (first == POISONS[0]) & (second == POISONS[1]) & rights.must_write
+    for field in rights.fields if is_left.any() else ():
+        every = field.begin[:, None] + np.arange(field.spec.type.n_bytes)  # [n_elems, n_bytes]
+        unwritten = np.flatnonzero(is_left[every].all(axis=1))
         if len(unwritten):
-            codelet = engine.executable.codelets[table.codelet].spec.name
-            where = describe_byte(engine.executable, int(begin[unwritten[0]]))
+            where = describe_byte(engine.executable, int(field.begin[unwritten[0]]))
             raise _error(
                 engine.executable, number,
-                f"Output {codelet}.{field.name} left {where} unwritten",
+                f"Output {field.codelet}.{field.spec.name} left {where} unwritten",
                 "write every element, or make the field InOut",
             )  # fmt: skip
     n_variable_bytes = int(engine.executable.variables.end_bytes[-1])
@@ -206,20 +221,20 @@ def _check_results(engine: "Engine", number: int) -> None:
     """Raise if a float result of a step is NaN or infinite and that exception is enabled."""
     flags = engine.machine_state.flags
     for arena in engine.storage.arenas:
-        for table, field, begin in _fields(engine.executable, number):
-            dtype = field.type.dtype
-            if not field.is_written or dtype.kind != "f":
+        for field in _rights(engine, number).fields:
+            dtype = field.spec.type.dtype
+            if not field.spec.is_written or dtype.kind != "f":
                 continue
-            values = arena.view(dtype)[begin // dtype.itemsize]
-            is_invalid = np.isnan(values) if flags.get("inv") else np.zeros(len(values), bool)
+            values = arena.view(dtype)[field.begin // dtype.itemsize]
+            is_invalid = np.isnan(values) & bool(flags.get("inv"))
             is_infinite = np.isinf(values) & bool(flags.get("oflo") or flags.get("div0"))
             bad = np.flatnonzero(is_invalid | is_infinite)
             if len(bad):
                 kind = "invalid operation" if is_invalid[bad[0]] else "overflow or division by zero"
-                codelet = engine.executable.codelets[table.codelet].spec.name
-                where = describe_byte(engine.executable, int(begin[bad[0]]))
+                where = describe_byte(engine.executable, int(field.begin[bad[0]]))
+                name = engine.executable.compute_sets[number].name
                 raise RuntimeFailure(
-                    f"floating-point {kind}: field {codelet}.{field.name} wrote {values[bad[0]]} to "
-                    f"{where} in compute set {engine.executable.compute_sets[number].name!r}.",
+                    f"floating-point {kind}: field {field.codelet}.{field.spec.name} wrote "
+                    f"{values[bad[0]]} to {where} in compute set {name!r}.",
                     mend="check the inputs, or turn the exception off",
                 )
