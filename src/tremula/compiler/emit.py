@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import Codelet
 from tremula.compiler.executable import (
     ComputeSetRecord,
@@ -22,7 +23,6 @@ from tremula.compiler.executable import (
 )
 from tremula.compiler.form import FrozenGraph, FrozenTable, LoweredPrograms, Step
 from tremula.compiler.rearrange import plan_compute_set, scratch_base
-from tremula.codelets.columns import columns_of
 from tremula.hardware import SYSTEMS, chip_to_toml
 from tremula.poplar.variables import VariableTable
 

@@ -2,26 +2,79 @@
 
 from tremula.base.floats import QuarterFormat, pack_metadata
 from tremula.base.types import (
-    BOOL, CHAR, FLOAT, HALF, INT, LONGLONG, QUARTER, QUARTER_METADATA, SHORT, SIGNED_CHAR, UNSIGNED_CHAR,
-    UNSIGNED_INT, UNSIGNED_LONGLONG, UNSIGNED_SHORT, Type, float16, float32, half, int8, int16, int32,
-    int64, quarter, uint8, uint16, uint32, uint64,
-)  # fmt: skip
+    BOOL,
+    CHAR,
+    FLOAT,
+    HALF,
+    INT,
+    LONGLONG,
+    QUARTER,
+    QUARTER_METADATA,
+    SHORT,
+    SIGNED_CHAR,
+    UNSIGNED_CHAR,
+    UNSIGNED_INT,
+    UNSIGNED_LONGLONG,
+    UNSIGNED_SHORT,
+    Type,
+    float16,
+    float32,
+    half,
+    int8,
+    int16,
+    int32,
+    int64,
+    quarter,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from tremula.codelets import (
-    InOut, Input, MultiVertex, Output, SupervisorVertex, Vector, VectorList, Vertex,
-)  # fmt: skip
+    InOut,
+    Input,
+    MultiVertex,
+    Output,
+    SupervisorVertex,
+    Vector,
+    VectorList,
+    Vertex,
+)
 from tremula.poplar.bulk import Slices
 from tremula.poplar.compute_set import ComputeSet, FieldRef, VertexRef
 from tremula.poplar.control import (
-    cycle_count, cycle_stamp, get_hw_seeds, set_floating_point_behaviour, set_hw_seeds,
+    cycle_count,
+    cycle_stamp,
+    get_hw_seeds,
+    set_floating_point_behaviour,
+    set_hw_seeds,
     set_stochastic_rounding,
-)  # fmt: skip
+)
 from tremula.poplar.graph import Graph
 from tremula.poplar.print_format import PrintTensorFmt
 from tremula.poplar.programs import (
-    Abort, AbortOnCondition, AssumeEqualAcrossReplicas, Block, Call, Copy, CrossReplicaCopy, ErrorProgram,
-    Execute, If, Loop, PrintTensor, Program, Repeat, RepeatWhileFalse, RepeatWhileTrue, Sequence, Switch,
-    Sync, SyncType, WriteUndef,
-)  # fmt: skip
+    Abort,
+    AbortOnCondition,
+    AssumeEqualAcrossReplicas,
+    Block,
+    Call,
+    Copy,
+    CrossReplicaCopy,
+    ErrorProgram,
+    Execute,
+    If,
+    Loop,
+    PrintTensor,
+    Program,
+    Repeat,
+    RepeatWhileFalse,
+    RepeatWhileTrue,
+    Sequence,
+    Switch,
+    Sync,
+    SyncType,
+    WriteUndef,
+)
 from tremula.poplar.streams import (
     DataStream,
     Function,
@@ -30,10 +83,37 @@ from tremula.poplar.streams import (
     ReplicatedStreamMode,
 )
 from tremula.poplar.structure import (
-    TensorRearranger, reorder_to_simplify, sorted_contiguous_regions, unbroadcast,
-)  # fmt: skip
+    TensorRearranger,
+    reorder_to_simplify,
+    sorted_contiguous_regions,
+    unbroadcast,
+)
 from tremula.poplar.target import Device, DeviceManager, IPUModel, Target, TargetType
 from tremula.poplar.tensor import Interval, Tensor, append, concat
 from tremula.poplar.tile_map import TileMapping
 
-__all__ = [name for name in dir() if not name.startswith("_") and name != "tremula"]
+__all__ = [
+    # graphs and tensors
+    "ComputeSet", "FieldRef", "Graph", "Interval", "Slices", "Tensor", "TensorRearranger",
+    "TileMapping", "VertexRef", "append", "concat", "reorder_to_simplify",
+    "sorted_contiguous_regions", "unbroadcast",
+    # vertices
+    "InOut", "Input", "MultiVertex", "Output", "SupervisorVertex", "Vector", "VectorList", "Vertex",
+    # programs
+    "Abort", "AbortOnCondition", "AssumeEqualAcrossReplicas", "Block", "Call", "Copy",
+    "CrossReplicaCopy", "ErrorProgram", "Execute", "If", "Loop", "PrintTensor", "PrintTensorFmt",
+    "Program", "Repeat", "RepeatWhileFalse", "RepeatWhileTrue", "Sequence", "Switch", "Sync",
+    "SyncType", "WriteUndef",
+    "cycle_count", "cycle_stamp", "get_hw_seeds", "set_floating_point_behaviour", "set_hw_seeds",
+    "set_stochastic_rounding",
+    # the host
+    "DataStream", "Function", "HostFunction", "RemoteBuffer", "ReplicatedStreamMode",
+    # devices
+    "Device", "DeviceManager", "IPUModel", "Target", "TargetType",
+    # types
+    "BOOL", "CHAR", "FLOAT", "HALF", "INT", "LONGLONG", "QUARTER", "QUARTER_METADATA", "SHORT",
+    "SIGNED_CHAR", "UNSIGNED_CHAR", "UNSIGNED_INT", "UNSIGNED_LONGLONG", "UNSIGNED_SHORT", "Type",
+    "QuarterFormat", "pack_metadata",
+    "float16", "float32", "half", "int8", "int16", "int32", "int64", "quarter", "uint8", "uint16",
+    "uint32", "uint64",
+]  # fmt: skip

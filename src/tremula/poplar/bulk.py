@@ -1,7 +1,6 @@
 """Bulk connection: one tensor, or one table of slices, for a field of many vertices at once."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ class Slices:
     start: np.ndarray | None = None
 
 
-def bulk_edge(codelet: str, spec: FieldSpec, value: Any, n_rows: int) -> EdgeColumn:
+def bulk_edge(codelet: str, spec: FieldSpec, value: object, n_rows: int) -> EdgeColumn:
     """The column that `value` makes of a field for n_rows vertices."""
     tensor = value.tensor if isinstance(value, Slices) else value
     if not isinstance(tensor, Tensor):
@@ -41,7 +40,7 @@ def bulk_edge(codelet: str, spec: FieldSpec, value: Any, n_rows: int) -> EdgeCol
             source=user_source(),
             mend=f"connect a tensor of {spec.type}, or reinterpret() it",
         )
-    column = _from_slices(value) if isinstance(value, Slices) else _from_tensor(spec, value)
+    column = _from_slices(value) if isinstance(value, Slices) else _from_tensor(spec, tensor)
     if column is None or column.n_rows != n_rows:
         got = (
             f"Slices for {column.n_rows}"
@@ -49,8 +48,8 @@ def bulk_edge(codelet: str, spec: FieldSpec, value: Any, n_rows: int) -> EdgeCol
             else f"shape {list(tensor.shape)}"
         )
         raise GraphConnectionError(
-            f"field {codelet}.{spec.name} is a {spec.kind.value}; {n_rows} vertices need a tensor of shape "
-            f"{_wanted_shape(spec.kind, n_rows)}, got {got}.",
+            f"field {codelet}.{spec.name} is a {spec.kind.value}; {n_rows} vertices need a tensor "
+            f"of shape {_wanted_shape(spec.kind, n_rows)}, got {got}.",
             source=user_source(),
             mend="reshape the tensor, or give Slices(tensor, begin, end)",
         )
@@ -78,12 +77,12 @@ def _from_tensor(spec: FieldSpec, tensor: Tensor) -> EdgeColumn | None:
     length = tensor.shape[-1] if spec.kind in (FieldKind.VECTOR, FieldKind.VECTOR_LIST) else 1
     sub_start = np.arange(n_rows + 1, dtype=np.int64) * n_subs
     if length == 0:
-        n = n_rows * n_subs
-        runs = Runs(*(np.zeros(n, np.int64),) * 2, np.ones(n, np.int64))
-        return EdgeColumn(sub_start, np.arange(n + 1), runs)
+        none = np.zeros(n_rows * n_subs, np.int64)
+        return EdgeColumn(sub_start, np.arange(len(none) + 1), Runs(none, none, none + 1))
     if length == 1:
-        runs = Runs(tensor.addresses().ravel(), *(np.ones(n_rows * n_subs, np.int64),) * 2)
-        return EdgeColumn(sub_start, np.arange(n_rows * n_subs + 1), runs)
+        ones = np.ones(n_rows * n_subs, np.int64)
+        runs = Runs(tensor.addresses().ravel(), ones, ones)
+        return EdgeColumn(sub_start, np.arange(len(ones) + 1), runs)
     if tensor.pieces is None:
         starts = tensor[..., 0].addresses().ravel()
         n = len(starts)
@@ -104,7 +103,8 @@ def _from_slices(value: Slices) -> EdgeColumn:
         or (np.diff(start) < 0).any()
     ):
         raise GraphConnectionError(
-            f"Slices has {len(begin)} begins, {len(end)} ends, and a start from {start[0]} to {start[-1]}.",
+            f"Slices has {len(begin)} begins, {len(end)} ends, and a start from {start[0]} to "
+            f"{start[-1]}.",
             source=user_source(),
             mend="give as many ends as begins; start ascends from 0 to their number",
         )
@@ -112,7 +112,8 @@ def _from_slices(value: Slices) -> EdgeColumn:
     if len(bad):
         j = int(bad[0])
         raise GraphConnectionError(
-            f"slice {j} is [{begin[j]}, {end[j]}) but the tensor has {value.tensor.n_elems} elements.",
+            f"slice {j} is [{begin[j]}, {end[j]}) but the tensor has {value.tensor.n_elems} "
+            "elements.",
             source=user_source(),
             mend="use 0 <= begin <= end <= n_elems",
         )

@@ -5,8 +5,8 @@ from typing import Any
 from tremula.base.errors import GraphConnectionError
 from tremula.base.source import Source, user_source
 from tremula.codelets.spec import Codelet, FieldKind
-from tremula.poplar.tensor import Tensor
 from tremula.poplar.edge_log import EdgeLog, require_size
+from tremula.poplar.tensor import Tensor
 from tremula.poplar.vertex_table import VertexTableBuilder
 
 
@@ -65,14 +65,14 @@ class FieldRef:
         if edge is None or edge.spec.kind not in (FieldKind.VECTOR_LIST, FieldKind.SCALAR_LIST):
             spec = self.vertex.table.field(self.name)
             raise GraphConnectionError(
-                f"field {self.vertex.table.codelet.spec.name}.{self.name} is a {spec.kind.value} and "
-                "has no elements to connect.",
+                f"field {self.vertex.table.codelet.spec.name}.{self.name} is a {spec.kind.value} "
+                "and has no elements to connect.",
                 source=user_source(),
                 mend="connect the whole field",
             )
         return edge
 
-    def connect(self, value: Any) -> None:
+    def connect(self, value: object) -> None:
         if self.index is None:
             self.vertex.table.connect(self.vertex.row, self.name, value)
             return

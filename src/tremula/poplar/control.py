@@ -47,8 +47,8 @@ def set_floating_point_behaviour(
 ) -> None:
     """Append a step that chooses which float results stop the program, and how halves round.
 
-    inv, div0, oflo: stop on NaN, on infinity from a division, on overflow. esr: stochastic rounding.
-    nanoo: half overflow gives NaN (else the largest half).
+    inv, div0, oflo: stop on NaN, on infinity from a division, on overflow. esr: stochastic
+    rounding. nanoo: half overflow gives NaN (else the largest half).
     """
     flags = {"inv": inv, "div0": div0, "oflo": oflo, "esr": esr, "nanoo": nanoo}
     sequence.add(SetMachineState(flags))

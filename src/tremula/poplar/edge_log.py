@@ -60,9 +60,9 @@ class EdgeLog:
                 return
         self.connect_part(row, self._checked_rank(value, 1))
 
-    def _connect_list(self, row: int, value: Any) -> None:
-        is_matrix = isinstance(value, Tensor) and value.rank == 2 and value.n_elems > 0
-        if is_matrix and self.spec.kind is FieldKind.VECTOR_LIST:
+    def _connect_list(self, row: int, value: object) -> None:
+        takes_rows = self.spec.kind is FieldKind.VECTOR_LIST
+        if takes_rows and isinstance(value, Tensor) and value.rank == 2 and value.n_elems > 0:
             self._connect_rows(row, value)
             return
         parts = list(value) if isinstance(value, Iterable) else [value]
@@ -70,7 +70,7 @@ class EdgeLog:
         for sub, part in enumerate(parts):
             self.connect_element(row, part, sub)
 
-    def connect_element(self, row: int, value: Any, sub: int) -> None:
+    def connect_element(self, row: int, value: object, sub: int) -> None:
         """Connect one sub-vector of a list field, after a check of its rank."""
         wanted = 1 if self.spec.kind is FieldKind.VECTOR_LIST else 0
         self.connect_part(row, self._checked_rank(value, wanted), sub)
@@ -106,7 +106,7 @@ class EdgeLog:
         columns[:, 3], columns[:, 4], columns[:, 5] = runs
         self.parts.frombytes(columns.tobytes())
 
-    def _checked_rank(self, value: Tensor, rank: int) -> Tensor:
+    def _checked_rank(self, value: object, rank: int) -> Tensor:
         if not isinstance(value, Tensor):
             raise GraphConnectionError(
                 f"field {self.codelet}.{self.spec.name} got {type(value).__name__}, "
@@ -117,8 +117,8 @@ class EdgeLog:
         if value.rank == rank or (rank == 0 and value.n_elems == 1):
             return value
         raise GraphConnectionError(
-            f"field {self.codelet}.{self.spec.name} is a {self.spec.kind.value} and takes a tensor of "
-            f"rank {rank}, got shape {list(value.shape)}.",
+            f"field {self.codelet}.{self.spec.name} is a {self.spec.kind.value} and takes a tensor "
+            f"of rank {rank}, got shape {list(value.shape)}.",
             source=user_source(),
             mend="flatten() the tensor" if rank else "index one element",
         )

@@ -1,11 +1,13 @@
 """Graph: owns variables, tile maps, compute sets, streams and functions. It never runs anything."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tremula.base.errors import (
+    GraphConnectionError,
     GraphReplicationError,
     InvalidTileMapping,
     OverflowInField,
@@ -19,6 +21,7 @@ from tremula.base.source import user_source
 from tremula.base.types import QUARTER, QUARTER_METADATA, UNSIGNED_INT, Type, as_type
 from tremula.codelets import codelet_of
 from tremula.codelets.spec import Codelet, FieldKind
+from tremula.hardware import Chip
 from tremula.poplar.bulk import bulk_edge
 from tremula.poplar.compute_set import ComputeSet, FieldRef, VertexRef
 from tremula.poplar.graph_host import HostSide
@@ -31,6 +34,8 @@ from tremula.poplar.variables import VariableTable
 from tremula.poplar.vertex_table import VertexTableBuilder, checked_state
 
 GraphLike = Target | Device
+# (v, chip) -> cycles, or (cycles, flops), of all vertices of a codelet at once.
+PerfEstimator = Callable[[Any, Chip], object]
 
 
 class GraphState:
@@ -39,12 +44,11 @@ class GraphState:
     def __init__(self) -> None:
         self.variables = VariableTable()
         self.tile_map = TileMapLog()
-        self.initial_values: dict[int, np.ndarray] = {}  # variable -> flat values
         self.initial_parts: list[tuple[Tensor, np.ndarray]] = []
         self.compute_sets: list[ComputeSet] = []
         self.codelets: dict[str, Codelet] = {}
         self.handles = HostHandles()
-        self.perf_estimators: dict[str, Any] = {}
+        self.perf_estimators: dict[str, PerfEstimator] = {}
         self.replica_index: int | None = None  # variable id of the replication index constant
 
 
@@ -72,7 +76,7 @@ class Graph(MappingSide, HostSide):
         self._tile_ids: np.ndarray | None = None  # virtual graphs: own tile -> top-level tile
         self._top: Graph | None = None
 
-    # -- variables -----------------------------------------------------------------------------------
+    # -- variables ---------------------------------------------------------------------------------
 
     def add_variable(
         self,
@@ -83,7 +87,7 @@ class Graph(MappingSide, HostSide):
         mapping: "str | int | None" = None,
         metadata: Tensor | None = None,
     ) -> Tensor:
-        """A new variable, row-major. `mapping`: None, "linear", or the tile that holds all of it."""
+        """A new variable, row-major. `mapping`: None, "linear", or the tile that holds it all."""
         tensor = self._add(as_type(type), shape, name, metadata, is_constant=False)
         self._map_new(tensor, name, mapping)
         return tensor
@@ -141,9 +145,10 @@ class Graph(MappingSide, HostSide):
         return variable_tensor(variables, variable)
 
     def _check_metadata(self, type: Type, name: str, metadata: Tensor | None) -> None:
-        if (type == QUARTER) == (metadata is not None):
-            if metadata is None or (metadata.type == QUARTER_METADATA and metadata.n_elems == 1):
-                return
+        is_scalar = metadata is None or metadata.n_elems == 1
+        is_metadata = metadata is None or metadata.type == QUARTER_METADATA
+        if (type == QUARTER) == (metadata is not None) and is_scalar and is_metadata:
+            return
         raise TensorMetadataError(
             f"variable {name!r} of type {type} "
             + ("needs a metadata tensor." if type == QUARTER else "cannot have metadata."),
@@ -160,7 +165,7 @@ class Graph(MappingSide, HostSide):
         return copy
 
     def clone_n(self, tensor: Tensor, n: int, name: str = "") -> Tensor:
-        """n clones as one tensor with a new outer dimension."""
+        """`n` clones as one tensor with a new outer dimension."""
         copy = self._add(tensor.type, (n, *tensor.shape), name or "clone", tensor.metadata, False)
         mapping = self.top.get_tile_mapping(tensor, require_complete=False)
         for i in range(n):
@@ -199,19 +204,20 @@ class Graph(MappingSide, HostSide):
             self.state.replica_index = tensor.variable_ids()[0]
         return variable_tensor(self.state.variables, self.state.replica_index)
 
-    # -- codelets and vertices -------------------------------------------------------------------------
+    # -- codelets and vertices ---------------------------------------------------------------------
 
-    def add_codelets(self, what: Any, flags: str = "") -> list[str]:
-        """Add C++ codelet files (a path, several, or source text) or Vertex classes; their names."""
-        if isinstance(what, type) or (
-            isinstance(what, Iterable) and all(isinstance(w, type) for w in what)
-        ):
-            classes = [what] if isinstance(what, type) else list(what)
-            added = {c.spec.name: c for c in map(codelet_of, classes)}
-        else:
+    def add_codelets(
+        self, what: str | Path | type | Iterable[str | Path | type], flags: str = ""
+    ) -> list[str]:
+        """Add C++ codelets (a path, several, or source text) or Vertex classes; their names."""
+        given = [what] if isinstance(what, str | Path | type) else list(what)
+        classes = [w for w in given if isinstance(w, type)]
+        added: dict[str, Codelet] = {c.spec.name: c for c in map(codelet_of, classes)}
+        files = [w for w in given if not isinstance(w, type)]
+        if files:
             from tremula.codelets.cpp import load_cpp_codelets
 
-            added = load_cpp_codelets(what, flags)
+            added |= load_cpp_codelets(files, flags)
         self.state.codelets.update(added)
         return sorted(added)
 
@@ -243,7 +249,7 @@ class Graph(MappingSide, HostSide):
             for name, value in fields.items():
                 connector = connectors.get(name)
                 if connector is None:
-                    table.field(name)  # raises: there is no such field
+                    raise table.unknown_field(name)
                 connector(row, value)
         return VertexRef(table, row)
 
@@ -253,7 +259,7 @@ class Graph(MappingSide, HostSide):
         codelet: "str | type",
         fields: Mapping[str, Any],
         *,
-        tiles: Any,
+        tiles: int | Sequence[int] | np.ndarray,
         n: int | None = None,
     ) -> None:
         """Add many vertices at once: vertex i gets element, row or matrix i of each field's tensor.
@@ -287,7 +293,7 @@ class Graph(MappingSide, HostSide):
             table.states[field].blocks.append((first, n_rows, values))
 
     def _bulk_state(
-        self, table: VertexTableBuilder, name: str, value: Any, n_rows: int
+        self, table: VertexTableBuilder, name: str, value: object, n_rows: int
     ) -> np.ndarray:
         spec = table.field(name)
         values = np.asarray(value)
@@ -323,15 +329,22 @@ class Graph(MappingSide, HostSide):
             self.state.codelets[found.spec.name] = found
         return compute_set.table_of(found, codelet)
 
-    def connect(self, field: FieldRef, value: Any) -> None:
+    def connect(self, field: FieldRef | Tensor, value: object) -> None:
         """Connect a vertex's field (or one element of a list field) to a tensor or a constant."""
-        if isinstance(field, Tensor):  # Poplar's older order: connect(tensor, field)
+        if isinstance(value, FieldRef):  # Poplar's older order: connect(tensor, field)
             field, value = value, field
+        if not isinstance(field, FieldRef):
+            raise GraphConnectionError(
+                f"connect got {type(field).__name__} and {type(value).__name__}, expected a field "
+                "of a vertex and what it is connected to.",
+                source=user_source(),
+                mend='name the field: graph.connect(vertex["field"], tensor)',
+            )
         if isinstance(value, int | float | bool):
             value = self._anonymous_constant(field, value)
         field.connect(value)
 
-    def _anonymous_constant(self, field: FieldRef, value: float) -> Any:
+    def _anonymous_constant(self, field: FieldRef, value: float) -> Tensor | float:
         spec = field.vertex.table.field(field.name)
         return self.add_constant(spec.type, [], value) if spec.is_edge else value
 
@@ -343,8 +356,8 @@ class Graph(MappingSide, HostSide):
         """The cost of one vertex: worker cycles (tile cycles for Multi- and SupervisorVertex)."""
         vertex.table.estimates[vertex.row] = (int(cycles), int(flops))
 
-    def register_perf_estimator(self, codelet: str, estimator: Any) -> None:
-        """`estimator(v, chip)` gives cycles, or (cycles, flops), of all vertices of a codelet at once."""
+    def register_perf_estimator(self, codelet: str, estimator: PerfEstimator) -> None:
+        """`estimator(v, chip)` gives cycles, or (cycles, flops), of all vertices of a codelet."""
         self.state.perf_estimators[codelet] = estimator
 
     @property

@@ -1,7 +1,7 @@
 """The host side of a graph: handles, streams, remote buffers, functions."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from tremula.base.errors import StreamConnectionError
 from tremula.base.source import user_source
@@ -19,6 +19,8 @@ from tremula.poplar.tensor import Tensor
 
 if TYPE_CHECKING:
     from tremula.poplar.graph import GraphState
+
+Claimed = TypeVar("Claimed")
 
 
 class HostSide:
@@ -87,7 +89,7 @@ class HostSide:
         """Remote memory for a function's code."""
         return FunctionBuffer(function)
 
-    def _claim(self, table: dict, handle: str, value: Any) -> Any:
+    def _claim(self, table: dict[str, Claimed], handle: str, value: Claimed) -> Claimed:
         if getattr(value, "n_elements", 1) < 1 or getattr(value, "repeats", 1) < 1:
             raise StreamConnectionError(
                 f"{handle!r} moves nothing: it has no elements or no rows.",

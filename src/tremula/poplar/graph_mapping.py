@@ -1,6 +1,7 @@
 """The tile-mapping side of a graph: which tile holds what, and virtual graphs."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from tremula.base.source import user_source
 from tremula.poplar.compute_set import VertexRef
 from tremula.poplar.target import Target
 from tremula.poplar.tensor import Tensor
-from tremula.poplar.tile_map import TileMapping, linear_intervals
+from tremula.poplar.tile_map import TileLists, TileMapping, linear_intervals
 
 if TYPE_CHECKING:
     from tremula.poplar.graph import Graph, GraphState
@@ -25,12 +26,22 @@ class MappingSide:
     state: "GraphState"
     _tile_ids: np.ndarray | None
 
-    def set_tile_mapping(self, what: "Tensor | VertexRef", where: Any) -> None:
+    def set_tile_mapping(
+        self, what: Tensor | VertexRef, where: int | np.integer | TileMapping | TileLists
+    ) -> None:
         """Map a vertex to a tile, or a tensor to a tile or by a mapping. The last call wins."""
-        if isinstance(what, VertexRef):
-            what.table.tile[what.row] = self._checked_tile(where)
-        elif isinstance(where, int | np.integer):
-            self._map_to_tile(what, self._checked_tile(int(where)))
+        if isinstance(where, int | np.integer):
+            tile = self._checked_tile(int(where))
+            if isinstance(what, VertexRef):
+                what.table.tile[what.row] = tile
+            else:
+                self._map_to_tile(what, tile)
+        elif isinstance(what, VertexRef):
+            raise InvalidTileMapping(
+                f"a vertex cannot be mapped to {where!r}.",
+                source=user_source(),
+                mend="give the number of one tile",
+            )
         elif isinstance(where, str):
             raise InvalidTileMapping(
                 f"a tensor cannot be mapped to {where!r}.",
@@ -53,7 +64,7 @@ class MappingSide:
         begin, end = tensor.byte_intervals()
         self.state.tile_map.add_many(begin, end, np.full(len(begin), tile))
 
-    def _map_by_mapping(self, tensor: Tensor, mapping: Any) -> None:
+    def _map_by_mapping(self, tensor: Tensor, mapping: TileMapping | TileLists) -> None:
         if not isinstance(mapping, TileMapping):
             if len(mapping) > self.target.n_tiles:
                 raise self._no_such_tile(len(mapping) - 1)
@@ -84,7 +95,7 @@ class MappingSide:
     def map_linearly(
         self, tensor: Tensor, min_elems: int | None = None, grain: int | None = None
     ) -> None:
-        """Spread a tensor over the tiles in order, in whole vectors and at least 128 bytes a tile."""
+        """Spread a tensor over the tiles in order: whole vectors, at least 128 bytes a tile."""
         size = tensor.type.n_bytes
         grain = grain or self.target.vector_width(tensor.type)
         least = -(-MIN_LINEAR_BYTES // size) if min_elems is None else min_elems
@@ -107,13 +118,15 @@ class MappingSide:
         end = begin + (high - low) // size
         return _merged(begin, end, self._to_own_tiles(tile), self.target.n_tiles)
 
-    # -- virtual graphs ------------------------------------------------------------------------------
+    # -- virtual graphs ----------------------------------------------------------------------------
 
-    def create_virtual_graph(self, tiles: Any, upper: int | None = None) -> "Graph":
+    def create_virtual_graph(
+        self, tiles: int | np.integer | Sequence[int] | np.ndarray, upper: int | None = None
+    ) -> "Graph":
         """A view of this graph with its own tile numbers.
 
-        `create_virtual_graph(n)`: the first n tiles of each IPU; `(lower, upper)`: a range of tiles;
-        `([ids])`: these tiles.
+        `create_virtual_graph(n)`: the first n tiles of each IPU; `(lower, upper)`: a range of
+        tiles; `([ids])`: these tiles.
         """
         from tremula.poplar.graph import Graph
 
@@ -143,16 +156,27 @@ class MappingSide:
         view._top = self.top  # pyright: ignore[reportAttributeAccessIssue]
         return view
 
-    def _chosen_tiles(self, tiles: Any, upper: int | None) -> np.ndarray:
-        if upper is not None:
-            return np.arange(int(tiles), upper)
+    def _chosen_tiles(
+        self, tiles: int | np.integer | Sequence[int] | np.ndarray, upper: int | None
+    ) -> np.ndarray:
         if isinstance(tiles, int | np.integer):
-            tiles = int(tiles)
-            if not 1 <= tiles <= self.target.tiles_per_ipu:
-                raise self._no_such_tile(tiles)
-            first = np.arange(self.target.n_ipus) * self.target.tiles_per_ipu
-            return (first[:, None] + np.arange(tiles)).ravel()
+            return self._tile_range(int(tiles), upper)
+        if upper is not None:
+            raise InvalidTileMapping(
+                f"a virtual graph got a list of tiles and an upper bound, {upper}.",
+                source=user_source(),
+                mend="give either (lower, upper) or a list of tiles",
+            )
         return np.asarray(tiles, np.int64)
+
+    def _tile_range(self, tile: int, upper: int | None) -> np.ndarray:
+        """Tiles [tile, upper) or, without a bound, the first `tile` tiles of each IPU."""
+        if upper is not None:
+            return np.arange(tile, upper)
+        if not 1 <= tile <= self.target.tiles_per_ipu:
+            raise self._no_such_tile(tile)
+        first = np.arange(self.target.n_ipus) * self.target.tiles_per_ipu
+        return (first[:, None] + np.arange(tile)).ravel()
 
     def to_top_level_tile(self, tile: int) -> int:
         """The top-level number of one of this graph's tiles."""
@@ -169,7 +193,7 @@ class MappingSide:
             )
         return own
 
-    # -- tile numbers -----------------------------------------------------------------------------------
+    # -- tile numbers ------------------------------------------------------------------------------
 
     def _to_top_tiles(self, tiles: np.ndarray) -> np.ndarray:
         return tiles if self._tile_ids is None else self._tile_ids[tiles]

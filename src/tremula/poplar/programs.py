@@ -3,10 +3,11 @@
 Each class checks its arguments when it is built, so an error points at the user's line.
 """
 
-from collections.abc import Iterable, Mapping, Sequence as SequenceOf
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -25,6 +26,10 @@ from tremula.poplar.tensor import Tensor
 if TYPE_CHECKING:
     from tremula.poplar.graph import ComputeSet
     from tremula.poplar.print_format import PrintTensorFmt
+
+
+CopySource = Tensor | DataStream | RemoteBuffer | FunctionBuffer
+CopyDestination = Tensor | DataStream | RemoteBuffer | Function
 
 
 class SyncType(Enum):
@@ -99,8 +104,8 @@ class Execute(Program):
 class Copy(Program):
     """Copy elements in flattened order, between tensors, streams and remote buffers."""
 
-    source_of_data: "Tensor | DataStream | RemoteBuffer | FunctionBuffer" = None  # pyright: ignore
-    destination: "Tensor | DataStream | RemoteBuffer | Function" = None  # pyright: ignore
+    source_of_data: CopySource = None  # pyright: ignore[reportAssignmentType]
+    destination: CopyDestination = None  # pyright: ignore[reportAssignmentType]
     offset: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -147,7 +152,8 @@ class Copy(Program):
         if self.offset is None:
             if buffer.repeats != 1:
                 raise self.fail(
-                    f"remote buffer {buffer.handle!r} has {buffer.repeats} rows and needs an offset.",
+                    f"remote buffer {buffer.handle!r} has {buffer.repeats} rows and needs an "
+                    "offset.",
                     "give offset=, a tensor with the row index",
                 )
             return 1
@@ -209,7 +215,7 @@ class If(Program):
 
     predicate: Tensor = None  # pyright: ignore[reportAssignmentType]
     true_body: Program = None  # pyright: ignore[reportAssignmentType]
-    false_body: Program = field(default_factory=lambda: Sequence())
+    false_body: Program = field(default_factory=Sequence)
 
     def __post_init__(self) -> None:
         _check_scalar(self, self.predicate, "predicate")
@@ -225,7 +231,7 @@ class Switch(Program):
 
     control: Tensor = None  # pyright: ignore[reportAssignmentType]
     cases: Mapping[int, Program] | Iterable[tuple[int, Program]] = ()
-    default: Program = field(default_factory=lambda: Sequence())
+    default: Program = field(default_factory=Sequence)
     on_no_match: str = "default"
 
     def __post_init__(self) -> None:
@@ -236,7 +242,7 @@ class Switch(Program):
             )
         pairs = self.cases.items() if isinstance(self.cases, Mapping) else self.cases
         object.__setattr__(self, "cases", {})
-        for value, body in pairs:
+        for value, body in cast("Iterable[tuple[int, Program]]", pairs):
             self.add(value, body)
         _check_programs(self, self.default)
 
@@ -413,7 +419,7 @@ class CycleStamp(Program):
 
 @dataclass(frozen=True, eq=False)
 class SetMachineState(Program):
-    """Change how the machine computes: rounding, exceptions, seeds; made by the helpers in control."""
+    """Change how the machine computes: rounding, exceptions, seeds; made by those in control."""
 
     values: Mapping[str, object] = field(default_factory=dict)
     seeds: Tensor | None = None

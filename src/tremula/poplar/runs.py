@@ -11,7 +11,7 @@ class Runs(NamedTuple):
     """Element addresses in view order: run i is start[i] + stride[i] * (0 … count[i]-1)."""
 
     start: Ints
-    count: Ints
+    count: Ints  # pyright: ignore[reportIncompatibleMethodOverride] - nobody counts columns
     stride: Ints
 
     @property

@@ -8,6 +8,7 @@ from tremula.base.types import Type
 
 if TYPE_CHECKING:
     from tremula.poplar.programs import Program
+    from tremula.poplar.tensor import Tensor
 
 
 class ReplicatedStreamMode(Enum):
@@ -67,8 +68,8 @@ class FunctionBuffer:
 class HostHandles:
     """Every name the host can use, by kind."""
 
-    writes: dict = field(default_factory=dict)  # handle -> Tensor
-    reads: dict = field(default_factory=dict)
+    writes: dict[str, "Tensor"] = field(default_factory=dict)
+    reads: dict[str, "Tensor"] = field(default_factory=dict)
     streams: dict[str, DataStream] = field(default_factory=dict)
     remote_buffers: dict[str, RemoteBuffer] = field(default_factory=dict)
     host_functions: dict[str, HostFunction] = field(default_factory=dict)

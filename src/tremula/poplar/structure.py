@@ -27,9 +27,10 @@ def sorted_contiguous_regions(
         position.append(interval.begin + np.cumsum(n_elems) - n_elems)
     if not begin:
         return []
-    columns = [np.concatenate(c) for c in (begin, end, position)]
-    order = np.argsort(columns[0], kind="stable")
-    return _grouped(*(c[order] for c in columns), tensor.type.n_bytes, remove_aliased)
+    low, high, at = (np.concatenate(column) for column in (begin, end, position))
+    order = np.argsort(low, kind="stable")
+    n_bytes = tensor.type.n_bytes
+    return _grouped(low[order], high[order], at[order], n_bytes, remove_aliased)
 
 
 def _grouped(

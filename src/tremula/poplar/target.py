@@ -133,7 +133,7 @@ class IPUModel:
     @property
     def chip(self) -> Chip:
         base = self.version if isinstance(self.version, Chip) else named_chip(self.version)
-        return base.replace(**self.changes) if self.changes else base  # pyright: ignore
+        return base.replace(**self.changes) if self.changes else base  # pyright: ignore[reportArgumentType]
 
     def create_target(self) -> Target:
         return Target(self.chip, self.n_ipus, self.tiles_per_ipu)

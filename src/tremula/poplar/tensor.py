@@ -2,8 +2,9 @@
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -35,8 +36,8 @@ class Interval:
 class Tensor:
     """A view: type, shape, and where its elements are.
 
-    Element (i, j, …) is at position offset + i*strides[0] + j*strides[1] + …: an element address of the
-    graph's address space or, when `pieces` is set, a position in that virtual buffer.
+    Element (i, j, …) is at position offset + i*strides[0] + j*strides[1] + …: an element address
+    of the graph's address space or, when `pieces` is set, a position in that virtual buffer.
     """
 
     __slots__ = ("offset", "pieces", "shape", "strides", "type", "variables")
@@ -57,7 +58,7 @@ class Tensor:
         self.strides = strides
         self.pieces = pieces
 
-    # -- shape ---------------------------------------------------------------------------------
+    # -- shape -------------------------------------------------------------------------------------
 
     @property
     def rank(self) -> int:
@@ -84,7 +85,7 @@ class Tensor:
         names = [self.variables.names[v] for v in self.variable_ids()[:3]]
         return "+".join(names) or "empty"
 
-    # -- where the elements are ------------------------------------------------------------------
+    # -- where the elements are --------------------------------------------------------------------
 
     def runs(self) -> Runs:
         """Element addresses in view order as runs."""
@@ -115,22 +116,22 @@ class Tensor:
     def __getitem__(self, index: object) -> "Tensor":
         if index.__class__ is int:  # the fast path: t[i]
             shape = self.shape
-            if not shape or not -shape[0] <= index < shape[0]:  # pyright: ignore
+            if not shape or not -shape[0] <= index < shape[0]:  # pyright: ignore[reportOperatorIssue]
                 raise self._out_of_range(index, 0)
-            if index < 0:  # pyright: ignore
-                index += shape[0]  # pyright: ignore
+            if index < 0:  # pyright: ignore[reportOperatorIssue]
+                index += shape[0]  # pyright: ignore[reportOperatorIssue]
             strides = self.strides
             return Tensor(
                 self.variables,
                 self.type,
-                self.offset + index * strides[0],  # pyright: ignore
+                self.offset + index * strides[0],  # pyright: ignore[reportOperatorIssue]
                 shape[1:],
                 strides[1:],
                 self.pieces,
             )
         return self._getitem_general(index if isinstance(index, tuple) else (index,))
 
-    def __iter__(self) -> Iterable["Tensor"]:  # pyright: ignore[reportReturnType]
+    def __iter__(self) -> Iterator["Tensor"]:
         return (self[i] for i in range(len(self)))
 
     def _getitem_general(self, index: tuple) -> "Tensor":
@@ -149,7 +150,7 @@ class Tensor:
             size, stride = self.shape[dim], self.strides[dim]
             if isinstance(part, slice):
                 picked = range(*part.indices(size))
-                offset += picked.start * stride if len(picked) else 0
+                offset += picked.start * stride if picked else 0
                 shape.append(len(picked))
                 strides.append(stride * picked.step)
             else:
@@ -172,23 +173,24 @@ class Tensor:
         """Elements [begin, end) of a dimension, or of every dimension if given lists."""
         if begin.__class__ is int and end.__class__ is int:
             shape, strides = self.shape, self.strides
-            if not (0 <= dim < len(shape) and 0 <= begin <= end <= shape[dim]):  # pyright: ignore
+            if not (0 <= dim < len(shape) and 0 <= begin <= end <= shape[dim]):  # pyright: ignore[reportOperatorIssue]
                 raise self._bad_slice(begin, end, dim)
             return Tensor(
                 self.variables,
                 self.type,
-                self.offset + begin * strides[dim],  # pyright: ignore
-                (*shape[:dim], end - begin, *shape[dim + 1 :]),  # pyright: ignore
+                self.offset + begin * strides[dim],  # pyright: ignore[reportOperatorIssue]
+                (*shape[:dim], end - begin, *shape[dim + 1 :]),  # pyright: ignore[reportOperatorIssue]
                 strides,
                 self.pieces,
             )
         if isinstance(begin, Interval):
-            return self.slice(begin.begin, begin.end, dim if end is None else int(end))  # pyright: ignore
+            return self.slice(begin.begin, begin.end, dim if end is None else _whole_index(end))
         if isinstance(begin, Iterable) and isinstance(end, Iterable):
             begins, ends = list(begin), list(end)
             if not len(begins) == len(ends) == self.rank:
                 raise TensorIndexError(
-                    f"slice of a rank-{self.rank} tensor got {len(begins)} begins, {len(ends)} ends.",
+                    f"slice of a rank-{self.rank} tensor got {len(begins)} begins, {len(ends)} "
+                    "ends.",
                     source=user_source(),
                     mend="give one begin and one end per dimension",
                 )
@@ -210,7 +212,7 @@ class Tensor:
                 result.append(concat([self.slice(i.begin, i.end, dim) for i in part], dim))
         return result
 
-    # -- reshaping -----------------------------------------------------------------------------------
+    # -- reshaping ---------------------------------------------------------------------------------
 
     def flatten(self, begin_dim: int = 0, end_dim: int | None = None) -> "Tensor":
         """Merge dimensions [begin_dim, end_dim) into one, row-major."""
@@ -254,7 +256,8 @@ class Tensor:
             self._checked_dim(dim)
         if not len(source) == len(destination) == len(set(source)) == len(set(destination)):
             raise TensorCreationError(
-                f"dim_shuffle_partial got sources {list(source)} and destinations {list(destination)}.",
+                f"dim_shuffle_partial got sources {list(source)} and destinations "
+                f"{list(destination)}.",
                 source=user_source(),
                 mend="give as many destinations as sources, each once",
             )
@@ -301,7 +304,7 @@ class Tensor:
             self.offset, tuple(self.shape[d] for d in kept), tuple(self.strides[d] for d in kept)
         )
 
-    # -- repeating and skipping ------------------------------------------------------------------------
+    # -- repeating and skipping --------------------------------------------------------------------
 
     def reverse(self, dim: int = 0) -> "Tensor":
         return self._getitem_general(
@@ -322,14 +325,14 @@ class Tensor:
     def upsample(self, scale: int, dim: int = 0) -> "Tensor":
         """Repeat each element `scale` times along a dimension."""
         dim = self._checked_dim(dim)
-        return self._repeat(scale, dim, dim + 1).flatten(dim, dim + 2)
+        return self._repeat(scale, dim + 1).flatten(dim, dim + 2)
 
     def broadcast(self, count: int, dim: int = 0) -> "Tensor":
         """Repeat the whole tensor `count` times along a dimension."""
         dim = self._checked_dim(dim)
-        return self._repeat(count, dim, dim).flatten(dim, dim + 2)
+        return self._repeat(count, dim).flatten(dim, dim + 2)
 
-    def _repeat(self, count: int, dim: int, before: int) -> "Tensor":
+    def _repeat(self, count: int, before: int) -> "Tensor":
         if count < 0:
             raise TensorCreationError(
                 f"cannot repeat a tensor {count} times.", source=user_source(), mend="use 0 or more"
@@ -349,7 +352,7 @@ class Tensor:
             )
         return Tensor(self.variables, type, self.offset, self.shape, self.strides, self.pieces)
 
-    # -- properties ----------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     @property
     def is_contiguous(self) -> bool:
@@ -396,7 +399,7 @@ class Tensor:
         ends = np.cumsum(n_elems)
         joins = np.flatnonzero(begin[1:] != end[:-1])
         cuts = np.concatenate(([0], ends[joins], ends[-1:])).tolist() if len(ends) else []
-        return [Interval(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        return [Interval(a, b) for a, b in pairwise(cuts)]
 
     def var_regions(self) -> list[tuple[int, Interval]]:
         """(variable id, element interval of the variable) in view order."""
@@ -430,7 +433,7 @@ class Tensor:
     def __hash__(self) -> int:
         return hash((id(self.variables), self.type.name, self.shape))
 
-    # -- helpers -------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------
 
     def _view(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> "Tensor":
         return Tensor(self.variables, self.type, offset, shape, strides, self.pieces)

@@ -1,13 +1,16 @@
 """Tile maps: which tile holds which bytes. A log of calls, resolved so that the last call wins."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tremula.poplar.runs import expand
 from tremula.poplar.tensor import Interval
+
+# A mapping as lists: entry i has the intervals, over the flattened tensor, that tile i holds.
+TileLists = Sequence[Sequence[Interval | tuple[int, int]]]
 
 
 class ByteTileMap(NamedTuple):
@@ -132,6 +135,8 @@ class TileMapping:
         theirs = (other.begin, other.end, other.tile)
         return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - its columns can change
+
     def __repr__(self) -> str:
         return f"TileMapping({self.n_elems} elements on {len(np.unique(self.tile))} tiles)"
 
@@ -145,7 +150,7 @@ class TileMapping:
         return np.bincount(self.tile, weights=sizes, minlength=self.n_tiles).astype(np.int64)
 
     @staticmethod
-    def from_lists(mapping: list, n_tiles: int) -> "TileMapping":
+    def from_lists(mapping: TileLists, n_tiles: int) -> "TileMapping":
         """From a list (index: tile) of lists of Intervals or (begin, end) pairs."""
         rows = [
             (part.begin, part.end, tile) if isinstance(part, Interval) else (part[0], part[1], tile)
@@ -153,8 +158,8 @@ class TileMapping:
             for part in parts
         ]
         columns = np.array(rows, np.int64).reshape(-1, 3)
-        order = np.argsort(columns[:, 0], kind="stable")
-        return TileMapping(*columns[order].T, n_tiles)
+        begin, end, tile = columns[np.argsort(columns[:, 0], kind="stable")].T
+        return TileMapping(begin, end, tile, n_tiles)
 
 
 def linear_intervals(

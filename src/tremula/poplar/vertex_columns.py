@@ -11,8 +11,11 @@ from tremula.poplar.runs import Runs, expand
 
 @dataclass(frozen=True, slots=True)
 class EdgeColumn:
-    """One edge field of all rows. Row i has sub-vectors sub_start[i] … sub_start[i+1]; sub-vector j
-    has runs run_start[j] … run_start[j+1]. Fields that are no lists have one sub-vector per row."""
+    """One edge field of all rows.
+
+    Row i has sub-vectors sub_start[i] … sub_start[i+1]; sub-vector j has runs run_start[j] …
+    run_start[j+1]. Fields that are no lists have one sub-vector per row.
+    """
 
     sub_start: np.ndarray  # int64[n_rows + 1]
     run_start: np.ndarray  # int64[n_subs + 1]

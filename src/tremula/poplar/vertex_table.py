@@ -52,7 +52,6 @@ class VertexTableBuilder:
         self.tile = array("q")
         self.source_id = array("q")
         self.sources: dict[Source, int] = {}
-        name = codelet.spec.name
         fields = codelet.spec.fields
         self.edges = {f.name: EdgeLog(codelet.spec.name, f) for f in fields if f.is_edge}
         self.states = {f.name: StateLog(f) for f in fields if not f.is_edge}
@@ -81,20 +80,19 @@ class VertexTableBuilder:
     def source_of(self, row: int) -> Source:
         return list(self.sources)[self.source_id[row]]
 
-    def connect(self, row: int, name: str, value: Any) -> None:
+    def connect(self, row: int, name: str, value: object) -> None:
         """Connect an edge, or set state."""
         connector = self.connectors.get(name)
         if connector is None:
-            self.field(name)  # raises: there is no such field
-        else:
-            connector(row, value)
+            raise self.unknown_field(name)
+        connector(row, value)
 
     def _state_setter(self, spec: FieldSpec) -> Callable[[int, Any], None]:
         """The function that sets one state field of a row."""
         log, codelet = self.states[spec.name], self.codelet.spec.name
         if spec.kind is FieldKind.STATE and spec.type.dtype.kind == "f":
 
-            def set_float(row: int, value: Any) -> None:
+            def set_float(row: int, value: float) -> None:
                 if value.__class__ is not float and value.__class__ is not int:
                     value = float(checked_state(codelet, spec, value))
                 log.rows.append(row)
@@ -102,7 +100,7 @@ class VertexTableBuilder:
 
             return set_float
 
-        def set_any(row: int, value: Any) -> None:
+        def set_any(row: int, value: object) -> None:
             checked = checked_state(codelet, spec, value)
             if spec.kind is FieldKind.STATE:
                 log.rows.append(row)
@@ -124,7 +122,10 @@ class VertexTableBuilder:
         for spec in self.codelet.spec.fields:
             if spec.name == name:
                 return spec
-        raise UnknownField(
+        raise self.unknown_field(name)
+
+    def unknown_field(self, name: str) -> UnknownField:
+        return UnknownField(
             f"vertex {self.codelet.spec.name!r} has no field {name!r}.",
             source=user_source(),
             mend=suggest(name, [f.name for f in self.codelet.spec.fields]),
@@ -158,7 +159,7 @@ class VertexTableBuilder:
         return cycles, flops
 
 
-def checked_state(codelet: str, spec: FieldSpec, value: Any) -> Any:
+def checked_state(codelet: str, spec: FieldSpec, value: object) -> np.ndarray:
     """A state value in its field's type, or an error if it does not fit."""
     if isinstance(value, Tensor):
         raise GraphConnectionError(
@@ -181,8 +182,8 @@ def checked_state(codelet: str, spec: FieldSpec, value: Any) -> Any:
         low, high = array_value.min(), array_value.max()
         if low < limits.min or high > limits.max:
             raise OverflowInField(
-                f"value {low if low < limits.min else high} does not fit field {codelet}.{spec.name} "
-                f"of type {spec.type}.",
+                f"value {low if low < limits.min else high} does not fit field "
+                f"{codelet}.{spec.name} of type {spec.type}.",
                 source=user_source(),
                 mend=f"use {limits.min} to {limits.max}, or a wider type",
             )
