@@ -1,4 +1,4 @@
-"""Records ↔ bytes: a versioned, hashed container of JSON and arrays. Nothing in it is executable."""
+"""Records ↔ bytes: a versioned, hashed container of JSON and arrays. Nothing in it can run."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ _ALIGN_BYTES = 64
 _ARRAY_KINDS = "biufc"  # plain numbers only: no objects, no strings
 
 Cls = TypeVar("Cls", bound=type)
+Record = TypeVar("Record")
 _RECORDS: dict[str, type] = {}
 
 
@@ -34,7 +35,7 @@ def record(cls: Cls) -> Cls:
 # -- records ↔ trees -------------------------------------------------------------------------------
 
 
-def to_tree(value: Any, arrays: list[np.ndarray]) -> Any:
+def to_tree(value: object, arrays: list[np.ndarray]) -> object:
     """A JSON-able tree; arrays are appended to `arrays` and referred to by index."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -49,7 +50,8 @@ def to_tree(value: Any, arrays: list[np.ndarray]) -> Any:
         named = {f.name: to_tree(getattr(value, f.name), arrays) for f in fields(value) if f.init}
         return {"$": type(value).__name__, **named}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        named = {n: to_tree(v, arrays) for n, v in value._asdict().items()}  # pyright: ignore
+        by_name = value._asdict()  # pyright: ignore[reportAttributeAccessIssue] - a NamedTuple's
+        named = {n: to_tree(v, arrays) for n, v in by_name.items()}
         return {"$": type(value).__name__, **named}
     if isinstance(value, list | tuple):
         return [to_tree(v, arrays) for v in value]
@@ -58,7 +60,7 @@ def to_tree(value: Any, arrays: list[np.ndarray]) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be written to a file")
 
 
-def from_tree(tree: Any, arrays: list[np.ndarray]) -> Any:
+def from_tree(tree: object, arrays: list[np.ndarray]) -> object:
     """The reverse of to_tree; JSON lists become tuples."""
     if isinstance(tree, list):
         return tuple(from_tree(v, arrays) for v in tree)
@@ -73,24 +75,24 @@ def from_tree(tree: Any, arrays: list[np.ndarray]) -> Any:
     return cls(values["value"]) if issubclass(cls, Enum) else cls(**values)
 
 
-# -- digests -----------------------------------------------------------------------------------------
+# -- digests ---------------------------------------------------------------------------------------
 
 
-def digest_of(value: Any) -> str:
+def digest_of(value: object) -> str:
     """A content hash of records, arrays included."""
     arrays: list[np.ndarray] = []
     tree = to_tree(value, arrays)
     digest = hashlib.blake2b(json.dumps(tree, sort_keys=True).encode(), digest_size=_DIGEST_BYTES)
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).view(np.uint8).ravel())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).ravel().data)
     return digest.hexdigest()
 
 
-# -- files -------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
-def write_record(path: str | os.PathLike, kind: str, value: Any) -> None:
+def write_record(path: str | os.PathLike, kind: str, value: object) -> None:
     """Write atomically: a reader sees the old file or the whole new one."""
     arrays: list[np.ndarray] = []
     tree = to_tree(value, arrays)
@@ -116,7 +118,7 @@ def write_record(path: str | os.PathLike, kind: str, value: Any) -> None:
         raise
 
 
-def _layout(kind: str, tree: Any, arrays: list[np.ndarray]) -> tuple[bytes, list[bytes]]:
+def _layout(kind: str, tree: object, arrays: list[np.ndarray]) -> tuple[bytes, list[bytes]]:
     table, blobs, place = [], [], 0
     for array in arrays:
         blob = np.ascontiguousarray(array).tobytes()
@@ -128,7 +130,7 @@ def _layout(kind: str, tree: Any, arrays: list[np.ndarray]) -> tuple[bytes, list
     return header.encode(), blobs
 
 
-def read_record(path: str | os.PathLike, kind: str) -> Any:
+def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record:
     """Read and check a file; raises FileLoadError for anything but an intact file of this kind."""
     data = _read_bytes(path)
     fail = _failure(path)
@@ -155,6 +157,8 @@ def read_record(path: str | os.PathLike, kind: str) -> Any:
         raise fail(f"has contents this version cannot read ({error})", "compile again") from error
     if found != kind:
         raise fail(f"holds a {found}, expected a {kind}", f"give a {kind} file")
+    if not isinstance(value, cls):
+        raise fail(f"has no {cls.__name__} in it", "compile and save again")
     return value
 
 

@@ -67,7 +67,8 @@ def _find_liveness(state: Compilation) -> Compilation:
 
 
 def _place_memory(state: Compilation) -> Compilation:
-    assert state.liveness is not None and state.exchanges is not None, "passes run in order"
+    assert state.liveness is not None, "passes run in order"
+    assert state.exchanges is not None, "passes run in order"
     return replace(state, memory=memory_of(state.programs, state.liveness, state.exchanges))
 
 
@@ -77,7 +78,9 @@ def _cost_steps(state: Compilation) -> Compilation:
 
 
 def _emit(state: Compilation) -> Compilation:
-    analysis = Analysis(state.exchanges, state.liveness, state.memory, state.costs)  # pyright: ignore
+    found = (state.exchanges, state.liveness, state.memory, state.costs)
+    assert all(part is not None for part in found), "passes run in order"
+    analysis = Analysis(*found)  # pyright: ignore[reportArgumentType] - none of them is None
     return replace(state, executable=emit(state.programs, analysis, state.options.to_dict()))
 
 
@@ -170,12 +173,13 @@ def content_hash(programs: LoweredPrograms) -> str:
         [s.kind.value, s.name, s.compute_set, [view_of(t) for t in (*s.reads, *s.writes)], s.detail]
         for s in programs.steps
     ]
+    handles = (*graph.handles.writes.items(), *graph.handles.reads.items())
     parts = [
-        VERSION, machine_record(graph), graph.replication_factor, list(graph.tile_map), tables, steps,
-        programs.names, programs.entries, programs.code, programs.step_of, programs.switch_cases,
-        variable_records(graph.variables), [[view_of(t), v] for t, v in graph.initial_parts],
-        sorted(graph.perf_estimators),
-        sorted((h, view_of(t)) for h, t in (*graph.handles.writes.items(), *graph.handles.reads.items())),
+        VERSION, machine_record(graph), graph.replication_factor, list(graph.tile_map), tables,
+        steps, programs.names, programs.entries, programs.code, programs.step_of,
+        programs.switch_cases, variable_records(graph.variables),
+        [[view_of(t), v] for t, v in graph.initial_parts], sorted(graph.perf_estimators),
+        sorted((handle, view_of(tensor)) for handle, tensor in handles),
     ]  # fmt: skip
     return digest_of(parts)
 

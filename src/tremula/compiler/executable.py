@@ -175,7 +175,7 @@ class MachineRecord:
 @record
 @dataclass(frozen=True)
 class Executable:
-    """A compiled program. `save` and `load` are safe with files of strangers: data only, checked."""
+    """A compiled program. `save` and `load` are safe with strangers' files: data only, checked."""
 
     machine: MachineRecord
     replication_factor: int
@@ -214,7 +214,7 @@ class Executable:
         """Read a file; raises FileLoadError if it is not an intact, consistent executable."""
         from tremula.compiler.validate import validate
 
-        executable = read_record(path, FILE_KIND)
+        executable = read_record(path, FILE_KIND, Executable)
         validate(executable, str(path))
         return executable
 

@@ -1,7 +1,7 @@
 """Programs → a flat instruction table over static steps."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -40,22 +40,28 @@ def named_programs(programs: Programs) -> dict[str, p.Program]:
     """One program, a list or a dict of them, as a dict; unnamed ones are called by their index."""
     if isinstance(programs, p.Program):
         programs = [programs]
-    if not isinstance(programs, Mapping):
-        listed = list(programs)
-        names = [getattr(program, "name", "") for program in listed]
-        unique = len(set(names)) == len(names)
-        programs = {
-            (name if name and unique else str(i)): program
-            for i, (name, program) in enumerate(zip(names, listed, strict=True))
-        }
-    for name, program in programs.items():
+    if isinstance(programs, Mapping):
+        named = dict(cast("Mapping[str, p.Program]", programs))
+    else:
+        named = _named_by_index(list(programs))
+    for name, program in named.items():
         if not isinstance(program, p.Program):
             raise ControlProgramError(
                 f"program {name!r} is a {type(program).__name__}, expected a program.",
                 source=user_source(),
                 mend="give one program, a list of programs or a dict of them",
             )
-    return dict(programs)
+    return named
+
+
+def _named_by_index(programs: list[p.Program]) -> dict[str, p.Program]:
+    """Programs by their own names where all differ, else by their places."""
+    names = [getattr(program, "name", "") for program in programs]
+    is_unique = len(set(names)) == len(names)
+    return {
+        (name if name and is_unique else str(i)): program
+        for i, (name, program) in enumerate(zip(names, programs, strict=True))
+    }
 
 
 class _Lowering:
@@ -90,10 +96,30 @@ class _Lowering:
         """Let an operand (0 = a) of an earlier instruction point here."""
         self.code[at][1 + operand] = self.here()
 
-    def add_step(self, program: p.Program, kind: StepKind, **fields: Any) -> int:
-        name = fields.pop("name", None) or program.name or type(program).__name__
-        self.steps.append(Step(kind, name, program.source, self.path, **fields))
+    def add_step(
+        self,
+        program: p.Program,
+        kind: StepKind,
+        *,
+        name: str = "",
+        compute_set: int = -1,
+        reads: tuple[Tensor, ...] = (),
+        writes: tuple[Tensor, ...] = (),
+        detail: object = None,
+    ) -> int:
+        name = name or program.name or type(program).__name__
+        is_merged = self._follows_stream_copy(kind)
+        step = Step(
+            kind, name, program.source, self.path, compute_set, reads, writes, detail, is_merged
+        )
+        self.steps.append(step)
         return len(self.steps) - 1
+
+    def _follows_stream_copy(self, kind: StepKind) -> bool:
+        """Adjacent stream copies of one direction share a host sync."""
+        before = self.step_of[-1] if self.step_of else -1
+        streams = (StepKind.STREAM_IN, StepKind.STREAM_OUT)
+        return before >= 0 and kind in streams and self.steps[before].kind is kind
 
     def add_entry(self, name: str, program: p.Program) -> None:
         self.names.append(name)
@@ -215,7 +241,7 @@ def _copy(low: _Lowering, program: p.Copy) -> None:
         _host_copy(low, program, src, dst)
 
 
-def _host_copy(low: _Lowering, program: p.Copy, src: Any, dst: Any) -> None:
+def _host_copy(low: _Lowering, program: p.Copy, src: p.CopySource, dst: p.CopyDestination) -> None:
     offset = () if program.offset is None else (program.offset,)
     reads = (*((src,) if isinstance(src, Tensor) else ()), *offset)
     writes = (dst,) if isinstance(dst, Tensor) else ()
@@ -223,23 +249,9 @@ def _host_copy(low: _Lowering, program: p.Copy, src: Any, dst: Any) -> None:
         kind = StepKind.STREAM_IN if isinstance(src, DataStream) else StepKind.STREAM_OUT
     else:
         kind = StepKind.REMOTE_READ if isinstance(src, RemoteBuffer) else StepKind.REMOTE_WRITE
-    other = dst if isinstance(src, Tensor) else src
-    step = low.add_step(
-        program,
-        kind,
-        reads=reads,
-        writes=writes,
-        detail={"handle": other.handle},
-        is_merged_host_sync=_follows_stream_copy(low, kind),
-    )
+    handle = next(side.handle for side in (src, dst) if isinstance(side, DataStream | RemoteBuffer))
+    step = low.add_step(program, kind, reads=reads, writes=writes, detail={"handle": handle})
     low.emit(Op.HOST, step=step)
-
-
-def _follows_stream_copy(low: _Lowering, kind: StepKind) -> bool:
-    """Adjacent stream copies of one direction share a host sync."""
-    before = low.step_of[-1] if low.step_of else -1
-    streams = (StepKind.STREAM_IN, StepKind.STREAM_OUT)
-    return before >= 0 and kind in streams and low.steps[before].kind is kind
 
 
 def _repeat(low: _Lowering, program: p.Repeat) -> None:

@@ -82,13 +82,17 @@ def _memory(report: Report, show_tiles: bool) -> list[str]:
         *_vertex_data(report),
         "  By Tile (Excluding Gaps):",
         *_histogram(excluding),
-        f"    Maximum (Including Gaps): {_kilo(int(including.max()))} on tile {int(including.argmax())}",
-        f"    Maximum (Excluding Gaps): {_kilo(int(excluding.max()))} on tile {int(excluding.argmax())}",
+        f"    Maximum (Including Gaps): {_largest(including)}",
+        f"    Maximum (Excluding Gaps): {_largest(excluding)}",
         f"    {n_full} tile(s) out of memory",
     ]
     if show_tiles or n_full:
         lines += _fullest_tiles(report)
     return lines
+
+
+def _largest(n_bytes_of_tile: np.ndarray) -> str:
+    return f"{_kilo(int(n_bytes_of_tile.max()))} on tile {int(n_bytes_of_tile.argmax())}"
 
 
 def _kilo(n_bytes: int) -> str:
@@ -184,10 +188,8 @@ def _standing(report: Report) -> str:
 
 def _steps(report: Report) -> list[str]:
     steps = report.steps
-    lines = [
-        "Execution Steps:",
-        f"  {'times':>8} {'sync':>8} {'exchange':>9} {'compute':>10} {'tiles':>6} {'balance':>8}  step",
-    ]
+    counts = f"{'times':>8} {'sync':>8} {'exchange':>9} {'compute':>10} {'tiles':>6}"
+    lines = ["Execution Steps:", f"  {counts} {'balance':>8}  step"]
     for i, name in enumerate(steps.name):
         compute = f"{int(steps.compute[i].max()):,}" if steps.is_known[i] else "not run"
         path = "/".join((*steps.path[i], name))

@@ -109,7 +109,8 @@ class Report:
         if not self.has_run:
             raise MissingProfileData(
                 "nothing has run yet, so there is no execution to report.",
-                mend="call engine.load() and engine.run() first; memory and steps are there already",
+                mend="call engine.load() and engine.run() first; memory and steps are there "
+                "already",
             )
         return int(self.cycles_of_chip.max())
 

@@ -10,8 +10,8 @@ from tremula.compiler.form import N_OPERANDS, CopyPlan, Op
 from tremula.poplar.runs import Runs
 
 _TARGET_OPERANDS = {
-    Op.JUMP: (0,), Op.LOOP_BEGIN: (2,), Op.LOOP_END: (1,), Op.BRANCH_ZERO: (2,), Op.BRANCH_NONZERO: (2,),
-    Op.SWITCH: (4,), Op.CALL: (0,), Op.LOOP_FOREVER: (0,),
+    Op.JUMP: (0,), Op.LOOP_BEGIN: (2,), Op.LOOP_END: (1,), Op.BRANCH_ZERO: (2,),
+    Op.BRANCH_NONZERO: (2,), Op.SWITCH: (4,), Op.CALL: (0,), Op.LOOP_FOREVER: (0,),
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Poplar keeps at least this much of a tensor together on a tile.
 MIN_LINEAR_BYTES = 128
+_WHOLE = (int, np.integer)  # made once: set_tile_mapping is called once per vertex
 
 
 class MappingSide:
@@ -30,7 +31,7 @@ class MappingSide:
         self, what: Tensor | VertexRef, where: int | np.integer | TileMapping | TileLists
     ) -> None:
         """Map a vertex to a tile, or a tensor to a tile or by a mapping. The last call wins."""
-        if isinstance(where, int | np.integer):
+        if isinstance(where, _WHOLE):
             tile = self._checked_tile(int(where))
             if isinstance(what, VertexRef):
                 what.table.tile[what.row] = tile
