@@ -59,6 +59,7 @@ class Engine:
         self.host_functions: dict[str, Callable] = {}
         self._ports: dict[tuple[str, int], Any] = {}
         self._storage: Storage | None = None
+        self._registers: np.ndarray | None = None  # of the program that runs now
 
     # -- loading and running -------------------------------------------------------------------------
 
@@ -81,6 +82,8 @@ class Engine:
             target.chip.n_workers,
             self.options.whole("tremula.seed"),
         )
+        if self.options.flag("debug.floatPointOpException"):
+            self.machine_state.update({"inv": True, "div0": True, "oflo": True})
         self._remote: dict[tuple[str, int], np.ndarray] = {}
         self.is_strict = self.options.flag("debug.strict")
         self._is_execute = np.array([s.kind is StepKind.EXECUTE for s in executable.steps], bool)
@@ -163,7 +166,8 @@ class Engine:
         """End every `Loop` of the program that runs now, from another thread or a callback."""
         from tremula.runtime import interpreter
 
-        self._registers[interpreter.STOP] = 1
+        if self._registers is not None:
+            self._registers[interpreter.STOP] = 1
 
     def _run_step(self, pc: int) -> None:
         number = int(self.executable.step_of[pc])
@@ -222,19 +226,20 @@ class Engine:
         """Write a tensor that `create_host_write` named; to all replicas unless told which."""
         view = self._named(self.executable.host.writes, handle, "host write")
         values = host_array(view.type_name, view.n_elems, data, f"host write {handle!r}")
-        for r in range(self.n_replicas) if replica is None else [replica]:
+        for r in self._chosen_replicas(replica):
             self.storage.write(view, values, r)
 
     def read_tensor(self, handle: str, replica: int = 0) -> np.ndarray:
         """A copy of a tensor that `create_host_read` named; 8-bit floats come as float32."""
         view = self._named(self.executable.host.reads, handle, "host read")
+        (replica,) = self._chosen_replicas(replica)
         return self.storage.read_values(view, replica)
 
     def connect_stream(self, handle: str, data: np.ndarray, replica: int | None = None) -> None:
         """Let a stream take its chunks from (or put them into) an array, round and round."""
         stream = self._named(self.executable.host.streams, handle, "stream")
         shared = RingPort(stream, data)
-        for r in range(self.n_replicas) if replica is None else [replica]:
+        for r in self._chosen_replicas(replica):
             self._ports[handle, r] = shared
 
     def connect_stream_to_callback(
@@ -244,7 +249,7 @@ class Engine:
         stream = self._named(self.executable.host.streams, handle, "stream")
         use_prefetch = stream.is_host_to_device and self.options.flag("exchange.enablePrefetch")
         shared = CallbackPort(stream, callback, use_prefetch)
-        for r in range(self.n_replicas) if replica is None else [replica]:
+        for r in self._chosen_replicas(replica):
             self._ports[handle, r] = shared
 
     def connect_host_function(self, handle: str, function: Callable) -> None:
@@ -268,6 +273,7 @@ class Engine:
         return self._remote_row(handle, row, replica).copy()
 
     def _remote_row(self, handle: str, row: int, replica: int) -> np.ndarray:
+        (replica,) = self._chosen_replicas(replica)
         memory = self.remote_memory(handle, replica)
         if not 0 <= row < len(memory):
             raise StreamConnectionError(
@@ -297,6 +303,17 @@ class Engine:
                 mend=f"call engine.connect_stream({handle!r}, array) before run()",
             )
         return found
+
+    def _chosen_replicas(self, replica: int | None) -> range:
+        """All replicas, or the one that was named."""
+        if replica is None:
+            return range(self.n_replicas)
+        if not 0 <= replica < self.n_replicas:
+            raise GraphReplicationError(
+                f"replica {replica} does not exist: the graph has {self.n_replicas}.",
+                mend=f"use 0 to {self.n_replicas - 1}",
+            )
+        return range(replica, replica + 1)
 
     def _named(self, table: Mapping[str, Any], handle: str, what: str) -> Any:
         if handle not in table:

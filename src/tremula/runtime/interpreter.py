@@ -315,7 +315,7 @@ def interpret(
         registers[PC] = pc
         if op == _END:
             return DONE
-        if step >= 0 or op == _LOOP_FOREVER:
+        if step >= 0 or op == _LOOP_END or op == _LOOP_FOREVER:
             budget -= 1
             if budget < 0:
                 return BUDGET_SPENT
