@@ -1,7 +1,7 @@
 """Strict mode: what works on a forgiving model and breaks on hardware becomes an error.
 
-A compute step runs twice from the same memory, in two vertex orders, with two poisons in its Outputs.
-Whatever then differs, was touched without permission, or still holds poison, is reported.
+A compute step runs twice from the same memory, in two vertex orders, with two poisons in its
+Outputs. Whatever then differs, was touched without permission, or still holds poison, is reported.
 """
 
 from collections.abc import Iterator
@@ -26,11 +26,9 @@ POISONS = (0xFF, 0x3F)  # as bytes of floats and halves: NaN, and a number of or
 
 
 def poison_uninitialised(engine: "Engine") -> None:
-    """Fill every variable without an initial value with NaN bytes."""
-    variables = engine.executable.variables
+    """Fill all memory without an initial value, also that between variables, with NaN bytes."""
     for arena in engine.storage.arenas:
-        for begin, end in zip(variables.base_bytes, variables.end_bytes, strict=True):
-            arena[begin:end] = POISONS[0]
+        arena[:] = POISONS[0]
     engine.storage.reset()
 
 
@@ -44,7 +42,7 @@ def run_checked(engine: "Engine", step: int, pc: int) -> None:
         run_counted(engine, step, pc)
     else:
         for replica in range(engine.n_replicas):
-            result = _run_once(engine, number, replica, shuffled=False)
+            result = _run_once(engine, number, replica, _orders(engine, number))
             store_result(engine, pc, replica, result)
         engine.clock.advance(step)
     if engine.machine_state.checks_results:
@@ -56,13 +54,16 @@ def _check_twice(engine: "Engine", number: int, replica: int) -> None:
     before = arena.copy()
     states = _saved_states(engine, replica)
     rights = _rights(engine, number)
+    order = [(table, engine.shuffle.permutation(rows)) for table, rows in _orders(engine, number)]
+    # Backwards, so that of any two vertices each is the first one once.
+    backwards = [(table, np.ascontiguousarray(rows[::-1])) for table, rows in reversed(order)]
     after = []
-    for poison in POISONS:
+    for poison, orders in zip(POISONS, (order, backwards), strict=True):
         arena[:] = before
         arena[rights.must_write] = poison
         _restore_states(engine, replica, states)
         poisoned = arena.copy()
-        _run_once(engine, number, replica, shuffled=True)
+        _run_once(engine, number, replica, orders)
         _check_untouched(engine, number, poisoned, arena)
         after.append(arena.copy())
     arena[:] = before
@@ -70,13 +71,18 @@ def _check_twice(engine: "Engine", number: int, replica: int) -> None:
     _compare(engine, number, *after)
 
 
-def _run_once(engine: "Engine", number: int, replica: int, *, shuffled: bool) -> int:
-    native_rows.run_copies(engine, number, replica, is_gather=True)
+def _orders(engine: "Engine", number: int) -> list[tuple[int, np.ndarray]]:
+    """The tables of a compute set, and the rows of each in their order."""
     first, last = engine.tables.sets[number, :2]
+    return [(table, np.arange(engine.tables.n_rows[table])) for table in range(first, last)]
+
+
+def _run_once(
+    engine: "Engine", number: int, replica: int, orders: list[tuple[int, np.ndarray]]
+) -> int:
+    native_rows.run_copies(engine, number, replica, is_gather=True)
     result = 1
-    for table in range(first, last):
-        n_rows = int(engine.tables.n_rows[table])
-        rows = engine.shuffle.permutation(n_rows) if shuffled else np.arange(n_rows)
+    for table, rows in orders:
         result &= native_rows.run_rows(engine, table, replica, rows)
     native_rows.run_copies(engine, number, replica, is_gather=False)
     return result
@@ -93,7 +99,7 @@ def _restore_states(engine: "Engine", replica: int, saved: list[list[np.ndarray]
                 column[...] = copy
 
 
-# -- what a compute set may do ----------------------------------------------------------------------
+# -- what a compute set may do ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +163,10 @@ def _fields(executable: Executable, number: int) -> Iterator[_Field]:
                 yield _Field(spec.name, field, (offset[owner] + within) * field.type.n_bytes)
 
 
-# -- the checks ----------------------------------------------------------------------------------------
+# -- the checks ------------------------------------------------------------------------------------
 
 
-def _check_untouched(
-    engine: "Engine", number: int, before: np.ndarray, arena: np.ndarray
-) -> None:
+def _check_untouched(engine: "Engine", number: int, before: np.ndarray, arena: np.ndarray) -> None:
     """Only Output and InOut bytes, and scratch, may change."""
     changed = np.flatnonzero((before != arena) & ~_rights(engine, number).may_write)
     if len(changed):
