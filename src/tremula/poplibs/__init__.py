@@ -1,0 +1,1 @@
+"""PopLibs: operations that plan themselves over the tiles and build vertices."""

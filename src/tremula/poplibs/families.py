@@ -1,0 +1,46 @@
+"""Codelet families: classes made per type, once, each with a cost; also from generated text."""
+
+import hashlib
+import linecache
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, TypeVar
+
+from tremula.codelets import InOut, Input, MultiVertex, Output, Vector, Vertex
+from tremula.poplibs.registry import PoplibsError
+
+Family = TypeVar("Family", bound=Callable[..., type])
+
+
+def family(make: Family) -> Family:
+    """A cached factory of Vertex classes. Refuses a class that has no `cycles` of its own."""
+
+    @cache
+    @wraps(make)
+    def made(*arguments: Any) -> type:
+        cls = make(*arguments)
+        if "cycles" not in vars(cls):
+            raise PoplibsError(
+                f"codelet {cls.__name__} has no cost.",
+                mend="give it a static method cycles(v, chip)",
+            )
+        return cls
+
+    made.has_cost = True  # type: ignore[attr-defined]
+    return made  # type: ignore[return-value]
+
+
+_NAMES = {
+    "Vertex": Vertex, "MultiVertex": MultiVertex, "Vector": Vector,
+    "Input": Input, "Output": Output, "InOut": InOut,
+}  # fmt: skip
+
+
+def class_from_text(text: str, class_name: str, names: dict[str, object]) -> type:
+    """Execute generated source of a Vertex class. The text stays readable in tracebacks."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    filename = f"<codelet {class_name} {digest}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    namespace: dict[str, Any] = {**_NAMES, **names, "__name__": "tremula.poplibs.generated"}
+    exec(compile(text, filename, "exec"), namespace)
+    return namespace[class_name]

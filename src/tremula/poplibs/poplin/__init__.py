@@ -1,0 +1,1 @@
+"""poplin: to come."""

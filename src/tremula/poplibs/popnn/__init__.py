@@ -1,0 +1,1 @@
+"""popnn: to come."""

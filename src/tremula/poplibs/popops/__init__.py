@@ -1,0 +1,1 @@
+"""popops: to come."""

@@ -1,0 +1,1 @@
+"""poprand: to come."""

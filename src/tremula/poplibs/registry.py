@@ -1,0 +1,81 @@
+"""The registry of operations: tests, support matrix and reference pages are made from it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+
+import numpy as np
+
+from tremula.base.errors import PoplarError
+from tremula.base.types import Type
+
+# Where operations are registered; `all_ops` imports these.
+MODULES = (
+    "tremula.poplibs.popops",
+    "tremula.poplibs.poplin",
+    "tremula.poplibs.popnn",
+    "tremula.poplibs.poprand",
+)
+
+
+class PoplibsError(PoplarError):
+    """An operation was given operands it cannot work on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One call of an operation: arrays for its tensors, and its other arguments."""
+
+    inputs: tuple[np.ndarray, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCase:
+    """A call that must raise: `expected` is part of the text."""
+
+    sample: Sample
+    expected: str
+    error: type[PoplarError] = PoplibsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """An operation and everything needed to test and document it."""
+
+    name: str  # "popops.add"
+    function: Callable  # (graph, *tensors, sequence, **options) -> Tensor or tuple of them
+    about: str
+    types: tuple[Type, ...]
+    samples: Callable[[Type, np.random.Generator], Iterator[Sample]]
+    reference: Callable  # (*arrays, **options) -> array or tuple of them, in NumPy
+    codelets: tuple[Callable, ...]  # the families it uses: each makes classes with a cost
+    errors: tuple[ErrorCase, ...] = ()
+    tolerance: Mapping[str, float] = field(default_factory=dict)  # type name -> relative error
+    is_in_place: bool = False  # the result is the first operand's new value
+
+
+_OPS: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Add an operation; an incomplete one is refused."""
+    missing = [
+        what
+        for what, value in (("types", op.types), ("codelets", op.codelets), ("about", op.about))
+        if not value
+    ]
+    uncosted = [c.__name__ for c in op.codelets if not getattr(c, "has_cost", False)]
+    if missing or uncosted or op.name in _OPS:
+        reason = f"lacks {missing}" if missing else f"uses codelets without a cost: {uncosted}"
+        reason = "is registered twice" if op.name in _OPS else reason
+        raise PoplibsError(f"operation {op.name!r} {reason}.", mend="complete its entry")
+    _OPS[op.name] = op
+    return op
+
+
+def all_ops() -> dict[str, Op]:
+    """Every registered operation, by name."""
+    for module in MODULES:
+        import_module(module)
+    return dict(sorted(_OPS.items()))
