@@ -3,14 +3,20 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tremula.base.version import VERSION as __version__
+from tremula.base import version as _version
 
 if TYPE_CHECKING:
-    from tremula.compiler.compile import compile_graph
-    from tremula.compiler.executable import Executable
-    from tremula.hardware import chip, load_chip, system
-    from tremula.poplar import *  # noqa: F403
-    from tremula.runtime.engine import Engine
+    from tremula.base import errors as errors
+    from tremula.compiler.compile import compile_graph as compile_graph
+    from tremula.compiler.executable import Executable as Executable
+    from tremula.hardware import chip as chip
+    from tremula.hardware import load_chip as load_chip
+    from tremula.hardware import system as system
+    from tremula.poplar import *  # noqa: F403 - all its public names are ours
+    from tremula.runtime.engine import Engine as Engine
+    from tremula.runtime.stream_ports import StreamCallback as StreamCallback
+
+__version__ = _version.VERSION
 
 # Where a public name is found, if not in tremula.poplar; loaded on first use.
 _HOME = {

@@ -15,8 +15,8 @@ _POPLAR_NAMES = {
 
 _HEAD = """# Errors
 
-Every error Tremula raises on purpose is a `tremula.errors.PoplarError`. Its text has up to four parts: what
-failed in your names with expected and got, the line of your program, and what to do.
+Every error Tremula raises on purpose is a `tremula.errors.PoplarError`. Its text has up to four
+parts: what failed in your names with expected and got, the line of your program, and what to do.
 
 ```python
 import tremula as tr

@@ -1,4 +1,4 @@
-"""All exceptions: Poplar's tree, each message saying what, expected and got, where, and the mend."""
+"""All exceptions: Poplar's tree; each message says what, expected and got, where, and the mend."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -42,7 +42,7 @@ class FileLoadError(PoplarError):
 
 
 class GraphConnectionError(PoplarError):
-    """A vertex field is unconnected, connected twice, or connected to a tensor of the wrong rank."""
+    """A vertex field is unconnected, connected twice, or connected to a tensor of wrong rank."""
 
 
 class GraphCycleError(PoplarError):

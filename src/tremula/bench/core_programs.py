@@ -1,5 +1,7 @@
 """The programs that the core figures measure, and the same loops written by hand in Numba."""
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -16,9 +18,9 @@ class Adder(Vertex):
     x: Input[float32]
     y: Input[Vector[float32]]
     z: Output[float32]
-    bias: float32
+    bias: float32  # pyright: ignore[reportInvalidTypeForm] - a machine type
 
-    def compute(self):
+    def compute(self: Any) -> None:
         total = self.x + self.bias
         for value in self.y:
             total += value
@@ -37,7 +39,7 @@ def adder_tiles(n: int) -> np.ndarray:
 
 
 def adder_engine(n: int) -> tr.Engine:
-    """n Adders over all tiles, added in bulk and compiled."""
+    """`n` Adders over all tiles, added in bulk and compiled."""
     graph = tr.Graph(tr.IPUModel("bow").create_device())
     x, y, z = adder_variables(graph, n)
     adders = graph.add_compute_set("adders")
@@ -50,7 +52,7 @@ def adder_engine(n: int) -> tr.Engine:
 
 
 @numba.njit(parallel=True)
-def adders_by_hand(x, y, z, x_place, y_place, y_length, z_place, bias):  # noqa: ANN001, ANN201
+def adders_by_hand(x, y, z, x_place, y_place, y_length, z_place, bias):  # noqa: ANN001, ANN201, PLR0917
     """The same loop over the same columns, without Tremula."""
     for i in numba.prange(len(x_place)):
         total = x[x_place[i]] + bias[i]
@@ -65,7 +67,7 @@ class Heat(Vertex):
     above_to_below: Vector[Input[Vector[float32]]]
     out: Vector[Output[Vector[float32]]]
 
-    def compute(self):
+    def compute(self: Any) -> None:
         for i in range(len(self.out)):
             north = self.above_to_below[i]
             row = self.above_to_below[i + 1]
@@ -78,7 +80,7 @@ class Heat(Vertex):
 
 
 def heat_engine(n: int, n_steps: int, grid: tuple[int, int], chip: str = "bow") -> tr.Engine:
-    """n x n heat equation with fixed borders, one block per tile, two buffers."""
+    """The n x n heat equation with fixed borders, one block per tile, two buffers."""
     n_blocks = grid[0] * grid[1]
     graph = tr.Graph(tr.IPUModel(chip).create_device())
     a = graph.add_variable(FLOAT, [n, n], "a")
@@ -146,7 +148,7 @@ class Increment(Vertex):
     x: tr.InOut[float32]
     y: Input[float32]
 
-    def compute(self):
+    def compute(self: Any) -> None:
         self.x = self.x * float32(0.5) + self.y
 
 

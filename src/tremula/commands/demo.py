@@ -30,14 +30,12 @@ def run(args: argparse.Namespace) -> int:
     loaded = time.perf_counter()
     engine.run()
     ran = time.perf_counter()
-    print(
-        f"  built and compiled in {compiled - started:.2f} s, native code in {loaded - compiled:.2f} s"
-    )
+    print(f"  built and compiled in {compiled - started:.2f} s,", end=" ")
+    print(f"native code in {loaded - compiled:.2f} s")
     print(f"  {args.steps} steps on this computer: {ran - loaded:.3f} s")
     report = engine.report()
-    print(
-        f"  {args.steps} steps on a {report.chip.name}, modelled: {report.total_seconds * 1e6:,.0f} µs\n"
-    )
+    microseconds = report.total_seconds * 1e6
+    print(f"  {args.steps} steps on a {report.chip.name}, modelled: {microseconds:,.0f} µs\n")
     print(_picture(engine.read_tensor("a")))
     print()
     engine.print_profile_summary(show_execution_steps=True)

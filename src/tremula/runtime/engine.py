@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from typing import IO, TypeVar
 
 import numpy as np
 
@@ -29,10 +29,12 @@ from tremula.runtime.clock import Clock
 from tremula.runtime.host_steps import run_host_step
 from tremula.runtime.machine_state import MachineState, initial_state
 from tremula.runtime.storage import NativeTables, Storage, build_tables, host_array
-from tremula.runtime.stream_ports import CallbackPort, RingPort
+from tremula.runtime.stream_ports import CallbackPort, RingPort, StreamCallback
 
 # The interpreter comes back about this often, so that Ctrl-C and stop() are heard.
 SECONDS_BETWEEN_RETURNS = 0.1
+
+Named = TypeVar("Named")
 
 
 class Engine:
@@ -57,11 +59,11 @@ class Engine:
         self.n_replicas = self.executable.replication_factor
         self.print_stream: IO[str] = sys.stderr
         self.host_functions: dict[str, Callable] = {}
-        self._ports: dict[tuple[str, int], Any] = {}
+        self._ports: dict[tuple[str, int], RingPort | CallbackPort] = {}
         self._storage: Storage | None = None
         self._registers: np.ndarray | None = None  # of the program that runs now
 
-    # -- loading and running -------------------------------------------------------------------------
+    # -- loading and running -----------------------------------------------------------------------
 
     def load(self, device: Device | None = None) -> "Engine":
         """Compile the kernels, write initial values, reset state and clock. Returns itself."""
@@ -124,7 +126,8 @@ class Engine:
         from tremula.runtime import interpreter
 
         entry = self._entry(program)
-        numba.set_num_threads(min(self._n_threads, numba.config.NUMBA_NUM_THREADS))  # pyright: ignore
+        most: int = numba.config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]
+        numba.set_num_threads(min(self._n_threads, most))
         registers = np.zeros(interpreter.N_REGISTERS, np.int64)
         registers[interpreter.PC] = entry
         self._registers = registers
@@ -134,9 +137,7 @@ class Engine:
         while True:
             started = time.perf_counter()
             reason = interpreter.interpret(
-                *(registers, counters, call_stack),
-                *self._native_arguments(),
-                budget,
+                registers, counters, call_stack, budget, *self._native_arguments()
             )
             if reason == interpreter.DONE:
                 return
@@ -212,7 +213,7 @@ class Engine:
             )
         return RuntimeFailure("calls are nested too deeply.", mend="use fewer nested functions")
 
-    # -- data ----------------------------------------------------------------------------------------
+    # -- data --------------------------------------------------------------------------------------
 
     @property
     def storage(self) -> Storage:
@@ -243,7 +244,10 @@ class Engine:
             self._ports[handle, r] = shared
 
     def connect_stream_to_callback(
-        self, handle: str, callback: Any, replica: int | None = None
+        self,
+        handle: str,
+        callback: StreamCallback | Callable[[np.ndarray], object],
+        replica: int | None = None,
     ) -> None:
         """Let a stream call host code for each chunk; see StreamCallback."""
         stream = self._named(self.executable.host.streams, handle, "stream")
@@ -294,7 +298,7 @@ class Engine:
             self._remote[key] = np.zeros(shape, as_type(buffer.type_name).dtype)
         return self._remote[key]
 
-    def port(self, handle: str, replica: int) -> Any:
+    def port(self, handle: str, replica: int) -> RingPort | CallbackPort:
         """What a stream is connected to."""
         found = self._ports.get((handle, replica))
         if found is None:
@@ -315,12 +319,12 @@ class Engine:
             )
         return range(replica, replica + 1)
 
-    def _named(self, table: Mapping[str, Any], handle: str, what: str) -> Any:
+    def _named(self, table: Mapping[str, Named], handle: str, what: str) -> Named:
         if handle not in table:
             raise StreamConnectionError(f"no {what} {handle!r}.", mend=suggest(handle, table))
         return table[handle]
 
-    # -- reports ---------------------------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------------
 
     def report(self) -> Report:
         """Columns of everything known about the program: memory, cycles, steps, tiles."""

@@ -99,10 +99,8 @@ def _print(engine: "Engine", step: StepRecord) -> None:
 def _abort(engine: "Engine", step: StepRecord) -> None:
     message = step.detail["message"] or "the program was aborted"
     if step.reads:
-        message += (
-            " "
-            + format_tensor("", engine.storage.read_values(step.reads[0]), PrintTensorFmt()).strip()
-        )
+        values = engine.storage.read_values(step.reads[0])
+        message += " " + format_tensor("", values, PrintTensorFmt()).strip()
     raise ApplicationRuntimeError(f"{message}\n  at {step.source}")
 
 
@@ -122,8 +120,8 @@ def _warn_of_rounding(step: StepRecord) -> None:
     asked = [name for name in ("esr", "nanoo") if step.detail["set"].get(name)]
     if asked:
         warnings.warn(
-            f"{step.name} at {step.source} asks for {' and '.join(asked)}, but tile execution rounds "
-            "halves to nearest even and overflows them to infinity.",
+            f"{step.name} at {step.source} asks for {' and '.join(asked)}, but tile execution "
+            "rounds halves to nearest even and overflows them to infinity.",
             stacklevel=2,
         )
 

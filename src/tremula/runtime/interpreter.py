@@ -1,8 +1,11 @@
 """The native interpreter: runs the instruction table without Python until something is Python's."""
 
+# An intrinsic is called without its first argument, which pyright cannot know.
+# pyright: reportCallIssue=false
+
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, prange, types
+from numba import carray, njit, prange, types  # pyright: ignore[reportPrivateImportUsage]
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
@@ -88,7 +91,7 @@ _copy_8, _copy_16, _copy_32, _copy_64 = (_make_copy_word(n) for n in (8, 16, 32,
 
 @intrinsic
 def _copy_bytes(typing_context, destination, source, n_bytes):
-    """memcpy between addresses that do not overlap."""
+    """Copy bytes between addresses that do not overlap."""
 
     def codegen(context, builder, signature, args):
         pointer = ir.IntType(8).as_pointer()
@@ -303,9 +306,9 @@ def _work(op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, clo
 
 @njit(nogil=True, cache=True)
 def interpret(
-    registers, counters, call_stack, code, step_of, cases,
+    registers, counters, call_stack, budget, code, step_of, cases,
     arenas, n_arena_bytes, tables, sets, rows, copy_info,
-    clock, executed, cycles, joins, is_active, stops_at_step, chip_tiles, budget,
+    clock, executed, cycles, joins, is_active, stops_at_step, chip_tiles,
 ):  # fmt: skip
     """Run from registers[PC] until the end, a step for Python, or `budget` steps were taken."""
     pc = registers[PC]

@@ -1,5 +1,8 @@
 """Native helpers for steps that Python drives: ranges of rows, counting kernels, single copies."""
 
+# An intrinsic is called without its first argument, which pyright cannot know.
+# pyright: reportCallIssue=false
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,9 +57,7 @@ def run_copies(engine: "Engine", compute_set: int, replica: int, *, is_gather: b
         engine.tables.sets[compute_set, 2:4] if is_gather else engine.tables.sets[compute_set, 4:6]
     )
     storage, tables = engine.storage, engine.tables
-    _run_copies(
-        storage.addresses[replica], tables.copy_rows, tables.copy_info, first, last
-    )
+    _run_copies(storage.addresses[replica], tables.copy_rows, tables.copy_info, first, last)
 
 
 def run_rows(engine: "Engine", table: int, replica: int, rows: np.ndarray) -> int:

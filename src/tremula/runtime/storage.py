@@ -1,4 +1,4 @@
-"""Storage: the arenas of all replicas, the state of their vertices, and the interpreter's tables."""
+"""Storage: the arenas of all replicas, the state of their vertices, the interpreter's tables."""
 
 from dataclasses import dataclass
 
@@ -186,7 +186,7 @@ def _chunk_bounds(table: TableRecord, fields: tuple[FieldSpec, ...], n_threads: 
 def _work(table: TableRecord, fields: tuple[FieldSpec, ...]) -> np.ndarray:
     """int64[n_rows]: elements each row touches."""
     work = np.ones(table.n_rows, np.int64)
-    start: np.ndarray | None = None
+    start = np.empty(0, np.int64)  # replaced: a field's starts come before its lengths
     for column in columns_of(fields):
         values = table.columns[column.index]
         if column.role == "start":
@@ -194,7 +194,7 @@ def _work(table: TableRecord, fields: tuple[FieldSpec, ...]) -> np.ndarray:
             work = work + np.diff(values)
         elif column.role == "length" and column.field.kind is FieldKind.VECTOR_LIST:
             ends = np.concatenate(([0], np.cumsum(values)))
-            work = work + ends[start[1:]] - ends[start[:-1]]  # pyright: ignore
+            work = work + ends[start[1:]] - ends[start[:-1]]
         elif column.role == "length":
             work = work + values
     return work

@@ -97,14 +97,14 @@ class CallbackPort:
             self.fetch(chunk)
         self.complete()
         if self.prefetch is not None:
-            self.pending = self._start_prefetch()
+            self.pending = self._start_prefetch(self.prefetch)
         return chunk
 
-    def _start_prefetch(self) -> Future:
+    def _start_prefetch(self, prefetch: Callable[[np.ndarray], object]) -> Future:
         if CallbackPort._worker is None:
             CallbackPort._worker = ThreadPoolExecutor(1, thread_name_prefix="tremula-prefetch")
         buffer = self._buffer()
-        return CallbackPort._worker.submit(lambda: (bool(self.prefetch(buffer)), buffer))  # pyright: ignore
+        return CallbackPort._worker.submit(lambda: (bool(prefetch(buffer)), buffer))
 
     def give(self, values: np.ndarray) -> None:
         self.fetch(values)
