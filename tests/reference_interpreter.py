@@ -19,7 +19,7 @@ Edge = Tensor | list[Tensor]
 
 @dataclass
 class PlainVertex:
-    """A vertex as a function: `compute(fields, state)` changes arrays in place, may return a bool."""
+    """A vertex as a function: `compute(fields, state)` changes arrays, and may return a bool."""
 
     compute: Callable[[dict, dict], bool | None]
     edges: dict[str, Edge]

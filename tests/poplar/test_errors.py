@@ -1,4 +1,4 @@
-"""The text of every error the graph layer raises: what, expected and got, the user's line, the mend."""
+"""The text of every error the graph layer raises: what, expected and got, the line, the mend."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,8 +97,9 @@ def bulk_with(field, value, tiles=(0, 1)):
     return lambda m: m.graph.add_vertices(m.cs, Sample, {field: value(m)}, tiles=list(tiles))
 
 
-def in_loop(program):
-    return lambda m: Repeat(2, program(m))
+def beyond_size(made):
+    made.graph.set_field_size(made.vertex["rows"], 1)
+    made.graph.connect(made.vertex["rows"][2], made.x[0])
 
 
 # (error class, what goes wrong, what the text says, what the mend says)
@@ -121,7 +122,8 @@ TENSORS = [
     ("TensorIndexError", lambda m: m.x.slice(2, 5),
      "slice [2, 5) of dimension 0 is out of range for a tensor of shape [4, 6].",
      "use 0 <= begin <= end <= 4"),
-    ("TensorIndexError", lambda m: m.x.slice(3, 2), "slice [3, 2) of dimension 0", "use 0 <= begin"),
+    ("TensorIndexError", lambda m: m.x.slice(3, 2), "slice [3, 2) of dimension 0",
+     "use 0 <= begin"),
     ("TensorIndexError", lambda m: m.x.slice(Interval(0, 9), dim=1), "slice [0, 9) of dimension 1",
      "<= 6"),
     ("TensorIndexError", lambda m: m.x.slice(0, 1, 2), "dimension 2 is out of range", "use 0 to 1"),
@@ -134,14 +136,17 @@ TENSORS = [
     ("TensorIndexError", lambda m: m.x.reverse(2), "dimension 2 is out of range", "use 0 to 1"),
     ("TensorIndexError", lambda m: m.x.expand([3]), "dimension 3 is out of range", "use 0 to"),
     ("TensorIndexError", lambda m: m.x.dim_roll(0, 5), "dimension 5 is out of range", "use 0 to 1"),
-    ("TensorIndexError", lambda m: len(m.flag), "a scalar tensor has no length.", "use tensor.n_elems"),
+    ("TensorIndexError", lambda m: len(m.flag), "a scalar tensor has no length.",
+     "use tensor.n_elems"),
     ("TensorCreationError", lambda m: m.x.reshape([5, 5]),
      "cannot reshape [4, 6] (24 elements) to [5, 5] (25 elements).", "keep the number of elements"),
-    ("TensorCreationError", lambda m: m.x.reshape([-4, -6]), "cannot reshape [4, 6]", "keep the number"),
+    ("TensorCreationError", lambda m: m.x.reshape([-4, -6]), "cannot reshape [4, 6]",
+     "keep the number"),
     ("TensorCreationError", lambda m: m.x.dim_shuffle([0, 0]),
      "[0, 0] is not a permutation of the 2 dimensions.", "use each of [0, 1] once"),
     ("TensorCreationError", lambda m: m.x.dim_shuffle_partial([0], [0, 1]),
-     "dim_shuffle_partial got sources [0] and destinations [0, 1].", "as many destinations as sources"),
+     "dim_shuffle_partial got sources [0] and destinations [0, 1].",
+     "as many destinations as sources"),
     ("TensorCreationError", lambda m: m.row.transpose(),
      "transpose needs a rank-2 tensor, got shape [3].", "use dim_shuffle"),
     ("TensorCreationError", lambda m: m.x.squeeze([1]), "cannot squeeze dimension 1 of size 6.",
@@ -150,7 +155,8 @@ TENSORS = [
      "sub_sample needs a stride of at least 1, got 0.", "use reverse()"),
     ("TensorCreationError", lambda m: m.x.broadcast(-1), "cannot repeat a tensor -1 times.",
      "use 0 or more"),
-    ("TensorCreationError", lambda m: concat([]), "concat needs at least one tensor.", "one or more"),
+    ("TensorCreationError", lambda m: concat([]), "concat needs at least one tensor.",
+     "one or more"),
     ("TensorCreationError", lambda m: concat([m.x, 3]), "concat got int, expected tensors.",
      "give a list of tensors"),
     ("TensorCreationError", lambda m: concat([m.x, m.x[:, 1:]]),
@@ -183,7 +189,8 @@ TENSORS = [
     ("TensorMetadataError", lambda m: m.graph.add_variable(QUARTER, [4], "q"),
      "variable 'q' of type quarter needs a metadata tensor.", "give metadata="),
     ("TensorMetadataError",
-     lambda m: m.graph.add_variable(FLOAT, [4], "q", metadata=m.graph.add_variable(QUARTER_METADATA, [])),
+     lambda m: m.graph.add_variable(
+         FLOAT, [4], "q", metadata=m.graph.add_variable(QUARTER_METADATA, [])),
      "variable 'q' of type float cannot have metadata.", "QUARTER variables only"),
     ("GraphReplicationError", lambda m: Graph(IPUModel("ipu2", n_ipus=4).create_device(), 3),
      "4 IPUs cannot hold 3 replicas.", "use a factor that divides the number of IPUs"),
@@ -219,6 +226,11 @@ MAPPINGS = [
      "tile 3 is not part of this virtual graph.", "see create_virtual_graph"),
     (lambda m: m.graph.create_virtual_graph(1, 3).set_tile_mapping(m.x, 2),
      "tile 2 does not exist: the graph has 2 tiles.", "use 0 to 1"),
+    (lambda m: m.graph.create_virtual_graph([1, 2], 3),
+     "a virtual graph got a list of tiles and an upper bound, 3.",
+     "either (lower, upper) or a list"),
+    (lambda m: m.graph.set_tile_mapping(m.vertex, "linear"),
+     "a vertex cannot be mapped to 'linear'.", "the number of one tile"),
 ]  # fmt: skip
 
 VERTICES = [
@@ -233,13 +245,15 @@ VERTICES = [
     ("TypeMismatch", bulk_with("y", lambda m: m.row),
      "field Sample.y has type float, got a tensor of int.", "reinterpret()"),
     ("GraphConnectionError", vertex_with(y=lambda m: m.x),
-     "field Sample.y is a vector edge and takes a tensor of rank 1, got shape [4, 6].", "flatten()"),
+     "field Sample.y is a vector edge and takes a tensor of rank 1, got shape [4, 6].",
+     "flatten()"),
     ("GraphConnectionError", vertex_with(x=lambda m: m.x[0]),
      "field Sample.x is a scalar edge and takes a tensor of rank 0, got shape [6].",
      "index one element"),
     ("GraphConnectionError", vertex_with(rows=lambda m: [m.x]),
      "field Sample.rows is a vector of vector edges and takes a tensor of rank 1", "flatten()"),
-    ("GraphConnectionError", vertex_with(rows=lambda m: 3), "field Sample.rows got int, expected a Tensor.",
+    ("GraphConnectionError", vertex_with(rows=lambda m: 3),
+     "field Sample.rows got int, expected a Tensor.",
      "connect a Tensor"),
     ("GraphConnectionError", vertex_with(y=lambda m: np.zeros(3)),
      "field Sample.y got ndarray, expected a Tensor.", "values are for state fields"),
@@ -252,19 +266,23 @@ VERTICES = [
     ("GraphConnectionError", bulk_with("x", lambda m: 3),
      "field Sample.x got int, expected a Tensor or Slices.", "the number of vertices"),
     ("GraphConnectionError", bulk_with("y", lambda m: m.x),
-     "field Sample.y is a vector edge; 2 vertices need a tensor of shape [2, length], got shape [4, 6].",
+     ("field Sample.y is a vector edge; 2 vertices need a tensor of shape [2, length], got shape "
+      "[4, 6]."),
      "reshape the tensor"),
     ("GraphConnectionError", bulk_with("y", lambda m: Slices(m.x, [0], [3])),
-     "2 vertices need a tensor of shape [2, length], got Slices for 1.", "Slices(tensor, begin, end)"),
+     "2 vertices need a tensor of shape [2, length], got Slices for 1.",
+     "Slices(tensor, begin, end)"),
     ("GraphConnectionError", bulk_with("y", lambda m: Slices(m.x, [0, 20], [3, 25])),
      "slice 1 is [20, 25) but the tensor has 24 elements.", "use 0 <= begin <= end"),
     ("GraphConnectionError", bulk_with("rows", lambda m: Slices(m.x, [0], [3], [0, 1, 5])),
      "Slices has 1 begins, 1 ends, and a start from 0 to 5.", "start ascends from 0"),
     ("GraphConnectionError", lambda m: m.graph.connect(m.vertex["y"][0], m.x[0]),
      "field Sample.y is a vector edge and has no elements to connect.", "connect the whole field"),
+    ("GraphConnectionError", lambda m: m.graph.connect(m.x, m.x),
+     "connect got Tensor and Tensor, expected a field of a vertex", 'vertex["field"]'),
     ("NoSizeSpecified", lambda m: m.graph.connect(m.vertex["rows"][0], m.x[0]),
      "field Sample.rows is a vector of vector edges without a size.", "graph.set_field_size"),
-    ("GraphConnectionError", lambda m: beyond_size(m), "element 2 of a field of size 1.",
+    ("GraphConnectionError", beyond_size, "element 2 of a field of size 1.",
      "an element from 0 to 0"),
     ("OverflowInField", vertex_with(n=lambda m: 256),
      "value 256 does not fit field Sample.n of type unsigned char.", "use 0 to 255"),
@@ -279,44 +297,58 @@ VERTICES = [
 ]  # fmt: skip
 
 PROGRAMS = [
-    (lambda m: Sequence(3), "Sequence: got int, expected a program.", "wrap a compute set in Execute"),
+    (lambda m: Sequence(3), "Sequence: got int, expected a program.",
+     "wrap a compute set in Execute"),
     (lambda m: Sequence([m.cs]), "Sequence: got ComputeSet, expected a program.", "Execute(cs)"),
-    (lambda m: Execute("cs"), "Execute: got str, expected a compute set.", "graph.add_compute_set(name)"),
+    (lambda m: Execute("cs"), "Execute: got str, expected a compute set.",
+     "graph.add_compute_set(name)"),
     (lambda m: Execute(m.cs, m.row), "Execute: the result must be a scalar tensor, got [3].",
      "index one element"),
-    (lambda m: Copy(m.x, m.x[0]), "Copy: sizes differ: 24 and 6 elements.", "slice or broadcast one side"),
-    (lambda m: Copy(m.row, m.x[0, :3]), "Copy: element types differ: int and float.", "cast one side"),
+    (lambda m: Copy(m.x, m.x[0]), "Copy: sizes differ: 24 and 6 elements.",
+     "slice or broadcast one side"),
+    (lambda m: Copy(m.row, m.x[0, :3]), "Copy: element types differ: int and float.",
+     "cast one side"),
     (lambda m: Copy(m.x, m.constant), "Copy: cannot write to a constant.", "use add_variable"),
     (lambda m: Copy(m.x, m.x[:1].broadcast(4)), "the destination contains the same element twice.",
      "before broadcast"),
     (lambda m: Copy(m.x, m.stream), "stream 'in' runs the other way.", "add_device_to_host_fifo"),
-    (lambda m: Copy(m.stream, m.x[0]), "Copy: sizes differ: 6 and 24 elements.", "slice or broadcast"),
+    (lambda m: Copy(m.stream, m.x[0]), "Copy: sizes differ: 6 and 24 elements.",
+     "slice or broadcast"),
     (lambda m: Copy(m.stream, m.buffer), "Copy: one side must be a tensor.", "stream → tensor"),
     (lambda m: Copy(m.x, 3), "Copy: cannot copy to or from int.", "use a tensor or stream"),
-    (lambda m: Copy(m.x, m.buffer), "remote buffer 'store' has 2 rows and needs an offset.", "offset="),
-    (lambda m: Copy(m.x, m.buffer, m.x[0, 0]), "the offset is float of rank 0.", "INT or UNSIGNED_INT"),
+    (lambda m: Copy(m.x, m.buffer), "remote buffer 'store' has 2 rows and needs an offset.",
+     "offset="),
+    (lambda m: Copy(m.x, m.buffer, m.x[0, 0]), "the offset is float of rank 0.",
+     "INT or UNSIGNED_INT"),
     (lambda m: Copy(m.x, m.buffer, m.row), "Copy: sizes differ: 24 and 72 elements.", "slice"),
     (lambda m: Repeat(-1, Sequence()), "Repeat: the count is -1.", "integer of 0 or more"),
     (lambda m: Repeat(2.5, Sequence()), "Repeat: the count is 2.5.", "integer of 0 or more"),
-    (lambda m: Repeat(2, None), "Repeat: got NoneType, expected a program.", "Sequence() for nothing"),
+    (lambda m: Repeat(2, None), "Repeat: got NoneType, expected a program.",
+     "Sequence() for nothing"),
     (lambda m: If(m.row, Sequence()), "If: the predicate must be a scalar tensor, got [3].",
      "index one element"),
-    (lambda m: If(True, Sequence()), "If: the predicate must be a scalar tensor, got bool.", "index"),
-    (lambda m: If(m.x[0, 0], Sequence()), "If: the predicate has type float.", "use BOOL or an integer"),
+    (lambda m: If(True, Sequence()), "If: the predicate must be a scalar tensor, got bool.",
+     "index"),
+    (lambda m: If(m.x[0, 0], Sequence()), "If: the predicate has type float.",
+     "use BOOL or an integer"),
     (lambda m: RepeatWhileTrue(Sequence(), m.x, Sequence()),
      "RepeatWhileTrue: the predicate must be a scalar tensor, got [4, 6].", "index one element"),
-    (lambda m: Switch(m.row[0], [(1, Sequence()), (1, Sequence())]), "Switch: case 1 is there twice.",
+    (lambda m: Switch(m.row[0], [(1, Sequence()), (1, Sequence())]),
+     "Switch: case 1 is there twice.",
      "give each value once"),
-    (lambda m: Switch(m.flag, {2: Sequence()}), "Switch: case 2 does not fit the control, which is bool.",
+    (lambda m: Switch(m.flag, {2: Sequence()}),
+     "Switch: case 2 does not fit the control, which is bool.",
      "values the control can have"),
     (lambda m: Switch(m.row[0], {}, on_no_match="eror"), "Switch: on_no_match is 'eror'.",
      "'default', 'error' or 'undefined'"),
     (lambda m: Call(3), "Call: got int, expected a function.", "graph.add_function(program)"),
     (lambda m: Call(m.host_function, [m.x], []),
      "Call: outputs of host function 'f' are [], expected [(INT, 3)].", "add_host_function"),
-    (lambda m: PrintTensor("title", 3), "PrintTensor: got int, expected a tensor.", "give a tensor"),
+    (lambda m: PrintTensor("title", 3), "PrintTensor: got int, expected a tensor.",
+     "give a tensor"),
     (lambda m: WriteUndef(None), "WriteUndef: got NoneType, expected a tensor.", "give a tensor"),
-    (lambda m: ErrorProgram("bad"), "ErrorProgram: got NoneType, expected a tensor.", "give a tensor"),
+    (lambda m: ErrorProgram("bad"), "ErrorProgram: got NoneType, expected a tensor.",
+     "give a tensor"),
     (lambda m: CrossReplicaCopy(m.x, m.row, {0: 1, 1: 0}),
      "CrossReplicaCopy: 24 elements of float do not fit 3 of int.", "one type and size"),
     (lambda m: CrossReplicaCopy(m.x[0], m.x[1], {0: 1, 1: 2}),
@@ -329,17 +361,20 @@ HOST = [
     ("StreamConnectionError", lambda m: m.graph.add_device_to_host_fifo("none", FLOAT, 0),
      "'none' moves nothing", "1 or more"),
     ("StreamConnectionError", lambda m: m.graph.create_host_write("w", m.constant),
-     "host write 'w' needs a tensor without constants and repeated elements.", "the variable itself"),
+     "host write 'w' needs a tensor without constants and repeated elements.",
+     "the variable itself"),
     ("StreamConnectionError", lambda m: m.graph.create_host_write("w", m.x.broadcast(2)),
      "without constants and repeated elements", "the variable itself"),
-    ("GraphRecursionError", lambda m: lower(m.graph, recursive(m)), "twice calls itself: 1 calls deep.",
+    ("GraphRecursionError", lambda m: lower(m.graph, recursive(m)),
+     "twice calls itself: 1 calls deep.",
      "use Repeat"),
     ("ControlProgramError", lambda m: lower(m.graph, {"main": 3}),
      "program 'main' is a int, expected a program.", "a dict of them"),
     ("InvalidMachineModel", lambda m: IPUModel("ipu9").create_device(), "unknown chip 'ipu9'.",
      "did you mean"),
     ("InvalidMachineModel", lambda m: IPUModel("ipu2", tiles_per_ipu=5000).create_device(),
-     "a target of 1 IPUs with 5000 tiles each is impossible: GC200 has 1472 tiles.", "1 to 1472 tiles"),
+     "a target of 1 IPUs with 5000 tiles each is impossible: GC200 has 1472 tiles.",
+     "1 to 1472 tiles"),
     ("InvalidOption", lambda m: PrintTensorFmt(float_format="fix"),
      "PrintTensorFmt has no float_format 'fix'.", "did you mean 'fixed'"),
 ]  # fmt: skip
@@ -360,11 +395,6 @@ def other_graph_tensor():
     return Graph(IPUModel("ipu2", tiles_per_ipu=4).create_device()).add_variable(FLOAT, [4, 6])
 
 
-def beyond_size(made):
-    made.graph.set_field_size(made.vertex["rows"], 1)
-    made.graph.connect(made.vertex["rows"][2], made.x[0])
-
-
 def compile_vertex(made, fields, twice=None):
     compute_set = made.graph.add_compute_set("cs")
     vertex = made.graph.add_vertex(compute_set, Doubler, fields, tile=0)
@@ -380,7 +410,9 @@ def recursive(made):
     return Call(function)
 
 
-@pytest.mark.parametrize("name,fail,what,mend", CASES, ids=[f"{c[0]}: {c[2]}" for c in CASES])
+@pytest.mark.parametrize(
+    ("name", "fail", "what", "mend"), CASES, ids=[f"{case[0]}: {case[2]}" for case in CASES]
+)
 def test_error_text(made, name, fail, what, mend):
     """Each mistake raises its class and says what, where and how to mend it."""
     with pytest.raises(errors.PoplarError) as caught:

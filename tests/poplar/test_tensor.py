@@ -1,5 +1,7 @@
 """Views against NumPy: every tensor is checked against an array of the addresses it should have."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -50,7 +52,7 @@ class Variables:
         )
 
 
-# -- operations: each draws its arguments and applies them to both sides -------------------------------
+# -- operations: each draws its arguments and applies them to both sides ---------------------------
 
 
 def a_dim(draw, pair, extra=0):
@@ -221,8 +223,8 @@ def several_slices(draw, pair, _):
 
 SHRINKING = [index, slice_dim, python_slices, sub_sample, several_slices]
 ARRANGING = [
-    reshape, reshape_partial, flatten, dim_shuffle, dim_shuffle_partial, dim_roll, transpose, expand,
-    squeeze, reverse, reinterpret,
+    reshape, reshape_partial, flatten, dim_shuffle, dim_shuffle_partial, dim_roll, transpose,
+    expand, squeeze, reverse, reinterpret,
 ]  # fmt: skip
 GROWING = [upsample, broadcast, join, append_one]
 
@@ -248,7 +250,7 @@ def draw_view(draw, variables):
     return pair
 
 
-# -- claims ------------------------------------------------------------------------------------------------
+# -- claims ----------------------------------------------------------------------------------------
 
 
 @settings(max_examples=300)
@@ -272,7 +274,7 @@ def test_properties_against_brute_force(view):
     assert tensor.contains_aliases == (len(np.unique(flat)) < len(flat))
     assert tensor.is_parallel_writeable == (not tensor.contains_aliases)
     cuts = [0, *(np.flatnonzero(~joins) + 1).tolist(), len(flat)] if len(flat) else []
-    wanted = [Interval(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    wanted = [Interval(a, b) for a, b in itertools.pairwise(cuts)]
     assert tensor.contiguous_regions() == wanted
     bases = [b // tensor.type.n_bytes for b in variables.graph.state.variables.base_bytes]
     listed = [bases[v] + i for v, part in tensor.var_regions() for i in range(part.begin, part.end)]

@@ -124,7 +124,7 @@ LINEAR = [
 ]
 
 
-@pytest.mark.parametrize("n_elems,n_tiles,largest,smallest,first_end", LINEAR)
+@pytest.mark.parametrize(("n_elems", "n_tiles", "largest", "smallest", "first_end"), LINEAR)
 def test_linear_mapping_is_poplars(n_elems, n_tiles, largest, smallest, first_end):
     """Floats spread linearly over 1472 tiles give Poplar's parts."""
     graph = Graph(IPUModel("ipu2").create_device())
@@ -171,7 +171,7 @@ def test_linear_mapping_follows_the_view():
     assert graph.get_tile_mapping(x[0]).begin.tolist() == [0, 2, 4]
 
 
-# -- virtual graphs ------------------------------------------------------------------------------------
+# -- virtual graphs --------------------------------------------------------------------------------
 
 
 @settings(max_examples=60)

@@ -95,7 +95,7 @@ class Data:
             lambda: x[:, ::2],
             lambda: x[:, :, 1:2],
         ]
-        scalars = [lambda: spare[:, 1], lambda: x[:, 0, 0].reverse()]
+        scalars = [lambda: spare[:, 1], x[:, 0, 0].reverse]
         self.fields = {
             "scalar": draw(st.sampled_from(scalars))(),
             "vector": draw(st.sampled_from(vectors))(),
@@ -335,7 +335,7 @@ BROKEN_LISTS = [
 ]
 
 
-@pytest.mark.parametrize("size,connected,what", BROKEN_LISTS)
+@pytest.mark.parametrize(("size", "connected", "what"), BROKEN_LISTS)
 def test_incomplete_lists_are_errors(size, connected, what):
     """A list whose elements do not all have a tensor is refused with its vertex and line."""
     graph = small_graph()
