@@ -1,7 +1,8 @@
 """The few codelets all engine tests share: compiling a kernel takes about a second.
 
-Each has a `cycles` method, so that no kernel is needed to cost it, except Countdown, whose cycles are
-counted while it runs. `plain` holds the same computation on NumPy arrays, for the reference interpreter.
+Each has a `cycles` method, so that no kernel is needed to cost it, except Countdown, whose cycles
+are counted while it runs. `plain` holds the same computation on NumPy arrays, for the reference
+interpreter.
 """
 
 import numpy as np
@@ -36,7 +37,7 @@ class Blend(Vertex):
             else:
                 self.y[i] = self.x[i % n] * float32(0.5) + self.shift
 
-    def cycles(v, chip):  # noqa: N805
+    def cycles(v, chip):
         return 5 + 2 * v.sizes["y"]
 
 
@@ -59,7 +60,7 @@ class Collect(Vertex):
                 self.total = self.total + value
         return (self.total & 1) == 0
 
-    def cycles(v, chip):  # noqa: N805
+    def cycles(v, chip):
         return 7 + v.sizes["rows"]
 
 
@@ -80,7 +81,7 @@ class Mirror(Vertex):
         for i in range(len(self.x)):
             self.x[i] = self.centre - self.x[i]
 
-    def cycles(v, chip):  # noqa: N805
+    def cycles(v, chip):
         return 3 + v.sizes["x"]
 
 
@@ -102,7 +103,7 @@ class Mark(Vertex):
             self.flags[i] = n > 0 and self.bytes[i % n] > self.calls
         return self.calls % uint32(3) != 0
 
-    def cycles(v, chip):  # noqa: N805
+    def cycles(v, chip):
         return 9 + v.sizes["flags"]
 
 
@@ -125,7 +126,7 @@ class Spread(Vertex):
         for i in range(len(self.out)):
             self.out[i] = self.first + i * self.steps[i % len(self.steps)]
 
-    def cycles(v, chip):  # noqa: N805
+    def cycles(v, chip):
         return 4 + v.sizes["out"]
 
 

@@ -1,5 +1,6 @@
 """Random graphs and programs that are legal: every step is free of races and every loop ends."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -78,7 +79,7 @@ def make_world(draw: Draw, replication_factor: int = 1) -> World:
     return world
 
 
-# -- views --------------------------------------------------------------------------------------------
+# -- views -----------------------------------------------------------------------------------------
 
 
 def _cut(draw: Draw, flat) -> list:
@@ -88,7 +89,7 @@ def _cut(draw: Draw, flat) -> list:
         return [flat[r::k] for r in range(k)]
     cuts = sorted(draw(st.lists(st.integers(0, flat.n_elems), max_size=2)))
     ends = [0, *cuts, flat.n_elems]
-    return [flat[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [flat[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def disjoint_views(world: World, tensors: list) -> list:
@@ -122,7 +123,7 @@ def of_size(view, n: int):
     return view.broadcast(-(-n // view.n_elems))[:n]
 
 
-# -- compute sets ---------------------------------------------------------------------------------------
+# -- compute sets ----------------------------------------------------------------------------------
 
 
 def compute_set(world: World):
@@ -188,15 +189,15 @@ def add_spreads(world: World, cs) -> None:
         add(world, cs, Spread, edges, {"out"}, {"steps": steps})
 
 
-# Collect and Spread both write ints, so only one of them is in a compute set.
-MAKERS = [add_blends, add_mirrors, add_marks, lambda w, cs: _ints(w, cs)]
-
-
-def _ints(world: World, cs) -> None:
+def _add_ints(world: World, cs) -> None:
+    """Collect and Spread both write ints, so only one of them is in a compute set."""
     world.draw(st.sampled_from([add_collects, add_spreads]))(world, cs)
 
 
-# -- programs ---------------------------------------------------------------------------------------------
+MAKERS = [add_blends, add_mirrors, add_marks, _add_ints]
+
+
+# -- programs --------------------------------------------------------------------------------------
 
 
 def program(world: World, depth: int = 3):

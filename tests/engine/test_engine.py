@@ -80,7 +80,7 @@ def adder(graph, total, row, tile=0):
     return Execute(cs)
 
 
-# -- host access -------------------------------------------------------------------------------------------
+# -- host access -----------------------------------------------------------------------------------
 
 
 def test_what_the_host_writes_it_reads():
@@ -106,7 +106,7 @@ def test_what_is_read_is_a_copy():
 
 
 @pytest.mark.parametrize(
-    "handle,data,text",
+    ("handle", "data", "text"),
     [
         ("y", [1.0], "no host write 'y'.\n  try: known names: x"),
         ("x", [1.0], "host write 'x' takes 4 elements, got 1 (shape [1])."),
@@ -128,7 +128,11 @@ def test_nothing_works_before_load():
     graph = new_graph()
     variable(graph, FLOAT, [1], "x")
     engine = Engine(graph, Sequence(), ONE_THREAD)
-    for act in (engine.run, lambda: engine.read_tensor("x"), lambda: engine.write_tensor("x", [1.0])):
+    for act in (
+        engine.run,
+        lambda: engine.read_tensor("x"),
+        lambda: engine.write_tensor("x", [1.0]),
+    ):
         with pytest.raises(errors.TensorIoStateError, match="the engine is not loaded"):
             act()
 
@@ -201,7 +205,7 @@ def test_progress_is_reported():
     assert [step for step, _ in seen] == list(range(1, seen[-1][1] + 1))
 
 
-# -- streams -----------------------------------------------------------------------------------------------
+# -- streams ---------------------------------------------------------------------------------------
 
 
 def test_ring_buffers_wrap():
@@ -318,9 +322,12 @@ def test_without_the_option_nothing_is_prefetched():
 
 
 @pytest.mark.parametrize(
-    "data,text",
+    ("data", "text"),
     [
-        (np.zeros(4, np.float64), "stream 's' needs a contiguous NumPy array of float32, got float64."),
+        (
+            np.zeros(4, np.float64),
+            "stream 's' needs a contiguous NumPy array of float32, got float64.",
+        ),
         ([1.0, 2.0], "stream 's' needs a contiguous NumPy array of float32, got list."),
         (np.zeros(5, np.float32), "moves 2 elements at a time; 5 is not a multiple of that."),
         (np.zeros(0, np.float32), "0 is not a multiple of that."),
@@ -343,9 +350,13 @@ def test_stream_errors_say_what_is_missing():
     graph = new_graph()
     x = variable(graph, FLOAT, [2], "x")
     engine = loaded(graph, Copy(x, graph.add_device_to_host_fifo("out", FLOAT, 2)))
-    with pytest.raises(errors.StreamConnectionError, match="stream 'out' is used but not connected"):
+    with pytest.raises(
+        errors.StreamConnectionError, match="stream 'out' is used but not connected"
+    ):
         engine.run()
-    with pytest.raises(errors.StreamConnectionError, match=r"no stream 'uot'\.\n  try: did you mean"):
+    with pytest.raises(
+        errors.StreamConnectionError, match=r"no stream 'uot'\.\n  try: did you mean"
+    ):
         engine.connect_stream("uot", np.zeros(2, np.float32))
     frozen = np.zeros(2, np.float32)
     frozen.flags.writeable = False
@@ -371,7 +382,7 @@ def test_exceptions_of_callbacks_reach_the_caller():
     engine.run()
 
 
-# -- remote buffers, host functions, printing -----------------------------------------------------------------
+# -- remote buffers, host functions, printing ------------------------------------------------------
 
 
 def test_remote_buffers_move_rows():
@@ -397,7 +408,9 @@ def test_remote_buffers_move_rows():
     engine.run(2)
     assert engine.read_tensor("x").tolist() == [[10, 11, 12]] * 2
     engine.write_tensor("rows", np.array([0, 4], np.uint32))
-    with pytest.raises(errors.RuntimeFailure, match="row 4 of remote buffer 'store' does not exist"):
+    with pytest.raises(
+        errors.RuntimeFailure, match="row 4 of remote buffer 'store' does not exist"
+    ):
         engine.run(0)
     with pytest.raises(errors.StreamConnectionError, match="has 4 rows, row 9 does not exist"):
         engine.copy_from_remote_buffer("store", 9)
@@ -426,13 +439,15 @@ def test_print_tensor_prints():
     graph = new_graph()
     x = variable(graph, INT, [3], "x", [1, -2, 3])
     fmt = PrintTensorFmt(open_bracket="(", close_bracket=")")
-    engine = loaded(graph, Sequence(PrintTensor("x", x), PrintTensor(x[1], fmt), PrintTensor(x, fmt)))
+    engine = loaded(
+        graph, Sequence(PrintTensor("x", x), PrintTensor(x[1], fmt), PrintTensor(x, fmt))
+    )
     engine.print_stream = io.StringIO()
     engine.run()
     assert engine.print_stream.getvalue() == "x: [ 1 -2  3]\n-2\n( 1 -2  3)\n"
 
 
-# -- control ---------------------------------------------------------------------------------------------------
+# -- control ---------------------------------------------------------------------------------------
 
 
 def test_aborts_raise_with_their_message():
@@ -466,8 +481,13 @@ def test_aborts_raise_with_their_message():
 
 
 @pytest.mark.parametrize(
-    "type,value,case",
-    [(UNSIGNED_CHAR, 200, 200), (INT, -3, -3), (UNSIGNED_INT, 2**32 - 1, 2**32 - 1), (BOOL, True, 1)],
+    ("type", "value", "case"),
+    [
+        (UNSIGNED_CHAR, 200, 200),
+        (INT, -3, -3),
+        (UNSIGNED_INT, 2**32 - 1, 2**32 - 1),
+        (BOOL, True, 1),
+    ],
 )
 def test_switch_on_any_type(type, value, case):
     """Cases match controls of signed and unsigned types, at the ends of their ranges."""
@@ -561,7 +581,7 @@ def test_long_loops_hear_interrupts(monkeypatch):
     assert set(returns) == {interpreter.BUDGET_SPENT}
 
 
-# -- clock -----------------------------------------------------------------------------------------------------
+# -- clock -----------------------------------------------------------------------------------------
 
 
 def read_counter(engine, handle):
@@ -631,7 +651,7 @@ def test_hw_seeds_round_trip():
 
 
 @pytest.mark.parametrize(
-    "value,flags,text",
+    ("value", "flags", "text"),
     [
         (np.nan, {}, "floating-point invalid operation: field Blend.y wrote nan"),
         (np.inf, {}, "floating-point overflow or division by zero: field Blend.y wrote inf"),
@@ -641,7 +661,7 @@ def test_hw_seeds_round_trip():
     ],
 )
 def test_floating_point_exceptions(value, flags, text):
-    """Results that are not finite stop the program if their exception is on, and name the element."""
+    """Results that are not finite stop the program if their exception is on, naming the element."""
     graph = new_graph()
     x = variable(graph, FLOAT, [3], "x", [1, value, 1])
     y = variable(graph, FLOAT, [3], "y")
@@ -669,7 +689,7 @@ def test_the_option_turns_floating_point_exceptions_on():
         engine.run()
 
 
-# -- replicas --------------------------------------------------------------------------------------------------
+# -- replicas --------------------------------------------------------------------------------------
 
 
 def test_replicas_have_their_own_memory():
@@ -708,7 +728,11 @@ def test_cross_replica_copy_permutes():
     for r in range(3):
         engine.write_tensor("x", [r, 10 * r], replica=r)
     engine.run()
-    assert [engine.read_tensor("x", replica=r).tolist() for r in range(3)] == [[2, 20], [0, 0], [1, 10]]
+    assert [engine.read_tensor("x", replica=r).tolist() for r in range(3)] == [
+        [2, 20],
+        [0, 0],
+        [1, 10],
+    ]
 
 
 def test_replicated_streams():
@@ -754,7 +778,9 @@ def test_replicas_that_do_not_exist():
         lambda: engine.copy_to_remote_buffer([1], "store", replica=2),
         lambda: engine.connect_stream(stream.handle, np.zeros(1, np.int32), replica=2),
     ):
-        with pytest.raises(errors.GraphReplicationError, match="replica 2 does not exist: the graph"):
+        with pytest.raises(
+            errors.GraphReplicationError, match="replica 2 does not exist: the graph"
+        ):
             act()
 
 

@@ -35,7 +35,7 @@ class Reacher(Vertex):
         for i in range(len(self.y) + self.beyond):
             self.y[i] = float32(len(self.x))
 
-    def cycles(v, chip):  # noqa: N805
+    def cycles(v, chip):
         return 1
 
 
@@ -53,7 +53,7 @@ class Forgetful(Vertex):
             else:
                 self.y[i] = float32(7)
 
-    def cycles(v, chip):  # noqa: N805
+    def cycles(v, chip):
         return 1
 
 
@@ -67,7 +67,7 @@ class Peeker(Vertex):
     def compute(self):
         self.y = self.x[len(self.x) + self.ahead]
 
-    def cycles(v, chip):  # noqa: N805
+    def cycles(v, chip):
         return 1
 
 
@@ -107,7 +107,9 @@ def test_writing_an_input_is_found(graph):
     x = variable(graph, [6], "x", 1)
     cs = graph.add_compute_set("cs")
     graph.add_vertex(cs, Reacher, {"x": x[4:], "y": x[:3], "beyond": 2}, tile=0)
-    assert_found(graph, Execute(cs), "a vertex wrote element 3 of variable 'x', which no Output or InOut")
+    assert_found(
+        graph, Execute(cs), "a vertex wrote element 3 of variable 'x', which no Output or InOut"
+    )
 
 
 def test_an_input_cannot_even_be_assigned(graph):
@@ -119,7 +121,9 @@ def test_an_input_cannot_even_be_assigned(graph):
         def compute(self):
             self.x[0] = float32(1)
 
-    with pytest.raises(errors.GraphObjectCreationError, match=r"writes 'self\.x', which is an Input"):
+    with pytest.raises(
+        errors.GraphObjectCreationError, match=r"writes 'self\.x', which is an Input"
+    ):
         graph.add_codelets(Assigner)
 
 
