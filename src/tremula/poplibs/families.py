@@ -17,7 +17,7 @@ def family(make: Family) -> Family:
 
     @cache
     @wraps(make)
-    def made(*arguments: Any) -> type:
+    def made(*arguments: object) -> type:
         cls = make(*arguments)
         if "cycles" not in vars(cls):
             raise PoplibsError(

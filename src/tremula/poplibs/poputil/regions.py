@@ -1,5 +1,6 @@
 """Which tile works on what: a tensor's elements in memory order, cut by tile and by worker."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +29,8 @@ class TileRegions(NamedTuple):
     def several_per_tile(self) -> "TileRegions":
         return self._select(lambda n: n > 1)
 
-    def _select(self, wanted) -> "TileRegions":  # noqa: ANN001
-        tiles, inverse, counts = np.unique(self.tile, return_inverse=True, return_counts=True)
+    def _select(self, wanted: Callable[[np.ndarray], np.ndarray]) -> "TileRegions":
+        _, inverse, counts = np.unique(self.tile, return_inverse=True, return_counts=True)
         keep = wanted(counts)[inverse]
         return TileRegions(self.tile[keep], self.begin[keep], self.end[keep])
 
@@ -62,7 +63,7 @@ def tile_regions(graph: Graph, tensor: Tensor) -> TileRegions:
 
 
 class WorkerSlices(NamedTuple):
-    """Regions dealt to workers: vertex i runs on tile[i] and has the slices start[i] … start[i+1]."""
+    """Regions dealt to workers: vertex i, on tile[i], has the slices start[i] … start[i+1]."""
 
     tile: np.ndarray  # int64[n_vertices]
     start: np.ndarray  # int64[n_vertices + 1]
@@ -71,7 +72,7 @@ class WorkerSlices(NamedTuple):
 
 
 def split_between_workers(regions: TileRegions, n_workers: int, grain: int) -> WorkerSlices:
-    """Cut the regions of each tile into up to n_workers parts of whole grains, as equal as can be."""
+    """Cut the regions of each tile into up to n_workers parts of whole grains, all but equal."""
     sizes = regions.n_elems
     before = np.cumsum(sizes) - sizes
     tiles, first = np.unique(regions.tile, return_index=True)
