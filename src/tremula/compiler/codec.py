@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -20,6 +21,11 @@ _DIGEST_BYTES = 32
 _PREFIX_BYTES = len(MAGIC) + 4 + 8 + _DIGEST_BYTES
 _ALIGN_BYTES = 64
 _ARRAY_KINDS = "biufc"  # plain numbers only: no objects, no strings
+# What decoding contents that are not ours can raise.
+_UNREADABLE = (
+    KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError,
+    MemoryError,
+)  # fmt: skip
 
 Cls = TypeVar("Cls", bound=type)
 Record = TypeVar("Record")
@@ -126,8 +132,9 @@ def _layout(kind: str, tree: object, arrays: list[np.ndarray]) -> tuple[bytes, l
         table.append({"dtype": array.dtype.str, "shape": list(array.shape), "at": place})
         blobs.append(blob)
         place += len(blob)
-    header = json.dumps({"kind": kind, "tree": tree, "arrays": table, "n_bytes": place})
-    return header.encode(), blobs
+    header = json.dumps({"kind": kind, "tree": tree, "arrays": table, "n_bytes": place}).encode()
+    # Blanks behind it, so that arrays are aligned in the file and in what is read from it.
+    return header + b" " * (-(len(header) + _PREFIX_BYTES) % _ALIGN_BYTES), blobs
 
 
 def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record:
@@ -153,7 +160,7 @@ def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record
         value = (
             from_tree(header["tree"], _arrays(header, body[n_header:])) if found == kind else None
         )
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except _UNREADABLE as error:
         raise fail(f"has contents this version cannot read ({error})", "compile again") from error
     if found != kind:
         raise fail(f"holds a {found}, expected a {kind}", f"give a {kind} file")
@@ -182,7 +189,9 @@ def _arrays(header: dict, payload: memoryview) -> list[np.ndarray]:
         dtype = np.dtype(entry["dtype"])
         if dtype.kind not in _ARRAY_KINDS:
             raise ValueError(f"array type {dtype}")
-        count = int(np.prod(entry["shape"], dtype=np.int64))
-        array = np.frombuffer(payload, dtype, count, entry["at"])
-        result.append(array.reshape(entry["shape"]))
+        shape = entry["shape"]
+        if not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"array shape {shape}")
+        array = np.frombuffer(payload, dtype, math.prod(shape), entry["at"])
+        result.append(array.reshape(shape))
     return result

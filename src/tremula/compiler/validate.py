@@ -1,18 +1,25 @@
 """Checks of an executable read from a file: every address and target it names is in range."""
 
+import math
+
 import numpy as np
 
 from tremula.base.errors import FileLoadError, PoplarError
+from tremula.base.types import as_type
 from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import FieldKind
 from tremula.compiler.executable import Executable, TableRecord, View
-from tremula.compiler.form import N_OPERANDS, CopyPlan, Op
+from tremula.compiler.form import N_OPERANDS, CopyPlan, Op, StepKind
 from tremula.poplar.runs import Runs
 
 _TARGET_OPERANDS = {
     Op.JUMP: (0,), Op.LOOP_BEGIN: (2,), Op.LOOP_END: (1,), Op.BRANCH_ZERO: (2,),
     Op.BRANCH_NONZERO: (2,), Op.SWITCH: (4,), Op.CALL: (0,), Op.LOOP_FOREVER: (0,),
 }  # fmt: skip
+
+
+# More than any machine has chips.
+MAX_REPLICAS = 1 << 16
 
 
 class _Inconsistent(Exception):
@@ -22,7 +29,10 @@ class _Inconsistent(Exception):
 def validate(executable: Executable, path: str) -> None:
     """Raise FileLoadError unless everything the executable refers to exists."""
     try:
+        _check_shape(executable)
         _check_code(executable)
+        _check_steps(executable)
+        _check_costs(executable)
         _check_copies(executable)
         _check_tables(executable)
         _check_views(executable)
@@ -34,6 +44,8 @@ def validate(executable: Executable, path: str) -> None:
         ValueError,
         IndexError,
         AttributeError,
+        OverflowError,
+        ZeroDivisionError,
     ) as error:
         raise FileLoadError(
             f"{path!r} is inconsistent: {error}.", mend="compile the program again"
@@ -45,11 +57,32 @@ def _require(condition: bool, what: str) -> None:
         raise _Inconsistent(what)
 
 
+def _check_shape(executable: Executable) -> None:
+    """The machine exists, memory holds the variables, and the code's arrays are integers."""
+    variables, n_bytes = executable.variables, executable.n_arena_bytes
+    _require(executable.target.n_tiles > 0, "there is no machine")
+    _require(0 < executable.replication_factor <= MAX_REPLICAS, "the number of replicas is wrong")
+    n_variables = len(variables.names)
+    columns = (variables.type_names, variables.shapes, variables.sources, variables.is_constant)
+    _require({len(c) for c in columns} == {n_variables}, "the variables are incomplete")
+    _require(
+        len(variables.base_bytes) == len(variables.end_bytes) == n_variables, "variables differ"
+    )
+    inside = (variables.base_bytes >= 0) & (variables.end_bytes >= variables.base_bytes)
+    _require(bool((inside & (variables.end_bytes <= n_bytes)).all()), "a variable lies outside")
+    at = executable.replica_index_byte
+    _require(at == -1 or 0 <= at <= n_bytes - 4, "the replica index lies outside")
+    for array in (executable.code, executable.step_of, executable.switch_cases):
+        _require(array.dtype == np.int64, "the code has the wrong type")
+    _require(executable.switch_cases.shape[1:] == (2,), "the cases have the wrong shape")
+    _require(len(executable.names) == len(executable.entries), "names and entries differ in number")
+
+
 def _check_code(executable: Executable) -> None:
     code, n_steps = executable.code, len(executable.steps)
     _require(code.ndim == 2 and code.shape[1] == 1 + N_OPERANDS, "the code has the wrong shape")
     _require(len(executable.step_of) == len(code) > 0, "steps and code differ in length")
-    _require(bool((executable.step_of < n_steps).all()), "an instruction names a missing step")
+    _check_range(executable.step_of + 1, n_steps + 1, "an instruction names a missing step")
     op = code[:, 0]
     _require(bool(((op >= 0) & (op <= max(Op))).all()), "an instruction is unknown")
     for kind, operands in _TARGET_OPERANDS.items():
@@ -63,13 +96,62 @@ def _check_code(executable: Executable) -> None:
     _check_range(code[op == Op.COPY, 1], len(executable.copies), "a copy is missing")
     for kind in (Op.LOOP_BEGIN, Op.LOOP_END):
         _check_range(code[op == kind, 1], executable.n_loop_slots, "a loop counter is missing")
-    for kind, size in ((Op.BRANCH_ZERO, 2), (Op.BRANCH_NONZERO, 2), (Op.SWITCH, 2)):
-        rows = code[op == kind]
-        _check_range(
-            rows[:, 1] + rows[:, size], executable.n_arena_bytes + 1, "a predicate is outside"
-        )
-    ends = op[-1] in (Op.END, Op.RETURN, Op.JUMP, Op.LOOP_FOREVER)
-    _require(bool(ends), "the code does not end")
+    _check_scalars(executable, op)
+    _require(op[-1] in (Op.END, Op.RETURN, Op.JUMP), "the code does not end")
+
+
+def _check_scalars(executable: Executable, op: np.ndarray) -> None:
+    """Scalars that instructions read or write lie in memory."""
+    code, n_bytes = executable.code, executable.n_arena_bytes
+    is_branch = (op == Op.BRANCH_ZERO) | (op == Op.BRANCH_NONZERO) | (op == Op.SWITCH)
+    has_result = (op == Op.EXECUTE) & (code[:, 2] != -1)
+    for rows, at, size in ((code[is_branch], 1, 2), (code[has_result], 2, 3)):
+        _require(bool(np.isin(rows[:, size], (1, 2, 4, 8)).all()), "a scalar has a wrong size")
+        _check_range(rows[:, at], n_bytes, "a scalar lies outside the memory")
+        _check_range(rows[:, at] + rows[:, size], n_bytes + 1, "a scalar reaches outside")
+    stamps = code[op == Op.STAMP]
+    _check_range(stamps[:, 1], n_bytes - 7, "a cycle stamp lies outside the memory")
+    _check_range(stamps[:, 2], executable.target.n_tiles, "a cycle stamp names a missing tile")
+    earlier = stamps[:, 3]
+    _check_range(earlier[earlier != -1], n_bytes - 7, "a cycle stamp lies outside the memory")
+    switches = code[op == Op.SWITCH]
+    n_cases = len(executable.switch_cases)
+    _check_range(switches[:, 3], n_cases + 1, "a switch names missing cases")
+    _check_range(switches[:, 4], n_cases + 1, "a switch names missing cases")
+
+
+# The host's table that a step's handle is in.
+_HANDLE_TABLES = {
+    StepKind.STREAM_IN: "streams", StepKind.STREAM_OUT: "streams", StepKind.REMOTE_READ: "buffers",
+    StepKind.REMOTE_WRITE: "buffers", StepKind.HOST_CALL: "functions",
+}  # fmt: skip
+
+
+def _check_steps(executable: Executable) -> None:
+    n_sets = len(executable.compute_sets)
+    for step in executable.steps:
+        first = 0 if step.kind is StepKind.EXECUTE else -1
+        _require(first <= step.compute_set < n_sets, "a step names a missing compute set")
+        table = _HANDLE_TABLES.get(step.kind)
+        if table is not None:
+            known = getattr(executable.host, table)
+            _require(step.detail["handle"] in known, "a step names a missing stream or function")
+        if step.kind in (StepKind.STREAM_IN, StepKind.REMOTE_READ):
+            _require(len(step.writes) == 1, "a copy has no destination")
+        elif step.kind in (StepKind.STREAM_OUT, StepKind.REMOTE_WRITE, StepKind.PRINT):
+            _require(len(step.reads) > 0, "a copy has no source")
+
+
+def _check_costs(executable: Executable) -> None:
+    """Cycle columns have a row for every step: the interpreter reads them unchecked."""
+    costs = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
+    n_steps = len(executable.steps)
+    per_chip = (n_steps, executable.target.n_ipus)
+    for array in (costs.sync, costs.exchange, costs.compute):
+        _require(array.shape == per_chip and array.dtype == np.int64, "the costs are malformed")
+    _require(costs.is_active.shape == per_chip, "the costs are malformed")
+    for array in (costs.joins, costs.needs_count):
+        _require(array.shape == (n_steps,) and array.dtype == bool, "the costs are malformed")
 
 
 def _check_range(values: np.ndarray, limit: int, what: str) -> None:
@@ -77,6 +159,11 @@ def _check_range(values: np.ndarray, limit: int, what: str) -> None:
 
 
 def _check_runs(runs: Runs, n_elems: int, what: str) -> None:
+    for column in runs:
+        _require(column.dtype == np.int64 and column.shape == runs.start.shape[:1], what)
+    # Bounds that no legal run exceeds, and within which the sum below cannot overflow.
+    is_sane = (np.abs(runs.stride) <= n_elems) & ((runs.count <= n_elems) | (runs.stride == 0))
+    _require(bool((is_sane | (runs.count <= 1)).all()), what)
     last = runs.start + runs.stride * np.maximum(runs.count - 1, 0)
     inside = (np.minimum(runs.start, last) >= 0) & (np.maximum(runs.start, last) < n_elems)
     _require(bool((inside | (runs.count == 0)).all()) and bool((runs.count >= 0).all()), what)
@@ -107,6 +194,9 @@ def _check_tables(executable: Executable) -> None:
 def _check_table(table: TableRecord, executable: Executable) -> None:
     fields = executable.codelets[table.codelet].spec.fields
     columns = columns_of(fields)
+    _check_range(table.tile, executable.target.n_tiles, "a vertex is on a missing tile")
+    is_state = {c.index for c in columns if c.role == "value" and not c.field.is_const}
+    _require(is_state == set(table.state_columns), "a vertex table has the wrong state")
     _require(len(columns) == len(table.columns), "a vertex table has missing columns")
     start = np.zeros(0, np.int64)
     offset = start
@@ -152,6 +242,13 @@ def _check_views(executable: Executable) -> None:
         _check_runs(
             view.runs, executable.n_arena_bytes // view.type.n_bytes, "a tensor lies outside"
         )
+        _require(view.n_elems == math.prod(view.shape), "a tensor's shape is wrong")
+    for initial in executable.initial_values:
+        fits = initial.values.dtype == initial.view.type.dtype
+        _require(fits and initial.values.size == initial.view.n_elems, "initial values do not fit")
+    for stream in host.streams.values():
         _require(
-            view.n_elems == int(np.prod(view.shape, dtype=np.int64)), "a tensor's shape is wrong"
+            stream.n_elements > 0 and as_type(stream.type_name).n_bytes > 0, "a stream is empty"
         )
+    for buffer in host.buffers.values():
+        _require(buffer.n_elements > 0 and buffer.repeats > 0, "a remote buffer is empty")

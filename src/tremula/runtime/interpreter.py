@@ -276,6 +276,8 @@ def _control(pc, op, a, b, c, registers, counters, call_stack):
         registers[CALL_DEPTH] += 1
         return a
     if op == _RETURN:
+        if registers[CALL_DEPTH] < 1:
+            return -1
         registers[CALL_DEPTH] -= 1
         return call_stack[registers[CALL_DEPTH]]
     return pc + 1
