@@ -208,7 +208,7 @@ def _is_true(result: object) -> bool:
 
 def _machine_function(codelet: PythonCodelet) -> Callable:
     if codelet.vertex_class is not None:
-        return _with_machine_numbers(codelet.vertex_class.compute)  # pyright: ignore[reportAttributeAccessIssue]
+        return _with_machine_numbers(codelet.vertex_class.compute)
     return _from_text(codelet.compute)
 
 

@@ -286,7 +286,7 @@ def _integer_operation(node: ast.BinOp) -> Slots:
 def _power_slots(node: ast.BinOp, kind: Kind) -> Slots:
     exponent = node.right.value if isinstance(node.right, ast.Constant) else None
     if exponent in (2, 3, 4):
-        return Slots(aux=int(exponent) - 1)  # pyright: ignore[reportArgumentType]
+        return Slots(aux=int(exponent) - 1)
     return _function_slots("pow", kind)
 
 

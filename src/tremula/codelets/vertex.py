@@ -232,5 +232,5 @@ def codelet_of(cls: type) -> "PythonCodelet":
         from tremula.codelets.python_codelet import codelet_from_class
 
         found = codelet_from_class(cls)
-        cls._tremula_codelet = found  # pyright: ignore[reportAttributeAccessIssue]
+        cls._tremula_codelet = found
     return found

@@ -169,7 +169,7 @@ def _typed(name: str, field: dataclasses.Field[Any], value: Value) -> Value:
     if wanted is float and type(value) is int:
         return float(value)
     if type(value) is not wanted:
-        kind = {int: "a whole number", float: "a number", str: "a text"}[wanted]  # type: ignore[index]
+        kind = {int: "a whole number", float: "a number", str: "a text"}[wanted]
         raise InvalidMachineModel(
             f"{field.name} of {name!r} must be {kind}, got {value!r} "
             f"of type {type(value).__name__}.",
