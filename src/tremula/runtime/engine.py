@@ -19,7 +19,7 @@ from tremula.base.errors import (
 from tremula.base.options import Options, parse_options
 from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable import Executable
-from tremula.compiler.form import StepKind
+from tremula.compiler.form import Op, StepKind
 from tremula.compiler.lower import Programs
 from tremula.compiler.profile_summary import profile_summary
 from tremula.compiler.report import Report, make_report
@@ -99,6 +99,8 @@ class Engine:
             poison_uninitialised(self)
         for port in self._ports.values():
             port.rewind()
+        # Running nothing makes the interpreter ready: it compiles once per machine, in seconds.
+        self._run_from(int(np.flatnonzero(executable.code[:, 0] == Op.END)[0]))
         return self
 
     def _check_device(self, device: Device | None) -> None:
@@ -121,11 +123,14 @@ class Engine:
 
     def run(self, program: int | str = 0) -> None:
         """Run a program, by index or name, to its end."""
+        self._run_from(self._entry(program))
+
+    def _run_from(self, entry: int) -> None:
+        """Run from an instruction to the end of its program."""
         import numba
 
         from tremula.runtime import interpreter
 
-        entry = self._entry(program)
         most: int = numba.config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]
         numba.set_num_threads(min(self._n_threads, most))
         registers = np.zeros(interpreter.N_REGISTERS, np.int64)
