@@ -28,7 +28,9 @@ from tremula.codelets.function_source import FunctionSource
 from tremula.codelets.subset import helpers_of
 
 _loaded: dict[str, ModuleType] = {}  # compiled code must never be freed: addresses are out there
-_LIBRARY = ("native.py", "native_types.py", "native_quarter.py", "native_vectors.py")
+_LIBRARY = (
+    "native.py", "native_types.py", "native_quarter.py", "native_vectors.py", "native_matrix.py",
+)  # fmt: skip
 
 
 @cache

@@ -13,6 +13,7 @@ import numbers
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import ModuleType
 
 import numpy as np
@@ -20,7 +21,9 @@ import numpy as np
 from tremula.base.errors import GraphObjectCreationError, suggest
 from tremula.base.source import Source
 from tremula.base.types import Type, as_type
+from tremula.codelets import random
 from tremula.codelets.allowed import check_allowed
+from tremula.codelets.machine import multiply_accumulate
 
 BUILTINS = frozenset(
     "range len min max abs int float bool round enumerate zip reversed pow sum".split()
@@ -40,7 +43,7 @@ Constant = bool | int | float | tuple["bool | int | float", ...]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A function the machine knows: `where` is "builtin", "math" or "numpy"."""
+    """A function the machine knows: `where` is "builtin", "math", "numpy" or "random"."""
 
     where: str
     name: str
@@ -220,8 +223,21 @@ def as_constant(value: object) -> Constant | None:
 def _known_function(value: object) -> Known | None:
     for where, module, names in (
         ("builtin", builtins, BUILTINS), ("math", math, MATH), ("numpy", np, NUMPY),
+        ("random", random, random.FUNCTIONS),
     ):  # fmt: skip
         name = getattr(value, "__name__", "")
         if name in names and getattr(module, name, None) is value:
             return Known(where, name)
     return None
+
+
+@cache
+def _matrix_product_text() -> str:
+    return read_function(multiply_accumulate, multiply_accumulate.__name__).text
+
+
+def is_matrix_product(function: FunctionSource) -> bool:
+    """Is it `machine.multiply_accumulate`, which has a native twin? Its text decides."""
+    return (
+        function.name == multiply_accumulate.__name__ and function.text == _matrix_product_text()
+    )

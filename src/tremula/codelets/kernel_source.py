@@ -11,7 +11,7 @@ from tremula.codelets import slots
 from tremula.codelets.columns import columns_of
 from tremula.codelets.counting import CostModel
 from tremula.codelets.folding import folded_tree
-from tremula.codelets.function_source import FunctionSource
+from tremula.codelets.function_source import FunctionSource, is_matrix_product
 from tremula.codelets.hoisting import hoisted
 from tremula.codelets.kinds import INT, KindTable
 from tremula.codelets.lowering import ExpressionLowering, Names
@@ -64,6 +64,8 @@ class KernelText:
     # -- helper functions
 
     def _helper(self, helper: FunctionSource) -> list[str]:
+        if self.variant is Variant.RUN and is_matrix_product(helper):
+            return [f"{self.names.helpers[id(helper)]} = {self.names.matrix(helper.name)}", "", ""]
         tree = folded_tree(helper)
         parameters = [a.arg for a in tree.args.args]
         name = self.names.helpers[id(helper)]

@@ -51,6 +51,9 @@ class Names:
     def vectors(self, name: str) -> str:
         return self._of_module("native_vectors", name)
 
+    def matrix(self, name: str) -> str:
+        return self._of_module("native_matrix", name)
+
     def _of_module(self, module: str, name: str) -> str:
         self.modules.add(module)
         alias = f"_k_{name}"
