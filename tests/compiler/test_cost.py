@@ -8,7 +8,11 @@ from tremula.base.types import FLOAT, UNSIGNED_INT, float32
 from tremula.codelets import Input, MultiVertex, Output, SupervisorVertex, Vector, Vertex
 from tremula.codelets.spec import Standing
 from tremula.compiler.vertex_costs import STANDINGS, tiles_of_vertices
-from tremula.hardware import chip
+from tremula.hardware import (
+    chip,
+    exchange_latency_cycles,
+    longest_exchange_latency_cycles,
+)
 from tremula.poplar import programs as p
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
@@ -192,19 +196,19 @@ def test_data_dependent_vertices_are_counted(small_graph, analysed):
 
 
 def test_exchange_takes_latency_and_the_fullest_tile(small_graph, touch, analysed):
-    """Payload at 4 bytes a cycle, at 8 where a pair receives the same, latency once."""
+    """Payload at 4 bytes a cycle, at 8 where pairs of enough tiles receive the same."""
     machine = chip("gc200")
-    for tiles, payload in (((2,), 100), ((2, 3), 50)):
-        graph = small_graph()
+    for tiles, payload in (((2,), 100), ((2, 3), 100), ((2, 3, 4, 5), 50), ((2, 3, 4, 6), 50)):
+        graph = small_graph(8)
         data = graph.add_variable(FLOAT, [100], "data", mapping=0)
         cs = graph.add_compute_set("cs")
         for tile in tiles:
             edges = {"reads": data, "changes": data[0:0], "writes": data[0:0]}
             graph.add_vertex(cs, touch, edges, tile=tile)
         costs = analysed(graph, p.Execute(cs)).costs
-        at_receiver = costs.tile_exchange(0)[2]
-        assert at_receiver == machine.exchange_latency_cycles + payload
-        assert costs.exchange[0, 0] == machine.exchange_latency_cycles + 100  # the sender
+        latency = exchange_latency_cycles(machine, np.array([0, 0]), np.array([2, tiles[-1]]))
+        assert costs.tile_exchange(0)[2] == latency[0] + payload
+        assert costs.exchange[0, 0] == latency[1] + payload  # the sender, and the farthest
         assert costs.sync[0, 0] == machine.sync_cycles
 
 
@@ -273,7 +277,7 @@ def test_syncs_and_branches(small_graph, analysed):
     internal, external = machine.sync_cycles, machine.external_sync_cycles
     assert costs.sync[:, 0].tolist() == [internal, external, internal]
     assert costs.joins.tolist() == [False, True, False]
-    assert costs.exchange[2, 0] == machine.exchange_latency_cycles + 1
+    assert costs.exchange[2, 0] == longest_exchange_latency_cycles(machine) + 1
 
 
 def test_remote_buffers_and_replicas(analysed):

@@ -14,7 +14,7 @@ from tremula.compiler.vertex_costs import (
     compute_from_counts,
     cost_compute_set,
 )
-from tremula.hardware import Chip, System
+from tremula.hardware import Chip, System, longest_exchange_latency_cycles
 from tremula.poplar.tensor import Tensor
 
 Ints = np.ndarray
@@ -90,15 +90,19 @@ def phase_tile_cycles(phase: ExchangePhase, chip: Chip) -> Ints:
     """int64[n_tiles]: cycles of each tile in an exchange; tiles that take no part have none.
 
     Payload at the bus rate, what a whole bus receives together at a multiple of it; control per
-    incoming fragment overlaps the payload; the latency is paid once.
+    incoming fragment overlaps the payload; the latency of the longest way is paid once.
     """
-    n_on_bus = chip.n_tiles_per_exchange_bus
+    n_on_bus, rate = chip.n_tiles_per_exchange_bus, chip.exchange_bytes_per_cycle
     received = phase.received - phase.shared + -(-phase.shared // n_on_bus)
-    payload = np.ceil(np.maximum(received, phase.sent) / chip.exchange_bytes_per_cycle)
+    # A sender uses all lanes of its bus for data its receivers take so, as far as they are free.
+    sent = phase.sent - phase.sent_wide + -(-phase.sent_wide // n_on_bus)
+    sent = np.maximum(sent, -(-phase.sent_on_bus // n_on_bus))
+    payload = np.ceil(np.maximum(received, sent) / rate).astype(np.int64)
     control = phase.n_in_fragments * chip.exchange_fragment_cycles
     takes_part = (phase.received > 0) | (phase.sent > 0)
-    busy = np.maximum(payload.astype(np.int64), control)
-    return np.where(takes_part, chip.exchange_latency_cycles + busy, 0)
+    hidden = np.floor(phase.overlapped / rate).astype(np.int64)
+    latency = np.maximum(phase.latency - hidden, 0)
+    return np.where(takes_part, latency + np.maximum(payload, control), 0)
 
 
 def _copy_cycles(moved: StepExchange, n_tiles: int) -> Ints:
@@ -194,7 +198,7 @@ class _Coster:
         chip = self.chip
         payload = int(np.ceil(n_bytes / chip.exchange_bytes_per_cycle))
         self.sync[number] = chip.sync_cycles
-        self.exchange[number] = chip.exchange_latency_cycles + payload
+        self.exchange[number] = longest_exchange_latency_cycles(chip) + payload
         self.is_active[number] = True
         if self.target.n_ipus > 1:
             traffic = np.zeros((self.target.n_ipus,) * 2, np.int64)

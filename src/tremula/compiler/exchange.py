@@ -22,6 +22,12 @@ from tremula.compiler.form import (
     Step,
     StepKind,
 )
+from tremula.compiler.exchange_buses import (
+    bus_of_tiles,
+    longest_latency,
+    overlapped_bytes,
+    shared_on_buses,
+)
 from tremula.compiler.intervals import edge_bytes, merge, merge_per_group, sum_per_tile
 from tremula.compiler.on_tile_copies import TileCopies, copies_of_compute_set, copies_of_pieces
 from tremula.poplar.target import Target
@@ -36,13 +42,20 @@ class ExchangePhase:
     """One exchange: int64[n_tiles] columns.
 
     A fragment is a maximal contiguous piece: incoming per pair of sender and receiver, outgoing per
-    sender. `shared` are bytes that all tiles on a tile's exchange bus receive together.
-    `chip_bytes[a, b]` cross from chip a to chip b, each byte once per receiving chip.
+    sender. `shared` are bytes that all receiving tiles on a tile's exchange bus take together;
+    `sent_wide` are sent bytes whose receivers all do so, `sent_on_bus` what the bus sends in all.
+    `latency` is that of the longest way to or from a tile, in cycles; `overlapped` are bytes that
+    arrive while the farthest sender's are still on their way. `chip_bytes[a, b]` cross from chip a
+    to chip b, each byte once per receiving chip.
     """
 
     received: Ints
     sent: Ints
     shared: Ints
+    sent_wide: Ints
+    sent_on_bus: Ints
+    latency: Ints
+    overlapped: Ints
     n_in_fragments: Ints
     n_out_fragments: Ints
     chip_bytes: Ints
@@ -218,32 +231,23 @@ def _phase(
     is_new = np.concatenate(([True], ends[1:] > ends[:-1])) if len(ends) else ends.astype(bool)
     got_tile, got_low, got_high = merge_per_group(destination, low, high, span)
     sent_tile, sent_low, sent_high = merge_per_group(source, low, high, span)
+    sent = sum_per_tile(sent_tile, sent_high - sent_low, n_tiles)
+    shared, sent_wide = shared_on_buses(
+        (got_tile, got_low, got_high), (sent_tile, sent_low, sent_high), target, span
+    )
+    bus = bus_of_tiles(target)
     return ExchangePhase(
         sum_per_tile(got_tile, got_high - got_low, n_tiles),
-        sum_per_tile(sent_tile, sent_high - sent_low, n_tiles),
-        _shared_on_bus(got_tile, got_low, got_high, target, span),
+        sent,
+        shared,
+        sent_wide,
+        sum_per_tile(bus, sent, int(bus[-1]) + 1)[bus],
+        longest_latency(source, destination, target),
+        overlapped_bytes(source, destination, high - low, n_tiles),
         sum_per_tile(destination[order][is_new], None, n_tiles),
         sum_per_tile(sent_tile, None, n_tiles),
         _between_chips(source, destination, low, high, target, span),
     )
-
-
-def _shared_on_bus(tile: Ints, low: Ints, high: Ints, target: Target, span: int) -> Ints:
-    """int64[n_tiles]: bytes that all tiles of an exchange bus receive; `tile` rows are disjoint."""
-    n_on_bus, per_chip = target.chip.n_tiles_per_exchange_bus, target.tiles_per_ipu
-    if n_on_bus < 2:
-        return np.zeros(target.n_tiles, np.int64)
-    buses_per_chip = -(-per_chip // n_on_bus)
-    bus_of_tile = np.arange(target.n_tiles) // per_chip * buses_per_chip
-    bus_of_tile += np.arange(target.n_tiles) % per_chip // n_on_bus
-    shift = bus_of_tile[tile] * span
-    place = np.concatenate((low + shift, high + shift))
-    change = np.repeat(np.array([1, -1]), len(low))
-    order = np.argsort(place, kind="stable")
-    n_receivers = np.cumsum(change[order])[:-1]
-    length = np.diff(place[order]) * (n_receivers == n_on_bus)
-    bus = place[order][:-1] // span
-    return sum_per_tile(bus, length, int(bus_of_tile[-1]) + 1)[bus_of_tile]
 
 
 def _between_chips(
@@ -268,7 +272,11 @@ def _exchange_with_outside(step: Step, graph: FrozenGraph) -> StepExchange:
         return NO_EXCHANGE
     nothing = np.zeros_like(sent)
     chips = np.zeros((graph.target.n_ipus,) * 2, np.int64)
-    return StepExchange(ExchangePhase(received, sent, nothing, n_in, n_out, chips))
+    latency = np.full_like(sent, graph.target.chip.exchange_latency_cycles)
+    phase = ExchangePhase(
+        received, sent, nothing, nothing, nothing, latency, nothing, n_in, n_out, chips
+    )
+    return StepExchange(phase)
 
 
 def _tensor_bytes(tensors: Iterable[Tensor], graph: FrozenGraph) -> tuple[Ints, Ints]:

@@ -3,7 +3,11 @@
 from tremula.hardware.chip_files import chip_from_toml, chip_to_toml, load_chip, save_chip
 from tremula.hardware.chip_model import Chip
 from tremula.hardware.facts import Fact
-from tremula.hardware.floor_plan import tile_positions
+from tremula.hardware.floor_plan import (
+    exchange_latency_cycles,
+    longest_exchange_latency_cycles,
+    tile_positions,
+)
 from tremula.hardware.known_chips import CHIPS, chip
 from tremula.hardware.known_systems import SYSTEMS, single, system
 from tremula.hardware.network import LinkLoads, Links
@@ -20,7 +24,9 @@ __all__ = [
     "chip",
     "chip_from_toml",
     "chip_to_toml",
+    "exchange_latency_cycles",
     "load_chip",
+    "longest_exchange_latency_cycles",
     "save_chip",
     "single",
     "system",

@@ -67,7 +67,19 @@ class Chip:
     n_tiles_per_exchange_bus: int = _exchange(
         "tiles", "share a bus: equal data comes twice as fast"
     )
-    exchange_latency_cycles: int = _exchange("cycles", "charged once per exchange phase")
+    n_receivers_for_double_width: int = _exchange(
+        "tiles", "least number of receivers of data that comes twice as fast"
+    )
+    exchange_latency_cycles: int = _exchange("cycles", "between neighbours, once per phase")
+    exchange_latency_cycles_per_row: int = _exchange(
+        "cycles", "more for each row a tile is away from the exchange", may_be_zero=True
+    )
+    exchange_latency_cycles_per_column: int = _exchange(
+        "cycles", "more for each column between two tiles", may_be_zero=True
+    )
+    exchange_latency_cycles_across: int = _exchange(
+        "cycles", "more to the other side of the exchange", may_be_zero=True
+    )
     exchange_fragment_cycles: int = _exchange("cycles", "control per incoming fragment")
     sync_cycles: int = _exchange("cycles", "sync of all tiles of a chip")
     external_sync_cycles: int = _exchange("cycles", "sync of several chips, or with the host")

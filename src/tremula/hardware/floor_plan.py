@@ -1,6 +1,7 @@
 """Where tiles lie on a chip."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -30,11 +31,39 @@ def tile_positions(chip: Chip) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+def exchange_latency_cycles(chip: Chip, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """int64[n]: cycles a word is on its way from tile source[i] to tile target[i] of one chip.
+
+    Down the sender's column to the exchange, along it, and up the receiver's column.
+    """
+    column, row, _ = _grid_of_tile(chip)
+    n_across = math.ceil(chip.n_columns / 2)
+    is_far = column >= n_across
+    along = np.where(is_far, chip.n_columns - 1 - column, column)
+    return (
+        chip.exchange_latency_cycles
+        + chip.exchange_latency_cycles_per_row * (row[source] + row[target])
+        + chip.exchange_latency_cycles_per_column * np.abs(along[source] - along[target])
+        + chip.exchange_latency_cycles_across * (is_far[source] != is_far[target])
+    )
+
+
+def longest_exchange_latency_cycles(chip: Chip) -> int:
+    """Between the two tiles of a chip that are farthest from each other."""
+    return (
+        chip.exchange_latency_cycles
+        + chip.exchange_latency_cycles_per_row * 2 * (n_rows(chip) - 1)
+        + chip.exchange_latency_cycles_per_column * (math.ceil(chip.n_columns / 2) - 1)
+        + chip.exchange_latency_cycles_across
+    )
+
+
 def n_rows(chip: Chip) -> int:
     """Rows of supertiles in a column."""
     return math.ceil(chip.n_tiles / (chip.n_columns * chip.n_tiles_per_supertile))
 
 
+@lru_cache(maxsize=16)
 def _grid_of_tile(chip: Chip) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Column, row and place within its supertile of each tile: int64[n_tiles] each."""
     n_per_step = chip.n_tiles_per_numbering_step

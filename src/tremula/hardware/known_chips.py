@@ -66,8 +66,12 @@ _C600_ONLY = {
     ),
     "memcpy_bytes_per_cycle": stated(8, f"{IPU_STACK}, quoting Poplar's target"),
     "on_tile_copy_setup_cycles": stated(288, f"{IPU_STACK}: measured, a six-worker copy"),
-    "exchange_latency_cycles": derived(165, f"{IPU_STACK}: worst pair of tiles by its routes"),
-    "exchange_fragment_cycles": derived(3, f"{IPU_STACK}: control instructions per fragment"),
+    "exchange_latency_cycles": derived(19, f"{IPU_STACK}: nearest pair of tiles by its routes"),
+    "exchange_latency_cycles_per_row": guessed(1, f"taken over from GC2: {JIA}, sec. 4.1.2"),
+    "exchange_latency_cycles_per_column": derived(
+        12, f"{IPU_STACK}: 165 between the farthest pair by its routes, less all else"
+    ),
+    "exchange_latency_cycles_across": guessed(18, f"taken over from GC2: {IPU_RESEARCH}"),
     "external_sync_cycles": stated(600, f"{IPU_STACK}, quoting Poplar's target"),
     "n_bytes_exchange_code_per_phase": derived(
         24, f"{IPU_STACK}: 9 words for a simple transfer, less its one fragment"
@@ -92,8 +96,21 @@ _GC2 = (
         "on_tile_copy_setup_cycles": derived(
             19, f"{JIA}, tables 4.1-4.3: a local copy takes 12 ns"
         ),
-        "exchange_latency_cycles": derived(
-            144, f"{JIA}, table 4.2: 0.165 us with all tiles active, less sync; worst pair 157"
+        "n_receivers_for_double_width": derived(
+            4, f"{JIA}, table 4.9: 6.35 GB/s each to one or two tiles, 12.6 to four or more"
+        ),
+        "exchange_latency_cycles": derived(59, f"{JIA}, sec. 4.1.2: 37 ns in a column, at least"),
+        "exchange_latency_cycles_per_row": derived(
+            1, f"{JIA}, sec. 4.1.2: 37 to 59 ns in a column of 19 rows, for both ends"
+        ),
+        "exchange_latency_cycles_per_column": derived(
+            6, f"{JIA}, sec. 4.1.2: 98 ns between the farthest pair, less all else"
+        ),
+        "exchange_latency_cycles_across": derived(
+            19, f"{IPU_RESEARCH}: 17 or 19 from a column's base to the opposite side"
+        ),
+        "exchange_fragment_cycles": derived(
+            1, f"{JIA}, table 4.11: single words of 608 senders, one each cycle"
         ),
         "sync_cycles": derived(120, f"{JIA}, tables 4.1-4.3: 70 to 80 ns of a phase's 133 ns"),
         "external_sync_cycles": derived(
@@ -129,6 +146,8 @@ _GC2 = (
 # Measured on GC2, and on nothing younger.
 _MEASURED_ON_GC2 = (
     "sync_cycles",
+    "n_receivers_for_double_width",
+    "exchange_fragment_cycles",
     "conv_unit_pipeline_depth",
     "ipu_link_efficiency",
     "ipu_link_latency_s",
