@@ -581,6 +581,26 @@ def test_long_loops_hear_interrupts(monkeypatch):
     assert set(returns) == {interpreter.BUDGET_SPENT}
 
 
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_threads_change_nothing(n_threads):
+    """Large tables and large copies, which are split over threads, give the same values."""
+    graph = new_graph(tiles=64)
+    x, y, z = (graph.add_variable(FLOAT, [256, 512], name, mapping="linear") for name in "xyz")
+    start = np.arange(256 * 512, dtype=np.float32).reshape(256, 512) % 1021
+    graph.set_initial_value(x, start)
+    graph.create_host_read("z", z)
+    cs = graph.add_compute_set("blend")
+    fields = {"x": x, "y": y, "shift": 1.0}
+    graph.add_vertices(cs, Blend, fields, tiles=np.arange(256) % 64)
+    engine = loaded(
+        graph,
+        Sequence(Execute(cs), Copy(y.transpose(), z)),
+        **{"tremula.threads": n_threads},
+    )
+    engine.run()
+    assert np.array_equal(engine.read_tensor("z").ravel(), (start / 2 + 1).T.ravel())
+
+
 # -- clock -----------------------------------------------------------------------------------------
 
 
