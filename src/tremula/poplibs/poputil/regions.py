@@ -7,7 +7,6 @@ import numpy as np
 
 from tremula.poplar.graph import Graph
 from tremula.poplar.runs import expand
-from tremula.poplar.structure import TensorRearranger
 from tremula.poplar.tensor import Tensor
 
 
@@ -29,24 +28,23 @@ class TileRegions(NamedTuple):
     def several_per_tile(self) -> "TileRegions":
         return self._select(lambda n: n > 1)
 
+    def on_tiles(self, is_wanted: np.ndarray) -> "TileRegions":
+        """The regions of tiles for which is_wanted[tile] is true."""
+        keep = is_wanted[self.tile]
+        return TileRegions(self.tile[keep], self.begin[keep], self.end[keep])
+
     def _select(self, wanted: Callable[[np.ndarray], np.ndarray]) -> "TileRegions":
         _, inverse, counts = np.unique(self.tile, return_inverse=True, return_counts=True)
         keep = wanted(counts)[inverse]
         return TileRegions(self.tile[keep], self.begin[keep], self.end[keep])
 
 
-def in_memory_order(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """A tensor flattened in the order of its memory, and others of its shape in the same order."""
-    if tensor.is_contiguous:
-        return tensor.flatten(), [t.flatten() for t in others]
-    rearranger = TensorRearranger(tensor)
-    return rearranger.rearrange(tensor), [rearranger.rearrange(t) for t in others]
-
-
 def tile_regions(graph: Graph, tensor: Tensor) -> TileRegions:
     """For every tile the intervals of the flattened tensor it holds."""
     mapping = graph.get_tile_mapping(tensor)
-    cuts = np.array([r.begin for r in tensor.contiguous_regions()][1:], np.int64)
+    low, high = tensor.ordered_intervals()
+    position = np.cumsum(high - low) // tensor.type.n_bytes
+    cuts = position[:-1][low[1:] != high[:-1]]
     inside = np.searchsorted(cuts, mapping.end, "left") - np.searchsorted(
         cuts, mapping.begin, "right"
     )

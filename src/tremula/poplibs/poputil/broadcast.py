@@ -1,0 +1,137 @@
+"""Broadcasting as in NumPy, as views; and the patterns by which a view repeats a vector."""
+
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from tremula.base.source import user_source
+from tremula.poplar.runs import expand
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs.registry import PoplibsError
+
+Shape = tuple[int, ...]
+
+
+def broadcast_shape(shapes: list[Shape]) -> Shape:
+    """The shape all the given ones broadcast to."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise PoplibsError(
+            "shapes " + " and ".join(str(list(s)) for s in shapes) + " do not fit together.",
+            source=user_source(),
+            mend="from the last dimension on, sizes must be equal or 1, as in NumPy",
+        ) from None
+
+
+def can_broadcast_to_match(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have shapes that broadcast to a common one."""
+    pairs = zip(reversed(a.shape), reversed(b.shape), strict=False)
+    return all(m == n or 1 in (m, n) for m, n in pairs)
+
+
+def expand_to_match_ranks(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Both with the larger rank: dimensions of size 1 are put in front."""
+    rank = max(a.rank, b.rank)
+    return a.expand([0] * (rank - a.rank)), b.expand([0] * (rank - b.rank))
+
+
+def broadcast_to_match(*tensors: Tensor) -> list[Tensor]:
+    """Views of all tensors in the shape they broadcast to."""
+    shape = broadcast_shape([t.shape for t in tensors])
+    return [broadcast_view(t, shape) for t in tensors]
+
+
+def broadcast_view(tensor: Tensor, shape: Shape) -> Tensor:
+    """The tensor repeated to a shape, as a view with strides of 0."""
+    if tensor.shape == shape:
+        return tensor
+    if broadcast_shape([tensor.shape, shape]) != shape:
+        raise PoplibsError(
+            f"shape {list(tensor.shape)} cannot be broadcast to {list(shape)}.",
+            source=user_source(),
+            mend="from the last dimension on, sizes must be equal or 1, as in NumPy",
+        )
+    n_new = len(shape) - tensor.rank
+    old = (1,) * n_new + tensor.shape
+    strides = (0,) * n_new + tensor.strides
+    strides = tuple(
+        0 if n == 1 < wanted else s for n, wanted, s in zip(old, shape, strides, strict=True)
+    )
+    return Tensor(tensor.variables, tensor.type, tensor.offset, shape, strides, tensor.pieces)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """A view that repeats a vector: all of it `n_repeats` times, each element `n_repeats_each`."""
+
+    view: Tensor
+    vector: Tensor  # flat, as short as can be
+    n_repeats: int
+    n_repeats_each: int
+
+    @property
+    def n_cols(self) -> int:
+        """Length of the rows in which either the vector or one of its elements appears."""
+        return self.vector.n_elems if self.n_repeats_each == 1 else self.n_repeats_each
+
+    @property
+    def n_block(self) -> int:
+        """Elements after which an outer vector starts again; 0 if it never does."""
+        starts_again = self.n_repeats > 1 and self.n_repeats_each > 1
+        return self.vector.n_elems * self.n_repeats_each if starts_again else 0
+
+    def part(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The interval of the vector for pieces of the view that `cut_rows` made."""
+        n = self.vector.n_elems
+        if self.n_repeats_each == 1:
+            low = begin % n
+            return low, low + np.minimum(end - begin, n)
+        low = begin // self.n_repeats_each % n
+        return low, low + np.maximum(1, (end - begin) // self.n_repeats_each)
+
+
+def pattern_of(view: Tensor) -> Pattern | None:
+    """How a view repeats a vector; None if it repeats nothing, or in a way more complex."""
+    moving = [(n, s == 0) for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
+    groups = [
+        (is_repeat, int(np.prod([n for n, _ in part])))
+        for is_repeat, part in groupby(moving, key=lambda pair: pair[1])
+    ]
+    kinds = tuple(is_repeat for is_repeat, _ in groups)
+    if kinds not in {(True, False), (False, True), (True, False, True)}:
+        return None
+    index = tuple(slice(0, 1) if s == 0 else slice(None) for s in view.strides)
+    n_repeats = groups[0][1] if kinds[0] else 1
+    n_each = groups[-1][1] if kinds[-1] else 1
+    return Pattern(view, view[index].flatten(), n_repeats, n_each)
+
+
+def cut_rows(
+    begin: np.ndarray, end: np.ndarray, patterns: list[Pattern]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut intervals into whole rows and parts of one row: (owner, begin, end), in order.
+
+    All patterns have rows of one length. Whole rows are cut where an outer vector starts again.
+    """
+    if not patterns or not len(begin):
+        return np.arange(len(begin)), begin, end
+    n_cols = patterns[0].n_cols
+    first, last = -(-begin // n_cols) * n_cols, end // n_cols * n_cols
+    owners = [np.arange(len(begin))] * 3
+    points = [begin, first, last]
+    for n_block in {p.n_block for p in patterns} - {0}:
+        low = begin // n_block + 1
+        owner, within = expand(np.maximum(0, -(-end // n_block) - low))
+        owners.append(owner)
+        points.append((low[owner] + within) * n_block)
+    owner, point = np.concatenate(owners), np.concatenate(points)
+    keep = (point >= begin[owner]) & (point < end[owner])
+    order = np.lexsort((point[keep], owner[keep]))
+    owner, point = owner[keep][order], point[keep][order]
+    is_new = np.concatenate(([True], (owner[1:] != owner[:-1]) | (point[1:] != point[:-1])))
+    owner, point = owner[is_new], point[is_new]
+    is_last = np.concatenate((owner[1:] != owner[:-1], [True]))
+    following = np.concatenate((point[1:], [0]))
+    return owner, point, np.where(is_last, end[owner], following)
