@@ -30,3 +30,10 @@ def test_the_command_loads_nothing_heavy():
     )
     assert "numba" not in loaded
     assert not [name for name in loaded if name.startswith("tremula.commands.")]
+
+
+def test_star_import_has_everything_public() -> None:
+    """`from tremula import *` brings the graph's names and the engine's."""
+    names: dict[str, object] = {}
+    exec("from tremula import *", names)
+    assert {"Graph", "Engine", "Vertex", "FLOAT", "Executable", "errors"} <= names.keys()

@@ -34,6 +34,8 @@ _HOME = {
 def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("tremula.base.errors")
+    if name == "__all__":  # from tremula import *
+        return sorted({*_HOME, *import_module("tremula.poplar").__all__})
     home = import_module(_HOME.get(name, "tremula.poplar"))
     try:
         value = getattr(home, name)
