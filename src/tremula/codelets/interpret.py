@@ -10,6 +10,7 @@ import builtins
 import math
 import operator
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import CellType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from tremula.base.errors import StrictModeError
 from tremula.base.floats import float32_to_quarter, quarter_to_float32, unpack_metadata
 from tremula.base.types import Type
+from tremula.codelets import random
 from tremula.codelets.columns import columns_of
 from tremula.codelets.function_source import MATH, FunctionSource, Known
 from tremula.codelets.python_codelet import PythonCodelet
@@ -196,10 +198,23 @@ def interpret(
     """Run `compute` of one row of a vertex table in plain Python; True unless it returned false."""
     proxy = VertexProxy(codelet, arena, columns, row)
     function = _machine_function(codelet)
-    if codelet.spec.base is not VertexBase.MULTI_VERTEX:
-        return _is_true(function(proxy))
-    results = [_is_true(function(proxy, worker)) for worker in range(5, -1, -1)]
+    is_multi = codelet.spec.base is VertexBase.MULTI_VERTEX
+    results = []
+    for worker in range(5, -1, -1) if is_multi else (0,):
+        with _worker_of(codelet, arena, columns, row, worker):
+            results.append(_is_true(function(proxy, worker) if is_multi else function(proxy)))
     return all(results)
+
+
+def _worker_of(
+    codelet: PythonCodelet, arena: np.ndarray, columns: tuple[np.ndarray, ...], row: int,
+    worker: int,
+) -> AbstractContextManager[None]:  # fmt: skip
+    """Gives the functions of random.py the record of the worker that runs a row."""
+    if not codelet.spec.draws_random:
+        return nullcontext()
+    at = int(columns[-1][row]) + random.WORKER_WORDS * worker
+    return random.worker_running(arena.view(np.uint64)[at : at + random.WORKER_WORDS])
 
 
 def _is_true(result: object) -> bool:
@@ -233,7 +248,7 @@ def _machine_value(value: object) -> object:
     if isinstance(value, ModuleType) and value is math:
         return _MATH
     function = getattr(value, "py_func", value)  # a Numba function keeps its Python one
-    if isinstance(function, FunctionType):
+    if isinstance(function, FunctionType) and function.__module__ != random.__name__:
         return _with_machine_numbers(function)
     return value
 
@@ -288,7 +303,7 @@ def _live_value(binding: object) -> object:
         if binding.where == "builtin":
             is_float = binding.name == "float"
             return _machine_float if is_float else getattr(builtins, binding.name)
-        return getattr(_MATH if binding.where == "math" else np, binding.name)
+        return getattr({"math": _MATH, "numpy": np, "random": random}[binding.where], binding.name)
     if isinstance(binding, FunctionSource):
         return _from_text(binding)
     return _machine_value(binding)

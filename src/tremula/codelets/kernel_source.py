@@ -1,17 +1,18 @@
 """A codelet → the Python text of its kernel, for Numba; docs/architecture.md has the ABI.
 
 Three kernels of one codelet: RUN computes; COUNTED computes and counts; COST only counts, from
-sizes and state, and never touches the arena.
+sizes and state, and never touches the arena. The first two exist once more with rounding modes:
+there every operation takes the record of the worker, which says how halves round.
 """
 
 import ast
 from enum import Enum
 
-from tremula.codelets import slots
+from tremula.codelets import random, slots
 from tremula.codelets.columns import columns_of
 from tremula.codelets.counting import CostModel
 from tremula.codelets.folding import folded_tree
-from tremula.codelets.function_source import FunctionSource, is_matrix_product
+from tremula.codelets.function_source import FunctionSource, Known, is_matrix_product
 from tremula.codelets.hoisting import hoisted
 from tremula.codelets.kinds import INT, KindTable
 from tremula.codelets.lowering import ExpressionLowering, Names
@@ -34,11 +35,14 @@ class KernelText:
 
     def __init__(
         self, name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase,
-        variant: Variant,
+        variant: Variant, has_modes: bool = False,
     ) -> None:  # fmt: skip
         self.name, self.compute, self.fields = name, compute, fields
         self.base, self.variant = base, variant
         self.names = Names()
+        if variant is not Variant.COST and (has_modes or draws_random(compute)):
+            self.names.worker = ["_k_w"]
+        self.names.rounding = self.names.worker if has_modes else []
         self.model = CostModel(compute, fields, base)
         called = self.model.trees  # without those that only an untaken branch calls
         self.helpers = [h for h in helpers_of(compute) if id(h) in called]
@@ -57,23 +61,25 @@ class KernelText:
         imports += [f"from tremula.codelets import {m}" for m in sorted(self.names.modules)]
         definitions = [f"{name} = {value}" for name, value in self.names.definitions.items()]
         # A comment, and in ASCII: a name read from a file cannot end it and become code.
-        what = f"# The {self.variant.value} kernel of codelet {self.name!a}, generated."
+        modes = " with rounding modes" if self.names.rounding else ""
+        what = f"# The {self.variant.value} kernel{modes} of codelet {self.name!a}, generated."
         parts = [what, "", *imports, "", *definitions, "", *functions, *row, "", *kernel]
         return "\n".join(parts) + "\n"
 
     # -- helper functions
 
     def _helper(self, helper: FunctionSource) -> list[str]:
-        if self.variant is Variant.RUN and is_matrix_product(helper):
+        if self.variant is Variant.RUN and not self.names.worker and is_matrix_product(helper):
             return [f"{self.names.helpers[id(helper)]} = {self.names.matrix(helper.name)}", "", ""]
         tree = folded_tree(helper)
-        parameters = [a.arg for a in tree.args.args]
+        parameters, worker = [a.arg for a in tree.args.args], self.names.worker
         name = self.names.helpers[id(helper)]
         if id(helper) in self.names.counting_helpers:
             body = self.model.instrumented(helper)
-            lines = self._function(name, [*parameters, "_k_count"], helper, body, counts=True)
+            given = [*parameters, "_k_count", *worker]
+            lines = self._function(name, given, helper, body, counts=True)
         else:
-            lines = self._function(name, parameters, helper, tree.body, counts=False)
+            lines = self._function(name, [*parameters, *worker], helper, tree.body, counts=False)
         if self.variant is Variant.COST and self.model.static_slots(helper) is None:
             sliced = self.model.sliced(helper)
             writer = Writer(self._lowering(helper), "_k_n", needed=sliced.needed)
@@ -141,7 +147,7 @@ class KernelText:
             f"_k_c_{c.field.name}_{c.role}" for c in columns_of(self.fields) if c.field in used
         ]
         counter = [] if self.variant is Variant.RUN else ["_k_count"]
-        return ["_k_arena", *columns, "_k_v", *self.worker, *counter]
+        return ["_k_arena", *columns, "_k_v", *self.worker, *counter, *self.names.worker]
 
     # -- the kernel
 
@@ -159,33 +165,59 @@ class KernelText:
                 make = self.names.table("COLUMN", key)
                 name = f"_k_c_{column.field.name}_{column.role}"
                 lines.append(f"    {name} = {make}(_k_columns, {column.index})")
+        lines += self._worker_columns()
         lines += ["    _k_all = 1", "    for _k_v in range(_k_begin, _k_end):"]
-        call = f"_k_all &= row({', '.join(self._given(used))})"
-        body = self._counted_call(call) if counts else self._plain_call(call)
+        calls = [*self._worker_record(), f"_k_all &= row({', '.join(self._given(used))})"]
+        body = self._counted_call(calls) if counts else self._plain_call(calls)
         return [*lines, *(f"        {line}" for line in body), "    return _k_all"]
 
-    def _plain_call(self, call: str) -> list[str]:
-        if not self.worker:
-            return [call]
-        return [f"for {self.worker[0]} in range({slots.N_WORKERS - 1}, -1, -1):", f"    {call}"]
+    def _worker_columns(self) -> list[str]:
+        if not self.names.worker:
+            return []
+        column, pointer = self.names.table("COLUMN", "LONGLONG"), "UNSIGNED_LONGLONG"
+        return [
+            f"    _k_c_worker_state = {column}(_k_columns, {len(columns_of(self.fields))})",
+            f"    _k_states = {self.names.table('POINTER', pointer)}(_k_arena)",
+        ]
 
-    def _counted_call(self, call: str) -> list[str]:
+    def _worker_record(self) -> list[str]:
+        """The line that finds the record of the worker that runs a row."""
+        if not self.names.worker:
+            return []
+        load, shifted = self.names.native("load"), self.names.native("shifted")
+        at = f"{load}(_k_c_worker_state, _k_v)"
+        at += f" + {random.WORKER_WORDS} * {self.worker[0]}" if self.worker else ""
+        return [f"_k_w = {shifted}(_k_states, {at})"]
+
+    def _plain_call(self, calls: list[str]) -> list[str]:
+        if not self.worker:
+            return calls
+        head = f"for {self.worker[0]} in range({slots.N_WORKERS - 1}, -1, -1):"
+        return [head, *(f"    {call}" for call in calls)]
+
+    def _counted_call(self, calls: list[str]) -> list[str]:
         load, store = self.names.native("load"), self.names.native("store")
         overhead = slots.VERTEX_OVERHEAD_SLOTS + sum(
             slots.LAYOUT_SLOTS[f.layout] for f in self.fields if f.is_edge
         )
         count = f"_k_count = {self.names.native('shifted')}(_k_cycles, _k_v)"
         if not self.worker:
-            return [count, f"{store}(_k_count, 0, {overhead})", call]
+            return [count, f"{store}(_k_count, 0, {overhead})", *calls]
         return [
             count,
             "_k_most = 0",
             f"for {self.worker[0]} in range({slots.N_WORKERS - 1}, -1, -1):",
             f"    {store}(_k_count, 0, {overhead})",
-            f"    {call}",
+            *(f"    {call}" for call in calls),
             f"    _k_most = max(_k_most, {load}(_k_count, 0))",
             f"{store}(_k_count, 0, {slots.N_WORKERS} * _k_most + {slots.LAUNCH_CYCLES})",
         ]
+
+
+def draws_random(compute: FunctionSource) -> bool:
+    """Does it, or a function it calls, use the functions of random.py?"""
+    bindings = [b for f in [compute, *helpers_of(compute)] for b in f.bindings.values()]
+    return any(isinstance(b, Known) and b.where == "random" for b in bindings)
 
 
 def _metadata_type(fields: list[FieldSpec]) -> set[str]:

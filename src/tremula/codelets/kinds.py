@@ -142,6 +142,8 @@ class KindTable:
             return kind_of_type(target)
         if isinstance(target, FunctionSource):
             return self.of_helper(target, node).result
+        if isinstance(target, Known) and target.where == "random":
+            return FLOAT if target.name in ("random_uniform", "random_normal") else INT
         if not isinstance(target, Known) or not node.args:
             return FLOAT
         return self._of_known(target, node)

@@ -23,6 +23,7 @@ _NUMPY_AS_MATH = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2
 _TWO_NUMBERS = frozenset("atan2 hypot fmod copysign pow minimum maximum".split())
 _ROUNDINGS = frozenset("floor ceil trunc rint".split())
 _REDUCTIONS = frozenset("sum prod max min".split())
+RANDOM_ARGUMENTS = {"random_state": 1, "set_random_state": 2, "seed_random": 2}  # others take none
 _ARRAY_CALLS = frozenset("argmax argmin zeros ones empty full zeros_like empty_like".split())
 
 
@@ -34,6 +35,8 @@ class Names:
         self.helpers: dict[int, str] = {}  # id of a helper -> its generated name
         self.counting_helpers: set[int] = set()  # those that take the counter too
         self.modules = {"native"}  # those that the definitions refer to
+        self.worker: list[str] = []  # ["_k_w"] if functions take the worker's record
+        self.rounding: list[str] = []  # the same if operations round as it says
 
     def native(self, name: str) -> str:
         alias = f"_k_{name}"
@@ -53,6 +56,9 @@ class Names:
 
     def matrix(self, name: str) -> str:
         return self._of_module("native_matrix", name)
+
+    def random(self, name: str) -> str:
+        return self._of_module("native_random", name)
 
     def _of_module(self, module: str, name: str) -> str:
         self.modules.add(module)
@@ -173,7 +179,14 @@ class ExpressionLowering(ast.NodeTransformer):
         if field.type.requires_metadata:
             encode = self.names.quarter("encode_quarter")
             value = call(encode, value, f"_k_m_{field.name}")
-        return call(self.names.native("store"), pointer, index, value)
+        return call(self.names.native("store"), pointer, index, value, *self.names.rounding)
+
+    def element_text(self, place: str, value: ast.expr) -> str:
+        """The text of a value about to be stored in a vector."""
+        text = ast.unparse(ast.fix_missing_locations(value))
+        if not self.names.rounding:
+            return text
+        return f"{self.names.native('as_element')}({place}, {text}, {self.names.rounding[0]})"
 
     def list_field(self, node: ast.expr) -> FieldSpec | None:
         """The vector-of-edges field that `node` is, if it is one."""
@@ -225,7 +238,7 @@ class ExpressionLowering(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         name = self.names.native(BINARY[type(node.op)])
-        return call(name, self.visit(node.left), self.visit(node.right))
+        return call(name, self.visit(node.left), self.visit(node.right), *self.names.rounding)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         operand = self.visit(node.operand)
@@ -250,7 +263,7 @@ class ExpressionLowering(ast.NodeTransformer):
         if isinstance(target, FunctionSource):
             arguments = [self.visit(a) for a in node.args]
             counter = ["_k_count"] if id(target) in self.names.counting_helpers else []
-            return call(self.names.helpers[id(target)], *arguments, *counter)
+            return call(self.names.helpers[id(target)], *arguments, *counter, *self.names.worker)
         assert isinstance(target, Known), target
         if target.where == "builtin":
             return self._builtin(node, target.name)
@@ -264,7 +277,8 @@ class ExpressionLowering(ast.NodeTransformer):
             )  # fmt: skip
         if len(node.args) != 1:
             raise self.function.error("a conversion takes one value", node, "write float32(x)")
-        return call(self.names.table("CONVERT", target.name), self.visit(node.args[0]))
+        name = self.names.table("CONVERT", target.name)
+        return call(name, self.visit(node.args[0]), *self.names.rounding)
 
     def _builtin(self, node: ast.Call, name: str) -> ast.expr:
         if name == "len":
@@ -282,9 +296,9 @@ class ExpressionLowering(ast.NodeTransformer):
         if name == "abs":
             return call(self.names.native("absolute"), *arguments)
         if name == "sum" and len(arguments) == 1:
-            return call(self.names.vectors("reduce_sum"), *arguments)
+            return call(self.names.vectors("reduce_sum"), *arguments, *self.names.rounding)
         if name == "pow" and len(arguments) == 2:
-            return call(self.names.native("pow"), *arguments)
+            return call(self.names.native("pow"), *arguments, *self.names.rounding)
         if name == "range":
             return call("range", *arguments)
         raise self.function.error(
@@ -299,10 +313,13 @@ class ExpressionLowering(ast.NodeTransformer):
 
     def _function(self, node: ast.Call, target: Known) -> ast.expr:
         arguments = [self.visit(a) for a in node.args]
+        if target.where == "random":
+            return self._random(node, target.name, arguments)
+        rounding = self.names.rounding
         name = _NUMPY_AS_MATH.get(target.name, target.name)
         if target.where == "numpy":
             if name in _REDUCTIONS:
-                return call(self.names.vectors(f"reduce_{name}"), *arguments)
+                return call(self.names.vectors(f"reduce_{name}"), *arguments, *rounding)
             if name in _ARRAY_CALLS:
                 keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
                 function = ast.parse(f"np.{name}", mode="eval").body
@@ -310,7 +327,18 @@ class ExpressionLowering(ast.NodeTransformer):
             name = {"power": "pow", "abs": "absolute", "fabs": "absolute"}.get(name, name)
             name = f"np_{name}" if name in _ROUNDINGS else name
         if name == "dot":
-            return call(self.names.vectors("dot"), *arguments)
-        if name in _TWO_NUMBERS or name == "absolute":
+            return call(self.names.vectors("dot"), *arguments, *rounding)
+        if name in ("minimum", "maximum", "absolute"):
             return call(self.names.native(name), *arguments)
-        return call(self.names.table("UNARY", name), *arguments)
+        if name in _TWO_NUMBERS:
+            return call(self.names.native(name), *arguments, *rounding)
+        return call(self.names.table("UNARY", name), *arguments, *rounding)
+
+    def _random(self, node: ast.Call, name: str, arguments: list[ast.expr]) -> ast.expr:
+        n_wanted = RANDOM_ARGUMENTS.get(name, 0)
+        if len(arguments) != n_wanted:
+            raise self.function.error(
+                f"{name} takes {n_wanted} arguments, got {len(arguments)}", node,
+                f"write {name}({', '.join(['x', 'y'][:n_wanted])})",
+            )  # fmt: skip
+        return call(self.names.random(name), *arguments, "_k_w")

@@ -2,7 +2,9 @@
 
 Numba promotes int32 * float32 to a double, which tiles do not have. So generated code does not use
 Python's operators but these functions: integers compute in 64 bits, a half with a half or an
-integer in half, and everything else in float32. Only loaded when a codelet compiles.
+integer in half, and everything else in float32. Functions that can round to half take one more
+argument: the record of the worker, where a program may have changed how it rounds; without one they
+round to nearest. Only loaded when a codelet compiles.
 """
 
 # Numba turns these functions into others, which pyright cannot see.
@@ -86,17 +88,31 @@ def load(typingctx, pointer, index):
 
 
 @intrinsic
-def store(typingctx, pointer, index, value):
+def store(typingctx, pointer, index, value, worker=None):
     """pointer[index] = value, converted as C does."""
-    element, given = pointer.dtype, types.unliteral(value)
+    element, given, worker = pointer.dtype, types.unliteral(value), worker or types.none
 
     def codegen(context, builder, signature, args):
-        target, at, data = args
-        data = _convert(context, builder, data, given, element)
+        target, at, data, worker_value = args
+        data = _convert(context, builder, data, given, element, (worker, worker_value))
         context.pack_value(builder, element, data, builder.gep(target, [at]))
         return context.get_dummy_value()
 
-    return types.void(pointer, types.int64, given), codegen
+    return types.void(pointer, types.int64, given, worker), codegen
+
+
+@intrinsic
+def as_element(typingctx, array, value, worker):
+    """A number rounded as an element of an array of halves; of other arrays, unchanged."""
+    element, given = getattr(array, "dtype", None), types.unliteral(value)
+    is_rounded = element == half and _is_number(given)
+
+    def codegen(context, builder, signature, args):
+        if not is_rounded:
+            return args[1]
+        return _convert(context, builder, args[1], given, half, (worker, args[2]))
+
+    return (half if is_rounded else given)(array, given, worker), codegen
 
 
 def _make_vector(is_readonly: bool):
@@ -160,10 +176,27 @@ def arithmetic_type(a: types.Type, b: types.Type) -> types.Type:
     return types.uint64 if types.uint64 in (a, b) else types.int64
 
 
-def _convert(context, builder, value, from_type, to_type):
+def _rounded(context, builder, value, worker):
+    """A float32 rounded to half; `worker` is the type and value of its record, or of nothing."""
+    worker_type, record = worker
+    if not isinstance(worker_type, types.CPointer):
+        return round_to_half(builder, value)
+    from tremula.codelets.native_random import round_by_mode
+
+    signature = types.float32(types.float32, worker_type)
+    return context.compile_internal(builder, round_by_mode.py_func, signature, (value, record))
+
+
+_NO_WORKER = (types.none, None)
+
+
+def _convert(context, builder, value, from_type, to_type, worker=_NO_WORKER):
     """A number as another type, passing through float32 so that no double ever appears."""
     if from_type == to_type:
         return value
+    if to_type == half:
+        value = context.cast(builder, value, from_type, types.float32)
+        return _rounded(context, builder, value, worker)
     if to_type == types.boolean and isinstance(from_type, (types.Float, HalfType)):
         return builder.fcmp_unordered("!=", value, value.type(0.0))
     return context.cast(builder, value, from_type, to_type)
@@ -175,7 +208,7 @@ def _native_call(context, builder, function, result, operand, values):
     return context.get_function(function, signature)(builder, values)
 
 
-def _array_call(typingctx, function, operands):
+def _array_call(typingctx, function, operands, *unused):
     """Typing and code of a function on arrays, exactly as Numba has it."""
     operands = tuple(_array_operand(t, operands) for t in operands)
     signature = typingctx.resolve_function_type(function, operands, {})
@@ -185,12 +218,14 @@ def _array_call(typingctx, function, operands):
     def codegen(context, builder, _, args):
         values = [
             context.cast(builder, value, given, wanted)
-            for value, given, wanted in zip(args, operands_given, signature.args, strict=True)
+            for value, given, wanted in zip(
+                args[: len(operands)], operands_given, signature.args, strict=True
+            )
         ]
         return context.get_function(function, signature)(builder, values)
 
     operands_given = operands
-    return signature.return_type(*operands), codegen
+    return signature.return_type(*operands, *unused), codegen
 
 
 def _array_operand(operand, operands):
@@ -201,30 +236,30 @@ def _array_operand(operand, operands):
 
 def _make_binary(function, numpy_function=None, *, wants_float=False, gives_bool=False):
     @intrinsic(prefer_literal=True)
-    def binary(typingctx, a, b):
-        a, b = types.unliteral(a), types.unliteral(b)
+    def binary(typingctx, a, b, worker=None):
+        a, b, worker = types.unliteral(a), types.unliteral(b), worker or types.none
         if isinstance(a, types.Array) or isinstance(b, types.Array):
-            return _array_call(typingctx, numpy_function or function, (a, b))
+            return _array_call(typingctx, numpy_function or function, (a, b), worker)
         if not (_is_number(a) and _is_number(b)):
             raise TypingError(f"{function.__name__} of {a} and {b} is not defined")
         kind = arithmetic_type(a, b)
         if wants_float and isinstance(kind, types.Integer):
             kind = types.float32
-        return _binary_code(function, a, b, kind, gives_bool)
+        return _binary_code(function, a, b, kind, gives_bool, worker)
 
     return binary
 
 
-def _binary_code(function, a, b, kind, gives_bool):
+def _binary_code(function, a, b, kind, gives_bool, worker):
     operand = types.float32 if kind == half else kind
     result = types.boolean if gives_bool else kind
     if gives_bool and kind == types.uint64 and a != b:
-        return result(a, b), _compare_by_value(function, a, b)
+        return result(a, b, worker), _compare_by_value(function, a, b)
 
     def codegen(context, builder, signature, args):
         values = [
             _convert(context, builder, value, given, operand)
-            for value, given in zip(args, (a, b), strict=True)
+            for value, given in zip(args[:2], (a, b), strict=True)
         ]
         if kind == half:  # an integer beside a half becomes a half first
             values = [
@@ -233,9 +268,9 @@ def _binary_code(function, a, b, kind, gives_bool):
             ]
         native_result = types.boolean if gives_bool else operand
         value = _native_call(context, builder, function, native_result, operand, values)
-        return round_to_half(builder, value) if result == half else value
+        return _rounded(context, builder, value, (worker, args[2])) if result == half else value
 
-    return result(a, b), codegen
+    return result(a, b, worker), codegen
 
 
 _ORDER = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
@@ -250,7 +285,7 @@ def _compare_by_value(function, a, b):
         return builder.sext(value, wide) if is_signed else builder.zext(value, wide)
 
     def codegen(context, builder, signature, args):
-        values = [extended(builder, v, t) for v, t in zip(args, (a, b), strict=True)]
+        values = [extended(builder, v, t) for v, t in zip(args[:2], (a, b), strict=True)]
         return builder.icmp_signed(_ORDER[function.__name__], *values)
 
     return codegen
@@ -276,41 +311,42 @@ copysign = _make_binary(math.copysign, np.copysign, wants_float=True)
 
 
 @intrinsic(prefer_literal=True)
-def pow(typingctx, a, b):
+def pow(typingctx, a, b, worker=None):
     """A ** b; small whole powers are repeated multiplications, as a compiler for tiles does."""
     base, exponent = types.unliteral(a), getattr(b, "literal_value", None)
+    worker = worker or types.none
     if exponent not in (2, 3, 4) or not _is_number(base):
-        return _power_by_type(typingctx, base, types.unliteral(b))
-    _, multiply = _binary_code(operator.mul, base, base, arithmetic_type(base, base), False)
+        return _power_by_type(typingctx, base, types.unliteral(b), worker)
     kind = arithmetic_type(base, base)
-    _, multiply_on = _binary_code(operator.mul, kind, base, kind, False)
+    _, multiply = _binary_code(operator.mul, base, base, kind, False, worker)
+    _, multiply_on = _binary_code(operator.mul, kind, base, kind, False, worker)
 
     def codegen(context, builder, signature, args):
-        value = multiply(context, builder, None, [args[0], args[0]])
+        value = multiply(context, builder, None, [args[0], args[0], args[2]])
         for _ in range(exponent - 2):
-            value = multiply_on(context, builder, None, [value, args[0]])
+            value = multiply_on(context, builder, None, [value, args[0], args[2]])
         return value
 
-    return kind(base, types.int64), codegen
+    return kind(base, types.int64, worker), codegen
 
 
-def _power_by_type(typingctx, a, b):
+def _power_by_type(typingctx, a, b, worker):
     if isinstance(a, types.Array) or isinstance(b, types.Array):
-        return _array_call(typingctx, operator.pow, (a, b))
-    return _binary_code(operator.pow, a, b, arithmetic_type(a, b), False)
+        return _array_call(typingctx, operator.pow, (a, b), worker)
+    return _binary_code(operator.pow, a, b, arithmetic_type(a, b), False, worker)
 
 
 def _make_bitwise(function):
     @intrinsic
-    def bitwise(typingctx, a, b):
-        a, b = types.unliteral(a), types.unliteral(b)
+    def bitwise(typingctx, a, b, worker=None):
+        a, b, worker = types.unliteral(a), types.unliteral(b), worker or types.none
         if isinstance(a, types.Array) or isinstance(b, types.Array):
-            return _array_call(typingctx, function, (a, b))
+            return _array_call(typingctx, function, (a, b), worker)
         if not isinstance(a, _INTEGRAL) or not isinstance(b, _INTEGRAL):
             raise TypingError(f"{function.__name__} needs integers, got {a} and {b}")
         both_bool = a == b == types.boolean and function not in (operator.lshift, operator.rshift)
         kind = types.boolean if both_bool else arithmetic_type(a, b)
-        return _binary_code(function, a, b, kind, False)
+        return _binary_code(function, a, b, kind, False, worker)
 
     return bitwise
 
@@ -347,10 +383,10 @@ def _make_inplace(function, scalar_function):
     """`x += y`: in place for arrays, a new value for numbers."""
 
     @intrinsic(prefer_literal=True)
-    def inplace(typingctx, a, b):
+    def inplace(typingctx, a, b, worker=None):
         if isinstance(a, types.Array):
-            return _array_call(typingctx, function, (a, b))
-        return scalar_function._defn(typingctx, a, b)
+            return _array_call(typingctx, function, (a, b), worker or types.none)
+        return scalar_function._defn(typingctx, a, b, worker)
 
     return inplace
 
@@ -368,10 +404,10 @@ def _make_unary(function, numpy_function, *, result=None, keeps_integers=False):
     """A float function: half in, half out; integers become float32 unless kept."""
 
     @intrinsic
-    def unary(typingctx, a):
-        a = types.unliteral(a)
+    def unary(typingctx, a, worker=None):
+        a, worker = types.unliteral(a), worker or types.none
         if isinstance(a, types.Array):
-            return _array_call(typingctx, numpy_function, (a,))
+            return _array_call(typingctx, numpy_function, (a,), worker)
         if not _is_number(a):
             raise TypingError(f"{function.__name__} of {a} is not defined")
         is_integer = isinstance(a, _INTEGRAL) and keeps_integers
@@ -381,9 +417,10 @@ def _make_unary(function, numpy_function, *, result=None, keeps_integers=False):
         def codegen(context, builder, signature, args):
             value = _convert(context, builder, args[0], a, operand)
             value = _native_call(context, builder, function, native, operand, [value])
-            return round_to_half(builder, value) if signature.return_type == half else value
+            is_half = signature.return_type == half
+            return _rounded(context, builder, value, (worker, args[1])) if is_half else value
 
-        return (half if a == half and result is None else native)(a), codegen
+        return (half if a == half and result is None else native)(a, worker), codegen
 
     return unary
 
@@ -428,16 +465,16 @@ def _make_conversion(element_type: Type):
     target = numba_type(element_type)
 
     @intrinsic
-    def convert(typingctx, a):
-        a = types.unliteral(a)
+    def convert(typingctx, a, worker=None):
+        a, worker = types.unliteral(a), worker or types.none
         if not _is_number(a):
             raise TypingError(f"{element_type.spelling}({a}) is not defined")
 
         def codegen(context, builder, signature, args):
-            value = _convert(context, builder, args[0], a, target)
+            value = _convert(context, builder, args[0], a, target, (worker, args[1]))
             return context.cast(builder, value, target, _widened(target))
 
-        return _widened(target)(a), codegen
+        return _widened(target)(a, worker), codegen
 
     return convert
 

@@ -12,7 +12,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from tremula.codelets.native import add, arithmetic_type, maximum, minimum, mul
+from tremula.codelets.native import add, arithmetic_type, as_element, maximum, minimum, mul
 from tremula.codelets.native_types import half
 
 
@@ -28,31 +28,31 @@ def zero_of(typingctx, a, b):
 
 
 @njit(nogil=True, error_model="numpy")
-def dot(a, b):
+def dot(a, b, worker=None):
     total = zero_of(a, b)
     for i in range(len(a)):
-        total = add(total, mul(a[i], b[i]))
+        total = add(total, mul(a[i], b[i], worker), worker)
     return total
 
 
 @njit(nogil=True, error_model="numpy")
-def reduce_sum(a):
+def reduce_sum(a, worker=None):
     total = zero_of(a, a)
     for i in range(len(a)):
-        total = add(total, a[i])
+        total = add(total, a[i], worker)
     return total
 
 
 @njit(nogil=True, error_model="numpy")
-def reduce_prod(a):
+def reduce_prod(a, worker=None):
     total = add(zero_of(a, a), 1)
     for i in range(len(a)):
-        total = mul(total, a[i])
+        total = mul(total, a[i], worker)
     return total
 
 
 @njit(nogil=True, error_model="numpy")
-def reduce_max(a):
+def reduce_max(a, worker=None):  # noqa: ARG001 - all reductions take it; this one is exact
     """The largest element; 0 if there is none."""
     best = add(zero_of(a, a), a[0]) if len(a) else zero_of(a, a)
     for i in range(1, len(a)):
@@ -61,7 +61,7 @@ def reduce_max(a):
 
 
 @njit(nogil=True, error_model="numpy")
-def reduce_min(a):
+def reduce_min(a, worker=None):  # noqa: ARG001 - all reductions take it; this one is exact
     """The smallest element; 0 if there is none."""
     best = add(zero_of(a, a), a[0]) if len(a) else zero_of(a, a)
     for i in range(1, len(a)):
@@ -81,18 +81,18 @@ def address_of(typingctx, array):
 
 
 @njit(nogil=True, error_model="numpy")
-def assign(target, value):
+def assign(target, value, worker=None):
     """target[:] = value, as if through a copy where the two overlap."""
     if address_of(target) <= address_of(value):
         for i in range(len(target)):
-            target[i] = value[i]
+            target[i] = as_element(target, value[i], worker)
     else:
         for i in range(len(target) - 1, -1, -1):
-            target[i] = value[i]
+            target[i] = as_element(target, value[i], worker)
 
 
 @njit(nogil=True, error_model="numpy")
-def fill(target, value):
+def fill(target, value, worker=None):
     """target[:] = a number."""
     for i in range(len(target)):
-        target[i] = value
+        target[i] = as_element(target, value, worker)

@@ -218,6 +218,8 @@ class Pricer:
             price.slots += self._known(target, node)
 
     def _known(self, target: Known, node: ast.Call) -> Slots:
+        if target.where == "random":
+            return slots.RANDOM[target.name]
         if not node.args:
             return Slots()
         kind = self.kinds.of(node.args[0])

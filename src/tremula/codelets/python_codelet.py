@@ -9,12 +9,13 @@ from types import CodeType
 import numpy as np
 
 from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate, suggest
+from tremula.base.types import HALF, QUARTER, Type
 from tremula.codelets.counting import CostModel
 from tremula.codelets.function_source import FunctionSource, read_function
-from tremula.codelets.kernel_source import KernelText, Variant
+from tremula.codelets.kernel_source import KernelText, Variant, draws_random
 from tremula.codelets.spec import CodeletSpec, CostInput, Standing, VertexBase
 from tremula.codelets.stored_codelet import codelet_as_dict, is_returning_value
-from tremula.codelets.subset import check_compute
+from tremula.codelets.subset import check_compute, helpers_of
 from tremula.codelets.taint import TaintTable
 from tremula.codelets.vertex import Vertex, base_of, fields_of
 
@@ -31,7 +32,7 @@ class PythonCodelet:
     cost_method: CostMethod | None = None
     has_stored_cost: bool = False  # its `cycles` method stayed behind when it was stored
     vertex_class: type | None = None
-    _addresses: dict[Variant, int] = field(default_factory=dict)
+    _addresses: dict[tuple[Variant, bool], int] = field(default_factory=dict)
     _is_data_dependent: bool | None = None
 
     @property
@@ -46,24 +47,26 @@ class PythonCodelet:
             self._is_data_dependent = table.is_data_dependent() or not model.can_slice()
         return self._is_data_dependent
 
-    def kernel_text(self, variant: Variant = Variant.RUN) -> str:
+    def kernel_text(self, variant: Variant = Variant.RUN, *, has_modes: bool = False) -> str:
         """The generated Python text of a kernel."""
         spec = self.spec
-        return KernelText(spec.name, self.compute, spec.fields, spec.base, variant).text()
+        parts = (spec.name, self.compute, spec.fields, spec.base, variant, has_modes)
+        return KernelText(*parts).text()
 
-    def kernel_address(self) -> int:
-        return self._address(Variant.RUN)
+    def kernel_address(self, *, has_modes: bool = False) -> int:
+        return self._address(Variant.RUN, has_modes)
 
-    def counted_kernel_address(self) -> int:
-        return self._address(Variant.COUNTED)
+    def counted_kernel_address(self, *, has_modes: bool = False) -> int:
+        return self._address(Variant.COUNTED, has_modes)
 
-    def _address(self, variant: Variant) -> int:
-        if variant not in self._addresses:
+    def _address(self, variant: Variant, has_modes: bool = False) -> int:
+        key = (variant, has_modes)
+        if key not in self._addresses:
             from tremula.codelets.build import compile_kernel
 
-            text = self.kernel_text(variant)
-            self._addresses[variant] = compile_kernel(self.spec.name, text, self.compute)
-        return self._addresses[variant]
+            text = self.kernel_text(variant, has_modes=has_modes)
+            self._addresses[key] = compile_kernel(self.spec.name, text, self.compute)
+        return self._addresses[key]
 
     def cycles(self, cost_input: CostInput) -> np.ndarray:
         """int64[n]: from the `cycles` method, or counted from sizes and state."""
@@ -185,10 +188,18 @@ def make_codelet(
     spec = CodeletSpec(
         name=name, fields=fields, base=base, returns_bool=is_returning_value(compute),
         language="python", n_code_bytes=model.n_code_bytes(), source=compute.source,
+        draws_random=draws_random(compute), rounds_to_half=_rounds_to_half(compute, fields),
     )  # fmt: skip
     codelet = PythonCodelet(spec, compute, **more)  # pyright: ignore[reportArgumentType]
     codelet.kernel_text()  # what cannot be written as a kernel is refused now, not when it compiles
     return codelet
+
+
+def _rounds_to_half(compute: FunctionSource, fields: tuple) -> bool:
+    """Does it compute with halves? 8-bit floats read as halves."""
+    bindings = [b for f in [compute, *helpers_of(compute)] for b in f.bindings.values()]
+    used = {f.type for f in fields} | {b for b in bindings if isinstance(b, Type)}
+    return bool(used & {HALF, QUARTER})
 
 
 def codelet_from_class(cls: type) -> PythonCodelet:

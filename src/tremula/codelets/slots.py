@@ -58,6 +58,14 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
     "isnan": (1, 1), "isinf": (1, 1), "isfinite": (1, 1), "degrees": (1, 1), "radians": (1, 1),
 }  # fmt: skip
 
+# Random numbers. ISA: 64 bits per instruction of the aux pipeline, normal numbers in pairs; a float
+# of [0, 1) is bits, an exponent put in, and 1 taken off. A state is two control registers a word.
+RANDOM: dict[str, Slots] = {
+    "random_uint32": Slots(main=1, aux=1), "random_uint64": Slots(main=1, aux=1),
+    "random_uniform": Slots(aux=3), "random_normal": Slots(aux=1),
+    "random_state": Slots(main=2), "set_random_state": Slots(main=2), "seed_random": Slots(main=40),
+}  # fmt: skip
+
 # Entry, fetching field pointers and exit. Source: the fixed part of PopLibs' estimate of a fused
 # elementwise codelet, 13 slots.
 VERTEX_OVERHEAD_SLOTS = 13

@@ -80,6 +80,13 @@ class CodeletSpec:
     n_code_bytes: int  # estimate of the vertex code on a tile
     constraints: tuple[str, ...] = ()  # "elem(*a) != elem(*b)", …
     source: Source | None = None
+    draws_random: bool = False  # calls the functions of random.py
+    rounds_to_half: bool = False  # its results depend on how halves are rounded
+
+    @property
+    def has_worker_state(self) -> bool:
+        """Does its table have the column `worker_state`, after all others?"""
+        return self.draws_random or self.rounds_to_half
 
     def field(self, name: str) -> FieldSpec:
         return next(f for f in self.fields if f.name == name)
@@ -118,11 +125,14 @@ class Codelet(Protocol):
         """True if its cost can only be counted while it runs on real data."""
         ...
 
-    def kernel_address(self) -> int:
-        """Address of the native kernel; compiles on first use."""
+    def kernel_address(self, *, has_modes: bool = False) -> int:
+        """Address of the native kernel; compiles on first use.
+
+        With `has_modes` one that rounds halves as the record of its worker says.
+        """
         ...
 
-    def counted_kernel_address(self) -> int:
+    def counted_kernel_address(self, *, has_modes: bool = False) -> int:
         """Address of the kernel that also counts cycles."""
         ...
 

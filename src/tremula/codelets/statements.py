@@ -93,7 +93,7 @@ class Writer:
         picking = _PickElement(kinds, index)
         value = self.lowering.visit(picking.visit(_as_read(node.value)))
         self._line(f"for {index} in range(len({base})):", depth, node)
-        self._line(f"{base}[{index}] = {self._text(value)}", depth + 1, node)
+        self._line(f"{base}[{index}] = {self.lowering.element_text(base, value)}", depth + 1, node)
 
     def _write_AnnAssign(self, node: ast.AnnAssign, depth: int) -> None:
         if node.value is None or not node.simple:
@@ -125,7 +125,8 @@ class Writer:
             return
         name = lowering.names.vectors("assign" if lowering.kinds.of(value).rank else "fill")
         place = lowering.visit(_as_read(target))
-        self._line(call(name, place, lowering.visit(value)), depth, node)
+        rounding = lowering.names.rounding
+        self._line(call(name, place, lowering.visit(value), *rounding), depth, node)
 
     def _as_kind(self, target: ast.Name, value: ast.expr) -> ast.expr:
         """`total = 0` starts a float sum as a float, so that the variable has one type."""
@@ -155,7 +156,8 @@ class Writer:
             )  # fmt: skip
         place_text = f"{self._text(lowering.visit(target.value))}"
         index_text = self._text(lowering.visit(target.slice))
-        self._line(f"{place_text}[{index_text}] = {self._text(value)}", depth, node)
+        element = lowering.element_text(place_text, value)
+        self._line(f"{place_text}[{index_text}] = {element}", depth, node)
 
     def _write_AugAssign(self, node: ast.AugAssign, depth: int) -> None:
         lowering = self.lowering
@@ -164,13 +166,12 @@ class Writer:
         if isinstance(node.target, ast.Name):
             operation = INPLACE.get(type(node.op)) or BINARY[type(node.op)]
             name = node.target.id
-            self._line(
-                f"{name} = {self._text(call(lowering.names.native(operation), name, value))}",
-                depth, node,
-            )  # fmt: skip
+            result = call(lowering.names.native(operation), name, value, *lowering.names.rounding)
+            self._line(f"{name} = {self._text(result)}", depth, node)
             return
         operation = lowering.names.native(BINARY[type(node.op)])
-        self._store(node.target, call(operation, lowering.visit(read), value), depth, node)
+        result = call(operation, lowering.visit(read), value, *lowering.names.rounding)
+        self._store(node.target, result, depth, node)
 
     # -- control
 

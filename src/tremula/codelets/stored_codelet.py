@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tremula.base.errors import GraphObjectLoadError, PoplarError
 from tremula.base.source import Source
 from tremula.base.types import ALL_TYPES, Type
+from tremula.codelets import random
 from tremula.codelets.function_source import (
     BUILTINS,
     MATH,
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 _MAX_TEXT = 200_000
 _MAX_DEPTH = 20
 _TYPES = {t.name: t for t in ALL_TYPES}
-_FUNCTIONS = {"builtin": BUILTINS, "math": MATH, "numpy": NUMPY}
+_FUNCTIONS = {
+    "builtin": BUILTINS, "math": MATH, "numpy": NUMPY, "random": random.FUNCTIONS,
+}  # fmt: skip
 
 
 def is_returning_value(compute: FunctionSource) -> bool:

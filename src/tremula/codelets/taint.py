@@ -93,7 +93,8 @@ class TaintTable:
             target = self._called(node)
             if isinstance(target, Known) and target.name == "len":
                 return self.length(node.args[0])
-            return any(self.value(a) for a in node.args)
+            is_random = isinstance(target, Known) and target.where == "random"
+            return is_random or any(self.value(a) for a in node.args)
         return any(self.value(child) for child in ast.iter_child_nodes(node))
 
     def length(self, node: ast.expr) -> bool:

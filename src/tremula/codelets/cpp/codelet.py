@@ -37,10 +37,10 @@ class CppCodelet:
     def is_data_dependent(self) -> bool:
         return True
 
-    def kernel_address(self) -> int:
+    def kernel_address(self, *, has_modes: bool = False) -> int:  # noqa: ARG002 (of the protocol)
         return self.library.address(self.symbol, is_counted=False)
 
-    def counted_kernel_address(self) -> int:
+    def counted_kernel_address(self, *, has_modes: bool = False) -> int:  # noqa: ARG002
         return self.library.address(self.symbol, is_counted=True)
 
     def cycles(self, cost_input: CostInput) -> NoReturn:  # noqa: ARG002 (of the protocol)
