@@ -19,6 +19,15 @@ class Source:
         return f"{self.file}:{self.line}"
 
 
+def source_at(file: str, line: int) -> Source:
+    """The one Source of a line; make them only with this, so that equal means identical."""
+    key = (file, line)
+    source = _interned.get(key)
+    if source is None:
+        source = _interned[key] = Source(*key)
+    return source
+
+
 def user_source() -> Source:
     """The line of the nearest caller that is not part of Tremula."""
     frame = sys._getframe(1)
@@ -28,8 +37,4 @@ def user_source() -> Source:
         if frame.f_back is None:
             break
         frame = frame.f_back
-    key = (file, frame.f_lineno)
-    source = _interned.get(key)
-    if source is None:
-        source = _interned[key] = Source(*key)
-    return source
+    return source_at(file, frame.f_lineno)

@@ -23,7 +23,7 @@ from numba.core.errors import NumbaError, NumbaWarning
 
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import GraphProgramCompilationError
-from tremula.base.source import Source
+from tremula.base.source import Source, source_at
 from tremula.codelets.function_source import FunctionSource
 from tremula.codelets.subset import helpers_of
 
@@ -134,7 +134,7 @@ def _user_line(message: str, text: str, compute: FunctionSource) -> Source:
         note = re.search(r"  # (\S+):(\d+)$", lines[index]) if index < len(lines) else None
         if note and note[1] in functions:
             function = functions[note[1]]
-            return Source(function.source.file, function.source.line + int(note[2]) - 1)
+            return source_at(function.source.file, function.source.line + int(note[2]) - 1)
     return compute.source
 
 

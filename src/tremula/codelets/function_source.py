@@ -19,7 +19,7 @@ from types import ModuleType
 import numpy as np
 
 from tremula.base.errors import GraphObjectCreationError, suggest
-from tremula.base.source import Source
+from tremula.base.source import Source, source_at
 from tremula.base.types import Type, as_type
 from tremula.codelets import random
 from tremula.codelets.allowed import check_allowed
@@ -68,7 +68,7 @@ class FunctionSource:
 
     def line_of(self, node: ast.AST | None) -> Source:
         offset = getattr(node, "lineno", 1) - 1
-        return Source(self.source.file, self.source.line + offset)
+        return source_at(self.source.file, self.source.line + offset)
 
     def error(self, what: str, node: ast.AST | None, mend: str) -> GraphObjectCreationError:
         return GraphObjectCreationError(
@@ -123,7 +123,7 @@ def read_function(
 ) -> FunctionSource:
     """A live Python function as data, helper functions it calls included."""
     code = function.__code__
-    where = Source(code.co_filename, code.co_firstlineno)
+    where = source_at(code.co_filename, code.co_firstlineno)
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
@@ -132,7 +132,7 @@ def read_function(
             source=where,
             mend="define it in a file rather than at an interactive prompt or by exec",
         ) from None
-    bare = FunctionSource(label, textwrap.dedent("".join(lines)), Source(where.file, first))
+    bare = FunctionSource(label, textwrap.dedent("".join(lines)), source_at(where.file, first))
     try:
         tree = bare.tree()
     except SyntaxError:

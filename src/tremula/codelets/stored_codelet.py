@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tremula.base.errors import GraphObjectLoadError, PoplarError
-from tremula.base.source import Source
+from tremula.base.source import Source, source_at
 from tremula.base.types import ALL_TYPES, Type
 from tremula.codelets import random
 from tremula.codelets.function_source import (
@@ -158,7 +158,7 @@ def _read_source(stored: Mapping[str, object]) -> Source:
     file, line = _list(stored, "source")
     if not isinstance(file, str) or not isinstance(line, int):
         raise TypeError("its source is not a file and line")
-    return Source(file, line)
+    return source_at(file, line)
 
 
 def _read_fields(stored: list) -> tuple[FieldSpec, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import GraphProgramCompilationError, LinkError, PoplarError
-from tremula.base.source import Source
+from tremula.base.source import Source, source_at
 from tremula.codelets.cpp.counting import COUNTED_FLAGS, count_blocks, counter_source
 from tremula.codelets.cpp.glue import GluedUnit, glue
 from tremula.codelets.cpp.names import vertex_name
@@ -157,7 +157,7 @@ class Library:
         for unit in self.units:
             for token in tokenise(unit.text, unit.file):
                 if token.text in wanted and token.text != "std":
-                    return Source(token.file, token.line)
+                    return source_at(token.file, token.line)
         return None
 
     def _read_table(self) -> list[dict[str, Any]]:

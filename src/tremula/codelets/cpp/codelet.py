@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 from tremula.base.errors import MissingPerfEstimate
-from tremula.base.source import Source
+from tremula.base.source import source_at
 from tremula.base.types import as_type
 from tremula.codelets.cpp.build import Library, library_of
 from tremula.codelets.cpp.preprocess import Unit
@@ -119,5 +119,5 @@ def _spec_from_dict(data: dict[str, Any]) -> CodeletSpec:
         language="c++",
         n_code_bytes=data["n_code_bytes"],
         constraints=tuple(data["constraints"]),
-        source=Source(*data["source"]) if data["source"] else None,
+        source=source_at(*data["source"]) if data["source"] else None,
     )

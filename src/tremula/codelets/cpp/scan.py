@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tremula.base.source import Source
+from tremula.base.source import Source, source_at
 from tremula.codelets.cpp.tokens import Token, tokenise
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -228,7 +228,7 @@ class _Scanner:
         written = "".join(t.text + " " for t in self.tokens[name_start : name_end + 1]).strip()
         token = self.tokens[self.at]
         shape = ClassShape(
-            name, scope, Source(token.file, token.line), is_template, written if is_full else "",
+            name, scope, source_at(token.file, token.line), is_template, written if is_full else "",
             tuple(t.text for t in self.tokens[i:opening] if t.text.isidentifier()),
             constraints=tuple(constraints),
         )  # fmt: skip
@@ -347,6 +347,6 @@ def _members(declaration: list[Token]) -> list[Member]:
         is_plain = "&" not in texts[:at] and ":" not in texts
         array = "".join(texts[at + 1 :])
         found.append(
-            Member(token.text, type_text + array, Source(token.file, token.line), is_plain)
+            Member(token.text, type_text + array, source_at(token.file, token.line), is_plain)
         )
     return found

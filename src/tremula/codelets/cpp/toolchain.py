@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tremula.base.errors import GraphProgramCompilationError, PoplarError
-from tremula.base.source import Source
+from tremula.base.source import Source, source_at
 
 HEADERS = Path(__file__).resolve().parent.parent / "headers"
 OLDEST_MAJOR = 12  # the first g++ with a 16-bit float in C++
@@ -163,5 +163,5 @@ def _user_place(lines: list[str]) -> Source | None:
     for line in lines:
         found = _PLACE.match(line)
         if found and not found["file"].startswith((str(HEADERS), "/usr/", "<", "tremula ")):
-            return Source(found["file"], int(found["line"]))
+            return source_at(found["file"], int(found["line"]))
     return None
