@@ -23,6 +23,7 @@ from tremula.compiler.executable import (
 )
 from tremula.compiler.form import FrozenGraph, FrozenTable, LoweredPrograms, Step
 from tremula.compiler.rearrange import plan_compute_set, scratch_base
+from tremula.compiler.worker_states import n_states_bytes, states_byte, worker_state_column
 from tremula.hardware import SYSTEMS, chip_to_toml
 from tremula.poplar.variables import VariableTable
 
@@ -31,11 +32,13 @@ def emit(programs: LoweredPrograms, analysis: object, options: Mapping[str, obje
     """An executable of lowered programs and what the passes found out about them."""
     graph = programs.graph
     plans = [plan_compute_set(cs, graph.variables) for cs in graph.compute_sets]
+    n_scratch = max((plan.n_scratch_bytes for plan in plans), default=0)
+    first_state = states_byte(scratch_base(graph.variables) + n_scratch)
     codelets: dict[int, tuple[int, Codelet]] = {}
     records = []
     for compute_set, plan in zip(graph.compute_sets, plans, strict=True):
         tables = tuple(
-            _table_record(table, table_plan.columns, codelets, graph)
+            _table_record(table, table_plan.columns, codelets, graph, first_state)
             for table, table_plan in zip(compute_set.tables, plan.tables, strict=True)
         )
         records.append(
@@ -43,7 +46,6 @@ def emit(programs: LoweredPrograms, analysis: object, options: Mapping[str, obje
                 compute_set.name, str(compute_set.source), tables, plan.gathers, plan.scatters
             )
         )
-    n_scratch = max((plan.n_scratch_bytes for plan in plans), default=0)
     executable = Executable(
         machine=machine_record(graph),
         replication_factor=graph.replication_factor,
@@ -54,7 +56,8 @@ def emit(programs: LoweredPrograms, analysis: object, options: Mapping[str, obje
         step_of=programs.step_of,
         switch_cases=programs.switch_cases,
         n_loop_slots=programs.n_loop_slots,
-        n_arena_bytes=scratch_base(graph.variables) + n_scratch,
+        n_arena_bytes=first_state + n_states_bytes(graph.target),
+        worker_states_byte=first_state,
         steps=tuple(_step_record(step) for step in programs.steps),
         copies=programs.copies,
         compute_sets=tuple(records),
@@ -75,11 +78,16 @@ def _table_record(
     columns: tuple[np.ndarray, ...],
     codelets: dict[int, tuple[int, Codelet]],
     graph: FrozenGraph,
+    first_state: int,
 ) -> TableRecord:
+    spec = table.codelet.spec
+    if spec.has_worker_state:
+        state = worker_state_column(spec, table.tile, graph.target, first_state)
+        columns = (*columns, state)
     number, _ = codelets.setdefault(id(table.codelet), (len(codelets), table.codelet))
     mutable = tuple(
         column.index
-        for column in columns_of(table.codelet.spec.fields)
+        for column in columns_of(spec.fields)
         if column.role == "value" and not column.field.is_const
     )
     return TableRecord(number, table.tile, columns, mutable, is_costed(table, graph))

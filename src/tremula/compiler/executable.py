@@ -187,6 +187,7 @@ class Executable:
     switch_cases: np.ndarray
     n_loop_slots: int
     n_arena_bytes: int
+    worker_states_byte: int  # where the workers' records start; see worker_states.py
     steps: tuple[StepRecord, ...]
     copies: tuple[CopyPlan, ...]
     compute_sets: tuple[ComputeSetRecord, ...]

@@ -7,9 +7,11 @@ import numpy as np
 from tremula.base.errors import FileLoadError, PoplarError
 from tremula.base.types import as_type
 from tremula.codelets.columns import columns_of
-from tremula.codelets.spec import FieldKind
+from tremula.codelets.slots import N_WORKERS
+from tremula.codelets.spec import CodeletSpec, FieldKind, VertexBase
 from tremula.compiler.executable import Executable, TableRecord, View
 from tremula.compiler.form import N_OPERANDS, CopyPlan, Op, StepKind
+from tremula.compiler.worker_states import WORD_BYTES, n_states_bytes, states_shape
 from tremula.poplar.runs import Runs
 
 _TARGET_OPERANDS = {
@@ -20,6 +22,7 @@ _TARGET_OPERANDS = {
 
 # More than any machine has chips.
 MAX_REPLICAS = 1 << 16
+N_SEED_WORDS = 4  # 32-bit words of a worker's state
 
 
 class _Inconsistent(Exception):
@@ -72,6 +75,9 @@ def _check_shape(executable: Executable) -> None:
     _require(bool((inside & (variables.end_bytes <= n_bytes)).all()), "a variable lies outside")
     at = executable.replica_index_byte
     _require(at == -1 or 0 <= at <= n_bytes - 4, "the replica index lies outside")
+    at, n_state_bytes = executable.worker_states_byte, n_states_bytes(executable.target)
+    is_inside = at % WORD_BYTES == 0 and 0 <= at <= n_bytes - n_state_bytes
+    _require(is_inside, "the workers' records lie outside")
     for array in (executable.code, executable.step_of, executable.switch_cases):
         _require(array.dtype == np.int64, "the code has the wrong type")
     _require(executable.switch_cases.shape[1:] == (2,), "the cases have the wrong shape")
@@ -140,6 +146,11 @@ def _check_steps(executable: Executable) -> None:
             _require(len(step.writes) == 1, "a copy has no destination")
         elif step.kind in (StepKind.STREAM_OUT, StepKind.REMOTE_WRITE, StepKind.PRINT):
             _require(len(step.reads) > 0, "a copy has no source")
+        elif step.kind is StepKind.MACHINE_STATE:
+            target = executable.target
+            n_seeds = target.n_tiles * target.chip.n_workers * N_SEED_WORDS
+            is_whole = all(v.n_elems == n_seeds for v in (*step.reads, *step.writes))
+            _require(is_whole, "seeds have the wrong size")
 
 
 def _check_costs(executable: Executable) -> None:
@@ -192,12 +203,15 @@ def _check_tables(executable: Executable) -> None:
 
 
 def _check_table(table: TableRecord, executable: Executable) -> None:
-    fields = executable.codelets[table.codelet].spec.fields
-    columns = columns_of(fields)
+    spec = executable.codelets[table.codelet].spec
+    columns = columns_of(spec.fields)
     _check_range(table.tile, executable.target.n_tiles, "a vertex is on a missing tile")
     is_state = {c.index for c in columns if c.role == "value" and not c.field.is_const}
     _require(is_state == set(table.state_columns), "a vertex table has the wrong state")
-    _require(len(columns) == len(table.columns), "a vertex table has missing columns")
+    n_columns = len(columns) + spec.has_worker_state
+    _require(n_columns == len(table.columns), "a vertex table has missing columns")
+    if spec.has_worker_state:
+        _check_worker_states(spec, table, executable)
     start = np.zeros(0, np.int64)
     offset = start
     for column in columns:
@@ -228,6 +242,16 @@ def _check_table(table: TableRecord, executable: Executable) -> None:
             _check_range(offset + values, n_elems + 1, "a field reaches outside the memory")
         elif column.role == "metadata":
             _check_range(values, executable.n_arena_bytes, "metadata lies outside the memory")
+
+
+def _check_worker_states(spec: CodeletSpec, table: TableRecord, executable: Executable) -> None:
+    values = table.columns[-1]
+    _require(values.dtype == np.int64 and len(values) == table.n_rows, "a column is malformed")
+    n_tiles, n_workers, n_words = states_shape(executable.target)
+    record, rest = np.divmod(values - executable.worker_states_byte // WORD_BYTES, n_words)
+    n_used = N_WORKERS if spec.base is VertexBase.MULTI_VERTEX else 1
+    _check_range(record, n_tiles * n_workers - n_used + 1, "a worker is missing")
+    _require(not rest.any(), "a worker's record is misplaced")
 
 
 def _check_views(executable: Executable) -> None:

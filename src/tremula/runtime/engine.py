@@ -17,6 +17,7 @@ from tremula.base.errors import (
     suggest,
 )
 from tremula.base.options import Options, parse_options
+from tremula.codelets.random import MODE_WORD
 from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable import Executable
 from tremula.compiler.form import Op, StepKind
@@ -27,7 +28,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.target import Device
 from tremula.runtime.clock import Clock
 from tremula.runtime.host_steps import run_host_step
-from tremula.runtime.machine_state import MachineState, initial_state
+from tremula.runtime.machine_state import MachineState
 from tremula.runtime.storage import NativeTables, Storage, build_tables, host_array
 from tremula.runtime.stream_ports import CallbackPort, RingPort, StreamCallback
 
@@ -68,22 +69,18 @@ class Engine:
     def load(self, device: Device | None = None) -> "Engine":
         """Compile the kernels, write initial values, reset state and clock. Returns itself."""
         self._check_device(device)
-        executable, target = self.executable, self.executable.target
+        executable = self.executable
         n_threads = self.options.whole("tremula.threads") or _n_cores()
         self._n_threads = n_threads
         self.tables: NativeTables = build_tables(executable, n_threads)
-        self._storage = Storage(executable)
+        self._storage = Storage(executable, self.options.whole("tremula.seed"))
         # Copies: arrays read from a file are read-only, which Numba takes for another type.
         self._code = tuple(
             np.array(c) for c in (executable.code, executable.step_of, executable.switch_cases)
         )
         self.clock = Clock(executable)
-        self.machine_state: MachineState = initial_state(
-            self.n_replicas,
-            target.n_tiles,
-            target.chip.n_workers,
-            self.options.whole("tremula.seed"),
-        )
+        self.machine_state = MachineState()
+        self._rounding = 0
         if self.options.flag("debug.floatPointOpException"):
             self.machine_state.update({"inv": True, "div0": True, "oflo": True})
         self._remote: dict[tuple[str, int], np.ndarray] = {}
@@ -102,6 +99,15 @@ class Engine:
         # Running nothing makes the interpreter ready: it compiles once per machine, in seconds.
         self._run_from(int(np.flatnonzero(executable.code[:, 0] == Op.END)[0]))
         return self
+
+    def set_rounding(self) -> None:
+        """Give all workers the rounding mode that programs chose."""
+        mode = self.machine_state.rounding_mode
+        if mode != self._rounding:
+            self._rounding = mode
+            self.tables.use_modes(mode != 0)
+            for replica in range(self.n_replicas):
+                self.storage.worker_states(replica)[..., MODE_WORD] = mode
 
     def _check_device(self, device: Device | None) -> None:
         mine = self.executable.target

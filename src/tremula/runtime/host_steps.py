@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tremula.base.errors import ApplicationRuntimeError, RuntimeFailure, StreamConnectionError
+from tremula.base.types import HALF
 from tremula.compiler.executable import StepRecord
 from tremula.compiler.form import StepKind
 from tremula.poplar.print_format import PrintTensorFmt, format_tensor
@@ -107,21 +108,25 @@ def _abort(engine: "Engine", step: StepRecord) -> None:
 def _machine_state(engine: "Engine", step: StepRecord) -> None:
     if "get" in step.detail:
         for replica in range(engine.n_replicas):
-            engine.storage.write(step.writes[0], engine.machine_state.seeds[replica], replica)
+            engine.storage.write(step.writes[0], engine.storage.read_seeds(replica), replica)
         return
-    _warn_of_rounding(step)
     engine.machine_state.update(step.detail["set"])
-    if step.reads:
+    engine.set_rounding()
+    if engine.machine_state.rounding_mode:
+        _warn_of_nearest(engine, step)
+    for view in step.reads:
         for replica in range(engine.n_replicas):
-            engine.machine_state.seeds[replica] = engine.storage.read(step.reads[0], replica)
+            engine.storage.write_seeds(engine.storage.read(view, replica), replica)
 
 
-def _warn_of_rounding(step: StepRecord) -> None:
-    asked = [name for name in ("esr", "nanoo") if step.detail["set"].get(name)]
-    if asked:
+def _warn_of_nearest(engine: "Engine", step: StepRecord) -> None:
+    """C++ codelets round as the host's compiler does, whatever the machine's mode is."""
+    specs = [c.spec for c in engine.executable.codelets if c.spec.language == "c++"]
+    names = [s.name for s in specs if any(f.type == HALF for f in s.fields)]
+    if names:
         warnings.warn(
-            f"{step.name} at {step.source} asks for {' and '.join(asked)}, but tile execution "
-            "rounds halves to nearest even and overflows them to infinity.",
+            f"{step.name} at {step.source} changes how halves round, but C++ codelets "
+            f"({', '.join(names)}) round to nearest and overflow to infinity.",
             stacklevel=2,
         )
 

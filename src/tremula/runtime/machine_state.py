@@ -1,18 +1,18 @@
-"""How the modelled machine computes: rounding, exceptions, and the seeds of its workers."""
+"""How the modelled machine computes: which results stop it, and how it rounds halves."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
+from tremula.codelets.random import NAN_ON_OVERFLOW, SATURATE, STOCHASTIC
 
 
 @dataclass(slots=True)
 class MachineState:
     """Set by programs; survives between runs until the engine is loaded again."""
 
-    seeds: np.ndarray  # uint32[n_replicas, n_tiles, n_workers, 4]
     flags: dict[str, bool] = field(default_factory=dict)
 
-    def update(self, values: dict[str, object]) -> None:
+    def update(self, values: Mapping[str, object]) -> None:
         self.flags.update({name: bool(value) for name, value in values.items()})
 
     @property
@@ -20,9 +20,15 @@ class MachineState:
         """True if some floating-point exception is enabled."""
         return any(self.flags.get(name) for name in ("inv", "div0", "oflo"))
 
+    @property
+    def rounding_mode(self) -> int:
+        """The mode word of every worker; 0 is rounding to nearest, and infinity on overflow.
 
-def initial_state(n_replicas: int, n_tiles: int, n_workers: int, seed: int) -> MachineState:
-    """Seeds drawn from one number; every worker of every replica gets its own."""
-    generator = np.random.Generator(np.random.PCG64(seed))
-    shape = (n_replicas, n_tiles, n_workers, 4)
-    return MachineState(generator.integers(0, 2**32, shape, np.uint32))
+        A program that never says what overflow gives gets infinity, as does one that stops on
+        overflow: there the infinity is what is noticed.
+        """
+        mode = STOCHASTIC if self.flags.get("esr") else 0
+        if self.flags.get("nanoo"):
+            return mode | NAN_ON_OVERFLOW
+        saturates = "nanoo" in self.flags and not self.flags.get("oflo")
+        return mode | SATURATE if saturates else mode

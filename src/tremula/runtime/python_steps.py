@@ -43,7 +43,9 @@ def _run_counting(
             counts.append(None)
         else:
             cycles = np.zeros(record.n_rows, np.int64)
-            kernel = engine.executable.codelets[record.codelet].counted_kernel_address()
+            codelet = engine.executable.codelets[record.codelet]
+            has_modes = codelet.spec.rounds_to_half and engine.machine_state.rounding_mode != 0
+            kernel = codelet.counted_kernel_address(has_modes=has_modes)
             result &= native_rows.run_counted(engine, kernel, table, replica, cycles)
             counts.append(cycles)
     native_rows.run_copies(engine, number, replica, is_gather=False)

@@ -13,9 +13,11 @@ from tremula.base.floats import (
 )
 from tremula.base.types import QUARTER, as_type
 from tremula.codelets.columns import columns_of
-from tremula.codelets.spec import FieldKind, FieldSpec
+from tremula.codelets.random import MODE_WORD, STATE_WORDS, seeds_of
+from tremula.codelets.spec import Codelet, CodeletSpec, FieldKind, FieldSpec
 from tremula.compiler.executable import Executable, TableRecord, View
 from tremula.compiler.form import CopyPlan
+from tremula.compiler.worker_states import n_states_bytes, states_shape
 from tremula.poplar.variables import ALIGNMENT_BYTES
 
 # A table whose fields have fewer elements than this in all stays on one thread: waking the others
@@ -26,7 +28,8 @@ PARALLEL_ELEMENTS = 32_768
 class Storage:
     """One arena per replica, laid out exactly as the graph's address space."""
 
-    def __init__(self, executable: Executable):
+    def __init__(self, executable: Executable, seed: int = 0):
+        self.seed = seed
         self.n_bytes = -(-executable.n_arena_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         self.arenas = [_aligned_zeros(self.n_bytes) for _ in range(executable.replication_factor)]
         self.executable = executable
@@ -37,13 +40,36 @@ class Storage:
         return np.array([a.ctypes.data for a in self.arenas], np.int64)
 
     def reset(self) -> None:
-        """Write all initial values."""
+        """Write all initial values; every worker of every replica gets its own random state."""
+        n_tiles, n_workers, _ = states_shape(self.executable.target)
+        seeds = seeds_of(self.seed, len(self.arenas) * n_tiles * n_workers)
+        seeds = seeds.reshape(len(self.arenas), n_tiles, n_workers, STATE_WORDS)
         for replica in range(len(self.arenas)):
             for initial in self.executable.initial_values:
                 self.write(initial.view, initial.values, replica)
+            self.worker_states(replica)[..., :STATE_WORDS] = seeds[replica]
+            self.worker_states(replica)[..., MODE_WORD] = 0
             at = self.executable.replica_index_byte
             if at >= 0:
                 self.arenas[replica][at : at + 4].view(np.uint32)[0] = replica
+
+    def worker_states(self, replica: int) -> np.ndarray:
+        """uint64[n_tiles, n_workers, WORKER_WORDS]: the records of all workers, as a view."""
+        begin, target = self.executable.worker_states_byte, self.executable.target
+        memory = self.arenas[replica][begin : begin + n_states_bytes(target)]
+        return memory.view(np.uint64).reshape(states_shape(target))
+
+    def read_seeds(self, replica: int) -> np.ndarray:
+        """uint32[n_tiles, n_workers, 4]: a copy of the state of every worker of the chip."""
+        n_workers = self.executable.target.chip.n_workers
+        words = self.worker_states(replica)[:, :n_workers, :STATE_WORDS]
+        return np.ascontiguousarray(words).view(np.uint32)
+
+    def write_seeds(self, seeds: np.ndarray, replica: int) -> None:
+        n_workers = self.executable.target.chip.n_workers
+        words = np.ascontiguousarray(seeds, np.uint32).view(np.uint64)
+        states = self.worker_states(replica)
+        states[:, :n_workers, :STATE_WORDS] = words.reshape(len(states), n_workers, STATE_WORDS)
 
     def read(self, view: View, replica: int = 0) -> np.ndarray:
         """A copy of a tensor's values; of 8-bit floats, their codes."""
@@ -117,6 +143,13 @@ class NativeTables:
     copy_info: np.ndarray  # int64[n_copies, 5]
     kept: list  # arrays and codelets that must outlive the addresses
     table_columns: list[list[tuple[np.ndarray, ...]]]  # [replica][table]
+    codelet_of: list[Codelet]  # of each table
+
+    def use_modes(self, has_modes: bool) -> None:
+        """Let tables that round halves run with or without rounding modes."""
+        for table, codelet in enumerate(self.codelet_of):
+            if codelet.spec.rounds_to_half:
+                self.kernel[table] = codelet.kernel_address(has_modes=has_modes)
 
     def as_tuple(self) -> tuple[np.ndarray, ...]:
         return (
@@ -144,7 +177,7 @@ def build_tables(executable: Executable, n_threads: int) -> NativeTables:
             listed = np.array([c.ctypes.data for c in columns] or [0], np.int64)
             kept.append(listed)
             pointers[replica, i] = listed.ctypes.data
-    bounds = [_chunk_bounds(t, codelets[t.codelet].spec.fields, n_threads) for t in records]
+    bounds = [_chunk_bounds(t, codelets[t.codelet].spec, n_threads) for t in records]
     n_chunks = np.array([len(b) - 1 for b in bounds], np.int64)
     first = np.concatenate(([0], np.cumsum(n_chunks + 1)))[:-1].astype(np.int64)
     copies, sets = _all_copies(executable)
@@ -161,6 +194,7 @@ def build_tables(executable: Executable, n_threads: int) -> NativeTables:
         info,
         kept,
         table_columns,
+        [codelets[t.codelet] for t in records],
     )
 
 
@@ -172,14 +206,20 @@ def _own_columns(table: TableRecord) -> tuple[np.ndarray, ...]:
     )
 
 
-def _chunk_bounds(table: TableRecord, fields: tuple[FieldSpec, ...], n_threads: int) -> np.ndarray:
-    """Row boundaries of chunks with about equal work; one chunk if the table is small."""
+def _chunk_bounds(table: TableRecord, spec: CodeletSpec, n_threads: int) -> np.ndarray:
+    """Row boundaries of chunks with about equal work; one chunk if the table is small.
+
+    Vertices of a tile that share its workers' states stay in one chunk and in order, so that
+    random numbers do not depend on threads.
+    """
     if n_threads < 2 or table.n_rows < 2:
         return np.array([0, table.n_rows], np.int64)
-    ends = np.cumsum(_work(table, fields))
+    ends = np.cumsum(_work(table, spec.fields))
     if ends[-1] < PARALLEL_ELEMENTS:
         return np.array([0, table.n_rows], np.int64)
     cuts = np.searchsorted(ends, ends[-1] * np.arange(1, n_threads) / n_threads)
+    if spec.has_worker_state:
+        cuts = np.searchsorted(table.tile, table.tile[cuts], "left")
     return np.unique(np.concatenate(([0], cuts, [table.n_rows]))).astype(np.int64)
 
 

@@ -15,6 +15,7 @@ from tremula.base.types import as_type
 from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import Direction, FieldKind, FieldSpec
 from tremula.compiler.executable import Executable
+from tremula.compiler.worker_states import n_states_bytes
 from tremula.poplar.runs import expand
 from tremula.runtime import native_rows
 from tremula.runtime.python_steps import run_counted, store_result
@@ -54,9 +55,11 @@ def _check_twice(engine: "Engine", number: int, replica: int) -> None:
     before = arena.copy()
     states = _saved_states(engine, replica)
     rights = _rights(engine, number)
-    order = [(table, engine.shuffle.permutation(rows)) for table, rows in _orders(engine, number)]
-    # Backwards, so that of any two vertices each is the first one once.
-    backwards = [(table, np.ascontiguousarray(rows[::-1])) for table, rows in reversed(order)]
+    order = backwards = _orders(engine, number)
+    if not _draws_random(engine, number):
+        order = [(table, engine.shuffle.permutation(rows)) for table, rows in order]
+        # Backwards, so that of any two vertices each is the first one once.
+        backwards = [(table, np.ascontiguousarray(rows[::-1])) for table, rows in reversed(order)]
     after = []
     for poison, orders in zip(POISONS, (order, backwards), strict=True):
         arena[:] = before
@@ -75,6 +78,14 @@ def _orders(engine: "Engine", number: int) -> list[tuple[int, np.ndarray]]:
     """The tables of a compute set, and the rows of each in their order."""
     first, last = engine.tables.sets[number, :2]
     return [(table, np.arange(engine.tables.n_rows[table])) for table in range(first, last)]
+
+
+def _draws_random(engine: "Engine", number: int) -> bool:
+    """Do its vertices draw from generators that vertices of a tile share? Then order matters."""
+    first, last = engine.tables.sets[number, :2]
+    specs = [codelet.spec for codelet in engine.tables.codelet_of[first:last]]
+    is_stochastic = bool(engine.machine_state.flags.get("esr"))
+    return any(s.draws_random or (s.rounds_to_half and is_stochastic) for s in specs)
 
 
 def _run_once(
@@ -141,6 +152,9 @@ def _make_rights(engine: "Engine", number: int) -> _Rights:
         _mark(may_read, plan.source.addresses() * plan.n_bytes, plan.n_bytes)
     for plan in (*compute_set.gathers, *compute_set.scatters):
         _mark(may_write, plan.destination.addresses() * plan.n_bytes, plan.n_bytes)
+    n_state_bytes = n_states_bytes(engine.executable.target)
+    first_state = engine.executable.worker_states_byte
+    may_write[first_state : first_state + n_state_bytes] = True
     # One vertex may alias its own Input and Output: what is read need not be written.
     return _Rights(fields, outputs & ~may_read, may_write)
 
