@@ -8,12 +8,12 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError
 from tremula.base.options import Options, parse_options
-from tremula.base.version import VERSION
-from tremula.compiler.codec import digest_of, record
+from tremula.compiler.codec import record
+from tremula.compiler.content_hash import content_hash
 from tremula.compiler.cost import StepCosts, cost_steps
-from tremula.compiler.emit import emit, machine_record, variable_records
+from tremula.compiler.emit import emit
 from tremula.compiler.exchange import StepExchanges, exchanges_of
-from tremula.compiler.executable import Executable, view_of
+from tremula.compiler.executable import Executable
 from tremula.compiler.form import LoweredPrograms
 from tremula.compiler.liveness import Liveness, analyse_liveness
 from tremula.compiler.lower import Programs, lower
@@ -144,44 +144,10 @@ def check_memory(executable: Executable, options: Options) -> None:
 def _cache_path(programs: LoweredPrograms, options: Options) -> Path | None:
     directory = options.text("tremula.cache")
     return (
-        Path(os.path.expanduser(directory)) / f"{content_hash(programs)}.tremula"
+        Path(os.path.expanduser(directory)) / f"{content_hash(programs, options)}.tremula"
         if directory
         else None
     )
-
-
-def content_hash(programs: LoweredPrograms) -> str:
-    """A hash of everything that decides what an executable is."""
-    graph = programs.graph
-    tables = [
-        [
-            cs.name,
-            [
-                [
-                    t.codelet.content_hash(),
-                    t.tile,
-                    [[e.sub_start, e.run_start, *e.runs] for e in t.edges.values()],
-                    [[s.start, s.value] for s in t.states.values()],
-                    t.estimate_cycles,
-                ]
-                for t in cs.tables
-            ],
-        ]
-        for cs in graph.compute_sets
-    ]
-    steps = [
-        [s.kind.value, s.name, s.compute_set, [view_of(t) for t in (*s.reads, *s.writes)], s.detail]
-        for s in programs.steps
-    ]
-    handles = (*graph.handles.writes.items(), *graph.handles.reads.items())
-    parts = [
-        VERSION, machine_record(graph), graph.replication_factor, list(graph.tile_map), tables,
-        steps, programs.names, programs.entries, programs.code, programs.step_of,
-        programs.switch_cases, variable_records(graph.variables),
-        [[view_of(t), v] for t, v in graph.initial_parts], sorted(graph.perf_estimators),
-        sorted((handle, view_of(tensor)) for handle, tensor in handles),
-    ]  # fmt: skip
-    return digest_of(parts)
 
 
 def _from_cache(path: Path | None) -> Executable | None:

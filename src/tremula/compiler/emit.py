@@ -58,13 +58,13 @@ def emit(programs: LoweredPrograms, analysis: object, options: Mapping[str, obje
         n_loop_slots=programs.n_loop_slots,
         n_arena_bytes=first_state + n_states_bytes(graph.target),
         worker_states_byte=first_state,
-        steps=tuple(_step_record(step) for step in programs.steps),
+        steps=tuple(step_record(step) for step in programs.steps),
         copies=programs.copies,
         compute_sets=tuple(records),
         codelet_forms=tuple(json.dumps(codelet.to_dict()) for _, codelet in codelets.values()),
         variables=variable_records(graph.variables),
         initial_values=tuple(InitialValue(view_of(t), v) for t, v in graph.initial_parts),
-        host=_host_records(graph),
+        host=host_records(graph),
         analysis=analysis,
         options=dict(options),
     )
@@ -119,7 +119,7 @@ def _replica_index_byte(graph: FrozenGraph) -> int:
     return -1 if variable is None else graph.variables.base_bytes[variable]
 
 
-def _step_record(step: Step) -> StepRecord:
+def step_record(step: Step) -> StepRecord:
     return StepRecord(
         step.kind,
         step.name,
@@ -144,7 +144,7 @@ def variable_records(variables: VariableTable) -> VariableRecords:
     )
 
 
-def _host_records(graph: FrozenGraph) -> HostRecords:
+def host_records(graph: FrozenGraph) -> HostRecords:
     handles = graph.handles
     return HostRecords(
         {name: view_of(t) for name, t in handles.writes.items()},

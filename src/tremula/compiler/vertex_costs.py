@@ -60,7 +60,7 @@ def cost_compute_set(
 ) -> ComputeSetCost:
     """The cost of a compute set, `copy_cycles` int64[n_tiles] being those of inserted copies."""
     chip = graph.target.chip
-    found = [_cost_table(table, chip, graph.perf_estimators) for table in compute_set.tables]
+    found = [cost_table(table, chip, graph.perf_estimators) for table in compute_set.tables]
     needs_count = any(cost.total_cycles == COUNTED for cost in found)
     if needs_count:
         return ComputeSetCost(tuple(found), copy_cycles, copy_cycles, True)
@@ -135,7 +135,8 @@ def _without_rows(cost: TableCost) -> TableCost:
     )
 
 
-def _cost_table(table: FrozenTable, chip: Chip, estimators: Mapping[str, Estimator]) -> TableCost:
+def cost_table(table: FrozenTable, chip: Chip, estimators: Mapping[str, Estimator]) -> TableCost:
+    """The cost of one vertex table, row by row."""
     cycles, n_flops = np.full(table.n_rows, COUNTED, np.int64), 0
     is_users = np.zeros(table.n_rows, bool)
     if table.estimate_cycles is not None:
