@@ -27,7 +27,7 @@ def compiled(cache: Path, **changes: object) -> tr.Executable:
     step = graph.add_compute_set("step")
     graph.add_vertex(step, Step, {"x": x}, tile=0)
     cycles = changes.get("cycles", 10)
-    graph.register_perf_estimator("Step", lambda v, chip: cycles)  # noqa: ARG005
+    graph.register_perf_estimator("Step", lambda v, chip: cycles)
     program = tr.Sequence(
         [tr.Copy(stream, x), tr.Repeat(int(changes.get("n", 2)), tr.Execute(step))]
     )
