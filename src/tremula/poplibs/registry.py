@@ -48,11 +48,13 @@ class Op:
     about: str
     types: tuple[Type, ...]
     samples: Callable[[Type, np.random.Generator], Iterator[Sample]]
-    reference: Callable  # (*arrays, **options) -> array or tuple of them, in NumPy
+    reference: Callable | None  # (*arrays, **options) -> array or tuple of them, in NumPy
     codelets: tuple[Callable, ...]  # the families it uses: each makes classes with a cost
     errors: tuple[ErrorCase, ...] = ()
     tolerance: Mapping[str, float] = field(default_factory=dict)  # type name -> relative error
     is_in_place: bool = False  # the result is the first operand's new value
+    # Random results have no reference: (result, *arrays, **options) -> what is wrong, or "".
+    check: Callable[..., str] | None = None
 
 
 _OPS: dict[str, Op] = {}
@@ -62,7 +64,10 @@ def register(op: Op) -> Op:
     """Add an operation; an incomplete one is refused."""
     missing = [
         what
-        for what, value in (("types", op.types), ("codelets", op.codelets), ("about", op.about))
+        for what, value in (
+            ("types", op.types), ("codelets", op.codelets), ("about", op.about),
+            ("reference", op.reference or op.check),
+        )  # fmt: skip
         if not value
     ]
     uncosted = [c.__name__ for c in op.codelets if not getattr(c, "has_cost", False)]
