@@ -187,7 +187,8 @@ class _Coster:
             is_second = phase is moved.after
             self.sync[number] += self.chip.sync_cycles * (is_second & (cycles > 0))
             if phase.crosses_chips:
-                self._cross_chips(number, self._for_replicas(phase.chip_bytes))
+                packets = self.chip.ipu_link_packet_bytes * phase.chip_fragments
+                self._cross_chips(number, self._for_replicas(phase.chip_bytes + packets))
         self.is_active[number] |= (self.compute[number] > 0) | (self.exchange[number] > 0)
         self.sync[number] += self.chip.sync_cycles * self.is_active[number]
         self._keep_tiles(number, compute, busy, exchange_tiles)

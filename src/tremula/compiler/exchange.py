@@ -46,7 +46,7 @@ class ExchangePhase:
     `sent_wide` are sent bytes whose receivers all do so, `sent_on_bus` what the bus sends in all.
     `latency` is that of the longest way to or from a tile, in cycles; `overlapped` are bytes that
     arrive while the farthest sender's are still on their way. `chip_bytes[a, b]` cross from chip a
-    to chip b, each byte once per receiving chip.
+    to chip b, each byte once per receiving chip, in `chip_fragments[a, b]` pieces.
     """
 
     received: Ints
@@ -59,6 +59,7 @@ class ExchangePhase:
     n_in_fragments: Ints
     n_out_fragments: Ints
     chip_bytes: Ints
+    chip_fragments: Ints
 
     @property
     def crosses_chips(self) -> bool:
@@ -246,22 +247,27 @@ def _phase(
         overlapped_bytes(source, destination, high - low, n_tiles),
         sum_per_tile(destination[order][is_new], None, n_tiles),
         sum_per_tile(sent_tile, None, n_tiles),
-        _between_chips(source, destination, low, high, target, span),
+        *_between_chips(source, destination, low, high, target, span),
     )
 
 
 def _between_chips(
     source: Ints, destination: Ints, low: Ints, high: Ints, target: Target, span: int
-) -> Ints:
+) -> tuple[Ints, Ints]:
+    """int64[n_chips, n_chips] each: bytes from chip to chip, and the pieces they come in."""
     n_chips = target.n_ipus
-    chip_bytes = np.zeros(n_chips * n_chips, np.int64)
+    chip_bytes, n_pieces = (np.zeros(n_chips * n_chips, np.int64) for _ in range(2))
     from_chip, to_chip = source // target.tiles_per_ipu, destination // target.tiles_per_ipu
     crosses = from_chip != to_chip
     if crosses.any():
         pair = (from_chip * n_chips + to_chip)[crosses]
         which, begin, end = merge_per_group(pair, low[crosses], high[crosses], span)
         chip_bytes += sum_per_tile(which, end - begin, n_chips * n_chips)
-    return chip_bytes.reshape(n_chips, n_chips)
+        # A piece that several tiles of a chip take crosses once.
+        _, first = np.unique(to_chip[crosses] * np.int64(span) + low[crosses], return_index=True)
+        n_pieces += sum_per_tile(pair[first], None, n_chips * n_chips)
+    shape = (n_chips, n_chips)
+    return chip_bytes.reshape(shape), n_pieces.reshape(shape)
 
 
 def _exchange_with_outside(step: Step, graph: FrozenGraph) -> StepExchange:
@@ -274,7 +280,7 @@ def _exchange_with_outside(step: Step, graph: FrozenGraph) -> StepExchange:
     chips = np.zeros((graph.target.n_ipus,) * 2, np.int64)
     latency = np.full_like(sent, graph.target.chip.exchange_latency_cycles)
     phase = ExchangePhase(
-        received, sent, nothing, nothing, nothing, latency, nothing, n_in, n_out, chips
+        received, sent, nothing, nothing, nothing, latency, nothing, n_in, n_out, chips, chips
     )
     return StepExchange(phase)
 

@@ -80,13 +80,13 @@ def _covered(low: Ints, high: Ints, begin: Ints, end: Ints) -> Ints:
 def longest_latency(source: Ints, destination: Ints, target: Target) -> Ints:
     """int64[n_tiles]: cycles of the longest way to or from each tile.
 
-    Data to another chip leaves by the nearest link; the links' own latency is not counted here.
+    Between chips it is that of tiles in the same places of one chip: the ways to and from the
+    links. The links' own latency is not counted here.
     """
-    per_chip, chip = target.tiles_per_ipu, target.chip
+    per_chip = target.tiles_per_ipu
     pair = np.unique(source * np.int64(target.n_tiles) + destination)
     begin, end = pair // target.n_tiles, pair % target.n_tiles
-    way = exchange_latency_cycles(chip, begin % per_chip, end % per_chip)
-    way = np.where(begin // per_chip == end // per_chip, way, chip.exchange_latency_cycles)
+    way = exchange_latency_cycles(target.chip, begin % per_chip, end % per_chip)
     longest = np.zeros(target.n_tiles, np.int64)
     first = np.flatnonzero(np.diff(begin, prepend=-1))
     longest[begin[first]] = np.maximum.reduceat(way, first)
