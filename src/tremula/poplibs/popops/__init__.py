@@ -1,13 +1,18 @@
 """popops: element-wise operations, expressions, reductions, slices, rearrangements."""
 
-from tremula.poplibs.popops import expr
-from tremula.poplibs.popops.elementwise import FUNCTIONS
-from tremula.poplibs.popops.map import map, map_in_place, map_with_output
-
-# Every element-wise function of the table, in its three forms: add, add_in_place, add_with_output, …
-globals().update(FUNCTIONS)
+from tremula.poplibs.popops import elementwise, expr
+from tremula.poplibs.popops.cast import cast, cast_with_output
+from tremula.poplibs.popops.elementwise import *  # noqa: F403 - its names are in its __all__
+from tremula.poplibs.popops.fill import fill, zero
+from tremula.poplibs.popops.map import map, map_in_place, map_with_output  # noqa: A004
+from tremula.poplibs.popops.scaled_add import scaled_add_to, scaled_subtract_from, scaled_sum_to
 
 __all__ = [
+    # expressions
     "expr", "map", "map_in_place", "map_with_output",
-    *FUNCTIONS,
+    # types and values
+    "cast", "cast_with_output", "fill", "zero",
+    # scaled sums
+    "scaled_add_to", "scaled_subtract_from", "scaled_sum_to",
 ]  # fmt: skip
+__all__ += elementwise.__all__

@@ -1,11 +1,9 @@
 """Generated element-wise codelets: one expression, its loops, its operands' forms, its cost.
 
-Operands come in four forms: a vector as long as the output, a scalar, an *inner* vector (one element
-per column of the output's rows) and an *outer* vector (one element per row).
+Operands come in the four forms of spread.py: vector, scalar, inner and outer vector.
 """
 
 from dataclasses import dataclass
-from enum import Enum
 
 from tremula.base.types import ALL_TYPES
 from tremula.poplibs.families import class_from_text, family
@@ -13,15 +11,7 @@ from tremula.poplibs.popops import element_costs
 from tremula.poplibs.popops.element_costs import LoopCost, fused_cost, single_cost
 from tremula.poplibs.popops.element_functions import HELPERS
 from tremula.poplibs.popops.fused import FusedBody, converter
-
-
-class Form(Enum):
-    """How an operand lies beside the output."""
-
-    VECTOR = "V"
-    SCALAR = "S"
-    INNER = "I"
-    OUTER = "O"
+from tremula.poplibs.popops.spread import Form
 
 
 @dataclass(frozen=True, slots=True)

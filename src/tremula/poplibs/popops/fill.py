@@ -1,0 +1,112 @@
+"""fill and zero: one value in every element; iota: 0, 1, 2, …"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tremula.base.source import user_source
+from tremula.base.types import (
+    BOOL,
+    FLOAT,
+    HALF,
+    INT,
+    LONGLONG,
+    QUARTER,
+    SHORT,
+    SIGNED_CHAR,
+    UNSIGNED_CHAR,
+    UNSIGNED_INT,
+    UNSIGNED_LONGLONG,
+    UNSIGNED_SHORT,
+    Type,
+)
+from tremula.poplar.bulk import Slices
+from tremula.poplar.compute_set import ComputeSet
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs.families import family
+from tremula.poplibs.popops.element_costs import LoopCost, ceil_div
+from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
+from tremula.poplibs.popops.spread import aligned, spread_vertices, worker_pieces
+from tremula.poplibs.poputil import in_memory_order, tile_regions
+from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
+
+TYPES = (
+    FLOAT, HALF, INT, UNSIGNED_INT, SHORT, UNSIGNED_SHORT, SIGNED_CHAR, UNSIGNED_CHAR, LONGLONG,
+    UNSIGNED_LONGLONG, BOOL,
+)  # fmt: skip
+START_SLOTS = 26  # published: 23 to 26, then 64 bits per slot
+LAUNCH_CYCLES = 11
+# A fill copies bits, so types of one size share a codelet.
+_BITS_OF_SIZE = {1: UNSIGNED_CHAR, 2: UNSIGNED_SHORT, 4: UNSIGNED_INT, 8: UNSIGNED_LONGLONG}
+
+
+def fill(
+    graph: Graph, tensor: Tensor, value: bool | int | float, sequence: Sequence, name: str = ""
+) -> None:
+    """Write a number to every element."""
+    compute_set = graph.add_compute_set(name or "fill")
+    fill_in(graph, tensor, value, compute_set)
+    sequence.add(Execute(compute_set))
+
+
+def zero(graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "") -> None:
+    """Write 0 to every element."""
+    fill(graph, tensor, 0, sequence, name or "zero")
+
+
+def fill_in(
+    graph: Graph, tensor: Tensor, value: bool | int | float, compute_set: ComputeSet
+) -> None:
+    """The vertices of a fill, in a compute set that may hold others."""
+    bits = bits_of(tensor.type, value)
+    if not tensor.is_parallel_writeable:
+        raise PoplibsError(
+            f"{tensor!r} cannot be filled: it repeats an element or is constant.",
+            source=user_source(),
+            mend="fill a plain variable",
+        )
+    if tensor.n_elems == 0:
+        return
+    raw = _BITS_OF_SIZE[tensor.type.n_bytes]
+    flat, _ = aligned(tensor.reinterpret(raw), {})
+    spread_vertices(
+        graph, compute_set, lambda is_multi: fill_codelet(raw, is_multi), "out", flat, [],
+        {"value": bits},
+    )  # fmt: skip
+
+
+def bits_of(type: Type, value: bool | int | float) -> np.generic:
+    """The bits of a number in a type, as an unsigned integer; refused if it does not fit."""
+    if type is QUARTER and value != 0:
+        raise PoplibsError(
+            f"an 8-bit float tensor can only be filled with 0, got {value}.",
+            source=user_source(),
+            mend="fill a half tensor and cast it",
+        )
+    is_whole = type.dtype.kind in "iu"
+    limits = np.iinfo(type.dtype) if is_whole else None
+    if limits and not (value == int(value) and limits.min <= value <= limits.max):
+        raise PoplibsError(
+            f"{value} is no {type}.",
+            source=user_source(),
+            mend=f"use a whole number from {limits.min} to {limits.max}",
+        )
+    return np.array(value).astype(type.dtype).view(_BITS_OF_SIZE[type.n_bytes].dtype)[()]
+
+
+@family
+def fill_codelet(type: Type, is_multi: bool) -> type:
+    return make_flat(
+        FlatCodelet(
+            name=f"Fill<{type}>",
+            standing="published",
+            vectors=(("out", "Output", type),),
+            state=(("value", type),),
+            lines=("out[i] = value",),
+            sized_by="out",
+            cost=LoopCost(LAUNCH_CYCLES if is_multi else 0, START_SLOTS, 1, 8 // type.n_bytes),
+        ),
+        is_multi,
+    )

@@ -1,0 +1,143 @@
+"""Scaled sums in place: A += s·B, A -= s·B, A = x·A + y·B; scales are numbers or scalar tensors."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tremula.base.source import user_source
+from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs.families import family
+from tremula.poplibs.popops.element_costs import LoopCost
+from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
+from tremula.poplibs.popops.fused import converter
+from tremula.poplibs.popops.spread import Form, Operand, aligned, spread_vertices
+from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
+
+Scale = Tensor | int | float
+FLOATS, INTS = (FLOAT, HALF), (INT, UNSIGNED_INT)
+# Published: supervisor cycles, more for two scales and for a difference; then worker slots.
+LAUNCH_CYCLES, TWO_SCALES_CYCLES, SUBTRACT_CYCLES = 57, 12, 7
+START_SLOTS = 24
+INT_LAUNCH_CYCLES = 73
+
+
+def scaled_add_to(
+    graph: Graph, a: Tensor, b: Tensor, scale: Scale, sequence: Sequence, name: str = ""
+) -> None:
+    """A += scale · B. Half sums are formed in float32 and rounded once."""
+    _add_scaled(graph, a, b, 1, scale, "add", sequence, name or "scaled_add")
+
+
+def scaled_subtract_from(
+    graph: Graph, a: Tensor, b: Tensor, scale: Scale, sequence: Sequence, name: str = ""
+) -> None:
+    """A -= scale · B."""
+    _add_scaled(graph, a, b, 1, scale, "subtract", sequence, name or "scaled_subtract")
+
+
+def scaled_sum_to(
+    graph: Graph, a: Tensor, scale_a: Scale, b: Tensor, scale_b: Scale, sequence: Sequence,
+    name: str = "",
+) -> None:  # fmt: skip
+    """A = scale_a · A + scale_b · B."""
+    _add_scaled(graph, a, b, scale_a, scale_b, "sum", sequence, name or "scaled_sum")
+
+
+def _add_scaled(
+    graph: Graph, a: Tensor, b: Tensor, scale_a: Scale, scale_b: Scale, kind: str,
+    sequence: Sequence, name: str,
+) -> None:  # fmt: skip
+    _check(a, b, kind)
+    if a.n_elems == 0:
+        return
+    flat, operands = aligned(a, {"b": b}, has_rows=False)
+    state: dict[str, object] = {}
+    forms: list[Type | None] = []
+    scales = {"scale_a": scale_a, "scale_b": scale_b} if kind == "sum" else {"scale_b": scale_b}
+    for field, scale in scales.items():
+        if isinstance(scale, Tensor):
+            operands.append(Operand(field, Form.SCALAR, _checked_scale(scale, a, kind)))
+            forms.append(scale.type)
+        else:
+            state[field] = scale
+            forms.append(None)
+    key = (a.type, b.type, kind, tuple(forms))
+    compute_set = graph.add_compute_set(name)
+    spread_vertices(
+        graph, compute_set, lambda is_multi: scaled_codelet(*key, is_multi), "a", flat, operands,
+        state,
+    )  # fmt: skip
+    sequence.add(Execute(compute_set))
+
+
+def _check(a: Tensor, b: Tensor, kind: str) -> None:
+    fits = (a.type in FLOATS and b.type in FLOATS) or (a.type in INTS and b.type is a.type)
+    if not fits:
+        raise PoplibsError(
+            f"scaled {kind} does not work on {a.type} and {b.type}.",
+            source=user_source(),
+            mend="use float or half for both, or int or unsigned int for both",
+        )
+    if a.shape != b.shape:
+        raise PoplibsError(
+            f"scaled {kind} needs equal shapes, got {list(a.shape)} and {list(b.shape)}.",
+            source=user_source(),
+            mend="broadcast the second: poputil.broadcast_view(b, a.shape)",
+        )
+    if not a.is_parallel_writeable:
+        raise PoplibsError(
+            f"{a!r} cannot be written: it repeats an element or is constant.",
+            source=user_source(),
+            mend="the first operand must be a plain variable",
+        )
+
+
+def _checked_scale(scale: Tensor, a: Tensor, kind: str) -> Tensor:
+    fits = scale.type in FLOATS if a.type in FLOATS else scale.type is a.type
+    if scale.n_elems == 1 and fits:
+        return scale.flatten()
+    raise PoplibsError(
+        f"the scale of a scaled {kind} to {a.type} must be one float, half or {a.type}, got "
+        f"{scale.type} of shape {list(scale.shape)}.",
+        source=user_source(),
+        mend="index one element, or cast it",
+    )
+
+
+@family
+def scaled_codelet(
+    a_type: Type, b_type: Type, kind: str, scales: tuple[Type | None, ...], is_multi: bool
+) -> type:
+    """`scales`: the type of each scale tensor, None for a number."""
+    wide = FLOAT if a_type.is_floating else a_type
+    names = ("scale_a", "scale_b")[-len(scales) :]
+    as_wide = converter(wide)
+    first = f"{as_wide}(a[i]) * scale_a" if kind == "sum" else f"{as_wide}(a[i])"
+    sign = "-" if kind == "subtract" else "+"
+    return make_flat(
+        FlatCodelet(
+            name=f"ScaledAdd<{a_type},{b_type},{kind},{','.join(str(s) for s in scales)}>",
+            standing="published",
+            vectors=(("a", "InOut", a_type), ("b", "Input", b_type)),
+            scalars=[(n, "Input", t) for n, t in zip(names, scales, strict=True) if t],
+            state=[(n, wide) for n, t in zip(names, scales, strict=True) if t is None],
+            before=[f"{n} = {as_wide}({n})" for n, t in zip(names, scales, strict=True) if t],
+            lines=(
+                f"a[i] = {converter(a_type)}({first} {sign} {as_wide}(b[i]) * scale_b)",
+            ),
+            sized_by="a",
+            cost=_cost(a_type, b_type, kind, is_multi),
+        ),
+        is_multi,
+    )  # fmt: skip
+
+
+def _cost(a_type: Type, b_type: Type, kind: str, is_multi: bool) -> LoopCost:
+    if not a_type.is_floating:  # published: 26 slots for three elements
+        return LoopCost(INT_LAUNCH_CYCLES if is_multi else 0, 0, 26, 3)
+    more = {"add": 0, "sum": TWO_SCALES_CYCLES, "subtract": SUBTRACT_CYCLES}[kind]
+    slots, width = (3, 8 // a_type.n_bytes) if a_type is b_type else (5, 4)
+    return LoopCost(LAUNCH_CYCLES + more if is_multi else 0, START_SLOTS, slots, width)
