@@ -52,8 +52,9 @@ class TileMapLog:
 
     def __init__(self) -> None:
         self._begin, self._end, self._tile = array("q"), array("q"), array("q")
-        empty = np.empty(0, np.int64)
-        self._resolved = ByteTileMap(empty, empty, empty)
+        # Resolved columns, with room to grow: most new intervals lie behind all old ones.
+        self._columns = [np.empty(0, np.int64) for _ in range(3)]
+        self._resolved = ByteTileMap(*self._columns)
 
     def add(self, begin: int, end: int, tile: int) -> None:
         self._begin.append(begin)
@@ -65,17 +66,31 @@ class TileMapLog:
             column.frombytes(np.ascontiguousarray(values, np.int64).tobytes())
 
     def resolve(self) -> ByteTileMap:
-        """The map now. Cheap when nothing was added since the last call."""
+        """The map now. Costs as much as what was added since the last call, if it is new."""
         if len(self._begin):
-            begin, end, tile = (
-                np.concatenate((old, np.frombuffer(new, np.int64)))
-                for old, new in zip(
-                    self._resolved, (self._begin, self._end, self._tile), strict=True
-                )
-            )
+            log = [
+                np.frombuffer(column, np.int64) for column in (self._begin, self._end, self._tile)
+            ]
             self._begin, self._end, self._tile = array("q"), array("q"), array("q")
-            self._resolved = _merge(*_paint(begin, end, tile))
+            new, old = _merge(*_paint(*log)), self._resolved
+            if len(old.begin) and len(new.begin) and new.begin[0] <= old.end[-1]:
+                both = (np.concatenate(pair) for pair in zip(old, log, strict=True))
+                new, old = _merge(*_paint(*both)), ByteTileMap(*(c[:0] for c in old))
+                self._columns = list(new)
+            self._resolved = self._appended(old, new)
         return self._resolved
+
+    def _appended(self, old: ByteTileMap, new: ByteTileMap) -> ByteTileMap:
+        """Old intervals and the new ones behind them; maps given out before stay as they are."""
+        n_old, n = len(old.begin), len(old.begin) + len(new.begin)
+        if n > len(self._columns[0]):
+            room = [np.empty(2 * n, np.int64) for _ in range(3)]
+            for column, values in zip(room, old, strict=True):
+                column[:n_old] = values
+            self._columns = room
+        for column, values in zip(self._columns, new, strict=True):
+            column[n_old:n] = values
+        return ByteTileMap(*(column[:n] for column in self._columns))
 
 
 def _paint(begin: np.ndarray, end: np.ndarray, tile: np.ndarray) -> tuple[np.ndarray, ...]:
