@@ -1,5 +1,6 @@
 """Graph: owns variables, tile maps, compute sets, streams and functions. It never runs anything."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -243,7 +244,7 @@ class Graph(MappingSide, HostSide):
             table = self._table(compute_set, codelet)
         if tile != -1:
             tile = self._checked_tile(tile)
-        row = table.add_row(tile, user_source())
+        row = table.add_row(tile, sys._getframe(1))
         if fields is not None:
             connectors = table.connectors
             for name, value in fields.items():

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ class VertexTableBuilder:
         self.tile = array("q")
         self.source_id = array("q")
         self.sources: dict[Source, int] = {}
+        self._last_line, self._last_source = -1, -1
+        self._last_code: CodeType | None = None
         fields = codelet.spec.fields
         self.edges = {f.name: EdgeLog(codelet.spec.name, f) for f in fields if f.is_edge}
         self.states = {f.name: StateLog(f) for f in fields if not f.is_edge}
@@ -59,14 +62,18 @@ class VertexTableBuilder:
         self.connectors |= {name: self._state_setter(log.spec) for name, log in self.states.items()}
         self.estimates: dict[int, tuple[int, int]] = {}
 
-    def add_row(self, tile: int, source: Source) -> int:
+    def add_row(self, tile: int, caller: FrameType) -> int:
+        """Append a vertex. In a loop it comes from the same line each time: that is remembered."""
         row = self.n_rows
         self.n_rows = row + 1
         self.tile.append(tile)
-        source_id = self.sources.get(source)
-        if source_id is None:
-            source_id = self.sources[source] = len(self.sources)
-        self.source_id.append(source_id)
+        line = caller.f_lineno
+        if line != self._last_line or caller.f_code is not self._last_code:
+            source = user_source()
+            is_users = source.file == caller.f_code.co_filename  # not a library of ours
+            self._last_line, self._last_code = line, caller.f_code if is_users else None
+            self._last_source = self.sources.setdefault(source, len(self.sources))
+        self.source_id.append(self._last_source)
         return row
 
     def add_rows(self, tiles: np.ndarray, source: Source) -> int:
