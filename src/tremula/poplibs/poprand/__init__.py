@@ -1,1 +1,23 @@
-"""poprand: to come."""
+"""poprand: random numbers from the generators of the workers, with seeds; dropout."""
+
+from tremula.poplibs.poprand import registered as _registered  # noqa: F401 - registers them all
+from tremula.poplibs.poprand.distributions import (
+    bernoulli,
+    log_uniform,
+    normal,
+    truncated_normal,
+    uniform,
+)
+from tremula.poplibs.poprand.dropout import dropout, shaped_dropout
+from tremula.poplibs.poprand.seeding import set_seed
+
+__all__ = [
+    "bernoulli",
+    "dropout",
+    "log_uniform",
+    "normal",
+    "set_seed",
+    "shaped_dropout",
+    "truncated_normal",
+    "uniform",
+]

@@ -1,0 +1,82 @@
+"""Seeds: all workers start from a seed tensor, or do so for one operation and then go on."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tremula.base.source import user_source
+from tremula.base.types import UNSIGNED_INT, UNSIGNED_LONGLONG
+from tremula.codelets.slots import N_WORKERS
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.tensor import Tensor
+from tremula.poplar.tile_map import TileMapping
+from tremula.poplibs.poprand.codelets import (
+    restore_seed_codelet,
+    save_and_set_seed_codelet,
+    set_seed_codelet,
+)
+from tremula.poplibs.registry import PoplibsError
+
+STATE_WORDS = 2 * N_WORKERS  # 64-bit words of a tile
+MAX_MODIFIER = 2**32 - 1
+
+
+def set_seed(
+    graph: Graph, seed: Tensor, seed_modifier: int, sequence: Sequence, name: str = ""
+) -> None:
+    """Start the generators of all workers of all tiles from a seed of two UNSIGNED_INT."""
+    check_seed(seed, seed_modifier)
+    tiles = np.arange(graph.target.n_tiles)
+    compute_set = graph.add_compute_set(name or "setSeed")
+    fields = {"seed": _seeds(seed, len(tiles)), "modifier": seed_modifier, "tile": tiles}
+    graph.add_vertices(compute_set, set_seed_codelet(), fields, tiles=tiles)
+    sequence.add(Execute(compute_set))
+
+
+def with_seed(
+    graph: Graph,
+    seed: Tensor | None,
+    seed_modifier: int,
+    tiles: np.ndarray,
+    sequence: Sequence,
+    name: str,
+    generate: Callable[[], None],
+) -> None:
+    """Let `generate` add its steps between seeding these tiles and restoring their states."""
+    if seed is None:
+        generate()
+        return
+    n = len(tiles)
+    saved = graph.add_variable(UNSIGNED_LONGLONG, [n, STATE_WORDS], f"{name}/hwSeeds")
+    begin = np.arange(n, dtype=np.int64) * STATE_WORDS
+    mapping = TileMapping(begin, begin + STATE_WORDS, tiles, graph.target.n_tiles)
+    graph.set_tile_mapping(saved, mapping)
+    compute_set = graph.add_compute_set(f"{name}/setSeed")
+    fields = {"seed": _seeds(seed, n), "saved": saved, "modifier": seed_modifier, "tile": tiles}
+    graph.add_vertices(compute_set, save_and_set_seed_codelet(), fields, tiles=tiles)
+    sequence.add(Execute(compute_set))
+    generate()
+    restore = graph.add_compute_set(f"{name}/restoreSeed")
+    graph.add_vertices(restore, restore_seed_codelet(), {"saved": saved}, tiles=tiles)
+    sequence.add(Execute(restore))
+
+
+def _seeds(seed: Tensor, n: int) -> Tensor:
+    """The seed for each of n vertices, as a view."""
+    return seed.flatten().expand([0]).broadcast(n, 0)
+
+
+def check_seed(seed: Tensor | None, seed_modifier: int) -> None:
+    if seed is not None and (seed.type is not UNSIGNED_INT or seed.n_elems != 2):
+        raise PoplibsError(
+            f"a seed has two elements of unsigned int, got {list(seed.shape)} of {seed.type}.",
+            source=user_source(),
+            mend="add it with add_variable(UNSIGNED_INT, [2]), or give None",
+        )
+    if not 0 <= seed_modifier <= MAX_MODIFIER:
+        raise PoplibsError(
+            f"the seed modifier must be of 0 to {MAX_MODIFIER}, got {seed_modifier}.",
+            source=user_source(),
+            mend="number the uses of a seed: 0, 1, 2, …",
+        )
