@@ -84,7 +84,8 @@ def _loops(form: FlatCodelet, is_multi: bool) -> list[str]:
 
 def _codelet_name(name: str, is_multi: bool) -> str:
     base, _, parameters = name.partition("<")
-    return f"popops::{base}{'1D' if is_multi else '2D'}<{parameters}"
+    base = base if "::" in base else f"popops::{base}"
+    return f"{base}{'1D' if is_multi else '2D'}<{parameters}"
 
 
 def _cycles(form: FlatCodelet, is_multi: bool) -> str:
