@@ -29,6 +29,7 @@ COMMANDS = (
     Command("demo", "tremula.commands.demo", "run a tile program and print its profile"),
     Command("run", "tremula.commands.run", "run a Python script"),
     Command("bench", "tremula.commands.bench", "measure a suite of figures"),
+    Command("validate", "tremula.commands.validate", "the cost model against measurements"),
     Command("version", "tremula.commands.version", "print the versions in use"),
 )
 

@@ -1,0 +1,135 @@
+"""`tremula validate`: the cost model against measurements of real machines."""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tremula.base.errors import InvalidOption, suggest
+from tremula.validate import (
+    GRID,
+    PUBLISHED,
+    Checked,
+    Outcome,
+    Row,
+    Score,
+    Unchecked,
+    every_nth,
+    rank_correlation,
+    read_rows,
+    validate,
+)
+from tremula.validate.workloads import family_names
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--against", type=Path, metavar="FILE", action="append",
+        help="measurements in the form of published.csv or of the gather/scatter grid; "
+        "without it both files that come with Tremula",
+    )  # fmt: skip
+    parser.add_argument("--rows", action="store_true", help="also print every row")
+    parser.add_argument("--family", action="append", default=[], help="only rows of this family")
+    parser.add_argument(
+        "--sample", type=int, metavar="N", help="of each file only N rows, evenly spread"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything here")
+
+
+def run(args: argparse.Namespace) -> int:
+    _check(args)
+    rows = []
+    for path in args.against or (PUBLISHED, GRID):
+        found = read_rows(path)
+        chosen = found if args.sample is None else every_nth(found, args.sample)
+        if len(chosen) < len(found):
+            print(f"{path.name}: {len(chosen)} of {len(found)} rows, evenly spread")
+        rows += chosen
+    outcome = validate(rows, args.family, _tell)
+    if args.rows:
+        _print_rows(outcome.checked)
+    _print_scores(outcome)
+    _print_unchecked(outcome.unchecked, all_of_them=args.rows)
+    if args.json is not None:
+        args.json.write_text(json.dumps(as_record(outcome), indent=1) + "\n", encoding="utf-8")
+    return 0 if outcome.checked else 1
+
+
+def _tell(number: int, total: int, row: Row) -> None:
+    print(f"{number}/{total} {row.id} …", file=sys.stderr, flush=True)
+
+
+def _check(args: argparse.Namespace) -> None:
+    known = family_names()
+    for name in args.family:
+        if name not in known:
+            raise InvalidOption(f"there is no family {name!r}.", mend=suggest(name, known))
+    if args.sample is not None and args.sample < 1:
+        raise InvalidOption(
+            f"--sample is {args.sample}, expected 1 or more.", mend="leave it out for all rows"
+        )
+
+
+def _print_rows(checked: tuple[Checked, ...]) -> None:
+    print(f"{'row':<44} {'predicted':>12} {'measured':>12} {'unit':<9} {'error':>8}")
+    for one in checked:
+        figures = f"{one.predicted:>12.5g} {one.measured:>12.5g} {one.row.unit:<9}"
+        print(f"{one.row.id:<44} {figures} {one.error:>+8.1%}")
+    print()
+
+
+def _print_scores(outcome: Outcome) -> None:
+    if not outcome.checked:
+        print("no row has a workload")
+        return
+    print(f"{'family':<24} {'rows':>6} {'median':>8} {'worst':>8}  worst row")
+    scored = [*outcome.families.items(), ("all", outcome.checked)]
+    for name, rows in scored:
+        score = Score.of(rows)
+        figures = f"{score.n_rows:>6} {score.median:>8.1%} {score.worst:>8.1%}"
+        print(f"{name:<24} {figures}  {score.worst_id}")
+    print(f"rank correlation (Spearman, within units): {rank_correlation(outcome.checked):.3f}")
+
+
+def _print_unchecked(unchecked: tuple[Unchecked, ...], *, all_of_them: bool) -> None:
+    if not unchecked:
+        return
+    print(f"\n{len(unchecked)} rows without a workload:")
+    for reason, n in Counter(one.reason for one in unchecked).most_common():
+        ids = [one.row.id for one in unchecked if one.reason == reason]
+        shown = ids if all_of_them else ids[:6]
+        more = f", … ({len(ids) - len(shown)} more)" if len(shown) < len(ids) else ""
+        print(f"  {n:>4}  {reason}: {', '.join(shown)}{more}")
+    sys.stdout.flush()
+
+
+def as_record(outcome: Outcome) -> dict[str, object]:
+    """Everything, as plain data."""
+    return {
+        "rows": [
+            {
+                "id": one.row.id,
+                "family": one.family,
+                "predicted": one.predicted,
+                "measured": one.measured,
+                "unit": one.row.unit,
+                "error": one.error,
+            }
+            for one in outcome.checked
+        ],
+        "without_workload": [{"id": one.row.id, "reason": one.reason} for one in outcome.unchecked],
+        "families": {name: _score_record(rows) for name, rows in outcome.families.items()},
+        "all": _score_record(outcome.checked) if outcome.checked else None,
+        "rank_correlation": rank_correlation(outcome.checked),
+    }
+
+
+def _score_record(rows: list[Checked] | tuple[Checked, ...]) -> dict[str, object]:
+    score = Score.of(rows)
+    return {
+        "n_rows": score.n_rows,
+        "median_error": score.median,
+        "worst_error": score.worst,
+        "worst_row": score.worst_id,
+    }

@@ -1,0 +1,18 @@
+"""The cost model against measurements of real machines."""
+
+from tremula.validate.rows import GRID, PUBLISHED, Row, every_nth, read_rows
+from tremula.validate.score import (
+    Checked,
+    Outcome,
+    Score,
+    Unchecked,
+    rank_correlation,
+    validate,
+)
+from tremula.validate.workloads import Modelled, NoWorkload, workload
+
+__all__ = [
+    "GRID", "PUBLISHED", "Row", "every_nth", "read_rows",
+    "Checked", "Outcome", "Score", "Unchecked", "rank_correlation", "validate",
+    "Modelled", "NoWorkload", "workload",
+]  # fmt: skip

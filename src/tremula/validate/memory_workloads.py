@@ -1,0 +1,100 @@
+"""Memory of a tile: the latency of a load, and how fast all tiles read."""
+
+from typing import Any
+
+import numpy as np
+
+from tremula.base.types import FLOAT, UNSIGNED_INT, float32, uint32
+from tremula.codelets import Input, MultiVertex, Output, Vector, Vertex
+from tremula.codelets.python_codelet import CostView
+from tremula.codelets.slots import LAUNCH_CYCLES, VERTEX_OVERHEAD_SLOTS
+from tremula.hardware import Chip, chip
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Execute, Sequence
+from tremula.validate.layout import map_rows
+from tremula.validate.rows import Row
+from tremula.validate.timing import time_program
+from tremula.validate.workloads import Modelled, workload
+
+FAMILY = "memory and exchange"
+N_LINKS = 4096  # of the chain that is chased
+N_BLOCK_BYTES = 32 * 1024  # read by each tile
+
+
+class PointerChase(Vertex):
+    """Follow a chain: each load needs the one before."""
+
+    chain: Input[Vector[uint32]]
+    last: Output[uint32]
+
+    def compute(self: Any) -> None:
+        at = uint32(0)
+        for _ in range(len(self.chain)):
+            at = self.chain[at]
+        self.last = at
+
+    @staticmethod
+    def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+        # A load is ready for the worker's next slot; the loop is a hardware repeat.
+        return VERTEX_OVERHEAD_SLOTS + v.sizes["chain"]
+
+    standing = "published"
+
+
+class ReadBlock(MultiVertex):
+    """Each worker adds up a sixth of a block, with loads of so many bits."""
+
+    block: Input[Vector[float32]]
+    sums: Output[Vector[float32]]
+    n_bytes_per_load: uint32  # pyright: ignore[reportInvalidTypeForm] - a machine type
+
+    def compute(self: Any, worker: int) -> None:
+        total = float32(0)
+        n = len(self.block)
+        for i in range(n * worker // 6, n * (worker + 1) // 6):
+            total += self.block[i]
+        self.sums[worker] = total
+
+    @staticmethod
+    def cycles(v: CostView, chip: Chip) -> np.ndarray:
+        # One load and one addition each slot.
+        n_loads = -(-v.sizes["block"] * FLOAT.n_bytes // v.state["n_bytes_per_load"])
+        per_worker = VERTEX_OVERHEAD_SLOTS + -(-n_loads // chip.n_workers)
+        return LAUNCH_CYCLES + chip.n_workers * per_worker
+
+    standing = "published"
+
+
+@workload("pointer chase", FAMILY)
+def pointer_chase(row: Row, chip_name: str) -> Modelled:
+    def build(graph: Graph, sequence: Sequence) -> None:
+        chain = graph.add_variable(UNSIGNED_INT, [N_LINKS], "chain", mapping=0)
+        last = graph.add_variable(UNSIGNED_INT, [], "last", mapping=0)
+        chase = graph.add_compute_set("chase")
+        graph.add_vertex(chase, PointerChase, {"chain": chain, "last": last}, tile=0)
+        sequence.add(Execute(chase))
+
+    timing = time_program(chip_name, row.n_ipus, build)
+    return Modelled(timing.compute / N_LINKS, timing.clock_hz)
+
+
+@workload("SRAM read bandwidth", FAMILY)
+def read_bandwidth(row: Row, chip_name: str) -> Modelled:
+    n_tiles = row.number("tiles", chip(chip_name).n_tiles)
+    n_bytes = row.number("bytes", N_BLOCK_BYTES)
+    n_workers = chip(chip_name).n_workers
+
+    def build(graph: Graph, sequence: Sequence) -> None:
+        blocks = graph.add_variable(FLOAT, [n_tiles, n_bytes // FLOAT.n_bytes], "blocks")
+        sums = graph.add_variable(FLOAT, [n_tiles, n_workers], "sums")
+        map_rows(graph, blocks)
+        map_rows(graph, sums)
+        read = graph.add_compute_set("read")
+        width = np.full(n_tiles, row.number("load_bits") // 8, np.uint32)
+        fields = {"block": blocks, "sums": sums, "n_bytes_per_load": width}
+        graph.add_vertices(read, ReadBlock, fields, tiles=np.arange(n_tiles))
+        sequence.add(Execute(read))
+
+    timing = time_program(chip_name, row.n_ipus, build)
+    # Measured inside the vertices: without the sync of a step.
+    return Modelled(timing.compute, timing.clock_hz, n_bytes=float(n_tiles * n_bytes))

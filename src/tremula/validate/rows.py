@@ -1,0 +1,136 @@
+"""Measurements of real machines: the two file forms, read into one kind of row."""
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tremula.base.errors import FileLoadError, suggest
+
+DATA = Path(__file__).parent / "data"
+PUBLISHED = DATA / "published.csv"
+GRID = DATA / "bow_gather_scatter_schnet.csv"
+
+PUBLISHED_COLUMNS = ("id", "chip", "num_ipus", "workload", "parameters", "metric", "unit", "value")
+GRID_COLUMNS = ("op", "amp", "num_inputs", "num_features", "num_outputs", "cycles")
+
+# The grid's operations under the names that published.csv has for them.
+_GRID_WORKLOADS = {
+    "gather": "torch index_select over rows (popops multiSlice)",
+    "scatter_add": "torch_scatter sum (popops multiUpdateAdd)",
+    "schnet_block": "PyG SchNet InteractionBlock forward (50 gaussians)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement. `parameters` are as written: "k1=v1;k2=v2" split at the signs."""
+
+    id: str
+    chip: str
+    n_ipus: int
+    workload: str
+    parameters: Mapping[str, str]
+    metric: str
+    unit: str
+    value: float | None  # None: not one number
+    notes: str = ""
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A parameter; without a default it must be there."""
+        if name in self.parameters:
+            return self.parameters[name]
+        if default is None:
+            raise RowError(
+                f"row {self.id!r} has no parameter {name!r}.",
+                mend=suggest(name, self.parameters),
+            )
+        return default
+
+    def number(self, name: str, default: int | None = None) -> int:
+        given = self.text(name, None if default is None else str(default))
+        try:
+            return int(float(given))
+        except ValueError:
+            raise RowError(
+                f"parameter {name!r} of row {self.id!r} is {given!r}, expected a number.",
+                mend="correct the row",
+            ) from None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What decides the prediction: rows with equal keys are computed once."""
+        parameters = tuple(sorted(self.parameters.items()))
+        return self.chip, self.n_ipus, self.workload, parameters, self.metric, self.unit
+
+
+class RowError(FileLoadError):
+    """A row of a file of measurements cannot be used."""
+
+
+def read_rows(path: str | Path) -> list[Row]:
+    """The rows of a CSV file in the form of published.csv or of the grid."""
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            table = csv.DictReader(file)
+            columns = tuple(table.fieldnames or ())
+            records = list(table)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise FileLoadError(
+            f"cannot read the measurements {str(path)!r}: {error}.", mend="give a CSV file"
+        ) from None
+    if all(name in columns for name in GRID_COLUMNS):
+        return [_grid_row(record, number) for number, record in enumerate(records, start=2)]
+    missing = [name for name in PUBLISHED_COLUMNS if name not in columns]
+    if missing:
+        raise FileLoadError(
+            f"{str(path)!r} has columns {', '.join(columns) or 'none'}; it lacks "
+            f"{', '.join(missing)}.",
+            mend=f"give a file with columns {', '.join(PUBLISHED_COLUMNS)} or "
+            f"{', '.join(GRID_COLUMNS)}",
+        )
+    return [_published_row(record) for record in records]
+
+
+def _published_row(record: Mapping[str, str]) -> Row:
+    parts = [part.partition("=") for part in record["parameters"].split(";") if part.strip()]
+    return Row(
+        record["id"],
+        record["chip"].strip(),
+        int(record["num_ipus"] or 1),
+        record["workload"].strip(),
+        {name.strip(): value.strip() for name, _, value in parts},
+        record["metric"].strip(),
+        record["unit"].strip(),
+        _as_number(record["value"]),
+        record.get("notes") or "",
+    )
+
+
+def _grid_row(record: Mapping[str, str], line: int) -> Row:
+    op = record["op"].strip()
+    if op not in _GRID_WORKLOADS:
+        raise RowError(
+            f"line {line} has operation {op!r}, expected one of {', '.join(_GRID_WORKLOADS)}.",
+            mend=suggest(op, _GRID_WORKLOADS),
+        )
+    shape = {name: record[name] for name in ("num_inputs", "num_features", "num_outputs")}
+    name = "-".join((op, record["amp"], *shape.values()))
+    parameters = {**shape, "dtype": "fp32", "amp": record["amp"]}
+    value = _as_number(record["cycles"])
+    return Row(name, "Bow", 1, _GRID_WORKLOADS[op], parameters, "cycles", "cycles", value)
+
+
+def _as_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def every_nth(rows: Iterable[Row], n_wanted: int) -> list[Row]:
+    """About n_wanted rows, evenly spread over the file: the same ones every time."""
+    rows = list(rows)
+    if n_wanted >= len(rows):
+        return rows
+    return [rows[i * len(rows) // n_wanted] for i in range(n_wanted)]

@@ -1,0 +1,106 @@
+"""What a program takes by the cost model, without running it: steps counted along its code."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tremula.base.errors import MissingPerfEstimate
+from tremula.compiler.cost import cost_steps
+from tremula.compiler.exchange import exchanges_of
+from tremula.compiler.form import LoweredPrograms, Op
+from tremula.compiler.lower import lower
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Program, Sequence
+from tremula.poplar.target import IPUModel, Target
+
+_DATA_DEPENDENT = (Op.BRANCH_ZERO, Op.BRANCH_NONZERO, Op.SWITCH, Op.LOOP_FOREVER)
+
+Build = Callable[[Graph, Sequence], Program | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Cycles of a program, in all and by part; a part is that of each step's slowest chip."""
+
+    target: Target
+    cycles: int
+    sync: int
+    exchange: int
+    compute: int
+    steps: tuple[tuple[str, int, int], ...]  # name, how often, cycles of one execution
+
+    @property
+    def clock_hz(self) -> float:
+        return self.target.chip.clock_hz
+
+
+def time_program(chip: str, n_ipus: int, build: Build) -> Timing:
+    """Build a program on so many chips, find its exchanges and costs, and add up its steps.
+
+    `build` appends to the sequence, or returns the program to time instead of it. Only the passes
+    that decide cycles run: nothing is placed in memory, no codelet is compiled.
+    """
+    graph, sequence = Graph(IPUModel(chip, n_ipus).create_target()), Sequence()
+    program = build(graph, sequence) or sequence
+    return timing_of(lower(graph, program))
+
+
+def timing_of(programs: LoweredPrograms) -> Timing:
+    """The cost of the first program."""
+    costs = cost_steps(programs, exchanges_of(programs))
+    times = executions(programs)
+    if bool((costs.needs_count & (times > 0)).any()):
+        raise MissingPerfEstimate(
+            "a codelet of this workload has cycles that depend on its data.",
+            mend="give the codelet a cycles method",
+        )
+    of_step = costs.total.max(axis=1)
+    return Timing(
+        programs.graph.target,
+        int(times @ of_step),
+        int(times @ costs.sync.max(axis=1)),
+        int(times @ costs.exchange.max(axis=1)),
+        int(times @ costs.compute.max(axis=1)),
+        tuple(
+            (step.name, int(n), int(cycles))
+            for step, n, cycles in zip(programs.steps, times, of_step, strict=True)
+        ),
+    )
+
+
+def executions(programs: LoweredPrograms) -> np.ndarray:
+    """int64[n_steps]: how often each step runs, from the counts of loops alone."""
+    times = np.zeros(len(programs.steps), np.int64)
+    factors, returns = [1], []
+    at = programs.entries[0]
+    while True:
+        op, *operands = programs.code[at].tolist()
+        step = int(programs.step_of[at])
+        if step >= 0:
+            times[step] += factors[-1]
+        if op == Op.END or (op == Op.RETURN and not returns):
+            return times
+        at = _next(op, operands, at + 1, factors, returns)
+
+
+def _next(op: int, operands: list[int], after: int, factors: list[int], returns: list[int]) -> int:
+    """Where the program goes on; loops are walked once, with their count as a factor."""
+    if op in _DATA_DEPENDENT:
+        raise MissingPerfEstimate(
+            "this workload branches on its data, so its steps cannot be counted beforehand.",
+            mend="build it without If, Switch or While",
+        )
+    if op == Op.RETURN:
+        return returns.pop()
+    if op in (Op.CALL, Op.JUMP):
+        if op == Op.CALL:
+            returns.append(after)
+        return operands[0]
+    if op == Op.LOOP_BEGIN:
+        if operands[1] == 0:
+            return operands[2]
+        factors.append(factors[-1] * operands[1])
+    elif op == Op.LOOP_END:
+        factors.pop()
+    return after

@@ -1,0 +1,139 @@
+"""Workloads: which tile program stands for a measured row, and how its metric is read."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Literal
+
+from tremula.base.errors import PoplarError
+from tremula.validate.rows import Row
+from tremula.validate.timing import Timing
+
+# Importing these registers their workloads; the order decides which of two patterns is asked first.
+MODULES = (
+    "tremula.validate.memory_workloads",
+    "tremula.validate.exchange_workloads",
+    "tremula.validate.link_workloads",
+)
+
+# What rows call chips, and what we call them. Anything else is not one chip we know.
+_CHIPS = {
+    "gc2": "gc2", "mk1": "gc2", "gc200": "gc200", "mk2": "gc200", "m2000": "gc200",
+    "ipu-m2000": "gc200", "bow": "bow", "bow-2000": "bow", "c600": "c600",
+}  # fmt: skip
+
+_SECONDS = {"ns": 1e9, "us": 1e6, "µs": 1e6, "ms": 1e3, "s": 1.0}
+_PER_SECOND = {"GB/s": 1e9, "TB/s": 1e12, "MB/s": 1e6}
+
+
+class NoWorkload(PoplarError):
+    """No tile program stands for a row; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """What a workload took by the model; amounts are there where the metric needs them."""
+
+    cycles: float
+    clock_hz: float
+    n_bytes: float = 0.0  # moved in all
+    n_flops: float = 0.0
+    peak_bytes_per_s: float = 0.0
+    value: float | None = None  # the metric itself, where it is not a time or a rate
+
+    @classmethod
+    def of(cls, timing: Timing, **amounts: float) -> "Modelled":
+        return cls(timing.cycles, timing.clock_hz, **amounts)
+
+    def in_unit(self, unit: str) -> float:
+        """The metric in the unit of a row."""
+        if self.value is not None:
+            return self.value
+        seconds = self.cycles / self.clock_hz
+        if unit == "cycles":
+            return self.cycles
+        if unit in _SECONDS:
+            return seconds * _SECONDS[unit]
+        if unit in _PER_SECOND and self.n_bytes:
+            return self.n_bytes / seconds / _PER_SECOND[unit]
+        if unit == "TFLOP/s" and self.n_flops:
+            return self.n_flops / seconds / 1e12
+        if unit == "%" and self.peak_bytes_per_s:
+            return 100 * self.n_bytes / seconds / self.peak_bytes_per_s
+        raise NoWorkload(f"the workload gives no figure in {unit!r}.", mend="use another unit")
+
+
+Predict = Callable[[Row, str], Modelled]  # the row, and our name of its chip
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    pattern: re.Pattern[str]
+    family: str
+    predict: Predict
+    n_chips: Literal["one", "several", "any"]
+
+    def fits(self, row: Row) -> bool:
+        n_chips = "one" if row.n_ipus == 1 else "several"
+        return bool(self.pattern.search(row.workload)) and self.n_chips in (n_chips, "any")
+
+
+WORKLOADS: list[Workload] = []
+
+
+def workload(
+    pattern: str, family: str, n_chips: Literal["one", "several", "any"] = "any"
+) -> Callable[[Predict], Predict]:
+    """Decorator: a function that predicts rows whose workload text matches the pattern."""
+
+    def add(predict: Predict) -> Predict:
+        compiled = re.compile(pattern, re.IGNORECASE)
+        WORKLOADS.append(Workload(compiled, family, predict, n_chips))
+        return predict
+
+    return add
+
+
+# Why rows of some kinds have no workload: what is missing, by a pattern of their workload text.
+REASONS = (
+    ("sparse", "sparse products (popsparse) are not there"),
+    ("training|inference|notebook", "it is a whole model, not one operation"),
+    ("entity table", "it is a capacity stated for a framework of its own"),
+    ("vs A100|speed-up", "it compares two machines or methods"),
+    ("power", "it is an energy, which is an input of the model and not computed by it"),
+)
+
+
+def _load() -> list[Workload]:
+    for module in MODULES:
+        import_module(module)
+    return WORKLOADS
+
+
+def family_names() -> tuple[str, ...]:
+    """Every family, in the order of their workloads."""
+    return tuple(dict.fromkeys(one.family for one in _load()))
+
+
+def find_workload(row: Row) -> Workload:
+    """The workload of a row, or NoWorkload with the reason."""
+    known = _load()
+    if row.value is None:
+        raise NoWorkload("its value is not one number", mend="")
+    for pattern, reason in REASONS:
+        if re.search(pattern, row.workload, re.IGNORECASE):
+            raise NoWorkload(reason, mend="")
+    for candidate in known:
+        if candidate.fits(row):
+            chip_of(row)
+            return candidate
+    raise NoWorkload("no tile program was written for it", mend="")
+
+
+def chip_of(row: Row) -> str:
+    """Our name of the row's chip."""
+    name = row.chip.lower().strip()
+    if name not in _CHIPS:
+        raise NoWorkload(f"chip {row.chip!r} does not name one generation", mend="")
+    return _CHIPS[name]

@@ -1,0 +1,38 @@
+"""`tremula validate` from the outside."""
+
+import json
+
+from tremula.commands import main
+from tremula.validate import PUBLISHED
+
+HEAD = "id,source,chip,sdk_if_known,num_ipus,workload,parameters,metric,unit,value,notes\n"
+
+
+def test_a_file_of_ones_own(tmp_path, capsys):
+    """Families, rows, reasons and the JSON file of any file in the published form."""
+    path, out = tmp_path / "mine.csv", tmp_path / "out.json"
+    path.write_text(
+        HEAD
+        + 'one,me,GC2,,1,"gather one word from n tiles to one tile",source_tiles=8,l,us,0.1,\n'
+        + "two,me,GC2,,1,knitting,,l,us,1,\n"
+    )
+    arguments = ["validate", "--rows", "--against", str(path), "--json", str(out)]
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert "memory and exchange" in printed.out
+    assert "1  no tile program was written for it: two" in printed.out
+    assert "1/2 one …" in printed.err
+    record = json.loads(out.read_text())
+    assert [r["id"] for r in record["rows"]] == ["one"]
+    assert record["all"]["n_rows"] == record["families"]["memory and exchange"]["n_rows"] == 1
+
+
+def test_samples_and_families(capsys):
+    """A sample says what it left out; an unknown family suggests the nearest."""
+    arguments = ["validate", "--family", "host", "--sample", "20", "--against", str(PUBLISHED)]
+    main(arguments)
+    assert "published.csv: 20 of 193 rows, evenly spread" in capsys.readouterr().out
+    assert main(["validate", "--family", "hosts"]) == 1
+    assert "there is no family 'hosts'" in capsys.readouterr().err
+    assert main(["validate", "--sample", "0"]) == 1
+    assert "--sample is 0, expected 1 or more" in capsys.readouterr().err

@@ -1,0 +1,63 @@
+"""Errors, medians and ranks of predictions."""
+
+import pytest
+
+from tremula.validate import Checked, NoWorkload, Row, Score, rank_correlation, validate
+from tremula.validate.workloads import Modelled, find_workload
+
+
+def row(name="a", value=1.0, unit="us", workload="local memory pointer chase", chip="GC2"):
+    return Row(name, chip, 1, workload, {}, "latency", unit, value)
+
+
+def checked(pairs, unit="us"):
+    return [Checked(row(str(i), m, unit), "f", p) for i, (p, m) in enumerate(pairs)]
+
+
+def test_errors_are_relative_to_the_measurement():
+    """Median and worst are of absolute errors; the worst row is named."""
+    score = Score.of(checked([(1.1, 1.0), (0.5, 1.0), (2.0, 2.0)]))
+    assert score.median == pytest.approx(0.1)
+    assert (score.worst, score.worst_id, score.n_rows) == (0.5, "1", 3)
+
+
+def test_ranks_within_units():
+    """Order is compared among rows of one unit; equal values share a rank."""
+    assert rank_correlation(checked([(1, 10), (2, 20), (3, 30)])) == pytest.approx(1)
+    assert rank_correlation(checked([(1, 30), (2, 20), (3, 10)])) == pytest.approx(-1)
+    mixed = checked([(1, 10), (2, 20)]) + checked([(5e9, 1), (6e9, 2)], "GB/s")
+    assert rank_correlation(mixed) == pytest.approx(1)
+
+
+def test_metrics_in_units():
+    """A time, a rate, a share of the peak and a plain value, each in the row's unit."""
+    model = Modelled(1000, 1e9, n_bytes=4000, n_flops=2e6, peak_bytes_per_s=8e9)
+    units = ("cycles", "us", "GB/s", "TFLOP/s", "%")
+    assert [model.in_unit(u) for u in units] == pytest.approx([1000, 1, 4, 2, 50])
+    assert Modelled(0, 1, value=7.0).in_unit("elements") == 7
+    with pytest.raises(NoWorkload, match="gives no figure in 'TFLOP/s'"):
+        Modelled(1000, 1e9).in_unit("TFLOP/s")
+
+
+def test_equal_rows_are_computed_once():
+    """Rows of one kind share a prediction, whatever was measured."""
+    told = []
+    outcome = validate([row("a"), row("b", 2.0)], progress=lambda *step: told.append(step))
+    assert len(told) == 1
+    assert outcome.checked[0].predicted == outcome.checked[1].predicted
+
+
+@pytest.mark.parametrize(
+    ("unknown", "reason"),
+    [
+        (row(workload="BERT training"), "it is a whole model"),
+        (row(workload="knitting"), "no tile program was written"),
+        (row(chip="IPU-POD4"), "chip 'IPU-POD4' does not name one generation"),
+        (row(value=None), "its value is not one number"),
+    ],
+)
+def test_rows_without_a_workload_say_why(unknown, reason):
+    """A row that cannot be predicted is named with its reason, not left out."""
+    with pytest.raises(NoWorkload, match=reason):
+        find_workload(unknown)
+    assert reason in validate([unknown]).unchecked[0].reason
