@@ -1,0 +1,236 @@
+"""Codelets of reductions: what one operation does to an accumulator, and the loops around it.
+
+A vertex has one vector of outputs and a list of partials. Each partial vector has a whole number of
+partials per output: either rows of all outputs, one after the other, or, `is_inner`, all partials
+of the first output, then those of the second.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type, float32
+from tremula.codelets import InOut, Input, Output, Vector
+from tremula.codelets.python_codelet import CostView
+from tremula.hardware import Chip
+from tremula.poplibs.families import class_from_text, family
+
+N_WORKERS = 6
+NUMBERS = (FLOAT, HALF, INT, UNSIGNED_INT)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One kind of reduction: `step` is its text with accumulator {0} and next value {1}."""
+
+    name: str
+    step: str
+    join: str  # the operation that unites partial results
+    types: tuple[Type, ...]
+    identity: float
+    slots: int = 1  # per vector of floats, the load included
+    slots_half: int = 1
+
+    @property
+    def takes_scale(self) -> bool:
+        """The family of ADD can scale its result and add to what is there."""
+        return self.join in ("ADD", "LOG_ADD")
+
+    def identity_of(self, type: Type) -> float:
+        """The result of reducing nothing."""
+        if math.isfinite(self.identity) or type.is_floating:
+            return self.identity
+        limits = np.iinfo(type.dtype)
+        return int(limits.max if self.identity > 0 else limits.min)
+
+
+# Slots: PopLibs' estimators; log-add 23 for floats and 13 for halfs.
+OPERATIONS = {
+    operation.name: operation
+    for operation in (
+        Operation("ADD", "{0} + {1}", "ADD", NUMBERS, 0),
+        Operation("SQUARE_ADD", "{0} + {1} * {1}", "ADD", NUMBERS, 0),
+        Operation("LOG_ADD", "log_add({0}, {1})", "LOG_ADD", (FLOAT, HALF), -math.inf, 23, 13),
+        Operation("MUL", "{0} * {1}", "MUL", NUMBERS, 1),
+        Operation("MIN", "min({0}, {1})", "MIN", NUMBERS, math.inf),
+        Operation("MAX", "max({0}, {1})", "MAX", NUMBERS, -math.inf),
+        Operation("LOGICAL_AND", "{0} and {1}", "LOGICAL_AND", (BOOL,), 1),
+        Operation("LOGICAL_OR", "{0} or {1}", "LOGICAL_OR", (BOOL,), 0),
+    )
+}
+
+
+def log_add(a: float, b: float) -> float:
+    """log(exp(a) + exp(b)); both may be infinite."""
+    largest = max(a, b)
+    if a == b:
+        return largest + float32(0.6931472)  # pyright: ignore[reportOperatorIssue]
+    return largest + math.log1p(math.exp(min(a, b) - largest))
+
+
+def accumulator_type(operation: str, type: Type) -> Type:
+    """What a vertex computes in, and tiles send: halfs are summed as floats."""
+    is_exact = operation in ("MIN", "MAX")
+    return FLOAT if type is HALF and not is_exact else type
+
+
+@dataclass(frozen=True, slots=True)
+class ElementCost:
+    """Worker slots for `width` elements."""
+
+    slots: int
+    width: int
+
+
+def element_cost(operation: str, type: Type, chip: Chip) -> ElementCost:
+    """Floats are taken 64 bits at a time; integers and bools one by one, by load and operation.
+
+    The library measured on GC2 (SDK 1.0) summed one float per slot, as plain C++ does: Jia et al.
+    table 4.16, 1.00 cycles per operand with six workers.
+    """
+    if not type.is_floating:
+        return ElementCost(2, 1)
+    kind = OPERATIONS[operation]
+    slots = kind.slots_half if type is HALF else kind.slots
+    width = 1 if chip.arch == "ipu1" else chip.vector_width(type)
+    return ElementCost(slots, width)
+
+
+def worker_cycles(
+    operation: str, type: Type, chip: Chip, n_outs: np.ndarray, n_elems: np.ndarray,
+    n_parts: np.ndarray, is_inner: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """Worker cycles of a vertex: PopLibs' single-output, continuous and strided estimates.
+
+    On GC2 the general vertex: 33, 30 per output region, 10 per partial region.
+    """
+    cost = element_cost(operation, type, chip)
+    n_vectors = -(-n_elems // cost.width)
+    if chip.arch == "ipu1":
+        return 63 + 10 * n_parts + n_vectors * cost.slots
+    n_columns = -(-n_outs // cost.width)
+    n_rows = n_elems // np.maximum(n_outs, 1)
+    along = 17 + np.where(n_outs > 1, 12 * n_outs, 0) + 10 * (n_parts - 1) + n_vectors * cost.slots
+    across = 16 + n_columns * (3 + 3 * n_parts + 5 + n_rows * cost.slots)
+    return np.where(is_inner, along, across)
+
+
+def multi_cycles(
+    operation: str, type: Type, chip: Chip, n_outs: np.ndarray, n_elems: np.ndarray,
+    n_parts: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """Tile cycles of a vertex whose workers share its outputs."""
+    n_rows = n_elems // np.maximum(n_outs, 1)
+    share = -(-n_outs // chip.n_workers)
+    worker = worker_cycles(
+        operation, type, chip, share, share * n_rows, n_parts, np.zeros(len(n_outs), bool)
+    )
+    return 11 + chip.n_workers * worker
+
+
+# Workers that share a vertex take columns in blocks, so that none stores half a word.
+_COLUMNS_OF_ALL = """
+        first, last = 0, n_outs"""
+_COLUMNS_OF_WORKER = """
+        n_blocks = (n_outs + 3) // 4
+        first = min(n_outs, n_blocks * worker_id // N_WORKERS * 4)
+        last = min(n_outs, n_blocks * (worker_id + 1) // N_WORKERS * 4)"""
+_INNER = """
+        if self.is_inner:
+            for j in range(n_outs):
+                total = Acc(start)
+                for s in range(len(self.parts)):
+                    part = self.parts[s]
+                    n = len(part) // n_outs
+                    whole = j * n + n - n % 4
+                    t0 = t1 = t2 = t3 = Acc(start)
+                    for i in range(j * n, whole, 4):
+                        t0 = {t0}
+                        t1 = {t1}
+                        t2 = {t2}
+                        t3 = {t3}
+                    for i in range(whole, j * n + n):
+                        t0 = {t0}
+                    t0 = {t01}
+                    t2 = {t23}
+                    t0 = {t02}
+                    total = {joined}
+                self.{acc}[j] = total"""
+_OUTER = """
+        if {is_outer}:
+            for j in range(first, last):
+                self.{acc}[j] = Acc(start)
+            for s in range(len(self.parts)):
+                part = self.parts[s]
+                for base in range(0, len(part), n_outs):
+                    for j in range(first, last):
+                        self.{acc}[j] = {step}"""
+_FINISH = """
+        for j in range(first, last):
+            self.out[j] = Out({finished})"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What is done to a total: `scale` is "", "state" or "edge"; `updates` adds the old value."""
+
+    scale: str = ""
+    updates: bool = False
+
+
+PLAIN = Finish()
+
+
+def _text(operation: str, is_multi: bool, finish: Finish, is_cast: bool) -> str:
+    """The source of a reduction vertex."""
+    kind = OPERATIONS[operation]
+    step, join = kind.step.format, OPERATIONS[kind.join].step.format
+    acc = "totals" if is_cast or finish != PLAIN else "out"
+    fields = ["parts: Vector[Input[Vector[T]]]", "out: Result"]
+    fields += ["totals: Output[Vector[Acc]]"] if acc == "totals" else []
+    fields += ["scale: Scale"] if finish.scale else []
+    fields += [] if is_multi else ["is_inner: BOOL"]
+    texts = {f"t{k}": step(f"t{k}", f"Acc(part[i + {k}])") for k in range(4)}
+    texts |= {"t01": join("t0", "t1"), "t23": join("t2", "t3"), "t02": join("t0", "t2")}
+    texts |= {
+        "joined": join("total", "t0"),
+        "acc": acc,
+        "step": step(f"self.{acc}[j]", "Acc(part[base + j])"),
+    }
+    texts["is_outer"] = "True" if is_multi else "not self.is_inner"
+    finished = "self.totals[j]" + " * self.scale" * bool(finish.scale)
+    finished += " + Acc(self.out[j])" * finish.updates
+    body = _COLUMNS_OF_WORKER if is_multi else _COLUMNS_OF_ALL
+    body += ("" if is_multi else _INNER) + _OUTER + (_FINISH if acc == "totals" else "")
+    return (
+        f"class Reduce({'MultiVertex' if is_multi else 'Vertex'}):\n"
+        + "".join(f"    {field}\n" for field in fields)
+        + f"    def compute(self{', worker_id' * is_multi}):\n        n_outs = len(self.out)"
+        + body.format(finished=finished, **texts) + "\n"
+    )  # fmt: skip
+
+
+@family
+def reduce_vertex(operation: str, T: Type, Out: Type, is_multi: bool, finish: Finish) -> type:  # noqa: N803
+    """A worker with outputs of its own or, `is_multi`, six that share a vector of outputs."""
+    acc = accumulator_type(operation, T)
+    names: dict[str, object] = {
+        "T": T, "Out": Out, "Acc": acc, "start": OPERATIONS[operation].identity_of(acc),
+        "N_WORKERS": N_WORKERS, "log_add": log_add, "BOOL": BOOL,
+        "Scale": Input[float32] if finish.scale == "edge" else float32,
+        "Result": (InOut if finish.updates else Output)[Vector[Out]],
+    }  # fmt: skip
+    cls = class_from_text(_text(operation, is_multi, finish, Out is not acc), "Reduce", names)
+
+    def cycles(v: CostView, chip: Chip) -> np.ndarray:
+        sizes = (v.sizes["out"], v.sizes["parts"], v.n_subs["parts"])
+        if is_multi:
+            return multi_cycles(operation, T, chip, *sizes)
+        return worker_cycles(operation, T, chip, *sizes, v.state["is_inner"])
+
+    more = "".join(f",{x}" for x in (finish.scale, "update" * finish.updates) if x)
+    cls.name = f"popops::Reduce{'Multi' * is_multi}<{operation},{T},{Out}{more}>"
+    cls.standing = "published"
+    cls.cycles = staticmethod(cycles)
+    return cls
