@@ -1,1 +1,42 @@
-"""popnn: to come."""
+"""popnn: non-linearities, softmax, normalisation, pooling, losses."""
+
+from tremula.poplibs.popnn.non_linearity import (
+    gelu,
+    gelu_erf,
+    gelu_erf_in_place,
+    gelu_in_place,
+    hard_sigmoid,
+    hard_sigmoid_in_place,
+    non_linearity,
+    non_linearity_in_place,
+    non_linearity_input_gradient,
+    relu,
+    relu_in_place,
+    sigmoid,
+    sigmoid_in_place,
+    swish,
+    swish_in_place,
+    tanh,
+    tanh_in_place,
+)
+from tremula.poplibs.popnn.non_linearity_functions import NonLinearityType
+from tremula.poplibs.popnn.softmax import (
+    log_softmax,
+    log_softmax_in_place,
+    log_softmax_input_gradient,
+    softmax,
+    softmax_in_place,
+    softmax_input_gradient,
+    softmax_scaling,
+)
+
+__all__ = [
+    # non-linearities
+    "NonLinearityType", "non_linearity", "non_linearity_in_place", "non_linearity_input_gradient",
+    "sigmoid", "hard_sigmoid", "relu", "tanh", "gelu", "gelu_erf", "swish", "sigmoid_in_place",
+    "hard_sigmoid_in_place", "relu_in_place", "tanh_in_place", "gelu_in_place",
+    "gelu_erf_in_place", "swish_in_place",
+    # softmax
+    "softmax", "softmax_in_place", "softmax_scaling", "softmax_input_gradient", "log_softmax",
+    "log_softmax_in_place", "log_softmax_input_gradient",
+]  # fmt: skip

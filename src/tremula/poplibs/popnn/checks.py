@@ -1,0 +1,40 @@
+"""What the operations of popnn ask of their operands, refused with the user's line."""
+
+from tremula.base.source import user_source
+from tremula.base.types import FLOAT, HALF
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs.registry import PoplibsError
+
+
+def check_float(op: str, *tensors: Tensor) -> None:
+    """Refuse operands that are not float or half."""
+    for tensor in tensors:
+        if tensor.type not in (FLOAT, HALF):
+            raise PoplibsError(
+                f"{op} does not work on {tensor.type}.",
+                source=user_source(),
+                mend="it works on float and half: cast the operand",
+            )
+
+
+def check_same_shape(op: str, *tensors: Tensor) -> None:
+    """Refuse operands that differ in shape or type."""
+    first = tensors[0]
+    for other in tensors[1:]:
+        if other.shape != first.shape or other.type is not first.type:
+            raise PoplibsError(
+                f"the operands of {op} must have one shape and type, got {first.type} "
+                f"{list(first.shape)} and {other.type} {list(other.shape)}.",
+                source=user_source(),
+                mend="reshape or cast one of them",
+            )
+
+
+def check_rank(op: str, tensor: Tensor, least: int, layout: str) -> None:
+    """Refuse a tensor of too few dimensions; `layout` names them."""
+    if tensor.rank < least:
+        raise PoplibsError(
+            f"{op} needs a tensor {layout}, got shape {list(tensor.shape)}.",
+            source=user_source(),
+            mend=f"give it at least {least} dimensions",
+        )

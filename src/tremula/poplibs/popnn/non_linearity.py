@@ -1,0 +1,270 @@
+"""Non-linearities and their gradients: element by element, or softmax along the last dimension.
+
+A gradient takes the activations it can be computed from: the output of the non-linearity, or its
+input for GELU, GELU_ERF and SWISH.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tremula.base.errors import suggest
+from tremula.base.source import user_source
+from tremula.base.types import FLOAT, HALF, Type
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Copy, Execute, Sequence
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs.families import family
+from tremula.poplibs.popnn.checks import check_float, check_same_shape
+from tremula.poplibs.popnn.non_linearity_functions import TABLE, NonLinearityType
+from tremula.poplibs.popnn.softmax import softmax, softmax_input_gradient
+from tremula.poplibs.popops.element_codelets import element_codelet
+from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
+from tremula.poplibs.popops.fused import converter
+from tremula.poplibs.popops.spread import aligned, spread_vertices
+from tremula.poplibs.poputil import clone_in_order
+from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
+
+Kind = NonLinearityType | str
+
+
+def non_linearity(
+    graph: Graph, x: Tensor, sequence: Sequence, name: str = "", *, kind: Kind
+) -> Tensor:
+    """A new tensor, laid out like x, with the non-linearity of every element."""
+    kind = as_kind(kind)
+    check_float("non_linearity", x)
+    name = name or kind.value.lower()
+    if kind.is_softmax:
+        return softmax(graph, x, sequence, name, **_softmax_options(kind))
+    out = clone_in_order(graph, x, name)
+    _add_vertices(graph, value_codelet, kind, out, {"data": x}, sequence, name)
+    return out
+
+
+def non_linearity_in_place(
+    graph: Graph, x: Tensor, sequence: Sequence, name: str = "", *, kind: Kind
+) -> None:
+    """The non-linearity of every element, written over it."""
+    kind = as_kind(kind)
+    check_float("non_linearity_in_place", x)
+    if not x.is_parallel_writeable:
+        raise PoplibsError(
+            f"{x!r} cannot be written in place: it repeats an element or is constant.",
+            source=user_source(),
+            mend="use non_linearity, which gives a new tensor",
+        )
+    name = name or kind.value.lower()
+    if kind.is_softmax:
+        sequence.add(Copy(softmax(graph, x, sequence, name, **_softmax_options(kind)), x))
+    else:
+        _add_vertices(graph, in_place_codelet, kind, x, {}, sequence, name)
+
+
+def non_linearity_input_gradient(
+    graph: Graph, activations: Tensor, out_gradient: Tensor, sequence: Sequence, name: str = "",
+    *, kind: Kind,
+) -> Tensor:  # fmt: skip
+    """The gradient of the input from that of the output.
+
+    `activations` is the output of the non-linearity; for GELU, GELU_ERF and SWISH its input.
+    """
+    kind = as_kind(kind)
+    check_float("non_linearity_input_gradient", activations)
+    check_same_shape("non_linearity_input_gradient", activations, out_gradient)
+    name = name or f"{kind.value.lower()}_gradient"
+    if kind.is_softmax:
+        is_scaled = kind is NonLinearityType.SOFTMAX_SCALED
+        return softmax_input_gradient(
+            graph, activations, out_gradient, sequence, name, is_scaled=is_scaled
+        )
+    out = clone_in_order(graph, activations, name)
+    inputs = {"data": activations, "out_grad": out_gradient}
+    _add_vertices(graph, gradient_codelet, kind, out, inputs, sequence, name)
+    return out
+
+
+def as_kind(kind: Kind) -> NonLinearityType:
+    """A non-linearity or its name."""
+    if isinstance(kind, NonLinearityType):
+        return kind
+    name = str(kind).upper()
+    if name not in NonLinearityType.__members__:
+        raise PoplibsError(
+            f"there is no non-linearity {kind!r}.",
+            source=user_source(),
+            mend=suggest(name, NonLinearityType.__members__),
+        )
+    return NonLinearityType[name]
+
+
+def _softmax_options(kind: NonLinearityType) -> dict[str, bool]:
+    return {
+        "is_stable": kind is not NonLinearityType.SOFTMAX,
+        "is_scaled": kind is NonLinearityType.SOFTMAX_SCALED,
+    }
+
+
+def _add_vertices(
+    graph: Graph, codelet: Callable[[NonLinearityType, Type, bool], type], kind: NonLinearityType,
+    out: Tensor, inputs: dict[str, Tensor], sequence: Sequence, name: str,
+) -> None:  # fmt: skip
+    if out.n_elems == 0:
+        return
+    flat, operands = aligned(out, inputs, has_rows=False)
+    compute_set = graph.add_compute_set(name)
+    spread_vertices(
+        graph, compute_set, lambda is_multi: codelet(kind, out.type, is_multi), "out", flat,
+        operands,
+    )  # fmt: skip
+    sequence.add(Execute(compute_set))
+
+
+# -- codelets ----------------------------------------------------------------------------------
+
+
+@family
+def value_codelet(kind: NonLinearityType, element: Type, is_multi: bool) -> type:
+    """Every element of `data` to `out`."""
+    vectors = (("data", "Input", element), ("out", "Output", element))
+    line = "out[i] = {0}(value_of(as_float(data[i])))"
+    return _codelet("NonLinearity", kind, element, is_multi, vectors, line)
+
+
+@family
+def in_place_codelet(kind: NonLinearityType, element: Type, is_multi: bool) -> type:
+    """Every element of `out` over itself."""
+    vectors = (("out", "InOut", element),)
+    line = "out[i] = {0}(value_of(as_float(out[i])))"
+    return _codelet("NonLinearityInPlace", kind, element, is_multi, vectors, line)
+
+
+@family
+def gradient_codelet(kind: NonLinearityType, element: Type, is_multi: bool) -> type:
+    """The gradient of the output times the slope."""
+    vectors = (
+        ("data", "Input", element), ("out_grad", "Input", element), ("out", "Output", element),
+    )  # fmt: skip
+    line = "out[i] = {0}(as_float(out_grad[i]) * slope_of(as_float(data[i])))"
+    return _codelet("NonLinearityGrad", kind, element, is_multi, vectors, line)
+
+
+def _codelet(
+    name: str, kind: NonLinearityType, element: Type, is_multi: bool,
+    vectors: tuple[tuple[str, str, Type], ...], line: str,
+) -> type:  # fmt: skip
+    entry = TABLE[kind]
+    is_gradient = name.endswith("Grad")
+    return make_flat(
+        FlatCodelet(
+            name=f"popnn::{name}<{element},{kind.value}>",
+            standing="published" if entry.is_published and is_multi else "derived",
+            vectors=vectors,
+            lines=(line.format(converter(element)),),
+            sized_by="out",
+            cost=entry.loop_cost(element, is_gradient, is_multi),
+            helpers={"slope_of": entry.slope} if is_gradient else {"value_of": entry.value},
+        ),
+        is_multi,
+    )
+
+
+# -- shorthands --------------------------------------------------------------------------------
+
+
+def _shorthand(kind: NonLinearityType) -> Callable[..., Tensor]:
+    def function(graph: Graph, x: Tensor, sequence: Sequence, name: str = "") -> Tensor:
+        return non_linearity(graph, x, sequence, name, kind=kind)
+
+    function.__name__ = function.__qualname__ = kind.value.lower()
+    function.__doc__ = f"non_linearity with kind {kind.value}."
+    return function
+
+
+def _shorthand_in_place(kind: NonLinearityType) -> Callable[..., None]:
+    def function(graph: Graph, x: Tensor, sequence: Sequence, name: str = "") -> None:
+        non_linearity_in_place(graph, x, sequence, name, kind=kind)
+
+    function.__name__ = function.__qualname__ = f"{kind.value.lower()}_in_place"
+    function.__doc__ = f"non_linearity_in_place with kind {kind.value}."
+    return function
+
+
+sigmoid, hard_sigmoid, relu, tanh, gelu, gelu_erf, swish = (
+    _shorthand(NonLinearityType[kind])
+    for kind in "SIGMOID HARD_SIGMOID RELU TANH GELU GELU_ERF SWISH".split()
+)
+sigmoid_in_place, hard_sigmoid_in_place, relu_in_place, tanh_in_place, gelu_in_place = (
+    _shorthand_in_place(NonLinearityType[kind])
+    for kind in "SIGMOID HARD_SIGMOID RELU TANH GELU".split()
+)
+gelu_erf_in_place, swish_in_place = (
+    _shorthand_in_place(NonLinearityType[kind]) for kind in ("GELU_ERF", "SWISH")
+)
+
+
+# -- registry ----------------------------------------------------------------------------------
+
+
+def _reference(x: np.ndarray, *, kind: str) -> np.ndarray:
+    return TABLE[NonLinearityType[kind]].reference(x.astype(np.float64)).astype(x.dtype)
+
+
+def _gradient_reference(x: np.ndarray, gradient: np.ndarray, *, kind: str) -> np.ndarray:
+    slope = TABLE[NonLinearityType[kind]].reference_slope(x.astype(np.float64))
+    return (gradient.astype(np.float64) * slope).astype(x.dtype)
+
+
+def _samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
+    shapes = [(3, 41), (1,), (2, 3, 5), (128,), (2, 9), (64, 2), (7,)]
+    for kind, shape in zip(TABLE, shapes, strict=True):
+        x = rng.normal(0, 2, shape).astype(element.dtype)
+        yield Sample((x,), {"kind": kind.value})
+    yield Sample((np.zeros((0, 3), element.dtype),), {"kind": "RELU"})
+
+
+def _in_place_samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
+    for kind, shape in (("RELU", (5, 33)), ("TANH", (1,))):
+        yield Sample((rng.normal(0, 2, shape).astype(element.dtype),), {"kind": kind})
+
+
+def _gradient_samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
+    for sample in _samples(element, rng):
+        x, kind = sample.inputs[0], str(sample.options["kind"])
+        if not TABLE[NonLinearityType[kind]].from_input:
+            x = _reference(x, kind=kind)
+        yield Sample((x, rng.normal(0, 1, x.shape).astype(element.dtype)), {"kind": kind})
+
+
+_X = np.ones((2, 3), np.float32)
+TOLERANCE = {"FLOAT": 2e-5, "HALF": 2e-3}
+
+register(Op(
+    name="popnn.non_linearity",
+    function=non_linearity,
+    about="SIGMOID, HARD_SIGMOID, RELU, TANH, GELU, GELU_ERF or SWISH of every element.",
+    types=(FLOAT, HALF), samples=_samples, reference=_reference, codelets=(value_codelet,),
+    errors=(
+        ErrorCase(Sample((_X,), {"kind": "RELUX"}), "there is no non-linearity 'RELUX'"),
+        ErrorCase(Sample((_X.astype(np.int32),), {"kind": "RELU"}), "does not work on int"),
+    ),
+    tolerance=TOLERANCE,
+))  # fmt: skip
+register(Op(
+    name="popnn.non_linearity_in_place",
+    function=non_linearity_in_place,
+    about="The same, written over the operand.",
+    types=(FLOAT, HALF), samples=_in_place_samples, reference=_reference,
+    codelets=(in_place_codelet,), tolerance=TOLERANCE, is_in_place=True,
+))  # fmt: skip
+register(Op(
+    name="popnn.non_linearity_input_gradient",
+    function=non_linearity_input_gradient,
+    about="The gradient of a non-linearity's input from its activations and output gradient.",
+    types=(FLOAT, HALF), samples=_gradient_samples, reference=_gradient_reference,
+    codelets=(gradient_codelet, element_codelet),
+    errors=(
+        ErrorCase(Sample((_X, _X[:1]), {"kind": "RELU"}), "must have one shape and type"),
+    ),
+    tolerance=TOLERANCE,
+))  # fmt: skip
