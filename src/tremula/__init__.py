@@ -7,6 +7,10 @@ from tremula.base import version as _version
 
 if TYPE_CHECKING:
     from tremula.base import errors as errors
+    from tremula.codelets.random import random_normal as random_normal
+    from tremula.codelets.random import random_uint32 as random_uint32
+    from tremula.codelets.random import random_uint64 as random_uint64
+    from tremula.codelets.random import random_uniform as random_uniform
     from tremula.compiler.compile import compile_graph as compile_graph
     from tremula.compiler.executable import Executable as Executable
     from tremula.hardware import chip as chip
@@ -28,6 +32,10 @@ _HOME = {
     "load_chip": "tremula.hardware",
     "system": "tremula.hardware",
     "errors": "tremula.base.errors",
+    "random_normal": "tremula.codelets.random",
+    "random_uint32": "tremula.codelets.random",
+    "random_uint64": "tremula.codelets.random",
+    "random_uniform": "tremula.codelets.random",
 }
 
 

@@ -1,5 +1,7 @@
 """Helpers that add small programs: cycle counters, seeds, rounding and exceptions."""
 
+from tremula.base.errors import ControlProgramError
+from tremula.base.source import user_source
 from tremula.base.types import UNSIGNED_INT
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import CycleStamp, GetHwSeeds, Sequence, SetMachineState, SyncType
@@ -48,7 +50,8 @@ def set_floating_point_behaviour(
     """Append a step that chooses which float results stop the program, and how halves round.
 
     inv, div0, oflo: stop on NaN, on infinity from a division, on overflow. esr: stochastic
-    rounding. nanoo: half overflow gives NaN (else the largest half).
+    rounding. nanoo: half overflow gives NaN (else, unless it stops, the largest half). A program
+    that never chooses rounds to nearest and overflows to infinity.
     """
     flags = {"inv": inv, "div0": div0, "oflo": oflo, "esr": esr, "nanoo": nanoo}
     sequence.add(SetMachineState(flags))
@@ -69,6 +72,15 @@ def get_hw_seeds(graph: Graph, sequence: Sequence, name: str = "hwSeeds") -> Ten
     return seeds
 
 
-def set_hw_seeds(graph: Graph, seeds: Tensor, sequence: Sequence) -> None:  # noqa: ARG001
+def set_hw_seeds(graph: Graph, seeds: Tensor, sequence: Sequence) -> None:
     """Append a step that gives every worker the seeds of a tensor made by get_hw_seeds."""
+    target = graph.top.target
+    wanted = (target.n_tiles, target.chip.n_workers, 4)
+    if seeds.type is not UNSIGNED_INT or seeds.shape != wanted:
+        raise ControlProgramError(
+            f"the seeds of all workers are {UNSIGNED_INT} {list(wanted)}, got {seeds.type} "
+            f"{list(seeds.shape)}.",
+            source=user_source(),
+            mend="give a tensor that get_hw_seeds made; poprand.set_seed takes a seed of two words",
+        )
     sequence.add(SetMachineState({}, seeds))
