@@ -17,7 +17,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.core.errors import TypingError
-from numba.extending import intrinsic
+from numba.extending import intrinsic, lower_builtin
 from numba.np.arrayobj import make_array, populate_array
 
 from tremula.base.types import ALL_TYPES, Type
@@ -289,6 +289,12 @@ def _compare_by_value(function, a, b):
         return builder.icmp_signed(_ORDER[function.__name__], *values)
 
     return codegen
+
+
+@lower_builtin(math.fmod, types.float32, types.float32)
+def _float_remainder(context, builder, signature, args):
+    """Numba types fmod of two floats, but has code for doubles only."""
+    return builder.frem(*args)
 
 
 add = _make_binary(operator.add)
