@@ -1,6 +1,6 @@
 """popops: element-wise operations, expressions, reductions, slices, rearrangements."""
 
-from tremula.poplibs.popops import elementwise, expr, reduce_entries
+from tremula.poplibs.popops import element_registry, elementwise, expr, reduce_entries
 from tremula.poplibs.popops.cast import cast, cast_with_output
 from tremula.poplibs.popops.elementwise import *  # noqa: F403 - its names are in its __all__
 from tremula.poplibs.popops.fill import fill, zero
@@ -10,7 +10,7 @@ from tremula.poplibs.popops.scaled_add import scaled_add_to, scaled_subtract_fro
 
 __all__ = [
     # expressions
-    "expr", "map", "map_in_place", "map_with_output",
+    "element_registry", "expr", "map", "map_in_place", "map_with_output",
     # types and values
     "cast", "cast_with_output", "fill", "zero",
     # reductions

@@ -116,7 +116,9 @@ def cast_codelet(source: Type, target: Type, is_multi: bool) -> type:
     return make_flat(
         FlatCodelet(
             name=f"Cast<{source},{target}>",
-            standing="published" if (source.name, target.name) in _LOOPS and is_plain else "derived",
+            standing="published"
+            if (source.name, target.name) in _LOOPS and is_plain
+            else "derived",
             vectors=(("x", "Input", source), ("out", "Output", target)),
             lines=(line,),
             sized_by="out",

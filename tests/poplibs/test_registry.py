@@ -1,0 +1,99 @@
+"""Every registered operation: right results on random layouts, errors by text, costs that stand."""
+
+import numpy as np
+import pytest
+
+import tremula as tr
+from tests.poplibs.run_op import (
+    DEFAULT_TOLERANCE,
+    Call,
+    assert_close,
+    laid_out,
+    run_calls,
+    small_graph,
+    tensor_type,
+)
+from tremula.base.types import as_type
+from tremula.poplibs.registry import Op, Sample, all_ops
+
+OPS = all_ops()
+# Two layouts, so that a result that depends on the tile map does not pass.
+SEEDS = (0, 1)
+
+
+def check(op: Op, types, seed: int):
+    """Run all samples of some types at once, and compare each with the reference."""
+    wanted, calls = [], []
+    for type in types:
+        random = np.random.default_rng(1000 + seed)
+        for number, sample in enumerate(op.samples(type, random)):
+            calls.append(Call(op.function, sample.inputs, type, sample.options, op.is_in_place))
+            wanted.append((type, number, sample))
+    results, report = run_calls(calls, seed)
+    for (type, number, sample), got in zip(wanted, results, strict=True):
+        where = f"{op.name} of {type}, sample {number}"
+        tolerance = op.tolerance.get(type.name, DEFAULT_TOLERANCE.get(type.name, 0.0))
+        compare(op, sample, got, tolerance, where)
+    return report
+
+
+def compare(op: Op, sample: Sample, got, tolerance: float, where: str):
+    """A result against the reference or, if it is random, by the operation's own check."""
+    arrays = [np.array(a) for a in sample.inputs]
+    if op.reference is None:
+        wrong = op.check(got[0] if len(got) == 1 else got, *arrays, **sample.options)
+        assert not wrong, f"{where}: {wrong}"
+        return
+    expected = op.reference(*arrays, **sample.options)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    assert len(got) == len(expected), f"{where}: {len(got)} tensors, expected {len(expected)}"
+    for part, right in zip(got, expected, strict=True):
+        assert_close(part, right, tolerance, where)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_first_type(name):
+    """Each operation gives the reference's result for its first type, and its cost is no guess."""
+    op = OPS[name]
+    report = check(op, op.types[:1], SEEDS[0])
+    for row in report.vertex_types:
+        assert row.standing != "placeholder", row
+        assert row.cycles > 0, row
+    assert report.total_cycles > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPS)
+def test_all_types(name):
+    """Each operation gives the reference's result for every type and another layout."""
+    op = OPS[name]
+    check(op, op.types, SEEDS[1])
+
+
+@pytest.mark.parametrize("name", [n for n, op in OPS.items() if op.errors])
+def test_errors(name):
+    """Each wrong call of an operation raises the error it promises, with a mend."""
+    op = OPS[name]
+    for case in op.errors:
+        random = np.random.default_rng(0)
+        graph = small_graph()
+        first = case.sample.inputs[0] if case.sample.inputs else np.zeros(1, np.float32)
+        type = as_type(first.dtype)
+        tensors = [
+            laid_out(graph, tensor_type(a, type), a.shape, random) for a in case.sample.inputs
+        ]
+        with pytest.raises(case.error) as caught:
+            op.function(graph, *tensors, sequence=tr.Sequence(), **case.sample.options)
+        assert case.expected in str(caught.value)
+        assert "try:" in str(caught.value)
+        assert "test_registry.py" in str(caught.value)
+
+
+def test_results_repeat():
+    """The same program on the same data gives the same bits."""
+    op = OPS["popops.add"]
+    samples = list(op.samples(tr.FLOAT, np.random.default_rng(5)))
+    calls = [Call(op.function, s.inputs, tr.FLOAT, s.options) for s in samples]
+    first, second = run_calls(calls, 3)[0], run_calls(calls, 3)[0]
+    for (a,), (b,) in zip(first, second, strict=True):
+        assert a.tobytes() == b.tobytes()
