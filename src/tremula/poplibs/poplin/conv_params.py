@@ -1,0 +1,241 @@
+"""What is to be multiplied: convolution parameters, and the plain form all of them are brought to."""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from tremula.base.source import user_source
+from tremula.base.types import FLOAT, HALF, Type
+from tremula.poplibs.registry import PoplibsError
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvParams:
+    """A convolution as PopLibs describes it; one entry per field dimension in every tuple.
+
+    The input is truncated, dilated, padded and flipped, in this order, and so is the kernel; the
+    result is truncated, strided and padded. Tuples left empty mean no such transform.
+    """
+
+    type: Type
+    n_batch: int
+    field_shape: Sizes
+    kernel_shape: Sizes
+    n_in_chans: int  # per group
+    n_out_chans: int  # per group
+    n_groups: int = 1
+    out_type: Type | None = None
+    input_truncation_lower: Sizes = ()
+    input_truncation_upper: Sizes = ()
+    input_dilation: Sizes = ()
+    padding_lower: Sizes = ()
+    padding_upper: Sizes = ()
+    flip_input: tuple[bool, ...] = ()
+    kernel_truncation_lower: Sizes = ()
+    kernel_truncation_upper: Sizes = ()
+    kernel_dilation: Sizes = ()
+    kernel_padding_lower: Sizes = ()
+    kernel_padding_upper: Sizes = ()
+    flip_kernel: tuple[bool, ...] = ()
+    output_truncation_lower: Sizes = ()
+    output_truncation_upper: Sizes = ()
+    stride: Sizes = ()
+    output_padding_lower: Sizes = ()
+    output_padding_upper: Sizes = ()
+
+    def __post_init__(self) -> None:
+        rank = len(self.field_shape)
+        for name, default in _DEFAULTS.items():
+            given = tuple(getattr(self, name)) or (default,) * rank
+            object.__setattr__(self, name, given)
+        if self.out_type is None:
+            object.__setattr__(self, "out_type", self.type)
+        _check(self)
+
+    @property
+    def rank(self) -> int:
+        return len(self.field_shape)
+
+    @property
+    def transformed_input_shape(self) -> Sizes:
+        """The field after truncation, dilation and padding."""
+        return tuple(
+            _dilated(n - self.input_truncation_lower[d] - self.input_truncation_upper[d],
+                     self.input_dilation[d])
+            + self.padding_lower[d] + self.padding_upper[d]
+            for d, n in enumerate(self.field_shape)
+        )  # fmt: skip
+
+    @property
+    def transformed_kernel_shape(self) -> Sizes:
+        return tuple(
+            _dilated(n - self.kernel_truncation_lower[d] - self.kernel_truncation_upper[d],
+                     self.kernel_dilation[d])
+            + self.kernel_padding_lower[d] + self.kernel_padding_upper[d]
+            for d, n in enumerate(self.kernel_shape)
+        )  # fmt: skip
+
+    @property
+    def output_field_shape(self) -> Sizes:
+        """The field of the result."""
+        shape = []
+        for d, (n, k) in enumerate(
+            zip(self.transformed_input_shape, self.transformed_kernel_shape, strict=True)
+        ):
+            plain = n - k + 1 - self.output_truncation_lower[d] - self.output_truncation_upper[d]
+            strided = -(-max(plain, 0) // self.stride[d])
+            shape.append(strided + self.output_padding_lower[d] + self.output_padding_upper[d])
+        return tuple(shape)
+
+    @property
+    def n_flops(self) -> int:
+        """Multiplications and additions, those with padding included."""
+        positions = prod(self.output_field_shape) * self.n_batch
+        return (
+            2
+            * positions
+            * prod(self.kernel_shape)
+            * self.n_groups
+            * (self.n_in_chans * self.n_out_chans)
+        )
+
+
+_DEFAULTS = {
+    "input_truncation_lower": 0, "input_truncation_upper": 0, "input_dilation": 1,
+    "padding_lower": 0, "padding_upper": 0, "flip_input": False,
+    "kernel_truncation_lower": 0, "kernel_truncation_upper": 0, "kernel_dilation": 1,
+    "kernel_padding_lower": 0, "kernel_padding_upper": 0, "flip_kernel": False,
+    "output_truncation_lower": 0, "output_truncation_upper": 0, "stride": 1,
+    "output_padding_lower": 0, "output_padding_upper": 0,
+}  # fmt: skip
+_AT_LEAST_ONE = ("input_dilation", "kernel_dilation", "stride")
+
+
+def _dilated(n: int, dilation: int) -> int:
+    return (n - 1) * dilation + 1 if n > 0 else 0
+
+
+def _check(params: ConvParams) -> None:
+    rank = params.rank
+    for name in ("kernel_shape", *_DEFAULTS):
+        value = getattr(params, name)
+        if len(value) != rank:
+            raise PoplibsError(
+                f"{name} has {len(value)} entries, expected {rank}: one per field dimension of "
+                f"{list(params.field_shape)}.",
+                source=user_source(),
+                mend="give one entry per field dimension, or none",
+            )
+        least = 1 if name in _AT_LEAST_ONE else 0
+        if any(int(v) < least for v in value):
+            raise PoplibsError(
+                f"{name} is {list(value)}, expected entries of {least} or more.",
+                source=user_source(),
+                mend=f"use {least} or more",
+            )
+    for name in ("n_batch", "n_in_chans", "n_out_chans", "n_groups"):
+        if getattr(params, name) < 1:
+            raise PoplibsError(
+                f"{name} is {getattr(params, name)}, expected 1 or more.",
+                source=user_source(),
+                mend="use 1 or more",
+            )
+    check_type(params.type, "a convolution")
+    short = [
+        d
+        for d in range(rank)
+        if params.transformed_input_shape[d] < params.transformed_kernel_shape[d]
+        or params.transformed_kernel_shape[d] < 1
+    ]
+    if short:
+        raise PoplibsError(
+            f"the kernel {list(params.transformed_kernel_shape)} does not fit the padded field "
+            f"{list(params.transformed_input_shape)}.",
+            source=user_source(),
+            mend="add padding, or use a smaller kernel",
+        )
+
+
+def check_type(element: Type, what: str) -> None:
+    """Refuse types the matrix unit does not multiply."""
+    if element not in (FLOAT, HALF):
+        raise PoplibsError(
+            f"{what} got elements of {element}, expected float or half.",
+            source=user_source(),
+            mend="cast the operands first: popops.cast(graph, tensor, FLOAT, sequence)",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDim:
+    """One field dimension: output o meets kernel k at input (o*stride + k*step - pad) / dilation.
+
+    There is no such input, so nothing is added, if the division leaves a rest or the position is
+    outside [0, n_in).
+    """
+
+    n_in: int
+    n_kernel: int
+    n_out: int
+    stride: int = 1
+    step: int = 1  # of the kernel
+    dilation: int = 1  # of the input
+    pad: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The plain form: one product over groups, with dimensions g, b, o (field), c, i and k.
+
+    A forward product sums over i and k: out[b, o, g, c] = sum of acts[b, f, g, i] *
+    weights[g, k, i, c]. A weight update sums over b and o: weights[g, k, i, c] = sum of
+    acts[b, f, g, i] * deltas[b, o, g, c].
+    """
+
+    is_update: bool
+    n_groups: int
+    n_batch: int
+    fields: tuple[FieldDim, ...]
+    n_in: int
+    n_out: int
+    type: Type
+    out_type: Type
+
+    @property
+    def acts_shape(self) -> Sizes:
+        return (self.n_batch, *(f.n_in for f in self.fields), self.n_groups, self.n_in)
+
+    @property
+    def weights_shape(self) -> Sizes:
+        return (self.n_groups, *(f.n_kernel for f in self.fields), self.n_in, self.n_out)
+
+    @property
+    def out_shape(self) -> Sizes:
+        return (self.n_batch, *(f.n_out for f in self.fields), self.n_groups, self.n_out)
+
+    @property
+    def n_flops(self) -> int:
+        n = prod(f.n_out * f.n_kernel for f in self.fields)
+        return 2 * self.n_groups * self.n_batch * n * self.n_in * self.n_out
+
+    @property
+    def is_product(self) -> bool:
+        """No kernel: a matrix product."""
+        return all(f == FieldDim(f.n_in, 1, f.n_in) for f in self.fields)
+
+
+def matrix_problem(
+    n_groups: int, n_rows: int, n_inner: int, n_cols: int, type: Type, out_type: Type
+) -> Problem:
+    """[g, m, k] x [g, k, n]: positions are rows, input channels k, output channels n."""
+    field = FieldDim(n_rows, 1, n_rows)
+    return Problem(False, n_groups, 1, (field,), n_inner, n_cols, type, out_type)
+
+
+def flattened(problem: Problem) -> Problem:
+    """Batch and fields as one field dimension, if there is no kernel."""
+    if not problem.is_product:
+        return problem
+    n = problem.n_batch * prod(f.n_out for f in problem.fields)
+    return replace(problem, n_batch=1, fields=(FieldDim(n, 1, n),))

@@ -1,0 +1,99 @@
+"""The vertices of products: partial sums on one tile, and adding up partial sums of several."""
+
+from typing import Any
+
+import numpy as np
+
+from tremula.base.types import Type, float32, int32
+from tremula.codelets import InOut, Input, MultiVertex, Output, Vector
+from tremula.codelets.machine import multiply_accumulate
+from tremula.codelets.python_codelet import CostView
+from tremula.hardware import Chip
+from tremula.poplibs.families import family
+from tremula.poplibs.poplin.costs import Work, reduce_cycles, work_cycles
+
+N_WORKERS = MultiVertex.n_workers
+# One item of a worklist: where rows of out, left and right start; rows; inner length; is zeroed.
+ITEM = 6
+WORK_FIELDS = Work._fields
+
+_NAMES = {
+    "AMP": "ConvPartialAmp", "OUTER_PRODUCT": "OuterProduct", "HMAC": "ConvPartialHorizontalMac",
+    "VMAC": "ConvPartialVerticalMac",
+}  # fmt: skip
+
+
+@family
+def conv_partial(method: str, inputs: Type, partials: Type, accumulates: bool) -> type:
+    """A tile's share of a product, by one method; it may add to what is in `out` already."""
+
+    class ConvPartial(MultiVertex):
+        """Every item multiplies rows of left by a matrix of right, and adds to rows of out."""
+
+        name = f"poplin::{_NAMES[method]}<{inputs},{partials}{',InOut' if accumulates else ''}>"
+        standing = "published"
+        left: Input[Vector[inputs]]  # type: ignore[valid-type]
+        right: Input[Vector[inputs]]  # type: ignore[valid-type]
+        out: (InOut if accumulates else Output)[Vector[partials]]  # type: ignore[valid-type]
+        items: Vector[int32]  # type: ignore[valid-type]
+        first_item: Vector[int32]  # type: ignore[valid-type]
+        out_stride: int32  # type: ignore[valid-type]
+        left_stride: int32  # type: ignore[valid-type]
+        left_step: int32  # type: ignore[valid-type]
+        right_stride: int32  # type: ignore[valid-type]
+        n_cols: int32  # type: ignore[valid-type]
+        n_groups: int32  # type: ignore[valid-type]
+        n_positions: int32  # type: ignore[valid-type]
+        n_rows: int32  # type: ignore[valid-type]
+        n_in: int32  # type: ignore[valid-type]
+        n_out: int32  # type: ignore[valid-type]
+        n_taps: int32  # type: ignore[valid-type]
+
+        def compute(self: Any, worker_id: Any) -> None:
+            n_cols = self.n_cols
+            for item in range(self.first_item[worker_id], self.first_item[worker_id + 1]):
+                at = item * ITEM
+                out_at, n_rows = self.items[at], self.items[at + 3]
+                if self.items[at + 5] != 0:
+                    for j in range(n_rows * n_cols):
+                        self.out[out_at + j] = 0
+                multiply_accumulate(
+                    self.out, out_at, self.out_stride,
+                    self.left, self.items[at + 1], self.left_stride, self.left_step,
+                    self.right, self.items[at + 2], self.right_stride,
+                    n_rows, self.items[at + 4], n_cols,
+                )  # fmt: skip
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            work = Work(*(v.state[name].astype(np.int64) for name in WORK_FIELDS))
+            return work_cycles(method, work, chip, inputs, partials)
+
+    return ConvPartial
+
+
+@family
+def conv_reduce(partials: Type, result: Type) -> type:
+    """Adds up partial results of several tiles, in order."""
+
+    class ConvReduce(MultiVertex):
+        name = f"poplin::ReduceAdd<{result},{partials}>"
+        standing = "published"
+        parts: Vector[Input[Vector[partials]]]  # type: ignore[valid-type]
+        out: Output[Vector[result]]  # type: ignore[valid-type]
+
+        def compute(self: Any, worker_id: Any) -> None:
+            n = len(self.out)
+            begin = n * worker_id // N_WORKERS
+            end = n * (worker_id + 1) // N_WORKERS
+            for i in range(begin, end):
+                total = float32(self.parts[0][i])
+                for j in range(1, len(self.parts)):
+                    total += float32(self.parts[j][i])
+                self.out[i] = total
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            return reduce_cycles(v.sizes["out"], v.n_subs["parts"], chip, partials)
+
+    return ConvReduce
