@@ -15,6 +15,8 @@ MODULES = (
     "tremula.validate.memory_workloads",
     "tremula.validate.exchange_workloads",
     "tremula.validate.link_workloads",
+    "tremula.validate.reduce_workloads",
+    "tremula.validate.gather_workloads",
 )
 
 # What rows call chips, and what we call them. Anything else is not one chip we know.
