@@ -1,0 +1,100 @@
+"""Cycles of slicing vertices, for vertices and for the planner: PopLibs' published estimates."""
+
+import numpy as np
+
+from tremula.base.types import Type
+from tremula.hardware import Chip
+
+Ints = np.ndarray
+Number = Ints | int
+
+# Worker slots, from PopLibs' estimators (standing: published).
+SLICE_START = 30
+SLICE_IN_RANGE = 19
+SLICE_OUT_OF_RANGE = 8
+UPDATE_START = 31
+UPDATE_IN_RANGE = 11
+UPDATE_OUT_OF_RANGE = 5
+UPDATE_PER_ATOM = 3
+UPDATE_SUPERVISOR = 25
+SEARCH_STEP, SEARCH_END = 20, 29  # binary search in sorted indices
+SUBWORD_ELEMENT = 20
+DYNAMIC_SUPERVISOR, DYNAMIC_START, DYNAMIC_PER_SLICE = 25, 39, 24
+DYNAMIC_START_BYTES, DYNAMIC_PER_SLICE_BYTES = 76, 72  # of 8-bit types
+
+
+def ceil_div(a: Number, b: Number) -> Ints:
+    return -(-np.asarray(a, np.int64) // b)
+
+
+def copy_slots(n_elems: Number, n_bytes: int) -> Ints:
+    """Slots to copy a row: 2 per 64 bits of words, 2 per word of halves, 3 per word of bytes."""
+    if n_bytes >= 4:
+        return 2 * ceil_div(np.asarray(n_elems) * n_bytes, 8)
+    return (2 if n_bytes == 2 else 3) * ceil_div(np.asarray(n_elems) * n_bytes, 4)
+
+
+def multi_slice_cycles(
+    n_lookups: Number, n_columns: Number, n_bytes: int, share: Number | float, chip: Chip
+) -> Ints:
+    """Tile cycles: the workers share the lookups, of which `share` are expected to be in range."""
+    per_worker = ceil_div(n_lookups, chip.n_workers)
+    in_range = np.ceil(per_worker * share).astype(np.int64)
+    found = in_range * (SLICE_IN_RANGE + copy_slots(n_columns, n_bytes))
+    return chip.n_workers * (SLICE_START + found + (per_worker - in_range) * SLICE_OUT_OF_RANGE)
+
+
+def multi_update_cycles(
+    n_lookups: Number,
+    n_columns: Number,
+    n_bytes: int,
+    n_rows: Number,
+    n_entries: Number,
+    is_sorted: bool | Ints,
+    is_op: bool,
+    chip: Chip,
+) -> Ints:
+    """Tile cycles: the workers share the rows, and each looks at all lookups (or finds its own)."""
+    share = ceil_div(n_rows, chip.n_workers) / n_entries
+    in_range = np.ceil(n_lookups * share).astype(np.int64)
+    missed = (n_lookups - in_range) * UPDATE_OUT_OF_RANGE
+    steps = np.ceil(np.log2(np.maximum(n_lookups, 2))).astype(np.int64)
+    missed = np.where(is_sorted, SEARCH_STEP * steps + SEARCH_END, missed)
+    per_hit = update_slots(n_columns, n_bytes) if is_op else copy_slots(n_columns, n_bytes)
+    worker = UPDATE_START + in_range * (UPDATE_IN_RANGE + per_hit) + missed
+    return UPDATE_SUPERVISOR + chip.n_workers * worker
+
+
+def update_slots(n_columns: Number, n_bytes: int) -> Ints:
+    """Slots to combine a row: 3 per further 32-bit atom; rows of odd halves by element."""
+    row_bytes = np.asarray(n_columns) * n_bytes
+    whole = UPDATE_PER_ATOM * np.maximum(row_bytes // 4 - 1, 0)
+    return np.where(row_bytes % 4 == 0, whole, np.asarray(n_columns) * SUBWORD_ELEMENT)
+
+
+def fill_cycles(n_elems: Number, type: Type, chip: Chip) -> Ints:
+    """Tile cycles to fill elements with one value."""
+    width = chip.vector_width(type)
+    per_worker = ceil_div(n_elems, chip.n_workers)
+    return chip.n_workers * (23 + ceil_div(per_worker, width))
+
+
+def partials_cycles(n_outputs: Number, n_partials: Number, type: Type, chip: Chip) -> Ints:
+    """Tile cycles of a strided reduction: one output after the other vector of 64 bits."""
+    vectors = ceil_div(ceil_div(n_outputs, chip.vector_width(type)), chip.n_workers)
+    return chip.n_workers * (16 + vectors * (3 + 3 + 6 + np.asarray(n_partials)))
+
+
+def scaled_add_cycles(n_elems: Number, type: Type, chip: Chip) -> Ints:
+    """Tile cycles of base += scale * update."""
+    vectors = ceil_div(ceil_div(n_elems, chip.vector_width(type)), chip.n_workers)
+    return 57 + chip.n_workers * (24 + 2 * vectors)
+
+
+def dynamic_slice_cycles(n_slices: Number, n_columns: Number, n_bytes: int, chip: Chip) -> Ints:
+    """Tile cycles of a dynamic slice or update: the workers share each slice's columns."""
+    start, per_slice = DYNAMIC_START, DYNAMIC_PER_SLICE
+    if n_bytes == 1:
+        start, per_slice = DYNAMIC_START_BYTES, DYNAMIC_PER_SLICE_BYTES
+    vectors = ceil_div(ceil_div(np.asarray(n_columns) * n_bytes, 8), chip.n_workers)
+    return DYNAMIC_SUPERVISOR + chip.n_workers * (start + n_slices * (per_slice + 2 * vectors))

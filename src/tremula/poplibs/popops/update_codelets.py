@@ -1,0 +1,208 @@
+"""Codelets of multi-updates: rows combined into a table, partial tables joined and applied."""
+
+from typing import Any
+
+import numpy as np
+
+from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type, uint32
+from tremula.codelets import InOut, Input, MultiVertex, Output, Vector
+from tremula.codelets.python_codelet import CostView
+from tremula.hardware import Chip
+from tremula.poplibs.families import family
+from tremula.poplibs.popops.slice_costs import (
+    fill_cycles,
+    multi_update_cycles,
+    partials_cycles,
+    scaled_add_cycles,
+)
+
+NUMBERS = (FLOAT, HALF, INT, UNSIGNED_INT)
+
+
+def _set(old: Any, new: Any) -> Any:  # noqa: ARG001
+    return new
+
+
+def _add(old: Any, new: Any) -> Any:
+    return old + new
+
+
+def _max(old: Any, new: Any) -> Any:
+    return max(old, new)
+
+
+def _mul(old: Any, new: Any) -> Any:
+    return old * new
+
+
+COMBINE = {"set": _set, "add": _add, "max": _max, "mul": _mul}
+
+
+def identity_of(operation: str, type: Type) -> float:
+    """What leaves any value as it is."""
+    if operation == "max":
+        return -np.inf if type.is_floating else np.iinfo(type.dtype).min
+    return 1 if operation == "mul" else 0
+
+
+@family
+def multi_update_codelet(T: Type, P: Type, operation: str) -> type:
+    """table[index] = operation(table[index], update) for the rows of a block, in index order.
+
+    Updates are T, the table is P: the same, or float for sums of halves.
+    """
+    combine = COMBINE[operation]
+
+    class MultiUpdateOp(MultiVertex):
+        name = f"popops::MultiUpdateOp<{T},{P},{operation}>"
+        standing = "published"
+        indices: Input[Vector[uint32]]
+        updates: Input[Vector[T]]
+        table: InOut[Vector[P]]
+        first_row: uint32
+        n_columns: uint32
+        n_entries: uint32
+        is_sorted: uint32
+
+        def compute(self: Any, worker_id: int) -> None:
+            # Workers own different rows, so one pass in index order gives what six would.
+            if worker_id == 0:
+                width, first = int(self.n_columns), int(self.first_row)
+                n_rows = len(self.table) // width
+                for i in range(len(self.indices)):
+                    row = int(self.indices[i]) - first
+                    if 0 <= row < n_rows:
+                        at, source = row * width, i * width
+                        for j in range(width):
+                            new = P(self.updates[source + j])
+                            self.table[at + j] = P(combine(self.table[at + j], new))
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            return _update_cycles(v, P, operation != "set", chip)
+
+    return MultiUpdateOp
+
+
+@family
+def scaled_update_codelet(T: Type) -> type:
+    """table[index] += scale * update for the rows of a block, in index order."""
+
+    class ScaledMultiUpdateAdd(MultiVertex):
+        name = f"popops::ScaledMultiUpdateOp<{T},add>"
+        standing = "published"
+        indices: Input[Vector[uint32]]
+        updates: Input[Vector[T]]
+        table: InOut[Vector[T]]
+        scale: Input[T]
+        first_row: uint32
+        n_columns: uint32
+        n_entries: uint32
+        is_sorted: uint32
+
+        def compute(self: Any, worker_id: int) -> None:
+            # Workers own different rows, so one pass in index order gives what six would.
+            if worker_id == 0:
+                width, first, scale = int(self.n_columns), int(self.first_row), self.scale
+                n_rows = len(self.table) // width
+                for i in range(len(self.indices)):
+                    row = int(self.indices[i]) - first
+                    if 0 <= row < n_rows:
+                        at, source = row * width, i * width
+                        for j in range(width):
+                            self.table[at + j] += T(scale * self.updates[source + j])
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            return _update_cycles(v, T, True, chip)
+
+    return ScaledMultiUpdateAdd
+
+
+def _update_cycles(v: CostView, type: Type, is_op: bool, chip: Chip) -> np.ndarray:
+    width = v.state["n_columns"].astype(np.int64)
+    return multi_update_cycles(
+        v.sizes["indices"],
+        width,
+        type.n_bytes,
+        v.sizes["table"] // width,
+        v.state["n_entries"].astype(np.int64),
+        v.state["is_sorted"] != 0,
+        is_op,
+        chip,
+    )
+
+
+@family
+def fill_partials_codelet(T: Type) -> type:
+    """One value for all of a tile's partial table."""
+
+    class FillPartials(MultiVertex):
+        name = f"popops::FillPartials<{T}>"
+        standing = "published"
+        out: Output[Vector[T]]
+        value: T
+
+        def compute(self: Any, worker_id: int) -> None:
+            n, value = len(self.out), self.value
+            for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                self.out[i] = value
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            return fill_cycles(v.sizes["out"], T, chip)
+
+    return FillPartials
+
+
+@family
+def join_partials_codelet(T: Type, operation: str) -> type:
+    """The same elements of several partial tables, combined in order."""
+    combine = COMBINE[operation]
+
+    class JoinPartials(MultiVertex):
+        name = f"popops::JoinPartials<{T},{operation}>"
+        standing = "published"
+        partials: Vector[Input[Vector[T]]]
+        out: Output[Vector[T]]
+
+        def compute(self: Any, worker_id: int) -> None:
+            n = len(self.out)
+            begin, end = n * worker_id // 6, n * (worker_id + 1) // 6
+            for i in range(begin, end):
+                self.out[i] = self.partials[0][i]
+            for k in range(1, len(self.partials)):
+                for i in range(begin, end):
+                    self.out[i] = T(combine(self.out[i], self.partials[k][i]))
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            return partials_cycles(v.sizes["out"], v.n_subs["partials"], T, chip)
+
+    return JoinPartials
+
+
+@family
+def apply_updates_codelet(T: Type, P: Type, operation: str) -> type:
+    """table = operation(table, scale * update); the scale is 1 unless updates are added."""
+    combine = COMBINE[operation]
+    is_scaled = operation == "add"
+
+    class ApplyUpdates(MultiVertex):
+        name = f"popops::ApplyUpdates<{T},{P},{operation}>"
+        standing = "published"
+        table: InOut[Vector[T]]
+        updates: Input[Vector[P]]
+        scale: Input[P]
+
+        def compute(self: Any, worker_id: int) -> None:
+            n, scale = len(self.table), self.scale
+            for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                new = P(scale * self.updates[i]) if is_scaled else self.updates[i]
+                self.table[i] = T(combine(P(self.table[i]), new))
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            return scaled_add_cycles(v.sizes["table"], P, chip)
+
+    return ApplyUpdates
