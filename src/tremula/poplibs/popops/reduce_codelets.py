@@ -10,7 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type, float32
+from tremula.base.types import (
+    BOOL,
+    FLOAT,
+    HALF,
+    INT,
+    UNSIGNED_INT,
+    UNSIGNED_LONGLONG,
+    Type,
+    float32,
+)
 from tremula.codelets import InOut, Input, Output, Vector
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
@@ -129,6 +138,7 @@ def multi_cycles(
     return 11 + chip.n_workers * worker
 
 
+# Indices are unsigned: the host can then vectorise, since none counts from the end.
 # Workers that share a vertex take columns in blocks, so that none stores half a word.
 _COLUMNS_OF_ALL = """
         first, last = 0, n_outs"""
@@ -191,12 +201,12 @@ def _text(operation: str, is_multi: bool, finish: Finish, is_cast: bool) -> str:
     fields += ["totals: Output[Vector[Acc]]"] if acc == "totals" else []
     fields += ["scale: Scale"] if finish.scale else []
     fields += [] if is_multi else ["is_inner: BOOL"]
-    texts = {f"t{k}": step(f"t{k}", f"Acc(part[i + {k}])") for k in range(4)}
+    texts = {f"t{k}": step(f"t{k}", f"Acc(part[uint64(i + {k})])") for k in range(4)}
     texts |= {"t01": join("t0", "t1"), "t23": join("t2", "t3"), "t02": join("t0", "t2")}
     texts |= {
         "joined": join("total", "t0"),
         "acc": acc,
-        "step": step(f"self.{acc}[j]", "Acc(part[base + j])"),
+        "step": step(f"self.{acc}[j]", "Acc(part[uint64(base + j)])"),
     }
     texts["is_outer"] = "True" if is_multi else "not self.is_inner"
     finished = "self.totals[j]" + " * self.scale" * bool(finish.scale)
@@ -217,7 +227,7 @@ def reduce_vertex(operation: str, T: Type, Out: Type, is_multi: bool, finish: Fi
     acc = accumulator_type(operation, T)
     names: dict[str, object] = {
         "T": T, "Out": Out, "Acc": acc, "start": OPERATIONS[operation].identity_of(acc),
-        "N_WORKERS": N_WORKERS, "log_add": log_add, "BOOL": BOOL,
+        "N_WORKERS": N_WORKERS, "log_add": log_add, "uint64": UNSIGNED_LONGLONG, "BOOL": BOOL,
         "Scale": Input[float32] if finish.scale == "edge" else float32,
         "Result": (InOut if finish.updates else Output)[Vector[Out]],
     }  # fmt: skip

@@ -123,35 +123,58 @@ def _head_body_tail(
     return Segments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
+# Segments of so many rows stay whole even if others on their tile have some of their outputs.
+MIN_ROWS_KEPT = 8
+
+
 def grouped(segments: Segments, n_outs: int, is_inner: bool) -> Groups:
-    """Segments of a tile with the same outputs together; cut where they overlap in part."""
+    """Segments of a tile with the same outputs together; cut where they overlap in part.
+
+    Segments of many rows are not cut: then a tile has several groups with the same outputs, which
+    meet in the next stage.
+    """
     low = segments.tile * (n_outs + 1) + segments.out
-    if bool((segments.width > 1).any()):
-        segments = _cut_at_overlaps(segments, low, is_inner)
-        low = segments.tile * (n_outs + 1) + segments.out
-    order = np.lexsort((segments.begin, low))
-    segments, low = segments.take(order), low[order]
-    is_first = np.concatenate(([True], low[1:] != low[:-1])) if len(low) else np.zeros(0, bool)
-    first = np.flatnonzero(is_first)
-    head = (segments.tile[first], segments.out[first], segments.width[first])
-    return Groups(*head, np.append(first, len(low)), segments.begin, segments.n_elems)
-
-
-def _cut_at_overlaps(segments: Segments, low: Ints, is_inner: bool) -> Segments:
+    if not bool((segments.width > 1).any()):
+        return _by_place(segments, low)
     cuts = np.unique(np.concatenate((low, low + segments.width)))
     n_atoms = np.searchsorted(cuts, low + segments.width) - np.searchsorted(cuts, low)
-    if bool((n_atoms == 1).all()):
-        return segments
-    if not is_inner:  # rows of outputs can only be cut one by one
-        n_rows = np.where(n_atoms > 1, segments.n_elems // segments.width, 1)
-        owner, row = expand(n_rows)
-        size = (segments.n_elems // n_rows)[owner]
-        begin = segments.begin[owner] + row * size
-        segments = Segments(
-            segments.tile[owner], begin, size, segments.out[owner], segments.width[owner]
-        )
-        low, n_atoms = low[owner], n_atoms[owner]
-    return cut(segments, cuts, np.searchsorted(cuts, low), n_atoms, low - segments.out)
+    n_rows = np.where(is_inner, 1, segments.n_elems // segments.width)
+    is_kept = (n_atoms > 1) & (n_rows >= MIN_ROWS_KEPT)
+    if not bool(is_kept.any()):
+        return _cut_and_grouped(segments, cuts, n_atoms, n_outs, is_inner)
+    kept = segments.take(np.flatnonzero(is_kept))
+    rest = grouped(segments.take(np.flatnonzero(~is_kept)), n_outs, is_inner)
+    whole = _by_place(kept, (kept.tile * (n_outs + 1) + kept.out) * (n_outs + 1) + kept.width)
+    start = np.concatenate((whole.start, whole.start[-1] + rest.start[1:]))
+    columns = [np.concatenate(pair) for pair in zip(whole, rest, strict=True)]
+    return Groups(*columns)._replace(start=start)
+
+
+def _cut_and_grouped(
+    segments: Segments, cuts: Ints, n_atoms: Ints, n_outs: int, is_inner: bool
+) -> Groups:
+    low = segments.tile * (n_outs + 1) + segments.out
+    if bool((n_atoms > 1).any()):
+        if not is_inner:  # rows of outputs can only be cut one by one
+            n_rows = np.where(n_atoms > 1, segments.n_elems // segments.width, 1)
+            owner, row = expand(n_rows)
+            size = (segments.n_elems // n_rows)[owner]
+            segments = segments.take(owner)
+            segments = segments._replace(begin=segments.begin + row * size, n_elems=size)
+            low, n_atoms = low[owner], n_atoms[owner]
+        segments = cut(segments, cuts, np.searchsorted(cuts, low), n_atoms, low - segments.out)
+        low = segments.tile * (n_outs + 1) + segments.out
+    return _by_place(segments, low)
+
+
+def _by_place(segments: Segments, place: Ints) -> Groups:
+    """Segments with the same place, which says tile and outputs, are a group."""
+    order = np.lexsort((segments.begin, place))
+    segments, place = segments.take(order), place[order]
+    is_first = np.append(place[:1] == place[:1], place[1:] != place[:-1])
+    first = np.flatnonzero(is_first)
+    head = (segments.tile[first], segments.out[first], segments.width[first])
+    return Groups(*head, np.append(first, len(place)), segments.begin, segments.n_elems)
 
 
 def cut(segments: Segments, cuts: Ints, first: Ints, n_atoms: Ints, shift: Ints) -> Segments:
