@@ -60,7 +60,7 @@ def softmax_scaling(type: Type) -> float:
 
 
 def log_softmax(graph: Graph, x: Tensor, sequence: Sequence, name: str = "log_softmax") -> Tensor:
-    """x - max - log Σ exp(x - max) along the innermost dimension."""
+    """The logarithm of softmax: x - max - log Σ exp(x - max), along the innermost dimension."""
     _check("log_softmax", x)
     if x.n_elems == 0:
         return graph.clone(x, name)
@@ -85,7 +85,7 @@ def softmax_input_gradient(
     graph: Graph, y: Tensor, out_gradient: Tensor, sequence: Sequence,
     name: str = "softmax_gradient", *, is_scaled: bool = False,
 ) -> Tensor:  # fmt: skip
-    """y · (g - Σ g·y) along the innermost dimension, from the softmax y and its gradient g."""
+    """The input's gradient, y · (g - Σ g·y), from the softmax y and its gradient g."""
     _check("softmax_input_gradient", y)
     check_same_shape("softmax_input_gradient", y, out_gradient)
     if y.n_elems == 0:
@@ -110,7 +110,7 @@ def log_softmax_input_gradient(
     graph: Graph, y: Tensor, out_gradient: Tensor, sequence: Sequence,
     name: str = "log_softmax_gradient",
 ) -> Tensor:  # fmt: skip
-    """g - exp(y) · Σ g along the innermost dimension, from the log-softmax y."""
+    """The input's gradient, g - exp(y) · Σ g, from the log-softmax y and its gradient g."""
     _check("log_softmax_input_gradient", y)
     check_same_shape("log_softmax_input_gradient", y, out_gradient)
     if y.n_elems == 0:
