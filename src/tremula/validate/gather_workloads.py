@@ -4,6 +4,15 @@ from tremula.base.types import FLOAT
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Repeat, Sequence
 from tremula.poplar.tensor import Tensor
+from tremula.poplibs.popops.embedding_plan import plan as plan_lookups
+from tremula.poplibs.popops.fill import zero
+from tremula.poplibs.popops.multi_slice import multi_slice
+from tremula.poplibs.popops.multi_update import multi_update_add
+from tremula.poplibs.popops.slice_layout import (
+    create_indices_tensor,
+    create_slice_tensor,
+    create_sliceable_tensor,
+)
 from tremula.validate.rows import Row
 from tremula.validate.timing import Timing, time_program
 from tremula.validate.workloads import Modelled, workload
@@ -22,19 +31,17 @@ def proportion_of(row: Row) -> float:
 @workload("index_select over rows", GATHER)
 def gather(row: Row, chip_name: str) -> Modelled:
     """num_outputs rows of a table of num_inputs."""
-    from tremula.poplibs import popops
-
     n_rows, n_features, n = (row.number(k) for k in ("num_inputs", "num_features", "num_outputs"))
 
     def build(graph: Graph, sequence: Sequence) -> None:
         options = {
             "used_for_update": False, "available_memory_proportion": proportion_of(row),
         }  # fmt: skip
-        plan = popops.plan(graph, FLOAT, n_rows, n_features, n, options)
-        table = popops.create_sliceable_tensor(graph, FLOAT, [n_rows, n_features], plan=plan)
-        indices = popops.create_indices_tensor(graph, n)
+        plan = plan_lookups(graph, FLOAT, n_rows, n_features, n, options)
+        table = create_sliceable_tensor(graph, FLOAT, [n_rows, n_features], plan=plan)
+        indices = create_indices_tensor(graph, n)
         once = Sequence()
-        carry(graph, popops.multi_slice(graph, table, indices, once, plan=plan), once)
+        carry(graph, multi_slice(graph, table, indices, once, plan=plan), once)
         sequence.add(Repeat(N_REPEATS, once))
 
     return _once(time_program(chip_name, 1, build))
@@ -43,22 +50,20 @@ def gather(row: Row, chip_name: str) -> Modelled:
 @workload("torch_scatter sum", SCATTER)
 def scatter_add(row: Row, chip_name: str) -> Modelled:
     """num_outputs rows added into a table of num_inputs that starts as zeros."""
-    from tremula.poplibs import popops
-
     n_rows, n_features, n = (row.number(k) for k in ("num_inputs", "num_features", "num_outputs"))
 
     def build(graph: Graph, sequence: Sequence) -> None:
         options = {
             "used_for_slice": False, "available_memory_proportion": proportion_of(row),
         }  # fmt: skip
-        plan = popops.plan(graph, FLOAT, n_rows, n_features, n, options)
+        plan = plan_lookups(graph, FLOAT, n_rows, n_features, n, options)
         shape = [n_rows, n_features]
-        table = popops.create_sliceable_tensor(graph, FLOAT, shape, plan=plan)
-        updates = popops.create_slice_tensor(graph, FLOAT, shape, [0], [1], n, plan=plan)
-        indices = popops.create_indices_tensor(graph, n)
+        table = create_sliceable_tensor(graph, FLOAT, shape, plan=plan)
+        updates = create_slice_tensor(graph, FLOAT, shape, [0], [1], n, plan=plan)
+        indices = create_indices_tensor(graph, n)
         once = Sequence()
-        popops.zero(graph, table, once)
-        popops.multi_update_add(graph, table, updates, indices, once, scale=1.0, plan=plan)
+        zero(graph, table, once)
+        multi_update_add(graph, table, updates, indices, once, scale=1.0, plan=plan)
         carry(graph, table, once)
         sequence.add(Repeat(N_REPEATS, once))
 

@@ -17,6 +17,7 @@ MODULES = (
     "tremula.validate.link_workloads",
     "tremula.validate.reduce_workloads",
     "tremula.validate.gather_workloads",
+    "tremula.validate.matmul_workloads",
 )
 
 # What rows call chips, and what we call them. Anything else is not one chip we know.
