@@ -1,10 +1,12 @@
 """How tensors lie in memory: their elements in memory order, and clones that keep that order."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tremula.base.types import QUARTER, Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.runs import Pieces, Runs
+from tremula.poplar.runs import Pieces, Runs, compress
 from tremula.poplar.tensor import Tensor
 
 
@@ -81,3 +83,20 @@ def clone_in_order(
         result = new.reshape(tensor.shape) if order is None else order.undone(new, tensor.shape)
     graph.top.set_tile_mapping(new, graph.top.get_tile_mapping(source, require_complete=False))
     return result
+
+
+def distinct_part(tensor: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The elements of a tensor each once, and the function that repeats a clone of them alike."""
+    if not tensor.contains_aliases:
+        return tensor, lambda clone: clone
+    addresses, place = np.unique(tensor.addresses().ravel(), return_inverse=True)
+    distinct = Tensor(
+        tensor.variables, tensor.type, 0, (len(addresses),), (1,), Pieces(compress(addresses))
+    )
+
+    def restored(clone: Tensor) -> Tensor:
+        runs, _ = Pieces(clone.flatten().runs()).lookup_intervals(place, place + 1)
+        flat = Tensor(clone.variables, clone.type, 0, (len(place),), (1,), Pieces(runs))
+        return flat.reshape(tensor.shape)
+
+    return distinct, restored

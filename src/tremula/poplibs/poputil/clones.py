@@ -1,0 +1,89 @@
+"""Copies of tensors: on another IPU, in another graph, or beside the original."""
+
+import numpy as np
+
+from tremula.base.source import user_source
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Copy, Sequence
+from tremula.poplar.tensor import Tensor
+from tremula.poplar.tile_map import TileMapping
+from tremula.poplibs.poputil.layout import clone_in_order, distinct_part
+from tremula.poplibs.registry import PoplibsError
+
+
+def clone_to_ipu(graph: Graph, tensor: Tensor, ipu: int, name: str = "") -> Tensor:
+    """A clone on one IPU: each element keeps the number its tile has within an IPU."""
+    n_ipus, per_ipu = graph.target.n_ipus, graph.target.tiles_per_ipu
+    if not 0 <= ipu < n_ipus:
+        raise PoplibsError(
+            f"IPU {ipu} does not exist: the graph has {n_ipus}.",
+            source=user_source(),
+            mend=f"use 0 to {n_ipus - 1}",
+        )
+    clone = clone_in_order(graph, tensor, name)
+    mapping = graph.get_tile_mapping(tensor)
+    tile = mapping.tile % per_ipu + ipu * per_ipu
+    graph.set_tile_mapping(
+        clone, TileMapping(mapping.begin, mapping.end, tile, graph.target.n_tiles)
+    )
+    return clone
+
+
+def copy_to_ipu(
+    graph: Graph, tensor: Tensor, sequence: Sequence, ipu: int, name: str = ""
+) -> Tensor:
+    """A clone on one IPU, and the copy that fills it; repeated elements travel once."""
+    distinct, restored = distinct_part(tensor)
+    clone = clone_to_ipu(graph, distinct, ipu, name)
+    sequence.add(Copy(distinct, clone))
+    return restored(clone)
+
+
+def create_ipu_copy(
+    graph: Graph, tensor: Tensor, ipu: int, name: str = ""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(clone on an IPU, source and destination to copy): for copies that are added later."""
+    distinct, restored = distinct_part(tensor)
+    clone = clone_to_ipu(graph, distinct, ipu, name)
+    return restored(clone), distinct, clone
+
+
+def clone_to_graph(source: Graph, target: Graph, tensor: Tensor, name: str = "") -> Tensor:
+    """A clone in another (virtual) graph of the same variables, on the tiles of the same numbers."""
+    if source.replication_factor != target.replication_factor:
+        raise PoplibsError(
+            f"graphs with {source.replication_factor} and {target.replication_factor} replicas "
+            "cannot share a tensor.",
+            source=user_source(),
+            mend="use graphs with equal replication factors",
+        )
+    mapping = source.get_tile_mapping(tensor)
+    n_needed = int(mapping.tile.max(initial=-1)) + 1
+    if n_needed > target.target.n_tiles:
+        raise PoplibsError(
+            f"the tensor is on {n_needed} tiles, the other graph has {target.target.n_tiles}.",
+            source=user_source(),
+            mend="map the tensor to fewer tiles, or use a larger graph",
+        )
+    clone = target.add_variable(
+        tensor.type, tensor.shape, name or "clone", metadata=tensor.metadata
+    )
+    target.set_tile_mapping(
+        clone, TileMapping(mapping.begin, mapping.end, mapping.tile, target.target.n_tiles)
+    )
+    return clone
+
+
+def duplicate(graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "") -> Tensor:
+    """A clone with a copy of the contents."""
+    clone = clone_in_order(graph, tensor, name or "duplicate")
+    sequence.add(Copy(tensor, clone))
+    return clone
+
+
+def clone_and_expand_aliasing(graph: Graph, tensor: Tensor, name: str = "") -> Tensor:
+    """A clone in which elements that the tensor repeats are elements of their own."""
+    mapping = graph.get_tile_mapping(tensor)
+    clone = graph.add_variable(tensor.type, tensor.shape, name or "clone", metadata=tensor.metadata)
+    graph.set_tile_mapping(clone, mapping)
+    return clone
