@@ -19,7 +19,9 @@ def pair_runs(source: Runs, destination: Runs, n_bytes: int, overlaps: bool = Fa
     same = len(source.count) == len(destination.count)
     if not same or not np.array_equal(source.count, destination.count):
         left, right = Pieces(source), Pieces(destination)
-        cuts = np.union1d(left.start, right.start)
+        # Both are sorted: a stable sort merges them, where a general union would hash each cut.
+        cuts = np.sort(np.concatenate((left.start, right.start)), kind="stable")
+        cuts = cuts[np.flatnonzero(np.diff(cuts, prepend=-1))]
         source = left.lookup_intervals(cuts[:-1], cuts[1:])[0]
         destination = right.lookup_intervals(cuts[:-1], cuts[1:])[0]
     return CopyPlan(source, destination, n_bytes, overlaps)

@@ -26,6 +26,7 @@ from tremula.compiler.exchange_buses import (
     bus_of_tiles,
     longest_latency,
     overlapped_bytes,
+    pairs_of_tiles,
     shared_on_buses,
 )
 from tremula.compiler.intervals import edge_bytes, merge, merge_per_group, sum_per_tile
@@ -237,14 +238,15 @@ def _phase(
         (got_tile, got_low, got_high), (sent_tile, sent_low, sent_high), target, span
     )
     bus = bus_of_tiles(target)
+    pairs = pairs_of_tiles(source, destination, n_tiles)
     return ExchangePhase(
         sum_per_tile(got_tile, got_high - got_low, n_tiles),
         sent,
         shared,
         sent_wide,
         sum_per_tile(bus, sent, int(bus[-1]) + 1)[bus],
-        longest_latency(source, destination, target),
-        overlapped_bytes(source, destination, high - low, n_tiles),
+        longest_latency(*pairs, target),
+        overlapped_bytes(source, destination, high - low, pairs, n_tiles),
         sum_per_tile(destination[order][is_new], None, n_tiles),
         sum_per_tile(sent_tile, None, n_tiles),
         *_between_chips(source, destination, low, high, target, span),

@@ -7,6 +7,7 @@ from tremula.hardware import exchange_latency_cycles
 from tremula.poplar.target import Target
 
 Ints = np.ndarray
+_MAX_MARKS = 2**26
 Pieces = tuple[Ints, Ints, Ints]  # tile, begin, end; those of a tile are disjoint
 
 
@@ -77,15 +78,27 @@ def _covered(low: Ints, high: Ints, begin: Ints, end: Ints) -> Ints:
     return np.rint(between).astype(np.int64)  # exact: addresses stay far below 2**53
 
 
-def longest_latency(source: Ints, destination: Ints, target: Target) -> Ints:
-    """int64[n_tiles]: cycles of the longest way to or from each tile.
+def pairs_of_tiles(source: Ints, destination: Ints, n_tiles: int) -> tuple[Ints, Ints]:
+    """(sender, receiver) of each pair of tiles that has something to send, in order."""
+    pair = source * np.int64(n_tiles) + destination
+    if n_tiles * n_tiles <= max(_MAX_MARKS, len(pair)):
+        # Marks are much faster than a sort while the table of all pairs is small.
+        marked = np.zeros(n_tiles * n_tiles, bool)
+        marked[pair] = True
+        pair = np.flatnonzero(marked)
+    else:
+        pair = np.sort(pair)
+        pair = pair[np.flatnonzero(np.diff(pair, prepend=-1))]
+    return pair // n_tiles, pair % n_tiles
+
+
+def longest_latency(begin: Ints, end: Ints, target: Target) -> Ints:
+    """int64[n_tiles]: cycles of the longest way to or from each tile, for distinct pairs in order.
 
     Between chips it is that of tiles in the same places of one chip: the ways to and from the
     links. The links' own latency is not counted here.
     """
     per_chip = target.tiles_per_ipu
-    pair = np.unique(source * np.int64(target.n_tiles) + destination)
-    begin, end = pair // target.n_tiles, pair % target.n_tiles
     way = exchange_latency_cycles(target.chip, begin % per_chip, end % per_chip)
     longest = np.zeros(target.n_tiles, np.int64)
     first = np.flatnonzero(np.diff(begin, prepend=-1))
@@ -97,14 +110,16 @@ def longest_latency(source: Ints, destination: Ints, target: Target) -> Ints:
     return longest
 
 
-def overlapped_bytes(source: Ints, destination: Ints, size: Ints, n_tiles: int) -> Ints:
+def overlapped_bytes(
+    source: Ints, destination: Ints, size: Ints, pairs: tuple[Ints, Ints], n_tiles: int
+) -> Ints:
     """int64[n_tiles]: what a tile receives while the data of its farthest sender is on its way.
 
     Senders that serve this tile alone can be timed so that their data comes one after another.
     """
-    pair = np.unique(source * np.int64(n_tiles) + destination)
-    n_served = np.bincount(pair // n_tiles, minlength=n_tiles)
+    sender, receiver = pairs
+    n_served = np.bincount(sender, minlength=n_tiles)
     alone = n_served[source] == 1
-    n_senders = np.bincount((pair % n_tiles)[n_served[pair // n_tiles] == 1], minlength=n_tiles)
+    n_senders = np.bincount(receiver[n_served[sender] == 1], minlength=n_tiles)
     n_bytes = sum_per_tile(destination[alone], size[alone], n_tiles)
     return n_bytes - -(-n_bytes // np.maximum(n_senders, 1))
