@@ -155,7 +155,7 @@ def test_generator_is_xoroshiro128aox():
         assert tr.random_uint64() == 3  # 1 ^ 2, and no bit in common
         assert record[0] == (1 << 55) ^ 3 ^ (3 << 14)
         assert record[1] == 3 << 36
-        assert tr.random_uint64() == int(((1 << 55) ^ 3 ^ (3 << 14)) ^ (3 << 36))
+        assert tr.random_uint64() == (1 << 55) ^ 3 ^ (3 << 14) ^ (3 << 36)
 
 
 def test_draws_are_the_same_natively_and_in_python():

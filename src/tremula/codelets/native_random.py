@@ -124,10 +124,8 @@ def _stochastic_half(value, worker):
 def round_by_mode(value, worker):
     """A float32 as the half that the worker's mode says, held in a float32."""
     mode = load(worker, _MODE_WORD)
-    if mode & _STOCHASTIC:
-        rounded = _stochastic_half(value, worker)
-    else:
-        rounded = _nearest_half(value)
+    is_stochastic = (mode & _STOCHASTIC) != 0
+    rounded = _stochastic_half(value, worker) if is_stochastic else _nearest_half(value)
     if abs(rounded) > _LARGEST_HALF and not math.isinf(value):
         limit = _INFINITY
         if mode & _NAN_ON_OVERFLOW:

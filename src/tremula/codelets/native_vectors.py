@@ -52,7 +52,7 @@ def reduce_prod(a, worker=None):
 
 
 @njit(nogil=True, error_model="numpy")
-def reduce_max(a, worker=None):  # noqa: ARG001 - all reductions take it; this one is exact
+def reduce_max(a, worker=None):  # all reductions take it; this one is exact
     """The largest element; 0 if there is none."""
     best = add(zero_of(a, a), a[0]) if len(a) else zero_of(a, a)
     for i in range(1, len(a)):
@@ -61,7 +61,7 @@ def reduce_max(a, worker=None):  # noqa: ARG001 - all reductions take it; this o
 
 
 @njit(nogil=True, error_model="numpy")
-def reduce_min(a, worker=None):  # noqa: ARG001 - all reductions take it; this one is exact
+def reduce_min(a, worker=None):  # all reductions take it; this one is exact
     """The smallest element; 0 if there is none."""
     best = add(zero_of(a, a), a[0]) if len(a) else zero_of(a, a)
     for i in range(1, len(a)):

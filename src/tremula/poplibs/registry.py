@@ -65,9 +65,11 @@ def register(op: Op) -> Op:
     missing = [
         what
         for what, value in (
-            ("types", op.types), ("codelets", op.codelets), ("about", op.about),
+            ("types", op.types),
+            ("codelets", op.codelets),
+            ("about", op.about),
             ("reference", op.reference or op.check),
-        )  # fmt: skip
+        )
         if not value
     ]
     uncosted = [c.__name__ for c in op.codelets if not getattr(c, "has_cost", False)]

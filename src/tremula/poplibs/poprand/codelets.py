@@ -4,7 +4,9 @@ Each worker takes its sixth of every region, so values follow from the workers' 
 layout alone.
 """
 
-# Parameters of compute are elements of fields: what they are is settled when a kernel is generated.
+# Fields of codelets are annotated with the machine's types, which pyright takes for variables.
+# pyright: reportInvalidTypeForm=false, reportOperatorIssue=false
+# ruff: noqa: N803 - T is a codelet's type, as in its C++ name
 import math
 from typing import Any
 
@@ -248,7 +250,7 @@ def dropout_codelet(T: Type) -> type:
     return Dropout
 
 
-def seed_worker(low: Any, high: Any, modifier: Any, tile: Any, worker_id: int) -> None:
+def seed_worker(low: int, high: int, modifier: int, tile: int, worker_id: int) -> None:
     """Start this worker from a seed of two words; each modifier, tile and worker has a stream."""
     seed_random((uint64(high) << 32) | low, (uint64(modifier) << 32) | (tile * 8 + worker_id))
 

@@ -1,10 +1,11 @@
 """Tensors of random numbers: uniform, log-uniform, normal, truncated normal, Bernoulli.
 
-A reference tensor gives the result's shape and layout. With a seed tensor the values follow from the
-seed, its modifier and the layout; the generators then go on as if nothing had been drawn. Without
-one they come from the state the workers are in.
+A reference tensor gives the result's shape and layout. With a seed tensor the values follow from
+the seed, its modifier and the layout; the generators then go on as if nothing had been drawn.
+Without one they come from the state the workers are in.
 """
 
+# ruff: noqa: PLR0913, PLR0917 - the signatures are PopLibs'
 import math
 from collections.abc import Mapping
 
@@ -145,12 +146,13 @@ def fill(
     check_seed(seed, seed_modifier)
     if out.n_elems == 0:
         return
-    flat, others = in_memory_order(out, [] if source is None else [source])
+    flat, (x,) = in_memory_order(out, [out if source is None else source])
     regions = tile_regions(graph, flat)
     tiles, first = np.unique(regions.tile, return_index=True)
     start = np.append(first, len(regions.tile))
     fields: dict[str, object] = {"out": Slices(flat, regions.begin, regions.end, start)}
-    fields |= {"x": Slices(t, regions.begin, regions.end, start) for t in others}
+    if source is not None:
+        fields["x"] = Slices(x, regions.begin, regions.end, start)
 
     def generate() -> None:
         compute_set = graph.add_compute_set(name)

@@ -1,5 +1,6 @@
 """Dropout: elements kept with a probability and scaled, one by one or in the groups of a shape."""
 
+# ruff: noqa: PLR0917 - the signatures are PopLibs'
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF
 from tremula.poplar.graph import Graph
@@ -40,7 +41,7 @@ def shaped_dropout(
     graph: Graph, seed: Tensor | None, seed_modifier: int, tensor: Tensor, reference: Tensor,
     keep_probability: float, scale: float, sequence: Sequence, name: str = "",
 ) -> Tensor:  # fmt: skip
-    """Dropout where elements that share an element of the reference, by broadcasting, go together."""
+    """Dropout in groups: elements onto which one of the reference is broadcast share its fate."""
     _check_operand("shaped_dropout", tensor, keep_probability)
     broadcast_view(reference, tensor.shape)
     mask = new_like(graph, reference, tensor.type, (name or "dropout") + "/mask")

@@ -132,7 +132,7 @@ def _dropout_samples(is_shaped: bool) -> Callable:
     def make(type: Type, random: np.random.Generator) -> Iterator[Sample]:
         for shape in SHAPES:
             x = (1 + random.random(shape)).astype(type.dtype)
-            reference = np.zeros(shape[:-1] + (1,) if is_shaped else shape, type.dtype)
+            reference = np.zeros((*shape[:-1], 1) if is_shaped else shape, type.dtype)
             yield Sample((x, reference), {"keep_probability": 0.75, "scale": 0.5})
 
     return make
