@@ -1,0 +1,70 @@
+"""Dense matrix products and convolutions on one chip, planned as PopLibs does."""
+
+from tremula.base.types import FLOAT, HALF, Type
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Sequence
+from tremula.poplibs.poplin.mat_mul import (
+    ProductOptions,
+    create_mat_mul_input_lhs,
+    create_mat_mul_input_rhs,
+    mat_mul,
+)
+from tremula.validate.rows import Row
+from tremula.validate.timing import Timing, time_program
+from tremula.validate.workloads import Modelled, NoWorkload, workload
+
+MATMUL, CONVOLUTION = "dense mat-mul", "convolution"
+_TYPES = {"fp32": FLOAT, "float": FLOAT, "float32": FLOAT, "fp16": HALF, "half": HALF}
+# For "best n" rows: widths that are tried.
+_WIDTHS = (256, 1024, 4096, 16384)
+
+
+def type_of(row: Row, name: str, default: str) -> Type:
+    given = row.text(name, default)
+    if given not in _TYPES:
+        raise NoWorkload(f"{name} {given!r} has no product", mend="")
+    return _TYPES[given]
+
+
+def time_product(
+    chip_name: str, shape: tuple[int, int, int], types: tuple[Type, Type], proportion: float
+) -> Timing:
+    """[m, k] x [k, n], with operands laid out as the plan wants them."""
+    (m, k, n), (element, partials) = shape, types
+    options = ProductOptions(partials_type=partials, available_memory_proportion=proportion)
+
+    def build(graph: Graph, sequence: Sequence) -> None:
+        sides = ((m, k), (k, n))
+        left = create_mat_mul_input_lhs(graph, element, *sides, "left", **options)
+        right = create_mat_mul_input_rhs(graph, element, *sides, "right", **options)
+        mat_mul(graph, left, right, sequence, **options)
+
+    return time_program(chip_name, 1, build)
+
+
+@workload("dense matmul scaled by density", MATMUL)
+def best_product(row: Row, chip_name: str) -> Modelled:
+    """The best rate over widths, counted as if only the given share of the products mattered."""
+    m, k = row.number("m"), row.number("k")
+    share, _, whole = row.text("density").partition("/")
+    density = float(share) / float(whole or 1)
+    found = []
+    for n in _WIDTHS:
+        timing = time_product(chip_name, (m, k, n), (HALF, HALF), 0.6)
+        cycles = timing.compute + timing.exchange
+        found.append(Modelled(cycles, timing.clock_hz, n_flops=density * 2.0 * m * k * n))
+    return max(found, key=lambda one: one.n_flops / one.cycles)
+
+
+@workload("dense matmul|poplin.*matmul|largest square matmul", MATMUL)
+def product(row: Row, chip_name: str) -> Modelled:
+    """Compute and exchange cycles, as the profile they were read from counts them."""
+    if row.unit == "elements":
+        raise NoWorkload("it asks what fits, and not how long it takes", mend="")
+    m, k, n = (row.number(name, row.number("n")) for name in "mkn")
+    element = type_of(row, "dtype", "fp32")
+    partials = type_of(row, "partials", "fp32" if element == FLOAT else "fp16")
+    proportion = float(row.text("amp", "0.6"))
+    timing = time_product(chip_name, (m, k, n), (element, partials), proportion)
+    cycles = timing.compute + timing.exchange
+    return Modelled(cycles, timing.clock_hz, n_flops=2.0 * m * k * n)
