@@ -125,7 +125,7 @@ def statistics_gradients(
     graph: Graph, whitened: Tensor, gradient: Tensor, kept: Kept, inv_std_dev: Tensor,
     sequence: Sequence, name: str,
 ) -> Tensor:  # fmt: skip
-    """The gradient of what was whitened: (g - mean(g) - whitened · mean(g · whitened)) / deviation."""
+    """The gradient of what was whitened: (g - mean(g) - w · mean(g·w)) / deviation."""
     dims, n = _reduced(whitened, kept)
     products = popops.mul(graph, whitened, gradient, sequence, name=f"{name}/product")
     both = [

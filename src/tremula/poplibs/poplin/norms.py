@@ -100,7 +100,7 @@ def norm_statistics_gradients(
     )
 
 
-# -- references, which popnn's norms share: over groups [batch, groups, channels of a group, …] -----
+# -- references; popnn's norms use them too ------------------------------------------------------
 
 
 def reference_statistics(

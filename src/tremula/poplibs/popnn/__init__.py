@@ -1,5 +1,6 @@
 """popnn: non-linearities, softmax, normalisation, pooling, losses."""
 
+from tremula.poplibs.popnn import norm_entries
 from tremula.poplibs.popnn.non_linearity import (
     gelu,
     gelu_erf,
@@ -20,6 +21,27 @@ from tremula.poplibs.popnn.non_linearity import (
     tanh_in_place,
 )
 from tremula.poplibs.popnn.non_linearity_functions import NonLinearityType
+from tremula.poplibs.popnn.norms import (
+    batch_norm_gradients,
+    batch_norm_param_gradients,
+    batch_norm_statistics,
+    batch_norm_whiten,
+    batch_normalise,
+    group_norm_gradients,
+    group_norm_param_gradients,
+    group_norm_statistics,
+    group_norm_whiten,
+    group_normalise,
+    instance_norm_gradients,
+    instance_norm_statistics,
+    instance_norm_whiten,
+    instance_normalise,
+    layer_norm_gradients,
+    layer_norm_statistics,
+    layer_norm_whiten,
+    layer_normalise,
+    norm_param_update,
+)
 from tremula.poplibs.popnn.softmax import (
     log_softmax,
     log_softmax_in_place,
@@ -39,4 +61,12 @@ __all__ = [
     # softmax
     "softmax", "softmax_in_place", "softmax_scaling", "softmax_input_gradient", "log_softmax",
     "log_softmax_in_place", "log_softmax_input_gradient",
+    # norms
+    "norm_entries",
+    "batch_norm_gradients", "batch_norm_param_gradients", "batch_norm_statistics",
+    "batch_norm_whiten", "batch_normalise", "group_norm_gradients", "group_norm_param_gradients",
+    "group_norm_statistics", "group_norm_whiten", "group_normalise", "instance_norm_gradients",
+    "instance_norm_statistics", "instance_norm_whiten", "instance_normalise",
+    "layer_norm_gradients", "layer_norm_statistics", "layer_norm_whiten", "layer_normalise",
+    "norm_param_update",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popnn.checks import check_float, check_rank, check_same_shape
 from tremula.poplibs.popops.element_codelets import element_codelet
-from tremula.poplibs.popops.expr import _1, _2, Cast, Expr, exp, log
+from tremula.poplibs.popops.expr import Cast, Expr, _1, _2, exp, log
 from tremula.poplibs.popops.reduce_codelets import reduce_vertex
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 
