@@ -1,12 +1,24 @@
 """popops: element-wise operations, expressions, reductions, slices, rearrangements."""
 
 from tremula.poplibs.popops import element_registry, elementwise, expr, reduce_entries
+from tremula.poplibs.popops.all_true import all_true
 from tremula.poplibs.popops.cast import cast, cast_with_output
+from tremula.poplibs.popops.circ_buf import CircBuf
 from tremula.poplibs.popops.elementwise import *  # noqa: F403 - its names are in its __all__
 from tremula.poplibs.popops.fill import fill, zero
+from tremula.poplibs.popops.histogram import histogram
+from tremula.poplibs.popops.iota import encode_one_hot, iota
+from tremula.poplibs.popops.loops import add_loop_counter_step, counted_for_loop, counted_loop
 from tremula.poplibs.popops.map import map, map_in_place, map_with_output  # noqa: A004
+from tremula.poplibs.popops.nan_check import has_nan, has_nan_or_inf
 from tremula.poplibs.popops.reduce import Reduction, reduce, reduce_many, reduce_with_output
+from tremula.poplibs.popops.rows import (
+    normalise_image,
+    select_scalar_from_rows,
+    update_scalar_in_rows,
+)
 from tremula.poplibs.popops.scaled_add import scaled_add_to, scaled_subtract_from, scaled_sum_to
+from tremula.poplibs.popops.scan import cumulative_product, cumulative_sum, scan
 
 __all__ = [
     # expressions
@@ -15,6 +27,11 @@ __all__ = [
     "cast", "cast_with_output", "fill", "zero",
     # reductions
     "reduce_entries", "Reduction", "reduce", "reduce_many", "reduce_with_output",
+    "all_true", "histogram", "cumulative_product", "cumulative_sum", "scan",
+    "encode_one_hot", "iota", "normalise_image", "has_nan", "has_nan_or_inf",
+    "select_scalar_from_rows", "update_scalar_in_rows",
+    # loops and rings
+    "CircBuf", "add_loop_counter_step", "counted_for_loop", "counted_loop",
     # scaled sums
     "scaled_add_to", "scaled_subtract_from", "scaled_sum_to",
 ]  # fmt: skip

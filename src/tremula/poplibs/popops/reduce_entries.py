@@ -69,10 +69,6 @@ def reference_reduce(
     return np.asarray(result * scale if scale != 1 else result).astype(values.dtype)
 
 
-def _reduce(graph: Graph, tensor: Tensor, sequence: Sequence, **options: object) -> Tensor:
-    return reduce(graph, tensor, sequence=sequence, **options)  # pyright: ignore[reportArgumentType]
-
-
 def _ones(dtype: type, *shape: int) -> tuple[np.ndarray]:
     return (np.ones(shape, dtype),)
 
@@ -108,7 +104,7 @@ _ERRORS = (
 register(
     Op(
         name="popops.reduce",
-        function=_reduce,
+        function=reduce,
         about="reduce dimensions by ADD, SQUARE_ADD, LOG_ADD, MUL, MIN, MAX or a logical operation",
         types=(FLOAT, HALF, INT, UNSIGNED_INT, BOOL),
         samples=_samples,
