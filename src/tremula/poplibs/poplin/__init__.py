@@ -1,21 +1,48 @@
 """poplin: matrix products and convolutions through one planner, and linear algebra on top."""
 
-from tremula.poplibs.poplin.mat_mul import mat_mul, mat_mul_grouped
-from tremula.poplibs.poplin.norms import (
-    create_norm_beta,
-    create_norm_gamma,
-    create_norm_params,
-    norm_gradients,
-    norm_param_gradients,
-    norm_statistics,
-    norm_statistics_gradients,
-    norm_whiten,
-    normalise,
+from tremula.poplibs.poplin.bias import (
+    add_bias,
+    convolution_bias_update,
+    convolution_weight_update,
+    create_biases,
+    weights_transpose_chans_flip_xy,
 )
+from tremula.poplibs.poplin.conv_params import ConvParams, input_gradient_params
+from tremula.poplibs.poplin.convolution import (
+    calculate_weight_deltas,
+    convolution,
+    convolution_plan,
+    create_input,
+    create_weights,
+)
+from tremula.poplibs.poplin.mat_mul import (
+    create_mat_mul_grouped_input_lhs,
+    create_mat_mul_grouped_input_rhs,
+    create_mat_mul_grouped_output,
+    create_mat_mul_input_lhs,
+    create_mat_mul_input_rhs,
+    create_mat_mul_output,
+    mat_mul,
+    mat_mul_acc,
+    mat_mul_grouped,
+    mat_mul_grouped_acc,
+    mat_mul_grouped_with_output,
+    mat_mul_plan,
+    mat_mul_with_output,
+)
+from tremula.poplibs.poplin.plan import Plan
+from tremula.poplibs.poplin.plan_report import plan_report
 
-__all__ = ["mat_mul", "mat_mul_grouped"]
-__all__ += [  # norms
-    "create_norm_beta", "create_norm_gamma", "create_norm_params", "norm_gradients",
-    "norm_param_gradients", "norm_statistics", "norm_statistics_gradients", "norm_whiten",
-    "normalise",
+__all__ = [
+    # matrix products
+    "create_mat_mul_grouped_input_lhs", "create_mat_mul_grouped_input_rhs",
+    "create_mat_mul_grouped_output", "create_mat_mul_input_lhs", "create_mat_mul_input_rhs",
+    "create_mat_mul_output", "mat_mul", "mat_mul_acc", "mat_mul_grouped", "mat_mul_grouped_acc",
+    "mat_mul_grouped_with_output", "mat_mul_plan", "mat_mul_with_output",
+    # convolutions
+    "ConvParams", "add_bias", "calculate_weight_deltas", "convolution",
+    "convolution_bias_update", "convolution_plan", "convolution_weight_update", "create_biases",
+    "create_input", "create_weights", "input_gradient_params", "weights_transpose_chans_flip_xy",
+    # plans
+    "Plan", "plan_report",
 ]  # fmt: skip

@@ -193,11 +193,11 @@ class _Maker:
         return state | {n: np.broadcast_to(v, shape_of_vertex.shape) for n, v in work.items()}
 
     def _work(self, sizes: dict[str, Ints]) -> Work:
-        """The work as the method counts it: swapped operands swap rows and columns."""
+        """The work as the method counts it."""
         rows = prod((sizes[n] for n in self.o[:-1]), start=sizes["b"])
         positions, taps = rows * sizes[self.o[-1]], prod((sizes[n] for n in self.k), start=1)
         work = Work(sizes["g"], positions, rows, sizes["i"], sizes["c"], taps)
-        return seen_by_method(work, self.plan.problem.is_update, self.plan.is_swapped)
+        return seen_by_method(work, self.plan.problem.is_update)
 
     def _shapes(self) -> tuple[Ints, list[Shape]]:
         """The distinct shapes of vertices, and which one each vertex has."""

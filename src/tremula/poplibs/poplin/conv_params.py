@@ -233,9 +233,95 @@ def matrix_problem(
     return Problem(False, n_groups, 1, (field,), n_inner, n_cols, type, out_type)
 
 
+def conv_problem(params: ConvParams, is_update: bool) -> Problem:
+    """The plain form of a convolution, or of the update of its weights."""
+    fields = tuple(plain_field(params, d) for d in range(params.rank)) or (FieldDim(1, 1, 1),)
+    assert params.out_type is not None, "set when made"
+    return Problem(
+        is_update, params.n_groups, params.n_batch, fields, params.n_in_chans, params.n_out_chans,
+        params.type, params.type if is_update else params.out_type,
+    )  # fmt: skip
+
+
+def plain_field(params: ConvParams, d: int) -> FieldDim:
+    """Flips are left to views, which exchange the two paddings."""
+    pads, kernel_pads = (
+        (getattr(params, f"{name}_lower")[d], getattr(params, f"{name}_upper")[d])
+        for name in ("padding", "kernel_padding")
+    )
+    pad = pads[params.flip_input[d]] - kernel_pads[params.flip_kernel[d]]
+    n_in = params.field_shape[d] - (
+        params.input_truncation_lower[d] + params.input_truncation_upper[d]
+    )
+    n_kernel = params.kernel_shape[d] - (
+        params.kernel_truncation_lower[d] + params.kernel_truncation_upper[d]
+    )
+    n_out = params.output_field_shape[d] - (
+        params.output_padding_lower[d] + params.output_padding_upper[d]
+    )
+    return FieldDim(
+        n_in, n_kernel, n_out, params.stride[d],
+        params.kernel_dilation[d] if n_kernel > 1 else 1,
+        params.input_dilation[d] if n_in > 1 else 1,
+        pad - params.output_truncation_lower[d],
+    )  # fmt: skip
+
+
+def without_strides(dim: FieldDim) -> tuple[FieldDim, slice]:
+    """A dimension without a kernel takes every so many inputs: these alone, and no stride."""
+    last = (dim.n_out - 1) * dim.stride - dim.pad
+    if dim.n_kernel > 1 or dim.dilation > 1 or dim.pad > 0 or last >= dim.n_in:
+        return dim, slice(None)
+    return FieldDim(dim.n_out, 1, dim.n_out), slice(-dim.pad, last + 1, dim.stride)
+
+
 def flattened(problem: Problem) -> Problem:
     """Batch and fields as one field dimension, if there is no kernel."""
     if not problem.is_product:
         return problem
     n = problem.n_batch * prod(f.n_out for f in problem.fields)
     return replace(problem, n_batch=1, fields=(FieldDim(n, 1, n),))
+
+
+def input_gradient_params(params: ConvParams) -> ConvParams:
+    """The convolution of the result's gradient with transposed, flipped weights that gives the
+    input's gradient."""
+    lower, upper, cut_lower, cut_upper = [], [], [], []
+    for d in range(params.rank):
+        _check_invertible(params, d)
+        dim = plain_field(params, d)
+        pad = (dim.n_kernel - 1) * dim.step - dim.pad
+        n_spread = _dilated(dim.n_out, dim.stride)
+        n_wanted = (dim.n_in - 1) * dim.dilation + 1
+        more = n_wanted - (n_spread + pad - _dilated(dim.n_kernel, dim.step) + 1)
+        lower.append(max(pad, 0))
+        cut_lower.append(max(-pad, 0))
+        upper.append(max(more, 0))
+        cut_upper.append(max(-more, 0))
+    return ConvParams(
+        type=params.type, n_batch=params.n_batch, field_shape=params.output_field_shape,
+        kernel_shape=params.kernel_shape, n_in_chans=params.n_out_chans,
+        n_out_chans=params.n_in_chans, n_groups=params.n_groups, out_type=params.out_type,
+        input_dilation=params.stride, stride=params.input_dilation,
+        kernel_dilation=params.kernel_dilation, padding_lower=tuple(lower),
+        padding_upper=tuple(upper), output_truncation_lower=tuple(cut_lower),
+        output_truncation_upper=tuple(cut_upper),
+    )  # fmt: skip
+
+
+_INVERTIBLE = (
+    "flip_input", "flip_kernel", "input_truncation_lower", "input_truncation_upper",
+    "kernel_truncation_lower", "kernel_truncation_upper", "kernel_padding_lower",
+    "kernel_padding_upper", "output_padding_lower", "output_padding_upper",
+)  # fmt: skip
+
+
+def _check_invertible(params: ConvParams, d: int) -> None:
+    used = [name for name in _INVERTIBLE if getattr(params, name)[d]]
+    if used:
+        raise PoplibsError(
+            f"input_gradient_params got {used[0]} = {list(getattr(params, used[0]))}, expected "
+            "none of it.",
+            source=user_source(),
+            mend="slice, pad or reverse the tensors themselves, and give params without it",
+        )

@@ -47,10 +47,8 @@ class Plan:
     method: str
     partials: Type
     splits: Splits
-    is_swapped: bool
     in_grain: int
     out_grain: int
-    row_grain: int
     costs: dict[str, int] = field(hash=False, compare=False, default_factory=dict)
     temp_bytes: int = field(hash=False, compare=False, default=0)
     memory_bound: int = field(hash=False, compare=False, default=0)
@@ -102,11 +100,7 @@ class Partition:
         self.plan = plan
         self.g = even_cuts(problem.n_groups, s.g)
         self.b = even_cuts(problem.n_batch, s.b)
-        grains = (1,) * (len(s.o) - 1) + (plan.row_grain,)
-        self.o = tuple(
-            even_cuts(f.n_out, n, grain)
-            for f, n, grain in zip(problem.fields, s.o, grains, strict=True)
-        )
+        self.o = tuple(even_cuts(f.n_out, n) for f, n in zip(problem.fields, s.o, strict=True))
         self.k = tuple(even_cuts(f.n_kernel, n) for f, n in zip(problem.fields, s.k, strict=True))
         self.c = even_cuts(problem.n_out, s.c * s.c_serial, plan.out_grain)
         self.i = even_cuts(problem.n_in, s.i * s.i_serial, plan.in_grain)
@@ -160,12 +154,10 @@ class Partition:
 
     @property
     def tile_order(self) -> list[str]:
-        """Outermost first: neighbours share the operand that streams through the matrix unit."""
+        """Outermost first: neighbours share their inputs."""
         n_dims = len(self.plan.problem.fields)
         fields = [f"o{d}" for d in range(n_dims)]
         kernel = [f"k{d}" for d in range(n_dims)]
-        if self.plan.is_swapped:
-            return ["g", "i", *kernel, "c", "b", *fields]
         return ["g", "i", *kernel, "b", *fields, "c"]
 
     def n_parts(self, name: str) -> int:

@@ -18,10 +18,8 @@ class Variant:
 
     method: str
     partials: Type
-    is_swapped: bool
     in_grain: int
     out_grain: int
-    row_grain: int
 
 
 @dataclass(frozen=True)
@@ -83,8 +81,7 @@ class Estimate:
         self.g, self.b = ceil_div(p.n_groups, s.g), ceil_div(p.n_batch, s.b)
         self.c = _share(p.n_out, s.c * s.c_serial, v.out_grain)
         self.i = _share(p.n_in, s.i * s.i_serial, v.in_grain)
-        grains = (1,) * (len(s.o) - 1) + (v.row_grain,)
-        self.o = [_share(f.n_out, n, g) for f, n, g in zip(p.fields, s.o, grains, strict=True)]
+        self.o = [ceil_div(f.n_out, n) for f, n in zip(p.fields, s.o, strict=True)]
         self.k = [ceil_div(f.n_kernel, n) for f, n in zip(p.fields, s.k, strict=True)]
         self.f = [
             np.minimum(ceil_div((o - 1) * f.stride + (k - 1) * f.step + 1, f.dilation), f.n_in)
@@ -104,12 +101,10 @@ class Estimate:
         self.partial_bytes = result * self.variant.partials.n_bytes
         self.result = result
         n_bus = chip.n_tiles_per_exchange_bus
-        is_left_shared = (s.c % n_bus == 0) & (not self.variant.is_swapped)
-        is_right_shared = (s.o[-1] % n_bus == 0) & self.variant.is_swapped & (not p.is_update)
-        received = _remote(self.left_bytes, left_users) / np.where(is_left_shared, n_bus, 1)
-        received = received + _remote(self.right_bytes, right_users) / np.where(
-            is_right_shared, n_bus, 1
-        )
+        # Neighbouring tiles have different output channels, so they share their inputs.
+        n_wide = np.where(s.c % n_bus == 0, n_bus, 1)
+        received = _remote(self.left_bytes, left_users) / n_wide
+        received = received + _remote(self.right_bytes, right_users)
         self.terms["exchange inputs"] = self._exchange(received)
         local = self.left_bytes // left_users * (left_users > 1)
         local = local + self.right_bytes // right_users * (right_users > 1)
@@ -126,7 +121,7 @@ class Estimate:
         rows = product([self.b, *self.o[:-1]])
         positions = rows * self.o[-1]
         work = Work(self.g, positions, rows, self.i, self.c, product(self.k))
-        work = seen_by_method(work, self.problem.is_update, v.is_swapped)
+        work = seen_by_method(work, self.problem.is_update)
         self.terms["partial calculation"] = work_cycles(
             v.method, work, self.chip, self.problem.type, v.partials
         )
@@ -156,17 +151,12 @@ class Estimate:
         self.terms["reduce"] = compute * s.c_serial
 
 
-def seen_by_method(work: Work, is_update: bool, is_swapped: bool) -> Work:
-    """The work as the method counts it.
-
-    An update's inner dimension is its positions; swapped operands swap rows and columns.
-    """
-    if is_update:
-        positions = work.n_in * work.n_taps
-        work = work._replace(n_positions=positions, n_rows=1, n_in=work.n_positions, n_taps=1)
-    if is_swapped:
-        work = work._replace(n_positions=work.n_out, n_out=work.n_positions, n_rows=1)
-    return work
+def seen_by_method(work: Work, is_update: bool) -> Work:
+    """The work as the method counts it: an update's inner dimension is its positions."""
+    if not is_update:
+        return work
+    rows = work.n_in * work.n_taps
+    return work._replace(n_positions=rows, n_rows=1, n_in=work.n_positions, n_taps=1)
 
 
 def _share(n: int, n_parts: Ints, grain: int) -> Ints:

@@ -14,7 +14,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplibs.poplin.conv_params import Problem
 from tremula.poplibs.poplin.costs import amp_units
 from tremula.poplibs.poplin.plan import Plan, Splits
-from tremula.poplibs.poplin.plan_costs import Candidates, Estimate, Variant, product
+from tremula.poplibs.poplin.plan_costs import Candidates, Estimate, Variant
 from tremula.poplibs.registry import PoplibsError
 
 Ints = np.ndarray
@@ -141,7 +141,7 @@ def _made(
 ) -> Plan:
     return Plan(
         problem, chip, n_tiles, variant.method, variant.partials, choice.splits,
-        variant.is_swapped, variant.in_grain, variant.out_grain, variant.row_grain,
+        variant.in_grain, variant.out_grain,
         choice.costs, choice.temp_bytes, bound, choice.temp_bytes <= bound,
     )  # fmt: skip
 
@@ -152,15 +152,13 @@ def _variants(problem: Problem, chip: Chip, options: PlanOptions) -> Iterable[Va
     n_in, n_out = amp_units(chip, problem.type, partials)
     in_grain = 1 if problem.is_update else n_in
     if n_in and n_out:
-        yield Variant("AMP", partials, False, in_grain, n_out, 1)
-        if problem.is_product and not problem.is_update:
-            yield Variant("AMP", partials, True, in_grain, 1, n_out)
+        yield Variant("AMP", partials, in_grain, n_out)
     if not problem.is_update:
-        yield Variant("HMAC", partials, False, 1, 1, 1)
+        yield Variant("HMAC", partials, 1, 1)
         if problem.n_in == 1:
-            yield Variant("OUTER_PRODUCT", partials, False, 1, 1, 1)
+            yield Variant("OUTER_PRODUCT", partials, 1, 1)
         if problem.n_in == problem.n_out == 1:
-            yield Variant("VMAC", partials, False, 1, 1, 1)
+            yield Variant("VMAC", partials, 1, 1)
 
 
 def _parts(n: int, grain: int, limit: int, keep: int | None = None) -> Ints:
@@ -186,9 +184,8 @@ def _candidates_of(
     """Every combination of parts that has a tile for each."""
     fields, n_dims = problem.fields, len(problem.fields)
     keep = None if problem.is_product else MAX_PARTS_PER_DIM
-    grains = (1,) * (n_dims - 1) + (variant.row_grain,)
     axes = [_parts(problem.n_groups, 1, n_tiles), _parts(problem.n_batch, 1, n_tiles)]
-    axes += [_parts(f.n_out, g, n_tiles, keep) for f, g in zip(fields, grains, strict=True)]
+    axes += [_parts(f.n_out, 1, n_tiles, keep) for f in fields]
     axes += [_parts(problem.n_out, variant.out_grain, n_tiles)]
     axes += [_parts(problem.n_in, variant.in_grain, n_tiles)]
     axes += [
@@ -239,6 +236,3 @@ def _combined(axes: list[Ints], n_tiles: int) -> list[Ints]:
         columns = [column[row] for column in columns] + [axis[entry].astype(np.int64)]
         used = total[row, entry]
     return columns
-
-
-__all__ = ["PlanOptions", "plan_product", "product"]

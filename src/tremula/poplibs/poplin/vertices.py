@@ -75,6 +75,7 @@ def conv_partial(method: str, inputs: Type, partials: Type, accumulates: bool) -
 @family
 def conv_reduce(partials: Type, result: Type) -> type:
     """Adds up partial results of several tiles, in order."""
+    sums_in_out = result is float32
 
     class ConvReduce(MultiVertex):
         name = f"poplin::ReduceAdd<{result},{partials}>"
@@ -86,11 +87,20 @@ def conv_reduce(partials: Type, result: Type) -> type:
             n = len(self.out)
             begin = n * worker_id // N_WORKERS
             end = n * (worker_id + 1) // N_WORKERS
-            for i in range(begin, end):
-                total = float32(self.parts[0][i])
-                for j in range(1, len(self.parts)):
-                    total += float32(self.parts[j][i])
-                self.out[i] = total
+            n_parts = len(self.parts)
+            # Sums stay in float32: they go to `out` on the way only if that is float32.
+            if sums_in_out:
+                for i in range(begin, end):
+                    self.out[i] = self.parts[0][i]
+                for j in range(1, n_parts):
+                    for i in range(begin, end):
+                        self.out[i] += self.parts[j][i]
+            else:
+                for i in range(begin, end):
+                    total = float32(self.parts[0][i])
+                    for j in range(1, n_parts):
+                        total += float32(self.parts[j][i])
+                    self.out[i] = total
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
