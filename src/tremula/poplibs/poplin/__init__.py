@@ -30,6 +30,17 @@ from tremula.poplibs.poplin.mat_mul import (
     mat_mul_plan,
     mat_mul_with_output,
 )
+from tremula.poplibs.poplin.norms import (
+    create_norm_beta,
+    create_norm_gamma,
+    create_norm_params,
+    norm_gradients,
+    norm_param_gradients,
+    norm_statistics,
+    norm_statistics_gradients,
+    norm_whiten,
+    normalise,
+)
 from tremula.poplibs.poplin.plan import Plan
 from tremula.poplibs.poplin.plan_report import plan_report
 
@@ -45,4 +56,9 @@ __all__ = [
     "create_input", "create_weights", "input_gradient_params", "weights_transpose_chans_flip_xy",
     # plans
     "Plan", "plan_report",
+]  # fmt: skip
+__all__ += [  # norms
+    "create_norm_beta", "create_norm_gamma", "create_norm_params", "norm_gradients",
+    "norm_param_gradients", "norm_statistics", "norm_statistics_gradients", "norm_whiten",
+    "normalise",
 ]  # fmt: skip
