@@ -7,6 +7,7 @@ from tremula.poplibs.poplin.bias import (
     create_biases,
     weights_transpose_chans_flip_xy,
 )
+from tremula.poplibs.poplin.cholesky import cholesky, cholesky_in_place, create_cholesky_input
 from tremula.poplibs.poplin.conv_params import ConvParams, input_gradient_params
 from tremula.poplibs.poplin.convolution import (
     calculate_weight_deltas,
@@ -15,6 +16,7 @@ from tremula.poplibs.poplin.convolution import (
     create_input,
     create_weights,
 )
+from tremula.poplibs.poplin.lu import lu_factorization, lu_packed
 from tremula.poplibs.poplin.mat_mul import (
     create_mat_mul_grouped_input_lhs,
     create_mat_mul_grouped_input_rhs,
@@ -30,6 +32,7 @@ from tremula.poplibs.poplin.mat_mul import (
     mat_mul_plan,
     mat_mul_with_output,
 )
+from tremula.poplibs.poplin.meshgrid import linspace, meshgrid_2d
 from tremula.poplibs.poplin.norms import (
     create_norm_beta,
     create_norm_gamma,
@@ -43,6 +46,13 @@ from tremula.poplibs.poplin.norms import (
 )
 from tremula.poplibs.poplin.plan import Plan
 from tremula.poplibs.poplin.plan_report import plan_report
+from tremula.poplibs.poplin.qr import qr_factorization
+from tremula.poplibs.poplin.triangular_solve import (
+    create_triangular_solve_input_lhs,
+    create_triangular_solve_input_rhs,
+    triangular_mask,
+    triangular_solve,
+)
 
 __all__ = [
     # matrix products
@@ -61,4 +71,9 @@ __all__ += [  # norms
     "create_norm_beta", "create_norm_gamma", "create_norm_params", "norm_gradients",
     "norm_param_gradients", "norm_statistics", "norm_statistics_gradients", "norm_whiten",
     "normalise",
+]  # fmt: skip
+__all__ += [  # solvers
+    "cholesky", "cholesky_in_place", "create_cholesky_input", "create_triangular_solve_input_lhs",
+    "create_triangular_solve_input_rhs", "linspace", "lu_factorization", "lu_packed",
+    "meshgrid_2d", "qr_factorization", "triangular_mask", "triangular_solve",
 ]  # fmt: skip

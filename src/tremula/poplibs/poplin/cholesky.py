@@ -1,5 +1,8 @@
 """Cholesky factors of symmetric positive definite matrices, panel by panel."""
 
+# Fields of codelets are annotated with values, which pyright cannot see as types.
+# pyright: reportInvalidTypeForm=false
+
 from collections.abc import Iterator
 from math import sqrt
 from typing import Any
@@ -255,5 +258,5 @@ register(
         cholesky_in_place,
         "The Cholesky factor of a matrix, written over it.",
         is_in_place=True,
-    )  # fmt: skip
+    )
 )

@@ -4,6 +4,9 @@ A matrix is cut into panels of a few columns; each panel lies row by row on one 
 range of its rows is one piece of memory. A step takes one panel and applies it to all others.
 """
 
+# Fields of codelets are annotated with values, which pyright cannot see as types.
+# pyright: reportInvalidTypeForm=false
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -176,7 +179,7 @@ class Step:
 
 @family
 def panel_update_codelet() -> type:
-    """out -= left · right, by rows; `right` may be read transposed."""
+    """Subtract left · right from out, by rows; `right` may be read transposed."""
 
     class PanelUpdate(MultiVertex):
         name = "poplin::PanelUpdate<float>"
