@@ -2,7 +2,7 @@
 
 Every `half` value is a float32 that a half can represent exactly, because each operation rounds
 its result (`round_to_half`). Rounding is to nearest even and overflow goes to infinity, as IEEE 754
-says; the machine's saturating mode is not the default here. Only loaded when a codelet compiles.
+says; the other modes are in native_random.py. Only loaded when a codelet compiles.
 """
 
 # Numba turns these functions into others, which pyright cannot see.
