@@ -18,6 +18,7 @@ MODULES = (
     "tremula.validate.reduce_workloads",
     "tremula.validate.gather_workloads",
     "tremula.validate.matmul_workloads",
+    "tremula.validate.schnet_workloads",
 )
 
 # What rows call chips, and what we call them. Anything else is not one chip we know.

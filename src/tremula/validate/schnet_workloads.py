@@ -1,0 +1,113 @@
+"""SchNet's interaction block, forward, as PyTorch Geometric writes it: one operation at a time.
+
+A framework lowers each operator by itself, so nothing is fused here. With n atoms, e pairs of
+atoms, f features and 50 Gaussians:
+
+    filter = (ssp(gaussians W1 + b1) W2 + b2) * (cos(distance * pi / cutoff) + 1) / 2    [e, f]
+    message = (x W3)[sender] * filter                                                    [e, f]
+    x = ssp(sum of messages at each receiver W4 + b4) W5 + b5                            [n, f]
+
+ssp is the shifted softplus, log(1 + exp(x)) - log(2).
+"""
+
+import math
+
+from tremula.base.types import FLOAT
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Repeat, Sequence
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs import popops
+from tremula.poplibs.popops.embedding_plan import plan as plan_lookups
+from tremula.poplibs.popops.multi_slice import multi_slice
+from tremula.poplibs.popops.multi_update import multi_update_add
+from tremula.poplibs.popops.slice_layout import create_indices_tensor, create_sliceable_tensor
+from tremula.poplibs.poplin.mat_mul import (
+    ProductOptions,
+    create_mat_mul_input_lhs,
+    create_mat_mul_input_rhs,
+    mat_mul,
+)
+from tremula.validate.gather_workloads import N_REPEATS, carry, proportion_of
+from tremula.validate.rows import Row
+from tremula.validate.timing import time_program
+from tremula.validate.workloads import Modelled, workload
+
+FAMILY = "SchNet block"
+N_GAUSSIANS = 50
+CUTOFF = 6.0
+SOFTPLUS_LIMIT = 20.0  # PyTorch's: beyond it softplus is its argument
+
+
+@workload("SchNet InteractionBlock forward", FAMILY)
+def interaction_block(row: Row, chip_name: str) -> Modelled:
+    n_atoms, n_features, n_pairs = (
+        row.number(k) for k in ("num_inputs", "num_features", "num_outputs")
+    )
+
+    def build(graph: Graph, sequence: Sequence) -> None:
+        block = _Block(graph, n_atoms, n_features, n_pairs, proportion_of(row))
+        sequence.add(Repeat(N_REPEATS, block.once))
+
+    timing = time_program(chip_name, 1, build)
+    return Modelled(timing.cycles / N_REPEATS, timing.clock_hz)
+
+
+class _Block:
+    """Builds one execution of the block as the sequence `once`."""
+
+    def __init__(
+        self, graph: Graph, n_atoms: int, n_features: int, n_pairs: int, proportion: float
+    ) -> None:
+        self.graph, self.once = graph, Sequence()
+        self.n_atoms, self.n_features, self.n_pairs = n_atoms, n_features, n_pairs
+        self.options = ProductOptions(available_memory_proportion=proportion)
+        slices = {"available_memory_proportion": proportion}
+        self.plan = plan_lookups(graph, FLOAT, n_atoms, n_features, n_pairs, slices)
+        carry(graph, self._result(), self.once)
+
+    def _result(self) -> Tensor:
+        graph, once = self.graph, self.once
+        distance = graph.add_variable(FLOAT, [self.n_pairs, 1], "distance", mapping="linear")
+        weight = self._envelope(distance)
+        shapes = (self.n_pairs, N_GAUSSIANS), (N_GAUSSIANS, self.n_features)
+        gaussians = create_mat_mul_input_lhs(graph, FLOAT, *shapes, "gaussians", **self.options)
+        hidden = self._softplus(self._linear(gaussians, "mlp.0"))
+        filters = popops.mul(graph, self._linear(hidden, "mlp.2"), weight, once, "filter")
+        shapes = (self.n_atoms, self.n_features), (self.n_features, self.n_features)
+        atoms = create_mat_mul_input_lhs(graph, FLOAT, *shapes, "x", **self.options)
+        x = self._linear(atoms, "lin1", has_bias=False)
+        senders, receivers = (create_indices_tensor(graph, self.n_pairs) for _ in range(2))
+        rows = multi_slice(graph, x, senders, once, "gather", plan=self.plan)
+        messages = popops.mul(graph, rows.squeeze([1]), filters, once, "message")
+        total = create_sliceable_tensor(
+            graph, FLOAT, [self.n_atoms, self.n_features], name="sum", plan=self.plan
+        )
+        popops.zero(graph, total, once)
+        updates = messages.expand([1])
+        multi_update_add(graph, total, updates, receivers, once, scale=1.0, plan=self.plan)
+        return self._linear(self._softplus(self._linear(total, "lin2")), "lin")
+
+    def _envelope(self, distance: Tensor) -> Tensor:
+        """(cos(distance * pi / cutoff) + 1) / 2."""
+        graph, once = self.graph, self.once
+        angle = popops.mul(graph, distance, math.pi / CUTOFF, once, "angle")
+        shifted = popops.add(graph, popops.cos(graph, angle, once, "cos"), 1.0, once, "shift")
+        return popops.mul(graph, shifted, 0.5, once, "half")
+
+    def _linear(self, x: Tensor, name: str, *, has_bias: bool = True) -> Tensor:
+        graph, once = self.graph, self.once
+        shapes = x.shape, (x.shape[1], self.n_features)
+        weights = create_mat_mul_input_rhs(graph, FLOAT, *shapes, f"{name}.weight", **self.options)
+        out = mat_mul(graph, x, weights, once, name, **self.options)
+        if has_bias:
+            bias = graph.add_variable(FLOAT, [self.n_features], f"{name}.bias", mapping="linear")
+            popops.add_in_place(graph, out, bias, once, f"{name}.bias")
+        return out
+
+    def _softplus(self, x: Tensor) -> Tensor:
+        """log(1 + exp(x)) - log(2), and x itself where that would overflow."""
+        graph, once = self.graph, self.once
+        soft = popops.log1p(graph, popops.exp(graph, x, once, "exp"), once, "log1p")
+        is_large = popops.gt(graph, x, SOFTPLUS_LIMIT, once, "large")
+        chosen = popops.select(graph, x, soft, is_large, once, "select")
+        return popops.sub(graph, chosen, math.log(2), once, "shift")
