@@ -3,6 +3,8 @@
 from tremula.base.types import FLOAT, HALF, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
+from tremula.poplibs.poplin.conv_params import ConvParams
+from tremula.poplibs.poplin.convolution import convolution, create_input, create_weights
 from tremula.poplibs.poplin.mat_mul import (
     ProductOptions,
     create_mat_mul_input_lhs,
@@ -66,3 +68,30 @@ def product(row: Row, chip_name: str) -> Modelled:
     proportion = float(row.text("amp", "0.6"))
     timing = time_product(chip_name, (m, k, n), (element, partials), proportion)
     return Modelled.of(timing, n_flops=2.0 * m * k * n)
+
+
+@workload("convolution forward", CONVOLUTION)
+def convolve(row: Row, chip_name: str) -> Modelled:
+    """One layer, padded so that stride 1 keeps the size of the image."""
+    kernel, n_groups = row.number("kernel"), row.number("groups", 1)
+    params = ConvParams(
+        type=type_of(row, "dtype", "fp16"),
+        n_batch=row.number("batch"),
+        field_shape=(row.number("in_hw"),) * 2,
+        kernel_shape=(kernel, kernel),
+        n_in_chans=row.number("in_c") // n_groups,
+        n_out_chans=row.number("out_c") // n_groups,
+        n_groups=n_groups,
+        padding_lower=(kernel // 2,) * 2,
+        padding_upper=((kernel - 1) // 2,) * 2,
+        stride=(row.number("stride", 1),) * 2,
+    )
+
+    def build(graph: Graph, sequence: Sequence) -> None:
+        acts, weights = create_input(graph, params, "in"), create_weights(graph, params, "weights")
+        convolution(graph, acts, weights, params, sequence)
+
+    timing = time_program(chip_name, 1, build)
+    height, width = params.output_field_shape
+    n_products = kernel * kernel * params.n_in_chans * row.number("out_c") * params.n_batch
+    return Modelled.of(timing, n_flops=2.0 * n_products * height * width)
