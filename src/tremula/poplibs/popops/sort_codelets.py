@@ -1,0 +1,147 @@
+"""Codelets of sorting: sort a block, and merge two sorted blocks and keep one end of the result.
+
+Keys may carry values along. Equal keys keep the order of the blocks, not of elements in a block.
+"""
+
+import numpy as np
+
+from tremula.base.types import BOOL, Type
+from tremula.codelets.python_codelet import CostView
+from tremula.hardware import Chip
+from tremula.poplibs.families import class_from_text, family
+
+START_SLOTS = 25
+# Derived from the loops: load, compare and branch of two children, load and store of a parent.
+SIFT_SLOTS, SIFT_VALUE_SLOTS = 9, 2  # per element and level of the heap
+MERGE_SLOTS, MERGE_VALUE_SLOTS = 8, 2  # per element: loads, compare, branch, store
+
+_SORT = """
+class SortBlock(Vertex):
+    keys: Input[Vector[K]]
+    out: Output[Vector[K]]
+    values: Input[Vector[V]]  #v
+    out_values: Output[Vector[V]]  #v
+    descends: BOOL
+
+    def compute(self):
+        n = len(self.out)
+        for i in range(n):
+            self.out[i] = self.keys[i]
+            self.out_values[i] = self.values[i]  #v
+        # A heap is built from its last parent down to the root; then its root goes to the end.
+        for step in range(n // 2 + n):
+            if step < n // 2:
+                root, last = n // 2 - 1 - step, n
+                key = self.out[root]
+                value = self.out_values[root]  #v
+            else:
+                root, last = 0, n - 1 - (step - n // 2)
+                key = self.out[last]
+                value = self.out_values[last]  #v
+                self.out[last] = self.out[0]
+                self.out_values[last] = self.out_values[0]  #v
+            child = 2 * root + 1
+            while child < last:
+                if child + 1 < last:
+                    x, y = self.out[child], self.out[child + 1]
+                    if (y < x) if self.descends else (x < y):
+                        child += 1
+                largest = self.out[child]
+                if (key <= largest) if self.descends else (largest <= key):
+                    break
+                self.out[root] = largest
+                self.out_values[root] = self.out_values[child]  #v
+                root = child
+                child = 2 * root + 1
+            self.out[root] = key
+            self.out_values[root] = value  #v
+"""
+
+_MERGE = """
+class MergeBlocks(Vertex):
+    first: Input[Vector[K]]
+    second: Input[Vector[K]]
+    out: Output[Vector[K]]
+    first_values: Input[Vector[V]]  #v
+    second_values: Input[Vector[V]]  #v
+    out_values: Output[Vector[V]]  #v
+    takes_end: BOOL
+    descends: BOOL
+
+    def compute(self):
+        n = len(self.out)
+        if self.takes_end:
+            i, j = len(self.first) - 1, len(self.second) - 1
+            for k in range(n):
+                takes_first = j < 0
+                if i >= 0 and j >= 0:
+                    x, y = self.first[i], self.second[j]
+                    takes_first = (x < y) if self.descends else (y < x)
+                place = n - 1 - k
+                if takes_first:
+                    self.out[place] = self.first[i]
+                    self.out_values[place] = self.first_values[i]  #v
+                    i -= 1
+                else:
+                    self.out[place] = self.second[j]
+                    self.out_values[place] = self.second_values[j]  #v
+                    j -= 1
+        else:
+            i, j = 0, 0
+            for k in range(n):
+                takes_first = j >= len(self.second)
+                if i < len(self.first) and j < len(self.second):
+                    x, y = self.first[i], self.second[j]
+                    takes_first = (y <= x) if self.descends else (x <= y)
+                if takes_first:
+                    self.out[k] = self.first[i]
+                    self.out_values[k] = self.first_values[i]  #v
+                    i += 1
+                else:
+                    self.out[k] = self.second[j]
+                    self.out_values[k] = self.second_values[j]  #v
+                    j += 1
+"""
+
+
+def sort_slots(n_elems: np.ndarray, has_values: bool) -> np.ndarray:
+    """Worker slots of sorting n_elems: as many levels as the heap has, for each element."""
+    levels = np.ceil(np.log2(np.maximum(n_elems, 2))).astype(np.int64)
+    return START_SLOTS + n_elems * levels * (SIFT_SLOTS + SIFT_VALUE_SLOTS * has_values)
+
+
+def merge_slots(n_elems: np.ndarray, has_values: bool) -> np.ndarray:
+    """Worker slots of a merge with n_elems results."""
+    return START_SLOTS + n_elems * (MERGE_SLOTS + MERGE_VALUE_SLOTS * has_values)
+
+
+def _made(text: str, class_name: str, title: str, K: Type, V: Type | None) -> type:  # noqa: N803
+    lines = [line for line in text.splitlines() if V is not None or not line.endswith("#v")]
+    cls = class_from_text("\n".join(lines) + "\n", class_name, {"K": K, "V": V, "BOOL": BOOL})
+    cls.name = f"popops::{title}<{K}{'' if V is None else f',{V}'}>"
+    cls.standing = "derived"
+    return cls
+
+
+@family
+def sort_vertex(K: Type, V: Type | None) -> type:  # noqa: N803
+    """Sorts a block by a heap, in place of its output."""
+    cls = _made(_SORT, "SortBlock", "SortBlock", K, V)
+
+    def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
+        return sort_slots(v.sizes["out"], V is not None)
+
+    cls.cycles = staticmethod(cycles)
+    return cls
+
+
+@family
+def merge_vertex(K: Type, V: Type | None) -> type:  # noqa: N803
+    """The first or last elements of two sorted blocks: compare and swap, of whole blocks."""
+    cls = _made(_MERGE, "MergeBlocks", "CompareAndSwapBlocks", K, V)
+
+    def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
+        return merge_slots(v.sizes["out"], V is not None)
+
+    cls.cycles = staticmethod(cycles)
+    return cls
