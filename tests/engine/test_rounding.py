@@ -411,3 +411,12 @@ def test_cpp_codelets_say_that_they_round_to_nearest(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         narrowing([1.0], [stochastic]).run(1)
+
+
+def test_the_option_starts_with_nan_on_overflow():
+    """debug.nanOverflowMode makes halves that overflow NaN without any program asking."""
+    engine = narrowing([1.0, 1e6], [], options={"debug.nanOverflowMode": "true"})
+    engine.run(0)
+    got = results(engine, 1).ravel()
+    assert got[0] == 1.0
+    assert np.isnan(got[1])

@@ -83,6 +83,9 @@ class Engine:
         self._rounding = 0
         if self.options.flag("debug.floatPointOpException"):
             self.machine_state.update({"inv": True, "div0": True, "oflo": True})
+        if self.options.flag("debug.nanOverflowMode"):
+            self.machine_state.update({"nanoo": True})
+        self.set_rounding()
         self._remote: dict[tuple[str, int], np.ndarray] = {}
         self.is_strict = self.options.flag("debug.strict")
         self._is_execute = np.array([s.kind is StepKind.EXECUTE for s in executable.steps], bool)
