@@ -91,11 +91,18 @@ def _cycles(
     return first + n_steps * (fixed + workers * float(merge_slots(size, has_values)))
 
 
-def block_tiles(n_rows: int, n_blocks: int, n_tiles: int) -> Ints:
-    """[n_rows, n_blocks]: tiles in order, evenly."""
+def block_layout(
+    graph: Graph, n_rows: int, n: int, type: Type, values: Type | None
+) -> tuple[Ints, Ints]:
+    """(where each row is cut, [n_rows, n_blocks] tiles in order): blocks, evenly over the tiles."""
+    target = graph.target
+    n_bytes = type.n_bytes + (0 if values is None else values.n_bytes)
+    n_blocks = choose_blocks(n_rows, n, n_bytes, values is not None, target.chip, target.n_tiles)
+    size = -(-n // n_blocks)  # all blocks are as long, but for the last
+    n_blocks = -(-n // size)
     index = np.arange(n_rows * n_blocks)
-    n_used = min(n_tiles, len(index))
-    return (index * n_used // max(1, len(index))).reshape(n_rows, n_blocks)
+    tile = index * min(target.n_tiles, len(index)) // len(index)
+    return np.minimum(np.arange(n_blocks + 1) * size, n), tile.reshape(n_rows, n_blocks)
 
 
 def new_blocks(
@@ -115,15 +122,11 @@ def sort_blocks(
     graph: Graph, keys: Tensor, values: Tensor | None, descends: bool, sequence: Sequence, name: str
 ) -> Blocks:
     """Cut the rows of a matrix into blocks, and sort each."""
-    (n_rows, n), target = keys.shape, graph.target
-    n_bytes = keys.type.n_bytes + (0 if values is None else values.type.n_bytes)
-    n_blocks = choose_blocks(n_rows, n, n_bytes, values is not None, target.chip, target.n_tiles)
-    size = -(-n // n_blocks)  # all blocks are as long, but for the last
-    n_blocks = -(-n // size)
-    cuts = np.minimum(np.arange(n_blocks + 1) * size, n)
+    n_rows, n = keys.shape
+    cuts, tile = block_layout(graph, n_rows, n, keys.type, None if values is None else values.type)
+    n_blocks = len(cuts) - 1
     sizes = np.broadcast_to(np.diff(cuts), (n_rows, n_blocks))
     like = (keys.type, None if values is None else values.type)
-    tile = block_tiles(n_rows, n_blocks, target.n_tiles)
     blocks = new_blocks(graph, like, sizes, tile, name)
     begin, end = blocks.begin.ravel(), blocks.end.ravel()
     fields: dict[str, Any] = {
