@@ -13,7 +13,7 @@ __all__ = [
 ]  # fmt: skip
 
 # Suite → the module that holds it as SUITE; imported only when it is measured.
-SUITES = {"core": "tremula.bench.core"}
+SUITES = {"core": "tremula.bench.core", "poplibs": "tremula.bench.poplibs"}
 
 
 def load_suite(name: str) -> Suite:
