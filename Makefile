@@ -46,6 +46,8 @@ docs: $(CORE)
 	  > docs/options.md
 	$(BIN)/python -c 'from tremula.base.error_page import errors_markdown as page; print(page(), end="")' \
 	  > docs/errors.md
+	$(BIN)/python -c 'from tremula.poplibs.registry_pages import ops_markdown as page; print(page(), end="")' \
+	  > docs/ops.md
 
 bench: $(CORE)
 	$(BIN)/tremula bench core

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tremula.base.floats import float32_to_quarter, quarter_to_float32, unpack_metadata
+from tremula.base.floats import (
+    QuarterFormat,
+    float32_to_quarter,
+    pack_metadata,
+    quarter_to_float32,
+    unpack_metadata,
+)
 from tremula.base.source import user_source
 from tremula.base.types import (
     BOOL,
@@ -126,3 +132,60 @@ def cast_codelet(source: Type, target: Type, is_multi: bool) -> type:
         ),
         is_multi,
     )
+
+
+# -- registry ----------------------------------------------------------------------------------
+
+_F143 = pack_metadata(QuarterFormat.F143, 0)
+_F152 = pack_metadata(QuarterFormat.F152, 1)
+
+
+def _cast_there(
+    graph: Graph, tensor: Tensor, sequence: Sequence, *, to: Type, metadata: int = _F143
+) -> Tensor:
+    """Cast to `to`, and on to float if that is an 8-bit float, so that its metadata shows."""
+    if to is not QUARTER:
+        return cast(graph, tensor, to, sequence)
+    byte = graph.add_constant("quarter_metadata", [], metadata, "metadata")
+    small = cast(graph, tensor, QUARTER, sequence, metadata=byte)
+    return cast(graph, small, FLOAT, sequence)
+
+
+def _reference(x: np.ndarray, *, to: Type, metadata: int = _F143) -> np.ndarray:
+    if to is QUARTER:
+        form = unpack_metadata(metadata)
+        return quarter_to_float32(float32_to_quarter(x.astype(np.float32), *form), *form)
+    with np.errstate(all="ignore"):
+        return x.astype(to.dtype)
+
+
+def _samples(type: Type, random: np.random.Generator) -> Iterator[Sample]:
+    x = (random.integers(0, 100, 33) if type is not BOOL else random.integers(0, 2, 33)).astype(
+        type.dtype
+    )
+    if type.is_floating:
+        x = random.uniform(-100, 100, 33).astype(type.dtype)
+    signed = (FLOAT, HALF, INT) if type.is_floating or type is INT else (FLOAT, HALF, UNSIGNED_INT)
+    for to in (*signed, BOOL, SHORT):
+        yield Sample((x,), {"to": to})
+    yield Sample((x[:0],), {"to": FLOAT})
+    if type.is_floating:
+        yield Sample((x.reshape(3, 11),), {"to": QUARTER, "metadata": _F143})
+        yield Sample((x,), {"to": QUARTER, "metadata": _F152})
+
+
+register(
+    Op(
+        name="popops.cast",
+        function=_cast_there,
+        about="Every element as another type.",
+        types=tuple(t for t in TYPES if t not in (QUARTER, CHAR)),
+        samples=_samples,
+        reference=_reference,
+        codelets=(cast_codelet,),
+        errors=(
+            ErrorCase(Sample((np.ones(3, np.float32),), {"to": as_type("quarter_metadata")}),
+                      "cast does not work on quarter_metadata"),
+        ),
+    )
+)  # fmt: skip

@@ -67,7 +67,7 @@ class CodeletPlan:
 @family
 def element_codelet(plan: CodeletPlan) -> type:
     """The codelet of a plan."""
-    names = {converter(t): t for t in ALL_TYPES} | HELPERS
+    names: dict[str, object] = {**{converter(t): t for t in ALL_TYPES}, **HELPERS}
     cost_names = {
         n: getattr(element_costs, n)
         for n in ("flat_multi_cycles", "flat_cycles", "row_multi_cycles", "row_cycles", "n_rows_of",

@@ -5,7 +5,10 @@ codelets that use them, so they have no annotations: one function serves several
 """
 
 # ruff: noqa: ANN001, ANN201
+# Types convert when they are called here, which pyright cannot know.
+# pyright: reportOperatorIssue=false, reportArgumentType=false
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -102,7 +105,7 @@ def shift_right_zeros(a, n_places, n_bits):
 
 
 # Everything that generated source may call, by name.
-HELPERS: dict[str, object] = {
+HELPERS: Mapping[str, object] = {
     f.__name__: f
     for f in (
         int_divide, int_remainder, sign_of, inverse, inverse_root, cube_root, two_to, logistic,

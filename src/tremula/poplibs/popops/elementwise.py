@@ -185,7 +185,10 @@ is_nan, is_nan_in_place, is_nan_with_output = _forms("is_nan")
 logical_not, logical_not_in_place, logical_not_with_output = _forms("logical_not")
 bitwise_not, bitwise_not_in_place, bitwise_not_with_output = _forms("bitwise_not")
 popcount, popcount_in_place, popcount_with_output = _forms("popcount")
-count_leading_zeros, count_leading_zeros_in_place, count_leading_zeros_with_output = _forms("count_leading_zeros")
+(
+    count_leading_zeros, count_leading_zeros_in_place,
+    count_leading_zeros_with_output,
+) = _forms("count_leading_zeros")
 add, add_in_place, add_with_output = _forms("add")
 sub, sub_in_place, sub_with_output = _forms("sub")
 mul, mul_in_place, mul_with_output = _forms("mul")
@@ -195,8 +198,14 @@ pow, pow_in_place, pow_with_output = _forms("pow")
 atan2, atan2_in_place, atan2_with_output = _forms("atan2")
 maximum, maximum_in_place, maximum_with_output = _forms("maximum")
 minimum, minimum_in_place, minimum_with_output = _forms("minimum")
-variance_to_inv_std_dev, variance_to_inv_std_dev_in_place, variance_to_inv_std_dev_with_output = _forms("variance_to_inv_std_dev")
-inv_std_dev_to_variance, inv_std_dev_to_variance_in_place, inv_std_dev_to_variance_with_output = _forms("inv_std_dev_to_variance")
+(
+    variance_to_inv_std_dev, variance_to_inv_std_dev_in_place,
+    variance_to_inv_std_dev_with_output,
+) = _forms("variance_to_inv_std_dev")
+(
+    inv_std_dev_to_variance, inv_std_dev_to_variance_in_place,
+    inv_std_dev_to_variance_with_output,
+) = _forms("inv_std_dev_to_variance")
 eq, eq_in_place, eq_with_output = _forms("eq")
 neq, neq_in_place, neq_with_output = _forms("neq")
 lt, lt_in_place, lt_with_output = _forms("lt")
@@ -211,7 +220,10 @@ bitwise_xor, bitwise_xor_in_place, bitwise_xor_with_output = _forms("bitwise_xor
 bitwise_xnor, bitwise_xnor_in_place, bitwise_xnor_with_output = _forms("bitwise_xnor")
 shift_left, shift_left_in_place, shift_left_with_output = _forms("shift_left")
 shift_right, shift_right_in_place, shift_right_with_output = _forms("shift_right")
-shift_right_sign_extend, shift_right_sign_extend_in_place, shift_right_sign_extend_with_output = _forms("shift_right_sign_extend")
+(
+    shift_right_sign_extend, shift_right_sign_extend_in_place,
+    shift_right_sign_extend_with_output,
+) = _forms("shift_right_sign_extend")
 select, select_in_place, select_with_output = _forms("select")
 clamp, clamp_in_place, clamp_with_output = _forms("clamp")
 

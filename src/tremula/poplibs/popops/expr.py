@@ -233,9 +233,9 @@ _11, _12, _13, _14, _15, _16, _17, _18, _19, _20 = (PlaceHolder(i) for i in rang
 # One function per operation, of the operation's name.
 (
     abs, add, asin, atan2, bitwise_and, bitwise_not, bitwise_or, bitwise_xnor, bitwise_xor, cbrt,
-    ceil, clamp, cos, count_leading_zeros, div, eq, erf, exp, exp2, expm1, floor, gelu_erf, gt, gteq,
-    inv, inv_std_dev_to_variance, is_finite, is_inf, is_nan, log, log1p, logical_and, logical_not,
-    logical_or, lt, lteq, maximum, minimum, mul, nearbyint, neg, neq, popcount, pow, relu, rem,
-    round, rsqrt, select, shift_left, shift_right, shift_right_sign_extend, sigmoid, signum, sin,
-    sqrt, square, sub, tan, tanh, trunc, variance_to_inv_std_dev,
+    ceil, clamp, cos, count_leading_zeros, div, eq, erf, exp, exp2, expm1, floor, gelu_erf, gt,
+    gteq, inv, inv_std_dev_to_variance, is_finite, is_inf, is_nan, log, log1p, logical_and,
+    logical_not, logical_or, lt, lteq, maximum, minimum, mul, nearbyint, neg, neq, popcount, pow,
+    relu, rem, round, rsqrt, select, shift_left, shift_right, shift_right_sign_extend, sigmoid,
+    signum, sin, sqrt, square, sub, tan, tanh, trunc, variance_to_inv_std_dev,
 ) = (_named(op) for op in sorted(ELEMENT_OPS))  # fmt: skip

@@ -1,6 +1,6 @@
-"""fill and zero: one value in every element; iota: 0, 1, 2, …"""
+"""fill and zero: one value in every element."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -20,16 +20,14 @@ from tremula.base.types import (
     UNSIGNED_SHORT,
     Type,
 )
-from tremula.poplar.bulk import Slices
 from tremula.poplar.compute_set import ComputeSet
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute, Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
-from tremula.poplibs.popops.element_costs import LoopCost, ceil_div
+from tremula.poplibs.popops.element_costs import LoopCost
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
-from tremula.poplibs.popops.spread import aligned, spread_vertices, worker_pieces
-from tremula.poplibs.poputil import in_memory_order, tile_regions
+from tremula.poplibs.popops.spread import aligned, spread_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (
@@ -77,7 +75,7 @@ def fill_in(
     )  # fmt: skip
 
 
-def bits_of(type: Type, value: bool | int | float) -> np.generic:
+def bits_of(type: Type, value: bool | int | float) -> int:
     """The bits of a number in a type, as an unsigned integer; refused if it does not fit."""
     if type is QUARTER and value != 0:
         raise PoplibsError(
@@ -93,7 +91,7 @@ def bits_of(type: Type, value: bool | int | float) -> np.generic:
             source=user_source(),
             mend=f"use a whole number from {limits.min} to {limits.max}",
         )
-    return np.array(value).astype(type.dtype).view(_BITS_OF_SIZE[type.n_bytes].dtype)[()]
+    return np.array(value).astype(type.dtype).view(_BITS_OF_SIZE[type.n_bytes].dtype).item()
 
 
 @family
@@ -110,3 +108,52 @@ def fill_codelet(type: Type, is_multi: bool) -> type:
         ),
         is_multi,
     )
+
+
+# -- registry ----------------------------------------------------------------------------------
+
+
+def _reference(x: np.ndarray, value: float = 0) -> np.ndarray:
+    return np.full_like(x, value)
+
+
+def _samples(type: Type, random: np.random.Generator) -> Iterator[Sample]:
+    for shape in ((33,), (4, 5), (1,), (0,)):
+        x = np.asarray(random.integers(0, 2, shape)).astype(type.dtype)
+        yield Sample((x,), {"value": 1 if type is BOOL else 3})
+    if type.is_floating:
+        yield Sample((np.zeros(7, type.dtype),), {"value": -0.625})
+
+
+def _zero_samples(type: Type, random: np.random.Generator) -> Iterator[Sample]:
+    return (Sample(s.inputs) for s in _samples(type, random))
+
+
+register(
+    Op(
+        name="popops.fill",
+        function=fill,
+        about="A number in every element, in place.",
+        types=TYPES,
+        samples=_samples,
+        reference=_reference,
+        codelets=(fill_codelet,),
+        is_in_place=True,
+        errors=(
+            ErrorCase(Sample((np.ones(3, np.int32),), {"value": 0.5}), "0.5 is no int"),
+            ErrorCase(Sample((np.ones(3, np.uint8),), {"value": 256}), "256 is no unsigned char"),
+        ),
+    )
+)
+register(
+    Op(
+        name="popops.zero",
+        function=zero,
+        about="0 in every element, in place.",
+        types=TYPES,
+        samples=_zero_samples,
+        reference=_reference,
+        codelets=(fill_codelet,),
+        is_in_place=True,
+    )
+)

@@ -8,7 +8,7 @@ from tremula.poplibs.families import class_from_text
 from tremula.poplibs.popops.element_costs import LoopCost, flat_cycles, flat_multi_cycles
 from tremula.poplibs.popops.fused import converter
 
-NAMES: dict[str, object] = {converter(t): t for t in ALL_TYPES} | {
+NAMES: Mapping[str, object] = {converter(t): t for t in ALL_TYPES} | {
     "flat_cycles": flat_cycles, "flat_multi_cycles": flat_multi_cycles, "LoopCost": LoopCost,
 }  # fmt: skip
 
@@ -17,8 +17,8 @@ NAMES: dict[str, object] = {converter(t): t for t in ALL_TYPES} | {
 class FlatCodelet:
     """One codelet. Vectors and scalars are (field, direction, type), state is (field, type).
 
-    `lines` are run for every i; they see vectors, scalars and state as locals of their field's name,
-    and indices as in `x[i]`.
+    `lines` are run for every i; they see vectors, scalars and state as locals of their field's
+    name, vectors indexed as in `x[i]`.
     """
 
     name: str
@@ -59,7 +59,7 @@ def make_flat(form: FlatCodelet, is_multi: bool) -> type:
         f"        return {_cycles(form, is_multi)}",
         "",
     ])  # fmt: skip
-    return class_from_text(text, "Flat", NAMES | dict(form.helpers or {}))
+    return class_from_text(text, "Flat", {**NAMES, **(form.helpers or {})})
 
 
 def _vector(direction: str, element: Type, is_multi: bool) -> str:

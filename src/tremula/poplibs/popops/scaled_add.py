@@ -28,14 +28,15 @@ def scaled_add_to(
     graph: Graph, a: Tensor, b: Tensor, scale: Scale, sequence: Sequence, name: str = ""
 ) -> None:
     """A += scale · B. Half sums are formed in float32 and rounded once."""
-    _add_scaled(graph, a, b, 1, scale, "add", sequence, name or "scaled_add")
+    _add_scaled(graph, (a, b), {"scale_b": scale}, "add", sequence, name or "scaled_add")
 
 
 def scaled_subtract_from(
     graph: Graph, a: Tensor, b: Tensor, scale: Scale, sequence: Sequence, name: str = ""
 ) -> None:
     """A -= scale · B."""
-    _add_scaled(graph, a, b, 1, scale, "subtract", sequence, name or "scaled_subtract")
+    scales = {"scale_b": scale}
+    _add_scaled(graph, (a, b), scales, "subtract", sequence, name or "scaled_subtract")
 
 
 def scaled_sum_to(
@@ -43,20 +44,21 @@ def scaled_sum_to(
     name: str = "",
 ) -> None:  # fmt: skip
     """A = scale_a · A + scale_b · B."""
-    _add_scaled(graph, a, b, scale_a, scale_b, "sum", sequence, name or "scaled_sum")
+    scales = {"scale_a": scale_a, "scale_b": scale_b}
+    _add_scaled(graph, (a, b), scales, "sum", sequence, name or "scaled_sum")
 
 
 def _add_scaled(
-    graph: Graph, a: Tensor, b: Tensor, scale_a: Scale, scale_b: Scale, kind: str,
+    graph: Graph, tensors: tuple[Tensor, Tensor], scales: dict[str, Scale], kind: str,
     sequence: Sequence, name: str,
 ) -> None:  # fmt: skip
+    a, b = tensors
     _check(a, b, kind)
     if a.n_elems == 0:
         return
     flat, operands = aligned(a, {"b": b}, has_rows=False)
     state: dict[str, object] = {}
     forms: list[Type | None] = []
-    scales = {"scale_a": scale_a, "scale_b": scale_b} if kind == "sum" else {"scale_b": scale_b}
     for field, scale in scales.items():
         if isinstance(scale, Tensor):
             operands.append(Operand(field, Form.SCALAR, _checked_scale(scale, a, kind)))
@@ -141,3 +143,98 @@ def _cost(a_type: Type, b_type: Type, kind: str, is_multi: bool) -> LoopCost:
     more = {"add": 0, "sum": TWO_SCALES_CYCLES, "subtract": SUBTRACT_CYCLES}[kind]
     slots, width = (3, 8 // a_type.n_bytes) if a_type is b_type else (5, 4)
     return LoopCost(LAUNCH_CYCLES + more if is_multi else 0, START_SLOTS, slots, width)
+
+
+# -- registry ----------------------------------------------------------------------------------
+
+
+def _with_tensor_scale(
+    graph: Graph, a: Tensor, b: Tensor, scale: Tensor, sequence: Sequence
+) -> None:
+    scaled_add_to(graph, a, b, scale, sequence)
+
+
+def _sum(
+    graph: Graph, a: Tensor, b: Tensor, sequence: Sequence, *, scale_a: float, scale_b: float
+) -> None:
+    scaled_sum_to(graph, a, scale_a, b, scale_b, sequence)
+
+
+def _reference(a: np.ndarray, b: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
+    wide = np.float64 if a.dtype.kind == "f" else np.int64
+    return (a.astype(wide) + np.asarray(scale).astype(wide) * b.astype(wide)).astype(a.dtype)
+
+
+def _subtract_reference(a: np.ndarray, b: np.ndarray, scale: float) -> np.ndarray:
+    return _reference(a, b, -scale)
+
+
+def _sum_reference(a: np.ndarray, b: np.ndarray, scale_a: float, scale_b: float) -> np.ndarray:
+    wide = np.float64 if a.dtype.kind == "f" else np.int64
+    return (a.astype(wide) * scale_a + b.astype(wide) * scale_b).astype(a.dtype)
+
+
+def _values(type: Type, n: int, random: np.random.Generator) -> np.ndarray:
+    if type.is_floating:
+        return random.uniform(-2, 2, n).astype(type.dtype)
+    return random.integers(0, 50, n).astype(type.dtype)
+
+
+def _pairs(type: Type, random: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for n in (33, 1, 0):
+        yield _values(type, n, random), _values(type, n, random)
+    if type.is_floating:
+        other = HALF if type is FLOAT else FLOAT
+        yield _values(type, 20, random), _values(other, 20, random)
+
+
+def _samples(type: Type, random: np.random.Generator) -> Iterator[Sample]:
+    scale = 0.75 if type.is_floating else 3
+    return (Sample(pair, {"scale": scale}) for pair in _pairs(type, random))
+
+
+def _tensor_samples(type: Type, random: np.random.Generator) -> Iterator[Sample]:
+    return (Sample((*pair, _values(type, 1, random))) for pair in _pairs(type, random))
+
+
+def _sum_samples(type: Type, random: np.random.Generator) -> Iterator[Sample]:
+    scales = (0.75, -0.5) if type.is_floating else (2, 3)
+    options: dict[str, object] = {"scale_a": scales[0], "scale_b": scales[1]}
+    return (Sample(pair, options) for pair in _pairs(type, random))
+
+
+_FLOAT_AND_INT = (np.ones(3, np.float32), np.ones(3, np.int32))
+_UNEQUAL = (np.ones(3, np.float32), np.ones(4, np.float32))
+
+for _name, _function, _about, _draw, _right in (
+    ("scaled_add_to", scaled_add_to, "A += scale · B.", _samples, _reference),
+    ("scaled_subtract_from", scaled_subtract_from, "A -= scale · B.", _samples,
+     _subtract_reference),
+    ("scaled_sum_to", _sum, "A = scale_a · A + scale_b · B.", _sum_samples,
+     _sum_reference),
+    ("scaled_add_to (tensor scale)", _with_tensor_scale, "A += scale · B, scale a tensor.",
+     _tensor_samples, _reference),
+):  # fmt: skip
+    _options: dict[str, float] | None = {
+        "scaled_sum_to": {"scale_a": 1.0, "scale_b": 1.0}, "scaled_add_to (tensor scale)": None,
+    }.get(_name, {"scale": 1.0})  # fmt: skip
+    _scale = (np.ones(1, np.float32),) if _options is None else ()
+    register(
+        Op(
+            name=f"popops.{_name}",
+            function=_function,
+            about=_about,
+            types=(*FLOATS, *INTS),
+            samples=_draw,
+            reference=_right,
+            codelets=(scaled_codelet,),
+            is_in_place=True,
+            errors=(
+                ErrorCase(
+                    Sample((*_FLOAT_AND_INT, *_scale), _options or {}),
+                    "does not work on float and int",
+                ),
+                ErrorCase(Sample((*_UNEQUAL, *_scale), _options or {}), "needs equal shapes"),
+            ),
+        )
+    )

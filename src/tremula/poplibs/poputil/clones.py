@@ -1,7 +1,5 @@
 """Copies of tensors: on another IPU, in another graph, or beside the original."""
 
-import numpy as np
-
 from tremula.base.source import user_source
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
@@ -49,7 +47,7 @@ def create_ipu_copy(
 
 
 def clone_to_graph(source: Graph, target: Graph, tensor: Tensor, name: str = "") -> Tensor:
-    """A clone in another (virtual) graph of the same variables, on the tiles of the same numbers."""
+    """A clone in another virtual graph of the same variables, on tiles of the same numbers."""
     if source.replication_factor != target.replication_factor:
         raise PoplibsError(
             f"graphs with {source.replication_factor} and {target.replication_factor} replicas "

@@ -128,6 +128,6 @@ def calculate_unshuffling_intervals(intervals: Sequence[Interval]) -> list[Inter
 
 
 def balanced_partition(n_elems: int, n_splits: int) -> tuple[int, int]:
-    """(parts, largest part) of a range cut into at most n_splits parts of one size, the last less."""
+    """(parts, size) of a range cut into at most n_splits parts of one size, the last less."""
     size = -(-n_elems // n_splits) if n_splits else 0
     return (-(-n_elems // size), size) if size else (0, 0)

@@ -105,7 +105,7 @@ def tiles_by_use(
     segment, user = pair
     n_users = np.bincount(segment, minlength=max(len(cuts) - 1, 0))
     if has_halos:
-        segment, user, n_users = _without_halos(segment, user, n_users)
+        segment, user, n_users = _without_halos(user, n_users)
     is_single = n_users[segment] == 1
     single = segment[is_single]
     low, high, where = [cuts[single]], [cuts[single + 1]], [user[is_single]]
@@ -130,7 +130,7 @@ def _groups(segment: np.ndarray, user: np.ndarray) -> list[tuple[np.ndarray, np.
     return [(np.array(segments), users) for segments, users in groups.values()]
 
 
-def _without_halos(segment: np.ndarray, user: np.ndarray, n_users: np.ndarray) -> Columns:
+def _without_halos(user: np.ndarray, n_users: np.ndarray) -> Columns:
     """Give a shared segment the users of a neighbour, if those are some of its own."""
     users = np.split(user, np.cumsum(n_users)[:-1]) if len(n_users) else []
     chosen = list(users)

@@ -1,4 +1,4 @@
-"""The structure of variables: groups of elements that lie side by side, and tensors made of blocks."""
+"""The structure of variables: groups of elements side by side, and tensors made of blocks."""
 
 import math
 from collections.abc import Sequence
