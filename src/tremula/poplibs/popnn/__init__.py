@@ -1,6 +1,6 @@
 """popnn: non-linearities, softmax, normalisation, pooling, losses."""
 
-from tremula.poplibs.popnn import norm_entries
+from tremula.poplibs.popnn import norm_entries, pool_entries
 from tremula.poplibs.popnn.non_linearity import (
     gelu,
     gelu_erf,
@@ -42,6 +42,8 @@ from tremula.poplibs.popnn.norms import (
     layer_normalise,
     norm_param_update,
 )
+from tremula.poplibs.popnn.pool_geometry import PoolingType, PoolParams
+from tremula.poplibs.popnn.pooling import pool, pool_input_gradient
 from tremula.poplibs.popnn.softmax import (
     log_softmax,
     log_softmax_in_place,
@@ -69,4 +71,6 @@ __all__ = [
     "instance_norm_statistics", "instance_norm_whiten", "instance_normalise",
     "layer_norm_gradients", "layer_norm_statistics", "layer_norm_whiten", "layer_normalise",
     "norm_param_update",
+    # pooling
+    "pool_entries", "PoolParams", "PoolingType", "pool", "pool_input_gradient",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """What the operations of popnn ask of their operands, refused with the user's line."""
 
 from tremula.base.source import user_source
-from tremula.base.types import FLOAT, HALF
+from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.registry import PoplibsError
 
@@ -37,4 +37,22 @@ def check_rank(op: str, tensor: Tensor, least: int, layout: str) -> None:
             f"{op} needs a tensor {layout}, got shape {list(tensor.shape)}.",
             source=user_source(),
             mend=f"give it at least {least} dimensions",
+        )
+
+
+def check_labels(op: str, outputs: Tensor, labels: Tensor) -> None:
+    """Refuse outputs that are no matrix, and labels that are not one integer per row."""
+    if outputs.rank != 2:
+        raise PoplibsError(
+            f"{op} needs outputs [batch, classes], got shape {list(outputs.shape)}.",
+            source=user_source(),
+            mend="reshape the outputs",
+        )
+    n_rows = outputs.shape[0]
+    if labels.shape != (n_rows,) or labels.type not in (INT, UNSIGNED_INT):
+        raise PoplibsError(
+            f"{op} of {n_rows} rows needs {n_rows} labels of int or unsigned int, got "
+            f"{labels.type} {list(labels.shape)}.",
+            source=user_source(),
+            mend="give one label per row",
         )

@@ -5,6 +5,7 @@ compiled into the codelets that use them, so they have no annotations.
 """
 
 # ruff: noqa: ANN001, ANN201
+# pyright: reportOperatorIssue=false, reportArgumentType=false
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
