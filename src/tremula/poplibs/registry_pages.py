@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable
+from importlib import import_module
 
 from tremula.base.types import (
     BOOL,
@@ -28,8 +29,8 @@ _COLUMNS: tuple[tuple[str, Type], ...] = (
 
 _LIBRARIES = {
     "popops": """Element-wise functions come in three forms: `add` gives a new tensor,
-`add_in_place` writes over its first operand, `add_with_output` to a tensor given after its operands.
-Operands may be numbers. Shapes broadcast as in NumPy.""",
+`add_in_place` writes over its first operand, `add_with_output` to a tensor given after the
+operands. Operands may be numbers. Shapes broadcast as in NumPy.""",
     "poplin": "Matrix products, convolutions and what is made of them.",
     "popnn": "Layers of networks, forwards and backwards.",
     "poprand": "Random numbers: a result follows from seed and layout alone.",
@@ -103,9 +104,13 @@ def _sentence(about: str) -> str:
 
 
 def _arguments(op: Op) -> str:
-    """Names of the parameters; options with their defaults."""
+    """Names of the parameters of the public function; options with their defaults."""
+    library, _, own_name = op.name.partition(".")
+    module = import_module(f"tremula.poplibs.{library}")
+    public = getattr(module, own_name, None)
+    function = public if callable(public) else op.function  # tests may call it in another form
     words = []
-    for name, parameter in list(inspect.signature(op.function).parameters.items())[1:]:
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
         is_given = parameter.default is inspect.Parameter.empty
         words.append(name if is_given else f"{name}={_default(parameter.default)}")
     return ", ".join(words).replace("|", "\\|")
