@@ -1,6 +1,8 @@
 """popnn: non-linearities, softmax, normalisation, pooling, losses."""
 
 from tremula.poplibs.popnn import norm_entries, pool_entries
+from tremula.poplibs.popnn.accuracy import calc_accuracy, top_k
+from tremula.poplibs.popnn.loss import MASKED_LABEL_CODE, LossType, calc_loss
 from tremula.poplibs.popnn.non_linearity import (
     gelu,
     gelu_erf,
@@ -53,6 +55,7 @@ from tremula.poplibs.popnn.softmax import (
     softmax_input_gradient,
     softmax_scaling,
 )
+from tremula.poplibs.popops.arg_max import arg_max, arg_min, max_and_arg_max, min_and_arg_min
 
 __all__ = [
     # non-linearities
@@ -71,6 +74,9 @@ __all__ = [
     "instance_norm_statistics", "instance_norm_whiten", "instance_normalise",
     "layer_norm_gradients", "layer_norm_statistics", "layer_norm_whiten", "layer_normalise",
     "norm_param_update",
+    # losses and accuracy
+    "MASKED_LABEL_CODE", "LossType", "calc_loss", "calc_accuracy", "top_k", "arg_max", "arg_min",
+    "max_and_arg_max", "min_and_arg_min",
     # pooling
     "pool_entries", "PoolParams", "PoolingType", "pool", "pool_input_gradient",
 ]  # fmt: skip
