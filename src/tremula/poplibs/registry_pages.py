@@ -63,11 +63,11 @@ engine = tr.Engine(graph, sequence).load()
 engine.write_tensor("x", np.zeros((100, 7), np.float32))
 engine.write_tensor("bias", np.ones(7, np.float32))
 engine.run()
-print(engine.read_tensor("y")[0, :3])
+print(engine.read_tensor("y")[0, :3].round(3))
 ```
 
 ```text
-[0.38079709 0.38079709 0.38079709]
+[0.381 0.381 0.381]
 ```
 """
 
