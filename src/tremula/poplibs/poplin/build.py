@@ -2,8 +2,6 @@
 
 from functools import cache
 
-import numpy as np
-
 from tremula.base.types import Type
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
@@ -103,14 +101,11 @@ def _add_steps(
         n_elems = int(columns.partials_map.end[-1])
         partials = graph.add_variable(plan.partials, [n_elems], f"{name}/partials")
         map_spread(graph, partials, columns.partials_map)
-    for step in range(plan.splits.n_serial):
+    for step in range(plan.splits.c_serial):
         rows = slice(step * plan.splits.n_tiles, (step + 1) * plan.splits.n_tiles)
-        accumulates = step >= plan.splits.c_serial
         compute_set = graph.add_compute_set(f"{name}/Convolve")
-        codelet = conv_partial(plan.method, plan.problem.type, plan.partials, accumulates)
+        codelet = conv_partial(plan.method, plan.problem.type, plan.partials)
         fields = {field: values[rows] for field, values in columns.state.items()}
-        if accumulates:
-            fields["items"] = _without_zeroing(fields["items"])
         fields |= {
             "left": _read(left, columns.left, rows),
             "right": _read(right, columns.right, rows),
@@ -119,13 +114,6 @@ def _add_steps(
         graph.add_vertices(compute_set, codelet, fields, tiles=columns.tile[rows])
         sequence.add(Execute(compute_set))
     _add_reduction(graph, plan, columns, partials, result, sequence, name)
-
-
-def _without_zeroing(items: np.ndarray) -> np.ndarray:
-    """Items of a serial step that adds to what earlier ones left."""
-    items = items.reshape(len(items), -1, 6).copy()
-    items[:, :, 5] = 0
-    return items.reshape(len(items), -1)
 
 
 def _read(flat: Tensor, reading: Reading, rows: slice) -> Slices:

@@ -118,7 +118,7 @@ class _Maker:
         axes = []
         for name in dims:
             n_parallel = part.n_parts(name)
-            n_serial = {"c": s.c_serial, "i": s.i_serial}.get(name, 1)
+            n_serial = s.c_serial if name == "c" else 1
             axes.append(np.tile(np.arange(n_parallel), n_serial) * radix[name])
         others = [np.arange(part.n_parts(n)) * radix[n] for n in order if n not in dims]
         base = _sums(axes)
@@ -160,15 +160,12 @@ class _Maker:
         return Reading(runs, (end - size)[index], end[index])
 
     def _partials(self, blocks: Blocks, dims: list[str]) -> tuple[Ints, Ints]:
-        """(begin, size) of what each vertex writes; serial steps over inputs write again."""
-        plan, s = self.plan, self.plan.splits
+        """(begin, size) of what each vertex writes."""
         index = self._block_index(blocks, dims)
         size = blocks.sizes().ravel()[index]
-        if plan.writes_result:
+        if self.plan.writes_result:
             return blocks.starts().ravel()[index], size
-        n = s.n_tiles * s.c_serial
-        start = np.cumsum(size[:n]) - size[:n]
-        return np.tile(start, s.i_serial), size
+        return np.cumsum(size) - size, size
 
     # -- what each vertex does
 
@@ -259,8 +256,7 @@ class _Reduction:
         if self.plan.writes_result:
             return None
         s = self.plan.splits
-        n = s.n_tiles * s.c_serial
-        begin, size = self.partials[0][:n], self.partials[1][:n]
+        begin, size = self.partials
         tile = np.tile(np.arange(s.n_tiles), s.c_serial)
         return Spread(begin, begin + size, tile)
 

@@ -117,7 +117,9 @@ def work_cycles(method: str, work: Work, chip: Chip, inputs: Type, partials: Typ
 
 
 def reduce_cycles(n_outputs: Count, n_partials: Count, chip: Chip, partials: Type) -> Ints:
-    """Adding up partial results: n_outputs from n_partials each."""
+    """Adding up partial results: n_outputs from n_partials each; of one it is a cast."""
     width = 4 if partials is FLOAT else 8
     vectors = ceil_div(ceil_div(n_outputs, width), chip.n_workers)
-    return 33 + chip.n_workers * (20 + vectors * (2 * np.asarray(n_partials) + 8))
+    adding = 33 + chip.n_workers * (20 + vectors * (2 * np.asarray(n_partials) + 8))
+    casting = 12 + chip.n_workers * (37 + vectors * 2)
+    return np.where(np.asarray(n_partials) == 1, casting, adding)

@@ -26,15 +26,10 @@ class Splits:
     i: int = 1
     k: tuple[int, ...] = (1,)
     c_serial: int = 1
-    i_serial: int = 1
 
     @property
     def n_tiles(self) -> int:
         return self.g * self.b * prod(self.o) * self.c * self.i * prod(self.k)
-
-    @property
-    def n_serial(self) -> int:
-        return self.c_serial * self.i_serial
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,7 @@ class Partition:
         self.o = tuple(even_cuts(f.n_out, n) for f, n in zip(problem.fields, s.o, strict=True))
         self.k = tuple(even_cuts(f.n_kernel, n) for f, n in zip(problem.fields, s.k, strict=True))
         self.c = even_cuts(problem.n_out, s.c * s.c_serial, plan.out_grain)
-        self.i = even_cuts(problem.n_in, s.i * s.i_serial, plan.in_grain)
+        self.i = even_cuts(problem.n_in, s.i, plan.in_grain)
 
     @cached_property
     def pairings(self) -> tuple[list[list[Pairing]], ...]:
@@ -141,7 +136,7 @@ class Partition:
     def coordinates(self) -> dict[str, Ints]:
         """For every vertex the part it has of each dimension, its tile and its serial step."""
         s = self.plan.splits
-        names = ["i_serial", "c_serial", *self.tile_order]
+        names = ["c_serial", *self.tile_order]
         sizes = [self.n_parts(name) for name in names]
         index = np.unravel_index(np.arange(prod(sizes)), sizes)
         found = dict(zip(names, index, strict=True))
@@ -149,7 +144,6 @@ class Partition:
         found["tile"] = np.arange(prod(sizes)) % n_tiles
         found["step"] = np.arange(prod(sizes)) // n_tiles
         found["c"] = found["c_serial"] * s.c + found["c"]
-        found["i"] = found["i_serial"] * s.i + found["i"]
         return found
 
     @property

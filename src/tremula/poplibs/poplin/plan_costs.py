@@ -33,13 +33,11 @@ class Candidates:
     i: Ints
     k: tuple[Ints, ...]
     c_serial: Ints
-    i_serial: Ints
 
     def take(self, rows: Ints) -> "Candidates":
         return Candidates(
             self.g[rows], self.b[rows], tuple(o[rows] for o in self.o), self.c[rows],
             self.i[rows], tuple(k[rows] for k in self.k), self.c_serial[rows],
-            self.i_serial[rows],
         )  # fmt: skip
 
 
@@ -62,9 +60,8 @@ class Estimate:
         self._inputs()
         self._calculation()
         self._reduction()
-        n_serial = candidates.c_serial * candidates.i_serial
         for term in ("exchange inputs", "rearrange on tile", "partial calculation"):
-            self.terms[term] = self.terms[term] * n_serial
+            self.terms[term] = self.terms[term] * candidates.c_serial
 
     @property
     def cycles(self) -> Ints:
@@ -80,7 +77,7 @@ class Estimate:
         p, s, v = self.problem, self.splits, self.variant
         self.g, self.b = ceil_div(p.n_groups, s.g), ceil_div(p.n_batch, s.b)
         self.c = _share(p.n_out, s.c * s.c_serial, v.out_grain)
-        self.i = _share(p.n_in, s.i * s.i_serial, v.in_grain)
+        self.i = _share(p.n_in, s.i, v.in_grain)
         self.o = [ceil_div(f.n_out, n) for f, n in zip(p.fields, s.o, strict=True)]
         self.k = [ceil_div(f.n_kernel, n) for f, n in zip(p.fields, s.k, strict=True)]
         self.f = [

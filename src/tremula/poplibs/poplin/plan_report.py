@@ -11,7 +11,7 @@ def plan_report(plan: Plan) -> str:
         f"{kind}: inputs {list(problem.acts_shape)} ({problem.type}), "
         f"weights {list(problem.weights_shape)}, result {list(problem.out_shape)}",
         f"method {plan.method}, partials {plan.partials}, {s.n_tiles} of {plan.n_tiles} tiles, "
-        f"{s.n_serial} serial steps",
+        f"{s.c_serial} serial steps",
         "",
         f"{'dimension':<18}{'size':>8}{'parts':>8}{'serial':>8}{'per tile':>10}",
     ]
@@ -38,7 +38,7 @@ def _dimensions(plan: Plan) -> list[tuple[str, int, int, int, int]]:
         rows.append((f"field {d}", field.n_out, s.o[d], 1, part.o[d][1]))
     for d, field in enumerate(problem.fields):
         rows.append((f"kernel {d}", field.n_kernel, s.k[d], 1, part.k[d][1]))
-    rows.append(("input channels", problem.n_in, s.i, s.i_serial, part.i[1]))
+    rows.append(("input channels", problem.n_in, s.i, 1, part.i[1]))
     rows.append(("output channels", problem.n_out, s.c, s.c_serial, part.c[1]))
     return rows
 

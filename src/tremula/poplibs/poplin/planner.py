@@ -97,7 +97,7 @@ class _Choice:
         s = estimate.splits.take(np.array([row]))
         self.splits = Splits(
             int(s.g[0]), int(s.b[0]), tuple(int(o[0]) for o in s.o), int(s.c[0]), int(s.i[0]),
-            tuple(int(k[0]) for k in s.k), int(s.c_serial[0]), int(s.i_serial[0]),
+            tuple(int(k[0]) for k in s.k), int(s.c_serial[0]),
         )  # fmt: skip
 
 
@@ -192,32 +192,15 @@ def _candidates_of(
         np.unique([1, f.n_kernel]) if d == 0 else np.ones(1, int) for d, f in enumerate(fields)
     ]
     columns = _combined(axes, n_tiles)
-    c, i = columns[2 + n_dims], columns[3 + n_dims]
-    c_serial, i_serial = np.ones_like(c), np.ones_like(i)
-    if len(serial) > 1:
-        row, c_serial, i_serial = _serial(problem, variant, c, i, serial)
-        columns = [column[row] for column in columns]
+    c = columns[2 + n_dims]
+    row, which = (x.ravel() for x in np.indices((len(c), len(serial))))
+    c_serial = np.asarray(serial)[which]
+    kept = _fills(-(-problem.n_out // variant.out_grain), c[row] * c_serial)
+    columns, c_serial = [column[row[kept]] for column in columns], c_serial[kept]
     return Candidates(
         columns[0], columns[1], tuple(columns[2 : 2 + n_dims]), columns[2 + n_dims],
-        columns[3 + n_dims], tuple(columns[4 + n_dims :]), c_serial, i_serial,
+        columns[3 + n_dims], tuple(columns[4 + n_dims :]), c_serial,
     )  # fmt: skip
-
-
-def _serial(
-    problem: Problem, variant: Variant, c: Ints, i: Ints, serial: tuple[int, ...]
-) -> tuple[Ints, Ints, Ints]:
-    """(row, serial splits of c and of i): only channels are cut in time, into parts not empty."""
-    pairs = np.array([(a, b) for a in serial for b in serial])
-    row, which = (x.ravel() for x in np.indices((len(c), len(pairs))))
-    c_serial, i_serial = pairs[which].T
-    c_grains, i_grains = (
-        -(-problem.n_out // variant.out_grain),
-        -(-problem.n_in // variant.in_grain),
-    )
-    fits = _fills(c_grains, c[row] * c_serial) & (
-        _fills(i_grains, i[row] * i_serial) if not problem.is_update else i_serial == 1
-    )
-    return row[fits], c_serial[fits], i_serial[fits]
 
 
 def _fills(n_grains: int, n_parts: Ints) -> Ints:

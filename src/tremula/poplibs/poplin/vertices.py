@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.types import Type, float32, int32
-from tremula.codelets import InOut, Input, MultiVertex, Output, Vector
+from tremula.codelets import Input, MultiVertex, Output, Vector
 from tremula.codelets.machine import multiply_accumulate
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
@@ -24,17 +24,17 @@ _NAMES = {
 
 
 @family
-def conv_partial(method: str, inputs: Type, partials: Type, accumulates: bool) -> type:
-    """A tile's share of a product, by one method; it may add to what is in `out` already."""
+def conv_partial(method: str, inputs: Type, partials: Type) -> type:
+    """A tile's share of a product, by one method."""
 
     class ConvPartial(MultiVertex):
         """Every item multiplies rows of left by a matrix of right, and adds to rows of out."""
 
-        name = f"poplin::{_NAMES[method]}<{inputs},{partials}{',InOut' if accumulates else ''}>"
+        name = f"poplin::{_NAMES[method]}<{inputs},{partials}>"
         standing = "published"
         left: Input[Vector[inputs]]  # type: ignore[valid-type]
         right: Input[Vector[inputs]]  # type: ignore[valid-type]
-        out: (InOut if accumulates else Output)[Vector[partials]]  # type: ignore[valid-type]
+        out: Output[Vector[partials]]  # type: ignore[valid-type]
         items: Vector[int32]  # type: ignore[valid-type]
         first_item: Vector[int32]  # type: ignore[valid-type]
         out_stride: int32  # type: ignore[valid-type]

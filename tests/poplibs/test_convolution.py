@@ -1,0 +1,202 @@
+"""Convolutions: every split, padding and halo; plans of both passes; parameters and their errors."""
+
+import numpy as np
+import pytest
+
+import tremula as tr
+from tests.poplibs.run_op import small_graph
+from tremula.poplibs import poplin
+from tremula.poplibs.poplin.conv_params import FieldDim, Problem
+from tremula.poplibs.poplin.convolution import acts_shape, out_shape, weights_shape
+from tremula.poplibs.poplin.build import add_product
+from tremula.poplibs.poplin.plan import Plan, Splits
+from tremula.poplibs.poplin.product_entries import (
+    reference_convolution,
+    reference_weight_deltas,
+)
+from tremula.poplibs.poplin.worklists import pair
+from tremula.poplibs.registry import PoplibsError
+
+PARAMS = poplin.ConvParams(
+    type=tr.FLOAT, n_batch=3, field_shape=(9, 11), kernel_shape=(3, 2), n_in_chans=10,
+    n_out_chans=20, n_groups=2, stride=(2, 1), padding_lower=(1, 1), padding_upper=(2, 0),
+)  # fmt: skip
+
+
+def arrays_of(params, *shapes, seed: int = 0):
+    random = np.random.default_rng(seed)
+    return [random.standard_normal(s(params)).astype(params.type.dtype) for s in shapes]
+
+
+def run(graph, sequence, inputs, result):
+    """Write tensors, run, read one."""
+    for number, (tensor, _) in enumerate(inputs):
+        graph.create_host_write(str(number), tensor)
+    graph.create_host_read("out", result)
+    engine = tr.Engine(graph, sequence).load()
+    for number, (_, array) in enumerate(inputs):
+        engine.write_tensor(str(number), array)
+    engine.run()
+    return engine.read_tensor("out")
+
+
+FORWARD_SPLITS = (
+    Splits(o=(1, 1), k=(1, 1)),
+    Splits(b=3, o=(1, 1), k=(1, 1)),
+    Splits(o=(3, 2), k=(1, 1)),
+    Splits(g=2, o=(1, 4), k=(1, 1), i=2),
+    Splits(o=(2, 1), k=(3, 1), c=2),
+    Splits(o=(1, 1), k=(3, 2), i=2),
+    Splits(b=3, o=(1, 1), k=(1, 1), c_serial=2),
+)
+
+
+def problem_of(is_update: bool) -> Problem:
+    """PARAMS in the plain form."""
+    fields = (FieldDim(9, 3, 5, 2, 1, 1, 1), FieldDim(11, 2, 11, 1, 1, 1, 1))
+    return Problem(is_update, 2, 3, fields, 10, 20, tr.FLOAT, tr.FLOAT)
+
+
+@pytest.mark.parametrize("splits", FORWARD_SPLITS)
+def test_every_split_forwards(splits):
+    """However a convolution with padding and strides is cut, halos are found and it is the same."""
+    graph, sequence = small_graph(24), tr.Sequence()
+    plan = Plan(problem_of(False), graph.target.chip, 24, "AMP", tr.FLOAT, splits, 8, 16)
+    acts, weights = arrays_of(PARAMS, acts_shape, weights_shape)
+    x = graph.add_variable(tr.FLOAT, acts.shape, "x", mapping="linear")
+    w = graph.add_variable(tr.FLOAT, weights.shape, "w", mapping="linear")
+    left = x.reshape((3, 2, 10, 9, 11)).dim_shuffle([1, 0, 3, 4, 2])
+    right = w.dim_shuffle([0, 3, 4, 2, 1])
+    out = add_product(graph, plan, left, right, sequence, "conv")
+    got = run(graph, sequence, [(x, acts), (w, weights)], out)
+    expected = reference_convolution(acts, weights, PARAMS).reshape(3, 2, 20, 5, 11)
+    assert np.allclose(got, expected.transpose(1, 0, 3, 4, 2), atol=1e-4)
+
+
+@pytest.mark.parametrize("splits", FORWARD_SPLITS)
+def test_every_split_of_an_update(splits):
+    """However the update of weights is cut, partial sums over batch and field add up the same."""
+    graph, sequence = small_graph(24), tr.Sequence()
+    plan = Plan(problem_of(True), graph.target.chip, 24, "AMP", tr.FLOAT, splits, 1, 16)
+    acts, deltas = arrays_of(PARAMS, acts_shape, out_shape)
+    x = graph.add_variable(tr.FLOAT, acts.shape, "x", mapping="linear")
+    d = graph.add_variable(tr.FLOAT, deltas.shape, "d", mapping="linear")
+    left = x.reshape((3, 2, 10, 9, 11)).dim_shuffle([1, 0, 3, 4, 2])
+    right = d.reshape((3, 2, 20, 5, 11)).dim_shuffle([1, 0, 3, 4, 2])
+    out = add_product(graph, plan, left, right, sequence, "update")
+    got = run(graph, sequence, [(x, acts), (d, deltas)], out)
+    expected = reference_weight_deltas(deltas, acts, PARAMS)
+    assert np.allclose(got, expected.transpose(0, 3, 4, 2, 1), atol=1e-3)
+
+
+def test_created_operands_are_not_rearranged():
+    """Input and weights made for a convolution are used where they are, halos exchanged."""
+    for params in (PARAMS, _of_one_tap()):
+        graph, sequence = small_graph(), tr.Sequence()
+        x, w = poplin.create_input(graph, params), poplin.create_weights(graph, params)
+        assert x.shape == acts_shape(params)
+        assert w.shape == weights_shape(params)
+        y = poplin.convolution(graph, x, w, params, sequence)
+        assert {type(step).__name__ for step in sequence.steps} == {"Execute"}
+        acts, weights = arrays_of(params, acts_shape, weights_shape)
+        got = run(graph, sequence, [(x, acts), (w, weights)], y)
+        assert np.allclose(got, reference_convolution(acts, weights, params), atol=1e-4)
+
+
+def _of_one_tap() -> poplin.ConvParams:
+    return poplin.ConvParams(
+        type=tr.FLOAT, n_batch=2, field_shape=(6, 5), kernel_shape=(1, 1), n_in_chans=9,
+        n_out_chans=17, n_groups=2,
+    )  # fmt: skip
+
+
+def test_methods_that_suit_few_channels():
+    """Depthwise convolutions use no matrix unit, which would be idle for the most part."""
+    graph = tr.Graph(tr.IPUModel("bow").create_device())
+    depthwise = poplin.ConvParams(
+        type=tr.HALF, n_batch=4, field_shape=(56, 56), kernel_shape=(3, 3), n_in_chans=1,
+        n_out_chans=1, n_groups=64,
+    )  # fmt: skip
+    assert poplin.convolution_plan(graph, depthwise).method == "VMAC"
+    dense = poplin.ConvParams(
+        type=tr.HALF, n_batch=4, field_shape=(56, 56), kernel_shape=(3, 3), n_in_chans=64,
+        n_out_chans=64,
+    )  # fmt: skip
+    plan = poplin.convolution_plan(graph, dense)
+    assert plan.method == "AMP"
+    assert plan.splits.n_tiles > 1000
+    assert "weight update" in poplin.plan_report(
+        poplin.convolution_plan(graph, dense, is_update=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "hw", "chans", "batch", "published"),
+    [(3, 56, 64, 32, 73.43), (3, 28, 128, 32, 58.13), (3, 14, 256, 32, 52.78)],
+)
+def test_measured_convolutions(kernel, hw, chans, batch, published):
+    """Rates of ResNet's 3x3 convolutions on a GC2 agree with published ones within a fifth."""
+    graph = tr.Graph(tr.IPUModel("gc2").create_device())
+    params = poplin.ConvParams(
+        type=tr.HALF, n_batch=batch, field_shape=(hw, hw), kernel_shape=(kernel, kernel),
+        n_in_chans=chans, n_out_chans=chans, padding_lower=(1, 1), padding_upper=(1, 1),
+    )  # fmt: skip
+    plan = poplin.convolution_plan(graph, params)
+    rate = params.n_flops / plan.cycles * graph.target.chip.clock_hz / 1e12
+    assert rate == pytest.approx(published, rel=0.2)
+
+
+def test_pairing_of_outputs_and_taps():
+    """Padding, strides and dilation decide which outputs meet a tap, and at which inputs."""
+    padded = pair(FieldDim(4, 3, 4, 1, 1, 1, 1), 0, 4, 0, 3)
+    assert padded.taps == ((0, 1, 3, 0), (1, 0, 4, 0), (2, 0, 3, 1))
+    dilated = pair(FieldDim(3, 1, 5, 1, 1, 2, 0), 0, 5, 0, 1)
+    assert (dilated.output_step, dilated.input_step) == (2, 1)
+    assert dilated.taps == ((0, 0, 3, 0),)
+    nothing = pair(FieldDim(2, 1, 9, 1, 1, 1, 4), 0, 3, 0, 1)
+    assert (nothing.taps, nothing.low, nothing.high) == ((), 0, 0)
+
+
+def test_gradient_parameters():
+    """The input's gradient is a convolution back to the input's shape, whatever was cut off."""
+    back = poplin.input_gradient_params(PARAMS)
+    assert back.output_field_shape == PARAMS.field_shape
+    assert (back.n_in_chans, back.n_out_chans) == (20, 10)
+    assert back.input_dilation == PARAMS.stride
+    strided = poplin.ConvParams(
+        type=tr.FLOAT, n_batch=1, field_shape=(10,), kernel_shape=(2,), n_in_chans=1,
+        n_out_chans=1, stride=(3,), padding_lower=(4,),
+    )  # fmt: skip
+    assert poplin.input_gradient_params(strided).output_field_shape == (10,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"kernel_shape": (3,)}, "kernel_shape has 1 entries, expected 2"),
+        ({"stride": (0, 1)}, "stride is [0, 1], expected entries of 1 or more"),
+        ({"n_groups": 0}, "n_groups is 0, expected 1 or more"),
+        ({"type": tr.INT}, "elements of int, expected float or half"),
+        ({"kernel_shape": (8, 3)}, "does not fit the padded field [5, 6]"),
+    ],
+)
+def test_wrong_parameters(changes, expected):
+    """Parameters that make no convolution are refused when they are made."""
+    good = {
+        "type": tr.FLOAT, "n_batch": 1, "field_shape": (5, 6), "kernel_shape": (3, 3),
+        "n_in_chans": 1, "n_out_chans": 1,
+    }  # fmt: skip
+    with pytest.raises(PoplibsError) as caught:
+        poplin.ConvParams(**(good | changes))
+    assert expected in str(caught.value)
+    assert "try:" in str(caught.value)
+
+
+def test_gradients_of_flipped_convolutions_are_refused():
+    """input_gradient_params says which transform it cannot invert."""
+    flipped = poplin.ConvParams(
+        type=tr.FLOAT, n_batch=1, field_shape=(5,), kernel_shape=(2,), n_in_chans=1,
+        n_out_chans=1, flip_kernel=(True,),
+    )  # fmt: skip
+    with pytest.raises(PoplibsError, match="flip_kernel"):
+        poplin.input_gradient_params(flipped)
