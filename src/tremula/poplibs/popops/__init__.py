@@ -2,6 +2,7 @@
 
 from tremula.poplibs.popops import element_registry, elementwise, expr, reduce_entries
 from tremula.poplibs.popops.all_true import all_true
+from tremula.poplibs.popops.arg_max import arg_max, arg_min, max_and_arg_max, min_and_arg_min
 from tremula.poplibs.popops.cast import cast, cast_with_output
 from tremula.poplibs.popops.circ_buf import CircBuf
 from tremula.poplibs.popops.elementwise import *  # noqa: F403 - its names are in its __all__
@@ -11,6 +12,7 @@ from tremula.poplibs.popops.iota import encode_one_hot, iota
 from tremula.poplibs.popops.loops import add_loop_counter_step, counted_for_loop, counted_loop
 from tremula.poplibs.popops.map import map, map_in_place, map_with_output  # noqa: A004
 from tremula.poplibs.popops.nan_check import has_nan, has_nan_or_inf
+from tremula.poplibs.popops.pad import pad
 from tremula.poplibs.popops.reduce import Reduction, reduce, reduce_many, reduce_with_output
 from tremula.poplibs.popops.rows import (
     normalise_image,
@@ -19,6 +21,28 @@ from tremula.poplibs.popops.rows import (
 )
 from tremula.poplibs.popops.scaled_add import scaled_add_to, scaled_subtract_from, scaled_sum_to
 from tremula.poplibs.popops.scan import cumulative_product, cumulative_sum, scan
+from tremula.poplibs.popops.sequence_slice import sequence_slice
+from tremula.poplibs.popops.sort import (
+    sort,
+    sort_in_place,
+    sort_key_value,
+    sort_key_value_in_place,
+)
+from tremula.poplibs.popops.top_k import (
+    create_top_k_input,
+    top_k,
+    top_k_key_value,
+    top_k_with_permutation,
+)
+from tremula.poplibs.popops.transpose import (
+    Grouping,
+    add_transpose_vertices,
+    can_use_fast_transpose,
+    innermost_grouping,
+    partial_transpose,
+    regroup_if_beneficial,
+    regroup_tensor,
+)
 
 __all__ = [
     # expressions
@@ -32,6 +56,13 @@ __all__ = [
     "select_scalar_from_rows", "update_scalar_in_rows",
     # loops and rings
     "CircBuf", "add_loop_counter_step", "counted_for_loop", "counted_loop",
+    # order
+    "arg_max", "arg_min", "max_and_arg_max", "min_and_arg_min", "sort", "sort_in_place",
+    "sort_key_value", "sort_key_value_in_place", "create_top_k_input", "top_k", "top_k_key_value",
+    "top_k_with_permutation",
+    # rearrangement
+    "Grouping", "add_transpose_vertices", "can_use_fast_transpose", "innermost_grouping", "pad",
+    "partial_transpose", "regroup_if_beneficial", "regroup_tensor", "sequence_slice",
     # scaled sums
     "scaled_add_to", "scaled_subtract_from", "scaled_sum_to",
 ]  # fmt: skip
