@@ -1,0 +1,134 @@
+"""Reductions beyond the registry's samples: outputs, scales, stages, sharing, published figures."""
+
+import numpy as np
+import pytest
+
+import tremula as tr
+from tests.poplibs.run_op import run_op
+from tremula.poplibs import popops
+from tremula.poplibs.popops.reduce_plan import choose_pieces
+from tremula.poplibs.popops.reduce_segments import factors_of, grouped, segments_of
+from tremula.poplibs.registry import PoplibsError
+
+VALUES = np.arange(60, dtype=np.float32).reshape(4, 15) / 8
+
+
+def test_scale_tensor_and_update():
+    """A scale tensor multiplies the sum, and update adds it to what out holds."""
+
+    def function(graph, x, scale, out, sequence):
+        popops.reduce_with_output(
+            graph, x, out, [0], "SQUARE_ADD", sequence, scale=scale, update=True
+        )
+        return out
+
+    scale, out = np.array([0.5], np.float32), np.ones(15, np.float32)
+    (got,) = run_op(function, [VALUES, scale, out])
+    np.testing.assert_allclose(got, 1 + 0.5 * (VALUES**2).sum(0), rtol=1e-6)
+
+
+def test_half_is_summed_as_float():
+    """A sum of halfs that passes 2048 keeps what each addition in half would lose."""
+    ones = np.ones((1, 3000), np.float16)
+    (got,) = run_op(popops.reduce, [ones], tr.HALF, {"dims": [1], "operation": "ADD"})
+    assert got.dtype == np.float16
+    assert got[0] == 3000
+
+
+def test_half_to_float():
+    """out_type FLOAT keeps a sum of halfs that no half can hold."""
+    values = np.full((2, 40), 60000, np.float16)
+    options = {"dims": [1], "operation": "ADD", "out_type": tr.FLOAT}
+    (got,) = run_op(popops.reduce, [values], tr.HALF, options)
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, values.astype(np.float32).sum(1))
+
+
+def test_out_must_fit():
+    """An output of another shape is refused with both shapes."""
+    graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=8).create_device())
+    x = graph.add_variable(tr.FLOAT, [4, 5], "x", mapping="linear")
+    out = graph.add_variable(tr.FLOAT, [4], "out", mapping="linear")
+    with pytest.raises(PoplibsError, match=r"\[5\].*\[4\]"):
+        popops.reduce(graph, x, [0], "ADD", tr.Sequence(), out=out)
+
+
+def reduce_cycles(chip: str, n_per_tile: int, n_tiles: int) -> tuple[float, np.ndarray]:
+    """(seconds, result) of a sum of ones spread evenly over tiles, to tile 0."""
+    graph, sequence = tr.Graph(tr.IPUModel(chip).create_device()), tr.Sequence()
+    x = graph.add_variable(tr.FLOAT, [n_per_tile * n_tiles], "x")
+    begin = np.arange(n_tiles) * n_per_tile
+    tiles = np.arange(n_tiles)
+    mapping = tr.TileMapping(begin, begin + n_per_tile, tiles, graph.target.n_tiles)
+    graph.set_tile_mapping(x, mapping)
+    out = graph.add_variable(tr.FLOAT, [], "out", mapping=0)
+    popops.reduce(graph, x, [0], "ADD", sequence, out=out)
+    graph.create_host_write("x", x)
+    graph.create_host_read("out", out)
+    engine = tr.Engine(graph, sequence).load()
+    engine.write_tensor("x", np.ones(x.shape, np.float32))
+    engine.run()
+    return engine.report().total_seconds, engine.read_tensor("out")
+
+
+@pytest.mark.parametrize(
+    ("n_per_tile", "n_tiles", "measured_us"),
+    [(1216, 1, 1.69), (9728, 1, 7.02), (1, 1216, 1.97), (1000, 1216, 2.973)],
+)
+def test_published_times(n_per_tile, n_tiles, measured_us):
+    """Modelled times of sums on GC2 are within a third of those Jia et al. measured."""
+    seconds, result = reduce_cycles("gc2", n_per_tile, n_tiles)
+    assert result == n_per_tile * n_tiles
+    assert seconds * 1e6 == pytest.approx(measured_us, rel=0.33)
+
+
+def test_many_partials_meet_in_stages():
+    """With many partials of one output, intermediate stages pay; with few they do not."""
+    chip = tr.chip("bow")
+    assert choose_pieces(1472, 1, "ADD", tr.FLOAT, chip, 1, 1472)[0] > 1
+    assert choose_pieces(4, 1, "ADD", tr.FLOAT, chip, 1, 1472)[0] == 1
+
+
+def test_reduce_many_shares_compute_sets():
+    """Two reductions at once take as many steps as one."""
+    n_steps = []
+    for count in (1, 2):
+        graph, sequence = (
+            tr.Graph(tr.IPUModel("bow", tiles_per_ipu=8).create_device()),
+            tr.Sequence(),
+        )
+        tensors = [graph.add_variable(tr.FLOAT, [900], mapping="linear") for _ in range(count)]
+        popops.reduce_many(graph, [popops.Reduction(x, [0]) for x in tensors], sequence)
+        n_steps.append(len(sequence.steps))
+    assert n_steps[0] == n_steps[1]
+
+
+def test_segments_cover_everything_once():
+    """Groups of any shape, layout and tile map hold every element once, with its output."""
+    random = np.random.default_rng(5)
+    for _ in range(200):
+        sizes = random.integers(1, 6, random.integers(1, 5)).tolist()
+        reduced = (random.random(len(sizes)) < 0.5).tolist()
+        n = int(np.prod(sizes))
+        cuts = np.unique(np.concatenate(([0, n], random.integers(0, n + 1, 4))))
+        tile = random.integers(0, 3, len(cuts) - 1)
+        factors = factors_of(sizes, reduced)
+        kept = [d for d, r in enumerate(reduced) if not r]
+        n_outs = int(np.prod([sizes[d] for d in kept], dtype=np.int64))
+        place = np.arange(n).reshape(sizes)
+        digits = np.unravel_index(place.ravel(), sizes)
+        out = np.zeros(n, np.int64)
+        for d in kept:
+            out = out * sizes[d] + digits[d]
+        is_inner = factors[-1][1]
+        groups = grouped(segments_of(cuts[:-1], cuts[1:], tile, factors), n_outs, is_inner)
+        seen = np.zeros(n, np.int64)
+        for g in range(len(groups.tile)):
+            width = int(groups.width[g])
+            for s in range(groups.start[g], groups.start[g + 1]):
+                elems = np.arange(groups.begin[s], groups.begin[s] + groups.n_elems[s])
+                seen[elems] += 1
+                within = np.arange(len(elems))
+                which = within // (len(elems) // width) if is_inner else within % width
+                np.testing.assert_array_equal(out[elems], groups.out[g] + which)
+        assert (seen == 1).all()
