@@ -5,12 +5,25 @@ from tremula.poplibs.popops.all_true import all_true
 from tremula.poplibs.popops.arg_max import arg_max, arg_min, max_and_arg_max, min_and_arg_min
 from tremula.poplibs.popops.cast import cast, cast_with_output
 from tremula.poplibs.popops.circ_buf import CircBuf
+from tremula.poplibs.popops.dynamic_slice import dynamic_slice, dynamic_update
 from tremula.poplibs.popops.elementwise import *  # noqa: F403 - its names are in its __all__
+from tremula.poplibs.popops.embedding_plan import SlicePlan
+from tremula.poplibs.popops.embedding_plan import plan as plan_embedding
 from tremula.poplibs.popops.fill import fill, zero
+from tremula.poplibs.popops.gather_scatter import create_gather_input, gather, scatter
 from tremula.poplibs.popops.histogram import histogram
 from tremula.poplibs.popops.iota import encode_one_hot, iota
 from tremula.poplibs.popops.loops import add_loop_counter_step, counted_for_loop, counted_loop
 from tremula.poplibs.popops.map import map, map_in_place, map_with_output  # noqa: A004
+from tremula.poplibs.popops.multi_slice import grouped_multi_slice, multi_slice
+from tremula.poplibs.popops.multi_update import (
+    grouped_multi_update,
+    grouped_multi_update_add,
+    multi_update,
+    multi_update_add,
+    multi_update_max,
+    multi_update_mul,
+)
 from tremula.poplibs.popops.nan_check import has_nan, has_nan_or_inf
 from tremula.poplibs.popops.pad import pad
 from tremula.poplibs.popops.reduce import Reduction, reduce, reduce_many, reduce_with_output
@@ -22,6 +35,11 @@ from tremula.poplibs.popops.rows import (
 from tremula.poplibs.popops.scaled_add import scaled_add_to, scaled_subtract_from, scaled_sum_to
 from tremula.poplibs.popops.scan import cumulative_product, cumulative_sum, scan
 from tremula.poplibs.popops.sequence_slice import sequence_slice
+from tremula.poplibs.popops.slice_layout import (
+    create_indices_tensor,
+    create_slice_tensor,
+    create_sliceable_tensor,
+)
 from tremula.poplibs.popops.sort import (
     sort,
     sort_in_place,
@@ -45,6 +63,11 @@ from tremula.poplibs.popops.transpose import (
 )
 
 __all__ = [
+    # slices
+    "SlicePlan", "create_gather_input", "create_indices_tensor", "create_slice_tensor",
+    "create_sliceable_tensor", "dynamic_slice", "dynamic_update", "gather", "grouped_multi_slice",
+    "grouped_multi_update", "grouped_multi_update_add", "multi_slice", "multi_update",
+    "multi_update_add", "multi_update_max", "multi_update_mul", "plan_embedding", "scatter",
     # expressions
     "element_registry", "expr", "map", "map_in_place", "map_with_output",
     # types and values

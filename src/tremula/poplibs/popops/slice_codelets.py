@@ -32,6 +32,22 @@ def as_words(tensor: Tensor) -> Tensor:
     return tensor.reinterpret(_CARRIERS[tensor.type.n_bytes])
 
 
+def copy_row(out: Any, to: int, table: Any, at: int, width: int) -> None:
+    """Plans often leave a tile two or four columns: a loop would cost more than the copies."""
+    if width == 2:
+        out[to] = table[at]
+        out[to + 1] = table[at + 1]
+    elif width == 4:
+        out[to] = table[at]
+        out[to + 1] = table[at + 1]
+        out[to + 2] = table[at + 2]
+        out[to + 3] = table[at + 3]
+    else:
+        new, old = out[to : to + width], table[at : at + width]
+        for j in range(width):
+            new[j] = old[j]
+
+
 @family
 def multi_slice_codelet(T: Type) -> type:
     """Rows of a block of a table, one per index; indices outside of it are left to other tiles."""
@@ -54,9 +70,7 @@ def multi_slice_codelet(T: Type) -> type:
                 row = int(self.indices[i]) - first
                 to = i * width
                 if 0 <= row < n_rows:
-                    at = row * width
-                    for j in range(width):
-                        self.out[to + j] = self.table[at + j]
+                    copy_row(self.out, to, self.table, row * width, width)
                 elif self.clears != 0:
                     for j in range(width):
                         self.out[to + j] = T(0)
@@ -65,7 +79,8 @@ def multi_slice_codelet(T: Type) -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             width = v.state["n_columns"].astype(np.int64)
             share = np.minimum(1, v.sizes["table"] / (width * v.state["n_entries"]))
-            return multi_slice_cycles(v.sizes["indices"], width, T.n_bytes, share, chip)
+            n_lookups = v.sizes["indices"]
+            return multi_slice_cycles(n_lookups, width, T.n_bytes, share, chip, v.n_rows)
 
     return MultiSlice
 
@@ -88,8 +103,7 @@ def collect_codelet(T: Type) -> type:
                 part = int(self.part[i])
                 to = i * width
                 if part < n_parts:
-                    for j in range(width):
-                        self.out[to + j] = self.partials[part][to + j]
+                    copy_row(self.out, to, self.partials[part], to, width)
                 else:
                     for j in range(width):
                         self.out[to + j] = T(0)
@@ -146,12 +160,10 @@ def dynamic_slice_codelet(T: Type) -> type:
         remaps: uint32
 
         def compute(self: Any, worker_id: int) -> None:
-            width = int(self.n_columns)
-            n_rows, n_out, first = (
-                len(self.table) // width,
-                len(self.out) // width,
-                int(self.offset),
-            )
+            width, first = int(self.n_columns), int(self.offset)
+            begin = width * worker_id // 6
+            n_mine = width * (worker_id + 1) // 6 - begin
+            n_rows, n_out = len(self.table) // width, len(self.out) // width
             is_inside = first < n_rows
             if not is_inside and self.remaps != 0:
                 first = 0
@@ -160,8 +172,11 @@ def dynamic_slice_codelet(T: Type) -> type:
                 row = first + i
                 if row >= n_rows:
                     row -= n_rows
-                for j in range(width * worker_id // 6, width * (worker_id + 1) // 6):
-                    self.out[i * width + j] = self.table[row * width + j] if is_inside else T(0)
+                if is_inside:
+                    copy_row(self.out, i * width + begin, self.table, row * width + begin, n_mine)
+                else:
+                    for j in range(n_mine):
+                        self.out[i * width + begin + j] = T(0)
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
@@ -185,9 +200,10 @@ def dynamic_update_codelet(T: Type) -> type:
         remaps: uint32
 
         def compute(self: Any, worker_id: int) -> None:
-            width = int(self.n_columns)
-            n_rows, first = len(self.table) // width, int(self.offset)
-            n_new = len(self.update) // width
+            width, first = int(self.n_columns), int(self.offset)
+            begin = width * worker_id // 6
+            n_mine = width * (worker_id + 1) // 6 - begin
+            n_rows, n_new = len(self.table) // width, len(self.update) // width
             if first >= n_rows:
                 n_new = n_new if self.remaps != 0 else 0
                 first = 0
@@ -195,8 +211,7 @@ def dynamic_update_codelet(T: Type) -> type:
                 row = first + i
                 if row >= n_rows:
                     row -= n_rows
-                for j in range(width * worker_id // 6, width * (worker_id + 1) // 6):
-                    self.table[row * width + j] = self.update[i * width + j]
+                copy_row(self.table, row * width + begin, self.update, i * width + begin, n_mine)
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:

@@ -27,6 +27,21 @@ def ceil_div(a: Number, b: Number) -> Ints:
     return -(-np.asarray(a, np.int64) // b)
 
 
+def most_hits(n_lookups: Number, share: Number | float, n_workers: int = 1) -> Ints:
+    """Indices in range that the unluckiest of so many workers is expected to have.
+
+    Indices are taken to be uniformly distributed, so a worker's hits are binomial; a step waits for
+    the worker with the most. One worker: the mean, which is what the planner counts with.
+    """
+    mean = n_lookups * np.asarray(share, float)
+    if n_workers > 1:
+        # The expected largest of n normal numbers, to second order.
+        root = np.sqrt(2 * np.log(n_workers))
+        sigmas = root - (np.log(np.log(n_workers)) + np.log(4 * np.pi)) / (2 * root)
+        mean = mean + max(0.0, sigmas) * np.sqrt(mean * (1 - np.minimum(share, 1)))
+    return np.minimum(np.ceil(mean).astype(np.int64), n_lookups)
+
+
 def copy_slots(n_elems: Number, n_bytes: int) -> Ints:
     """Slots to copy a row: 2 per 64 bits of words, 2 per word of halves, 3 per word of bytes."""
     if n_bytes >= 4:
@@ -35,11 +50,16 @@ def copy_slots(n_elems: Number, n_bytes: int) -> Ints:
 
 
 def multi_slice_cycles(
-    n_lookups: Number, n_columns: Number, n_bytes: int, share: Number | float, chip: Chip
+    n_lookups: Number,
+    n_columns: Number,
+    n_bytes: int,
+    share: Number | float,
+    chip: Chip,
+    n_vertices: int = 0,
 ) -> Ints:
     """Tile cycles: the workers share the lookups, of which `share` are expected to be in range."""
     per_worker = ceil_div(n_lookups, chip.n_workers)
-    in_range = np.ceil(per_worker * share).astype(np.int64)
+    in_range = most_hits(per_worker, share, max(1, n_vertices * chip.n_workers))
     found = in_range * (SLICE_IN_RANGE + copy_slots(n_columns, n_bytes))
     return chip.n_workers * (SLICE_START + found + (per_worker - in_range) * SLICE_OUT_OF_RANGE)
 
@@ -53,10 +73,11 @@ def multi_update_cycles(
     is_sorted: bool | Ints,
     is_op: bool,
     chip: Chip,
+    n_vertices: int = 0,
 ) -> Ints:
     """Tile cycles: the workers share the rows, and each looks at all lookups (or finds its own)."""
     share = ceil_div(n_rows, chip.n_workers) / n_entries
-    in_range = np.ceil(n_lookups * share).astype(np.int64)
+    in_range = most_hits(n_lookups, share, max(1, n_vertices * chip.n_workers))
     missed = (n_lookups - in_range) * UPDATE_OUT_OF_RANGE
     steps = np.ceil(np.log2(np.maximum(n_lookups, 2))).astype(np.int64)
     missed = np.where(is_sorted, SEARCH_STEP * steps + SEARCH_END, missed)

@@ -53,6 +53,21 @@ def multi_update_codelet(T: Type, P: Type, operation: str) -> type:
     """
     combine = COMBINE[operation]
 
+    def combine_row(table: Any, at: int, updates: Any, source: int, width: int) -> None:
+        # Plans often leave a tile two or four columns: a loop would cost more than its work.
+        if width == 2:
+            table[at] = P(combine(table[at], P(updates[source])))
+            table[at + 1] = P(combine(table[at + 1], P(updates[source + 1])))
+        elif width == 4:
+            table[at] = P(combine(table[at], P(updates[source])))
+            table[at + 1] = P(combine(table[at + 1], P(updates[source + 1])))
+            table[at + 2] = P(combine(table[at + 2], P(updates[source + 2])))
+            table[at + 3] = P(combine(table[at + 3], P(updates[source + 3])))
+        else:
+            old, new = table[at : at + width], updates[source : source + width]
+            for j in range(width):
+                old[j] = P(combine(old[j], P(new[j])))
+
     class MultiUpdateOp(MultiVertex):
         name = f"popops::MultiUpdateOp<{T},{P},{operation}>"
         standing = "published"
@@ -72,10 +87,7 @@ def multi_update_codelet(T: Type, P: Type, operation: str) -> type:
                 for i in range(len(self.indices)):
                     row = int(self.indices[i]) - first
                     if 0 <= row < n_rows:
-                        at, source = row * width, i * width
-                        for j in range(width):
-                            new = P(self.updates[source + j])
-                            self.table[at + j] = P(combine(self.table[at + j], new))
+                        combine_row(self.table, row * width, self.updates, i * width, width)
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
@@ -108,9 +120,10 @@ def scaled_update_codelet(T: Type) -> type:
                 for i in range(len(self.indices)):
                     row = int(self.indices[i]) - first
                     if 0 <= row < n_rows:
-                        at, source = row * width, i * width
+                        old = self.table[row * width : (row + 1) * width]
+                        new = self.updates[i * width : (i + 1) * width]
                         for j in range(width):
-                            self.table[at + j] += T(scale * self.updates[source + j])
+                            old[j] += T(scale * new[j])
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
@@ -130,6 +143,7 @@ def _update_cycles(v: CostView, type: Type, is_op: bool, chip: Chip) -> np.ndarr
         v.state["is_sorted"] != 0,
         is_op,
         chip,
+        v.n_rows,
     )
 
 
@@ -145,8 +159,9 @@ def fill_partials_codelet(T: Type) -> type:
 
         def compute(self: Any, worker_id: int) -> None:
             n, value = len(self.out), self.value
-            for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
-                self.out[i] = value
+            out = self.out[n * worker_id // 6 : n * (worker_id + 1) // 6]
+            for i in range(len(out)):
+                out[i] = value
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
@@ -169,11 +184,14 @@ def join_partials_codelet(T: Type, operation: str) -> type:
         def compute(self: Any, worker_id: int) -> None:
             n = len(self.out)
             begin, end = n * worker_id // 6, n * (worker_id + 1) // 6
-            for i in range(begin, end):
-                self.out[i] = self.partials[0][i]
+            # Loops over slices from 0 on vectorise; those from `begin` on would not.
+            out, first = self.out[begin:end], self.partials[0][begin:end]
+            for i in range(len(out)):
+                out[i] = first[i]
             for k in range(1, len(self.partials)):
-                for i in range(begin, end):
-                    self.out[i] = T(combine(self.out[i], self.partials[k][i]))
+                partial = self.partials[k][begin:end]
+                for i in range(len(out)):
+                    out[i] = T(combine(out[i], partial[i]))
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
@@ -197,9 +215,11 @@ def apply_updates_codelet(T: Type, P: Type, operation: str) -> type:
 
         def compute(self: Any, worker_id: int) -> None:
             n, scale = len(self.table), self.scale
-            for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
-                new = P(scale * self.updates[i]) if is_scaled else self.updates[i]
-                self.table[i] = T(combine(P(self.table[i]), new))
+            begin, end = n * worker_id // 6, n * (worker_id + 1) // 6
+            table, updates = self.table[begin:end], self.updates[begin:end]
+            for i in range(len(table)):
+                new = P(scale * updates[i]) if is_scaled else updates[i]
+                table[i] = T(combine(P(table[i]), new))
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
