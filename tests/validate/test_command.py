@@ -31,7 +31,7 @@ def test_samples_and_families(capsys):
     """A sample says what it left out; an unknown family suggests the nearest."""
     arguments = ["validate", "--family", "host", "--sample", "20", "--against", str(PUBLISHED)]
     main(arguments)
-    assert "published.csv: 20 of 193 rows, evenly spread" in capsys.readouterr().out
+    assert "published.csv: 20 of 193 rows, evenly spread." in capsys.readouterr().out
     assert main(["validate", "--family", "hosts"]) == 1
     assert "there is no family 'hosts'" in capsys.readouterr().err
     assert main(["validate", "--sample", "0"]) == 1

@@ -20,6 +20,7 @@ from tremula.validate import (
     read_rows,
     validate,
 )
+from tremula.validate.page import write_page
 from tremula.validate.workloads import family_names
 
 
@@ -34,23 +35,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sample", type=int, metavar="N", help="of each file only N rows, evenly spread"
     )
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="write the tables into this page's marked part"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything here")
 
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
-    rows = []
+    rows, notes = [], []
     for path in args.against or (PUBLISHED, GRID):
         found = read_rows(path)
         chosen = found if args.sample is None else every_nth(found, args.sample)
         if len(chosen) < len(found):
-            print(f"{path.name}: {len(chosen)} of {len(found)} rows, evenly spread")
+            notes.append(f"{path.name}: {len(chosen)} of {len(found)} rows, evenly spread.")
+            print(notes[-1])
         rows += chosen
     outcome = validate(rows, args.family, _tell)
     if args.rows:
         _print_rows(outcome.checked)
     _print_scores(outcome)
     _print_unchecked(outcome.unchecked, all_of_them=args.rows)
+    if args.page is not None:
+        write_page(args.page, outcome, notes)
     if args.json is not None:
         args.json.write_text(json.dumps(as_record(outcome), indent=1) + "\n", encoding="utf-8")
     return 0 if outcome.checked else 1
