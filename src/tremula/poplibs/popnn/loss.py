@@ -30,7 +30,7 @@ from tremula.poplibs.popops.reduce_codelets import reduce_vertex
 from tremula.poplibs.poputil import clone_in_order
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
-# pyright: reportInvalidTypeForm=false
+# pyright: reportInvalidTypeForm=false, reportOperatorIssue=false, reportArgumentType=false
 
 MASKED_LABEL_CODE = 0xFFFFFFFF
 # Published: the loss vertex has 25 slots, and 9 per float or per pair of halves.

@@ -67,7 +67,8 @@ _FORMS = {
 @family
 def pool_codelet(step: PoolStep, element: Type, index: Type) -> type:
     """The codelet of a step; `index` is the type of its tables."""
-    names = {converter(t): t for t in ALL_TYPES} | {"np": np, "cost": _cost(step)}
+    names: dict[str, object] = {converter(t): t for t in ALL_TYPES}
+    names |= {"np": np, "cost": _cost(step)}
     return class_from_text(_text(step, element, index), "Pooling", names)
 
 

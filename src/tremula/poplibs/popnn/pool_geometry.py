@@ -125,6 +125,10 @@ class Axis:
         none = [np.empty(0, np.int64)]
         return np.concatenate(none + dst), np.concatenate(none + src)
 
+    @property
+    def n_pairs(self) -> int:
+        return sum(n for _, _, n in self.taps)
+
     def window_shares(self, is_backward: bool) -> np.ndarray:
         """float64: 1 / the number of inputs of each window; windows are outputs."""
         windows, n_windows = (1, self.n_src) if is_backward else (0, self.n_dst)

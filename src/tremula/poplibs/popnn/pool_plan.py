@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,7 @@ N_WORKERS = 6
 LAUNCH_CYCLES, START_SLOTS, ROW_SLOTS, ITEM_SLOTS = 13, 40, 13, 20
 OUT_SLOTS, TAP_SLOTS = 5, 3
 GRADIENT_OUT_SLOTS, GRADIENT_TAP_SLOTS = 7, 5
+FRAGMENT_CYCLES = 1  # derived: an instruction of the exchange for each piece of memory it moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,19 @@ class PoolKey:
     field: Shape  # of the inputs
     batch: int
     n_channels: int
+    n_side_by_side: int  # channels that are neighbours in memory: all of a group and maybe more
     is_backward: bool
     type: Type
     n_tiles: int
     chip: Chip
+
+    def axes(self) -> list[Axis]:
+        """The dimensions of the field, seen from where the pooling writes."""
+        sizes = zip(self.field, self.params.out_field(self.field), strict=True)
+        return [
+            self.params.axis(d, n_in, n_out, is_backward=self.is_backward)
+            for d, (n_in, n_out) in enumerate(sizes)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +103,48 @@ def plan_pool(key: PoolKey) -> PoolPlan:
     return _Planner(key).plan()
 
 
+class Split(NamedTuple):
+    """Into how many parts rows and columns are cut, and the cycles that are expected of it."""
+
+    cycles: float
+    n_row_parts: int
+    n_col_parts: int
+
+
+@cache
+def choose_split(key: PoolKey) -> Split:
+    """The split with the fewest cycles of compute and exchange."""
+    *outer, inner = key.axes()
+    n_rows = key.batch * math.prod(a.n_dst for a in outer)
+    n_joins = key.batch * math.prod(a.n_pairs for a in outer)
+    n_row_parts = _distinct_parts(n_rows, key.n_tiles)
+    n_col_parts = np.minimum(inner.n_dst, np.maximum(1, key.n_tiles // n_row_parts))
+    rows, cols = -(-n_rows // n_row_parts), -(-inner.n_dst // n_col_parts)
+    joins = -(-rows * n_joins // max(n_rows, 1))
+    n_vectors = -(-key.n_channels // key.chip.vector_width(key.type))
+    compute = pool_cycles(
+        rows, cols, np.asarray(n_vectors), joins, np.asarray(len(inner.taps)),
+        np.asarray(inner.dst_stride), key.is_backward,
+    )  # fmt: skip
+    wide = cols * inner.src_stride // inner.dst_stride + key.params.kernel[-1]
+    n_places = joins * np.minimum(wide, inner.n_src)
+    n_fragments = joins if key.n_channels == key.n_side_by_side else n_places
+    n_bytes = n_places * key.n_channels * key.type.n_bytes
+    exchange = n_bytes / key.chip.exchange_bytes_per_cycle + n_fragments * FRAGMENT_CYCLES
+    cycles = compute + exchange
+    best = int(np.argmin(cycles))
+    return Split(float(cycles[best]), int(n_row_parts[best]), int(n_col_parts[best]))
+
+
 class _Planner:
     """Boxes are numbered row part by row part; `part` and `col_part` are those of each box."""
 
     def __init__(self, key: PoolKey):
         self.key = key
-        out_field = key.params.out_field(key.field)
-        axes = [
-            key.params.axis(d, n_in, n_out, is_backward=key.is_backward)
-            for d, (n_in, n_out) in enumerate(zip(key.field, out_field, strict=True))
-        ]
-        self.outer, self.inner = axes[:-1], axes[-1]
+        *self.outer, self.inner = key.axes()
         self.n_rows = key.batch * math.prod(a.n_dst for a in self.outer)
         self.dst_row, self.src_row = join_rows(key.batch, self.outer)
-        n_row_parts, n_col_parts = self._choose_split()
+        _, n_row_parts, n_col_parts = choose_split(key)
         self.row_cuts = np.arange(n_row_parts + 1) * self.n_rows // n_row_parts
         self.col_cuts = np.arange(n_col_parts + 1) * self.inner.n_dst // n_col_parts
         self.part, self.col_part = np.divmod(np.arange(n_row_parts * n_col_parts), n_col_parts)
@@ -121,24 +160,6 @@ class _Planner:
             *dst, *src, *self._joined(local), self.n_dst_rows, taps_start, taps,
             *self._shares(*windows), self.inner.dst_stride, self.inner.src_stride,
         )  # fmt: skip
-
-    def _choose_split(self) -> tuple[int, int]:
-        """(parts of rows, parts of columns) with the fewest cycles of compute and exchange."""
-        key, inner = self.key, self.inner
-        n_row_parts = _distinct_parts(self.n_rows, key.n_tiles)
-        n_col_parts = np.minimum(inner.n_dst, np.maximum(1, key.n_tiles // n_row_parts))
-        rows, cols = -(-self.n_rows // n_row_parts), -(-inner.n_dst // n_col_parts)
-        joins = -(-rows * len(self.dst_row) // max(self.n_rows, 1))
-        n_vectors = -(-key.n_channels // key.chip.vector_width(key.type))
-        compute = pool_cycles(
-            rows, cols, np.asarray(n_vectors), joins, np.asarray(len(inner.taps)),
-            np.asarray(inner.dst_stride), key.is_backward,
-        )  # fmt: skip
-        kernel = key.params.kernel[-1]
-        wide = cols // inner.dst_stride if key.is_backward else cols * inner.src_stride
-        n_bytes = joins * np.minimum(wide + kernel, inner.n_src) * key.n_channels * key.type.n_bytes
-        best = int(np.argmin(compute + n_bytes / key.chip.exchange_bytes_per_cycle))
-        return int(n_row_parts[best]), int(n_col_parts[best])
 
     def _dst_rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         owner, within = expand(self.n_dst_rows)

@@ -19,10 +19,12 @@ from tremula.poplibs import popops
 from tremula.poplibs.popnn.checks import check_float, check_rank, check_same_shape
 from tremula.poplibs.popnn.pool_codelets import PoolStep, pool_codelet
 from tremula.poplibs.popnn.pool_geometry import PoolingType, PoolParams, Shape
-from tremula.poplibs.popnn.pool_plan import PoolKey, PoolPlan, plan_pool
+from tremula.poplibs.popnn.pool_plan import PoolKey, PoolPlan, choose_split, plan_pool
 from tremula.poplibs.registry import PoplibsError
 
-LARGEST_GROUP = 16  # channels a vertex takes at once
+GOOD_ENOUGH = (
+    1.1  # large groups of channels, which leave memory in fewer pieces, may cost this more
+)
 
 
 def pool(
@@ -81,14 +83,20 @@ def _pool(  # noqa: PLR0917 - one call site per kind of pooling
     dst_field = tuple(field) if is_backward else params.out_field(tuple(field))
     if math.prod(in_shape) == 0:
         return graph.add_variable(src.type, [n_batch, n_channels, *dst_field], name)
-    n_each = _channels_per_group(src)
-    n_groups = n_channels // n_each
     target = graph.target
-    plan = plan_pool(PoolKey(
-        params, tuple(field), n_groups * n_batch, n_each, is_backward, src.type, target.n_tiles,
-        target.chip,
-    ))  # fmt: skip
-    dst = graph.add_variable(src.type, [n_groups, n_batch, *dst_field, n_each], name)
+    n_near = _n_side_by_side(src)
+    keys = [
+        PoolKey(
+            params, tuple(field), n_channels // n * n_batch, n, n_near, is_backward, src.type,
+            target.n_tiles, target.chip,
+        )
+        for n in range(1, n_near + 1)
+        if n_near % n == 0
+    ]  # fmt: skip
+    enough = GOOD_ENOUGH * min(choose_split(k).cycles for k in keys)
+    key = next(k for k in reversed(keys) if choose_split(k).cycles <= enough)
+    plan, n_each = plan_pool(key), key.n_channels
+    dst = graph.add_variable(src.type, [n_channels // n_each, n_batch, *dst_field, n_each], name)
     tiles = np.arange(plan.n_used)
     owner = np.repeat(tiles, np.diff(plan.dst_start))
     order = np.argsort(plan.dst_begin, kind="stable")
@@ -136,13 +144,12 @@ def _index_type(plan: PoolPlan) -> Type:
     return UNSIGNED_SHORT if largest <= np.iinfo(np.uint16).max else UNSIGNED_INT
 
 
-def _channels_per_group(x: Tensor) -> int:
-    """How many channels lie side by side in memory, if that divides their number; at most 16."""
+def _n_side_by_side(x: Tensor) -> int:
+    """How many channels are neighbours in memory."""
     runs = x[(0, slice(None), *(0,) * (x.rank - 2))].runs()
     if (runs.stride[runs.count > 1] != 1).any():
         return 1
-    side_by_side = math.gcd(*runs.count.tolist(), x.shape[1])
-    return next(n for n in range(LARGEST_GROUP, 0, -1) if side_by_side % n == 0)
+    return math.gcd(*runs.count.tolist())
 
 
 def _in_rows(x: Tensor, n_each: int) -> Tensor:
