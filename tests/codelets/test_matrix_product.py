@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tremula import FLOAT, HALF, Input, InOut, MultiVertex, Vector
+from tremula import FLOAT, HALF, InOut, Input, MultiVertex, Vector
 from tremula.base.types import Type, int32
 from tremula.codelets import codelet_of
 from tremula.codelets.function_source import is_matrix_product, read_function
@@ -20,7 +20,7 @@ def product_class(inputs: Type, partials: Type) -> type:
         n_inner: int32  # type: ignore[valid-type]
         n_cols: int32  # type: ignore[valid-type]
 
-        def compute(self, worker_id):  # noqa: ANN001, ANN202
+        def compute(self, worker_id):
             if worker_id == 0:
                 multiply_accumulate(
                     self.out, 0, self.n_cols, self.left, 0, self.n_inner, 1, self.right, 0,

@@ -1,4 +1,4 @@
-"""Convolutions: every split, padding and halo; plans of both passes; parameters and their errors."""
+"""Convolutions: every split, padding and halo; plans of both passes; wrong parameters."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,9 @@ import pytest
 import tremula as tr
 from tests.poplibs.run_op import small_graph
 from tremula.poplibs import poplin
+from tremula.poplibs.poplin.build import add_product
 from tremula.poplibs.poplin.conv_params import FieldDim, Problem
 from tremula.poplibs.poplin.convolution import acts_shape, out_shape, weights_shape
-from tremula.poplibs.poplin.build import add_product
 from tremula.poplibs.poplin.plan import Plan, Splits
 from tremula.poplibs.poplin.product_entries import (
     reference_convolution,

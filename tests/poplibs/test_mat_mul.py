@@ -1,6 +1,7 @@
 """Matrix products: layouts, plans, memory bounds and cost; results are tested by the registry."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,9 +133,8 @@ def test_the_bound_is_widened_with_a_warning():
     """If nothing fits, the bound is doubled until something does, and a warning says so."""
     graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=2).create_device())
     shapes = [4000, 128], [128, 16]
-    options = {"available_memory_proportion": 0.1}
     with pytest.warns(UserWarning, match="no plan of a product .* fits in 0.10") as caught:
-        plan = poplin.mat_mul_plan(graph, tr.FLOAT, *shapes, **options)
+        plan = poplin.mat_mul_plan(graph, tr.FLOAT, *shapes, available_memory_proportion=0.1)
     assert "test_mat_mul.py" in str(caught[0].message)
     assert not plan.bound_was_met
     assert plan.temp_bytes > plan.memory_bound
@@ -170,7 +170,8 @@ def test_the_plan_foresees_the_cost(chip):
     b = poplin.create_mat_mul_input_rhs(graph, tr.FLOAT, *shapes)
     sequence = tr.Sequence()
     poplin.mat_mul(graph, a, b, sequence)
-    costs = tr.compile_graph(graph, sequence).analysis.costs
+    analysis: Any = tr.compile_graph(graph, sequence).analysis
+    costs = analysis.costs
     found = int((costs.exchange + costs.compute).sum())
     assert found == pytest.approx(poplin.mat_mul_plan(graph, tr.FLOAT, *shapes).cycles, rel=0.1)
 
@@ -202,8 +203,7 @@ def test_wrong_shapes_and_types():
         poplin.create_mat_mul_input_lhs(graph, tr.FLOAT, [2, 3], [4, 5])
     with pytest.raises(PoplibsError, match="expected float or half"):
         poplin.mat_mul_plan(graph, tr.INT, [2, 3], [3, 4])
+    shapes = [2, 3], [3, 4], [2, 2]
+    a, b, out = (graph.add_variable(tr.FLOAT, s, "x", mapping=0) for s in shapes)
     with pytest.raises(PoplibsError, match=r"a result of shape \[1, 2, 2\], expected \[1, 2, 4\]"):
-        a, b, out = (
-            graph.add_variable(tr.FLOAT, s, "x", mapping=0) for s in ([2, 3], [3, 4], [2, 2])
-        )
         poplin.mat_mul_with_output(graph, a, b, out, tr.Sequence())

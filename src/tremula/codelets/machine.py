@@ -1,6 +1,7 @@
 """What the matrix unit does, as functions codelets call; kernels use a native twin of each."""
 
-# Parameters are elements of fields: what they are is settled when a kernel is generated.
+# What fields are is settled when a kernel is generated; the matrix unit has many operands.
+# ruff: noqa: ANN401, PLR0913, PLR0917
 from typing import Any
 
 from tremula.base.types import float32
@@ -31,7 +32,7 @@ def multiply_accumulate(
         for j in range(n_cols):
             total = float32(out[out_at + i * out_stride + j])
             for k in range(n_inner):
-                total += float32(left[left_at + i * left_stride + k * left_step]) * float32(
-                    right[right_at + k * right_stride + j]
-                )
+                a = left[left_at + i * left_stride + k * left_step]
+                b = right[right_at + k * right_stride + j]
+                total += float32(a) * float32(b)  # pyright: ignore[reportOperatorIssue]
             out[out_at + i * out_stride + j] = total

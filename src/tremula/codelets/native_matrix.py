@@ -5,6 +5,7 @@ Only loaded when a codelet that uses it compiles.
 
 # Numba turns these functions into others, which pyright cannot see.
 # pyright: reportCallIssue=false, reportArgumentType=false
+# ruff: noqa: PLR0913, PLR0917 - the matrix unit has many operands
 from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, types

@@ -37,7 +37,7 @@ def convolution_bias_update(
     graph: Graph, deltas: Tensor, biases: Tensor, scale: float | Tensor, sequence: Sequence,
     name: str = "",
 ) -> None:  # fmt: skip
-    """biases += scale * the sum of deltas [b, channels, field…] over batch and field."""
+    """Add to biases: scale * the sum of deltas [b, channels, field…] over batch and field."""
     _check_biases("convolution_bias_update", deltas, biases)
     name = name or "biasUpdate"
     dims = [d for d in range(deltas.rank) if d != 1]
@@ -45,12 +45,12 @@ def convolution_bias_update(
     scaled_add_to(graph, biases, total, scale, sequence, name)
 
 
-def convolution_weight_update(
+def convolution_weight_update(  # noqa: PLR0917 - what PopLibs takes
     graph: Graph, deltas: Tensor, weights: Tensor, acts: Tensor, params: ConvParams,
     scale: float | Tensor, sequence: Sequence, name: str = "",
     **options: Unpack[ProductOptions],
 ) -> None:  # fmt: skip
-    """weights += scale * their gradient, in place."""
+    """Add to weights, in place: scale * their gradient."""
     name = name or "weightUpdate"
     if weights.shape != weights_shape(params):
         raise PoplibsError(

@@ -24,8 +24,9 @@ Ints = np.ndarray
 
 def even_cuts(n: int, n_parts: int, grain: int = 1) -> tuple[int, ...]:
     """Boundaries of n_parts parts of whole grains, equal but for the last."""
-    size = -(-(-(-n // grain)) // n_parts) * grain
-    return tuple(min(j * size, n) for j in range(n_parts)) + (n,)
+    n_grains = -(-n // grain)
+    size = -(-n_grains // n_parts) * grain
+    return (*(min(j * size, n) for j in range(n_parts)), n)
 
 
 @dataclass(frozen=True)

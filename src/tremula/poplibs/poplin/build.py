@@ -65,7 +65,7 @@ def arranged(
     return stored
 
 
-def add_product(
+def add_product(  # noqa: PLR0917 - the one place where all come together
     graph: Graph, plan: Plan, left: Tensor, right: Tensor, sequence: Sequence, name: str,
     order: tuple[int, ...] | None = None, result: Tensor | None = None,
 ) -> Tensor:  # fmt: skip

@@ -1,6 +1,7 @@
 """From a plan to columns: what every vertex of a product reads, writes and does. No graph yet."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -281,7 +282,7 @@ class _Reduction:
         grain = DATA_PATH_BYTES // self.plan.partials.n_bytes
         parts = [
             _stage(begin[:, a:b], tiles[:, a:b], self.size, out[:, j], grain)
-            for j, (a, b) in enumerate(zip(cuts[:-1], cuts[1:], strict=True))
+            for j, (a, b) in enumerate(pairwise(cuts.tolist()))
         ]
         stage = _joined(parts)
         spread = Spread(stage.out_begin, stage.out_end, stage.tile)

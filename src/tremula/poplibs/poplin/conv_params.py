@@ -1,4 +1,4 @@
-"""What is to be multiplied: convolution parameters, and the plain form all of them are brought to."""
+"""What is to be multiplied: convolution parameters, and the plain form they are brought to."""
 
 from dataclasses import dataclass, replace
 from math import prod
@@ -284,8 +284,10 @@ def flattened(problem: Problem) -> Problem:
 
 
 def input_gradient_params(params: ConvParams) -> ConvParams:
-    """The convolution of the result's gradient with transposed, flipped weights that gives the
-    input's gradient."""
+    """The convolution that gives the input's gradient.
+
+    It is one of the result's gradient with transposed and flipped weights.
+    """
     lower, upper, cut_lower, cut_upper = [], [], [], []
     for d in range(params.rank):
         _check_invertible(params, d)

@@ -7,11 +7,11 @@ from tremula.base.types import FLOAT, Type, as_type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
-from tremula.poplibs.popops import scaled_add_to, zero
 from tremula.poplibs.poplin.build import add_product, create_operand
 from tremula.poplibs.poplin.conv_params import check_type, matrix_problem
 from tremula.poplibs.poplin.plan import Plan
 from tremula.poplibs.poplin.planner import PlanOptions, plan_product
+from tremula.poplibs.popops import scaled_add_to, zero
 from tremula.poplibs.registry import PoplibsError
 
 Shape = tuple[int, ...] | list[int]
@@ -49,8 +49,9 @@ def mat_mul_with_output(
 ) -> None:  # fmt: skip
     """[m, k] x [k, n] into a tensor [m, n]."""
     _check_ranks("mat_mul_with_output", a, b, 2)
-    operands = (t.expand([0]) for t in (a, b, out))
-    mat_mul_grouped_with_output(graph, *operands, sequence, name or "matMul", **options)
+    first, second, result = a.expand([0]), b.expand([0]), out.expand([0])
+    name = name or "matMul"
+    mat_mul_grouped_with_output(graph, first, second, result, sequence, name, **options)
 
 
 def mat_mul_grouped_with_output(

@@ -7,14 +7,12 @@ def plan_report(plan: Plan) -> str:
     """A readable account of a plan and of the planner's estimates."""
     problem, s = plan.problem, plan.splits
     kind = "weight update" if problem.is_update else "product"
-    lines = [
-        f"{kind}: inputs {list(problem.acts_shape)} ({problem.type}), "
-        f"weights {list(problem.weights_shape)}, result {list(problem.out_shape)}",
-        f"method {plan.method}, partials {plan.partials}, {s.n_tiles} of {plan.n_tiles} tiles, "
-        f"{s.c_serial} serial steps",
-        "",
-        f"{'dimension':<18}{'size':>8}{'parts':>8}{'serial':>8}{'per tile':>10}",
-    ]
+    what = f"{kind}: inputs {list(problem.acts_shape)} ({problem.type}), "
+    what += f"weights {list(problem.weights_shape)}, result {list(problem.out_shape)}"
+    how = f"method {plan.method}, partials {plan.partials}, {s.n_tiles} of {plan.n_tiles} tiles, "
+    how += f"{s.c_serial} serial steps"
+    head = f"{'dimension':<18}{'size':>8}{'parts':>8}{'serial':>8}{'per tile':>10}"
+    lines = [what, how, "", head]
     lines += [_row(*row) for row in _dimensions(plan)]
     lines += ["", f"{'cost':<26}{'cycles':>12}{'share':>8}"]
     total = max(plan.cycles, 1)

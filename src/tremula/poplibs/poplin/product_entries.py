@@ -11,8 +11,27 @@ from tremula.base.types import FLOAT, HALF, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
-from tremula.poplibs.poplin import bias, convolution, mat_mul
+from tremula.poplibs.poplin.bias import (
+    add_bias,
+    convolution_bias_update,
+    convolution_weight_update,
+    weights_transpose_chans_flip_xy,
+)
 from tremula.poplibs.poplin.conv_params import ConvParams, input_gradient_params
+from tremula.poplibs.poplin.convolution import (
+    acts_shape,
+    calculate_weight_deltas,
+    convolution,
+    out_shape,
+    weights_shape,
+)
+from tremula.poplibs.poplin.mat_mul import (
+    create_mat_mul_output,
+    mat_mul,
+    mat_mul_acc,
+    mat_mul_grouped,
+    mat_mul_with_output,
+)
 from tremula.poplibs.poplin.vertices import conv_partial, conv_reduce
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 
@@ -57,17 +76,17 @@ def _grouped_samples(element: Type, random: np.random.Generator) -> Iterator[Sam
 
 def _with_output(graph: Graph, a: Tensor, b: Tensor, sequence: Sequence) -> Tensor:
     """Into a result laid out for it, and then into one that is not."""
-    out = mat_mul.create_mat_mul_output(graph, a.type, a.shape, b.shape)
-    mat_mul.mat_mul_with_output(graph, a, b, out, sequence)
+    out = create_mat_mul_output(graph, a.type, a.shape, b.shape)
+    mat_mul_with_output(graph, a, b, out, sequence)
     linear = graph.add_variable(a.type, out.shape, "linear", mapping="linear")
-    mat_mul.mat_mul_with_output(graph, a, b, linear, sequence)
+    mat_mul_with_output(graph, a, b, linear, sequence)
     return linear
 
 
 def _accumulate(
     graph: Graph, c: Tensor, a: Tensor, b: Tensor, sequence: Sequence, *, scale: float
 ) -> None:
-    mat_mul.mat_mul_acc(graph, c, scale, a, b, sequence)
+    mat_mul_acc(graph, c, scale, a, b, sequence)
 
 
 def _accumulate_samples(element: Type, random: np.random.Generator) -> Iterator[Sample]:
@@ -102,11 +121,11 @@ _PRODUCT_ERRORS = (
 def _register_products() -> None:
     common: dict[str, Any] = {"types": TYPES, "codelets": FAMILIES, "tolerance": TOLERANCE}
     register(Op(
-        name="poplin.mat_mul", function=mat_mul.mat_mul, about="The product of two matrices.",
+        name="poplin.mat_mul", function=mat_mul, about="The product of two matrices.",
         samples=_mat_mul_samples, reference=_plain, errors=_PRODUCT_ERRORS, **common,
     ))  # fmt: skip
     register(Op(
-        name="poplin.mat_mul_grouped", function=mat_mul.mat_mul_grouped,
+        name="poplin.mat_mul_grouped", function=mat_mul_grouped,
         about="Products of pairs of matrices.", samples=_grouped_samples, reference=_plain,
         errors=(ErrorCase(Sample(_ones((2, 2, 3), (3, 3, 2))), "equal groups"),), **common,
     ))  # fmt: skip
@@ -220,7 +239,7 @@ def reference_convolution(
 
 def reference_weight_deltas(deltas: np.ndarray, acts: np.ndarray, params: ConvParams) -> np.ndarray:
     """The gradient of each weight: the result of that weight alone, times deltas."""
-    shape = convolution.weights_shape(params)
+    shape = weights_shape(params)
     found = np.zeros(shape)
     wide, n = deltas.astype(np.float64), params.n_out_chans
     one = replace(params, n_out_chans=1)
@@ -238,16 +257,14 @@ def _input_gradient(
     graph: Graph, deltas: Tensor, weights: Tensor, sequence: Sequence, *, params: ConvParams
 ) -> Tensor:
     backwards = input_gradient_params(params)
-    return convolution.convolution(
-        graph, deltas, weights, backwards, sequence, transpose_and_flip_weights=True
-    )
+    return convolution(graph, deltas, weights, backwards, sequence, transpose_and_flip_weights=True)
 
 
 def _reference_input_gradient(
     deltas: np.ndarray, weights: np.ndarray, params: ConvParams
 ) -> np.ndarray:
     """The transpose of the linear map that the convolution is, column by column."""
-    shape = convolution.acts_shape(params)
+    shape = acts_shape(params)
     found = np.zeros(shape)
     wide = deltas.astype(np.float64)
     for index in product(*(range(s) for s in shape[1:])):
@@ -262,7 +279,7 @@ def _weight_update(
     graph: Graph, weights: Tensor, deltas: Tensor, acts: Tensor, sequence: Sequence, *,
     params: ConvParams,
 ) -> None:  # fmt: skip
-    bias.convolution_weight_update(graph, deltas, weights, acts, params, -0.5, sequence)
+    convolution_weight_update(graph, deltas, weights, acts, params, -0.5, sequence)
 
 
 def _reference_weight_update(
@@ -297,30 +314,29 @@ _CONV_ERRORS = (
 
 def _register_convolutions() -> None:
     common: dict[str, Any] = {"types": TYPES, "codelets": FAMILIES, "tolerance": TOLERANCE}
-    acts, weights, out = (
-        convolution.acts_shape, convolution.weights_shape, convolution.out_shape,
-    )  # fmt: skip
     register(Op(
-        name="poplin.convolution", function=convolution.convolution,
+        name="poplin.convolution", function=convolution,
         about="A convolution of any rank.", reference=reference_convolution,
-        samples=_conv_samples((acts, weights), (*_CONVS, _STRANGE)), errors=_CONV_ERRORS, **common,
+        samples=_conv_samples((acts_shape, weights_shape), (*_CONVS, _STRANGE)),
+        errors=_CONV_ERRORS, **common,
     ))  # fmt: skip
     register(Op(
         name="poplin.input_gradient", function=_input_gradient,
         about="The gradient of a convolution's input: a convolution with flipped weights.",
-        samples=_conv_samples((out, weights), _CONVS), reference=_reference_input_gradient,
+        samples=_conv_samples((out_shape, weights_shape), _CONVS),
+        reference=_reference_input_gradient,
         **common,
     ))  # fmt: skip
     register(Op(
-        name="poplin.calculate_weight_deltas", function=convolution.calculate_weight_deltas,
+        name="poplin.calculate_weight_deltas", function=calculate_weight_deltas,
         about="The gradient of a convolution's weights.", reference=reference_weight_deltas,
-        samples=_conv_samples((out, acts), (*_CONVS, _STRANGE)), **common,
+        samples=_conv_samples((out_shape, acts_shape), (*_CONVS, _STRANGE)), **common,
     ))  # fmt: skip
     register(Op(
         name="poplin.convolution_weight_update", function=_weight_update,
         about="A convolution's weights moved by their scaled gradient.",
-        samples=_conv_samples((weights, out, acts), _CONVS[1:5]), is_in_place=True,
-        reference=_reference_weight_update, **common,
+        samples=_conv_samples((weights_shape, out_shape, acts_shape), _CONVS[1:5]),
+        is_in_place=True, reference=_reference_weight_update, **common,
     ))  # fmt: skip
 
 
@@ -338,7 +354,7 @@ def _with_bias(acts: np.ndarray, biases: np.ndarray) -> np.ndarray:
 
 
 def _bias_update(graph: Graph, biases: Tensor, deltas: Tensor, sequence: Sequence) -> None:
-    bias.convolution_bias_update(graph, deltas, biases, -0.25, sequence)
+    convolution_bias_update(graph, deltas, biases, -0.25, sequence)
 
 
 def _bias_update_samples(element: Type, random: np.random.Generator) -> Iterator[Sample]:
@@ -356,14 +372,14 @@ def _flip(graph: Graph, weights: Tensor, sequence: Sequence) -> Tensor:
     out = graph.add_variable(
         weights.type, (groups, n_in, n_out, *kernel), "flipped", mapping="linear"
     )
-    bias.weights_transpose_chans_flip_xy(graph, weights, out, sequence)
+    weights_transpose_chans_flip_xy(graph, weights, out, sequence)
     return out
 
 
 def _register_biases() -> None:
     common: dict[str, Any] = {"types": TYPES, "codelets": FAMILIES, "tolerance": TOLERANCE}
     register(Op(
-        name="poplin.add_bias", function=bias.add_bias, about="Biases added to every channel.",
+        name="poplin.add_bias", function=add_bias, about="Biases added to every channel.",
         samples=_bias_samples, reference=_with_bias, is_in_place=True,
         errors=(ErrorCase(Sample(_ones((2, 3, 4), (2,))), "expected [3]: one per channel"),
                 ErrorCase(Sample(_ones((2,), (2,))), "expected [b, channels, field…]")),

@@ -49,7 +49,7 @@ def conv_partial(method: str, inputs: Type, partials: Type) -> type:
         n_out: int32  # type: ignore[valid-type]
         n_taps: int32  # type: ignore[valid-type]
 
-        def compute(self: Any, worker_id: Any) -> None:
+        def compute(self: Any, worker_id: int) -> None:
             n_cols = self.n_cols
             for item in range(self.first_item[worker_id], self.first_item[worker_id + 1]):
                 at = item * ITEM
@@ -83,7 +83,7 @@ def conv_reduce(partials: Type, result: Type) -> type:
         parts: Vector[Input[Vector[partials]]]  # type: ignore[valid-type]
         out: Output[Vector[result]]  # type: ignore[valid-type]
 
-        def compute(self: Any, worker_id: Any) -> None:
+        def compute(self: Any, worker_id: int) -> None:
             n = len(self.out)
             begin = n * worker_id // N_WORKERS
             end = n * (worker_id + 1) // N_WORKERS
@@ -99,7 +99,7 @@ def conv_reduce(partials: Type, result: Type) -> type:
                 for i in range(begin, end):
                     total = float32(self.parts[0][i])
                     for j in range(1, n_parts):
-                        total += float32(self.parts[j][i])
+                        total += float32(self.parts[j][i])  # pyright: ignore[reportOperatorIssue]
                     self.out[i] = total
 
         @staticmethod

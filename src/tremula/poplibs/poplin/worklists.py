@@ -1,6 +1,7 @@
-"""Worklists: the items a vertex's workers multiply, for any kernel, stride, dilation and padding."""
+"""Worklists: the items a vertex's workers multiply, for any kernel, stride and padding."""
 
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -89,13 +90,13 @@ def _segments(pairing: Pairing) -> list[_Segment]:
     """Taps joined into one run of inputs where they follow each other, as they do undilated."""
     is_plain = pairing.output_step == 1 and all(
         b[0] == a[0] + 1 and b[3] + (a[1] - b[1]) * pairing.input_step == a[3] + 1
-        for a, b in zip(pairing.taps, pairing.taps[1:], strict=False)
+        for a, b in pairwise(pairing.taps)
     )
     if not is_plain or not pairing.taps:
         return [_Segment(out, n, tap, 1, at) for tap, out, n, at in pairing.taps]
     cuts = sorted({out for _, out, _, _ in pairing.taps} | {o + n for _, o, n, _ in pairing.taps})
     found = []
-    for begin, end in zip(cuts, cuts[1:], strict=False):
+    for begin, end in pairwise(cuts):
         met = [t for t in pairing.taps if t[1] <= begin and end <= t[1] + t[2]]
         if met:
             tap, out, _, at = met[0]
