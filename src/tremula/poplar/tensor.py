@@ -108,8 +108,8 @@ class Tensor:
 
     def variable_ids(self) -> list[int]:
         """Ids of the variables the view touches, ascending."""
-        begin, _ = self.byte_intervals()
-        return np.unique(self.variables.ids_at(begin)).tolist()
+        first = self.runs().start * self.type.n_bytes  # a run never leaves its variable
+        return np.unique(self.variables.ids_at(first)).tolist()
 
     # -- indexing and slicing ----------------------------------------------------------------------
 
