@@ -1,6 +1,12 @@
 """popops: element-wise operations, expressions, reductions, slices, rearrangements."""
 
-from tremula.poplibs.popops import element_registry, elementwise, expr, reduce_entries
+from tremula.poplibs.popops import (
+    element_registry,
+    elementwise,
+    expr,
+    reduce_entries,
+    slice_entries,
+)
 from tremula.poplibs.popops.all_true import all_true
 from tremula.poplibs.popops.arg_max import arg_max, arg_min, max_and_arg_max, min_and_arg_min
 from tremula.poplibs.popops.cast import cast, cast_with_output

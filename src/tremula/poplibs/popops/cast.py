@@ -37,7 +37,7 @@ from tremula.poplibs.popops.element_costs import LoopCost
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.fused import converter
 from tremula.poplibs.popops.spread import aligned, spread_vertices
-from tremula.poplibs.poputil import clone_in_order
+from tremula.poplibs.poputil import clone_in_order, repeats_elements
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (
@@ -76,7 +76,7 @@ def clone_as(
             source=user_source(),
             mend="give metadata=, a QUARTER_METADATA scalar, for QUARTER only",
         )
-    if tensor.contains_aliases:
+    if repeats_elements(tensor):
         return graph.add_variable(type, tensor.shape, name, mapping="linear", metadata=metadata)
     if metadata is None:
         return clone_in_order(graph, tensor, name, type=type)

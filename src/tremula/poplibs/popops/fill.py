@@ -28,6 +28,7 @@ from tremula.poplibs.families import family
 from tremula.poplibs.popops.element_costs import LoopCost
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.spread import aligned, spread_vertices
+from tremula.poplibs.poputil import is_writeable
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (
@@ -59,7 +60,7 @@ def fill_in(
 ) -> None:
     """The vertices of a fill, in a compute set that may hold others."""
     bits = bits_of(tensor.type, value)
-    if not tensor.is_parallel_writeable:
+    if not is_writeable(tensor):
         raise PoplibsError(
             f"{tensor!r} cannot be filled: it repeats an element or is constant.",
             source=user_source(),

@@ -13,7 +13,13 @@ from tremula.poplibs.popops.element_codelets import CodeletPlan, element_codelet
 from tremula.poplibs.popops.expr import Expr, as_expr
 from tremula.poplibs.popops.fused import FusedBody, fuse
 from tremula.poplibs.popops.spread import aligned, spread_vertices
-from tremula.poplibs.poputil import broadcast_shape, clone_in_order
+from tremula.poplibs.poputil import (
+    broadcast_shape,
+    clone_in_order,
+    in_memory_order,
+    is_writeable,
+    repeats_elements,
+)
 from tremula.poplibs.registry import PoplibsError
 
 
@@ -62,7 +68,7 @@ def _check_target(body: FusedBody, tensors: ListOf[Tensor], target: Tensor, how:
             source=user_source(),
             mend="cast the expression: Cast(…, type)",
         )
-    if not target.is_parallel_writeable:
+    if not is_writeable(target):
         raise PoplibsError(
             f"{target!r} cannot be written {how}: it repeats an element or is constant.",
             source=user_source(),
@@ -77,7 +83,7 @@ def create_output(
 
     Best: fewest elements on the fullest tile, then most tiles, then fewest regions.
     """
-    candidates = [t for t in tensors if t.shape == shape and not t.contains_aliases]
+    candidates = [t for t in tensors if t.shape == shape and not repeats_elements(t)]
     if len(candidates) > 1:
         candidates = [min(candidates, key=lambda t: _spread(graph, t))]
     if candidates:
@@ -93,7 +99,7 @@ def create_output(
 
 
 def _spread(graph: Graph, tensor: Tensor) -> tuple[int, int, int]:
-    mapping = graph.get_tile_mapping(tensor)
+    mapping = graph.get_tile_mapping(in_memory_order(tensor, [])[0])
     per_tile = mapping.n_elems_per_tile()
     return int(per_tile.max(initial=0)), -int(np.count_nonzero(per_tile)), len(mapping.begin)
 

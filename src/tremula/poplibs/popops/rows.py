@@ -19,6 +19,7 @@ from tremula.poplibs.popops.element_codelets import element_codelet
 from tremula.poplibs.popops.expr import Cast, _1, _2, _3
 from tremula.poplibs.popops.fill import zero
 from tremula.poplibs.popops.map import map as map_expr
+from tremula.poplibs.poputil import is_writeable
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 FLOATS = (FLOAT, HALF)
@@ -47,7 +48,7 @@ def update_scalar_in_rows(
 ) -> None:
     """params[i, indices[i]] -= 1; an index out of range changes nothing."""
     _check(params, indices, "update_scalar_in_rows")
-    if not params.is_parallel_writeable:
+    if not is_writeable(params):
         raise PoplibsError(
             f"{params!r} cannot be written: it repeats an element or is constant.",
             source=user_source(),

@@ -14,6 +14,7 @@ from tremula.poplibs.popops.element_costs import LoopCost
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.fused import converter
 from tremula.poplibs.popops.spread import Form, Operand, aligned, spread_vertices
+from tremula.poplibs.poputil import is_writeable
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 Scale = Tensor | int | float
@@ -89,7 +90,7 @@ def _check(a: Tensor, b: Tensor, kind: str) -> None:
             source=user_source(),
             mend="broadcast the second: poputil.broadcast_view(b, a.shape)",
         )
-    if not a.is_parallel_writeable:
+    if not is_writeable(a):
         raise PoplibsError(
             f"{a!r} cannot be written: it repeats an element or is constant.",
             source=user_source(),

@@ -50,8 +50,11 @@ from tremula.poplibs.poputil.intervals import (
 from tremula.poplibs.poputil.layout import (
     clone_in_order,
     distinct_part,
+    factored,
     in_memory_order,
+    is_writeable,
     memory_order,
+    repeats_elements,
     simplified,
 )
 from tremula.poplibs.poputil.regions import (
@@ -104,7 +107,8 @@ __all__ = [
     "split_regions_between_workers",
     # layout
     "create_partitionable_tensor", "detect_dim_groupings", "detect_innermost_grouping",
-    "distinct_part", "in_memory_order", "memory_order", "simplified",
+    "distinct_part", "factored", "in_memory_order", "is_writeable", "memory_order",
+    "repeats_elements", "simplified",
     # regions
     "TileRegions", "WorkerSlices", "split_between_workers", "tile_regions",
     # tile maps

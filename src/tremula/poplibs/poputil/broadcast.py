@@ -1,5 +1,6 @@
 """Broadcasting as in NumPy, as views; and the patterns by which a view repeats a vector."""
 
+import math
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -62,50 +63,66 @@ def broadcast_view(tensor: Tensor, shape: Shape) -> Tensor:
     return Tensor(tensor.variables, tensor.type, tensor.offset, shape, strides, tensor.pieces)
 
 
+# Shorter blocks than this are not worth a piece of their own: their operand is spread out instead.
+MIN_BLOCK_ELEMS = 64
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """A view that repeats a vector: all of it `n_repeats` times, each element `n_repeats_each`."""
+    """A view that repeats a vector, block by block.
+
+    In a block, `n_tail` elements of the vector appear: each `n_repeats_each` times in a row,
+    or, if that is 1, all of them over and over. `lead` says which elements a block has: sizes
+    outside a block, and whether the vector stays the same along them.
+    """
 
     view: Tensor
-    vector: Tensor  # flat, as short as can be
-    n_repeats: int
+    vector: Tensor  # flat, every element once
+    n_tail: int
     n_repeats_each: int
+    n_block: int  # elements of a block; 0 if all the view is one
+    lead: tuple[tuple[bool, int], ...]
 
     @property
     def n_cols(self) -> int:
-        """Length of the rows in which either the vector or one of its elements appears."""
-        return self.vector.n_elems if self.n_repeats_each == 1 else self.n_repeats_each
-
-    @property
-    def n_block(self) -> int:
-        """Elements after which an outer vector starts again; 0 if it never does."""
-        starts_again = self.n_repeats > 1 and self.n_repeats_each > 1
-        return self.vector.n_elems * self.n_repeats_each if starts_again else 0
+        """Length of the rows in which either n_tail elements or one of them appear."""
+        return self.n_tail if self.n_repeats_each == 1 else self.n_repeats_each
 
     def part(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The interval of the vector for pieces of the view that `cut_rows` made."""
-        n = self.vector.n_elems
+        base = self._first_of_block(begin // self.n_block) if self.n_block else 0
+        low = base + begin // self.n_repeats_each % self.n_tail
         if self.n_repeats_each == 1:
-            low = begin % n
-            return low, low + np.minimum(end - begin, n)
-        low = begin // self.n_repeats_each % n
+            return low, low + np.minimum(end - begin, self.n_tail)
         return low, low + np.maximum(1, (end - begin) // self.n_repeats_each)
+
+    def _first_of_block(self, block: np.ndarray) -> np.ndarray:
+        """Where in the vector a block's elements start."""
+        place, scale = np.zeros_like(block), self.n_tail
+        for is_repeat, size in reversed(self.lead):
+            if not is_repeat:
+                place = place + block % size * scale
+                scale *= size
+            block = block // size
+        return place
 
 
 def pattern_of(view: Tensor) -> Pattern | None:
-    """How a view repeats a vector; None if it repeats nothing, or in a way more complex."""
+    """How a view repeats a vector; None if it repeats nothing, or its blocks are short."""
     moving = [(n, s == 0) for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
     groups = [
-        (is_repeat, int(np.prod([n for n, _ in part])))
+        (is_repeat, math.prod(n for n, _ in part))
         for is_repeat, part in groupby(moving, key=lambda pair: pair[1])
     ]
-    kinds = tuple(is_repeat for is_repeat, _ in groups)
-    if kinds not in {(True, False), (False, True), (True, False, True)}:
+    if len(groups) < 2:
+        return None
+    *lead, (is_repeated_whole, n_outer), (_, n_inner) = groups
+    n_tail, n_each = (n_inner, 1) if is_repeated_whole else (n_outer, n_inner)
+    n_block = n_outer * n_inner if lead else 0
+    if 0 < n_block < MIN_BLOCK_ELEMS and len(lead) + is_repeated_whole > 1:
         return None
     index = tuple(slice(0, 1) if s == 0 else slice(None) for s in view.strides)
-    n_repeats = groups[0][1] if kinds[0] else 1
-    n_each = groups[-1][1] if kinds[-1] else 1
-    return Pattern(view, view[index].flatten(), n_repeats, n_each)
+    return Pattern(view, view[index].flatten(), n_tail, n_each, n_block, tuple(lead))
 
 
 def cut_rows(
@@ -113,7 +130,7 @@ def cut_rows(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cut intervals into whole rows and parts of one row: (owner, begin, end), in order.
 
-    All patterns have rows of one length. Whole rows are cut where an outer vector starts again.
+    All patterns have rows of one length. Whole rows are cut at the ends of blocks.
     """
     if not patterns or not len(begin):
         return np.arange(len(begin)), begin, end

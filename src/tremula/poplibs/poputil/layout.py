@@ -1,6 +1,7 @@
 """How tensors lie in memory: their elements in memory order, and clones that keep that order."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,13 +17,93 @@ def simplified(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tenso
     Dimensions of a strided view are permuted, so that others still show what they repeat. Only
     where that is not enough, all become flat.
     """
-    if tensor.pieces is None:
-        dims = memory_order(tensor)
-        return tensor.dim_shuffle(dims), [t.dim_shuffle(dims) for t in others]
+    strided = factored(tensor)
+    if strided is not None:
+        dims = memory_order(strided)
+        like = [_refined(t, strided.shape) for t in others]
+        return strided.dim_shuffle(dims), [t.dim_shuffle(dims) for t in like]
     if tensor.is_contiguous:
         return tensor, others
     order = _ElementOrder(tensor)
     return order.applied(tensor), [order.applied(t) for t in others]
+
+
+def factored(tensor: Tensor) -> Tensor | None:
+    """The same elements in the same order as a strided view, its dimensions split as need be.
+
+    Grouped layouts are such views: shape [8, 5] stored as [2, 5, 4] is [2, 4, 5] with strides
+    [20, 1, 4]. None if no strides say it.
+    """
+    if tensor.pieces is None:
+        return tensor
+    runs = tensor.runs()
+    if not len(runs.start) or (runs.count != runs.count[0]).any():
+        return None
+    stride = runs.stride if runs.count[0] > 1 else np.ones(1, np.int64)
+    if (stride != stride[0]).any():
+        return None
+    steps = _steps_of(runs.start)
+    if steps is None:
+        return None
+    sizes, strides = [n for n, _ in steps], [s for _, s in steps]
+    shape, offset = (*sizes, int(runs.count[0])), int(runs.start[0])
+    view = Tensor(tensor.variables, tensor.type, offset, shape, (*strides, int(stride[0])))
+    refined = _common_shape(tensor.shape, view.shape)
+    return None if refined is None else view.reshape(refined)
+
+
+def repeats_elements(tensor: Tensor) -> bool:
+    """Whether some element appears twice. Strides that nest say no without a look at elements."""
+    strided = factored(tensor)
+    if strided is None:
+        return tensor.contains_aliases
+    reach = 1
+    for stride, size in sorted(zip(map(abs, strided.strides), strided.shape, strict=True)):
+        if size > 1:
+            if stride < reach:
+                return tensor.contains_aliases
+            reach = stride * size
+    return False
+
+
+def is_writeable(tensor: Tensor) -> bool:
+    """No element twice and no constant: vertices may write the tensor in parallel."""
+    starts = tensor.runs().start * tensor.type.n_bytes
+    ids = np.unique(tensor.variables.ids_at(starts)).tolist()
+    return not any(tensor.variables.is_constant[v] for v in ids) and not repeats_elements(tensor)
+
+
+def _steps_of(start: np.ndarray) -> list[tuple[int, int]] | None:
+    """(count, step) from the outside in, if the starts are a nest of even steps."""
+    steps: list[tuple[int, int]] = []
+    while len(start) > 1:
+        step = int(start[1] - start[0])
+        breaks = np.flatnonzero(np.diff(start) != step)
+        n = int(breaks[0]) + 1 if len(breaks) else len(start)
+        if len(start) % n:
+            return None
+        blocks = start.reshape(-1, n)
+        if (blocks != blocks[:, :1] + step * np.arange(n)).any():
+            return None
+        steps.insert(0, (n, step))
+        start = blocks[:, 0]
+    return steps
+
+
+def _common_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The coarsest shape both can be reshaped to by splitting dimensions only."""
+    ends = {int(n) for shape in (a, b) for n in np.cumprod([1, *reversed(shape)])}
+    bounds = sorted(ends)
+    if any(large % small for small, large in pairwise(bounds)):
+        return None
+    return tuple(reversed([large // small for small, large in pairwise(bounds)]))
+
+
+def _refined(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A tensor in a shape that splits its dimensions, strided if it can be."""
+    strided = factored(tensor)
+    refined = tensor if strided is None else strided
+    return refined.reshape(shape)
 
 
 def in_memory_order(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -71,11 +152,12 @@ def clone_in_order(
     """A new variable with a tensor's shape, tile map, and order of elements in memory."""
     type = type or tensor.type
     metadata = tensor.metadata if type is QUARTER else None
-    if tensor.pieces is None:
-        dims = memory_order(tensor)
-        source = tensor.dim_shuffle(dims)
+    strided = factored(tensor)
+    if strided is not None:
+        dims = memory_order(strided)
+        source = strided.dim_shuffle(dims)
         new = graph.add_variable(type, source.shape, name or "clone", metadata=metadata)
-        result = new.dim_shuffle(np.argsort(dims).tolist())
+        result = new.dim_shuffle(np.argsort(dims).tolist()).reshape(tensor.shape)
     else:
         order = None if tensor.is_contiguous else _ElementOrder(tensor)
         source = tensor.flatten() if order is None else order.applied(tensor)
