@@ -13,15 +13,16 @@ from tremula.poplibs.poplin.norm_math import check_norm_operands
 from tremula.poplibs.popops.cast import cast_codelet
 from tremula.poplibs.popops.element_codelets import element_codelet
 from tremula.poplibs.popops.reduce_codelets import reduce_vertex
+from tremula.poplibs.poputil import create_broadcast_operand
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 
 PER_CHANNEL = (1,)
 
 
 def create_norm_gamma(graph: Graph, acts: Tensor, name: str = "gamma") -> Tensor:
-    """A scale per channel, of the activations' type."""
+    """A scale per channel, of the activations' type, mapped where its channel is."""
     check_norm_operands("create_norm_gamma", acts, [], 0)
-    return graph.add_variable(acts.type, [acts.shape[1]], name, mapping="linear")
+    return create_broadcast_operand(graph, acts, acts.type, 1, name)
 
 
 def create_norm_beta(graph: Graph, acts: Tensor, name: str = "beta") -> Tensor:

@@ -200,6 +200,10 @@ def _softmax_samples(element: Type, rng: np.random.Generator) -> Iterator[Sample
     yield Sample((rng.normal(0, 1, (5, 9)).astype(element.dtype),), {"is_stable": False})
 
 
+def _one_sample(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
+    yield Sample((rng.normal(0, 2, (3, 11)).astype(element.dtype),))
+
+
 def _gradient_samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
     for sample in _samples(element, rng):
         y = _softmax_reference(sample.inputs[0])
@@ -233,6 +237,15 @@ register(Op(
     types=(FLOAT, HALF), samples=_samples, reference=_log_softmax_reference, codelets=_CODELETS,
     tolerance=_TOLERANCE, errors=(ErrorCase(Sample((_INTS,)), "does not work on int"),),
 ))  # fmt: skip
+for _function, _reference in (
+    (softmax_in_place, _softmax_reference),
+    (log_softmax_in_place, _log_softmax_reference),
+):
+    register(Op(
+        name=f"popnn.{_function.__name__}", function=_function, about=_function.__doc__ or "",
+        types=(FLOAT, HALF), samples=_one_sample, reference=_reference, codelets=_CODELETS,
+        tolerance=_TOLERANCE, is_in_place=True,
+    ))  # fmt: skip
 register(Op(
     name="popnn.softmax_input_gradient", function=softmax_input_gradient,
     about="The gradient of softmax's input from its output and that one's gradient.",
