@@ -207,3 +207,16 @@ def test_wrong_shapes_and_types():
     a, b, out = (graph.add_variable(tr.FLOAT, s, "x", mapping=0) for s in shapes)
     with pytest.raises(PoplibsError, match=r"a result of shape \[1, 2, 2\], expected \[1, 2, 4\]"):
         poplin.mat_mul_with_output(graph, a, b, out, tr.Sequence())
+
+
+def test_a_transposed_left_operand_is_read_by_columns():
+    """The gradient of weights, x transposed times y, moves whole rows of x, not elements."""
+    graph, sequence = small_graph(), tr.Sequence()
+    x = graph.add_variable(tr.FLOAT, [40, 64], "x", mapping="linear")
+    y = graph.add_variable(tr.FLOAT, [40, 48], "y", mapping="linear")
+    out = poplin.mat_mul(graph, x.transpose(), y, sequence)
+    values = random_matrices(x.shape, y.shape)
+    got, _ = product_of(graph, sequence, x, y, out, values)
+    assert np.allclose(got, values[0].T @ values[1], atol=1e-4)
+    copies = [step for step in sequence.steps if isinstance(step, tr.Copy)]
+    assert all(len(copy.source_of_data.runs().start) <= 40 for copy in copies)

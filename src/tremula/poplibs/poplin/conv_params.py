@@ -233,6 +233,14 @@ def matrix_problem(
     return Problem(False, n_groups, 1, (field,), n_inner, n_cols, type, out_type)
 
 
+def transposed_matrix_problem(
+    n_groups: int, n_rows: int, n_inner: int, n_cols: int, type: Type, out_type: Type
+) -> Problem:
+    """The same with a left operand [g, k, m]: what updates weights sums over positions k."""
+    field = FieldDim(n_inner, 1, n_inner)
+    return Problem(True, n_groups, 1, (field,), n_rows, n_cols, type, out_type)
+
+
 def conv_problem(params: ConvParams, is_update: bool) -> Problem:
     """The plain form of a convolution, or of the update of its weights."""
     fields = tuple(plain_field(params, d) for d in range(params.rank)) or (FieldDim(1, 1, 1),)

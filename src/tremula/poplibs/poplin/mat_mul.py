@@ -8,7 +8,11 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.poplin.build import add_product, create_operand
-from tremula.poplibs.poplin.conv_params import check_type, matrix_problem
+from tremula.poplibs.poplin.conv_params import (
+    check_type,
+    matrix_problem,
+    transposed_matrix_problem,
+)
 from tremula.poplibs.poplin.plan import Plan
 from tremula.poplibs.poplin.planner import PlanOptions, plan_product
 from tremula.poplibs.popops import scaled_add_to, zero
@@ -162,10 +166,17 @@ def _product(
     _check_operands("mat_mul_grouped", a, b)
     if 0 in (*a.shape, *b.shape):
         return _empty_product(graph, a, b, out, sequence, name, options)
-    plan = _plan(graph, a.type, a.shape, b.shape, options)
-    operands = a.expand([1]), b.expand([1])
+    is_transposed = _is_transposed(a)
+    plan = _plan(graph, a.type, a.shape, b.shape, options, is_transposed=is_transposed)
+    left = a.dim_shuffle([0, 2, 1]) if is_transposed else a
+    operands = left.expand([1]), b.expand([1])
     result = out.expand([1]) if out is not None else None
     return add_product(graph, plan, *operands, sequence, name, result=result).squeeze([1])
+
+
+def _is_transposed(a: Tensor) -> bool:
+    """Are its columns in one piece? Then it is cheaper to read it by columns than to turn it."""
+    return 1 not in a.shape[1:] and a.strides[1] == 1 and a.strides[2] != 1
 
 
 def _empty_product(
@@ -210,11 +221,13 @@ def plan_options(options: ProductOptions) -> PlanOptions:
 
 
 def _plan(
-    graph: Graph, element: Type, a_shape: Shape, b_shape: Shape, options: ProductOptions
-) -> Plan:
+    graph: Graph, element: Type, a_shape: Shape, b_shape: Shape, options: ProductOptions, *,
+    is_transposed: bool = False,
+) -> Plan:  # fmt: skip
     n_groups, n_rows, n_inner = a_shape
     result = _out_type(element, options)
-    problem = matrix_problem(n_groups, n_rows, n_inner, b_shape[2], element, result)
+    make = transposed_matrix_problem if is_transposed else matrix_problem
+    problem = make(n_groups, n_rows, n_inner, b_shape[2], element, result)
     return plan_product(graph, problem, plan_options(options))
 
 

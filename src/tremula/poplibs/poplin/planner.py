@@ -153,8 +153,8 @@ def _variants(problem: Problem, chip: Chip, options: PlanOptions) -> Iterable[Va
     in_grain = 1 if problem.is_update else n_in
     if n_in and n_out:
         yield Variant("AMP", partials, in_grain, n_out)
+    yield Variant("HMAC", partials, 1, 1)
     if not problem.is_update:
-        yield Variant("HMAC", partials, 1, 1)
         if problem.n_in == 1:
             yield Variant("OUTER_PRODUCT", partials, 1, 1)
         if problem.n_in == problem.n_out == 1:
