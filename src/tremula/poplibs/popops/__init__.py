@@ -79,7 +79,7 @@ __all__ = [
     # types and values
     "cast", "cast_with_output", "fill", "zero",
     # reductions
-    "reduce_entries", "Reduction", "reduce", "reduce_many", "reduce_with_output",
+    "reduce_entries", "slice_entries", "Reduction", "reduce", "reduce_many", "reduce_with_output",
     "all_true", "histogram", "cumulative_product", "cumulative_sum", "scan",
     "encode_one_hot", "iota", "normalise_image", "has_nan", "has_nan_or_inf",
     "select_scalar_from_rows", "update_scalar_in_rows",

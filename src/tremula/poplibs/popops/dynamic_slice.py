@@ -108,7 +108,7 @@ def dynamic_update(
                 sequence,
                 name,
                 remap_out_of_bounds,
-            )  # fmt: skip
+            )
         )
     inner = update
     for which, outer in zip(reversed(order), reversed(nested), strict=True):
@@ -164,7 +164,7 @@ def add_matrix_like(
     return matrix, own
 
 
-def _slice_dim(
+def _slice_dim(  # noqa: PLR0917 - steps of one function, taken out of it
     graph: Graph,
     tensor: Tensor,
     offset: Tensor,
@@ -195,7 +195,7 @@ def _slice_dim(
     return from_matrix(out, slice_shape(tensor.shape, (dim,), (size,)), (dim,))
 
 
-def _update_dim(
+def _update_dim(  # noqa: PLR0917 - steps of one function, taken out of it
     graph: Graph,
     tensor: Tensor,
     update: Tensor,

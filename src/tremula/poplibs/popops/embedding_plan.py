@@ -147,7 +147,7 @@ def _parsed_options(type: Type, options: dict[str, object]) -> SliceOptions:
 
 
 @cache
-def _plan(
+def _plan(  # noqa: PLR0917 - the key of the cache
     chip: Chip,
     n_tiles: int,
     type: Type,

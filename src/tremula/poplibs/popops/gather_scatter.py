@@ -1,16 +1,14 @@
 """Gather and scatter with XLA's meaning: windows of a tensor at places given by index vectors."""
 
 import math
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from tremula.base.errors import suggest
 from tremula.base.source import user_source
-from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
+from tremula.base.types import Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence as ProgramSequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensor import Tensor, concat
 from tremula.poplibs.popops.embedding_plan import SlicePlan
 from tremula.poplibs.popops.multi_slice import multi_slice
 from tremula.poplibs.popops.multi_update import (
@@ -19,15 +17,13 @@ from tremula.poplibs.popops.multi_update import (
     multi_update_max,
     multi_update_mul,
 )
-from tremula.poplibs.popops.slice_codelets import multi_slice_codelet
 from tremula.poplibs.popops.slice_layout import (
     checked_indices,
     create_sliceable_tensor,
     to_matrix,
 )
-from tremula.poplibs.popops.update_codelets import multi_update_codelet
-from tremula.poplibs.popops.window_rows import window_codelet, window_rows
-from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
+from tremula.poplibs.popops.window_rows import window_rows
+from tremula.poplibs.registry import PoplibsError
 
 _COMBINERS = {
     "set": multi_update,
@@ -51,7 +47,7 @@ def create_gather_input(
     return create_sliceable_tensor(graph, type, shape, dims, sizes, name or "gatherInput")
 
 
-def gather(
+def gather(  # noqa: PLR0913 - XLA's own options
     graph: Graph,
     operand: Tensor,
     indices: Tensor,
@@ -77,10 +73,7 @@ def gather(
     sizes = tuple(slice_sizes)
     _check_window("gather", operand.shape, sizes, collapsed_slice_dims, start_index_map)
     dims, order = _sorted_dims(start_index_map)
-    if tuple(sizes[d] for d in range(operand.rank) if d not in dims) != tuple(
-        operand.shape[d] for d in range(operand.rank) if d not in dims
-    ):
-        operand = _cut(operand, sizes, dims)
+    operand = _cut(operand, sizes, dims)
     shape = tuple(operand.shape[d] for d in dims)
     window = tuple(sizes[d] for d in dims)
     corners = _reordered(corners, order)
@@ -91,7 +84,7 @@ def gather(
     return _placed(spread, len(batch), offset_dims, collapsed_slice_dims)
 
 
-def scatter(
+def scatter(  # noqa: PLR0913 - XLA's own options
     graph: Graph,
     operand: Tensor,
     indices: Tensor,
@@ -136,7 +129,7 @@ def scatter(
     rows = window_rows(
         graph, _reordered(corners, order), shape, window, sequence, name, clamps=False
     )
-    new = _update_rows(updates, update_window_dims, kept, sizes, dims)
+    new = _update_rows(updates, update_window_dims, sizes, dims)
     matrix = to_matrix(target, dims)
     _COMBINERS[combine](graph, matrix, new.expand([1]), rows, sequence, name, plan=plan)
 
@@ -169,8 +162,6 @@ def _sorted_dims(index_map: Sequence[int]) -> tuple[tuple[int, ...], list[int]]:
 def _reordered(corners: Tensor, order: list[int]) -> Tensor:
     if order == sorted(order):
         return corners
-    from tremula.poplar.tensor import concat
-
     return concat([corners[:, k : k + 1] for k in order], 1)
 
 
@@ -181,7 +172,7 @@ def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
 def _cut(tensor: Tensor, sizes: tuple[int, ...], dims: tuple[int, ...]) -> Tensor:
     """Dimensions that are not indexed begin at 0, so only that part of them is touched."""
     for d, size in enumerate(sizes):
-        if d not in dims:
+        if d not in dims and size != tensor.shape[d]:
             tensor = tensor.slice(0, size, d)
     return tensor
 
@@ -219,7 +210,6 @@ def _placed(
 def _update_rows(
     updates: Tensor,
     window_dims: Sequence[int],
-    kept: list[int],
     sizes: Sequence[int],
     dims: tuple[int, ...],
 ) -> Tensor:
@@ -231,7 +221,6 @@ def _update_rows(
     full = last.reshape((n, *sizes))  # inserted dimensions have size 1
     others = [d for d in range(len(sizes)) if d not in dims]
     rows = full.dim_shuffle([0, *(1 + d for d in dims), *(1 + d for d in others)])
-    assert len(kept) <= len(sizes), "kept dimensions are the operand's"
     n_places = math.prod(sizes[d] for d in dims)
     return rows.reshape((n * n_places, math.prod(sizes[d] for d in others)))
 
@@ -280,154 +269,3 @@ def _check_updates(
             source=user_source(),
             mend="give one window per index vector",
         )
-
-
-# -- registry --------------------------------------------------------------------------------------
-
-_TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
-_GATHERS = (  # operand, indices, options
-    ((9, 5), (6, 1), dict(index_vector_dim=1, offset_dims=(1,), slice_sizes=(1, 5),
-                          collapsed_slice_dims=(0,), start_index_map=(0,))),
-    ((9, 5), (6,), dict(index_vector_dim=1, offset_dims=(1,), slice_sizes=(1, 3),
-                        collapsed_slice_dims=(0,), start_index_map=(0,))),
-    ((4, 6, 3), (2, 3, 2), dict(index_vector_dim=2, offset_dims=(0, 3), slice_sizes=(2, 1, 3),
-                                collapsed_slice_dims=(1,), start_index_map=(1, 0))),
-    ((7,), (2, 4), dict(index_vector_dim=2, offset_dims=(2,), slice_sizes=(3,),
-                        collapsed_slice_dims=(), start_index_map=(0,))),
-)  # fmt: skip
-_SCATTERS = (  # operand, indices, updates, options
-    ((9, 5), (6, 1), (6, 5), dict(index_vector_dim=1, update_window_dims=(1,),
-                                  inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))),
-    ((4, 6, 3), (5, 2), (5, 2, 3), dict(index_vector_dim=1, update_window_dims=(1, 2),
-                                        inserted_window_dims=(1,),
-                                        scatter_dims_to_operand_dims=(1, 0))),
-    ((8,), (3,), (3, 2), dict(index_vector_dim=1, update_window_dims=(1,),
-                              inserted_window_dims=(), scatter_dims_to_operand_dims=(0,))),
-)  # fmt: skip
-
-
-def _gather_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
-    for shape, index_shape, options in _GATHERS:
-        operand = rng.integers(0, 100, shape).astype(type.dtype)
-        yield Sample((operand, rng.integers(-2, 9, index_shape).astype(np.int32)), options)
-
-
-def _scatter_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
-    for shape, index_shape, update_shape, options in _SCATTERS:
-        for combine in _COMBINERS:
-            operand, updates = (
-                rng.integers(1, 4, s).astype(type.dtype) for s in (shape, update_shape)
-            )
-            indices = rng.integers(0, 9, index_shape).astype(np.int32)
-            yield Sample((operand, indices, updates), {**options, "combine": combine})
-
-
-def _gather_reference(
-    operand: np.ndarray,
-    indices: np.ndarray,
-    *,
-    index_vector_dim: int,
-    offset_dims: Sequence[int],
-    slice_sizes: Sequence[int],
-    collapsed_slice_dims: Sequence[int],
-    start_index_map: Sequence[int],
-) -> np.ndarray:
-    if index_vector_dim == indices.ndim:
-        indices = indices[..., None]
-    vectors = np.moveaxis(indices, index_vector_dim, -1)
-    batch = vectors.shape[:-1]
-    windows = []
-    for vector in vectors.reshape(-1, vectors.shape[-1]):
-        window = [slice(0, size) for size in slice_sizes]
-        for k, d in enumerate(start_index_map):
-            first = min(max(int(vector[k]), 0), operand.shape[d] - slice_sizes[d])
-            window[d] = slice(first, first + slice_sizes[d])
-        windows.append(operand[tuple(window)].squeeze(tuple(collapsed_slice_dims)))
-    stacked = np.stack(windows).reshape(*batch, *windows[0].shape)
-    behind = range(len(batch), stacked.ndim)
-    return np.moveaxis(stacked, list(behind), sorted(offset_dims))
-
-
-def _scatter_reference(
-    operand: np.ndarray,
-    indices: np.ndarray,
-    updates: np.ndarray,
-    *,
-    index_vector_dim: int,
-    update_window_dims: Sequence[int],
-    inserted_window_dims: Sequence[int],
-    scatter_dims_to_operand_dims: Sequence[int],
-    combine: str,
-) -> np.ndarray:
-    result = operand.copy()
-    if index_vector_dim == indices.ndim:
-        indices = indices[..., None]
-    vectors = np.moveaxis(indices, index_vector_dim, -1).reshape(
-        -1, len(scatter_dims_to_operand_dims)
-    )
-    batch = [d for d in range(updates.ndim) if d not in update_window_dims]
-    last = updates.transpose([*batch, *sorted(update_window_dims)])
-    last = last.reshape(len(vectors), *last.shape[len(batch) :])
-    for vector, window in zip(vectors, np.expand_dims(last, [1 + d for d in inserted_window_dims]),
-                              strict=True):  # fmt: skip
-        corner = np.zeros(operand.ndim, np.int64)
-        corner[list(scatter_dims_to_operand_dims)] = vector
-        place = tuple(slice(a, a + n) for a, n in zip(corner, window.shape, strict=True))
-        if (corner < 0).any() or (corner + window.shape > operand.shape).any():
-            continue
-        old = result[place]
-        new = {"set": window, "add": old + window, "max": np.maximum(old, window)}
-        result[place] = new.get(combine, old * window)
-    return result
-
-
-register(
-    Op(
-        name="popops.gather",
-        function=gather,
-        about="Windows of a tensor at places given by index vectors, as XLA defines it.",
-        types=_TYPES,
-        samples=_gather_samples,
-        reference=_gather_reference,
-        codelets=(multi_slice_codelet, window_codelet),
-        errors=(
-            ErrorCase(
-                Sample((np.zeros((9, 5), np.float32), np.zeros((6, 2), np.int32)), _GATHERS[0][2]),
-                "expected 1 elements there",
-            ),
-            ErrorCase(
-                Sample(
-                    (np.zeros((9, 5), np.float32), np.zeros((6, 1), np.int32)),
-                    {**_GATHERS[0][2], "slice_sizes": (1, 7)},
-                ),
-                "windows of [1, 7] in shape [9, 5]",
-            ),
-        ),
-    )
-)
-register(
-    Op(
-        name="popops.scatter",
-        function=scatter,
-        about="Windows set in, or combined into, a tensor at places given by index vectors.",
-        types=_TYPES,
-        samples=_scatter_samples,
-        reference=_scatter_reference,
-        codelets=(multi_update_codelet, window_codelet),
-        errors=(
-            ErrorCase(
-                Sample(
-                    (
-                        np.zeros((9, 5), np.float32),
-                        np.zeros((6, 1), np.int32),
-                        np.zeros((6, 5), np.float32),
-                    ),
-                    {**_SCATTERS[0][3], "combine": "ad"},
-                ),
-                "did you mean 'add'",
-            ),
-        ),
-        tolerance={HALF.name: 1e-3},
-        is_in_place=True,
-    )
-)

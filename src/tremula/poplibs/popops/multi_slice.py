@@ -5,12 +5,12 @@ are split, a second stage collects, for every lookup, the one partial result tha
 serial split does so with one block of lookups after the other.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tremula.base.source import user_source
-from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_CHAR, UNSIGNED_INT, Type
+from tremula.base.types import BOOL
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Abort, Execute, If
@@ -46,9 +46,9 @@ from tremula.poplibs.popops.slice_layout import (
     tile_of_parts,
     to_matrix,
 )
-from tremula.poplibs.popops.window_rows import window_codelet, window_rows
+from tremula.poplibs.popops.window_rows import window_rows
 from tremula.poplibs.poputil import tile_regions
-from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
+from tremula.poplibs.registry import PoplibsError
 
 Ints = np.ndarray
 
@@ -195,7 +195,6 @@ def _unplanned(
             "first_row": 0,
             "n_columns": np.diff(cuts.column),
             "n_entries": matrix.shape[0],
-            "clears": 1,
         },
         tiles=tiles,
     )
@@ -272,7 +271,6 @@ class PlannedLookups:
                 "first_row": first_row,
                 "n_columns": self.blocks.width(parts.column),
                 "n_entries": self.plan.n_entries,
-                "clears": int(self.plan.sliced_dim_split == 1),
             },
             tiles=tile_of_parts(self.plan, parts),
         )
@@ -363,62 +361,3 @@ def _parts_of_rows(
     )
     sequence.add(Execute(compute_set))
     return part
-
-
-# -- registry --------------------------------------------------------------------------------------
-
-_TYPES = (FLOAT, HALF, INT, UNSIGNED_INT, UNSIGNED_CHAR, BOOL)
-
-
-def _samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
-    def numbers(*shape: int) -> np.ndarray:
-        return rng.integers(0, 2 if type == BOOL else 100, shape).astype(type.dtype)
-
-    for n_rows, n_columns, n in ((9, 5, 13), (1, 1, 1), (30, 8, 7), (4, 3, 0)):
-        indices = rng.integers(0, n_rows, (n, 1)).astype(np.uint32)
-        yield Sample((numbers(n_rows, n_columns), indices))
-    yield Sample((numbers(4, 3), np.array([3, 0, 9], np.uint32)))  # 9 is out of range
-    yield Sample((numbers(3, 7), rng.integers(0, 7, (5, 1)).astype(np.int32)), {"dims": (1,)})
-    pairs = np.stack([rng.integers(0, 3, 6), rng.integers(0, 5, 6)], axis=1).astype(np.uint32)
-    yield Sample((numbers(4, 3, 7), pairs), {"dims": (0, 2), "sizes": (2, 3)})
-
-
-def _reference(
-    table: np.ndarray,
-    indices: np.ndarray,
-    *,
-    dims: Sequence[int] = (0,),
-    sizes: Sequence[int] = (1,),
-) -> np.ndarray:
-    offsets = indices.reshape(len(indices), len(dims)).astype(np.int64)
-    result = np.zeros((len(offsets), *slice_shape(table.shape, tuple(dims), tuple(sizes))))
-    for place, offset in enumerate(offsets):
-        window = [slice(None)] * table.ndim
-        for d, size, first in zip(dims, sizes, offset.tolist(), strict=True):
-            window[d] = slice(first, first + size)
-        found = table[tuple(window)]
-        result[place] = found if found.size else 0
-    return result.astype(table.dtype)
-
-
-_TABLE, _ROWS = np.zeros((4, 3), np.float32), np.zeros((5, 1), np.uint32)
-
-register(
-    Op(
-        name="popops.multi_slice",
-        function=multi_slice,
-        about="Many rows of a table at once, as an embedding does.",
-        types=_TYPES,
-        samples=_samples,
-        reference=_reference,
-        codelets=(
-            multi_slice_codelet, collect_codelet, part_codelet, check_indices_codelet,
-            window_codelet,
-        ),
-        errors=(
-            ErrorCase(Sample((_TABLE, np.zeros((5, 2), np.uint32))), "expected [n, 1]"),
-            ErrorCase(Sample((_TABLE, np.zeros(5, np.float32))), "got indices of type float"),
-            ErrorCase(Sample((_TABLE, _ROWS), {"dims": (0,), "sizes": (1, 1)}), "1 dims and 2 sizes"),
-        ),
-    )
-)  # fmt: skip

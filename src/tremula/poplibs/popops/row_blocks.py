@@ -68,7 +68,7 @@ class BlockCuts:
 
 
 class BlockPieces(Pieces):
-    """The virtual buffer of a blocked matrix in row-major order, computed when asked, not stored."""
+    """The virtual buffer of a blocked matrix in row-major order: computed, not stored."""
 
     __slots__ = ("cuts", "flat")
 
@@ -133,7 +133,7 @@ def in_blocks(matrix: Tensor, cuts: BlockCuts) -> Tensor:
 
 
 def _has_one_column(cuts: BlockCuts) -> bool:
-    return np.count_nonzero(np.diff(cuts.column)) <= 1
+    return bool(np.count_nonzero(np.diff(cuts.column)) <= 1)
 
 
 def _is_whole(matrix: Tensor) -> bool:

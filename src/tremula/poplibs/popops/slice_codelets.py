@@ -1,5 +1,8 @@
 """Codelets of slicing: rows are copied as plain words, so that all types share them."""
 
+# Fields are annotated with values, and Numba decides what they hold.
+# pyright: reportInvalidTypeForm=false, reportOperatorIssue=false, reportArgumentType=false
+
 from typing import Any
 
 import numpy as np
@@ -32,7 +35,7 @@ def as_words(tensor: Tensor) -> Tensor:
     return tensor.reinterpret(_CARRIERS[tensor.type.n_bytes])
 
 
-def copy_row(out: Any, to: int, table: Any, at: int, width: int) -> None:
+def copy_row(out: np.ndarray, to: int, table: np.ndarray, at: int, width: int) -> None:
     """Plans often leave a tile two or four columns: a loop would cost more than the copies."""
     if width == 2:
         out[to] = table[at]
@@ -49,8 +52,8 @@ def copy_row(out: Any, to: int, table: Any, at: int, width: int) -> None:
 
 
 @family
-def multi_slice_codelet(T: Type) -> type:
-    """Rows of a block of a table, one per index; indices outside of it are left to other tiles."""
+def multi_slice_codelet(T: Type) -> type:  # noqa: N803
+    """Rows of a block of a table, one per index; zeros for indices outside of it."""
 
     class MultiSlice(MultiVertex):
         name = f"popops::MultiSlice<{T}>"
@@ -61,7 +64,6 @@ def multi_slice_codelet(T: Type) -> type:
         first_row: uint32
         n_columns: uint32
         n_entries: uint32  # of the whole table
-        clears: uint32  # no other tile has rows: what is out of range gets zeros
 
         def compute(self: Any, worker_id: int) -> None:
             width, first, n = int(self.n_columns), int(self.first_row), len(self.indices)
@@ -71,7 +73,7 @@ def multi_slice_codelet(T: Type) -> type:
                 to = i * width
                 if 0 <= row < n_rows:
                     copy_row(self.out, to, self.table, row * width, width)
-                elif self.clears != 0:
+                else:
                     for j in range(width):
                         self.out[to + j] = T(0)
 
@@ -86,7 +88,7 @@ def multi_slice_codelet(T: Type) -> type:
 
 
 @family
-def collect_codelet(T: Type) -> type:
+def collect_codelet(T: Type) -> type:  # noqa: N803
     """The right one of several partial results for each lookup."""
 
     class CollectSlices(MultiVertex):
@@ -118,7 +120,7 @@ def collect_codelet(T: Type) -> type:
 
 @family
 def part_codelet() -> type:
-    """index // rows per part: which part of a split table has a row."""
+    """Index // rows per part: which part of a split table has a row."""
 
     class PartOfIndex(MultiVertex):
         name = "popops::PartOfIndex"
@@ -147,7 +149,7 @@ def part_codelet() -> type:
 
 
 @family
-def dynamic_slice_codelet(T: Type) -> type:
+def dynamic_slice_codelet(T: Type) -> type:  # noqa: N803
     """Consecutive rows of a block, from an offset on; behind the last row comes the first."""
 
     class DynamicSlice(MultiVertex):
@@ -187,7 +189,7 @@ def dynamic_slice_codelet(T: Type) -> type:
 
 
 @family
-def dynamic_update_codelet(T: Type) -> type:
+def dynamic_update_codelet(T: Type) -> type:  # noqa: N803
     """Overwrites consecutive rows of a block; behind the last row comes the first."""
 
     class DynamicUpdateSlice(MultiVertex):

@@ -64,7 +64,7 @@ def multi_slice_cycles(
     return chip.n_workers * (SLICE_START + found + (per_worker - in_range) * SLICE_OUT_OF_RANGE)
 
 
-def multi_update_cycles(
+def multi_update_cycles(  # noqa: PLR0917 - one column each
     n_lookups: Number,
     n_columns: Number,
     n_bytes: int,

@@ -1,5 +1,8 @@
 """Codelets of multi-updates: rows combined into a table, partial tables joined and applied."""
 
+# Fields are annotated with values, and Numba decides what they hold.
+# pyright: reportInvalidTypeForm=false, reportOperatorIssue=false, reportArgumentType=false
+
 from typing import Any
 
 import numpy as np
@@ -19,19 +22,19 @@ from tremula.poplibs.popops.slice_costs import (
 NUMBERS = (FLOAT, HALF, INT, UNSIGNED_INT)
 
 
-def _set(old: Any, new: Any) -> Any:  # noqa: ARG001
+def _set(old: float, new: float) -> float:  # noqa: ARG001
     return new
 
 
-def _add(old: Any, new: Any) -> Any:
+def _add(old: float, new: float) -> float:
     return old + new
 
 
-def _max(old: Any, new: Any) -> Any:
+def _max(old: float, new: float) -> float:
     return max(old, new)
 
 
-def _mul(old: Any, new: Any) -> Any:
+def _mul(old: float, new: float) -> float:
     return old * new
 
 
@@ -46,14 +49,16 @@ def identity_of(operation: str, type: Type) -> float:
 
 
 @family
-def multi_update_codelet(T: Type, P: Type, operation: str) -> type:
+def multi_update_codelet(T: Type, P: Type, operation: str) -> type:  # noqa: N803
     """table[index] = operation(table[index], update) for the rows of a block, in index order.
 
     Updates are T, the table is P: the same, or float for sums of halves.
     """
     combine = COMBINE[operation]
 
-    def combine_row(table: Any, at: int, updates: Any, source: int, width: int) -> None:
+    def combine_row(
+        table: np.ndarray, at: int, updates: np.ndarray, source: int, width: int
+    ) -> None:
         # Plans often leave a tile two or four columns: a loop would cost more than its work.
         if width == 2:
             table[at] = P(combine(table[at], P(updates[source])))
@@ -97,7 +102,7 @@ def multi_update_codelet(T: Type, P: Type, operation: str) -> type:
 
 
 @family
-def scaled_update_codelet(T: Type) -> type:
+def scaled_update_codelet(T: Type) -> type:  # noqa: N803
     """table[index] += scale * update for the rows of a block, in index order."""
 
     class ScaledMultiUpdateAdd(MultiVertex):
@@ -148,7 +153,7 @@ def _update_cycles(v: CostView, type: Type, is_op: bool, chip: Chip) -> np.ndarr
 
 
 @family
-def fill_partials_codelet(T: Type) -> type:
+def fill_partials_codelet(T: Type) -> type:  # noqa: N803
     """One value for all of a tile's partial table."""
 
     class FillPartials(MultiVertex):
@@ -171,7 +176,7 @@ def fill_partials_codelet(T: Type) -> type:
 
 
 @family
-def join_partials_codelet(T: Type, operation: str) -> type:
+def join_partials_codelet(T: Type, operation: str) -> type:  # noqa: N803
     """The same elements of several partial tables, combined in order."""
     combine = COMBINE[operation]
 
@@ -201,8 +206,8 @@ def join_partials_codelet(T: Type, operation: str) -> type:
 
 
 @family
-def apply_updates_codelet(T: Type, P: Type, operation: str) -> type:
-    """table = operation(table, scale * update); the scale is 1 unless updates are added."""
+def apply_updates_codelet(T: Type, P: Type, operation: str) -> type:  # noqa: N803
+    """Table = operation(table, scale * update); the scale is 1 unless updates are added."""
     combine = COMBINE[operation]
     is_scaled = operation == "add"
 

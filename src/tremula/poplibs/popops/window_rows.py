@@ -1,5 +1,8 @@
 """Windows of several rows as single rows: the row numbers that a multi-dimensional index names."""
 
+# Fields are annotated with values, and Numba decides what they hold.
+# pyright: reportInvalidTypeForm=false, reportOperatorIssue=false, reportArgumentType=false
+
 import math
 from typing import Any
 

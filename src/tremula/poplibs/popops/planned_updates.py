@@ -1,0 +1,188 @@
+"""The stages of a planned multi-update: partial tables, updates, joining and applying."""
+
+import numpy as np
+
+from tremula.base.types import Type
+from tremula.poplar.bulk import Slices
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Copy, Execute
+from tremula.poplar.programs import Sequence as ProgramSequence
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs.popops.embedding_plan import SlicePlan
+from tremula.poplibs.popops.multi_slice import PlannedLookups
+from tremula.poplibs.popops.row_blocks import in_blocks, map_flat
+from tremula.poplibs.popops.slice_codelets import as_words
+from tremula.poplibs.popops.slice_layout import (
+    Parts,
+    lookup_cuts,
+    planned_slices,
+    table_shares,
+    tile_of_parts,
+)
+from tremula.poplibs.popops.update_codelets import (
+    apply_updates_codelet,
+    fill_partials_codelet,
+    identity_of,
+    join_partials_codelet,
+    multi_update_codelet,
+    scaled_update_codelet,
+)
+
+Ints = np.ndarray
+
+
+def add_updates(
+    graph: Graph,
+    fields: dict[str, object],
+    tiles: Ints,
+    operation: str,
+    scale: Tensor | None,
+    sequence: ProgramSequence,
+    name: str,
+) -> None:
+    """One compute set of update vertices; rows that are just written go as words."""
+    table, updates = fields["table"], fields["updates"]
+    assert isinstance(table, Slices), "tables are cut into blocks"
+    assert isinstance(updates, Slices), "updates are cut into blocks"
+    if operation == "set":
+        fields = {
+            **fields,
+            "table": Slices(as_words(table.tensor), table.begin, table.end),
+            "updates": Slices(as_words(updates.tensor), updates.begin, updates.end),
+        }
+        word = as_words(table.tensor).type
+        codelet = multi_update_codelet(word, word, "set")
+    elif scale is not None:
+        fields = {**fields, "scale": scale.expand([0]).broadcast(len(tiles))}
+        codelet = scaled_update_codelet(table.tensor.type)
+    else:
+        codelet = multi_update_codelet(updates.tensor.type, table.tensor.type, operation)
+    compute_set = graph.add_compute_set(name)
+    graph.add_vertices(compute_set, codelet, fields, tiles=tiles)
+    sequence.add(Execute(compute_set))
+
+
+def arranged_updates(
+    graph: Graph, new: Tensor, plan: SlicePlan, rows: Tensor, sequence: ProgramSequence, name: str
+) -> Tensor:
+    """The updates in the plan's layout, whatever theirs: then each tile gets them in one piece."""
+    n_lookups = rows.n_elems // plan.n_groups
+    arranged = planned_slices(graph, new.type, plan, n_lookups, f"{name}/updates")
+    flat = in_blocks(arranged, lookup_cuts(plan, n_lookups))
+    sequence.add(Copy(in_blocks(new, lookup_cuts(plan, n_lookups)), flat))
+    return arranged
+
+
+class PlannedUpdates:
+    """Builds the stages of a planned multi-update, round by round."""
+
+    def __init__(
+        self, graph: Graph, plan: SlicePlan, rows: Tensor, name: str, operation: str
+    ) -> None:
+        self.graph, self.plan, self.name, self.operation = graph, plan, name, operation
+        self.lookups = PlannedLookups(graph, plan, rows, name)
+
+    def add_partials(self, type: Type, a_round: int, sequence: ProgramSequence) -> Tensor:
+        """A partial table for each part, filled with what changes nothing."""
+        parts, _ = self.lookups.used_parts(a_round)
+        begin, end = self._partial_intervals(parts)
+        tiles = tile_of_parts(self.plan, parts)
+        partials = self.graph.add_variable(type, [int(end.max(initial=0))], f"{self.name}/partials")
+        map_flat(self.graph, partials, begin, end, tiles)
+        compute_set = self.graph.add_compute_set(f"{self.name}/zeroPartials")
+        value = identity_of(self.operation, type)
+        fields = {"out": Slices(partials, begin, end), "value": value}
+        self.graph.add_vertices(compute_set, fill_partials_codelet(type), fields, tiles=tiles)
+        sequence.add(Execute(compute_set))
+        return partials
+
+    def _partial_intervals(self, parts: Parts) -> tuple[Ints, Ints]:
+        """Partial tables one behind the other, each in the table's own blocks."""
+        begin, end, _ = self.lookups.table_interval(parts)
+        first = parts.lookup * self.lookups.blocks.n_rows * self.plan.row_size
+        return first + begin, first + end
+
+    def add_updates(
+        self,
+        flat: Tensor,
+        new: Tensor,
+        scale: Tensor | None,
+        a_round: int,
+        sequence: ProgramSequence,
+    ) -> None:
+        """Combine into the table (`flat` in its blocks) or, if they are given, partial tables."""
+        lookups = self.lookups
+        parts, block = lookups.used_parts(a_round)
+        begin, end, first_row = lookups.table_interval(parts)
+        if flat.n_elems > lookups.blocks.n_rows * self.plan.row_size:
+            begin, end = self._partial_intervals(parts)
+        source = lookups.cuts.begin(block, parts.column)
+        width = lookups.cuts.width(parts.column)
+        fields: dict[str, object] = {
+            "indices": lookups.index_slices(block),
+            "updates": Slices(
+                in_blocks(new, lookups.cuts), source, source + lookups.cuts.height(block) * width
+            ),
+            "table": Slices(flat, begin, end),
+            "first_row": first_row,
+            "n_columns": width,
+            "n_entries": self.plan.n_entries,
+            "is_sorted": int(self.plan.options.indices_are_sorted),
+        }
+        tiles = tile_of_parts(self.plan, parts)
+        add_updates(self.graph, fields, tiles, self.operation, scale, sequence, self.name)
+
+    def join(
+        self, partials: Tensor, matrix: Tensor, scale: Tensor | None, sequence: ProgramSequence
+    ) -> None:
+        """Join the partial tables, each part for its share, and apply the result to the table."""
+        table_size = self.lookups.blocks.n_rows * self.plan.row_size
+        n_partials = -(-partials.n_elems // table_size)
+        parts, begin, end = table_shares(self.plan, self.lookups.blocks, matrix.type)
+        kept = np.flatnonzero(end > begin)
+        begin, end = begin[kept], end[kept]
+        tiles = tile_of_parts(self.plan, parts.take(kept))
+        joined = partials
+        if n_partials > 1:
+            joined = self.graph.add_variable(partials.type, [table_size], f"{self.name}/joined")
+            map_flat(self.graph, joined, begin, end, tiles)
+            first = np.arange(n_partials) * table_size
+            source, until = ((edge[:, None] + first[None, :]).ravel() for edge in (begin, end))
+            start = np.arange(len(kept) + 1) * n_partials
+            compute_set = self.graph.add_compute_set(f"{self.name}/joinPartials")
+            self.graph.add_vertices(
+                compute_set,
+                join_partials_codelet(partials.type, self.operation),
+                {
+                    "partials": Slices(partials, source, until, start),
+                    "out": Slices(joined, begin, end),
+                },
+                tiles=tiles,
+            )
+            sequence.add(Execute(compute_set))
+        self._apply(joined, matrix, scale, begin, end, tiles, sequence)
+
+    def _apply(
+        self,
+        joined: Tensor,
+        matrix: Tensor,
+        scale: Tensor | None,
+        begin: Ints,
+        end: Ints,
+        tiles: Ints,
+        sequence: ProgramSequence,
+    ) -> None:
+        if scale is None:
+            scale = self.graph.add_constant(joined.type, [], 1, f"{self.name}/one")
+        compute_set = self.graph.add_compute_set(f"{self.name}/apply")
+        self.graph.add_vertices(
+            compute_set,
+            apply_updates_codelet(matrix.type, joined.type, self.operation),
+            {
+                "table": Slices(in_blocks(matrix, self.lookups.blocks), begin, end),
+                "updates": Slices(joined, begin, end),
+                "scale": scale.expand([0]).broadcast(len(tiles)),
+            },
+            tiles=tiles,
+        )
+        sequence.add(Execute(compute_set))
