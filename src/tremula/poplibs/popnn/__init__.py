@@ -1,6 +1,16 @@
 """popnn: non-linearities, softmax, normalisation, pooling, losses."""
 
-from tremula.poplibs.popnn import norm_entries, pool_entries
+from tremula.poplibs.popnn import (
+    ctc,
+    ctc_inference,
+    gru,
+    lstm,
+    lstm_entries,
+    norm_entries,
+    pool_entries,
+    recurrent_entries,
+    rnn,
+)
 from tremula.poplibs.popnn.accuracy import calc_accuracy, top_k
 from tremula.poplibs.popnn.loss import MASKED_LABEL_CODE, LossType, calc_loss
 from tremula.poplibs.popnn.non_linearity import (
@@ -79,4 +89,7 @@ __all__ = [
     "max_and_arg_max", "min_and_arg_min",
     # pooling
     "pool_entries", "PoolParams", "PoolingType", "pool", "pool_input_gradient",
+]  # fmt: skip
+__all__ += [  # recurrent nets and CTC, each a name space as in PopLibs
+    "ctc", "ctc_inference", "gru", "lstm", "lstm_entries", "recurrent_entries", "rnn",
 ]  # fmt: skip

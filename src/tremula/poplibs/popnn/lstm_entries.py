@@ -111,7 +111,7 @@ def _training(
             to_output * root * leave * (1 - leave),
         )
         to_cell = to_cell * forget
-        to_output = sum(g @ recurrent[k].T for k, g in enumerate(to_gates))
+        to_output = np.sum([g @ recurrent[k].T for k, g in enumerate(to_gates)], 0)
         for k, g in enumerate(to_gates):
             to_x[t] += g @ inputs[k].T
             updates[0][k] += x[t].T @ g

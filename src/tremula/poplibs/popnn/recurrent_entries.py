@@ -22,7 +22,8 @@ Arrays = tuple[np.ndarray, ...]
 def gru_forward_of_tensors(
     graph: Graph, x: Tensor, state: Tensor, *weights: Tensor, sequence: Sequence, **options: bool
 ) -> Tensor:
-    return gru_fwd(graph, x, state, GruWeights(*weights), sequence, **options).output
+    made = GruWeights(*weights)
+    return gru_fwd(graph, x, state, made, sequence, **options).output  # pyright: ignore[reportArgumentType]
 
 
 def gru_training_of_tensors(
