@@ -7,7 +7,7 @@ from tremula.hardware import exchange_latency_cycles
 from tremula.poplar.target import Target
 
 Ints = np.ndarray
-_MAX_MARKS = 2**26
+_MAX_MARKS = 2**22
 Pieces = tuple[Ints, Ints, Ints]  # tile, begin, end; those of a tile are disjoint
 
 
