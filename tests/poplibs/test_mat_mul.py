@@ -218,5 +218,17 @@ def test_a_transposed_left_operand_is_read_by_columns():
     values = random_matrices(x.shape, y.shape)
     got, _ = product_of(graph, sequence, x, y, out, values)
     assert np.allclose(got, values[0].T @ values[1], atol=1e-4)
-    copies = [step for step in sequence.steps if isinstance(step, tr.Copy)]
-    assert all(len(copy.source_of_data.runs().start) <= 40 for copy in copies)
+    copied = [step.source_of_data for step in sequence.steps if isinstance(step, tr.Copy)]
+    assert all(isinstance(t, tr.Tensor) and len(t.runs().start) <= 40 for t in copied)
+
+
+def test_a_transposed_right_operand_is_turned_on_the_tiles():
+    """Rows of a transposed matrix move as they are, and every tile transposes what it got."""
+    graph, sequence = small_graph(), tr.Sequence()
+    a = graph.add_variable(tr.FLOAT, [24, 64], "a", mapping="linear")
+    b = graph.add_variable(tr.FLOAT, [50, 64], "b", mapping="linear")
+    out = poplin.mat_mul(graph, a, b.transpose(), sequence)
+    values = random_matrices(a.shape, b.shape)
+    got, report = product_of(graph, sequence, a, b, out, values)
+    assert np.allclose(got, values[0] @ values[1].T, atol=1e-4)
+    assert any("Transpose" in row.codelet for row in report.vertex_types)

@@ -20,6 +20,7 @@ from tremula.poplibs.poplin.blocks import (
 )
 from tremula.poplibs.poplin.columns import Columns, Reading, Stage, columns_of
 from tremula.poplibs.poplin.plan import Plan
+from tremula.poplibs.poplin.turning import add_turning, contiguous_dim
 from tremula.poplibs.poplin.vertices import conv_partial, conv_reduce
 
 OPERANDS = ("left", "right", "result")
@@ -61,7 +62,13 @@ def arranged(
         return known
     stored = add_blocked(graph, element, blocks, f"{name}/{operand}Rearranged")
     map_spread(graph, stored.flat, spread)
-    sequence.add(Copy(tensor, view_of(stored)))
+    dim = contiguous_dim(tensor)
+    if dim is None:
+        sequence.add(Copy(tensor, view_of(stored)))
+    else:
+        columns = cached_columns(plan)
+        users = columns.left_users if operand == "left" else columns.right_users
+        add_turning(graph, tensor, dim, stored, users, sequence, f"{name}/{operand}")
     return stored
 
 

@@ -11,6 +11,7 @@ from tremula.poplibs.poplin.blocks import Blocks, Spread, box_runs, spread_over_
 from tremula.poplibs.poplin.costs import Work
 from tremula.poplibs.poplin.plan import Plan
 from tremula.poplibs.poplin.plan_costs import seen_by_method
+from tremula.poplibs.poplin.turning import Users
 from tremula.poplibs.poplin.worklists import Shape, forward_worklist, update_worklist
 
 Ints = np.ndarray
@@ -54,6 +55,8 @@ class Columns:
     state: dict[str, Ints]
     left_map: Spread
     right_map: Spread
+    left_users: Users
+    right_users: Users
     result_map: Spread
     partials_map: Spread | None  # None: vertices write the result itself
     stages: tuple[Stage, ...]
@@ -103,6 +106,8 @@ class _Maker:
             state=self._state(),
             left_map=self._spread(part.acts_blocks, self.acts_dims, element),
             right_map=self._spread(right_blocks, right_dims, element),
+            left_users=Users(self.users(self.acts_dims)),
+            right_users=Users(self.users(right_dims)),
             result_map=spread_over_users(
                 result_start, result_size, users, DATA_PATH_BYTES // result
             ),

@@ -123,3 +123,13 @@ def reduce_cycles(n_outputs: Count, n_partials: Count, chip: Chip, partials: Typ
     adding = 33 + chip.n_workers * (20 + vectors * (2 * np.asarray(n_partials) + 8))
     casting = 12 + chip.n_workers * (37 + vectors * 2)
     return np.where(np.asarray(n_partials) == 1, casting, adding)
+
+
+def transpose_cycles(
+    n_matrices: Count, n_rows: Count, n_cols: Count, chip: Chip, element: Type
+) -> Ints:
+    """Transposing matrices of [n_rows, n_cols] in grains of 4x4 halfs or 2x2 floats."""
+    grain, slots = (2, 3) if element is FLOAT else (4, 4)
+    rows, cols = ceil_div(n_rows, grain), ceil_div(n_cols, grain)
+    share = ceil_div(np.asarray(n_matrices) * rows, chip.n_workers)  # rows of grains
+    return 7 + chip.n_workers * (29 + 18 + share * (12 + slots * cols))

@@ -32,10 +32,11 @@ from tremula.poplibs.poplin.mat_mul import (
     mat_mul_grouped,
     mat_mul_with_output,
 )
+from tremula.poplibs.poplin.turning import turn
 from tremula.poplibs.poplin.vertices import conv_partial, conv_reduce
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 
-FAMILIES = (conv_partial, conv_reduce)
+FAMILIES = (conv_partial, conv_reduce, turn)
 TYPES = (FLOAT, HALF)
 # Rounding of the result to half, and of partial sums where they are halfs.
 TOLERANCE = {"FLOAT": 2e-5, "HALF": 5e-3}
