@@ -296,22 +296,19 @@ class _Reduction:
 
 def _stage(begin: Ints, tiles: Ints, size: Ints, out_start: Ints, grain: int) -> Stage:
     """Each block in equal parts over tiles; each adds up its part of all partial results."""
-    spread = spread_over_users(np.zeros_like(size), size, tiles, grain)
-    n_users = tiles.shape[1]
-    n_grains = -(-size // grain)
-    cuts = np.minimum(np.arange(n_users + 1) * n_grains[:, None] // n_users * grain, size[:, None])
-    kept = np.flatnonzero((cuts[:, 1:] > cuts[:, :-1]).ravel())
-    block = kept // n_users
     n_parts = begin.shape[1]
-    part_begin = (begin[block] + spread.begin[:, None]).ravel()
-    length = np.repeat(spread.end - spread.begin, n_parts)
+    before = np.cumsum(size) - size
+    spread = spread_over_users(before, size, tiles, grain)
+    block = np.searchsorted(before, spread.begin, side="right") - 1
+    low, length = spread.begin - before[block], spread.end - spread.begin
+    part_begin = (begin[block] + low[:, None]).ravel()
     return Stage(
         spread.tile,
         np.arange(len(block) + 1) * n_parts,
         part_begin,
-        part_begin + length,
-        out_start[block] + spread.begin,
-        out_start[block] + spread.end,
+        part_begin + np.repeat(length, n_parts),
+        out_start[block] + low,
+        out_start[block] + low + length,
     )
 
 

@@ -22,7 +22,10 @@ Shape = tuple[int, ...] | list[int]
 
 
 class ProductOptions(TypedDict, total=False):
-    """Options of a product: the result's type, the type of partial sums, memory for a while."""
+    """Options of a product: the result's type, the type of partial sums, memory for a while.
+
+    Partial sums of floats are floats whatever is asked: the matrix unit has no other.
+    """
 
     out_type: Type | str | None
     partials_type: Type | str

@@ -1,6 +1,7 @@
 """What candidate plans cost: every term for all candidates at once, in cycles and bytes."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -63,11 +64,11 @@ class Estimate:
         for term in ("exchange inputs", "rearrange on tile", "partial calculation"):
             self.terms[term] = self.terms[term] * candidates.c_serial
 
-    @property
+    @cached_property
     def cycles(self) -> Ints:
         return sum(self.terms.values(), start=np.zeros_like(self.splits.g))
 
-    @property
+    @cached_property
     def temp_bytes(self) -> Ints:
         """Operands and partial results a tile holds for a while."""
         during = self.left_bytes + self.right_bytes + self.partial_bytes

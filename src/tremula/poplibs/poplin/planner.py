@@ -68,23 +68,36 @@ def _described(problem: Problem) -> str:
 def _planned(problem: Problem, chip: Chip, n_tiles: int, options: PlanOptions) -> Plan:
     """Within the bound if possible; else the bound is doubled up to twice the tile's memory."""
     memory = chip.n_bytes_per_tile
-    variants = list(_variants(problem, chip, options))
-    candidates = _candidates(problem, variants, n_tiles, (1,))
     bound = int(memory * options.available_memory_proportion)
-    found = _best(problem, chip, variants, candidates, bound)
-    unbound = _best(problem, chip, variants, candidates, None)
+    variants = list(_variants(problem, chip, options))
+    parallel = _estimates(problem, chip, variants, n_tiles, (1,))
+    unbound = _best(parallel, None)
     assert unbound is not None, "one candidate is to use one tile"
-    if options.available_memory_proportion == 0:
-        return _least_memory(problem, chip, variants, candidates, n_tiles)
-    if found is None or found[0].cycles > unbound[0].cycles:
-        serial = _candidates(problem, variants, n_tiles, SERIAL_SPLITS)
+    found = _best(parallel, bound) if bound else _best(parallel, _least_memory(parallel))
+    if found is None or (bound and found[0].cycles > unbound[0].cycles):
+        serial = _estimates(problem, chip, variants, n_tiles, SERIAL_SPLITS)
         limit = bound
-        found = _best(problem, chip, variants, serial, limit)
+        found = _best(serial, limit)
         while found is None and limit < 2 * memory:
             limit *= 2
-            found = _best(problem, chip, variants, serial, limit)
-    chosen = found or unbound
-    return _made(problem, chip, n_tiles, *chosen, bound)
+            found = _best(serial, limit)
+    choice, variant = found or unbound
+    return Plan(
+        problem, chip, n_tiles, variant.method, variant.partials, choice.splits,
+        variant.in_grain, variant.out_grain, choice.costs, choice.temp_bytes,
+        bound or choice.temp_bytes, not bound or choice.temp_bytes <= bound,
+    )  # fmt: skip
+
+
+def _estimates(
+    problem: Problem, chip: Chip, variants: list[Variant], n_tiles: int, serial: tuple[int, ...]
+) -> list[Estimate]:
+    """All candidates of each variant, costed."""
+    return [Estimate(problem, chip, v, _candidates(problem, v, n_tiles, serial)) for v in variants]
+
+
+def _least_memory(estimates: list[Estimate]) -> int:
+    return min(int(e.temp_bytes.min()) for e in estimates)
 
 
 class _Choice:
@@ -101,49 +114,19 @@ class _Choice:
         )  # fmt: skip
 
 
-def _best(
-    problem: Problem, chip: Chip, variants: list[Variant], candidates: list[Candidates],
-    bound: int | None,
-) -> tuple[_Choice, Variant] | None:  # fmt: skip
+def _best(estimates: list[Estimate], bound: int | None) -> tuple[_Choice, Variant] | None:
     """The cheapest candidate of all variants; of equal ones the one that needs less memory."""
     best: tuple[_Choice, Variant] | None = None
-    for variant, splits in zip(variants, candidates, strict=True):
-        estimate = _estimate(problem, chip, variant, splits)
+    for estimate in estimates:
         cycles, temp = estimate.cycles, estimate.temp_bytes
         rows = np.arange(len(cycles)) if bound is None else np.flatnonzero(temp <= bound)
         if not len(rows):
             continue
-        row = int(rows[np.lexsort((temp[rows], cycles[rows]))[0]])
+        cheapest = rows[cycles[rows] == cycles[rows].min()]
+        row = int(cheapest[np.argmin(temp[cheapest])])
         if best is None or (cycles[row], temp[row]) < (best[0].cycles, best[0].temp_bytes):
-            best = (_Choice(estimate, row), variant)
+            best = (_Choice(estimate, row), estimate.variant)
     return best
-
-
-def _least_memory(
-    problem: Problem, chip: Chip, variants: list[Variant], candidates: list[Candidates],
-    n_tiles: int,
-) -> Plan:  # fmt: skip
-    smallest = min(
-        int(_estimate(problem, chip, v, s).temp_bytes.min())
-        for v, s in zip(variants, candidates, strict=True)
-    )
-    found = _best(problem, chip, variants, candidates, smallest)
-    assert found is not None, "the smallest is within its own bound"
-    return _made(problem, chip, n_tiles, *found, smallest)
-
-
-def _estimate(problem: Problem, chip: Chip, variant: Variant, splits: Candidates) -> Estimate:
-    return Estimate(problem, chip, variant, splits)
-
-
-def _made(
-    problem: Problem, chip: Chip, n_tiles: int, choice: _Choice, variant: Variant, bound: int
-) -> Plan:
-    return Plan(
-        problem, chip, n_tiles, variant.method, variant.partials, choice.splits,
-        variant.in_grain, variant.out_grain,
-        choice.costs, choice.temp_bytes, bound, choice.temp_bytes <= bound,
-    )  # fmt: skip
 
 
 def _variants(problem: Problem, chip: Chip, options: PlanOptions) -> Iterable[Variant]:
@@ -173,12 +156,6 @@ def _parts(n: int, grain: int, limit: int, keep: int | None = None) -> Ints:
 
 
 def _candidates(
-    problem: Problem, variants: list[Variant], n_tiles: int, serial: tuple[int, ...]
-) -> list[Candidates]:
-    return [_candidates_of(problem, v, n_tiles, serial) for v in variants]
-
-
-def _candidates_of(
     problem: Problem, variant: Variant, n_tiles: int, serial: tuple[int, ...]
 ) -> Candidates:
     """Every combination of parts that has a tile for each."""
