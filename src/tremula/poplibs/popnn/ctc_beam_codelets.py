@@ -62,11 +62,12 @@ def place_for(scores: np.ndarray, width: int, total: float) -> int:
     return at
 
 
-def offer(  # noqa: PLR0917 - a codelet has no objects to pass
+def offer(
     words: np.ndarray, scores: np.ndarray, parent: np.ndarray, added: np.ndarray, row: int,
-    width: int, from_place: int, grows_by: int,
+    from_place: int, grows_by: int,
 ) -> None:  # fmt: skip
     """Put the candidate into the next beam, if it is good enough; the worst is dropped."""
+    width = len(words) // 6
     total = log_add(scores[4 * width], scores[4 * width + 1])
     at = place_for(scores, width, total)
     if total < float32(IMPOSSIBLE) or at == width:
@@ -99,6 +100,41 @@ def grown_to(words: np.ndarray, scores: np.ndarray, width: int, j: int) -> float
     return float32(LOG_ZERO)
 
 
+def stay(
+    words: np.ndarray, scores: np.ndarray, probabilities: np.ndarray, at: int, blank: int, j: int
+) -> None:
+    """Make a candidate of prefix j as it is: a blank, or its last class once more."""
+    width, zero = len(words) // 6, float32(LOG_ZERO)
+    here = max(float32(probabilities[at + blank]), zero)
+    scores[4 * width] = log_add(scores[j], scores[width + j]) + here
+    scores[4 * width + 1] = zero
+    if int(words[j]) != NO_CLASS:
+        again = max(float32(probabilities[at + int(words[j])]), zero)
+        paths = log_add(scores[width + j], grown_to(words, scores, width, j))
+        scores[4 * width + 1] = paths + again
+    for k in range(3):
+        words[6 * width + k] = words[k * width + j]
+
+
+def grow(
+    words: np.ndarray, scores: np.ndarray, probabilities: np.ndarray, at: int, j: int, c: int
+) -> bool:
+    """Make a candidate of prefix j with one more class; False if it is bad, or is there already."""
+    width, zero = len(words) // 6, float32(LOG_ZERO)
+    paths = scores[j] if int(words[j]) == c else log_add(scores[j], scores[width + j])
+    score = paths + max(float32(probabilities[at + c]), zero)
+    if score < float32(IMPOSSIBLE) or place_for(scores, width, score) == width:
+        return False
+    first = grown_first(int(words[width + j]), c)
+    second = grown_second(int(words[2 * width + j]), c)
+    scores[4 * width] = zero
+    scores[4 * width + 1] = score
+    words[6 * width] = uint32(c)
+    words[6 * width + 1] = uint32(first)
+    words[6 * width + 2] = uint32(second)
+    return find_prefix(words, width, first, second, c) < 0
+
+
 def clear_next(words: np.ndarray, scores: np.ndarray, width: int) -> None:
     for j in range(2 * width):
         scores[2 * width + j] = float32(LOG_ZERO)
@@ -115,7 +151,7 @@ def take_next(words: np.ndarray, scores: np.ndarray, width: int) -> None:
 
 
 @family
-def beam_step_codelet(element: Type) -> type:  # noqa: C901 - one search, already in parts
+def beam_step_codelet(element: Type) -> type:
     """The beam of one sequence through a part of time."""
 
     class CTCBeamSteps(Vertex):
@@ -135,7 +171,6 @@ def beam_step_codelet(element: Type) -> type:  # noqa: C901 - one search, alread
             words, scores, parent, added = self.words, self.scores, self.parent, self.added
             width, n_classes, blank = len(self.words) // 6, int(self.n_classes), int(self.blank)
             n_valid = int(self.data_length) - int(self.first_step)
-            zero = float32(LOG_ZERO)
             for t in range(len(self.parent) // width):
                 row, at = t * width, t * n_classes
                 for j in range(width):
@@ -144,33 +179,13 @@ def beam_step_codelet(element: Type) -> type:  # noqa: C901 - one search, alread
                 if t >= n_valid:
                     continue
                 clear_next(words, scores, width)
-                for j in range(width):  # every prefix as it is
-                    total = log_add(scores[j], scores[width + j])
-                    blank_here = max(float32(self.probabilities[at + blank]), zero)
-                    scores[4 * width] = total + blank_here
-                    scores[4 * width + 1] = zero
-                    if int(words[j]) != NO_CLASS:
-                        again = max(float32(self.probabilities[at + int(words[j])]), zero)
-                        paths = log_add(scores[width + j], grown_to(words, scores, width, j))
-                        scores[4 * width + 1] = paths + again
-                    for k in range(3):
-                        words[6 * width + k] = words[k * width + j]
-                    offer(words, scores, parent, added, row, width, j, NO_CLASS)
-                for j in range(width):  # every prefix with one more class
-                    total = log_add(scores[j], scores[width + j])
-                    scores[4 * width] = zero
+                for j in range(width):
+                    stay(words, scores, self.probabilities, at, blank, j)
+                    offer(words, scores, parent, added, row, j, NO_CLASS)
+                for j in range(width):
                     for c in range(n_classes):
-                        first = grown_first(int(words[width + j]), c)
-                        second = grown_second(int(words[2 * width + j]), c)
-                        is_known = c == blank or find_prefix(words, width, first, second, c) >= 0
-                        if total > float32(IMPOSSIBLE) and not is_known:
-                            here = max(float32(self.probabilities[at + c]), zero)
-                            paths = scores[j] if int(words[j]) == c else total
-                            scores[4 * width + 1] = paths + here
-                            words[6 * width] = uint32(c)
-                            words[6 * width + 1] = uint32(first)
-                            words[6 * width + 2] = uint32(second)
-                            offer(words, scores, parent, added, row, width, j, c)
+                        if c != blank and grow(words, scores, self.probabilities, at, j, c):
+                            offer(words, scores, parent, added, row, j, c)
                 take_next(words, scores, width)
 
         @staticmethod
@@ -178,10 +193,12 @@ def beam_step_codelet(element: Type) -> type:  # noqa: C901 - one search, alread
             width = v.sizes["words"] // 6
             n_steps = v.sizes["parent"] // np.maximum(width, 1)
             n_classes = v.state["n_classes"].astype(np.int64)
-            # Each candidate: its scores and a look at the worst that is kept. Each prefix: a search
-            # for what grows to it. Each that is kept: moving half of the beam, 9 words each.
-            candidates = width * n_classes * (3 * LOG_ADD_SLOTS + 30)
-            searches, moves = width * width * 12, width * (width // 2) * 18
+            # Each candidate: its score, and a look at the worst that is kept. Each prefix, and as
+            # many grown ones: a search through the beam. Each that is kept: its place is found
+            # from the end, and half of the beam, 7 words each, moves down.
+            candidates = width * n_classes * (2 * LOG_ADD_SLOTS + 20)
+            searches = width * width * 2 * 12
+            moves = width * (width // 2) * (LOG_ADD_SLOTS + 14)
             return START_SLOTS + n_steps * (candidates + searches + moves + 14 * width)
 
     return CTCBeamSteps
