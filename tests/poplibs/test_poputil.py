@@ -230,6 +230,22 @@ def test_memory_order(graph):
     assert [pairs[a] for a in flat.addresses()] == moved.addresses().tolist()
 
 
+def test_grouped_layouts_are_strided(graph):
+    """A grouped layout is found as strides, and a broadcast beside it keeps its pattern."""
+    stored = graph.add_variable(tr.FLOAT, [2, 3, 5, 4])
+    view = stored.dim_shuffle([0, 1, 3, 2]).reshape([2, 12, 5])
+    strided = poputil.factored(view)
+    assert strided.pieces is None
+    assert (strided.addresses().ravel() == view.addresses().ravel()).all()
+    bias = poputil.broadcast_view(graph.add_variable(tr.FLOAT, [12, 1]), (2, 12, 5))
+    simple, (moved, same) = poputil.simplified(view, [bias, view])
+    assert simple.is_contiguous
+    assert same.is_contiguous
+    assert moved.pieces is None
+    scrambled = tr.concat([stored[1], stored[0, :, 1:], stored[0, :, :1]], 1)
+    assert poputil.factored(scrambled) is None
+
+
 def test_groupings(graph):
     """Groups that lie side by side are found from the innermost outwards."""
     stored = graph.add_variable(tr.HALF, [2, 4, 16])
