@@ -75,10 +75,13 @@ class StepCosts:
 def cost_steps(programs: LoweredPrograms, exchanges: StepExchanges) -> StepCosts:
     """The costs of all steps; each compute set is costed once."""
     n_tiles = programs.graph.target.n_tiles
-    sets = []
-    for number, compute_set in enumerate(programs.graph.compute_sets):
-        moved = exchanges.of_compute_set(number)
-        copy_cycles = _copy_cycles(moved, n_tiles)
+    sets: list[ComputeSetCost] = []
+    for number, first in enumerate(programs.graph.set_numbers()):
+        if first < number:
+            sets.append(sets[first])
+            continue
+        compute_set = programs.graph.compute_sets[number]
+        copy_cycles = _copy_cycles(exchanges.of_compute_set(number), n_tiles)
         sets.append(cost_compute_set(compute_set, programs.graph, copy_cycles))
     coster = _Coster(programs, exchanges, tuple(sets))
     for number, step in enumerate(programs.steps):
@@ -139,6 +142,7 @@ class _Coster:
         nothing = np.zeros(self.target.n_tiles, np.int64)
         self.rows: list[tuple[Ints, Ints, Ints]] = [(nothing, nothing, nothing)]
         self.row_of: dict[int, int] = {}
+        self.first_alike = programs.graph.set_numbers()
 
     @property
     def system(self) -> System:
@@ -317,7 +321,8 @@ class _Coster:
 
     def _keep_tiles(self, number: int, compute: Ints, busy: Ints, exchange: Ints) -> None:
         """Steps of one compute set share a row."""
-        key = int(self.set_of_step[number])
+        own = int(self.set_of_step[number])
+        key = self.first_alike[own] if own >= 0 else -1
         if key >= 0 and key in self.row_of:
             self.tile_row[number] = self.row_of[key]
             return

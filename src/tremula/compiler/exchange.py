@@ -91,26 +91,31 @@ _HOST_KINDS = (
 class StepExchanges:
     """The exchanges of a program; steps of the same compute set share theirs."""
 
-    distinct: tuple[StepExchange, ...]  # first those of the compute sets, in order
+    distinct: tuple[StepExchange, ...]  # first those of compute sets that differ
     row_of_step: Ints  # int64[n_steps]: row of `distinct`, -1 for steps that move nothing
+    row_of_set: Ints  # int64[n_compute_sets]
+    n_uses: Ints  # int64[n_distinct]: compute sets that are alike, each with code of its own
 
     def of_step(self, step: int) -> StepExchange:
         row = int(self.row_of_step[step])
         return NO_EXCHANGE if row < 0 else self.distinct[row]
 
     def of_compute_set(self, compute_set: int) -> StepExchange:
-        return self.distinct[compute_set]
+        return self.distinct[int(self.row_of_set[compute_set])]
 
 
 def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
     """What every static step moves."""
     graph = programs.graph
-    distinct = [exchange_of_compute_set(cs, graph) for cs in graph.compute_sets]
+    firsts, row_of_set, n_alike = np.unique(
+        np.array(graph.set_numbers(), np.int64), return_inverse=True, return_counts=True
+    )
+    distinct = [exchange_of_compute_set(graph.compute_sets[i], graph) for i in firsts.tolist()]
     row_of_step = np.full(len(programs.steps), -1, np.int64)
     copy_of_step = copies_by_step(programs)
     for number, step in enumerate(programs.steps):
         if step.kind is StepKind.EXECUTE:
-            row_of_step[number] = step.compute_set
+            row_of_step[number] = row_of_set[step.compute_set]
             continue
         if step.kind is StepKind.COPY:
             moved = exchange_of_copy(programs.copies[copy_of_step[number]], graph)
@@ -120,7 +125,9 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
             continue
         row_of_step[number] = len(distinct)
         distinct.append(moved)
-    return StepExchanges(tuple(distinct), row_of_step)
+    n_uses = np.ones(len(distinct), np.int64)
+    n_uses[: len(n_alike)] = n_alike
+    return StepExchanges(tuple(distinct), row_of_step, row_of_set, n_uses)
 
 
 def copies_by_step(programs: LoweredPrograms) -> dict[int, int]:

@@ -39,6 +39,14 @@ class FrozenGraph:
     initial_parts: tuple[tuple[Tensor, np.ndarray], ...]
     perf_estimators: dict
     replica_index: int | None
+    # int64[n_compute_sets]: see compiler.alike; None where nobody looked.
+    first_alike: np.ndarray | None = None
+
+    def set_numbers(self) -> list[int]:
+        """For each compute set the number of the first one that is like it."""
+        if self.first_alike is None:
+            return list(range(len(self.compute_sets)))
+        return self.first_alike.tolist()
 
 
 class StepKind(Enum):

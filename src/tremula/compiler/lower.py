@@ -1,12 +1,14 @@
 """Programs → a flat instruction table over static steps."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
 from tremula.base.errors import ControlProgramError, GraphRecursionError
 from tremula.base.source import user_source
+from tremula.compiler.alike import first_alike
 from tremula.compiler.copies import plan_copy
 from tremula.compiler.form import (
     N_OPERANDS,
@@ -177,6 +179,7 @@ class _Lowering:
             dict(state.perf_estimators),
             state.replica_index,
         )
+        frozen = replace(frozen, first_alike=first_alike(frozen))
         return LoweredPrograms(
             frozen,
             tuple(self.names),

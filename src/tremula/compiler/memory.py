@@ -119,10 +119,10 @@ def memory_of(
 
 def _n_copies(exchanges: StepExchanges, n_tiles: int) -> Ints:
     total = np.zeros(n_tiles, np.int64)
-    for moved in exchanges.distinct:
+    for moved, times in zip(exchanges.distinct, exchanges.n_uses.tolist(), strict=True):
         for copies in (moved.gather, moved.scatter):
             if copies is not None:
-                total += copies.n_copies
+                total += copies.n_copies * times
     return total
 
 
@@ -135,12 +135,13 @@ def _add_exchange_code(
     for number, step in enumerate(programs.steps):
         if step.kind in _HOST_KINDS and exchanges.row_of_step[number] >= 0:
             is_host[exchanges.row_of_step[number]] = True
-    for host, moved in zip(is_host.tolist(), exchanges.distinct, strict=True):
+    times = exchanges.n_uses.tolist()
+    for host, n, moved in zip(is_host.tolist(), times, exchanges.distinct, strict=True):
         for phase in (moved.before, moved.after):
             if phase is not None:
                 kind = "Global" if phase.crosses_chips else "Internal"
                 kind = "Host" if host else kind
-                rows[f"{kind} Exchange Code"] += _exchange_code_bytes(phase, chip)
+                rows[f"{kind} Exchange Code"] += n * _exchange_code_bytes(phase, chip)
 
 
 def _exchange_code_bytes(phase: ExchangePhase, chip: Chip) -> Ints:

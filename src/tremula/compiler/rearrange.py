@@ -7,7 +7,6 @@ import numpy as np
 from tremula.base.errors import TensorMetadataError
 from tremula.base.types import QUARTER
 from tremula.codelets.spec import FieldKind, FieldSpec
-from tremula.compiler.copies import pair_runs
 from tremula.compiler.form import CopyPlan, FrozenComputeSet
 from tremula.poplar.runs import Runs, expand
 from tremula.poplar.variables import ALIGNMENT_BYTES, VariableTable
@@ -90,7 +89,7 @@ class _Planner:
         offset = np.where(n_runs > 0, start[first], 0)
         scattered = np.flatnonzero(~direct)
         offset[scattered] = self._allocate(length[scattered], spec.type.n_bytes)
-        self._add_copies(spec, edge, scattered, offset[scattered], length[scattered])
+        self._add_copies(spec, edge, scattered, offset[scattered])
         return offset
 
     def _allocate(self, length: np.ndarray, n_bytes: int) -> np.ndarray:
@@ -106,16 +105,19 @@ class _Planner:
         edge: EdgeColumn,
         subs: np.ndarray,
         offset: np.ndarray,
-        length: np.ndarray,
     ) -> None:
         per_sub = np.diff(edge.run_start)[subs]
         owner, within = expand(per_sub)
         original = edge.runs.take(edge.run_start[:-1][subs][owner] + within)
-        scratch = Runs(offset, length, np.ones(len(offset), np.int64))
+        # Runs never cross sub-vectors, so each has one place in its vector's scratch.
+        before = np.cumsum(original.count) - original.count
+        first_run = np.cumsum(per_sub) - per_sub
+        place = offset[owner] + before - before[first_run[owner]]
+        scratch = Runs(place, original.count, np.ones(len(place), np.int64))
         if spec.is_read:
-            self.gathers.append(pair_runs(original, scratch, spec.type.n_bytes))
+            self.gathers.append(CopyPlan(original, scratch, spec.type.n_bytes))
         if spec.is_written:
-            self.scatters.append(pair_runs(scratch, original, spec.type.n_bytes))
+            self.scatters.append(CopyPlan(scratch, original, spec.type.n_bytes))
 
     def _metadata(self, spec: FieldSpec, edge: EdgeColumn, table: FrozenTable) -> np.ndarray:
         """Byte address of the metadata of each row's 8-bit floats."""

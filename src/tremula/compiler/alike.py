@@ -1,0 +1,112 @@
+"""Compute sets that are alike: the same vertices on the same tiles, over data laid out the same way.
+
+Layers of a model repeat. Of such compute sets only the first is verified, exchanged and costed: the
+others differ in nothing but the addresses of their variables.
+"""
+
+import hashlib
+
+import numpy as np
+
+from tremula.compiler.form import FrozenComputeSet, FrozenGraph
+from tremula.poplar.vertex_columns import EdgeColumn, FrozenTable
+
+
+def first_alike(graph: FrozenGraph) -> np.ndarray:
+    """int64[n_compute_sets]: the first compute set that each is like, itself if there is none."""
+    layouts = _VariableLayouts(graph)
+    seen: dict[bytes, int] = {}
+    return np.array(
+        [
+            seen.setdefault(_signature(cs, layouts), number)
+            for number, cs in enumerate(graph.compute_sets)
+        ],
+        np.int64,
+    )
+
+
+class _VariableLayouts:
+    """A digest of each variable's type, size, constness and tile map, relative to its own start."""
+
+    def __init__(self, graph: FrozenGraph):
+        self.graph = graph
+        self.base = np.asarray(graph.variables.base_bytes)
+        self.end = np.asarray(graph.variables.end_bytes)
+        self._digests: dict[int, bytes] = {}
+
+    def of(self, variable: int) -> bytes:
+        found = self._digests.get(variable)
+        if found is None:
+            found = self._digests[variable] = self._digest(variable)
+        return found
+
+    def _digest(self, variable: int) -> bytes:
+        variables, tile_map = self.graph.variables, self.graph.tile_map
+        base, end = int(self.base[variable]), int(self.end[variable])
+        first = int(np.searchsorted(tile_map.end, base, "right"))
+        last = int(np.searchsorted(tile_map.begin, end, "left"))
+        kind = f"{variables.types[variable].name} {end - base} {variables.is_constant[variable]}"
+        digest = _new_digest(kind.encode())
+        digest.update(tile_map.begin[first:last] - base)
+        digest.update(tile_map.end[first:last] - base)
+        digest.update(np.ascontiguousarray(tile_map.tile[first:last]))
+        return digest.digest()
+
+
+def _new_digest(data: bytes = b"") -> "hashlib._Hash":
+    return hashlib.sha1(data, usedforsecurity=False)  # the fastest that chips have in hardware
+
+
+def _signature(compute_set: FrozenComputeSet, layouts: _VariableLayouts) -> bytes:
+    digest = _new_digest()
+    numbers: dict[int, int] = {}  # variables in the order they are met
+    for table in compute_set.tables:
+        _add_table(digest, table)
+        for name, edge in table.edges.items():
+            n_bytes = table.codelet.spec.field(name).type.n_bytes
+            _add_edge(digest, edge, n_bytes, layouts, numbers)
+    for variable in numbers:
+        digest.update(layouts.of(variable))
+    return digest.digest()
+
+
+def _add_table(digest: "hashlib._Hash", table: FrozenTable) -> None:
+    digest.update(f"{table.codelet.spec.name} {id(table.codelet)} {table.n_rows}".encode())
+    digest.update(np.ascontiguousarray(table.tile))
+    for state in table.states.values():
+        for column in (state.start, state.value):
+            if column is not None:
+                digest.update(np.ascontiguousarray(column))
+    for estimate in (table.estimate_cycles, table.estimate_flops):
+        digest.update(b"-" if estimate is None else np.ascontiguousarray(estimate))
+
+
+def _add_edge(
+    digest: "hashlib._Hash",
+    edge: EdgeColumn,
+    n_bytes: int,
+    layouts: _VariableLayouts,
+    numbers: dict[int, int],
+) -> None:
+    start, count, stride = edge.runs
+    digest.update(np.ascontiguousarray(edge.sub_start))
+    digest.update(np.ascontiguousarray(edge.run_start))
+    digest.update(np.ascontiguousarray(count))
+    digest.update(np.ascontiguousarray(stride))
+    if not len(start):
+        return
+    variables = layouts.graph.variables
+    low, high = (
+        variables.id_at(int(start.min()) * n_bytes),
+        variables.id_at(int(start.max()) * n_bytes),
+    )
+    if low == high:
+        number = numbers.setdefault(low, len(numbers))
+        digest.update(f"{number}".encode())
+        digest.update(start - int(layouts.base[low]) // n_bytes)
+        return
+    ids = variables.ids_at(start * n_bytes)
+    met, inverse = np.unique(ids, return_inverse=True)
+    local = np.array([numbers.setdefault(int(v), len(numbers)) for v in met], np.int64)
+    digest.update(local[inverse])
+    digest.update(start - layouts.base[ids] // n_bytes)
