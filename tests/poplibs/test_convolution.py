@@ -7,13 +7,13 @@ import tremula as tr
 from tests.poplibs.run_op import small_graph
 from tremula.poplibs import poplin
 from tremula.poplibs.poplin.build import add_product
-from tremula.poplibs.poplin.conv_params import FieldDim, Problem
-from tremula.poplibs.poplin.convolution import acts_shape, out_shape, weights_shape
-from tremula.poplibs.poplin.plan import Plan, Splits
-from tremula.poplibs.poplin.product_entries import (
+from tremula.poplibs.poplin.conv_entries import (
     reference_convolution,
     reference_weight_deltas,
 )
+from tremula.poplibs.poplin.conv_params import FieldDim, Problem
+from tremula.poplibs.poplin.convolution import acts_shape, out_shape, weights_shape
+from tremula.poplibs.poplin.plan import Plan, Splits
 from tremula.poplibs.poplin.worklists import pair
 from tremula.poplibs.registry import PoplibsError
 

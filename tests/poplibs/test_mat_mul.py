@@ -177,12 +177,12 @@ def test_the_plan_foresees_the_cost(chip):
 
 
 def test_measured_products():
-    """Rates of dense products on a Bow, m = k = 2048, agree with published ones within a tenth."""
+    """Rates of dense products on a Bow, m = k = 2048, agree with published ones within 8 %."""
     for n, published in ((128, 39.3), (512, 50.1), (2048, 57.2)):
         graph = tr.Graph(tr.IPUModel("bow").create_device())
         plan = poplin.mat_mul_plan(graph, tr.FLOAT, [n, 2048], [2048, 2048])
         rate = 2 * n * 2048**2 / plan.cycles * graph.target.chip.clock_hz / 1e12
-        assert rate == pytest.approx(published, rel=0.12)
+        assert rate == pytest.approx(published, rel=0.08)
 
 
 def test_the_report_is_readable():

@@ -1,6 +1,6 @@
 """poplin: matrix products and convolutions through one planner, and linear algebra on top."""
 
-from tremula.poplibs.poplin import product_entries
+from tremula.poplibs.poplin import conv_entries, product_entries
 from tremula.poplibs.poplin.bias import (
     add_bias,
     convolution_bias_update,
@@ -66,7 +66,7 @@ __all__ = [
     "convolution_bias_update", "convolution_plan", "convolution_weight_update", "create_biases",
     "create_input", "create_weights", "input_gradient_params", "weights_transpose_chans_flip_xy",
     # plans
-    "Plan", "plan_report", "product_entries",
+    "Plan", "conv_entries", "plan_report", "product_entries",
 ]  # fmt: skip
 __all__ += [  # norms
     "create_norm_beta", "create_norm_gamma", "create_norm_params", "norm_gradients",

@@ -31,7 +31,7 @@ def conv_partial(method: str, inputs: Type, partials: Type) -> type:
         """Every item multiplies rows of left by a matrix of right, and adds to rows of out."""
 
         name = f"poplin::{_NAMES[method]}<{inputs},{partials}>"
-        standing = "published"
+        standing = "fitted" if method == "AMP" else "published"
         left: Input[Vector[inputs]]  # type: ignore[valid-type]
         right: Input[Vector[inputs]]  # type: ignore[valid-type]
         out: Output[Vector[partials]]  # type: ignore[valid-type]
