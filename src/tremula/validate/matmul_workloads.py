@@ -44,9 +44,11 @@ def time_product(
     return time_program(chip_name, 1, build)
 
 
-@workload("dense matmul scaled by density", MATMUL)
+@workload("dense matmul scaled by density|^sparse-dense matmul", MATMUL)
 def best_product(row: Row, chip_name: str) -> Modelled:
     """The best rate over widths, counted as if only the given share of the products mattered."""
+    if row.text("mode", "dense-equivalent") != "dense-equivalent":
+        raise NoWorkload("sparse products (popsparse) are not there", mend="")
     m, k = row.number("m"), row.number("k")
     share, _, whole = row.text("density").partition("/")
     density = float(share) / float(whole or 1)

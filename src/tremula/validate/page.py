@@ -70,4 +70,5 @@ def _reasons(outcome: Outcome) -> str:
 
 def rows_on_page(path: Path) -> set[str]:
     """The lines of a page that show a row."""
-    return set(re.findall(r"^\| [\w.-]+ \| .* \| [+-][\d.]+% \|$", path.read_text("utf-8"), re.M))
+    text = path.read_text(encoding="utf-8")
+    return set(re.findall(r"^\| [\w.-]+ \| .* \| [+-][\d.]+% \|$", text, re.MULTILINE))

@@ -101,7 +101,7 @@ def workload(
 
 # Why rows of some kinds have no workload: what is missing, by a pattern of their workload text.
 REASONS = (
-    ("sparse", "sparse products (popsparse) are not there"),
+    ("(static|dynamic) sparse|power-law", "sparse products (popsparse) are not there"),
     ("training|inference|notebook", "it is a whole model, not one operation"),
     ("entity table", "it is a capacity stated for a framework of its own"),
     ("vs A100|speed-up", "it compares two machines or methods"),
