@@ -54,6 +54,7 @@ def test_equal_rows_are_computed_once():
         (row(workload="knitting"), "no tile program was written"),
         (row(chip="IPU-POD4"), "chip 'IPU-POD4' does not name one generation"),
         (row(value=None), "its value is not one number"),
+        (Row("a", "GC2", 0, "x", {}, "m", "us", 1.0), "its number of chips is not a number"),
     ],
 )
 def test_rows_without_a_workload_say_why(unknown, reason):
@@ -61,3 +62,11 @@ def test_rows_without_a_workload_say_why(unknown, reason):
     with pytest.raises(NoWorkload, match=reason):
         find_workload(unknown)
     assert reason in validate([unknown]).unchecked[0].reason
+
+
+def test_a_row_that_cannot_be_built_is_named():
+    """A parameter that is missing, or a size that is impossible, does not stop the others."""
+    lacking = row("a", workload="gather one word from n tiles to one tile")
+    outcome = validate([lacking, row("b")])
+    assert [one.row.id for one in outcome.checked] == ["b"]
+    assert "row 'a' has no parameter 'source_tiles'" in outcome.unchecked[0].reason

@@ -13,6 +13,13 @@ import numpy as np
 
 from tremula.compiler.codec import record
 from tremula.compiler.copies import contiguous_pairs
+from tremula.compiler.exchange_buses import (
+    bus_of_tiles,
+    longest_latency,
+    overlapped_bytes,
+    pairs_of_tiles,
+    shared_on_buses,
+)
 from tremula.compiler.form import (
     CopyPlan,
     FrozenComputeSet,
@@ -21,13 +28,6 @@ from tremula.compiler.form import (
     Op,
     Step,
     StepKind,
-)
-from tremula.compiler.exchange_buses import (
-    bus_of_tiles,
-    longest_latency,
-    overlapped_bytes,
-    pairs_of_tiles,
-    shared_on_buses,
 )
 from tremula.compiler.intervals import edge_bytes, merge, merge_per_group, sum_per_tile
 from tremula.compiler.on_tile_copies import TileCopies, copies_of_compute_set, copies_of_pieces

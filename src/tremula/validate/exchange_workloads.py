@@ -79,7 +79,7 @@ def broadcast(row: Row, chip_name: str) -> Modelled:
     )
 
 
-@workload("gather one word from n tiles", FAMILY)
+@workload("^gather (one word|bandwidth)", FAMILY, "one")
 def gather(row: Row, chip_name: str) -> Modelled:
     n, n_words = row.number("source_tiles"), row.number("bytes", 4) // FLOAT.n_bytes
 
@@ -93,7 +93,23 @@ def gather(row: Row, chip_name: str) -> Modelled:
     return Modelled.of(timing, n_bytes=float(4 * n * n_words))
 
 
-@workload("all-to-all", FAMILY)
+@workload("^scatter (one word|bandwidth)", FAMILY, "one")
+def scatter(row: Row, chip_name: str) -> Modelled:
+    """Different data from the last tile to each of the first n."""
+    n, n_words = row.number("dest_tiles"), row.number("bytes", 4) // FLOAT.n_bytes
+
+    def build(graph: Graph, sequence: Sequence) -> None:
+        last = graph.target.n_tiles - 1
+        words = graph.add_variable(FLOAT, [n, n_words], "words", mapping=last)
+        each = graph.add_variable(FLOAT, [n, n_words], "each")
+        map_rows(graph, each)
+        sequence.add(Copy(words, each))
+
+    timing = time_program(chip_name, 1, build)
+    return Modelled.of(timing, n_bytes=float(4 * n * n_words))
+
+
+@workload("all-to-all", FAMILY, "one")
 def all_to_all(row: Row, chip_name: str) -> Modelled:
     n, n_words = row.number("tiles"), row.number("bytes", 4) // FLOAT.n_bytes
 

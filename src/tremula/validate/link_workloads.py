@@ -20,6 +20,8 @@ _PATHS = (
     ("indirect", (0, 3)),
     ("direct", (0, 2)),
     ("across boards", (0, 2)),
+    ("off-board", (0, 2)),
+    ("off-chip", (0, 1)),
 )
 
 

@@ -28,7 +28,7 @@ class Row:
 
     id: str
     chip: str
-    n_ipus: int
+    n_ipus: int  # 0: not one number
     workload: str
     parameters: Mapping[str, str]
     metric: str
@@ -97,7 +97,7 @@ def _published_row(record: Mapping[str, str]) -> Row:
     return Row(
         record["id"],
         record["chip"].strip(),
-        int(record["num_ipus"] or 1),
+        _as_count(record["num_ipus"]),
         record["workload"].strip(),
         {name.strip(): value.strip() for name, _, value in parts},
         record["metric"].strip(),
@@ -119,6 +119,12 @@ def _grid_row(record: Mapping[str, str], line: int) -> Row:
     parameters = {**shape, "dtype": "fp32", "amp": record["amp"]}
     value = _as_number(record["cycles"])
     return Row(name, "Bow", 1, _GRID_WORKLOADS[op], parameters, "cycles", "cycles", value)
+
+
+def _as_count(text: str) -> int:
+    """A number of chips: one if nothing is said, 0 if what is said is no number."""
+    text = text.strip() or "1"
+    return int(text) if text.isdecimal() else 0
 
 
 def _as_number(text: str) -> float | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tremula.base.errors import PoplarError
 from tremula.validate.rows import Row
 from tremula.validate.workloads import NoWorkload, chip_of, find_workload
 
@@ -104,7 +105,7 @@ def _outcome_of(predict: Callable, row: Row) -> float | str:
     """The prediction in the row's unit, or why there is none."""
     try:
         return predict(row, chip_of(row)).in_unit(row.unit)
-    except NoWorkload as reason:
+    except PoplarError as reason:  # a row of a stranger's file may ask for what cannot be built
         return reason.what
 
 

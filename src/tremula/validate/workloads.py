@@ -125,6 +125,8 @@ def find_workload(row: Row) -> Workload:
     known = _load()
     if row.value is None:
         raise NoWorkload("its value is not one number", mend="")
+    if row.n_ipus < 1:
+        raise NoWorkload("its number of chips is not a number", mend="")
     for pattern, reason in REASONS:
         if re.search(pattern, row.workload, re.IGNORECASE):
             raise NoWorkload(reason, mend="")
