@@ -238,6 +238,4 @@ def _matrix_product_text() -> str:
 
 def is_matrix_product(function: FunctionSource) -> bool:
     """Is it `machine.multiply_accumulate`, which has a native twin? Its text decides."""
-    return (
-        function.name == multiply_accumulate.__name__ and function.text == _matrix_product_text()
-    )
+    return function.name == multiply_accumulate.__name__ and function.text == _matrix_product_text()

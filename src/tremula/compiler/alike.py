@@ -1,4 +1,4 @@
-"""Compute sets that are alike: the same vertices on the same tiles, over data laid out the same way.
+"""Compute sets that are alike: the same vertices on the same tiles, over data laid out alike.
 
 Layers of a model repeat. Of such compute sets only the first is verified, exchanged and costed: the
 others differ in nothing but the addresses of their variables.
@@ -47,14 +47,18 @@ class _VariableLayouts:
         last = int(np.searchsorted(tile_map.begin, end, "left"))
         kind = f"{variables.types[variable].name} {end - base} {variables.is_constant[variable]}"
         digest = _new_digest(kind.encode())
-        digest.update(tile_map.begin[first:last] - base)
-        digest.update(tile_map.end[first:last] - base)
-        digest.update(np.ascontiguousarray(tile_map.tile[first:last]))
+        _add(digest, tile_map.begin[first:last] - base)
+        _add(digest, tile_map.end[first:last] - base)
+        _add(digest, tile_map.tile[first:last])
         return digest.digest()
 
 
 def _new_digest(data: bytes = b"") -> "hashlib._Hash":
     return hashlib.sha1(data, usedforsecurity=False)  # the fastest that chips have in hardware
+
+
+def _add(digest: "hashlib._Hash", column: np.ndarray) -> None:
+    digest.update(np.ascontiguousarray(column).data)
 
 
 def _signature(compute_set: FrozenComputeSet, layouts: _VariableLayouts) -> bytes:
@@ -72,13 +76,13 @@ def _signature(compute_set: FrozenComputeSet, layouts: _VariableLayouts) -> byte
 
 def _add_table(digest: "hashlib._Hash", table: FrozenTable) -> None:
     digest.update(f"{table.codelet.spec.name} {id(table.codelet)} {table.n_rows}".encode())
-    digest.update(np.ascontiguousarray(table.tile))
+    _add(digest, table.tile)
     for state in table.states.values():
         for column in (state.start, state.value):
             if column is not None:
-                digest.update(np.ascontiguousarray(column))
+                _add(digest, column)
     for estimate in (table.estimate_cycles, table.estimate_flops):
-        digest.update(b"-" if estimate is None else np.ascontiguousarray(estimate))
+        _add(digest, np.empty(0) if estimate is None else estimate)
 
 
 def _add_edge(
@@ -89,10 +93,10 @@ def _add_edge(
     numbers: dict[int, int],
 ) -> None:
     start, count, stride = edge.runs
-    digest.update(np.ascontiguousarray(edge.sub_start))
-    digest.update(np.ascontiguousarray(edge.run_start))
-    digest.update(np.ascontiguousarray(count))
-    digest.update(np.ascontiguousarray(stride))
+    _add(digest, edge.sub_start)
+    _add(digest, edge.run_start)
+    _add(digest, count)
+    _add(digest, stride)
     if not len(start):
         return
     variables = layouts.graph.variables
@@ -103,10 +107,10 @@ def _add_edge(
     if low == high:
         number = numbers.setdefault(low, len(numbers))
         digest.update(f"{number}".encode())
-        digest.update(start - int(layouts.base[low]) // n_bytes)
+        _add(digest, start - int(layouts.base[low]) // n_bytes)
         return
     ids = variables.ids_at(start * n_bytes)
     met, inverse = np.unique(ids, return_inverse=True)
     local = np.array([numbers.setdefault(int(v), len(numbers)) for v in met], np.int64)
-    digest.update(local[inverse])
-    digest.update(start - layouts.base[ids] // n_bytes)
+    _add(digest, local[inverse])
+    _add(digest, start - layouts.base[ids] // n_bytes)

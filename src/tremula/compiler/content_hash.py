@@ -30,8 +30,10 @@ def content_hash(programs: LoweredPrograms, options: Options) -> str:
 
 
 def _table_parts(table: FrozenTable, graph: FrozenGraph) -> list[object]:
-    """What a vertex table is and costs. A `cycles` method or an estimator is code; its result is
-    data, so the result is hashed."""
+    """What a vertex table is and costs.
+
+    A `cycles` method or an estimator is code; its result is data, so the result is hashed.
+    """
     cost = cost_table(table, graph.target.chip, graph.perf_estimators)
     return [
         table.codelet.content_hash(),
