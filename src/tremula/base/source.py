@@ -5,6 +5,8 @@ import sys
 from dataclasses import dataclass
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# The programs of the benches use Tremula as a user's do.
+_USERS = _PACKAGE + "bench" + os.sep
 _interned: dict[tuple[str, int], "Source"] = {}
 
 
@@ -31,7 +33,9 @@ def source_at(file: str, line: int) -> Source:
 def user_source() -> Source:
     """The line of the nearest caller that is not part of Tremula."""
     frame = sys._getframe(1)
-    while (file := frame.f_code.co_filename).startswith(_PACKAGE) or (
+    while (
+        (file := frame.f_code.co_filename).startswith(_PACKAGE) and not file.startswith(_USERS)
+    ) or (
         file == "<string>" and frame.f_code.co_name == "__init__"  # made by dataclasses
     ):
         if frame.f_back is None:
