@@ -128,6 +128,10 @@ class Pieces:
         """Runs of position intervals [begin, end), and which interval each run belongs to."""
         first = np.searchsorted(self.start, begin, side="right") - 1
         last = np.searchsorted(self.start, end, side="left")
+        if bool(((last - first == 1) & (end > begin)).all()):  # each lies in one piece
+            stride = self.runs.stride[first]
+            start = self.runs.start[first] + stride * (begin - self.start[first])
+            return Runs(start, end - begin, stride), np.arange(len(begin))
         owner, within = expand(last - first)
         piece = first[owner] + within
         low = np.maximum(begin[owner], self.start[piece])
