@@ -38,6 +38,7 @@ from tremula.poplibs.popops.reduce_stages import (
     mapped_by,
     side_by_side,
 )
+from tremula.poplibs.poputil.memo import remembered
 from tremula.poplibs.registry import PoplibsError
 
 Ints = np.ndarray
@@ -263,6 +264,7 @@ class _Builder:
         return min(choices, key=lambda choice: choice[0])[1]
 
 
+@remembered
 def _is_complete(groups: Groups) -> Ints:
     """bool[n_groups]: no other tile has partials of any of its outputs."""
     place = np.concatenate((groups.out, groups.out + groups.width))

@@ -16,6 +16,7 @@ from tremula.poplar.tile_map import TileMapping, linear_intervals
 from tremula.poplibs.popops.reduce_codelets import N_WORKERS, element_cost, worker_cycles
 from tremula.poplibs.popops.reduce_segments import Segments, cut
 from tremula.poplibs.popops.reduce_stages import MIN_SHARED_OUTPUTS
+from tremula.poplibs.poputil.memo import remembered
 
 Ints = np.ndarray
 
@@ -50,6 +51,7 @@ def at_first_source(segments: Segments) -> Destination:
     return Destination(out, out + parts.width[chosen], parts.tile[chosen])
 
 
+@remembered
 def redirected(segments: Segments, to: Destination, piece_shift: Ints, n_tiles: int) -> Segments:
     """Segments as the destination's tiles see them; `piece_shift` tells pieces of a stage apart."""
     first = np.searchsorted(to.begin, segments.out, "right") - 1
@@ -111,6 +113,7 @@ def _candidates(fan_in: int, n_ipus: int) -> list[int]:
     return sorted(n for n in wanted if 2 <= n <= fan_in // 2)
 
 
+@remembered
 def largest_meeting(parts: Segments, n_tiles: int) -> tuple[int, int]:
     """(most partials per output, most outputs) on one of the tiles."""
     received = np.bincount(parts.tile, weights=parts.width, minlength=n_tiles)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tremula.poplar.runs import expand
+from tremula.poplibs.poputil.memo import remembered
 
 Ints = np.ndarray
 
@@ -69,6 +70,7 @@ def factors_of(sizes: list[int], is_reduced: list[bool]) -> list[Factor]:
     return factors if len(factors) > 1 else [(1, not factors[0][1]), *factors]
 
 
+@remembered
 def segments_of(begin: Ints, end: Ints, tile: Ints, factors: list[Factor]) -> Segments:
     """Cut intervals of the flattened tensor into segments of whole or partial rows."""
     (n_rows, _), (row, is_inner) = factors[-2:]
@@ -127,6 +129,7 @@ def _head_body_tail(
 MIN_ROWS_KEPT = 8
 
 
+@remembered
 def grouped(segments: Segments, n_outs: int, is_inner: bool) -> Groups:
     """Segments of a tile with the same outputs together; cut where they overlap in part.
 

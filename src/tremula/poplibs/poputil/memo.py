@@ -1,0 +1,58 @@
+"""Planning once: pure functions of arrays remember results by the contents of their arguments."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+
+# Layers repeat soon after each other; more than these would only fill memory.
+N_REMEMBERED = 64
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def remembered(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a pure function of arrays, tuples of them and hashable values remember its results.
+
+    The arrays of a result are shared between calls, so they become read-only.
+    """
+    results: OrderedDict[bytes, R] = OrderedDict()
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        digest = hashlib.sha1(usedforsecurity=False)
+        _add((args, tuple(sorted(kwargs.items()))), digest)
+        key = digest.digest()
+        if key in results:
+            results.move_to_end(key)
+            return results[key]
+        result = results[key] = function(*args, **kwargs)
+        _freeze(result)
+        if len(results) > N_REMEMBERED:
+            results.popitem(last=False)
+        return result
+
+    return wrapper
+
+
+def _add(value: object, digest: "hashlib._Hash") -> None:
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype.str}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).data)
+    elif isinstance(value, tuple | list):
+        digest.update(f"({len(value)}".encode())
+        for part in value:
+            _add(part, digest)
+    else:
+        digest.update(f"{type(value).__name__} {value!r};".encode())
+
+
+def _freeze(value: object) -> None:
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    elif isinstance(value, tuple | list):
+        for part in value:
+            _freeze(part)
