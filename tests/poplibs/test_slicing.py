@@ -304,3 +304,28 @@ def test_quarter_is_refused():
     indices = graph.add_variable("unsigned int", [2], "indices", mapping=0)
     with pytest.raises(PoplibsError, match="reinterpret"):
         popops.multi_slice(graph, table, indices, sequence)
+
+
+@pytest.mark.parametrize("width", [4, 5])
+def test_a_whole_table_on_a_tile_gives_its_rows(width: int) -> None:
+    """Four columns have a loop of their own; an index beyond the table gives zeros in both."""
+    from tremula.poplibs.popops.slice_codelets import multi_slice_codelet
+
+    graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=1).create_device())
+    table = graph.add_variable(tr.UNSIGNED_INT, [10, width], "table", mapping=0)
+    indices = graph.add_variable(tr.UNSIGNED_INT, [9], "indices", mapping=0)
+    out = graph.add_variable(tr.UNSIGNED_INT, [9, width], "out", mapping=0)
+    rows, wanted = np.arange(10 * width).reshape(10, width), [3, 0, 9, 10, 7, 3, 4000000000, 1, 2]
+    graph.set_initial_value(table, rows)
+    graph.set_initial_value(indices, wanted)
+    graph.create_host_read("out", out)
+    look_up = graph.add_compute_set("look up")
+    fields = {
+        "indices": indices, "table": table.flatten(), "out": out.flatten(),
+        "first_row": 0, "n_columns": width, "n_entries": 10,
+    }  # fmt: skip
+    graph.add_vertex(look_up, multi_slice_codelet(tr.UNSIGNED_INT), fields, tile=0)
+    engine = tr.Engine(graph, tr.Execute(look_up)).load()
+    engine.run()
+    expected = np.array([rows[i] if i < 10 else np.zeros(width) for i in wanted])
+    assert np.array_equal(engine.read_tensor("out"), expected)
