@@ -308,7 +308,7 @@ def test_quarter_is_refused():
 
 @pytest.mark.parametrize("width", [4, 5])
 def test_a_whole_table_on_a_tile_gives_its_rows(width: int) -> None:
-    """Four columns have a loop of their own; an index beyond the table gives zeros in both."""
+    """Short rows are copied without a loop, others with one; an index beyond gives zeros."""
     from tremula.poplibs.popops.slice_codelets import multi_slice_codelet
 
     graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=1).create_device())

@@ -71,18 +71,6 @@ def multi_slice_codelet(T: Type) -> type:  # noqa: N803
             begin, end = n * worker_id // 6, n * (worker_id + 1) // 6
             indices = self.indices[begin:end]
             out = self.out[begin * width : end * width]
-            if width == 4 and len(self.table) == 4 * int(self.n_entries) and first == 0:
-                # All rows are here: nothing to test but the index, so that fetches overlap.
-                for i in range(len(indices)):
-                    row = int(indices[i])
-                    is_here = row < n_rows
-                    at = 4 * row if is_here else 0
-                    to = 4 * i
-                    out[to] = self.table[at] if is_here else T(0)
-                    out[to + 1] = self.table[at + 1] if is_here else T(0)
-                    out[to + 2] = self.table[at + 2] if is_here else T(0)
-                    out[to + 3] = self.table[at + 3] if is_here else T(0)
-                return
             for i in range(len(indices)):
                 row = int(indices[i]) - first
                 to = i * width
