@@ -76,9 +76,17 @@ def element_codelet(plan: CodeletPlan) -> type:
     return class_from_text(codelet_text(plan), "ElementWise", names | cost_names)
 
 
+# Operations whose cycles PopLibs' public estimators state; others cost as one that is like them.
+PUBLISHED_COSTS = frozenset(
+    "add sub mul div maximum minimum pow rem atan2 eq neq gt gteq lt lteq neg square abs "
+    "relu exp log tanh sigmoid sqrt rsqrt inv erf gelu_erf sin cos tan select clamp".split()
+)
+
+
 def codelet_text(plan: CodeletPlan) -> str:
     """The source of a plan's codelet."""
-    standing = "published" if plan.body.single_op else "derived"
+    single = plan.body.single_op
+    standing = "published" if single and single[0] in PUBLISHED_COSTS else "derived"
     loop = _row_loop(plan) if plan.rows_by else _flat_loop(plan)
     head = "def compute(self, worker_id):" if plan.is_multi else "def compute(self):"
     lines = [
