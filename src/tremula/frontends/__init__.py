@@ -1,0 +1,1 @@
+"""Frameworks whose models Tremula runs: each keeps the public names scripts already use."""

@@ -1,0 +1,1 @@
+"""The PopTorch API: options, data, blocks, optimisers and the executor of wrapped models."""
