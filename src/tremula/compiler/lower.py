@@ -169,10 +169,7 @@ class _Lowering:
             state.variables,
             state.tile_map.resolve(),
             tuple(
-                FrozenComputeSet(
-                    cs.name, cs.source, tuple(t.freeze() for t in cs.distinct_tables())
-                )
-                for cs in self.compute_sets
+                FrozenComputeSet(cs.name, cs.source, cs.frozen_tables()) for cs in self.compute_sets
             ),
             state.handles,
             tuple(state.initial_parts),

@@ -1,24 +1,64 @@
 """Compute sets and references to their vertices and fields."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from tremula.base.errors import GraphConnectionError
 from tremula.base.source import Source, user_source
 from tremula.codelets.spec import Codelet, FieldKind
 from tremula.poplar.edge_log import EdgeLog, require_size
+from tremula.poplar.set_model import SetModel
 from tremula.poplar.tensor import Tensor
+from tremula.poplar.variables import VariableTable
+from tremula.poplar.vertex_columns import FrozenTable
 from tremula.poplar.vertex_table import VertexTableBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """What a compute set is in place of tables: a model, over variables of its own."""
+
+    model: SetModel
+    variables: tuple[int, ...]
+    table: VariableTable
 
 
 class ComputeSet:
     """Vertices that run in parallel, with no order between them."""
 
-    __slots__ = ("name", "source", "tables")
+    __slots__ = ("modelled", "name", "source", "tables")
 
-    def __init__(self, name: str, source: Source):
-        self.name, self.source = name, source
+    def __init__(self, name: str, source: Source, modelled: Modelled | None = None):
+        self.name, self.source, self.modelled = name, source, modelled
         # Keyed by what add_vertex was called with (name or class), so that a lookup is one step.
-        self.tables: dict[Any, VertexTableBuilder] = {}
+        # A compute set of a model has none until somebody wants to change it.
+        if modelled is None:
+            self.tables: dict[Any, VertexTableBuilder] = {}
+
+    def __getattr__(self, name: str) -> object:
+        if name != "tables":
+            raise AttributeError(name)
+        frozen, self.modelled = self.frozen_tables(), None
+        self.tables = dict(enumerate(VertexTableBuilder.thawed(t, self.name) for t in frozen))
+        return self.tables
+
+    def frozen_tables(self) -> tuple[FrozenTable, ...]:
+        """All vertices as columns."""
+        if self.modelled is None:
+            return tuple(table.freeze() for table in self.distinct_tables())
+        of = self.modelled
+        return of.model.tables_over(of.table, of.variables, self.source)
+
+    def become(self, modelled: Modelled) -> None:
+        """Forget the tables: the model says the same."""
+        self.modelled = modelled
+        del self.tables
+
+    @property
+    def n_vertices(self) -> int:
+        if self.modelled is not None:
+            return self.modelled.model.n_vertices
+        return sum(table.n_rows for table in self.distinct_tables())
 
     def table_of(self, codelet: Codelet, key: "str | type") -> VertexTableBuilder:
         for table in self.tables.values():
@@ -32,8 +72,7 @@ class ComputeSet:
         return list({id(t): t for t in self.tables.values()}.values())
 
     def __repr__(self) -> str:
-        n = sum(t.n_rows for t in self.distinct_tables())
-        return f"ComputeSet({self.name!r}, {n} vertices)"
+        return f"ComputeSet({self.name!r}, {self.n_vertices} vertices)"
 
 
 class VertexRef:

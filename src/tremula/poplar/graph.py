@@ -363,7 +363,7 @@ class Graph(MappingSide, HostSide):
 
     @property
     def n_vertices(self) -> int:
-        return sum(t.n_rows for cs in self.state.compute_sets for t in cs.distinct_tables())
+        return sum(compute_set.n_vertices for compute_set in self.state.compute_sets)
 
     @property
     def top(self) -> "Graph":

@@ -90,7 +90,7 @@ class Execute(Program):
     result: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if not hasattr(self.compute_set, "tables"):
+        if not hasattr(self.compute_set, "frozen_tables"):
             raise self.fail(
                 f"got {type(self.compute_set).__name__}, expected a compute set.",
                 "make one with graph.add_compute_set(name)",

@@ -55,6 +55,7 @@ class TileMapLog:
         # Resolved columns, with room to grow: most new intervals lie behind all old ones.
         self._columns = [np.empty(0, np.int64) for _ in range(3)]
         self._resolved = ByteTileMap(*self._columns)
+        self.n_rewrites = 0  # how often something old was mapped again
 
     def add(self, begin: int, end: int, tile: int) -> None:
         self._begin.append(begin)
@@ -77,6 +78,7 @@ class TileMapLog:
                 both = (np.concatenate(pair) for pair in zip(old, log, strict=True))
                 new, old = _merge(*_paint(*both)), ByteTileMap(*(c[:0] for c in old))
                 self._columns = list(new)
+                self.n_rewrites += 1
             self._resolved = self._appended(old, new)
         return self._resolved
 

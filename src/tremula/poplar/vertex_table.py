@@ -157,6 +157,27 @@ class VertexTableBuilder:
             self.codelet, tile, edges, states, cycles, flops, source_id, tuple(self.sources)
         )
 
+    @staticmethod
+    def thawed(frozen: FrozenTable, compute_set_name: str) -> "VertexTableBuilder":
+        """A table that can grow, with the rows of a frozen one."""
+        table = VertexTableBuilder(frozen.codelet, compute_set_name)
+        n_rows = table.n_rows = frozen.n_rows
+        table.tile.frombytes(frozen.tile.astype(np.int64).tobytes())
+        table.source_id.frombytes(frozen.source_id.astype(np.int64).tobytes())
+        table.sources = {source: number for number, source in enumerate(frozen.sources)}
+        for name, edge in frozen.edges.items():
+            table.edges[name].blocks.append((0, edge))
+        for name, state in frozen.states.items():
+            start, values = state.start, state.value
+            rows = values if start is None else np.split(values, start[1:-1])
+            table.states[name].blocks.append((0, n_rows, rows))  # pyright: ignore[reportArgumentType]
+        if frozen.estimate_cycles is not None and frozen.estimate_flops is not None:
+            pairs = zip(
+                frozen.estimate_cycles.tolist(), frozen.estimate_flops.tolist(), strict=True
+            )
+            table.estimates = {row: pair for row, pair in enumerate(pairs) if pair[0] >= 0}
+        return table
+
     def _frozen_estimates(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         if not self.estimates:
             return None, None

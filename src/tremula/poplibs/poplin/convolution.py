@@ -19,6 +19,7 @@ from tremula.poplibs.poplin.mat_mul import ProductOptions, plan_options
 from tremula.poplibs.poplin.plan import Plan
 from tremula.poplibs.poplin.planner import plan_product
 from tremula.poplibs.popops import zero
+from tremula.poplibs.poputil import replayed
 from tremula.poplibs.registry import PoplibsError
 
 Shape = tuple[int, ...]
@@ -109,6 +110,7 @@ def _channels_last(view: Tensor) -> Tensor:
     return view.dim_shuffle([1, 0, *range(3, view.rank), 2])
 
 
+@replayed
 def convolution(
     graph: Graph, acts: Tensor, weights: Tensor, params: ConvParams, sequence: Sequence,
     name: str = "", *, transpose_and_flip_weights: bool = False,
@@ -150,6 +152,7 @@ def _padded_output(
     return padded
 
 
+@replayed
 def calculate_weight_deltas(
     graph: Graph, deltas: Tensor, acts: Tensor, params: ConvParams, sequence: Sequence,
     name: str = "", **options: Unpack[ProductOptions],

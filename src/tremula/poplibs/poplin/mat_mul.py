@@ -16,6 +16,7 @@ from tremula.poplibs.poplin.conv_params import (
 from tremula.poplibs.poplin.plan import Plan
 from tremula.poplibs.poplin.planner import PlanOptions, plan_product
 from tremula.poplibs.popops import scaled_add_to, zero
+from tremula.poplibs.poputil import replayed
 from tremula.poplibs.registry import PoplibsError
 
 Shape = tuple[int, ...] | list[int]
@@ -162,6 +163,7 @@ def mat_mul_plan(
 # -- inside
 
 
+@replayed
 def _product(
     graph: Graph, a: Tensor, b: Tensor, out: Tensor | None, sequence: Sequence, name: str,
     options: ProductOptions,

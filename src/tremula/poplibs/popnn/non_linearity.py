@@ -22,12 +22,13 @@ from tremula.poplibs.popops.element_codelets import element_codelet
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.fused import converter
 from tremula.poplibs.popops.spread import aligned, spread_vertices
-from tremula.poplibs.poputil import clone_in_order
+from tremula.poplibs.poputil import clone_in_order, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 Kind = NonLinearityType | str
 
 
+@replayed
 def non_linearity(
     graph: Graph, x: Tensor, sequence: Sequence, name: str = "", *, kind: Kind
 ) -> Tensor:
@@ -42,6 +43,7 @@ def non_linearity(
     return out
 
 
+@replayed
 def non_linearity_in_place(
     graph: Graph, x: Tensor, sequence: Sequence, name: str = "", *, kind: Kind
 ) -> None:
@@ -61,6 +63,7 @@ def non_linearity_in_place(
         _add_vertices(graph, in_place_codelet, kind, x, {}, sequence, name)
 
 
+@replayed
 def non_linearity_input_gradient(
     graph: Graph, activations: Tensor, out_gradient: Tensor, sequence: Sequence, name: str = "",
     *, kind: Kind,

@@ -15,11 +15,13 @@ from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.poplin import norm_math, norms
 from tremula.poplibs.poplin.norm_math import check_norm_operands
+from tremula.poplibs.poputil import replayed
 from tremula.poplibs.registry import PoplibsError
 
 PER_GROUP = (0, 1)  # of activations seen as [batch, groups, channels of a group, …]
 
 
+@replayed
 def batch_norm_statistics(
     graph: Graph, acts: Tensor, sequence: Sequence, name: str = "batch_norm_statistics",
     *, epsilon: float, is_unbiased: bool = False, is_stable: bool = False,
@@ -38,6 +40,7 @@ def batch_norm_whiten(
     return norms.norm_whiten(graph, acts, mean, inv_std_dev, sequence, name)
 
 
+@replayed
 def batch_normalise(  # noqa: PLR0917 - PopLibs has as many operands
     graph: Graph, acts: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, inv_std_dev: Tensor,
     sequence: Sequence, name: str = "batch_normalise",
@@ -55,6 +58,7 @@ def batch_norm_param_gradients(
     return norms.norm_param_gradients(graph, whitened, gradient, sequence, name)
 
 
+@replayed
 def batch_norm_gradients(
     graph: Graph, whitened: Tensor, gradient: Tensor, inv_std_dev: Tensor, gamma: Tensor,
     sequence: Sequence, name: str = "batch_norm_gradients",
@@ -75,6 +79,7 @@ def norm_param_update(
     popops.scaled_add_to(graph, beta, beta_gradient, scale, sequence, f"{name}/beta")
 
 
+@replayed
 def group_norm_statistics(
     graph: Graph, acts: Tensor, sequence: Sequence, name: str = "group_norm_statistics",
     *, n_groups: int, epsilon: float, is_unbiased: bool = False, is_stable: bool = False,
@@ -101,6 +106,7 @@ def group_norm_whiten(
     return _ungrouped(whitened, is_strided)
 
 
+@replayed
 def group_normalise(  # noqa: PLR0913, PLR0917 - PopLibs has as many operands
     graph: Graph, acts: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, inv_std_dev: Tensor,
     sequence: Sequence, name: str = "group_normalise", *, n_groups: int, is_strided: bool = True,
@@ -121,6 +127,7 @@ def group_norm_param_gradients(
     return norms.norm_param_gradients(graph, whitened, gradient, sequence, name)
 
 
+@replayed
 def group_norm_gradients(
     graph: Graph, whitened: Tensor, gradient: Tensor, inv_std_dev: Tensor, gamma: Tensor,
     sequence: Sequence, name: str = "group_norm_gradients", *, n_groups: int,

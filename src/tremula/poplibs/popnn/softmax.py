@@ -17,11 +17,13 @@ from tremula.poplibs.popnn.checks import check_float, check_rank, check_same_sha
 from tremula.poplibs.popops.element_codelets import element_codelet
 from tremula.poplibs.popops.expr import Cast, Expr, _1, _2, exp, log
 from tremula.poplibs.popops.reduce_codelets import reduce_vertex
+from tremula.poplibs.poputil import replayed
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 
 SOFTMAX_SCALING = 16384.0  # SOFTMAX_SCALED of halves: keeps small probabilities above underflow
 
 
+@replayed
 def softmax(
     graph: Graph, x: Tensor, sequence: Sequence, name: str = "softmax",
     *, is_stable: bool = True, is_scaled: bool = False,
@@ -59,6 +61,7 @@ def softmax_scaling(type: Type) -> float:
     return SOFTMAX_SCALING if type is HALF else 1.0
 
 
+@replayed
 def log_softmax(graph: Graph, x: Tensor, sequence: Sequence, name: str = "log_softmax") -> Tensor:
     """The logarithm of softmax: x - max - log Σ exp(x - max), along the innermost dimension."""
     _check("log_softmax", x)
@@ -81,6 +84,7 @@ def log_softmax_in_place(
     sequence.add(Copy(log_softmax(graph, x, sequence, name), x))
 
 
+@replayed
 def softmax_input_gradient(
     graph: Graph, y: Tensor, out_gradient: Tensor, sequence: Sequence,
     name: str = "softmax_gradient", *, is_scaled: bool = False,
@@ -106,6 +110,7 @@ def softmax_input_gradient(
     return popops.map(graph, result, [y, change], sequence, name)
 
 
+@replayed
 def log_softmax_input_gradient(
     graph: Graph, y: Tensor, out_gradient: Tensor, sequence: Sequence,
     name: str = "log_softmax_gradient",

@@ -19,10 +19,12 @@ from tremula.poplibs.poputil import (
     in_memory_order,
     is_writeable,
     repeats_elements,
+    replayed,
 )
 from tremula.poplibs.registry import PoplibsError
 
 
+@replayed
 def map(
     graph: Graph, expr: Expr, tensors: ListOf[Tensor], sequence: Sequence, name: str = ""
 ) -> Tensor:
@@ -34,6 +36,7 @@ def map(
     return out
 
 
+@replayed
 def map_in_place(
     graph: Graph, expr: Expr, tensors: ListOf[Tensor], sequence: Sequence, name: str = ""
 ) -> None:
@@ -43,6 +46,7 @@ def map_in_place(
     _add_map(graph, body, tensors, tensors[0], sequence, name, is_in_place=True)
 
 
+@replayed
 def map_with_output(
     graph: Graph, expr: Expr, tensors: ListOf[Tensor], out: Tensor, sequence: Sequence,
     name: str = "",

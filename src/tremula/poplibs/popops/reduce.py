@@ -39,6 +39,7 @@ from tremula.poplibs.popops.reduce_stages import (
     side_by_side,
 )
 from tremula.poplibs.poputil.memo import remembered
+from tremula.poplibs.poputil.replay import replayed
 from tremula.poplibs.registry import PoplibsError
 
 Ints = np.ndarray
@@ -95,6 +96,7 @@ def reduce_with_output(
     reduce(graph, tensor, dims, operation, sequence, name, scale=scale, update=update, out=out)
 
 
+@replayed
 def reduce_many(
     graph: Graph, reductions: SequenceOf[Reduction], sequence: Sequence, name: str = ""
 ) -> list[Tensor]:

@@ -63,6 +63,7 @@ from tremula.poplibs.poputil.regions import (
     split_between_workers,
     tile_regions,
 )
+from tremula.poplibs.poputil.replay import replayed
 from tremula.poplibs.poputil.tile_mapping import (
     calc_linear_tile_mapping,
     calc_linear_tile_mapping_and_new_offset,
@@ -111,6 +112,8 @@ __all__ = [
     "repeats_elements", "simplified",
     # regions
     "TileRegions", "WorkerSlices", "split_between_workers", "tile_regions",
+    # replay
+    "replayed",
     # tile maps
     "MappingMethod", "TensorUseTracker", "calc_linear_tile_mapping",
     "calc_linear_tile_mapping_and_new_offset", "choose_mapping_offset", "create_broadcast_operand",

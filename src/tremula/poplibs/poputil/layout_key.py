@@ -1,0 +1,124 @@
+"""Keys of calls: equal for two calls of an operation whose operands are alike but for addresses."""
+
+import hashlib
+from dataclasses import fields, is_dataclass
+from enum import Enum
+
+import numpy as np
+
+from tremula.base.types import QUARTER, Type
+from tremula.poplar.graph import Graph, GraphState
+from tremula.poplar.runs import Pieces, Runs
+from tremula.poplar.set_model import slots_of
+from tremula.poplar.tensor import Tensor
+
+_PLAIN = (bool, int, float, str, bytes, type(None), np.generic, Enum)
+
+
+class NotReplayable(Exception):  # noqa: N818 - a way out, not an error
+    """Something that cannot be described by layouts alone."""
+
+
+def digest_of(*columns: np.ndarray) -> bytes:
+    digest = hashlib.sha1(usedforsecurity=False)  # the fastest that chips have in hardware
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.digest()
+
+
+class VariableLayouts:
+    """A digest of the tile map of each variable of a graph, relative to the variable's start."""
+
+    def __init__(self, state: GraphState):
+        self.variables, self.tile_map = state.variables, state.tile_map
+        self._known: dict[int, tuple[int, int, bytes]] = {}  # rewrites, intervals, digest
+
+    def tile_map_of(self, first: int, last: int) -> tuple[np.ndarray, ...]:
+        """(begin, end, tile) of all bytes of variables first … last."""
+        resolved = self.tile_map.resolve()
+        base, end = self.variables.base_bytes[first], self.variables.end_bytes[last]
+        low = int(np.searchsorted(resolved.end, base, "right"))
+        high = int(np.searchsorted(resolved.begin, end, "left"))
+        return tuple(column[low:high] for column in resolved)
+
+    def of(self, variable: int) -> tuple[object, ...]:
+        begin, end, tile = self.tile_map_of(variable, variable)
+        known = self._known.get(variable)
+        state = (self.tile_map.n_rewrites, len(begin))
+        if known is None or known[:2] != state:
+            base = self.variables.base_bytes[variable]
+            known = self._known[variable] = (*state, digest_of(begin - base, end - base, tile))
+        variables = self.variables
+        size = variables.end_bytes[variable] - variables.base_bytes[variable]
+        # Operations may look at the values of a constant: it stands for itself alone.
+        of_constant = variable if variables.is_constant[variable] else -1
+        return variables.types[variable].name, size, of_constant, known[2]
+
+
+class CallKey:
+    """Collects the parts of a key while it numbers the variables that operands touch."""
+
+    def __init__(self, layouts: VariableLayouts):
+        self.layouts = layouts
+        self.numbers: dict[int, int] = {}
+
+    def of(self, value: object) -> object:
+        """A hashable part that says all about a value but the addresses of its variables."""
+        if isinstance(value, Tensor):
+            return self._of_tensor(value)
+        if isinstance(value, _PLAIN):
+            return type(value), repr(value)
+        if isinstance(value, Type):
+            return Type, value.name
+        if isinstance(value, tuple | list):
+            return type(value), *(self.of(part) for part in value)
+        if isinstance(value, dict):
+            return dict, *((self.of(k), self.of(v)) for k, v in value.items())
+        if isinstance(value, np.ndarray):
+            return np.ndarray, value.dtype.str, value.shape, digest_of(value)
+        if is_dataclass(value) and not isinstance(value, type):
+            return type(value), *(self.of(getattr(value, f.name)) for f in fields(value))
+        raise NotReplayable
+
+    def of_variables(self) -> tuple[object, ...]:
+        """The layouts of all variables met, in their order."""
+        return tuple(self.layouts.of(variable) for variable in self.numbers)
+
+    def _of_tensor(self, tensor: Tensor) -> object:
+        if tensor.type is QUARTER or tensor.variables is not self.layouts.variables:
+            raise NotReplayable
+        view = (Tensor, tensor.type.name, tensor.shape, tensor.strides)
+        n_bytes, variables = tensor.type.n_bytes, self.layouts.variables
+        if tensor.pieces is not None:
+            return *view, tensor.offset, self._of_pieces(tensor.pieces, n_bytes)
+        variable = variables.id_at(tensor.offset * n_bytes)
+        number = self.numbers.setdefault(variable, len(self.numbers))
+        return *view, tensor.offset - variables.base_bytes[variable] // n_bytes, number
+
+    def _of_pieces(self, pieces: Pieces, n_bytes: int) -> object:
+        if type(pieces) is not Pieces:
+            raise NotReplayable
+        runs, variables = pieces.runs, self.layouts.variables
+        ids: dict[int, int] = {}
+        slots = slots_of(runs, n_bytes, variables, ids)
+        base = np.array([*(variables.base_bytes[v] for v in ids), 0], np.int64) // n_bytes
+        numbers = tuple(self.numbers.setdefault(v, len(self.numbers)) for v in ids)
+        where = slots if isinstance(slots, int) else digest_of(slots)
+        return numbers, where, _digest_of_runs(Runs(runs.start - base[slots], *runs[1:]))
+
+
+def _digest_of_runs(runs: Runs) -> bytes:
+    """Counts and strides are mostly all the same."""
+    columns = [
+        column[:1] if len(column) and bool((column == column[0]).all()) else column
+        for column in runs[1:]
+    ]
+    return digest_of(np.array([len(c) for c in (runs.start, *columns)]), runs.start, *columns)
+
+
+def key_of_graph(graph: Graph) -> tuple[object, ...]:
+    """What a virtual graph is: its tiles, and the machine it takes them for."""
+    target = graph.target
+    tiles = graph._tile_ids
+    own = b"" if tiles is None else digest_of(tiles)
+    return target.n_ipus, target.tiles_per_ipu, target.type, target.chip, own
