@@ -9,13 +9,14 @@ import hashlib
 import numpy as np
 
 from tremula.compiler.form import FrozenComputeSet, FrozenGraph
+from tremula.poplar.compute_set import Modelled
 from tremula.poplar.vertex_columns import EdgeColumn, FrozenTable
 
 
 def first_alike(graph: FrozenGraph) -> np.ndarray:
     """int64[n_compute_sets]: the first compute set that each is like, itself if there is none."""
     layouts = _VariableLayouts(graph)
-    seen: dict[bytes, int] = {}
+    seen: dict[object, int] = {}
     return np.array(
         [
             seen.setdefault(_signature(cs, layouts), number)
@@ -61,7 +62,10 @@ def _add(digest: "hashlib._Hash", column: np.ndarray) -> None:
     digest.update(np.ascontiguousarray(column).data)
 
 
-def _signature(compute_set: FrozenComputeSet, layouts: _VariableLayouts) -> bytes:
+def _signature(compute_set: FrozenComputeSet, layouts: _VariableLayouts) -> object:
+    of = compute_set.contents
+    if isinstance(of, Modelled):  # the model says all but where its variables are
+        return of.model, *(layouts.of(variable) for variable in of.variables)
     digest = _new_digest()
     numbers: dict[int, int] = {}  # variables in the order they are met
     for table in compute_set.tables:

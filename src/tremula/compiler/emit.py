@@ -22,7 +22,7 @@ from tremula.compiler.executable import (
     view_of,
 )
 from tremula.compiler.form import FrozenGraph, FrozenTable, LoweredPrograms, Step
-from tremula.compiler.rearrange import plan_compute_set, scratch_base
+from tremula.compiler.rearrange import plan_compute_sets, scratch_base
 from tremula.compiler.worker_states import n_states_bytes, states_byte, worker_state_column
 from tremula.hardware import SYSTEMS, chip_to_toml
 from tremula.poplar.variables import VariableTable
@@ -31,7 +31,7 @@ from tremula.poplar.variables import VariableTable
 def emit(programs: LoweredPrograms, analysis: object, options: Mapping[str, object]) -> Executable:
     """An executable of lowered programs and what the passes found out about them."""
     graph = programs.graph
-    plans = [plan_compute_set(cs, graph.variables) for cs in graph.compute_sets]
+    plans = plan_compute_sets(graph)
     n_scratch = max((plan.n_scratch_bytes for plan in plans), default=0)
     first_state = states_byte(scratch_base(graph.variables) + n_scratch)
     codelets: dict[int, tuple[int, Codelet]] = {}

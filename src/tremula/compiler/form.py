@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import cached_property
 
 import numpy as np
 
 from tremula.base.source import Source
+from tremula.poplar.compute_set import Modelled
 from tremula.poplar.runs import Runs
 from tremula.poplar.streams import HostHandles
 from tremula.poplar.target import Target
@@ -15,11 +17,21 @@ from tremula.poplar.variables import VariableTable
 from tremula.poplar.vertex_columns import FrozenTable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FrozenComputeSet:
+    """Its tables or, where it has a model, what it has in place of them."""
+
     name: str
     source: Source
-    tables: tuple[FrozenTable, ...]
+    contents: tuple[FrozenTable, ...] | Modelled
+
+    @cached_property
+    def tables(self) -> tuple[FrozenTable, ...]:
+        """All vertices. Passes that know about models need not ask for them."""
+        of = self.contents
+        if isinstance(of, Modelled):
+            return of.model.tables_over(of.table, of.variables, self.source)
+        return of
 
     @property
     def n_vertices(self) -> int:

@@ -169,7 +169,8 @@ class _Lowering:
             state.variables,
             state.tile_map.resolve(),
             tuple(
-                FrozenComputeSet(cs.name, cs.source, cs.frozen_tables()) for cs in self.compute_sets
+                FrozenComputeSet(cs.name, cs.source, cs.modelled or cs.frozen_tables())
+                for cs in self.compute_sets
             ),
             state.handles,
             tuple(state.initial_parts),

@@ -1,14 +1,17 @@
 """Rearrangement: kernels see contiguous fields; scattered edges go through scratch space."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from tremula.base.errors import TensorMetadataError
 from tremula.base.types import QUARTER
 from tremula.codelets.spec import FieldKind, FieldSpec
-from tremula.compiler.form import CopyPlan, FrozenComputeSet
+from tremula.compiler.form import CopyPlan, FrozenGraph
+from tremula.poplar.compute_set import Modelled
 from tremula.poplar.runs import Runs, expand
+from tremula.poplar.set_model import SetModel, Slots, moved
 from tremula.poplar.variables import ALIGNMENT_BYTES, VariableTable
 from tremula.poplar.vertex_columns import EdgeColumn, FrozenTable
 
@@ -16,29 +19,103 @@ from tremula.poplar.vertex_columns import EdgeColumn, FrozenTable
 SCRATCH_ALIGN_BYTES = 16
 
 
+class Place(NamedTuple):
+    """Whose addresses a column holds: the slots of a model's variables; -1 is scratch space."""
+
+    slots: Slots
+    n_bytes: int
+
+    def moved(self, addresses: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        return moved(addresses, self.slots, shift, self.n_bytes)
+
+
+NOWHERE: Slots = -1
+
+
 @dataclass(frozen=True, slots=True)
 class TablePlan:
     """A vertex table ready to run: its kernel columns in ABI order."""
 
     columns: tuple[np.ndarray, ...]
+    places: tuple[Place | None, ...]  # of columns of addresses
+
+    def over(self, shift: np.ndarray) -> "TablePlan":
+        pairs = zip(self.columns, self.places, strict=True)
+        columns = tuple(c if at is None else at.moved(c, shift) for c, at in pairs)
+        return TablePlan(columns, self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchCopy:
+    """A copy between a field's home and scratch space."""
+
+    home: Runs
+    scratch: Runs
+    place: Place  # of the home
+
+    def over(self, shift: np.ndarray) -> "ScratchCopy":
+        start, count, stride = self.home
+        return replace(self, home=Runs(self.place.moved(start, shift), count, stride))
+
+    def gather(self) -> CopyPlan:
+        return CopyPlan(self.home, self.scratch, self.place.n_bytes)
+
+    def scatter(self) -> CopyPlan:
+        return CopyPlan(self.scratch, self.home, self.place.n_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeSetPlan:
     tables: tuple[TablePlan, ...]
-    gathers: tuple[CopyPlan, ...]  # into scratch, before the kernels
-    scatters: tuple[CopyPlan, ...]  # out of scratch, after them
+    copies: tuple[ScratchCopy, ...]
+    read: tuple[int, ...]  # of the copies: into scratch, before the kernels
+    written: tuple[int, ...]  # out of scratch, after them
     n_scratch_bytes: int
 
+    @property
+    def gathers(self) -> tuple[CopyPlan, ...]:
+        return tuple(self.copies[i].gather() for i in self.read)
 
-def plan_compute_set(compute_set: FrozenComputeSet, variables: VariableTable) -> ComputeSetPlan:
+    @property
+    def scatters(self) -> tuple[CopyPlan, ...]:
+        return tuple(self.copies[i].scatter() for i in self.written)
+
+    def over(self, shift: np.ndarray) -> "ComputeSetPlan":
+        """The plan of a compute set of the same model, its variables shifted."""
+        tables = tuple(table.over(shift) for table in self.tables)
+        return replace(self, tables=tables, copies=tuple(c.over(shift) for c in self.copies))
+
+
+def plan_compute_sets(graph: FrozenGraph) -> list[ComputeSetPlan]:
+    """The plans of all compute sets; those of a model are planned once."""
+    variables, of_model = graph.variables, dict[SetModel, ComputeSetPlan]()
+    plans = []
+    for compute_set in graph.compute_sets:
+        of = compute_set.contents
+        if not isinstance(of, Modelled):
+            plans.append(plan_tables(of, variables))
+            continue
+        if of.model not in of_model:
+            of_model[of.model] = plan_tables(of.model.tables, variables, of.model.slots)
+        shift = of.model.shift_bytes(of.table, of.variables)
+        plans.append(of_model[of.model].over(shift))
+    return plans
+
+
+def plan_tables(
+    tables: tuple[FrozenTable, ...],
+    variables: VariableTable,
+    slots: tuple[dict[str, Slots], ...] | None = None,
+) -> ComputeSetPlan:
     """Kernel columns of all tables of a compute set, and the copies around them."""
     planner = _Planner(variables)
-    tables = tuple(planner.plan_table(table) for table in compute_set.tables)
+    of_edges = slots or ({},) * len(tables)
+    plans = tuple(planner.plan_table(*pair) for pair in zip(tables, of_edges, strict=True))
     return ComputeSetPlan(
-        tables,
-        tuple(planner.gathers),
-        tuple(planner.scatters),
+        plans,
+        tuple(planner.copies),
+        tuple(planner.read),
+        tuple(planner.written),
         planner.next_byte - planner.first_byte,
     )
 
@@ -50,47 +127,60 @@ class _Planner:
         self.variables = variables
         self.first_byte = scratch_base(variables)
         self.next_byte = self.first_byte
-        self.gathers: list[CopyPlan] = []
-        self.scatters: list[CopyPlan] = []
+        self.copies: list[ScratchCopy] = []
+        self.read: list[int] = []
+        self.written: list[int] = []
 
-    def plan_table(self, table: FrozenTable) -> TablePlan:
+    def plan_table(self, table: FrozenTable, slots: dict[str, Slots]) -> TablePlan:
         columns: list[np.ndarray] = []
+        places: list[Place | None] = []
         for spec in table.codelet.spec.fields:
             if spec.is_edge:
-                columns.extend(self._edge_columns(spec, table.edges[spec.name], table))
+                edge = table.edges[spec.name]
+                found = self._edge_columns(spec, edge, table, slots.get(spec.name, NOWHERE))
+                columns.extend(np.ascontiguousarray(c, np.int64) for c, _ in found)
+                places.extend(place for _, place in found)
             else:
                 state = table.states[spec.name]
-                columns.extend([state.value] if state.start is None else [state.start, state.value])
-        return TablePlan(tuple(columns))
+                values = [state.value] if state.start is None else [state.start, state.value]
+                columns.extend(values)
+                places.extend(None for _ in values)
+        return TablePlan(tuple(columns), tuple(places))
 
     def _edge_columns(
-        self, spec: FieldSpec, edge: EdgeColumn, table: FrozenTable
-    ) -> list[np.ndarray]:
+        self, spec: FieldSpec, edge: EdgeColumn, table: FrozenTable, slots: Slots
+    ) -> list[tuple[np.ndarray, Place | None]]:
         length = edge.sub_lengths()
-        offset = self._contiguous(spec, edge, length)
-        result = {
+        address, of_address = self._contiguous(spec, edge, length, slots)
+        offset = (address, Place(of_address, spec.type.n_bytes))
+        start, lengths = (edge.sub_start, None), (length, None)
+        result: list[tuple[np.ndarray, Place | None]] = {
             FieldKind.SCALAR: [offset],
-            FieldKind.VECTOR: [offset, length],
-            FieldKind.VECTOR_LIST: [edge.sub_start, offset, length],
-            FieldKind.SCALAR_LIST: [edge.sub_start, offset],
+            FieldKind.VECTOR: [offset, lengths],
+            FieldKind.VECTOR_LIST: [start, offset, lengths],
+            FieldKind.SCALAR_LIST: [start, offset],
         }[spec.kind]
         if spec.type == QUARTER:
-            result.append(self._metadata(spec, edge, table))
-        return [np.ascontiguousarray(c, np.int64) for c in result]
+            assert isinstance(slots, int), "models have no 8-bit floats"
+            result.append((self._metadata(spec, edge, table), None))
+        return result
 
-    def _contiguous(self, spec: FieldSpec, edge: EdgeColumn, length: np.ndarray) -> np.ndarray:
+    def _contiguous(
+        self, spec: FieldSpec, edge: EdgeColumn, length: np.ndarray, slots: Slots
+    ) -> tuple[np.ndarray, Slots]:
         """Element address of each sub-vector, moved to scratch where its elements are scattered."""
         n_runs = np.diff(edge.run_start)
         start, count, stride = edge.runs
         if edge.is_one_run_each and bool(((stride == 1) | (count <= 1)).all()):
-            return start
+            return start, slots
         first = np.minimum(edge.run_start[:-1], max(len(start) - 1, 0))
         direct = (n_runs <= 1) & ((stride[first] == 1) | (length <= 1))
         offset = np.where(n_runs > 0, start[first], 0)
         scattered = np.flatnonzero(~direct)
         offset[scattered] = self._allocate(length[scattered], spec.type.n_bytes)
-        self._add_copies(spec, edge, scattered, offset[scattered])
-        return offset
+        self._add_copies(spec, edge, scattered, offset[scattered], slots)
+        is_home = direct & (n_runs > 0)
+        return offset, np.where(is_home, slots if isinstance(slots, int) else slots[first], -1)
 
     def _allocate(self, length: np.ndarray, n_bytes: int) -> np.ndarray:
         """Element addresses of new scratch vectors."""
@@ -105,19 +195,23 @@ class _Planner:
         edge: EdgeColumn,
         subs: np.ndarray,
         offset: np.ndarray,
+        slots: Slots,
     ) -> None:
         per_sub = np.diff(edge.run_start)[subs]
         owner, within = expand(per_sub)
-        original = edge.runs.take(edge.run_start[:-1][subs][owner] + within)
+        run = edge.run_start[:-1][subs][owner] + within
+        original = edge.runs.take(run)
         # Runs never cross sub-vectors, so each has one place in its vector's scratch.
         before = np.cumsum(original.count) - original.count
         first_run = np.cumsum(per_sub) - per_sub
-        place = offset[owner] + before - before[first_run[owner]]
-        scratch = Runs(place, original.count, np.ones(len(place), np.int64))
+        to = offset[owner] + before - before[first_run[owner]]
+        scratch = Runs(to, original.count, np.ones(len(to), np.int64))
+        place = Place(slots if isinstance(slots, int) else slots[run], spec.type.n_bytes)
         if spec.is_read:
-            self.gathers.append(CopyPlan(original, scratch, spec.type.n_bytes))
+            self.read.append(len(self.copies))
         if spec.is_written:
-            self.scatters.append(CopyPlan(scratch, original, spec.type.n_bytes))
+            self.written.append(len(self.copies))
+        self.copies.append(ScratchCopy(original, scratch, place))
 
     def _metadata(self, spec: FieldSpec, edge: EdgeColumn, table: FrozenTable) -> np.ndarray:
         """Byte address of the metadata of each row's 8-bit floats."""

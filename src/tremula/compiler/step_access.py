@@ -7,6 +7,7 @@ import numpy as np
 
 from tremula.compiler.form import FrozenComputeSet, LoweredPrograms, Step, StepKind
 from tremula.compiler.intervals import edge_bytes, merge
+from tremula.poplar.compute_set import Modelled
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.variables import VariableTable
 
@@ -26,18 +27,44 @@ class VariableAccess(NamedTuple):
 
 def accesses_of(programs: LoweredPrograms) -> list[VariableAccess]:
     """One per static step."""
-    graph = programs.graph
-    places = _Places(graph.variables)
-    of_set = [_intervals_of_set(cs) for cs in graph.compute_sets]
+    sets, places = programs.graph.compute_sets, _Places(programs.graph.variables)
+    known: dict[object, VariableAccess] = {}
     result = []
     for step in programs.steps:
-        reads, writes = _union(_of_tensors(step.reads)), _union(_of_tensors(step.writes))
-        if step.kind is StepKind.EXECUTE:
-            set_reads, set_writes = of_set[step.compute_set]
-            reads = set_reads if not step.reads else _union([reads, set_reads])
-            writes = set_writes if not step.writes else _union([writes, set_writes])
-        result.append(places.access(step, reads, writes))
+        is_set = step.kind is StepKind.EXECUTE and not (step.reads or step.writes)
+        if not is_set:
+            result.append(places.access(step, *_intervals_of_step(step, sets)))
+            continue
+        # Of compute sets of a model, slots are known; of others, variables.
+        of = sets[step.compute_set].contents
+        key = of.model if isinstance(of, Modelled) else step.compute_set
+        variables = np.array(of.variables, np.int64) if isinstance(of, Modelled) else None
+        if key not in known:
+            access = places.access(step, *_intervals_of_step(step, sets))
+            known[key] = access if variables is None else _slots(access, variables)
+        slots = known[key]
+        result.append(
+            slots if variables is None else VariableAccess(*(np.sort(variables[s]) for s in slots))
+        )
     return result
+
+
+def _slots(access: VariableAccess, variables: Ints) -> VariableAccess:
+    """An access to variables that take the place of a model's, as one to its slots."""
+    order = np.argsort(variables)
+    return VariableAccess(*(order[np.searchsorted(variables, ids, sorter=order)] for ids in access))
+
+
+def _intervals_of_step(
+    step: Step, sets: tuple[FrozenComputeSet, ...]
+) -> tuple[Intervals, Intervals]:
+    """What a step reads, and what it writes."""
+    reads, writes = list(_of_tensors(step.reads)), list(_of_tensors(step.writes))
+    if step.kind is StepKind.EXECUTE:
+        set_reads, set_writes = _intervals_of_set(sets[step.compute_set])
+        reads.append(set_reads)
+        writes.append(set_writes)
+    return _union(reads), _union(writes)
 
 
 class _Places:

@@ -49,17 +49,18 @@ def vertex_memory(graph: FrozenGraph, n_copies: Ints, copy_bytes: int) -> Vertex
     of_type: dict[str, int] = {}
     uses_code: dict[str, Ints] = {}
     code = np.zeros(n_tiles, np.int64)
-    for compute_set in graph.compute_sets:
-        for table in compute_set.tables:
+    firsts, n_alike = np.unique(np.array(graph.set_numbers(), np.int64), return_counts=True)
+    for first, n in zip(firsts.tolist(), n_alike.tolist(), strict=True):
+        for table in graph.compute_sets[first].tables:
             spec = table.codelet.spec
             state, pointers, outside, listed = _row_bytes(table)
             padding = -(state + pointers) % WORD_BYTES
-            instances += sum_per_tile(table.tile, state + pointers + padding, n_tiles)
-            field_data += sum_per_tile(table.tile, outside, n_tiles)
-            descriptors += sum_per_tile(table.tile, listed, n_tiles)
+            instances += n * sum_per_tile(table.tile, state + pointers + padding, n_tiles)
+            field_data += n * sum_per_tile(table.tile, outside, n_tiles)
+            descriptors += n * sum_per_tile(table.tile, listed, n_tiles)
             # The worklist of a compute set holds the code's and the instance's address.
-            table_bytes += sum_per_tile(table.tile, None, n_tiles) * 2 * WORD_BYTES
-            sums = [int(c.sum()) for c in (state, pointers + outside, padding, listed)]
+            table_bytes += n * sum_per_tile(table.tile, None, n_tiles) * 2 * WORD_BYTES
+            sums = [n * int(c.sum()) for c in (state, pointers + outside, padding, listed)]
             parts[[0, 1, 3, 4]] += sums
             of_type[spec.name] = of_type.get(spec.name, 0) + sum(sums)
             here = uses_code.setdefault(spec.name, np.zeros(n_tiles, bool))

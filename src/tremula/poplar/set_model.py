@@ -1,7 +1,7 @@
 """Models of compute sets: the vertices of all compute sets that differ in their variables only.
 
-The layers of a net repeat the same vertices over other variables. Their tables are stored once, in a
-model; a compute set of the model names the variables it has in place of the model's.
+The layers of a net repeat the same vertices over other variables. Their tables are stored once, in
+a model; a compute set of the model names the variables it has in place of the model's.
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ from tremula.poplar.tensor import Tensor
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic, Enum)
 
 
-class NotReplayable(Exception):  # noqa: N818 - a way out, not an error
+class NotReplayable(Exception):
     """Something that cannot be described by layouts alone."""
 
 

@@ -1,7 +1,7 @@
 """Replay: an operation that was built before is built again by copying what it made.
 
-An operation looks at the layouts of its operands, never at their addresses. So the second time it is
-called with operands laid out alike, it would make the same variables, vertices and programs over
+An operation looks at the layouts of its operands, never at their addresses. So the second time it
+is called with operands laid out alike, it would make the same variables, vertices and programs over
 other addresses. `@replayed` records what the first call adds to the graph and, from then on, adds
 that again with the variables exchanged.
 """
@@ -254,7 +254,7 @@ class _Replacement:
         if isinstance(value, dict):
             return {k: self.value(v) for k, v in value.items()}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*(self.value(part) for part in value))
+            return type(value)(*map(self.value, value))  # pyright: ignore[reportArgumentType]
         if isinstance(value, tuple | list):
             return type(value)(self.value(part) for part in value)
         if (
