@@ -2,11 +2,14 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # The programs of the benches use Tremula as a user's do.
 _USERS = _PACKAGE + "bench" + os.sep
+_stated: "Source | None" = None
 _interned: dict[tuple[str, int], "Source"] = {}
 
 
@@ -31,7 +34,9 @@ def source_at(file: str, line: int) -> Source:
 
 
 def user_source() -> Source:
-    """The line of the nearest caller that is not part of Tremula."""
+    """The line of the nearest caller that is not part of Tremula, or what `at_source` says."""
+    if _stated is not None:
+        return _stated
     frame = sys._getframe(1)
     while (
         (file := frame.f_code.co_filename).startswith(_PACKAGE) and not file.startswith(_USERS)
@@ -42,3 +47,14 @@ def user_source() -> Source:
             break
         frame = frame.f_back
     return source_at(file, frame.f_lineno)
+
+
+@contextmanager
+def at_source(source: Source | None) -> Iterator[None]:
+    """What is made inside the block comes from `source`: a line of a model, not of our caller."""
+    global _stated
+    before, _stated = _stated, source or _stated
+    try:
+        yield
+    finally:
+        _stated = before

@@ -1,0 +1,11 @@
+"""What can be wrong with a model that is captured or lowered; front ends show these in their words."""
+
+from tremula.base.errors import PoplarError
+
+
+class CaptureError(PoplarError):
+    """A model's step cannot be captured as one static graph."""
+
+
+class UnsupportedOperations(PoplarError):
+    """A captured step holds operations that have no lowering to tiles."""

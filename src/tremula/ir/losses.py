@@ -1,0 +1,66 @@
+"""Which tensor a training step differentiates: the marks loss functions leave, and the one that stays."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.nn.functional as F  # noqa: N812  everyone's name for it
+from torch import fx
+
+from tremula.ir.errors import CaptureError
+
+# Functions whose result is a loss of the model unless it feeds another loss.
+LOSS_FUNCTIONS: frozenset[Callable] = frozenset(
+    {
+        F.nll_loss,
+        F.cross_entropy,
+        F.binary_cross_entropy,
+        F.binary_cross_entropy_with_logits,
+        F.kl_div,
+        F.poisson_nll_loss,
+        F.hinge_embedding_loss,
+        F.l1_loss,
+        F.mse_loss,
+        F.smooth_l1_loss,
+        F.soft_margin_loss,
+        F.multilabel_soft_margin_loss,
+        F.cosine_embedding_loss,
+        F.margin_ranking_loss,
+        F.triplet_margin_loss,
+        F.ctc_loss,
+    }
+)
+
+
+def surviving_loss(marks: Iterable[tuple[fx.Node, str]]) -> tuple[fx.Node, str]:
+    """The one marked node that feeds no other mark, with its reduction."""
+    marks = list(dict(marks).items())
+    nodes = {node for node, _ in marks}
+    fed = set().union(*(_ancestors(node) & nodes for node in nodes)) if nodes else set()
+    final = [(node, reduction) for node, reduction in marks if node not in fed]
+    if not final:
+        raise CaptureError(
+            "Couldn't find a loss in graph!",
+            mend="call a loss function in forward, or wrap the value to minimise in"
+            " poptorch.identity_loss",
+        )
+    if len(final) > 1:
+        raise CaptureError(
+            "Multiple independent losses found in graph. Graph must have one final loss. Wrap final"
+            " graph loss in poptorch.identity_loss."
+        )
+    return final[0]
+
+
+def _ancestors(node: fx.Node) -> set[fx.Node]:
+    found, front = set(), list(node.all_input_nodes)
+    while front:
+        current = front.pop()
+        if current not in found:
+            found.add(current)
+            front += current.all_input_nodes
+    return found
+
+
+def scalar_loss(loss: torch.Tensor) -> torch.Tensor:
+    """A loss with several elements is differentiated as its sum."""
+    return loss if loss.dim() == 0 else loss.sum()

@@ -1,0 +1,77 @@
+"""Where weights and inputs of a model lie: laid out as the first product that reads them wants."""
+
+from collections.abc import Callable
+
+import torch
+from torch import fx
+
+from tremula.ir.lowering.table import LayoutWish, wish_of
+from tremula.ir.lowering.tiles import Tiles
+from tremula.poplar.tensor import Tensor
+
+aten = torch.ops.aten
+
+
+def wished_layout(
+    placeholder: fx.Node, place: Callable[[fx.Node], Tiles]
+) -> Tensor | None:
+    """A new tensor of the placeholder's shape as a consumer wants it, or None if none cares."""
+    found = _consumer(placeholder)
+    if found is None:
+        return None
+    chain, consumer, wish = found
+    tensor = wish.create(place(consumer), consumer)
+    if tensor is None:
+        return None
+    for view in reversed(chain):
+        tensor = _undone(view, tensor)
+    return tensor
+
+
+def _consumer(node: fx.Node) -> tuple[list[fx.Node], fx.Node, LayoutWish] | None:
+    """The first user with a wish, reached through views that can be undone."""
+    front: list[tuple[list[fx.Node], fx.Node]] = [([], node)]
+    while front:
+        chain, current = front.pop(0)
+        for user in current.users:
+            for position, argument in enumerate(user.args):
+                if argument is current and (wish := wish_of(user, position)) is not None:
+                    return chain, user, wish
+            if user.target in _UNDO:
+                front.append(([*chain, user], user))
+    return None
+
+
+def _undone(view: fx.Node, tensor: Tensor) -> Tensor:
+    return _UNDO[view.target](view, tensor)
+
+
+def _reshaped(view: fx.Node, tensor: Tensor) -> Tensor:
+    return tensor.reshape([int(n) for n in view.args[0].meta["val"].shape])
+
+
+def _transposed(view: fx.Node, tensor: Tensor) -> Tensor:
+    if tensor.rank < 2:  # `t` of a vector is the vector
+        return tensor
+    order = list(range(tensor.rank))
+    a, b = view.args[1:] if len(view.args) > 1 else (0, 1)
+    order[a], order[b] = order[b], order[a]
+    return tensor.dim_shuffle(order)
+
+
+def _permuted(view: fx.Node, tensor: Tensor) -> Tensor:
+    order = [d % tensor.rank for d in view.args[1]]
+    return tensor.dim_shuffle(sorted(range(len(order)), key=order.__getitem__))
+
+
+_UNDO = {
+    aten.view.default: _reshaped,
+    aten._unsafe_view.default: _reshaped,
+    aten.reshape.default: _reshaped,
+    aten.unsqueeze.default: _reshaped,
+    aten.squeeze.dims: _reshaped,
+    aten.squeeze.dim: _reshaped,
+    aten.t.default: _transposed,
+    aten.transpose.int: _transposed,
+    aten.permute.default: _permuted,
+}

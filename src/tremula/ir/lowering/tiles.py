@@ -1,0 +1,93 @@
+"""Tiles: what a lowering sees of the program under construction."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from tremula.base.types import Type
+from tremula.ir.lowering.types import narrow, tile_type
+from tremula.ir.origin import ORIGIN, Origin
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Sequence
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs import popops
+
+
+@dataclass
+class LoweringOptions:
+    """Choices of the user that change how operations are planned."""
+
+    partials_type: str | None = None  # of products: "half" or "float"
+    available_memory: dict[int, float] = field(default_factory=dict)  # by chip
+    is_training: bool = False
+
+
+@dataclass
+class Tiles:
+    """The place a lowering builds at: a graph (of one chip), a sequence, the node it lowers."""
+
+    graph: Graph
+    sequence: Sequence
+    node: fx.Node
+    options: LoweringOptions
+    shared: dict = field(default_factory=dict)  # what lowerings of one program share, e.g. plans
+    chip: int = 0
+
+    @property
+    def name(self) -> str:
+        """The debug name of what is built: module path and operation."""
+        origin: Origin | None = self.node.meta.get(ORIGIN)
+        path = origin.path if origin is not None else ""
+        return f"{path}/{self.node.name}" if path else self.node.name
+
+    @property
+    def origin(self) -> Origin | None:
+        return self.node.meta.get(ORIGIN)
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.node.meta["val"].shape)
+
+    @property
+    def out_type(self) -> Type:
+        return tile_type(self.node.meta["val"].dtype)
+
+    def shape_of(self, argument: int) -> tuple[int, ...]:
+        """Static shape of one operand of the node."""
+        return tuple(int(n) for n in self.node.args[argument].meta["val"].shape)
+
+    def type_of(self, argument: int) -> Type:
+        return tile_type(self.node.args[argument].meta["val"].dtype)
+
+    def constant(self, values: Any, type: Type) -> Tensor:
+        """A constant on one tile; equal scalars are made once."""
+        array = np.asarray(values, type.dtype)
+        key = ("constant", type.name, array.shape, array.tobytes()) if array.size <= 16 else None
+        if key is not None and key in self.shared:
+            return self.shared[key]
+        mapping = 0 if array.size <= 1 else "linear"
+        tensor = self.graph.add_constant(type, array.shape, array, "constant", mapping=mapping)
+        if key is not None:
+            self.shared[key] = tensor
+        return tensor
+
+    def constant_of(self, tensor: torch.Tensor) -> Tensor:
+        return self.constant(narrow(tensor), tile_type(tensor.dtype))
+
+    def cast(self, tensor: Tensor, type: Type) -> Tensor:
+        """The tensor in another type; itself if it has it."""
+        if tensor.type == type:
+            return tensor
+        return popops.cast(self.graph, tensor, type, self.sequence, self.name)
+
+    def new(self, shape: tuple[int, ...], type: Type, name: str = "") -> Tensor:
+        """A variable spread evenly over the tiles."""
+        return self.graph.add_variable(type, list(shape), name or self.name, mapping="linear")
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        from tremula.poplar.programs import Copy
+
+        self.sequence.add(Copy(source, target))

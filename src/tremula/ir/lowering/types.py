@@ -1,0 +1,51 @@
+"""Element types of PyTorch as the machine holds them: 64-bit ones become 32-bit."""
+
+import numpy as np
+import torch
+
+from tremula.base.types import BOOL, FLOAT, HALF, INT, SHORT, SIGNED_CHAR, UNSIGNED_CHAR, Type
+from tremula.ir.errors import UnsupportedOperations
+
+_TYPES = {
+    torch.bool: BOOL,
+    torch.int8: SIGNED_CHAR,
+    torch.uint8: UNSIGNED_CHAR,
+    torch.int16: SHORT,
+    torch.int32: INT,
+    torch.int64: INT,
+    torch.float16: HALF,
+    torch.float32: FLOAT,
+    torch.float64: FLOAT,
+    torch.bfloat16: FLOAT,
+}
+_TORCH = {
+    BOOL: torch.bool,
+    SIGNED_CHAR: torch.int8,
+    UNSIGNED_CHAR: torch.uint8,
+    SHORT: torch.int16,
+    INT: torch.int32,
+    HALF: torch.float16,
+    FLOAT: torch.float32,
+}
+
+
+def tile_type(dtype: torch.dtype) -> Type:
+    """The machine's type for a PyTorch type."""
+    if dtype not in _TYPES:
+        raise UnsupportedOperations(
+            f"{dtype} has no counterpart on the machine.",
+            mend="use float32, float16, int32, int16, int8, uint8 or bool",
+        )
+    return _TYPES[dtype]
+
+
+def torch_type(type: Type) -> torch.dtype:
+    return _TORCH[type]
+
+
+def narrow(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's values in the machine's type."""
+    tensor = tensor.detach().cpu()
+    if tensor.dtype is torch.bfloat16:
+        tensor = tensor.float()
+    return np.ascontiguousarray(tensor.numpy().astype(tile_type(tensor.dtype).dtype, copy=False))

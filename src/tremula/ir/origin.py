@@ -1,0 +1,55 @@
+"""Where an operation of a captured step comes from: module, source line, phase, block."""
+
+import sys
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from tremula.base.source import Source, source_at
+
+FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
+ORIGIN = "origin"  # the key under which a node's meta holds its Origin
+
+# Frames of these packages are machinery, not the user's model.
+_TORCH = str(Path(torch.__file__).parent)
+_TREMULA = str(Path(__file__).parent.parent)
+_MACHINERY = (_TORCH, _TREMULA, "<")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What every node of a captured step knows about itself."""
+
+    phase: str
+    module: str = ""  # dotted path of the module whose forward ran the operation
+    source: Source | None = None  # the innermost line that is neither PyTorch's nor ours
+    block: int | None = None  # index into the step's list of blocks
+    scope: tuple[str, ...] = ()  # poptorch.NameScope, outermost first
+    attributes: tuple[tuple[str, str], ...] = ()  # poptorch.Attribute
+    available_memory: float | None = None  # poptorch.set_available_memory of this product
+
+    def in_phase(self, phase: str) -> "Origin":
+        return replace(self, phase=phase)
+
+    @property
+    def path(self) -> str:
+        """Name of the operation's place for reports: scopes, then the module."""
+        return "/".join((*self.scope, *([self.module] if self.module else [])))
+
+
+@cache
+def _is_machinery(filename: str, excludes: tuple[str, ...]) -> bool:
+    return filename.startswith(_MACHINERY) or any(part in filename for part in excludes)
+
+
+def model_line(excludes: tuple[str, ...] = ()) -> Source | None:
+    """The innermost line of the model's own code that is running now, if any is."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not _is_machinery(name, excludes):
+            return source_at(name, frame.f_lineno)
+        frame = frame.f_back
+    return None

@@ -1,0 +1,124 @@
+"""Passes that remove work: identities, dead nodes, repeated subexpressions, constant expressions."""
+
+import torch
+from torch import Tensor, fx
+from torch.utils._pytree import tree_flatten
+
+from tremula.ir.marker_ops import MARKERS
+from tremula.ir.step import CapturedStep
+
+aten = torch.ops.aten
+
+# Random operations give another value each time, so two equal calls are not one.
+RANDOM = frozenset(
+    {
+        "aten::bernoulli",
+        "aten::rand",
+        "aten::rand_like",
+        "aten::randn",
+        "aten::randn_like",
+        "aten::randint",
+        "aten::randint_like",
+        "aten::randperm",
+        "aten::native_dropout",
+        "aten::normal_functional",
+        "aten::normal",
+        "aten::uniform",
+        "aten::exponential",
+        "aten::random",
+        "aten::multinomial",
+        "aten::poisson",
+        "aten::empty",
+    }
+)
+_IDENTITIES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
+_FOLD_LIMIT = 1 << 16  # elements: larger constants are cheaper to make again than to keep
+
+
+def schema_name(node: fx.Node) -> str:
+    schema = getattr(node.target, "_schema", None)
+    return schema.name if schema is not None else ""
+
+
+def is_random(node: fx.Node) -> bool:
+    return schema_name(node) in RANDOM
+
+
+def drop_identities(step: CapturedStep) -> CapturedStep:
+    """detach, alias and conversions to the type a tensor has are the tensor."""
+    for node in step.graph.nodes:
+        if node.op == "call_function" and _is_identity(node):
+            node.replace_all_uses_with(node.args[0])
+            step.graph.erase_node(node)
+    return step
+
+
+def _is_identity(node: fx.Node) -> bool:
+    if node.target in _IDENTITIES:
+        return True
+    if node.target is aten._to_copy.default:
+        had, has = node.args[0].meta["val"], node.meta["val"]
+        return had.dtype == has.dtype and "memory_format" not in node.kwargs
+    if node.target in (aten.view.default, aten.expand.default, aten._unsafe_view.default):
+        return node.args[0].meta["val"].shape == node.meta["val"].shape
+    return False
+
+
+def drop_dead(step: CapturedStep) -> CapturedStep:
+    """Nodes whose value nothing uses; what prints stays."""
+    for node in reversed(list(step.graph.nodes)):
+        prints = schema_name(node) == "tremula::print_tensor"
+        if node.op in ("call_function", "get_attr") and not node.users and not prints:
+            step.graph.erase_node(node)
+    used = {node.target for node in step.graph.nodes if node.op == "get_attr"}
+    return step.with_graph(
+        step.graph, constants={k: v for k, v in step.constants.items() if k in used}
+    )
+
+
+def share_common(step: CapturedStep) -> CapturedStep:
+    """Equal calls on equal arguments within one phase are made once."""
+    seen: dict[tuple, fx.Node] = {}
+    for node in list(step.graph.nodes):
+        if node.op != "call_function" or is_random(node) or schema_name(node) in MARKERS:
+            continue
+        leaves, spec = tree_flatten((node.args, node.kwargs))
+        key = (node.target, str(spec), tuple((type(leaf), leaf) for leaf in leaves))
+        first = seen.setdefault(key, node)
+        if first is not node:
+            node.replace_all_uses_with(first)
+            step.graph.erase_node(node)
+    return step
+
+
+def fold_constants(step: CapturedStep) -> CapturedStep:
+    """Small expressions of constants become constants."""
+    constants = dict(step.constants)
+    known: dict[fx.Node, Tensor] = {}
+    for node in list(step.graph.nodes):
+        if node.op == "get_attr":
+            known[node] = constants[node.target]
+        elif node.op == "call_function" and _foldable(node, known):
+            args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
+            name = f"folded_{node.name}"
+            value = constants[name] = node.target(*args, **kwargs)
+            with step.graph.inserting_before(node):
+                folded = step.graph.get_attr(name)
+            folded.meta.update(node.meta)
+            known[folded] = value
+            node.replace_all_uses_with(folded)
+            step.graph.erase_node(node)
+    return step.with_graph(step.graph, constants=constants)
+
+
+def _foldable(node: fx.Node, known: dict[fx.Node, Tensor]) -> bool:
+    """Only of constants, with at least one: a `full` or `arange` alone is better made in place."""
+    value = node.meta.get("val")
+    return (
+        bool(node.all_input_nodes)
+        and all(source in known for source in node.all_input_nodes)
+        and isinstance(value, Tensor)
+        and value.numel() <= _FOLD_LIMIT
+        and not is_random(node)
+        and schema_name(node) not in MARKERS
+    )

@@ -1,0 +1,94 @@
+"""Pass: operations without a lowering of their own are spelled out in operations that have one."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tremula.ir.decompositions import decomposition_of
+from tremula.ir.lowering.table import has_lowering
+from tremula.ir.origin import FORWARD, ORIGIN, Origin
+from tremula.ir.recorder import Recorder
+from tremula.ir.recording import Recording
+from tremula.ir.step import CapturedStep
+
+
+def decompose(step: CapturedStep) -> CapturedStep:
+    """Run the graph on fake tensors once more, taking apart what has no lowering."""
+    return _Decomposer(step).run()
+
+
+class _Decomposer(Recorder):
+    """Records again; every node it makes keeps the origin of the node it came from."""
+
+    def __init__(self, step: CapturedStep):
+        fakes = [v.fake_mode for n in step.graph.nodes if hasattr(v := n.meta.get("val"), "fake_mode")]
+        super().__init__(Recording(step.training), fakes[0] if fakes else FakeTensorMode())
+        self.step = step
+        self.current: Origin | None = None
+        self.values: dict[fx.Node, Any] = {}
+        self.constants = dict(step.constants)
+        self._tuples: dict[fx.Node, fx.Node] = {}  # kept calls with several results
+
+    def run(self) -> CapturedStep:
+        with self.fakes, torch.no_grad():
+            for node in self.step.graph.nodes:
+                self.visit(node)
+        return self.step.with_graph(self.graph, constants=self.constants)
+
+    def visit(self, node: fx.Node) -> None:
+        self.current = node.meta.get(ORIGIN)
+        if node.op in ("placeholder", "get_attr"):
+            copy = self.graph.node_copy(node)
+            self._bind(copy, node.meta["val"])
+            self.values[node] = node.meta["val"]
+        elif node.op == "output":
+            self.graph.output(fx.map_arg(node.args[0], lambda n: self.node_of(self.values[n])))
+        else:
+            self._call(node)
+
+    def _call(self, node: fx.Node) -> None:
+        args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
+        expand = None if has_lowering(node.target) else decomposition_of(node.target)
+        if expand is None:
+            self._keep_call(node, args, kwargs)
+            return
+        with self:
+            self.values[node] = expand(*args, **kwargs)
+
+    def _keep_call(self, node: fx.Node, args: tuple, kwargs: dict) -> None:
+        """Copy a node. Its fake result is what it was: nothing needs to be computed again."""
+        if node.target is _GETITEM:
+            value = args[0][args[1]]
+            if self.knows(value):  # an item of something that was taken apart
+                self.values[node] = value
+                return
+        as_node = fx.map_arg((node.args, node.kwargs), lambda n: self._node_for(n))
+        copy = self.graph.call_function(node.target, *as_node)
+        copy.meta.update(node.meta)
+        self.values[node] = node.meta["val"]
+        if isinstance(node.meta["val"], Tensor):
+            self._bind(copy, node.meta["val"])
+        else:
+            self._tuples[node] = copy
+
+    def _node_for(self, node: fx.Node) -> fx.Node:
+        if node in self._tuples:
+            return self._tuples[node]
+        return self.node_of(self.values[node])
+
+    def __torch_dispatch__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> Any:
+        expand = None if has_lowering(func) else decomposition_of(func)
+        if expand is not None:
+            with self:
+                return expand(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _origin(self) -> Origin:
+        return self.current or Origin(FORWARD)
+
+
+_GETITEM = operator.getitem

@@ -1,0 +1,275 @@
+"""Pass: writes become new values. Views follow their base; what the step changes is a result of it."""
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx
+
+from tremula.ir.errors import CaptureError
+from tremula.ir.origin import ORIGIN
+from tremula.ir.passes.views import is_view, written_view
+from tremula.ir.step import OUTPUT, CapturedStep
+
+aten = torch.ops.aten
+
+
+@dataclass
+class _Base:
+    """Storage: the node that now holds all of it, and how often it was written."""
+
+    value: fx.Node
+    version: int = 0
+
+
+@dataclass
+class _Tensor:
+    """A tensor of the recorded program: a base seen through a chain of view operations."""
+
+    base: _Base
+    chain: tuple[fx.Node, ...] = ()  # the view calls of the recorded graph, outermost first
+    item: dict[fx.Node, int] = field(default_factory=dict)  # which output of a multi-output view
+    cached: tuple[int, fx.Node] | None = None  # version of the base, value
+
+
+def functionalise(step: CapturedStep) -> CapturedStep:
+    """The same step without writes. Results that only repeat an unchanged input are dropped."""
+    work = _Functionaliser(step)
+    for node in step.graph.nodes:
+        work.visit(node)
+    graph, outputs = work.finish()
+    return step.with_graph(graph, outputs=tuple(outputs))
+
+
+class _Functionaliser:
+    def __init__(self, step: CapturedStep):
+        self.step = step
+        self.new = fx.Graph()
+        self.tensors: dict[fx.Node, _Tensor] = {}
+        self.others: dict[fx.Node, fx.Node] = {}  # nodes with several results
+        self.origin: object = None
+
+    def visit(self, node: fx.Node) -> None:
+        self.origin = node.meta.get(ORIGIN)
+        if node.op in ("placeholder", "get_attr"):
+            self._fresh(node, self.new.node_copy(node))
+        elif node.op == "call_function":
+            self._call(node)
+
+    def finish(self) -> tuple[fx.Graph, list]:
+        kept, results = [], []
+        inputs = {(s.kind, s.index): n for s, n in zip(self.step.inputs, self._inputs(), strict=True)}
+        for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
+            value = self.read(node)
+            if slot.kind != OUTPUT and value is inputs.get((slot.kind, slot.index)):
+                continue  # never written
+            kept.append(slot)
+            results.append(value)
+        self.new.output(results)
+        return self.new, kept
+
+    def _inputs(self) -> list[fx.Node]:
+        return [node for node in self.new.nodes if node.op == "placeholder"]
+
+    def read(self, node: fx.Node) -> fx.Node:
+        """The node of the new graph with the current value of a recorded tensor."""
+        tensor = self.tensors[node]
+        if tensor.cached is not None and tensor.cached[0] == tensor.base.version:
+            return tensor.cached[1]
+        value = tensor.base.value
+        for view in tensor.chain:
+            value = self._apply_view(view, value, tensor.item.get(view))
+        tensor.cached = (tensor.base.version, value)
+        return value
+
+    def _call(self, node: fx.Node) -> None:
+        if node.target is _GETITEM:
+            self._getitem(node)
+        elif node.target in WRITTEN_THROUGH and _writes_statistics(node):
+            self._written_through(node)
+        elif (written := written_argument(node.target)) is not None:
+            self._write(node, node.args[written])
+        elif is_view(node.target):
+            self._view(node)
+        else:
+            self._plain(node)
+
+    def _plain(self, node: fx.Node) -> None:
+        copy = self.new.node_copy(node, self.read_or_other)
+        if isinstance(node.meta["val"], Tensor):
+            self._fresh(node, copy)
+        else:
+            self.others[node] = copy
+
+    def read_or_other(self, node: fx.Node) -> fx.Node:
+        return self.others[node] if node in self.others else self.read(node)
+
+    def _getitem(self, node: fx.Node) -> None:
+        source, index = node.args
+        if source in self.tensors:  # an output of a view with several
+            base = self.tensors[source]
+            item = {**base.item, base.chain[-1]: index}
+            self.tensors[node] = _Tensor(base.base, base.chain, item)
+            return
+        self._fresh(node, self.new.node_copy(node, self.read_or_other))
+
+    def _view(self, node: fx.Node) -> None:
+        of = self.tensors[node.args[0]]
+        self.tensors[node] = _Tensor(of.base, (*of.chain, node), dict(of.item))
+
+    def _apply_view(self, view: fx.Node, value: fx.Node, item: int | None) -> fx.Node:
+        if view.target in _SAME:
+            return value
+        node = self.emit(view.target, (value, *view.args[1:]), view.kwargs, like=view)
+        if item is None:
+            return node
+        return self.emit(_GETITEM, (node, item), val=view.meta["val"][item])
+
+    def _write(self, node: fx.Node, target: fx.Node) -> None:
+        """target.op_(…): the functional operation, then its value back into the base."""
+        value = self._functional_value(node, target)
+        like = target.meta["val"]
+        if value.meta["val"].dtype != like.dtype:
+            value = self.emit(aten._to_copy.default, (value,), {"dtype": like.dtype}, val=like)
+        self._store(target, value)
+        tensor = self.tensors[target]
+        self.tensors[node] = _Tensor(tensor.base, tensor.chain, dict(tensor.item))
+
+    def _store(self, target: fx.Node, value: fx.Node) -> None:
+        tensor = self.tensors[target]
+        for depth in reversed(range(len(tensor.chain))):
+            view = tensor.chain[depth]
+            around = tensor.base.value
+            for outer in tensor.chain[:depth]:
+                around = self._apply_view(outer, around, tensor.item.get(outer))
+            value = written_view(self, view, around, value, tensor.item.get(view))
+        tensor.base.value = value
+        tensor.base.version += 1
+
+    def _functional_value(self, node: fx.Node, target: fx.Node) -> fx.Node:
+        args = tuple(self._argument(a) for a in node.args)
+        kwargs = {k: self._argument(v) for k, v in node.kwargs.items() if k != "out"}
+        special = _FUNCTIONAL_FORMS.get(node.target._schema.name)
+        if special is not None:
+            return special(self, target, args, kwargs)
+        func = functional_overload(node.target)
+        return self.emit(func, args, kwargs, like=node)
+
+    def _argument(self, value: object) -> object:
+        return fx.map_arg(value, self.read_or_other)
+
+    def _written_through(self, node: fx.Node) -> None:
+        """An operation that also writes some of its arguments and gives them as further results."""
+        func, written = WRITTEN_THROUGH[node.target]
+        func, args, kwargs = func(self, node)
+        call = self.emit(func, args, kwargs, val=None)
+        n_results = len(node.meta["val"])
+        self.others[node] = call
+        extra = [a for a in (node.args[i] for i in written) if isinstance(a, fx.Node)]
+        call.meta["val"] = (*node.meta["val"], *(a.meta["val"] for a in extra))
+        for offset, target in enumerate(extra):
+            new = self.emit(_GETITEM, (call, n_results + offset), val=target.meta["val"])
+            self._store(target, new)
+
+    def _fresh(self, node: fx.Node, value: fx.Node) -> None:
+        self.tensors[node] = _Tensor(_Base(value), cached=(0, value))
+
+    def emit(
+        self,
+        func: Callable,
+        args: tuple,
+        kwargs: dict | None = None,
+        *,
+        like: fx.Node | None = None,
+        val: object = None,
+    ) -> fx.Node:
+        """A new node, with the origin of the recorded one it comes from."""
+        node = self.new.call_function(func, args, kwargs or {})
+        node.meta["val"] = like.meta["val"] if like is not None else val
+        if self.origin is not None:
+            node.meta[ORIGIN] = self.origin
+        return node
+
+
+def written_argument(func: object) -> int | None:
+    """Position of the argument an in-place operation writes, or None for a functional one."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return None
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            if position > 0 and not argument.kwarg_only:
+                raise CaptureError(f"{func} writes several of its arguments, which is not supported.")
+            return position
+    return None
+
+
+def functional_overload(func: torch._ops.OpOverload) -> torch._ops.OpOverload:
+    """add_.Tensor -> add.Tensor."""
+    name = func._schema.name.removeprefix("aten::").removesuffix("_")
+    packet = getattr(aten, name, None)
+    overload = getattr(packet, func._overloadname, None) if packet is not None else None
+    if overload is None or overload._schema.is_mutable:
+        raise CaptureError(
+            f"{func} has no functional form, so a static program cannot hold it.",
+            mend="write the value into a new tensor",
+        )
+    return overload
+
+
+def _copy(work: _Functionaliser, target: fx.Node, args: tuple, _kwargs: dict) -> fx.Node:
+    value, like = args[1], target.meta["val"]
+    got = value.meta["val"]
+    if got.dtype != like.dtype:
+        got = got.to(like.dtype)
+        value = work.emit(aten._to_copy.default, (value,), {"dtype": like.dtype}, val=got)
+    if got.shape != like.shape:
+        value = work.emit(aten.expand.default, (value, list(like.shape)), val=like)
+    return value
+
+
+def _filled(work: _Functionaliser, target: fx.Node, args: tuple, _kwargs: dict) -> fx.Node:
+    value = args[1] if len(args) > 1 else 0
+    if isinstance(value, fx.Node):
+        return _copy(work, target, (args[0], value), {})
+    like = target.meta["val"]
+    return work.emit(aten.full.default, (list(like.shape), value), {"dtype": like.dtype}, val=like)
+
+
+def _normal(work: _Functionaliser, target: fx.Node, args: tuple, kwargs: dict) -> fx.Node:
+    return work.emit(aten.normal_functional.default, args, kwargs, like=target)
+
+
+def _drawn(func: Callable) -> Callable:
+    def form(work: _Functionaliser, target: fx.Node, args: tuple, kwargs: dict) -> fx.Node:
+        return work.emit(func, args, kwargs, like=target)
+
+    return form
+
+
+# In-place operations whose functional form has another name or needs no old value.
+_FUNCTIONAL_FORMS = {
+    "aten::copy_": _copy,
+    "aten::zero_": _filled,
+    "aten::fill_": _filled,
+    "aten::normal_": _normal,
+    "aten::bernoulli_": _drawn(aten.bernoulli.p),
+}
+
+
+def _functional_batch_norm(work: _Functionaliser, node: fx.Node) -> tuple:
+    func = aten._native_batch_norm_legit_functional.default
+    return func, tuple(work._argument(a) for a in node.args), {}
+
+
+def _writes_statistics(node: fx.Node) -> bool:
+    return bool(node.args[5]) and node.args[3] is not None
+
+
+# Operations that write running statistics without saying so in their schema.
+WRITTEN_THROUGH: dict[object, tuple[Callable, tuple[int, ...]]] = {
+    aten.native_batch_norm.default: (_functional_batch_norm, (3, 4)),
+}
+_GETITEM = operator.getitem
+_SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}

@@ -1,0 +1,106 @@
+"""The recording of a model that is going on: its block, its names, its losses. At most one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from tremula.ir.origin import FORWARD, Origin, model_line
+
+
+@dataclass(frozen=True)
+class BlockOfOps:
+    """A block as the model opened it: operations with one user id live on one chip and stage."""
+
+    user_id: str
+    ipu_id: int | None
+
+
+@dataclass
+class Recording:
+    """What blocks, scopes and operations of a front end tell the capture while forward runs."""
+
+    training: bool
+    source_excludes: tuple[str, ...] = ()
+    phase: str = FORWARD
+    blocks: list[BlockOfOps] = field(default_factory=list)
+    losses: list[tuple[torch.Tensor, str]] = field(default_factory=list)  # tensor, reduction
+    module_path: list[str] = field(default_factory=list)
+    _open_blocks: list[int | None] = field(default_factory=lambda: [None])
+    _scope: list[str] = field(default_factory=list)
+    _attributes: list[dict] = field(default_factory=list)
+    _anonymous: int = 0
+
+    @property
+    def block(self) -> int | None:
+        return self._open_blocks[-1]
+
+    def start_block(self, user_id: str | int | None, ipu_id: int | None) -> None:
+        """Replace the current block until the next one starts or the enclosing one ends."""
+        self._open_blocks[-1] = self._index_of(user_id, ipu_id)
+
+    def begin_block(self, user_id: str | int | None, ipu_id: int | None) -> None:
+        """Open a block; `end_block` returns to the one around it."""
+        self._open_blocks.append(self._index_of(user_id, ipu_id))
+
+    def end_block(self) -> None:
+        self._open_blocks.pop()
+
+    def restart_auto_ids(self) -> None:
+        self._anonymous = 0
+
+    def push_name(self, name: str) -> None:
+        self._scope.append(name)
+
+    def pop_name(self) -> None:
+        self._scope.pop()
+
+    def push_attributes(self, attributes: dict) -> None:
+        self._attributes.append(attributes)
+
+    def pop_attributes(self) -> None:
+        self._attributes.pop()
+
+    def mark_loss(self, tensor: torch.Tensor, reduction: str) -> None:
+        """Say that a tensor is a loss; the capture keeps the one that feeds no other."""
+        self.losses.append((tensor, reduction))
+
+    def origin(self) -> Origin:
+        """The origin of an operation that runs now."""
+        attributes = {str(k): str(v) for layer in self._attributes for k, v in layer.items()}
+        return Origin(
+            self.phase,
+            self.module_path[-1] if self.module_path else "",
+            model_line(self.source_excludes),
+            self.block,
+            tuple(self._scope),
+            tuple(attributes.items()),
+        )
+
+    def _index_of(self, user_id: str | int | None, ipu_id: int | None) -> int:
+        if user_id is None:
+            user_id, self._anonymous = self._anonymous, self._anonymous + 1
+        block = BlockOfOps(str(user_id), ipu_id)
+        if block not in self.blocks:
+            self.blocks.append(block)
+        return self.blocks.index(block)
+
+
+_active: Recording | None = None
+
+
+def active() -> Recording | None:
+    """The recording that is going on in this process, or None."""
+    return _active
+
+
+@contextmanager
+def recording(state: Recording) -> Iterator[Recording]:
+    """Make `state` the active recording inside the block."""
+    global _active
+    before, _active = _active, state
+    try:
+        yield state
+    finally:
+        _active = before

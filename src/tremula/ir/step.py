@@ -1,0 +1,69 @@
+"""A captured step: one functional graph with named inputs and outputs, and its blocks."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from tremula.ir.recording import BlockOfOps
+
+# Kinds of graph inputs and outputs.
+PARAMETER, BUFFER, STATE, HYPER, INPUT = "parameter", "buffer", "state", "hyper", "input"
+OUTPUT, GRADIENT = "output", "gradient"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One input or output of the graph: what it is, and its name or number within its kind."""
+
+    kind: str
+    index: int
+    name: str
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """The step of a model as a graph: placeholders in the order of `inputs`, results of `outputs`.
+
+    Training: parameters, buffers, optimiser states and hyperparameters, inputs → outputs, then the
+    new value of everything the step changes. Inference: the same without an optimiser.
+    """
+
+    graph: fx.Graph
+    constants: dict[str, Tensor]
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    blocks: tuple[BlockOfOps, ...]
+    training: bool
+    rebuild_outputs: Any = None  # flat tensors -> the structure forward returned
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def module(self) -> fx.GraphModule:
+        """The graph with its constants, ready to run."""
+        owner = torch.nn.Module()
+        for name, value in self.constants.items():
+            owner.register_buffer(name, value, persistent=False)
+        return fx.GraphModule(owner, self.graph)
+
+    def placeholders(self) -> list[fx.Node]:
+        return [node for node in self.graph.nodes if node.op == "placeholder"]
+
+    def results(self) -> list[fx.Node]:
+        """The nodes the graph gives back, in the order of `outputs`."""
+        return list(self.graph.output_node().args[0])
+
+    def of_kind(self, kind: str) -> list[tuple[int, Slot]]:
+        """Positions and slots of the inputs of one kind."""
+        return [(place, slot) for place, slot in enumerate(self.inputs) if slot.kind == kind]
+
+    def results_of_kind(self, kind: str) -> list[tuple[int, Slot]]:
+        return [(place, slot) for place, slot in enumerate(self.outputs) if slot.kind == kind]
+
+    def with_graph(self, graph: fx.Graph, **changes: Any) -> "CapturedStep":
+        return replace(self, graph=graph, **changes)
+
+
+def slots(kind: str, names: Iterable[str]) -> list[Slot]:
+    return [Slot(kind, index, name) for index, name in enumerate(names)]
