@@ -1,14 +1,14 @@
 """Compute sets that are alike: the same vertices on the same tiles, over data laid out alike.
 
 Layers of a model repeat. Of such compute sets only the first is verified, exchanged and costed: the
-others differ in nothing but the addresses of their variables.
+others differ in nothing but the addresses of their variables. Copies can be alike, too.
 """
 
 import hashlib
 
 import numpy as np
 
-from tremula.compiler.form import FrozenComputeSet, FrozenGraph
+from tremula.compiler.form import CopyPlan, FrozenComputeSet, FrozenGraph
 from tremula.poplar.compute_set import Modelled
 from tremula.poplar.vertex_columns import EdgeColumn, FrozenTable
 
@@ -52,6 +52,25 @@ class _VariableLayouts:
         _add(digest, tile_map.end[first:last] - base)
         _add(digest, tile_map.tile[first:last])
         return digest.digest()
+
+
+def first_alike_copies(graph: FrozenGraph, copies: tuple[CopyPlan, ...]) -> list[int]:
+    """For each copy the first that moves the same bytes between the same tiles."""
+    layouts = _VariableLayouts(graph)
+    seen: dict[object, int] = {}
+    return [seen.setdefault(_copy_signature(c, layouts), i) for i, c in enumerate(copies)]
+
+
+def _copy_signature(copy: CopyPlan, layouts: _VariableLayouts) -> bytes:
+    digest = _new_digest(f"{copy.n_bytes} {copy.overlaps}".encode())
+    numbers: dict[int, int] = {}
+    for column in (copy.source.count, copy.source.stride, copy.destination.stride):
+        _add_uniform(digest, column)
+    for runs in (copy.source, copy.destination):
+        _add_starts(digest, runs.start, copy.n_bytes, layouts, numbers)
+    for variable in numbers:
+        digest.update(layouts.of(variable))
+    return digest.digest()
 
 
 def _new_digest(data: bytes = b"") -> "hashlib._Hash":
@@ -99,8 +118,26 @@ def _add_edge(
     start, count, stride = edge.runs
     _add(digest, edge.sub_start)
     _add(digest, edge.run_start)
-    _add(digest, count)
-    _add(digest, stride)
+    _add_uniform(digest, count)
+    _add_uniform(digest, stride)
+    _add_starts(digest, start, n_bytes, layouts, numbers)
+
+
+def _add_uniform(digest: "hashlib._Hash", column: np.ndarray) -> None:
+    """A column that is mostly the same number all along."""
+    is_uniform = len(column) > 0 and bool((column == column[0]).all())
+    digest.update(f"{len(column)} {is_uniform}".encode())
+    _add(digest, column[:1] if is_uniform else column)
+
+
+def _add_starts(
+    digest: "hashlib._Hash",
+    start: np.ndarray,
+    n_bytes: int,
+    layouts: _VariableLayouts,
+    numbers: dict[int, int],
+) -> None:
+    """Where runs start, relative to their variables."""
     if not len(start):
         return
     variables = layouts.graph.variables

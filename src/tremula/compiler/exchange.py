@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tremula.compiler.alike import first_alike_copies
 from tremula.compiler.codec import record
 from tremula.compiler.copies import contiguous_pairs
 from tremula.compiler.exchange_buses import (
@@ -94,7 +95,7 @@ class StepExchanges:
     distinct: tuple[StepExchange, ...]  # first those of compute sets that differ
     row_of_step: Ints  # int64[n_steps]: row of `distinct`, -1 for steps that move nothing
     row_of_set: Ints  # int64[n_compute_sets]
-    n_uses: Ints  # int64[n_distinct]: compute sets that are alike, each with code of its own
+    n_uses: Ints  # int64[n_distinct]: sets or copies that are alike, each with code of its own
 
     def of_step(self, step: int) -> StepExchange:
         row = int(self.row_of_step[step])
@@ -113,21 +114,29 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
     distinct = [exchange_of_compute_set(graph.compute_sets[i], graph) for i in firsts.tolist()]
     row_of_step = np.full(len(programs.steps), -1, np.int64)
     copy_of_step = copies_by_step(programs)
+    copies_alike = first_alike_copies(graph, programs.copies)
+    row_of_copy: dict[int, int] = {}
+    n_uses = n_alike.tolist()
     for number, step in enumerate(programs.steps):
         if step.kind is StepKind.EXECUTE:
             row_of_step[number] = row_of_set[step.compute_set]
             continue
         if step.kind is StepKind.COPY:
-            moved = exchange_of_copy(programs.copies[copy_of_step[number]], graph)
+            first = copies_alike[copy_of_step[number]]
+            if first in row_of_copy:
+                row_of_step[number] = row_of_copy[first]
+                n_uses[row_of_copy[first]] += 1
+                continue
+            moved = exchange_of_copy(programs.copies[first], graph)
+            row_of_copy[first] = len(distinct)
         elif step.kind is StepKind.CROSS_REPLICA or step.kind in _HOST_KINDS:
             moved = _exchange_with_outside(step, graph)
         else:
             continue
         row_of_step[number] = len(distinct)
         distinct.append(moved)
-    n_uses = np.ones(len(distinct), np.int64)
-    n_uses[: len(n_alike)] = n_alike
-    return StepExchanges(tuple(distinct), row_of_step, row_of_set, n_uses)
+        n_uses.append(1)
+    return StepExchanges(tuple(distinct), row_of_step, row_of_set, np.array(n_uses, np.int64))
 
 
 def copies_by_step(programs: LoweredPrograms) -> dict[int, int]:

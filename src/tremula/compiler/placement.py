@@ -8,13 +8,16 @@ at element boundaries: no two of them then share an element.
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from tremula.compiler.codec import record
-from tremula.compiler.form import FrozenGraph
+from tremula.compiler.form import FrozenComputeSet, FrozenGraph
 from tremula.compiler.intervals import edge_bytes, merge_per_group
 from tremula.compiler.liveness import Liveness
+from tremula.poplar.compute_set import Modelled
+from tremula.poplar.set_model import SetModel
 from tremula.poplar.vertex_columns import FrozenTable
 
 Ints = np.ndarray
@@ -50,8 +53,8 @@ def place(
     variables and code; `peak_bytes` is the largest sum of temporary bytes, buffers included.
     """
     chip, n_tiles = graph.target.chip, graph.target.n_tiles
-    wishes = _wishes(graph, liveness)
     variable = np.repeat(np.arange(len(liveness.always_live)), np.diff(liveness.tile_start))
+    wishes = _wishes(graph, liveness, variable)
     is_always = liveness.always_live[variable]
     top = _bytes_where(liveness, is_always & wishes.is_interleaved & ~wishes.is_apart, n_tiles)
     plain = is_always & ~wishes.is_interleaved & ~wishes.is_apart
@@ -115,30 +118,73 @@ def _bytes_where(liveness: Liveness, chosen: Ints, n_tiles: int) -> Ints:
     return np.bincount(liveness.tile, weights=weights, minlength=n_tiles).astype(np.int64)
 
 
-def _wishes(graph: FrozenGraph, liveness: Liveness) -> _Wishes:
-    n_entries = len(liveness.tile)
-    is_interleaved, is_apart = np.zeros(n_entries, bool), np.zeros(n_entries, bool)
-    for compute_set in graph.compute_sets:
-        for table in compute_set.tables:
-            spec = table.codelet.spec
-            apart = {name for c in spec.constraints for name in _ELEMENT_OF_FIELD.findall(c)}
-            for field in spec.fields:
-                if field.is_edge and (field.is_interleaved or field.name in apart):
-                    entry = _entries_of_field(graph, liveness, table, field.name)
-                    is_interleaved[entry] |= field.is_interleaved
-                    is_apart[entry] |= field.name in apart
+class _Wish(NamedTuple):
+    """What a field wants for its part of variables, each on one tile."""
+
+    variable: Ints  # or slots of a model
+    tile: Ints
+    is_interleaved: bool
+    is_apart: bool
+
+
+def _wishes(graph: FrozenGraph, liveness: Liveness, variable: Ints) -> _Wishes:
+    n_tiles = graph.target.n_tiles
+    entry_of = variable * n_tiles + liveness.tile
+    is_interleaved, is_apart = np.zeros((2, len(entry_of)), bool)
+    of_model: dict[tuple[SetModel, int], list[_Wish]] = {}
+    for compute_set, first in zip(graph.compute_sets, graph.set_numbers(), strict=True):
+        of = compute_set.contents
+        if isinstance(of, Modelled):
+            variables = np.array(of.variables, np.int64)
+            key = (of.model, first)
+            if key not in of_model:
+                found = [_wish_for_slots(w, variables) for w in _wishes_of_set(graph, compute_set)]
+                of_model[key] = found
+            found = [w._replace(variable=variables[w.variable]) for w in of_model[key]]
+        else:
+            found = _wishes_of_set(graph, compute_set)
+        for wish in found:
+            entry = np.searchsorted(entry_of, wish.variable * n_tiles + wish.tile)
+            is_interleaved[entry] |= wish.is_interleaved
+            is_apart[entry] |= wish.is_apart
     return _Wishes(is_interleaved, is_apart)
 
 
-def _entries_of_field(
-    graph: FrozenGraph, liveness: Liveness, table: FrozenTable, name: str
-) -> Ints:
-    """CSR entries of variables that a field reaches on its vertex's own tile."""
+def _wish_for_slots(wish: _Wish, variables: Ints) -> _Wish:
+    order = np.argsort(variables)
+    slots = order[np.searchsorted(variables, wish.variable, sorter=order)]
+    return wish._replace(variable=slots)
+
+
+def _wishes_of_set(graph: FrozenGraph, compute_set: FrozenComputeSet) -> list[_Wish]:
+    of = compute_set.contents
+    listed = of.model.tables if isinstance(of, Modelled) else of
+    if not any(_wishing_fields(table) for table in listed):
+        return []
+    return [
+        _Wish(*_reached(graph, table, name), *wants)
+        for table in compute_set.tables
+        for name, wants in _wishing_fields(table).items()
+    ]
+
+
+def _wishing_fields(table: FrozenTable) -> dict[str, tuple[bool, bool]]:
+    """Of every field that wants something: whether interleaved memory, whether elements apart."""
+    spec = table.codelet.spec
+    apart = {name for c in spec.constraints for name in _ELEMENT_OF_FIELD.findall(c)}
+    return {
+        field.name: (field.is_interleaved, field.name in apart)
+        for field in spec.fields
+        if field.is_edge and (field.is_interleaved or field.name in apart)
+    }
+
+
+def _reached(graph: FrozenGraph, table: FrozenTable, name: str) -> tuple[Ints, Ints]:
+    """(variable, tile) of what a field reaches on its vertex's own tile."""
     span, n_tiles = graph.variables.n_bytes, graph.target.n_tiles
     begin, end, row, _ = edge_bytes(table, table.codelet.spec.field(name))
     tile, low, high = merge_per_group(table.tile[row], begin, end, span)
     owner, low, _, home = graph.tile_map.split(low, high)
     here = tile[owner] == home
     wanted = np.unique(graph.variables.ids_at(low[here]) * n_tiles + home[here])
-    variable = np.repeat(np.arange(len(liveness.tile_start) - 1), np.diff(liveness.tile_start))
-    return np.searchsorted(variable * n_tiles + liveness.tile, wanted)
+    return wanted // n_tiles, wanted % n_tiles
