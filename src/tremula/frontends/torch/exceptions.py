@@ -1,0 +1,86 @@
+"""The exceptions of PopTorch: one class for what a user may mend, two for a machine that failed."""
+
+from enum import Enum
+from typing import NoReturn
+
+from tremula.base.errors import PoplarError
+
+PYTHON_ERROR = "poptorch_py_error"
+
+
+class Error(PoplarError):
+    """Anything that went wrong in a PopTorch model.
+
+    `type` names the part that failed, `message` is the text alone, `location` says where it came
+    from, if that is known. `str` shows all of them.
+    """
+
+    def __init__(self, type: str, message: str, location: str = "", *, mend: str = ""):
+        self.type, self.message, self.location = type, message, location
+        where = f"\nError raised in:\n{location}" if location else ""
+        super().__init__(f"'{type}': {message}{where}", mend=mend)
+
+    def __reduce__(self) -> tuple:
+        # Exceptions are made again from `args`, which hold the whole text: give the parts instead.
+        return _remade, (type(self), dict(self.__dict__), self.args)
+
+
+class RecoverableError(Error):
+    """The machine failed; `recovery_action` brings it back."""
+
+    def __init__(self, type: str, message: str, location: str = "", recovery_action: str = ""):
+        self.recovery_action = recovery_action
+        super().__init__(type, message, location)
+
+
+class UnrecoverableError(Error):
+    """The machine failed for good."""
+
+
+def _remade(kind: type[Error], fields: dict, args: tuple) -> Error:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
+
+def createPoptorchError(msg: str) -> Error:  # noqa: N802
+    """The error to raise for something a script did wrong."""
+    return Error(PYTHON_ERROR, msg)
+
+
+class TestErrorType(Enum):
+    """The kinds of failure that `_throwTestError` makes, so that handlers can be tried out."""
+
+    __test__ = False  # no test, whatever its name suggests
+
+    Poptorch = 0
+    Popart = 1
+    PopartInternal = 2
+    Poplibs = 3
+    PoplarUnrecoverable = 4
+    PoplarUnknown = 5
+    PoplarRecoverableFullReset = 6
+    PoplarLinkError = 7
+
+
+_TEST_ERRORS = {
+    TestErrorType.Poptorch: ("poptorch_cpp_error", "a test error of PopTorch"),
+    TestErrorType.Popart: ("popart_exception", "a test error of PopART"),
+    TestErrorType.PopartInternal: ("popart_internal_exception", "an internal test error of PopART"),
+    TestErrorType.Poplibs: ("poplibs_exception", "a test error of PopLibs"),
+    TestErrorType.PoplarUnrecoverable: ("poplar_unrecoverable_runtime_error", "a test error"),
+    TestErrorType.PoplarUnknown: ("poplar_unknown_runtime_error", "a test error"),
+    TestErrorType.PoplarRecoverableFullReset: ("poplar_recoverable_runtime_error", "a test error"),
+    TestErrorType.PoplarLinkError: ("poplar_link_error", "a test error\n-lfoo not found"),
+}
+
+
+def throw_test_error(kind: TestErrorType) -> NoReturn:
+    """Raise an error of the kind asked for, as a failing machine would."""
+    type, message = _TEST_ERRORS[kind]
+    location = "  [0] throwTestError::bottomLevel\n  [1] throwTestError::topLevel"
+    if kind is TestErrorType.PoplarRecoverableFullReset:
+        raise RecoverableError(type, message, location, "FULL_RESET")
+    if kind is TestErrorType.PoplarUnrecoverable:
+        raise UnrecoverableError(type, message, location)
+    raise Error(type, message, location)
