@@ -1,0 +1,199 @@
+"""The mathematics of one weight update, in simple functional operations that any execution knows.
+
+Every function takes a weight and its gradient in float32 and the numbers of its group, each a float
+(constant) or a 0-dim tensor (variable), and returns the new weight and the new states by prefix.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Number = float | Tensor
+States = Mapping[str, Tensor]
+
+CLIP_EPSILON = 1e-6  # the same as torch.nn.utils.clip_grad_norm_
+
+
+@dataclass(frozen=True)
+class Switches:
+    """The constant switches of the group a weight is in."""
+
+    nesterov: bool = False
+    use_tf_variant: bool = False
+
+
+def is_zero(number: Number) -> bool:
+    """True for the constant 0 alone: a variable number may become something else."""
+    return not isinstance(number, Tensor) and number == 0
+
+
+def sgd(
+    weight: Tensor,
+    grad: Tensor,
+    states: States,
+    numbers: Mapping[str, Number],
+    scalars: tuple[Tensor, ...],
+    switches: Switches,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """PyTorch's SGD; `scalars` holds the factor of the gradient where dampening is in use."""
+    grad = _with_decay(grad, weight, numbers["weight_decay"])
+    if "Accl1" not in states:
+        return weight - grad * numbers["lr"], {}
+    momentum = numbers["momentum"]
+    velocity = states["Accl1"] * momentum + (grad * scalars[0] if scalars else grad)
+    change = grad + velocity * momentum if switches.nesterov else velocity
+    return weight - change * numbers["lr"], {"Accl1": velocity}
+
+
+def dampening_factors(numbers: Mapping[str, Number], steps: Tensor) -> tuple[Tensor, ...]:
+    """1 - dampening; but PyTorch does not damp the first gradient, or without momentum."""
+    is_undamped = steps == 1
+    if isinstance(numbers["momentum"], Tensor):
+        is_undamped = is_undamped | (numbers["momentum"] == 0)
+    ones = torch.ones_like(steps)
+    return (torch.where(is_undamped, ones, ones - numbers["dampening"]),)
+
+
+def adam(
+    weight: Tensor,
+    grad: Tensor,
+    states: States,
+    numbers: Mapping[str, Number],
+    scalars: tuple[Tensor, ...],
+    switches: Switches,  # noqa: ARG001 (all kinds share one signature)
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Adam: weight decay is an L2 penalty, so it enters the momenta."""
+    grad = _with_decay(grad, weight, numbers["weight_decay"])
+    mean, square = _moments(grad, states, numbers)
+    step_size, square_scale = scalars
+    denominator = torch.sqrt(square) * square_scale + numbers["eps"]
+    return weight - mean / denominator * step_size, {"Accl1": mean, "Accl2": square}
+
+
+def adamw(
+    weight: Tensor,
+    grad: Tensor,
+    states: States,
+    numbers: Mapping[str, Number],
+    scalars: tuple[Tensor, ...],
+    switches: Switches,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Adam whose weights decay by themselves, outside the momenta."""
+    if not is_zero(numbers["weight_decay"]):
+        weight = weight * (1 - numbers["lr"] * numbers["weight_decay"])
+    return adam(weight, grad, states, {**numbers, "weight_decay": 0.0}, scalars, switches)
+
+
+def lamb(
+    weight: Tensor,
+    grad: Tensor,
+    states: States,
+    numbers: Mapping[str, Number],
+    scalars: tuple[Tensor, ...],
+    switches: Switches,  # noqa: ARG001
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Adam's direction, as long as the weights' own norm: phi(z) = min(z, max_weight_norm)."""
+    mean, square = _moments(grad, states, numbers)
+    direction = mean
+    root = torch.sqrt(square)
+    if scalars:
+        direction, root = mean * scalars[0], root * scalars[1]
+    direction = direction / (root + numbers["eps"])
+    direction = _with_decay(direction, weight, numbers["weight_decay"])
+    weight_norm = _capped(_norm(weight), numbers["max_weight_norm"])
+    direction_norm = _norm(direction)
+    is_degenerate = (weight_norm == 0) | (direction_norm == 0)
+    one = torch.ones_like(weight_norm)
+    ratio = weight_norm / torch.where(is_degenerate, one, direction_norm)
+    trust = torch.where(is_degenerate, one, ratio)
+    step = trust * numbers["lr"]
+    return weight - direction * step, {"Accl1": mean, "Accl2": square}
+
+
+def rmsprop(
+    weight: Tensor,
+    grad: Tensor,
+    states: States,
+    numbers: Mapping[str, Number],
+    scalars: tuple[Tensor, ...],  # noqa: ARG001
+    switches: Switches,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """PyTorch's RMSprop, or TensorFlow's: eps inside the root, lr inside the momentum."""
+    grad = _with_decay(grad, weight, numbers["weight_decay"])
+    alpha, rest = numbers["alpha"], 1 - numbers["alpha"]
+    new = {"Accl1": states["Accl1"] * alpha + grad * grad * rest}
+    variance = new["Accl1"]
+    if "Accl2" in states:
+        new["Accl2"] = states["Accl2"] * alpha + grad * rest
+        variance = variance - new["Accl2"] * new["Accl2"]
+    if switches.use_tf_variant:
+        change = grad / torch.sqrt(variance + numbers["eps"]) * numbers["lr"]
+    else:
+        change = grad / (torch.sqrt(variance) + numbers["eps"])
+    if "Accl3" in states:
+        change = new["Accl3"] = states["Accl3"] * numbers["momentum"] + change
+    if not switches.use_tf_variant:
+        change = change * numbers["lr"]
+    return weight - change, new
+
+
+MATHEMATICS = {"sgd": sgd, "adam": adam, "adamw": adamw, "lamb": lamb, "rmsprop": rmsprop}
+
+
+def bias_corrections(numbers: Mapping[str, Number], steps: Tensor) -> tuple[Tensor, Tensor]:
+    """1 / (1 - beta1^step) and 1 / sqrt(1 - beta2^step), for a vector of steps."""
+    first = _one_minus_power(numbers["beta1"], steps)
+    second = _one_minus_power(numbers["beta2"], steps)
+    return torch.reciprocal(first), torch.reciprocal(torch.sqrt(second))
+
+
+def _one_minus_power(base: Number, steps: Tensor) -> Tensor:
+    """1 - base^steps; as -expm1(steps log base), since 1 - 0.999 has lost half its digits."""
+    if isinstance(base, Tensor):
+        return torch.neg(torch.expm1(steps * torch.log(base)))
+    if base == 0:
+        return torch.ones_like(steps)
+    return torch.neg(torch.expm1(steps * math.log(base)))
+
+
+def clip_divisor(grads: list[Tensor], max_norm: float, loss_scaling: Number) -> Tensor:
+    """What all gradients are divided by so that their global 2-norm is at most `max_norm`.
+
+    The loss scaling is part of it: the gradients come scaled, the norm is that of unscaled ones.
+    """
+    total = sum_of_squares(grads[0])
+    for grad in grads[1:]:
+        total = total + sum_of_squares(grad)
+    norm = torch.sqrt(total) / loss_scaling
+    excess = (norm + CLIP_EPSILON) / max_norm
+    return torch.maximum(excess, torch.ones_like(excess)) * loss_scaling
+
+
+def sum_of_squares(tensor: Tensor) -> Tensor:
+    """The sum of the squares of all elements, in float32."""
+    tensor = tensor.to(torch.float32)
+    return torch.sum(tensor * tensor)
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    return torch.sqrt(torch.sum(tensor * tensor))
+
+
+def _capped(norm: Tensor, maximum: Number) -> Tensor:
+    if isinstance(maximum, Tensor):
+        return torch.minimum(norm, maximum)
+    return norm if math.isinf(maximum) else torch.clamp(norm, max=maximum)
+
+
+def _with_decay(grad: Tensor, weight: Tensor, weight_decay: Number) -> Tensor:
+    return grad if is_zero(weight_decay) else grad + weight * weight_decay
+
+
+def _moments(grad: Tensor, states: States, numbers: Mapping[str, Number]) -> tuple[Tensor, Tensor]:
+    beta1, beta2 = numbers["beta1"], numbers["beta2"]
+    mean = states["Accl1"] * beta1 + grad * (1 - beta1)
+    square = states["Accl2"] * beta2 + grad * grad * (1 - beta2)
+    return mean, square
