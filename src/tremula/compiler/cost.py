@@ -141,8 +141,7 @@ class _Coster:
         self.tile_row = np.zeros(n, np.int64)
         nothing = np.zeros(self.target.n_tiles, np.int64)
         self.rows: list[tuple[Ints, Ints, Ints]] = [(nothing, nothing, nothing)]
-        self.row_of: dict[int, int] = {}
-        self.first_alike = programs.graph.set_numbers()
+        self.step_of_row: dict[int, int] = {}  # the first step with a row of exchange
 
     @property
     def system(self) -> System:
@@ -150,7 +149,23 @@ class _Coster:
         return self.target.system
 
     def add(self, number: int, step: Step) -> None:
+        # Compute sets, and copies, that are alike share a row of exchange: they cost the same.
+        row = int(self.exchanges.row_of_step[number])
+        is_shared = step.kind in (StepKind.EXECUTE, StepKind.COPY)
+        if is_shared and row in self.step_of_row:
+            self._repeat(self.step_of_row[row], number, step)
+            return
         _COST_OF_KIND.get(step.kind, _Coster.cost_nothing)(self, number, step)
+        if is_shared:
+            self.step_of_row[row] = number
+
+    def _repeat(self, earlier: int, number: int, step: Step) -> None:
+        for column in (
+            self.sync, self.exchange, self.link, self.host, self.compute, self.is_active,
+            self.joins, self.needs_count, self.standing, self.n_flops, self.tile_row,
+        ):  # fmt: skip
+            column[number] = column[earlier]
+        self.set_of_step[number] = step.compute_set
 
     def finish(self) -> StepCosts:
         compute, busy, exchange = (np.stack(c) for c in zip(*self.rows, strict=True))
@@ -320,14 +335,8 @@ class _Coster:
         return tiles.reshape(self.target.n_ipus, self.target.tiles_per_ipu).max(axis=1)
 
     def _keep_tiles(self, number: int, compute: Ints, busy: Ints, exchange: Ints) -> None:
-        """Steps of one compute set share a row."""
-        own = int(self.set_of_step[number])
-        key = self.first_alike[own] if own >= 0 else -1
-        if key >= 0 and key in self.row_of:
-            self.tile_row[number] = self.row_of[key]
-            return
         if compute.any() or exchange.any():
-            self.row_of[key] = self.tile_row[number] = len(self.rows)
+            self.tile_row[number] = len(self.rows)
             self.rows.append((compute, busy, exchange))
 
 

@@ -157,9 +157,7 @@ def _wish_for_slots(wish: _Wish, variables: Ints) -> _Wish:
 
 
 def _wishes_of_set(graph: FrozenGraph, compute_set: FrozenComputeSet) -> list[_Wish]:
-    of = compute_set.contents
-    listed = of.model.tables if isinstance(of, Modelled) else of
-    if not any(_wishing_fields(table) for table in listed):
+    if not any(_wishing_fields(table) for table in compute_set.tables_somewhere):
         return []
     return [
         _Wish(*_reached(graph, table, name), *wants)
