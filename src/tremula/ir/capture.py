@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 
 from tremula.ir import function_rules, marker_ops  # noqa: F401  registers tremula::*
 from tremula.ir.errors import CaptureError
@@ -25,7 +26,6 @@ from tremula.ir.step import (
     STATE,
     CapturedStep,
     Slot,
-    slots,
 )
 from tremula.ir.update_rules import UpdateRule
 
@@ -123,7 +123,7 @@ class _Capture:
             tuple(self.slots),
             tuple(slot for slot, _ in results),
             tuple(self.state.blocks),
-            self.rule is not None,
+            self.rule,
             rebuild,
         )
 
@@ -132,7 +132,8 @@ class _Capture:
     ) -> list[Tensor]:
         fakes = []
         for index, (name, tensor) in enumerate(named):
-            fake = self.fakes.from_tensor(tensor)
+            with _outside_the_recording():
+                fake = self.fakes.from_tensor(tensor)
             if requires_grad is not None and fake.requires_grad:
                 fake = fake.detach()
             self.recorder.placeholder(f"{kind}_{index}", fake)
@@ -158,61 +159,63 @@ class _Capture:
         return results
 
     def _train(self, parameters: list[Tensor]) -> list[tuple[Slot, fx.Node]]:
-        rule = self.rule
-        by_node = {
-            self.recorder.node_of(tensor): tensor for tensor, _ in self.state.losses
-        }
-        node, _ = surviving_loss(
-            (self.recorder.node_of(tensor), reduction) for tensor, reduction in self.state.losses
-        )
-        hypers = self._placeholders(
-            HYPER, [(name, torch.zeros(())) for name in rule.hyper_names]
-        )
-        trained = [p for p in parameters if p.requires_grad]
-        gradients = self._differentiate(by_node[node], trained, rule, hypers)
-        return self._update(trained, gradients, hypers)
+        """Differentiate the loss, reduce, update: the new weights, states and the gradients."""
+        nodes = [(self.recorder.node_of(tensor), tensor) for tensor, _ in self.state.losses]
+        node = surviving_loss([node for node, _ in nodes])
+        with _outside_the_recording():
+            numbers = [(name, torch.zeros(())) for name in self.rule.hyper_names]
+        hypers = self._placeholders(HYPER, numbers)
+        by_name = {held.name: fake for held, fake in zip(self.parameters, parameters, strict=True)}
+        trained = [by_name[name] for name in self.rule.names]
+        found = self._differentiate(dict(nodes)[node], trained, hypers)
+        # A weight the loss does not depend on is not updated, as torch's optimisers leave it.
+        used = [i for i, gradient in enumerate(found) if gradient is not None]
+        self.rule = self.rule.restricted(used)
+        self.state.phase = OPTIMISER
+        return self._update([trained[i] for i in used], [found[i] for i in used], hypers)
 
     def _differentiate(
-        self, loss: Tensor, trained: list[Tensor], rule: UpdateRule, hypers: list[Tensor]
+        self, loss: Tensor, trained: list[Tensor], hypers: list[Tensor]
     ) -> list[Tensor | None]:
         self.state.phase = BACKWARD
-        scaled = rule.scale_loss(scalar_loss(loss), hypers)
-        if not scaled.requires_grad:
+        scaling = self.rule.loss_scaling_in(hypers)
+        total = scalar_loss(loss)
+        if not isinstance(scaling, float) or scaling != 1:
+            total = total * scaling
+        if not total.requires_grad:
             return [None] * len(trained)
-        found = torch.autograd.grad(scaled, trained, allow_unused=True)
+        found = torch.autograd.grad(total, trained, allow_unused=True)
         return [
             None if g is None else torch.ops.tremula.gradient(g, index)
             for index, g in enumerate(found)
         ]
 
     def _update(
-        self, trained: list[Tensor], gradients: list[Tensor | None], hypers: list[Tensor]
+        self, trained: list[Tensor], gradients: list[Tensor], hypers: list[Tensor]
     ) -> list[tuple[Slot, fx.Node]]:
-        self.state.phase = OPTIMISER
-        names = {id(tensor): held.name for held, tensor in self._named_parameters(trained)}
-        slot_of = {s.name: s for s in self.slots if s.kind == PARAMETER}
-        real = [h.tensor for h in self.parameters if h.tensor.requires_grad]
-        states = self._placeholders(STATE, self.rule.named_state(real, [names[id(t)] for t in trained]))
+        rule = self.rule
+        slot_of = {slot.name: slot for slot in self.slots if slot.kind == PARAMETER}
+        real = {held.name: held.tensor for held in self.parameters}
+        names = rule.state_names()
+        with _outside_the_recording():
+            initial = rule.initial_state([real[name] for name in rule.names])
+        states = self._placeholders(STATE, list(zip(names, initial, strict=True)))
         with torch.no_grad():
-            new_parameters, new_states = self.rule.update(trained, gradients, states, hypers)
+            new_parameters, new_states = rule.update(trained, gradients, states, hypers)
+        node_of = self.recorder.node_of
         results = [
-            (slot_of[names[id(old)]], self.recorder.node_of(new))
-            for old, new in zip(trained, new_parameters, strict=True)
-        ]
-        named = [slot for slot in self.slots if slot.kind == STATE]
-        results += [
-            (slot, self.recorder.node_of(new)) for slot, new in zip(named, new_states, strict=True)
+            (slot_of[name], node_of(new))
+            for name, new in zip(rule.names, new_parameters, strict=True)
         ]
         results += [
-            (Slot(GRADIENT, i, names[id(p)]), self.recorder.node_of(g))
-            for i, (p, g) in enumerate(zip(trained, gradients, strict=True))
-            if g is not None
+            (Slot(STATE, i, name), node_of(new))
+            for i, (name, new) in enumerate(zip(names, new_states, strict=True))
+        ]
+        results += [
+            (Slot(GRADIENT, i, name), node_of(gradient))
+            for i, (name, gradient) in enumerate(zip(rule.names, gradients, strict=True))
         ]
         return results
-
-    def _named_parameters(self, trained: list[Tensor]) -> Iterator[tuple[Held, Tensor]]:
-        wanted = [held for held in self.parameters if held.tensor.requires_grad]
-        return zip(wanted, trained, strict=True)
 
 
 @contextlib.contextmanager

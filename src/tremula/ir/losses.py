@@ -31,12 +31,11 @@ LOSS_FUNCTIONS: frozenset[Callable] = frozenset(
 )
 
 
-def surviving_loss(marks: Iterable[tuple[fx.Node, str]]) -> tuple[fx.Node, str]:
-    """The one marked node that feeds no other mark, with its reduction."""
-    marks = list(dict(marks).items())
-    nodes = {node for node, _ in marks}
+def surviving_loss(marked: Iterable[fx.Node]) -> fx.Node:
+    """The one marked node that feeds no other mark."""
+    nodes = set(marked)
     fed = set().union(*(_ancestors(node) & nodes for node in nodes)) if nodes else set()
-    final = [(node, reduction) for node, reduction in marks if node not in fed]
+    final = [node for node in nodes if node not in fed]
     if not final:
         raise CaptureError(
             "Couldn't find a loss in graph!",

@@ -1,13 +1,13 @@
 """A captured step: one functional graph with named inputs and outputs, and its blocks."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from tremula.ir.recording import BlockOfOps
+from tremula.ir.update_rules import UpdateRule
 
 # Kinds of graph inputs and outputs.
 PARAMETER, BUFFER, STATE, HYPER, INPUT = "parameter", "buffer", "state", "hyper", "input"
@@ -36,9 +36,12 @@ class CapturedStep:
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     blocks: tuple[BlockOfOps, ...]
-    training: bool
+    rule: UpdateRule | None = None  # of a training step, for the weights it updates
     rebuild_outputs: Any = None  # flat tensors -> the structure forward returned
-    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def training(self) -> bool:
+        return self.rule is not None
 
     def module(self) -> fx.GraphModule:
         """The graph with its constants, ready to run."""
@@ -63,7 +66,3 @@ class CapturedStep:
 
     def with_graph(self, graph: fx.Graph, **changes: Any) -> "CapturedStep":
         return replace(self, graph=graph, **changes)
-
-
-def slots(kind: str, names: Iterable[str]) -> list[Slot]:
-    return [Slot(kind, index, name) for index, name in enumerate(names)]

@@ -41,8 +41,8 @@ class Slot:
 class UpdateRule:
     """The update of the trained weights `names`; weight i is in parameter group `group_of[i]`.
 
-    All lists of weights, gradients and states that a rule takes or gives are in the order of `names`
-    and `slots`. Weights of a model that are not in `names` are not updated.
+    All lists of weights, gradients and states that a rule takes or gives are in the order of
+    `names` and `slots`. Weights of a model that are not in `names` are not updated.
     """
 
     facts: FixedFacts
@@ -314,6 +314,14 @@ class UpdateRule:
         """The same rule for the same weights under other names."""
         assert len(names) == len(self.names), "one name per trained weight"
         return replace(self, names=tuple(names))
+
+    def restricted(self, kept: Sequence[int]) -> "UpdateRule":
+        """The same rule for some of its weights only: those that have a gradient."""
+        return replace(
+            self,
+            names=tuple(self.names[i] for i in kept),
+            group_of=tuple(self.group_of[i] for i in kept),
+        )
 
     def changed_constants(self, settings: Settings) -> list[str]:
         """What `settings` would change of this rule's constants, in words; [] if nothing."""

@@ -1,0 +1,1 @@
+"""Host execution: the captured step on this computer's own processor or GPU."""

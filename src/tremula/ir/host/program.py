@@ -1,0 +1,140 @@
+"""A host program: device copies of weights, the step's micro-batch function, the update in place."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tremula.ir.host.in_place import write_over_dead_operands
+from tremula.ir.passes.split import drop_markers, micro_batch_part, on_device
+from tremula.ir.step import BUFFER, GRADIENT, HYPER, INPUT, OUTPUT, PARAMETER, CapturedStep
+
+MicroBatch = Callable[..., list[Tensor]]
+
+
+@dataclass
+class Held:
+    """What lives on the device from call to call."""
+
+    parameters: list[Tensor]
+    buffers: list[list[Tensor]]  # per replica: those that are written; shared otherwise
+    states: list[Tensor]
+    hyper_tensors: list[Tensor]
+    hyper_floats: list[float]
+
+
+class HostProgram:
+    """Runs the step. Subclasses say how the micro-batch function is made and launched."""
+
+    def __init__(
+        self,
+        step: CapturedStep,
+        *,
+        device: torch.device,
+        n_iterations: int = 1,
+        n_accumulation: int = 1,
+        n_replicas: int = 1,
+        gradient_scale: float = 1.0,
+    ):
+        part = drop_markers(micro_batch_part(step))
+        self.step = part
+        self.rule = step.rule
+        self.device = device
+        self.n_iterations = n_iterations
+        self.n_accumulation = n_accumulation
+        self.n_replicas = n_replicas
+        self.gradient_scale = gradient_scale
+        self.is_random = has_random(part)
+        self.micro = self.compile(on_device(part, device))
+        self._places = {
+            kind: [place for place, _ in part.results_of_kind(kind)]
+            for kind in (OUTPUT, GRADIENT, BUFFER, INPUT)
+        }
+        self._written = [slot.index for _, slot in part.results_of_kind(BUFFER)]
+        parameters = [slot.name for slot in step.inputs if slot.kind == PARAMETER]
+        names = step.rule.names if step.rule is not None else ()
+        self._trained = [parameters.index(name) for name in names]
+        self._takes_hyper = [slot.index for _, slot in part.of_kind(HYPER)]
+
+    def compile(self, part: CapturedStep) -> MicroBatch:
+        """The function of one micro-batch: (parameters, buffers, inputs, hypers) flat, in order."""
+        return write_over_dead_operands(part).module().forward
+
+    def run(
+        self, held: Held, inputs: Sequence[Sequence[Tensor]], give: Callable[[int, list[Tensor]], None]
+    ) -> None:
+        """All micro-batches of a call, in order [iteration][accumulation][replica].
+
+        `give(number, outputs)` receives what forward returned for micro-batch `number`.
+        """
+        with torch.no_grad():
+            number = 0
+            for _ in range(self.n_iterations):
+                gradients = Gradients()
+                for _ in range(self.n_accumulation):
+                    for replica in range(self.n_replicas):
+                        outputs, found = self.run_micro(held, replica, inputs[number])
+                        give(number, outputs)
+                        gradients.add(found)
+                        number += 1
+                if self.rule is not None:
+                    self.update(held, gradients)
+
+    def run_micro(
+        self, held: Held, replica: int, inputs: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        buffers = held.buffers[replica]
+        hypers = [held.hyper_tensors[i] for i in self._takes_hyper]
+        results = self.micro(*held.parameters, *buffers, *inputs, *hypers)
+        for index, place in zip(self._written, self._places[BUFFER], strict=True):
+            self.store_buffer(buffers, index, results[place])
+        for place, (_, slot) in zip(
+            self._places[INPUT], self.step.results_of_kind(INPUT), strict=True
+        ):
+            inputs[slot.index].copy_(results[place])
+        return (
+            [results[place] for place in self._places[OUTPUT]],
+            [results[place] for place in self._places[GRADIENT]],
+        )
+
+    def store_buffer(self, buffers: list[Tensor], index: int, value: Tensor) -> None:
+        """The new value of a buffer; a program with fixed addresses copies it instead."""
+        buffers[index] = value
+
+    def update(self, held: Held, found: "Gradients") -> None:
+        gradients = found.scaled(self.gradient_scale)
+        trained = [held.parameters[i] for i in self._trained]
+        self.rule.update_(trained, gradients, held.states, held.hyper_tensors, held.hyper_floats)
+
+
+class Gradients:
+    """The sum over micro-batches. Those of one micro-batch may be views, so they are not written."""
+
+    def __init__(self) -> None:
+        self.total: list[Tensor] = []
+        self.is_own = False
+
+    def add(self, found: list[Tensor]) -> None:
+        if not self.total:
+            self.total = found
+        elif self.is_own:
+            torch._foreach_add_(self.total, found)
+        elif found:
+            self.total, self.is_own = list(torch._foreach_add(self.total, found)), True
+
+    def scaled(self, factor: float) -> list[Tensor]:
+        if factor == 1 or not self.total:
+            return self.total
+        return list(torch._foreach_mul(self.total, factor))
+
+
+def has_random(step: CapturedStep) -> bool:
+    """Whether the step draws random numbers."""
+    from tremula.ir.passes.clean import is_random, schema_name
+
+    return any(
+        is_random(node) and not schema_name(node).startswith("aten::empty")
+        for node in step.graph.nodes
+        if node.op == "call_function"
+    )

@@ -1,0 +1,61 @@
+"""Pass: the part of a training step that runs per micro-batch, without the weight update."""
+
+import torch
+from torch import fx
+
+from tremula.ir.marker_ops import MARKERS
+from tremula.ir.passes.clean import drop_dead, schema_name
+from tremula.ir.step import PARAMETER, STATE, CapturedStep
+
+_KEPT_MARKERS = {"tremula::print_tensor"}
+
+
+def micro_batch_part(step: CapturedStep) -> CapturedStep:
+    """Inputs → outputs, gradients, written buffers. New weights and states are left to the update."""
+    graph = fx.Graph()
+    copied: dict[fx.Node, fx.Node] = {}
+    graph.graph_copy(step.graph, copied)
+    kept = [
+        (slot, copied[node])
+        for slot, node in zip(step.outputs, step.results(), strict=True)
+        if not (step.training and slot.kind in (PARAMETER, STATE))
+    ]
+    graph.output([node for _, node in kept])
+    part = step.with_graph(graph, outputs=tuple(slot for slot, _ in kept))
+    return _without_unused_states(drop_dead(part))
+
+
+def _without_unused_states(step: CapturedStep) -> CapturedStep:
+    inputs = []
+    for slot, node in zip(step.inputs, step.placeholders(), strict=True):
+        if slot.kind == STATE and not node.users:
+            step.graph.erase_node(node)
+        else:
+            inputs.append(slot)
+    return step.with_graph(step.graph, inputs=tuple(inputs))
+
+
+def drop_markers(step: CapturedStep) -> CapturedStep:
+    """What only speaks to the tile compiler is nothing to the host."""
+    for node in list(step.graph.nodes):
+        name = schema_name(node)
+        if name in MARKERS and name not in _KEPT_MARKERS:
+            node.replace_all_uses_with(node.args[0])
+            step.graph.erase_node(node)
+    return step
+
+
+def on_device(step: CapturedStep, device: torch.device) -> CapturedStep:
+    """Tensors that the graph makes are made where it runs."""
+    for node in step.graph.nodes:
+        if node.op == "call_function" and _makes_tensors(node):
+            node.kwargs = {**node.kwargs, "device": device}
+    constants = {name: value.to(device) for name, value in step.constants.items()}
+    return step.with_graph(step.graph, constants=constants)
+
+
+def _makes_tensors(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not any(a.name == "device" for a in schema.arguments):
+        return False
+    return "device" in node.kwargs or not node.all_input_nodes
