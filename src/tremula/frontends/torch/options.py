@@ -3,7 +3,7 @@
 import copy
 import os
 from collections.abc import Mapping
-from enum import Enum
+from enum import IntEnum
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -311,7 +311,7 @@ class Options(OptionsDict):
         for part in (self._training, self._precision, self._distributed, self._tensor_locations):
             values.update(part.toDict())
         values.update(self._Popart.toDict())
-        return {name: int(v) if isinstance(v, Enum) else v for name, v in values.items()}
+        return {name: int(v) if isinstance(v, IntEnum) else v for name, v in values.items()}
 
     def _shown(self) -> list[tuple[str, object]]:
         groups: list[tuple[str, object]] = [
