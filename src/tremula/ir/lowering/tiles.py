@@ -55,6 +55,17 @@ class Tiles:
     def out_type(self) -> Type:
         return tile_type(self.node.meta["val"].dtype)
 
+    def result_shape(self, index: int) -> tuple[int, ...]:
+        """Shape of one result of a node with several."""
+        return tuple(int(n) for n in self.node.meta["val"][index].shape)
+
+    def result_type(self, index: int) -> Type:
+        return tile_type(self.node.meta["val"][index].dtype)
+
+    def is_read(self, index: int) -> bool:
+        """Whether anything uses one result of a node with several."""
+        return any(user.args[1] == index and user.users for user in self.node.users)
+
     def shape_of(self, argument: int) -> tuple[int, ...]:
         """Static shape of one operand of the node."""
         return tuple(int(n) for n in self.node.args[argument].meta["val"].shape)
