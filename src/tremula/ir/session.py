@@ -1,0 +1,177 @@
+"""Sessions: a compiled step with its weights on a device, be it this computer or tiles."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tremula.ir.host.program import Held, HostProgram
+from tremula.ir.lowering.build import BuiltProgram
+from tremula.ir.lowering.types import narrow, tile_type, torch_type
+from tremula.ir.settings import HostSettings
+from tremula.ir.step import BUFFER, HYPER, OUTPUT, PARAMETER, STATE, CapturedStep
+from tremula.runtime.engine import Engine
+
+Give = Callable[[int, list[Tensor]], None]
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """How many micro-batches a call runs, and how their gradients combine."""
+
+    n_iterations: int = 1
+    n_accumulation: int = 1
+    n_replicas: int = 1
+    gradient_scale: float = 1.0
+
+    @property
+    def n_micro_batches(self) -> int:
+        return self.n_iterations * self.n_accumulation * self.n_replicas
+
+
+class Session(Protocol):
+    """A device as the front end sees it. Lists are in the order of the step's slots."""
+
+    def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None: ...
+    def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]: ...
+    def write_states(self, states: list[Tensor]) -> None: ...
+    def read_states(self) -> list[Tensor]: ...
+    def set_hyper(self, values: Sequence[float]) -> None: ...
+    def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None: ...
+
+
+class HostSession:
+    """The step on this computer, with device copies of all weights."""
+
+    def __init__(self, step: CapturedStep, repetition: Repetition, settings: HostSettings):
+        self.device = settings.torch_device()
+        program = _program_class(settings.backend())
+        self.program: HostProgram = program(
+            step,
+            device=self.device,
+            n_iterations=repetition.n_iterations,
+            n_accumulation=repetition.n_accumulation,
+            n_replicas=repetition.n_replicas,
+            gradient_scale=repetition.gradient_scale,
+        )
+        self.n_replicas = repetition.n_replicas
+        self.held = Held([], [[] for _ in range(self.n_replicas)], [], [], [])
+
+    def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        self.held.parameters = self._stored(self.held.parameters, parameters)
+        self.held.buffers = [self._stored(own, buffers) for own in self.held.buffers]
+
+    def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
+        return self.held.parameters, self.held.buffers
+
+    def write_states(self, states: list[Tensor]) -> None:
+        self.held.states = self._stored(self.held.states, states)
+
+    def read_states(self) -> list[Tensor]:
+        return self.held.states
+
+    def set_hyper(self, values: Sequence[float]) -> None:
+        numbers = [torch.tensor(float(value)) for value in values]
+        self.held.hyper_tensors = self._stored(self.held.hyper_tensors, numbers)
+        self.held.hyper_floats[:] = [float(value) for value in values]
+
+    def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
+        self.program.run(self.held, inputs, give)
+
+    def _stored(self, own: list[Tensor], values: list[Tensor]) -> list[Tensor]:
+        """Values on the device: into the memory they have there, or into new memory."""
+        if len(own) != len(values):
+            return [value.detach().to(self.device, copy=True) for value in values]
+        for target, value in zip(own, values, strict=True):
+            target.copy_(value.detach())
+        return own
+
+
+def _program_class(backend: str) -> type[HostProgram]:
+    if backend == "eager":
+        return HostProgram
+    if backend == "inductor":
+        from tremula.ir.host.inductor import InductorProgram
+
+        return InductorProgram
+    from tremula.ir.host.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
+
+    return CudaGraphProgram if backend == "cuda-graph" else InductorCudaGraphProgram
+
+
+class TileSession:
+    """The step executed vertex by vertex; weights live in the tiles' memory."""
+
+    def __init__(
+        self, step: CapturedStep, built: BuiltProgram, engine: Engine, repetition: Repetition
+    ):
+        self.step = step
+        self.built = built
+        self.engine = engine
+        self.repetition = repetition
+
+    def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        self._write(PARAMETER, parameters)
+        self._write(BUFFER, buffers)
+
+    def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
+        replicas = range(self.repetition.n_replicas)
+        return self._read(PARAMETER, 0), [self._read(BUFFER, replica) for replica in replicas]
+
+    def write_states(self, states: list[Tensor]) -> None:
+        self._write(STATE, states)
+
+    def read_states(self) -> list[Tensor]:
+        return self._read(STATE, 0)
+
+    def set_hyper(self, values: Sequence[float]) -> None:
+        self._write(HYPER, [torch.tensor(float(value)) for value in values])
+
+    def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
+        """Streams hold one replica's micro-batches, one after another."""
+        n_replicas = self.repetition.n_replicas
+        for replica in range(n_replicas):
+            own = inputs[replica::n_replicas]
+            for place, handle in enumerate(self.built.inputs):
+                data = np.stack([narrow(micro[place]).reshape(-1) for micro in own])
+                self.engine.connect_stream(handle, data.reshape(-1), replica)
+        results = [self._connect_outputs(replica) for replica in range(n_replicas)]
+        self.engine.run()
+        for number in range(self.repetition.n_micro_batches):
+            micro, replica = divmod(number, n_replicas)
+            give(number, [_tensor(values[micro], type) for values, type in results[replica]])
+
+    def _connect_outputs(self, replica: int) -> list:
+        n_micro = self.repetition.n_micro_batches // self.repetition.n_replicas
+        by_slot = dict(zip(self.step.outputs, self.step.results(), strict=True))
+        results = []
+        for slot, handle in self.built.outputs:
+            value = by_slot[slot].meta["val"]
+            type = tile_type(value.dtype)
+            data = np.zeros((n_micro, *value.shape), type.dtype)
+            self.engine.connect_stream(handle, data.reshape(-1), replica)
+            if slot.kind == OUTPUT:
+                results.append((data, type))
+        return results
+
+    def _write(self, kind: str, tensors: list[Tensor]) -> None:
+        for index, tensor in enumerate(tensors):
+            self.engine.write_tensor(self.built.held[kind, index], narrow(tensor))
+
+    def _read(self, kind: str, replica: int) -> list[Tensor]:
+        nodes = dict(zip(self.step.inputs, self.step.placeholders(), strict=True))
+        tensors = []
+        for slot, node in nodes.items():
+            if slot.kind == kind:
+                values = self.engine.read_tensor(self.built.held[kind, slot.index], replica)
+                fake = node.meta["val"]
+                tensor = torch.from_numpy(np.array(values)).reshape(tuple(fake.shape))
+                tensors.append(tensor.to(fake.dtype))
+        return tensors
+
+
+def _tensor(values: np.ndarray, type: object) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).to(torch_type(type))

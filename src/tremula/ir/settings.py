@@ -1,0 +1,101 @@
+"""How models run on this computer: backend, device, when the tile program is compiled."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+
+import torch
+
+from tremula.base.errors import InvalidOption, suggest
+
+_CHOICES = {
+    "host": ("auto", "eager", "inductor", "cuda-graph", "inductor-cuda-graph"),
+    "device": ("auto", "cpu", "cuda"),
+    "tiles": ("lazy", "ahead", "run"),
+    "chip": (),
+    "reproducible": (False, True),
+}
+
+
+@dataclass(frozen=True)
+class HostSettings:
+    """Choices that a model script need not know about.
+
+    host: how the step runs ("auto": eager on a CPU, CUDA graphs on a GPU).
+    device: where ("auto": a GPU if there is one).
+    tiles: "lazy" compiles the tile program when something asks for it, "ahead" together with the
+    model, "run" computes every result with it.
+    chip: the machine the tile program is for.
+    reproducible: random numbers of host and tiles are the same for the same seed.
+    """
+
+    host: str = "auto"
+    device: str = "auto"
+    tiles: str = "lazy"
+    chip: str = "bow"
+    reproducible: bool = False
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            allowed, value = _CHOICES[field.name], getattr(self, field.name)
+            if allowed and value not in allowed:
+                raise InvalidOption(
+                    f"{field.name} = {value!r} is not one of {', '.join(map(str, allowed))}.",
+                    mend=suggest(str(value), [str(a) for a in allowed]),
+                )
+
+    def torch_device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise InvalidOption(
+                "device = 'cuda', but PyTorch sees no GPU.", mend="use device='cpu' or 'auto'"
+            )
+        return torch.device(self.device)
+
+    def backend(self) -> str:
+        """The backend "auto" stands for."""
+        if self.host != "auto":
+            return self.host
+        return "cuda-graph" if self.torch_device().type == "cuda" else "eager"
+
+
+def _from_environment() -> HostSettings:
+    """TREMULA_HOST, TREMULA_DEVICE, TREMULA_TILES, TREMULA_CHIP, TREMULA_REPRODUCIBLE."""
+    given = {}
+    for field in fields(HostSettings):
+        text = os.environ.get(f"TREMULA_{field.name.upper()}")
+        if text:
+            given[field.name] = text not in ("0", "false") if field.name == "reproducible" else text
+    return HostSettings(**given)
+
+
+_chosen: dict[str, object] = {}
+
+
+def host_settings() -> HostSettings:
+    """The settings in force: what `configure` chose over what the environment says."""
+    return replace(_from_environment(), **_chosen)
+
+
+def configure(**choices: object) -> HostSettings:
+    """Choose settings for the models compiled from now on: configure(host="inductor")."""
+    known = [field.name for field in fields(HostSettings)]
+    for name in choices:
+        if name not in known:
+            raise InvalidOption(f"unknown setting {name!r}.", mend=suggest(name, known))
+    replace(host_settings(), **choices)  # refuses wrong values before anything changes
+    _chosen.update(choices)
+    return host_settings()
+
+
+@contextmanager
+def configured(**choices: object) -> Iterator[HostSettings]:
+    """`configure` for a block."""
+    before = dict(_chosen)
+    try:
+        yield configure(**choices)
+    finally:
+        _chosen.clear()
+        _chosen.update(before)
