@@ -75,7 +75,7 @@ CASES = {
     "sgd dampening without momentum": lambda ps: torch.optim.SGD(ps, lr=0.1, dampening=0.3),
     "sgd nesterov": lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.8, nesterov=True),
     "sgd maximize": lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.5, maximize=True),
-    "adam": lambda ps: torch.optim.Adam(ps),
+    "adam": torch.optim.Adam,
     "adam all": lambda ps: torch.optim.Adam(
         ps, lr=0.05, betas=(0.8, 0.95), eps=1e-4, weight_decay=0.1, maximize=True
     ),
@@ -85,7 +85,7 @@ CASES = {
     ),
     "adamw": lambda ps: torch.optim.AdamW(ps, lr=0.05),
     "adamw decay": lambda ps: torch.optim.AdamW(ps, lr=0.05, weight_decay=0.3),
-    "rmsprop": lambda ps: torch.optim.RMSprop(ps),
+    "rmsprop": torch.optim.RMSprop,
     "rmsprop all": lambda ps: torch.optim.RMSprop(
         ps, lr=0.02, alpha=0.9, eps=1e-3, weight_decay=0.1, momentum=0.7, centered=True
     ),

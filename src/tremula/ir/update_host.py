@@ -14,6 +14,9 @@ Which way is taken, and where its numbers come from:
 No way waits for the device or reads from it. Gradients may be overwritten.
 """
 
+# PyTorch's list operations have private names, and stubs that know floats only.
+# pyright: reportPrivateImportUsage=false, reportArgumentType=false, reportCallIssue=false
+
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 

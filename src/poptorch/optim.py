@@ -1,0 +1,13 @@
+"""The optimisers, under the name that PopTorch scripts import."""
+
+from tremula.frontends.torch.optim import (
+    LAMB,
+    SGD,
+    Adam,
+    AdamW,
+    Optimizer,
+    RMSprop,
+    VariableAttributes,
+)
+
+__all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttributes"]
