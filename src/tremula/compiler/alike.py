@@ -8,7 +8,7 @@ import hashlib
 
 import numpy as np
 
-from tremula.compiler.form import CopyPlan, FrozenComputeSet, FrozenGraph
+from tremula.compiler.form import AlikeCopy, FrozenComputeSet, FrozenGraph
 from tremula.poplar.compute_set import Modelled
 from tremula.poplar.vertex_columns import EdgeColumn, FrozenTable
 
@@ -54,23 +54,17 @@ class _VariableLayouts:
         return digest.digest()
 
 
-def first_alike_copies(graph: FrozenGraph, copies: tuple[CopyPlan, ...]) -> list[int]:
-    """For each copy the first that moves the same bytes between the same tiles."""
+def alike_copies(
+    graph: FrozenGraph, kinds: list[tuple[bytes, tuple[int, ...]]]
+) -> tuple[AlikeCopy, ...]:
+    """For each copy, of a digest and variables, the first that moves the same between tiles."""
     layouts = _VariableLayouts(graph)
     seen: dict[object, int] = {}
-    return [seen.setdefault(_copy_signature(c, layouts), i) for i, c in enumerate(copies)]
-
-
-def _copy_signature(copy: CopyPlan, layouts: _VariableLayouts) -> bytes:
-    digest = _new_digest(f"{copy.n_bytes} {copy.overlaps}".encode())
-    numbers: dict[int, int] = {}
-    for column in (copy.source.count, copy.source.stride, copy.destination.stride):
-        _add_uniform(digest, column)
-    for runs in (copy.source, copy.destination):
-        _add_starts(digest, runs.start, copy.n_bytes, layouts, numbers)
-    for variable in numbers:
-        digest.update(layouts.of(variable))
-    return digest.digest()
+    result = []
+    for number, (digest, variables) in enumerate(kinds):
+        key = (digest, *(layouts.of(variable) for variable in variables))
+        result.append(AlikeCopy(seen.setdefault(key, number), variables))
+    return tuple(result)
 
 
 def _new_digest(data: bytes = b"") -> "hashlib._Hash":

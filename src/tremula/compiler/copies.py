@@ -1,10 +1,15 @@
 """Copy planning: two views of equal size → paired runs with equal counts."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tremula.compiler.form import CopyPlan
 from tremula.poplar.runs import Pieces, Runs
+from tremula.poplar.set_model import Slots, moved_runs, slots_of
 from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensor_layout import digest_of_runs, variables_met
+from tremula.poplar.variables import VariableTable
 
 
 def plan_copy(source: Tensor, destination: Tensor) -> CopyPlan:
@@ -12,6 +17,47 @@ def plan_copy(source: Tensor, destination: Tensor) -> CopyPlan:
     return pair_runs(
         source.runs(), destination.runs(), source.type.n_bytes, source.intersects_with(destination)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CopyModel:
+    """A copy whose variables may be replaced."""
+
+    plan: CopyPlan
+    variables: tuple[int, ...]
+    base_bytes: np.ndarray  # int64[n_variables]
+    slots: tuple[Slots, Slots]  # of the plan's source and destination
+    digest: bytes  # equal for copies that differ in their variables only
+
+    def over(self, table: VariableTable, variables: tuple[int, ...]) -> CopyPlan:
+        """The plan of the same copy between other variables."""
+        if variables == self.variables:
+            return self.plan
+        bases = np.array([table.base_bytes[v] for v in variables], np.int64)
+        shift, size = np.append(bases - self.base_bytes, 0), self.plan.n_bytes
+        sides = zip((self.plan.source, self.plan.destination), self.slots, strict=True)
+        source, destination = (moved_runs(runs, slots, shift, size) for runs, slots in sides)
+        return CopyPlan(source, destination, size, self.plan.overlaps)
+
+
+def variables_of_copy(source: Tensor, destination: Tensor) -> tuple[int, ...]:
+    """Variables of both sides as they are met."""
+    return tuple(dict.fromkeys((*variables_met(source), *variables_met(destination))))
+
+
+def model_copy(source: Tensor, destination: Tensor) -> CopyModel:
+    plan, table = plan_copy(source, destination), source.variables
+    variables = variables_of_copy(source, destination)
+    ids = {variable: slot for slot, variable in enumerate(variables)}
+    size = plan.n_bytes
+    sides = (plan.source, plan.destination)
+    slots = (slots_of(sides[0], size, table, ids), slots_of(sides[1], size, table, ids))
+    base = np.array([table.base_bytes[v] for v in variables], np.int64)
+    digests = (
+        digest_of_runs(r, s, np.append(base, 0) // size) for r, s in zip(sides, slots, strict=True)
+    )
+    digest = b" ".join((f"{size} {plan.overlaps}".encode(), *digests))
+    return CopyModel(plan, variables, base, slots, digest)
 
 
 def pair_runs(source: Runs, destination: Runs, n_bytes: int, overlaps: bool = False) -> CopyPlan:

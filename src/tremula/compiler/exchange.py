@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tremula.compiler.alike import first_alike_copies
 from tremula.compiler.codec import record
 from tremula.compiler.copies import contiguous_pairs
 from tremula.compiler.exchange_buses import (
@@ -26,7 +25,6 @@ from tremula.compiler.form import (
     FrozenComputeSet,
     FrozenGraph,
     LoweredPrograms,
-    Op,
     Step,
     StepKind,
 )
@@ -113,8 +111,7 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
     )
     distinct = [exchange_of_compute_set(graph.compute_sets[i], graph) for i in firsts.tolist()]
     row_of_step = np.full(len(programs.steps), -1, np.int64)
-    copy_of_step = copies_by_step(programs)
-    copies_alike = first_alike_copies(graph, programs.copies)
+    copy_of_step = programs.copies_by_step()
     row_of_copy: dict[int, int] = {}
     n_uses = n_alike.tolist()
     for number, step in enumerate(programs.steps):
@@ -122,7 +119,7 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
             row_of_step[number] = row_of_set[step.compute_set]
             continue
         if step.kind is StepKind.COPY:
-            first = copies_alike[copy_of_step[number]]
+            first = programs.alike_copies[copy_of_step[number]].first
             if first in row_of_copy:
                 row_of_step[number] = row_of_copy[first]
                 n_uses[row_of_copy[first]] += 1
@@ -137,13 +134,6 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
         distinct.append(moved)
         n_uses.append(1)
     return StepExchanges(tuple(distinct), row_of_step, row_of_set, np.array(n_uses, np.int64))
-
-
-def copies_by_step(programs: LoweredPrograms) -> dict[int, int]:
-    """Step -> index of its copy plan."""
-    is_copy = programs.code[:, 0] == Op.COPY
-    steps, copies = programs.step_of[is_copy], programs.code[is_copy, 1]
-    return dict(zip(steps.tolist(), copies.tolist(), strict=True))
 
 
 def exchange_of_compute_set(compute_set: FrozenComputeSet, graph: FrozenGraph) -> StepExchange:

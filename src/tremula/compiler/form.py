@@ -136,6 +136,14 @@ class CopyPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class AlikeCopy:
+    """The first copy that one is like, and its variables in the order of that one's."""
+
+    first: int
+    variables: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LoweredPrograms:
     """All programs of an executable: entry points into one instruction table."""
 
@@ -148,3 +156,10 @@ class LoweredPrograms:
     copies: tuple[CopyPlan, ...]
     switch_cases: np.ndarray  # int64[m, 2]: value, target
     n_loop_slots: int
+    alike_copies: tuple[AlikeCopy, ...] = ()  # one per copy
+
+    def copies_by_step(self) -> dict[int, int]:
+        """Step -> index of its copy plan."""
+        is_copy = self.code[:, 0] == Op.COPY
+        steps, copies = self.step_of[is_copy], self.code[is_copy, 1]
+        return dict(zip(steps.tolist(), copies.tolist(), strict=True))

@@ -8,8 +8,8 @@ import numpy as np
 
 from tremula.base.errors import ControlProgramError, GraphRecursionError
 from tremula.base.source import user_source
-from tremula.compiler.alike import first_alike
-from tremula.compiler.copies import plan_copy
+from tremula.compiler.alike import alike_copies, first_alike
+from tremula.compiler.copies import CopyModel, model_copy, variables_of_copy
 from tremula.compiler.form import (
     N_OPERANDS,
     CopyPlan,
@@ -74,6 +74,8 @@ class _Lowering:
         self.step_of: list[int] = []
         self.steps: list[Step] = []
         self.copies: list[CopyPlan] = []
+        self.copy_kinds: list[tuple[bytes, tuple[int, ...]]] = []  # digest and variables
+        self.copy_models: dict[p.Copy, CopyModel] = {}
         self.cases: list[tuple[int, int]] = []
         self.compute_sets: dict[ComputeSet, int] = {}
         self.names: list[str] = []
@@ -122,6 +124,17 @@ class _Lowering:
         before = self.step_of[-1] if self.step_of else -1
         streams = (StepKind.STREAM_IN, StepKind.STREAM_OUT)
         return before >= 0 and kind in streams and self.steps[before].kind is kind
+
+    def add_copy(self, first: p.Copy, source: Tensor, destination: Tensor) -> int:
+        """Plan a copy, or shift the plan of the one that it repeats; returns its number."""
+        model = self.copy_models.get(first)
+        if model is None:
+            sides = first.source_of_data, first.destination
+            model = self.copy_models[first] = model_copy(*cast("tuple[Tensor, Tensor]", sides))
+        variables = variables_of_copy(source, destination)
+        self.copies.append(model.over(source.variables, variables))
+        self.copy_kinds.append((model.digest, variables))
+        return len(self.copies) - 1
 
     def add_entry(self, name: str, program: p.Program) -> None:
         self.names.append(name)
@@ -188,6 +201,7 @@ class _Lowering:
             tuple(self.copies),
             np.array(self.cases, np.int64).reshape(-1, 2),
             self.n_loop_slots,
+            alike_copies(frozen, self.copy_kinds),
         )
 
     def walk(self, program: p.Program) -> None:
@@ -236,8 +250,7 @@ def _copy(low: _Lowering, program: p.Copy) -> None:
         low.emit(Op.STEP, step=low.add_step(program, StepKind.LOAD_CODE))
     elif isinstance(src, Tensor) and isinstance(dst, Tensor):
         step = low.add_step(program, StepKind.COPY, reads=(src,), writes=(dst,))
-        low.copies.append(plan_copy(src, dst))
-        low.emit(Op.COPY, len(low.copies) - 1, step=step)
+        low.emit(Op.COPY, low.add_copy(program.repeats or program, src, dst), step=step)
     else:
         _host_copy(low, program, src, dst)
 

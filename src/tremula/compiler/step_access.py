@@ -28,25 +28,34 @@ class VariableAccess(NamedTuple):
 def accesses_of(programs: LoweredPrograms) -> list[VariableAccess]:
     """One per static step."""
     sets, places = programs.graph.compute_sets, _Places(programs.graph.variables)
+    copy_of_step = programs.copies_by_step()
     known: dict[object, VariableAccess] = {}
     result = []
-    for step in programs.steps:
-        is_set = step.kind is StepKind.EXECUTE and not (step.reads or step.writes)
-        if not is_set:
-            result.append(places.access(step, *_intervals_of_step(step, sets)))
-            continue
-        # Of compute sets of a model, slots are known; of others, variables.
-        of = sets[step.compute_set].contents
-        key = of.model if isinstance(of, Modelled) else step.compute_set
-        variables = np.array(of.variables, np.int64) if isinstance(of, Modelled) else None
-        if key not in known:
+    for number, step in enumerate(programs.steps):
+        key, variables = _kind(programs, number, copy_of_step.get(number))
+        slots = known.get(key)
+        if slots is None:
             access = places.access(step, *_intervals_of_step(step, sets))
-            known[key] = access if variables is None else _slots(access, variables)
-        slots = known[key]
-        result.append(
-            slots if variables is None else VariableAccess(*(np.sort(variables[s]) for s in slots))
-        )
+            slots = known[key] = access if variables is None else _slots(access, variables)
+        if variables is None:
+            result.append(slots)
+        else:
+            result.append(VariableAccess(*(np.sort(variables[s]) for s in slots)))
     return result
+
+
+def _kind(programs: LoweredPrograms, number: int, copy: int | None) -> tuple[object, Ints | None]:
+    """A key of steps that access the same slots, and the variables in these; None: no slots."""
+    step = programs.steps[number]
+    if copy is not None:
+        alike = programs.alike_copies[copy]
+        return ("copy", alike.first), np.array(alike.variables, np.int64)
+    if step.kind is not StepKind.EXECUTE or step.reads or step.writes:
+        return ("step", number), None
+    of = programs.graph.compute_sets[step.compute_set].contents
+    if isinstance(of, Modelled):
+        return of.model, np.array(of.variables, np.int64)
+    return ("set", step.compute_set), None
 
 
 def _slots(access: VariableAccess, variables: Ints) -> VariableAccess:

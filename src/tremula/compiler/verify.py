@@ -163,9 +163,12 @@ def _used_intervals(programs: LoweredPrograms) -> Iterator[tuple[np.ndarray, np.
     for _, table, spec in _edges(programs):
         edges = edge_bytes(table, spec)
         yield merge(edges.begin, edges.end)
-    for step in programs.steps:
-        for tensor in (*step.reads, *step.writes):
-            if step.kind is not StepKind.WRITE_UNDEF:
+    copy_of_step = programs.copies_by_step()
+    for number, step in enumerate(programs.steps):
+        copy = copy_of_step.get(number)
+        is_repeated = copy is not None and programs.alike_copies[copy].first < copy
+        if step.kind is not StepKind.WRITE_UNDEF and not is_repeated:
+            for tensor in (*step.reads, *step.writes):
                 yield merge(*tensor.byte_intervals())
 
 

@@ -107,6 +107,8 @@ class Copy(Program):
     source_of_data: CopySource = None  # pyright: ignore[reportAssignmentType]
     destination: CopyDestination = None  # pyright: ignore[reportAssignmentType]
     offset: Tensor | None = None
+    # The copy that this one does again with other variables, laid out alike.
+    repeats: "Copy | None" = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         src, dst = self.source_of_data, self.destination

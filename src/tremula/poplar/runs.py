@@ -1,6 +1,6 @@
 """Runs: element addresses as (start, count, stride) columns, and arithmetic on byte intervals."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -105,11 +105,18 @@ def compress(addresses: Ints) -> Runs:
 class Pieces:
     """A virtual buffer: the concatenation of runs. Views of it are strided in virtual positions."""
 
-    __slots__ = ("runs", "start")
+    __slots__ = ("layout", "runs", "start")
 
     def __init__(self, runs: Runs):
         self.runs = runs
         self.start = np.concatenate(([0], np.cumsum(runs.count)))
+        self.layout: Any = None  # what tensor_layout.py found out about it
+
+    def moved(self, runs: Runs) -> "Pieces":
+        """Pieces of the same counts elsewhere."""
+        new = Pieces.__new__(Pieces)
+        new.runs, new.start, new.layout = runs, self.start, None
+        return new
 
     def lookup(self, virtual: Runs) -> Runs:
         """Element addresses of runs of virtual positions."""

@@ -1,6 +1,5 @@
 """Keys of calls: equal for two calls of an operation whose operands are alike but for addresses."""
 
-import hashlib
 from dataclasses import fields, is_dataclass
 from enum import Enum
 
@@ -8,22 +7,15 @@ import numpy as np
 
 from tremula.base.types import QUARTER, Type
 from tremula.poplar.graph import Graph, GraphState
-from tremula.poplar.runs import Pieces, Runs
-from tremula.poplar.set_model import slots_of
+from tremula.poplar.runs import Pieces
 from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensor_layout import digest_of, layout_of_pieces
 
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic, Enum)
 
 
 class NotReplayable(Exception):
     """Something that cannot be described by layouts alone."""
-
-
-def digest_of(*columns: np.ndarray) -> bytes:
-    digest = hashlib.sha1(usedforsecurity=False)  # the fastest that chips have in hardware
-    for column in columns:
-        digest.update(np.ascontiguousarray(column).data)
-    return digest.digest()
 
 
 class VariableLayouts:
@@ -98,22 +90,9 @@ class CallKey:
     def _of_pieces(self, pieces: Pieces, n_bytes: int) -> object:
         if type(pieces) is not Pieces:
             raise NotReplayable
-        runs, variables = pieces.runs, self.layouts.variables
-        ids: dict[int, int] = {}
-        slots = slots_of(runs, n_bytes, variables, ids)
-        base = np.array([*(variables.base_bytes[v] for v in ids), 0], np.int64) // n_bytes
-        numbers = tuple(self.numbers.setdefault(v, len(self.numbers)) for v in ids)
-        where = slots if isinstance(slots, int) else digest_of(slots)
-        return numbers, where, _digest_of_runs(Runs(runs.start - base[slots], *runs[1:]))
-
-
-def _digest_of_runs(runs: Runs) -> bytes:
-    """Counts and strides are mostly all the same."""
-    columns = [
-        column[:1] if len(column) and bool((column == column[0]).all()) else column
-        for column in runs[1:]
-    ]
-    return digest_of(np.array([len(c) for c in (runs.start, *columns)]), runs.start, *columns)
+        layout = layout_of_pieces(pieces, n_bytes, self.layouts.variables)
+        numbers = (self.numbers.setdefault(v, len(self.numbers)) for v in layout.variables)
+        return layout.digest, *numbers
 
 
 def key_of_graph(graph: Graph) -> tuple[object, ...]:

@@ -21,10 +21,11 @@ from tremula.base.source import Source, user_source
 from tremula.base.types import QUARTER, Type
 from tremula.poplar.compute_set import ComputeSet, Modelled
 from tremula.poplar.graph import Graph, GraphState
-from tremula.poplar.programs import Program, Sequence
-from tremula.poplar.runs import Pieces, Runs
-from tremula.poplar.set_model import SetModel, Slots, model_of, slots_of
+from tremula.poplar.programs import Copy, Program, Sequence
+from tremula.poplar.runs import Pieces
+from tremula.poplar.set_model import SetModel, model_of
 from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensor_layout import moved_pieces
 from tremula.poplibs.poputil.layout_key import (
     CallKey,
     NotReplayable,
@@ -139,7 +140,7 @@ class _Mark:
         tape = _Tape(
             call.name, call.variables, new, columns, sets,
             [(c.name, c.modelled.model, c.modelled.variables) for c in sets if c.modelled],
-            state.initial_parts[self.n_initial :], call.sequence.steps[self.n_steps :], result, {},
+            state.initial_parts[self.n_initial :], call.sequence.steps[self.n_steps :], result,
         )  # fmt: skip
         try:
             tape.replacement(call, {v: v for v in (*call.variables, *new)}, sets).check()
@@ -173,7 +174,6 @@ class _Tape:
     initial_parts: list[tuple[Tensor, np.ndarray]]
     steps: list[Program]
     result: object
-    places: dict[int, tuple[Pieces, Slots, tuple[int, ...]]]  # of virtual buffers, by their id
 
     def play(self, call: _Call) -> object:
         """Add it again for another call; returns what that call would."""
@@ -269,6 +269,8 @@ class _Replacement:
     def program(self, program: Program) -> Program:
         new = copy(program)  # checked when the first was built
         for field in fields(program):
+            if field.name == "repeats":
+                continue
             part = getattr(program, field.name)
             if field.name == "source":
                 part = self.source
@@ -277,6 +279,8 @@ class _Replacement:
             else:
                 part = self.value(part)
             object.__setattr__(new, field.name, part)
+        if isinstance(program, Copy):
+            object.__setattr__(new, "repeats", program.repeats or program)
         return new
 
     def tensor(self, tensor: Tensor) -> Tensor:
@@ -293,19 +297,9 @@ class _Replacement:
         return base[self.ids.get(variable, variable)] - base[variable]
 
     def _replaced(self, pieces: Pieces, n_bytes: int) -> Pieces:
-        if id(pieces) not in self.pieces:
-            self.pieces[id(pieces)] = self._moved(pieces, n_bytes)
-        return self.pieces[id(pieces)]
-
-    def _moved(self, pieces: Pieces, n_bytes: int) -> Pieces:
         if type(pieces) is not Pieces:
             raise NotReplayable
-        places = self.tape.places
-        if id(pieces) not in places:
-            ids: dict[int, int] = {}
-            slots = slots_of(pieces.runs, n_bytes, self.call.state.variables, ids)
-            places[id(pieces)] = pieces, slots, tuple(ids)
-        _, slots, variables = places[id(pieces)]
-        shift = np.array([*map(self._shift_bytes, variables), 0], np.int64) // n_bytes
-        start, count, stride = pieces.runs
-        return Pieces(Runs(start + shift[slots], count, stride))
+        if id(pieces) not in self.pieces:
+            table = self.call.state.variables
+            self.pieces[id(pieces)] = moved_pieces(pieces, n_bytes, table, self.ids)
+        return self.pieces[id(pieces)]
