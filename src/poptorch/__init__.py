@@ -1,0 +1,100 @@
+"""PopTorch: run PyTorch models on an IPU, or on Tremula's model of one."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tremula.base import version as _version
+
+if TYPE_CHECKING:
+    from tremula.frontends.torch.arg_parsers import ICustomArgParser as ICustomArgParser
+    from tremula.frontends.torch.arg_parsers import (
+        registerCustomArgParser as registerCustomArgParser,
+    )
+    from tremula.frontends.torch.blocks import Attribute as Attribute
+    from tremula.frontends.torch.blocks import BeginBlock as BeginBlock
+    from tremula.frontends.torch.blocks import Block as Block
+    from tremula.frontends.torch.blocks import BlockFunction as BlockFunction
+    from tremula.frontends.torch.blocks import NameScope as NameScope
+    from tremula.frontends.torch.blocks import module_repr as module_repr
+    from tremula.frontends.torch.blocks import removeBlocks as removeBlocks
+    from tremula.frontends.torch.enums import *  # noqa: F403 - all its names are ours
+    from tremula.frontends.torch.exceptions import Error as Error
+    from tremula.frontends.torch.exceptions import RecoverableError as RecoverableError
+    from tremula.frontends.torch.exceptions import UnrecoverableError as UnrecoverableError
+    from tremula.frontends.torch.exceptions import createPoptorchError as createPoptorchError
+    from tremula.frontends.torch.logging import setLogLevel as setLogLevel
+    from tremula.frontends.torch.options import Options as Options
+    from tremula.frontends.torch.options_file import ConfigFileError as ConfigFileError
+    from tremula.frontends.torch.strategies import (
+        ParallelPhasedExecution as ParallelPhasedExecution,
+    )
+    from tremula.frontends.torch.strategies import Phase as Phase
+    from tremula.frontends.torch.strategies import PipelinedExecution as PipelinedExecution
+    from tremula.frontends.torch.strategies import SerialPhasedExecution as SerialPhasedExecution
+    from tremula.frontends.torch.strategies import ShardedExecution as ShardedExecution
+    from tremula.frontends.torch.strategies import Stage as Stage
+    from tremula.frontends.torch.sub_options import TensorLocationSettings as TensorLocationSettings
+
+# The version of the API, and of what stands behind it.
+__version__ = f"3.4.0-tremula{_version.VERSION}"
+
+# Where names are found, by module of tremula.frontends.torch; loaded on first use.
+_NAMES = {
+    "arg_parsers": "ICustomArgParser registerCustomArgParser",
+    "async_data": "AsynchronousDataAccessor",
+    "blocks": """
+        Attribute BeginBlock Block BlockFunction LegacyBeginBlockFn NameScope module_repr print
+        removeBlocks
+    """,
+    "dataloader": "DataLoader",
+    "enums": """
+        AutoStage CommGroupType ConnectionType DataLoaderMode HalfFloatCastingBehavior Liveness
+        MatMulSerializationMode MeanReductionStrategy MultiConvPlanType OutputMode OverlapMode
+        ReductionType SharingStrategy SyncPattern VariableRetrievalMode
+    """,
+    "exceptions": "Error RecoverableError UnrecoverableError createPoptorchError",
+    "executor": """
+        PoplarExecutor getIpuTensorId inferenceModel ipuHardwareIsAvailable ipuHardwareVersion
+        isRunningOnIpu load poptorchAtExit registerPostCompileHook registerPreCompileHook
+        trainingModel
+    """,
+    "logging": "setLogLevel",
+    "ops": """
+        CPU MultiConv accessAttributes cond ctc_beam_search_decoder custom_op dynamic_slice
+        dynamic_update for_loop fps identity_loss ipu_print_tensor nearest nop
+        recomputationCheckpoint serializedMatMul set_available_memory set_overlap_for_input
+        set_overlap_for_output
+    """,
+    "options": "Options",
+    "options_file": "ConfigFileError",
+    "strategies": """
+        ParallelPhasedExecution Phase PipelinedExecution SerialPhasedExecution ShardedExecution
+        Stage
+    """,
+    "sub_options": "TensorLocationSettings",
+}
+_HOME = {
+    name: f"tremula.frontends.torch.{module}"
+    for module, names in _NAMES.items()
+    for name in names.split()
+}
+_SUBMODULES = """
+    _args_parser _dataloader _impl _logging _poplar_executor _utils enums ops optim options
+    poptorch_core profiling testing
+""".split()
+
+
+def __getattr__(name: str) -> object:
+    if name == "__all__":  # from poptorch import *, which leaves Python's own print alone
+        return sorted({*_HOME, *_SUBMODULES} - {"print"} - {n for n in _SUBMODULES if n[0] == "_"})
+    if name in _SUBMODULES:
+        return import_module(f"poptorch.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'poptorch' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME, *_SUBMODULES})

@@ -1,0 +1,9 @@
+"""poptorch._args_parser: arguments of models, and parsers for classes of the user."""
+
+from tremula.frontends.torch.arg_parsers import (
+    ArgsParser,
+    ICustomArgParser,
+    registerCustomArgParser,
+)
+
+__all__ = ["ArgsParser", "ICustomArgParser", "registerCustomArgParser"]

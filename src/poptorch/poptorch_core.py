@@ -1,0 +1,25 @@
+"""poptorch.poptorch_core: what once was native code; errors, and the check of options."""
+
+from tremula.frontends.torch.exceptions import (
+    Error,
+    RecoverableError,
+    TestErrorType,
+    UnrecoverableError,
+)
+from tremula.frontends.torch.exceptions import throw_test_error as _throwTestError  # noqa: N812
+from tremula.frontends.torch.popart_options import validate_options as _validateOptions  # noqa: N812
+
+__all__ = [
+    "Error",
+    "RecoverableError",
+    "TestErrorType",
+    "UnrecoverableError",
+    "_throwTestError",
+    "_validateOptions",
+    "isCompilingWithDispatcher",
+]
+
+
+def isCompilingWithDispatcher() -> bool:  # noqa: N802
+    """Whether tensors of a fake device are recorded: ours are real ones."""
+    return False

@@ -1,0 +1,5 @@
+"""poptorch.testing: comparison of results."""
+
+from tremula.frontends.torch.testing import allclose
+
+__all__ = ["allclose"]
