@@ -32,6 +32,27 @@ def int_remainder(a, b):
     return abs(a) % max(abs(b), 1) * sign
 
 
+def int_power(a, b):
+    """Repeated multiplication; a negative power is 1 over it, rounded towards zero."""
+    result, factor, left = int64(1), int64(a), int64(abs(b))
+    while left > 0:
+        if left & 1:
+            result = result * factor
+        factor = factor * factor
+        left = left >> 1
+    return result * int64(b >= 0 or result * result == 1)
+
+
+def larger(a, b):
+    """The larger; NaN if either is."""
+    return a if a > b or a != a else b  # noqa: PLR0124 - only NaN differs from itself
+
+
+def smaller(a, b):
+    """The smaller; NaN if either is."""
+    return a if a < b or a != a else b  # noqa: PLR0124
+
+
 def sign_of(a):
     return int32(a > 0) - int32(a < 0)
 
@@ -108,8 +129,8 @@ def shift_right_zeros(a, n_places, n_bits):
 HELPERS: Mapping[str, object] = {
     f.__name__: f
     for f in (
-        int_divide, int_remainder, sign_of, inverse, inverse_root, cube_root, two_to, logistic,
-        gelu_by_erf, round_away, inverse_std_dev, variance_of, bit_count, leading_zeros,
-        shift_right_zeros,
+        int_divide, int_remainder, int_power, larger, smaller, sign_of, inverse, inverse_root,
+        cube_root, two_to, logistic, gelu_by_erf, round_away, inverse_std_dev, variance_of,
+        bit_count, leading_zeros, shift_right_zeros,
     )
 } | {"math": math, "np": np, "inf": math.inf, "nan": math.nan}  # fmt: skip

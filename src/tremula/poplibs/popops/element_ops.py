@@ -111,6 +111,14 @@ def _c_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return ((a - np.fmod(a, b)) // b).astype(a.dtype)
 
 
+def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Powers of integers wrap, and negative ones are rounded towards zero."""
+    if a.dtype.kind == "f":
+        return np.power(a, b)
+    size = np.power(a, np.abs(b))
+    return np.where((b >= 0) | (size * size == 1), size, 0).astype(a.dtype)
+
+
 def _bit_count(a: np.ndarray) -> np.ndarray:
     return np.bitwise_count(np.asarray(a).view(np.uint32)).astype(a.dtype)
 
@@ -238,12 +246,14 @@ _BINARY = (
     _binary("rem", "Remainder with the sign of the dividend, as C has it.",
             "math.fmod({0}, {1})", np.fmod, costs(133, 2, 300, 4, 292),
             integer_text="int_remainder({0}, {1})"),
-    _binary("pow", "The first to the power of the second.", "{0} ** {1}", np.power,
-            costs(312, 1, 325, 1), FLOATS),
+    _binary("pow", "The first to the power of the second.", "{0} ** {1}", _power,
+            costs(312, 1, 325, 1, 312), integer_text="int_power({0}, {1})"),
     _binary("atan2", "Angle of the point (second, first).", "math.atan2({0}, {1})", np.arctan2,
             costs(272, 2, 578, 4), FLOATS),
-    _binary("maximum", "The larger.", "max({0}, {1})", np.maximum, costs(3, 2, 4, 4)),
-    _binary("minimum", "The smaller.", "min({0}, {1})", np.minimum, costs(3, 2, 4, 4)),
+    _binary("maximum", "The larger; NaN if either is.", "larger({0}, {1})", np.maximum,
+            costs(3, 2, 4, 4)),
+    _binary("minimum", "The smaller; NaN if either is.", "smaller({0}, {1})", np.minimum,
+            costs(3, 2, 4, 4)),
     _binary("variance_to_inv_std_dev", "1 / sqrt(variance + epsilon).",
             "inverse_std_dev({0}, {1})", _in_double(lambda v, e: 1 / np.sqrt(v + e)),
             costs(11, 2, 22, 4), FLOATS, in_float=True),
@@ -279,7 +289,7 @@ _TERNARY = (
     ),
     ElementOp(
         name="clamp", about="The first, held between the second and the third.", n_operands=3,
-        text="min(max({0}, {1}), {2})", numpy=lambda a, low, high: np.minimum(
+        text="smaller(larger({0}, {1}), {2})", numpy=lambda a, low, high: np.minimum(
             np.maximum(a, low), high), types=NUMBERS, cost=costs(2, 2, 2, 4, 7),
     ),
 )  # fmt: skip

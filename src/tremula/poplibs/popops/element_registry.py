@@ -25,6 +25,7 @@ _EDGES: dict[str, tuple[float, ...]] = {
     "round": (0.5, -0.5, 1.5, -2.5, 0.0), "nearbyint": (0.5, -0.5, 1.5, -2.5, 0.0),
     "is_nan": (np.nan, np.inf, 0.0), "is_inf": (np.nan, np.inf, -np.inf),
     "is_finite": (np.nan, np.inf, 1.0), "cbrt": (0.0, -8.0, 27.0), "signum": (0.0, -1.0),
+    "maximum": (np.nan, 1.0, -np.inf), "minimum": (np.nan, 1.0, np.inf),
 }  # fmt: skip
 # gelu_erf adds 1 and erf(x), which nearly cancel far below zero.
 _TOLERANCES: dict[str, dict[str, float]] = {"gelu_erf": {"FLOAT": 5e-4}}
@@ -41,11 +42,13 @@ def values(
     if type.is_floating:
         low, high = _DOMAINS.get(op.name, (-4.0, 4.0))
         found = random.uniform(low, high, shape)
-        edges = np.array(_EDGES.get(op.name, ()))[: found.size]
+        edges = np.roll(_EDGES.get(op.name, ()), index)[: found.size]
         found.reshape(-1)[: len(edges)] = edges
         return found.astype(type.dtype)
     if op.name in _SHIFTS and index == 1:
         return random.integers(0, 8 * type.n_bytes, shape).astype(type.dtype)
+    if op.name == "pow":
+        return random.integers(0, 5, shape).astype(type.dtype)
     limits = np.iinfo(type.dtype)
     found = random.integers(limits.min, limits.max, shape, dtype=type.dtype, endpoint=True)
     if op.name in _NEVER_ZERO and index == 1:
