@@ -16,15 +16,16 @@ import torch
 
 from tremula.frontends.torch.async_ring import Ring, make_ring
 from tremula.frontends.torch.async_worker import LoadingTask, RandomState, load
-from tremula.frontends.torch.batch_structure import rebuilt
+from tremula.frontends.torch.custom_parsers import _parsers
 from tremula.frontends.torch.enums import SharingStrategy
 from tremula.frontends.torch.exceptions import Error, createPoptorchError
 from tremula.frontends.torch.logging import LOGGER
+from tremula.frontends.torch.structures import Structure, put_together
 
 __all__ = ["AsynchronousDataAccessor", "poptorchAtExit"]
 
-STOP_S = 1.0
-TERMINATE_S = 5.0
+STOP_S = 0.5
+TERMINATE_S = 10.0
 START_METHODS = {
     SharingStrategy.SharedMemory: "spawn",
     SharingStrategy.FileSystem: "spawn",
@@ -94,6 +95,8 @@ class AsynchronousDataAccessor:
             load_indefinitely=load_indefinitely,
             random_state=RandomState.current(),
             tensor_sharing=_tensor_sharing(strategy),
+            start_method=multiprocessing.get_start_method(),
+            parsers=_pickled_parsers(),
         )
         self._epoch = 0
         self._is_in_epoch = False
@@ -166,7 +169,7 @@ class LoadingProcess:
         self._connection, self._process = _start(task, strategy)
         LOGGER.debug("AsynchronousDataAccessor worker process: %d", self._process.pid)
         try:
-            self._pattern, self._data_buffers = self._agree_on_memory(strategy)
+            self._structure, self._data_buffers = self._agree_on_memory(strategy)
             self._first: tuple[Any, ...] | None = self._receive_at_start("ready")
         except BaseException:
             self.stop()
@@ -193,7 +196,7 @@ class LoadingProcess:
 
     def batch(self, slot: int, n_rows: list[int] | None) -> Any:  # noqa: ANN401
         self._data_buffers.indices_mem[slot] = False
-        return rebuilt(self._pattern, iter(self._data_buffers.read(slot, n_rows)))
+        return put_together(self._structure, iter(self._data_buffers.read(slot, n_rows)))
 
     def stop(self) -> None:
         """End the process, kindly first. A copy of this object in a forked process does nothing."""
@@ -211,15 +214,15 @@ class LoadingProcess:
             self._process.join()
         self._connection.close()
 
-    def _agree_on_memory(self, strategy: SharingStrategy) -> tuple[Any, Ring]:
-        _, layout, pattern = self._receive_at_start("layout")
+    def _agree_on_memory(self, strategy: SharingStrategy) -> tuple[Structure, Ring]:
+        _, layout, structure = self._receive_at_start("layout")
         ring, path = make_ring(layout, strategy is SharingStrategy.FileSystem)
         try:
             self._send(("memory", path))
             self._receive_at_start("mapped")
         finally:
             path.unlink()
-        return pickle.loads(pattern), ring  # from our own child: nothing foreign
+        return pickle.loads(structure), ring  # from our own child: nothing foreign
 
     def _receive_at_start(self, expected: str) -> tuple[Any, ...]:
         try:
@@ -310,6 +313,15 @@ def _tensor_sharing(strategy: SharingStrategy) -> str:
     if strategy is SharingStrategy.FileSystem:
         return "file_system"
     return torch.multiprocessing.get_sharing_strategy()
+
+
+def _pickled_parsers() -> tuple[bytes, ...]:
+    """Parsers for the loading process; those of classes that cannot travel have no use there."""
+    pickled = []
+    for kind_and_parser in _parsers.items():
+        with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
+            pickled.append(pickle.dumps(kind_and_parser))
+    return tuple(pickled)
 
 
 def _keeps_short_batch(dataset: Any) -> bool:  # noqa: ANN401

@@ -3,7 +3,7 @@
 Messages to it:    ("start", epoch)   the parent wants this epoch, whatever the process is at
                    ("free", slot)     the parent no longer needs this slot
                    ("stop",)
-Messages from it:  ("layout", RingLayout, pattern)       answered by ("memory", path)
+Messages from it:  ("layout", RingLayout, structure)     answered by ("memory", path)
                    ("mapped",)                           the file at path may be removed
                    ("ready", epoch, slot, rows)          a batch; rows is None where it is full
                    ("end", epoch)
@@ -13,6 +13,7 @@ Messages from it:  ("layout", RingLayout, pattern)       answered by ("memory", 
 
 import atexit
 import contextlib
+import multiprocessing
 import os
 import pickle
 import random
@@ -31,8 +32,10 @@ import torch
 from torch._utils import ExceptionWrapper
 
 from tremula.frontends.torch.async_ring import Ring, open_ring, ring_layout
-from tremula.frontends.torch.batch_structure import pattern_of, tensors_of
+from tremula.frontends.torch.batch_structure import structure_and_tensors, tensors_like
+from tremula.frontends.torch.custom_parsers import registerCustomArgParser
 from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.frontends.torch.structures import Structure
 
 __all__ = ["LoadingTask", "RandomState", "load"]
 
@@ -69,6 +72,8 @@ class LoadingTask:
     load_indefinitely: bool
     random_state: RandomState
     tensor_sharing: str
+    start_method: str
+    parsers: tuple[bytes, ...]
 
 
 class Restart(Exception):
@@ -84,7 +89,14 @@ def load(connection: Connection, task: LoadingTask, inherited: Connection | None
     signal.signal(signal.SIGTERM, _leave)
     torch.set_num_threads(1)  # as in torch's own workers; the cores belong to the parent
     torch.multiprocessing.set_sharing_strategy(task.tensor_sharing)
+    # Workers of a DataLoader start as they would in the parent, not as this process did: another
+    # fork server would import torch again.
+    multiprocessing.set_start_method(task.start_method, force=True)
     task.random_state.restore()
+    for pickled in task.parsers:
+        # A class that cannot be found here is none that this data set makes.
+        with contextlib.suppress(AttributeError, ImportError):
+            registerCustomArgParser(*pickle.loads(pickled))
     # EOF and its kin: the parent went away, and there is nobody to tell.
     gone = (EOFError, BrokenPipeError, ConnectionResetError)
     with contextlib.suppress(SystemExit, *gone), torch.no_grad():
@@ -106,7 +118,7 @@ class Loader:
         self.connection = connection
         self.task = task
         self.ring: Ring | None = None
-        self.like: Any = None
+        self.structure: Structure | None = None
         self.free_slots: deque[int] = deque()
         self.slot: int | None = None
         self.n_rows_filled = 0
@@ -140,16 +152,20 @@ class Loader:
     def _write_all(self) -> None:
         size = self.task.rebatched_size
         for element in self.task.dataset:
-            if self.like is None:
-                self.like = element
-            tensors = tensors_of(element, self.like)
+            tensors = self._tensors_of(element)
             for piece in [tensors] if size is None else self._pieces(tensors, size):
                 self._write(piece)
             self._handle_waiting_messages()
         if self.n_rows_filled and self.task.keeps_short_batch:
-            self._publish([self.n_rows_filled] * len(tensors_of(self.like, self.like)))
+            self._publish_short()
         if self.n_published == 0:
             raise createPoptorchError(self._nothing_loaded())
+
+    def _tensors_of(self, element: Any) -> list[torch.Tensor]:  # noqa: ANN401
+        if self.structure is None:
+            self.structure, tensors = structure_and_tensors(element)
+            return tensors
+        return tensors_like(element, self.structure)
 
     def _pieces(self, tensors: list[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
         """An element cut where it reaches over the end of a batch of `size` rows."""
@@ -187,9 +203,8 @@ class Loader:
 
     def _agree_on_memory(self, first: list[torch.Tensor]) -> None:
         layout = ring_layout(first, self.task.n_slots, self.task.rebatched_size)
-        # By value: the parent rebuilds every batch after it, long after the first one is gone.
-        pattern = pickle.dumps(pattern_of(self.like))
-        self.connection.send(("layout", layout, pattern))
+        # As plain bytes: the tensors of an object with a parser go by value, not as shared memory.
+        self.connection.send(("layout", layout, pickle.dumps(self.structure)))
         while self.ring is None:
             message = self._receive()
             if message[0] == "memory":
@@ -218,6 +233,10 @@ class Loader:
         self.slot, self.n_rows_filled = None, 0
         self.n_published += 1
 
+    def _publish_short(self) -> None:
+        assert self.ring is not None, "the memory was agreed on"
+        self._publish([self.n_rows_filled] * len(self.ring.layout.tensors))
+
     def _free_slot(self) -> int:
         """The next free slot. Until the first epoch begins, only one is filled, unless asked."""
         while True:
@@ -243,7 +262,7 @@ class Loader:
             if self.wanted_epoch > self.epoch:
                 raise Restart
         else:
-            sys.exit(0)
+            _leave(signal.SIGTERM, None)
 
     def _receive(self) -> tuple[Any, ...]:
         while not self.connection.poll(PARENT_CHECK_S):
@@ -267,7 +286,7 @@ class Loader:
         self.connection.send(("error", self.epoch, pickled, text))
 
     def _nothing_loaded(self) -> str:
-        if self.like is None:
+        if self.structure is None:
             return "The data set is empty."
         return f"The data set has less than {self.task.rebatched_size} elements: no full batch."
 

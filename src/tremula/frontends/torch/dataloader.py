@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from tremula.base.errors import suggest
+from tremula.frontends.torch.arg_parsers import n_batches_to_combine
 from tremula.frontends.torch.async_data import AsynchronousDataAccessor
 from tremula.frontends.torch.batch_structure import concatenated
 from tremula.frontends.torch.enums import DataLoaderMode
@@ -61,7 +62,7 @@ class DataLoader(torch.utils.data.DataLoader):
         options._freeze()
         self.options = options
         self.drops_last_combined = drop_last
-        self._n_batches = _n_batches_to_combine(options)
+        self._n_batches = n_batches_to_combine(options)
         self._is_sampled_in_batches = batch_sampler is not None
         if batch_sampler is not None:
             _check_batch_sampler(batch_size, shuffle, mode, kwargs)
@@ -225,11 +226,6 @@ def _check_batch_sampler(
             "batch_sampler already says what each batch is made of: it excludes batch_size, "
             "shuffle, sampler and DataLoaderMode.AsyncRebatched."
         )
-
-
-def _n_batches_to_combine(options: Options) -> int:
-    n_groups = options.replication_factor // options.input_group_size
-    return options.device_iterations * n_groups * options.Training.gradient_accumulation
 
 
 def _worker_size(asked: int | None, combined: int | None, rebatches: bool) -> int | None:
