@@ -296,8 +296,8 @@ def _planned(  # noqa: PLR0917 - steps of one function, taken out of it
     for a_round in range(plan.lookup_serial_split):
         if not has_partials:
             flat = in_blocks(matrix, updater.lookups.blocks)
-            updater.add_updates(flat, new, scale_tensor, a_round, sequence)
+            updater.add_updates(flat, new, scale_tensor, a_round, sequence, starts=False)
             continue
-        partials = updater.add_partials(partial_type, a_round, sequence)
-        updater.add_updates(partials, new, None, a_round, sequence)
+        partials = updater.add_partials(partial_type, a_round)
+        updater.add_updates(partials, new, None, a_round, sequence, starts=True)
         updater.join(partials, matrix, scale_tensor, sequence)

@@ -21,8 +21,6 @@ from tremula.poplibs.popops.slice_layout import (
 )
 from tremula.poplibs.popops.update_codelets import (
     apply_updates_codelet,
-    fill_partials_codelet,
-    identity_of,
     join_partials_codelet,
     multi_update_codelet,
     scaled_update_codelet,
@@ -39,8 +37,13 @@ def add_updates(
     scale: Tensor | None,
     sequence: ProgramSequence,
     name: str,
+    *,
+    starts: bool = False,
 ) -> None:
-    """One compute set of update vertices; rows that are just written go as words."""
+    """One compute set of update vertices; rows that are just written go as words.
+
+    Vertices that start a table do not read what it held before.
+    """
     table, updates = fields["table"], fields["updates"]
     assert isinstance(table, Slices), "tables are cut into blocks"
     assert isinstance(updates, Slices), "updates are cut into blocks"
@@ -56,7 +59,7 @@ def add_updates(
         fields = {**fields, "scale": scale.expand([0]).broadcast(len(tiles))}
         codelet = scaled_update_codelet(table.tensor.type)
     else:
-        codelet = multi_update_codelet(updates.tensor.type, table.tensor.type, operation)
+        codelet = multi_update_codelet(updates.tensor.type, table.tensor.type, operation, starts)
     compute_set = graph.add_compute_set(name)
     graph.add_vertices(compute_set, codelet, fields, tiles=tiles)
     sequence.add(Execute(compute_set))
@@ -82,18 +85,13 @@ class PlannedUpdates:
         self.graph, self.plan, self.name, self.operation = graph, plan, name, operation
         self.lookups = PlannedLookups(graph, plan, rows, name)
 
-    def add_partials(self, type: Type, a_round: int, sequence: ProgramSequence) -> Tensor:
-        """A partial table for each part, filled with what changes nothing."""
+    def add_partials(self, type: Type, a_round: int) -> Tensor:
+        """A partial table for each part; its updates start it."""
         parts, _ = self.lookups.used_parts(a_round)
         begin, end = self._partial_intervals(parts)
         tiles = tile_of_parts(self.plan, parts)
         partials = self.graph.add_variable(type, [int(end.max(initial=0))], f"{self.name}/partials")
         map_flat(self.graph, partials, begin, end, tiles)
-        compute_set = self.graph.add_compute_set(f"{self.name}/zeroPartials")
-        value = identity_of(self.operation, type)
-        fields = {"out": Slices(partials, begin, end), "value": value}
-        self.graph.add_vertices(compute_set, fill_partials_codelet(type), fields, tiles=tiles)
-        sequence.add(Execute(compute_set))
         return partials
 
     def _partial_intervals(self, parts: Parts) -> tuple[Ints, Ints]:
@@ -109,12 +107,14 @@ class PlannedUpdates:
         scale: Tensor | None,
         a_round: int,
         sequence: ProgramSequence,
+        *,
+        starts: bool,
     ) -> None:
-        """Combine into the table (`flat` in its blocks) or, if they are given, partial tables."""
+        """Combine into the table (`flat` in its blocks), or start partial tables with them."""
         lookups = self.lookups
         parts, block = lookups.used_parts(a_round)
         begin, end, first_row = lookups.table_interval(parts)
-        if flat.n_elems > lookups.blocks.n_rows * self.plan.row_size:
+        if starts:
             begin, end = self._partial_intervals(parts)
         source = lookups.cuts.begin(block, parts.column)
         width = lookups.cuts.width(parts.column)
@@ -130,7 +130,9 @@ class PlannedUpdates:
             "is_sorted": int(self.plan.options.indices_are_sorted),
         }
         tiles = tile_of_parts(self.plan, parts)
-        add_updates(self.graph, fields, tiles, self.operation, scale, sequence, self.name)
+        add_updates(
+            self.graph, fields, tiles, self.operation, scale, sequence, self.name, starts=starts
+        )
 
     def join(
         self, partials: Tensor, matrix: Tensor, scale: Tensor | None, sequence: ProgramSequence

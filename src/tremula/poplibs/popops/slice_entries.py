@@ -24,7 +24,6 @@ from tremula.poplibs.popops.update_codelets import (
     COMBINE,
     NUMBERS,
     apply_updates_codelet,
-    fill_partials_codelet,
     join_partials_codelet,
     multi_update_codelet,
     scaled_update_codelet,
@@ -172,7 +171,7 @@ for _name, _function, _operation, _about in (
             samples=_scaled_samples if _operation == "add" else _update_samples,
             reference=_update_reference_of(_operation),
             codelets=(
-                multi_update_codelet, scaled_update_codelet, fill_partials_codelet,
+                multi_update_codelet, scaled_update_codelet,
                 join_partials_codelet, apply_updates_codelet,
             ),
             errors=(*_ERRORS, *_unsupported),

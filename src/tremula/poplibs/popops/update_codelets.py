@@ -3,6 +3,7 @@
 # Fields are annotated with values, and Numba decides what they hold.
 # pyright: reportInvalidTypeForm=false, reportOperatorIssue=false, reportArgumentType=false
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from tremula.poplibs.popops.slice_costs import (
 )
 
 NUMBERS = (FLOAT, HALF, INT, UNSIGNED_INT)
+LINE_BYTES = 64  # of the caches of the computer that runs codelets
+FILL_BLOCK = 4096  # elements, fewer than a cache holds
 
 
 def _set(old: float, new: float) -> float:  # noqa: ARG001
@@ -48,37 +51,69 @@ def identity_of(operation: str, type: Type) -> float:
     return 1 if operation == "mul" else 0
 
 
-@family
-def multi_update_codelet(T: Type, P: Type, operation: str) -> type:  # noqa: N803
-    """table[index] = operation(table[index], update) for the rows of a block, in index order.
-
-    Updates are T, the table is P: the same, or float for sums of halves.
-    """
+def _row_combiner(P: Type, operation: str) -> Callable[..., None]:  # noqa: N803
+    """A codelet's function that combines row `i` of the updates into a row of a table of P."""
     combine = COMBINE[operation]
 
-    def combine_row(
-        table: np.ndarray, at: int, updates: np.ndarray, source: int, width: int
-    ) -> None:
-        # Plans often leave a tile two or four columns: a loop would cost more than its work.
+    def combine_row(table: np.ndarray, row: int, updates: np.ndarray, i: int, width: int) -> None:
+        # Plans often leave a tile two or four columns: a loop would cost more than its work. All
+        # is read before anything is written, so that a row is loaded and stored in one piece.
         if width == 2:
-            table[at] = P(combine(table[at], P(updates[source])))
-            table[at + 1] = P(combine(table[at + 1], P(updates[source + 1])))
+            a = P(combine(table[2 * row], P(updates[2 * i])))
+            b = P(combine(table[2 * row + 1], P(updates[2 * i + 1])))
+            table[2 * row] = a
+            table[2 * row + 1] = b
         elif width == 4:
-            table[at] = P(combine(table[at], P(updates[source])))
-            table[at + 1] = P(combine(table[at + 1], P(updates[source + 1])))
-            table[at + 2] = P(combine(table[at + 2], P(updates[source + 2])))
-            table[at + 3] = P(combine(table[at + 3], P(updates[source + 3])))
+            a = P(combine(table[4 * row], P(updates[4 * i])))
+            b = P(combine(table[4 * row + 1], P(updates[4 * i + 1])))
+            c = P(combine(table[4 * row + 2], P(updates[4 * i + 2])))
+            d = P(combine(table[4 * row + 3], P(updates[4 * i + 3])))
+            table[4 * row] = a
+            table[4 * row + 1] = b
+            table[4 * row + 2] = c
+            table[4 * row + 3] = d
         else:
-            old, new = table[at : at + width], updates[source : source + width]
+            old = table[row * width : (row + 1) * width]
+            new = updates[i * width : (i + 1) * width]
             for j in range(width):
                 old[j] = P(combine(old[j], P(new[j])))
 
+    return combine_row
+
+
+def _table_filler(P: Type, operation: str) -> Callable[..., None]:  # noqa: N803
+    """A codelet's function that fills a table of P with what leaves any value as it is."""
+    identity, per_line = identity_of(operation, P), LINE_BYTES // P.n_bytes
+
+    def fill(table: np.ndarray) -> None:
+        # Whole cache lines may be written past the cache, and updates would fetch them back; a
+        # line of which an element was written before is in the cache, and stays there.
+        for begin in range(0, len(table), FILL_BLOCK):
+            block = table[begin : min(len(table), begin + FILL_BLOCK)]
+            for i in range(0, len(block), per_line):
+                block[i] = P(identity)
+            for i in range(len(block)):
+                block[i] = P(identity)
+
+    return fill
+
+
+@family
+def multi_update_codelet(T: Type, P: Type, operation: str, starts: bool = False) -> type:  # noqa: N803
+    """table[index] = operation(table[index], update) for the rows of a block, in index order.
+
+    Updates are T, the table is P: the same, or float for sums of halves. One that `starts` a
+    partial table first fills it with what changes nothing.
+    """
+    combine_row, fill = _row_combiner(P, operation), _table_filler(P, operation)
+    Table = Output if starts else InOut  # noqa: N806
+
     class MultiUpdateOp(MultiVertex):
-        name = f"popops::MultiUpdateOp<{T},{P},{operation}>"
-        standing = "published"
+        name = f"popops::{'Starting' * starts}MultiUpdateOp<{T},{P},{operation}>"
+        standing = "derived" if starts else "published"  # two published vertices as one
         indices: Input[Vector[uint32]]
         updates: Input[Vector[T]]
-        table: InOut[Vector[P]]
+        table: Table[Vector[P]]
         first_row: uint32
         n_columns: uint32
         n_entries: uint32
@@ -89,14 +124,17 @@ def multi_update_codelet(T: Type, P: Type, operation: str) -> type:  # noqa: N80
             if worker_id == 0:
                 width, first = int(self.n_columns), int(self.first_row)
                 n_rows = len(self.table) // width
+                if starts:
+                    fill(self.table)
                 for i in range(len(self.indices)):
                     row = int(self.indices[i]) - first
                     if 0 <= row < n_rows:
-                        combine_row(self.table, row * width, self.updates, i * width, width)
+                        combine_row(self.table, row, self.updates, i, width)
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            return _update_cycles(v, P, operation != "set", chip)
+            update = _update_cycles(v, P, operation != "set", chip)
+            return update + fill_cycles(v.sizes["table"], P, chip) if starts else update
 
     return MultiUpdateOp
 
@@ -150,29 +188,6 @@ def _update_cycles(v: CostView, type: Type, is_op: bool, chip: Chip) -> np.ndarr
         chip,
         v.n_rows,
     )
-
-
-@family
-def fill_partials_codelet(T: Type) -> type:  # noqa: N803
-    """One value for all of a tile's partial table."""
-
-    class FillPartials(MultiVertex):
-        name = f"popops::FillPartials<{T}>"
-        standing = "published"
-        out: Output[Vector[T]]
-        value: T
-
-        def compute(self: Any, worker_id: int) -> None:
-            n, value = len(self.out), self.value
-            out = self.out[n * worker_id // 6 : n * (worker_id + 1) // 6]
-            for i in range(len(out)):
-                out[i] = value
-
-        @staticmethod
-        def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            return fill_cycles(v.sizes["out"], T, chip)
-
-    return FillPartials
 
 
 @family
