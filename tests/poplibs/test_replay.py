@@ -11,6 +11,7 @@ from tremula.poplibs import poplin, popnn, popops
 from tremula.poplibs.popops.expr import _1, _2
 from tremula.poplibs.poputil import replay
 from tremula.poplibs.poputil.layout_key import NotReplayable
+from tremula.poplibs.registry import PoplibsError
 
 N_TILES = 8
 
@@ -19,7 +20,10 @@ def small_graph() -> tr.Graph:
     return tr.Graph(tr.IPUModel("bow", tiles_per_ipu=N_TILES).create_device())
 
 
-def net(graph: tr.Graph, sequence: tr.Sequence) -> tuple[list[tr.Tensor], tr.Tensor]:
+Built = tuple[list[tr.Tensor], tr.Tensor]
+
+
+def net(graph: tr.Graph, sequence: tr.Sequence) -> Built:
     """Layers whose layouts settle after the first, so that later ones are replayed."""
     x = graph.add_variable(tr.FLOAT, [12, 16], "x", mapping="linear")
     inputs, y = [x], x
@@ -36,13 +40,66 @@ def net(graph: tr.Graph, sequence: tr.Sequence) -> tuple[list[tr.Tensor], tr.Ten
     return inputs, y
 
 
-def compiled(build: Callable) -> tuple[tr.Engine, list[str]]:
+def norms_on_two_halves(graph: tr.Graph, sequence: tr.Sequence) -> Built:
+    """Layer norms on virtual graphs of other tiles, over copies."""
+    inputs, y = [], None
+    for layer in range(6):
+        first = layer % 2 * N_TILES // 2
+        half = graph.create_virtual_graph(first, first + N_TILES // 2)
+        x = half.add_variable(tr.FLOAT, [5, 12], f"x{layer}", mapping="linear")
+        gamma, beta = (half.add_variable(tr.FLOAT, [12], mapping="linear") for _ in range(2))
+        inputs += [gamma, beta]
+        if y is None:
+            inputs.append(x)
+        else:
+            sequence.add(tr.Copy(y, x))
+        mean, inverse = popnn.layer_norm_statistics(half, x, sequence, epsilon=1e-5)
+        y, _ = popnn.layer_normalise(half, x, gamma, beta, mean, inverse, sequence)
+    assert y is not None
+    return inputs, y
+
+
+def convolutions(graph: tr.Graph, sequence: tr.Sequence) -> Built:
+    params = poplin.ConvParams(
+        type=tr.FLOAT, n_batch=1, field_shape=(5, 5), kernel_shape=(3, 3), n_in_chans=4,
+        n_out_chans=4, padding_lower=(1, 1), padding_upper=(1, 1),
+    )  # fmt: skip
+    x = poplin.create_input(graph, params, "x")
+    inputs, y = [x], x
+    for layer in range(4):
+        weights = poplin.create_weights(graph, params, f"w{layer}")
+        inputs.append(weights)
+        y = poplin.convolution(graph, y, weights, params, sequence, f"conv{layer}")
+        popnn.relu_in_place(graph, y, sequence)
+    return inputs, y
+
+
+def unlike_operands(graph: tr.Graph, sequence: tr.Sequence) -> Built:
+    """Calls of one operation that must not be taken for each other."""
+    a, b = (graph.add_variable(tr.FLOAT, [6, 8], name, mapping="linear") for name in "ab")
+    on_one_tile = graph.add_variable(tr.FLOAT, [6, 8], "c", mapping=3)
+    constant = graph.add_constant(tr.FLOAT, [6, 8], np.arange(48.0), "d", mapping="linear")
+    other = graph.add_constant(tr.FLOAT, [6, 8], np.arange(48.0, 96.0), "e", mapping="linear")
+    pairs = [(a, a), (a, b), (b, a), (b, b), (a, on_one_tile), (a, constant), (a, other)]
+    pairs += [(a, b.reshape([8, 6]).transpose()), (a, b[0:1]), (a, b[1:2]), (a, b[:, 2:3])]
+    parts = [popops.sub(graph, x, y, sequence) for x, y in pairs]
+    graph.set_tile_mapping(b, 5)
+    parts += [popops.sub(graph, x, y, sequence) for x, y in pairs]
+    joined = tr.concat(parts)
+    parts += [popops.mul(graph, joined, joined, sequence, f"mul{i}") for i in range(2)]
+    return [a, b, on_one_tile], tr.concat(parts)
+
+
+PROGRAMS = [net, norms_on_two_halves, convolutions, unlike_operands]
+
+
+def compiled(build: Callable[..., Built]) -> tuple[tr.Graph, tr.Engine, list[tr.Tensor]]:
     graph, sequence = small_graph(), tr.Sequence()
     inputs, result = build(graph, sequence)
     for number, tensor in enumerate(inputs):
         graph.create_host_write(f"in{number}", tensor)
     graph.create_host_read("result", result)
-    return tr.Engine(graph, sequence).load(), [f"in{i}" for i in range(len(inputs))]
+    return graph, tr.Engine(graph, sequence).load(), inputs
 
 
 def assert_same(a: Executable, b: Executable) -> None:
@@ -72,7 +129,7 @@ def assert_same_copies(left: tuple, right: tuple) -> None:
             assert np.array_equal(x, y)
 
 
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def refuse_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Build everything by itself from now on."""
 
     def refuse(*_: object) -> None:
@@ -81,15 +138,74 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "_call_of", refuse)
 
 
-def test_replayed_net_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An executable of replayed layers equals one whose layers were built one by one."""
-    replayed, names = compiled(net)
-    plain(monkeypatch)
-    built, _ = compiled(net)
-    assert_same(replayed.executable, built.executable)
-    for engine in (replayed, built):
-        for name in names:
-            shape = [12, 16] if name == "in0" else [16, 16]
-            engine.write_tensor(name, np.random.default_rng(len(name)).random(shape, np.float32))
-        engine.run()
-    assert np.array_equal(replayed.read_tensor("result"), built.read_tensor("result"))
+def n_replayed_sets(graph: tr.Graph) -> int:
+    """Compute sets that share the vertices of an earlier one."""
+    models = [cs.modelled.model for cs in graph.state.compute_sets if cs.modelled is not None]
+    return len(models) - len(set(models))
+
+
+def run(engine: tr.Engine, inputs: list[tr.Tensor]) -> np.ndarray:
+    random = np.random.default_rng(0)
+    for number, tensor in enumerate(inputs):
+        engine.write_tensor(f"in{number}", random.random(tensor.shape, np.float32))
+    engine.run()
+    return engine.read_tensor("result")
+
+
+@pytest.mark.parametrize("build", PROGRAMS, ids=lambda build: build.__name__)
+def test_replayed_programs_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, build: Callable[..., Built]
+) -> None:
+    """An executable of replayed operations equals one whose operations were built one by one."""
+    graph, engine, inputs = compiled(build)
+    assert n_replayed_sets(graph) > 0
+    refuse_replays(monkeypatch)
+    graph, plain, _ = compiled(build)
+    assert n_replayed_sets(graph) == 0
+    assert_same(engine.executable, plain.executable)
+    assert engine.executable.analysis.costs.total.tolist() == (
+        plain.executable.analysis.costs.total.tolist()
+    )
+    memory = [e.executable.analysis.memory for e in (engine, plain)]
+    assert np.array_equal(memory[0].including_gaps, memory[1].including_gaps)
+    assert np.array_equal(memory[0].always_live, memory[1].always_live)
+    assert np.array_equal(run(engine, inputs), run(plain, inputs))
+
+
+def test_replayed_sets_can_grow() -> None:
+    """Vertices added to a compute set after its operation was recorded run with the others."""
+    graph, sequence = small_graph(), tr.Sequence()
+    x = graph.add_variable(tr.FLOAT, [6], "x", mapping="linear")
+    for _ in range(2):
+        popops.add_in_place(graph, x, x, sequence)
+    first, second = graph.state.compute_sets
+    assert (first.modelled is not None, second.n_vertices) == (True, first.n_vertices)
+    for grown in (first, second):
+        n_vertices = grown.n_vertices
+        y = graph.add_variable(tr.FLOAT, [4], mapping="linear")
+        ((codelet, table),) = [(t.codelet, t) for t in grown.distinct_tables()]
+        graph.add_vertices(
+            grown,
+            codelet.spec.name,
+            {name: y.reshape([1, 4]) for name in table.edges},
+            tiles=[7],
+        )
+        assert grown.n_vertices == n_vertices + 1
+    graph.create_host_write("x", x)
+    graph.create_host_read("x", x)
+    engine = tr.Engine(graph, sequence).load()
+    engine.write_tensor("x", np.arange(6, dtype=np.float32))
+    engine.run()
+    assert engine.read_tensor("x").tolist() == [0, 4, 8, 12, 16, 20]
+
+
+def test_wrong_calls_say_so() -> None:
+    """A wrong call of a replayed operation raises the operation's own error, each time."""
+    graph, sequence = small_graph(), tr.Sequence()
+    x = graph.add_variable(tr.FLOAT, [6], "x", mapping="linear")
+    for _ in range(2):
+        with pytest.raises(PoplibsError, match="same type"):
+            popops.map(graph, _1 + _2, [x, x.reinterpret(tr.INT)], sequence)
+    with pytest.raises(TypeError, match="missing"):
+        popops.map(graph)  # pyright: ignore[reportCallIssue]
+    assert sequence.is_empty
