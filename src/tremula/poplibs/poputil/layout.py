@@ -22,6 +22,9 @@ def simplified(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tenso
         dims = memory_order(strided)
         like = [_refined(t, strided.shape) for t in others]
         return strided.dim_shuffle(dims), [t.dim_shuffle(dims) for t in like]
+    dims = memory_order(tensor)
+    if dims != sorted(dims):  # what lies in one piece comes in one piece
+        return simplified(tensor.dim_shuffle(dims), [t.dim_shuffle(dims) for t in others])
     if tensor.is_contiguous:
         return tensor, others
     order = _ElementOrder(tensor)
@@ -36,6 +39,9 @@ def factored(tensor: Tensor) -> Tensor | None:
     """
     if tensor.pieces is None:
         return tensor
+    dims = memory_order(tensor)
+    if dims != sorted(dims):
+        return _factored_in_order(tensor, dims)
     runs = tensor.runs()
     if not len(runs.start) or (runs.count != runs.count[0]).any():
         return None
@@ -52,11 +58,28 @@ def factored(tensor: Tensor) -> Tensor | None:
     return None if refined is None else view.reshape(refined)
 
 
+def _factored_in_order(tensor: Tensor, dims: list[int]) -> Tensor | None:
+    """The same by way of the dimensions in memory order: its runs are far fewer."""
+    ordered = tensor.dim_shuffle(dims)
+    strided = factored(ordered)
+    if strided is None:
+        return None
+    parts: list[list[int]] = []  # of the strided view, by dimension of the ordered one
+    part = 0
+    for size in ordered.shape:
+        first, n = part, 1
+        while n < size:
+            n *= strided.shape[part]
+            part += 1
+        parts.append(list(range(first, part)))
+    return strided.dim_shuffle([i for d in range(tensor.rank) for i in parts[dims.index(d)]])
+
+
 def repeats_elements(tensor: Tensor) -> bool:
     """Whether some element appears twice. Strides that nest say no without a look at elements."""
     strided = factored(tensor)
     if strided is None:
-        return tensor.contains_aliases
+        return tensor.dim_shuffle(memory_order(tensor)).contains_aliases
     reach = 1
     for stride, size in sorted(zip(map(abs, strided.strides), strided.shape, strict=True)):
         if size > 1:
@@ -153,6 +176,10 @@ def clone_in_order(
     type = type or tensor.type
     metadata = tensor.metadata if type is QUARTER else None
     strided = factored(tensor)
+    turned = memory_order(tensor)
+    if strided is None and turned != sorted(turned):
+        new = clone_in_order(graph, tensor.dim_shuffle(turned), name, type=type)
+        return new.dim_shuffle(np.argsort(turned).tolist())
     if strided is not None:
         dims = memory_order(strided)
         source = strided.dim_shuffle(dims)
