@@ -78,7 +78,11 @@ def _value_of(node: ast.expr, names: dict[str, Any]) -> Any:  # noqa: ANN401
         keys = [_value_of(key, names) for key in node.keys if key is not None]
         values = [_value_of(value, names) for value in node.values]
         return dict(zip(keys, values, strict=True))
-    return ast.literal_eval(node)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        what = f"only values and names of PopTorch can stand here, not {ast.unparse(node)}"
+        raise SyntaxError(what) from None
 
 
 def _member(owner: Any, name: str) -> Any:  # noqa: ANN401

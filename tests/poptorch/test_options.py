@@ -1,0 +1,488 @@
+"""poptorch.Options: values, checks, freezing, copies, and options from outside."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+import poptorch
+from poptorch import poptorch_core
+from tremula.frontends.torch.placement import n_ipus_needed
+
+
+@pytest.fixture
+def opts(monkeypatch):
+    """Options that no environment has touched."""
+    for name in ("POPTORCH_CACHE_DIR", "POPTORCH_DEFAULT_OPTIONS", "POPTORCH_IPU_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    return poptorch.Options()
+
+
+def test_defaults(opts):
+    """Options nobody set have PopTorch's defaults."""
+    assert opts.device_iterations == opts.replication_factor == opts.input_group_size == 1
+    assert opts.input_cgt == poptorch.CommGroupType.Consecutive
+    assert opts.output_mode == poptorch.OutputMode.Default
+    assert opts.output_return_period == 1
+    assert opts.anchored_tensors == {}
+    assert opts.available_memory_proportion == {}
+    assert not opts.auto_round_num_ipus
+    assert opts.broadcast_buffers
+    assert opts.connection_type == poptorch.ConnectionType.Always
+    assert opts.sync_pattern == poptorch.SyncPattern.Full
+    assert opts.log_dir == "."
+    assert opts.max_repeat_logs == 4
+    assert isinstance(opts._execution_strategy, poptorch.PipelinedExecution)
+    assert opts.Training.gradient_accumulation == 1
+    training = opts.Training
+    assert training.accumulation_and_replication_reduction_type == poptorch.ReductionType.Mean
+    strategy = training.meanAccumulationAndReplicationReductionStrategy
+    assert strategy == poptorch.MeanReductionStrategy.Post
+    for name in ("random_seed", "use_model", "ipu_id", "ipu_version", "model_name"):
+        assert not opts.exists(name)
+
+
+def test_every_setter_returns_the_options(opts):
+    """Calls can be chained, and each stores what it says."""
+    chained = (
+        opts.deviceIterations(device_iterations=3)
+        .replicationFactor(4)
+        .inputReplicaGrouping(2, poptorch.CommGroupType.Orthogonal)
+        .outputMode(poptorch.OutputMode.EveryN, 5)
+        .autoRoundNumIPUs()
+        .broadcastBuffers(False)
+        .connectionType(poptorch.ConnectionType.OnDemand)
+        .syncPattern(poptorch.SyncPattern.SinglePipeline)
+        .useIpuModel(True)
+        .useIpuId(3)
+        .logDir("logs")
+        .maxRepeatLogs(None)
+        .modelName("net")
+        .enableStableNorm(True)
+        .showCompilationProgressBar(False)
+        .relaxOptimizerAttributesChecks()
+        .disableModuleNamescope()
+        .updatableNamedBuffers(["a"])
+        .sourceLocationExcludes(["x"])
+        .appendToLocationExcludes("y", "z")
+        .setExecutionStrategy(poptorch.ShardedExecution())
+    )
+    assert chained is opts
+    assert (opts.device_iterations, opts.replication_factor, opts.input_group_size) == (3, 4, 2)
+    assert opts.input_cgt == poptorch.CommGroupType.Orthogonal
+    assert (opts.output_mode, opts.output_return_period) == (poptorch.OutputMode.EveryN, 5)
+    assert (opts.use_model, opts.ipu_id, opts.model_name) == (True, 3, "net")
+    assert opts.max_repeat_logs == 2**64 - 1
+    assert opts.source_location_excludes == ["x", "y", "z"]
+    assert opts._Popart.options["updatableNamedBuffers"] == ["a"]
+    assert isinstance(opts._execution_strategy, poptorch.ShardedExecution)
+    poptorch_core._validateOptions(opts.toDict())
+
+
+def test_attributes_are_values(opts):
+    """A public attribute reads and writes its option, of its type only."""
+    opts.replication_factor = 4
+    assert opts.replication_factor == 4
+    assert opts("replication_factor") == 4
+    with pytest.raises(AssertionError, match="Invalid option replication_facto"):
+        opts.replication_facto = 4
+    with pytest.raises(AssertionError, match="Unexpected type <class 'str'> for option device_i"):
+        opts.device_iterations = "4"
+
+
+def test_unknown_attributes(opts):
+    """Unknown names cannot be read, and private ones cannot be added."""
+    with pytest.raises(AttributeError, match=r"Invalid attribute 'device_iteration'.*did you mean"):
+        _ = opts.device_iteration
+    with pytest.raises(AssertionError, match="Invalid option _new"):
+        opts._new = 1
+    with pytest.raises(AssertionError, match="Invalid option foo"):
+        opts.set(foo=1)
+
+
+def test_create_and_delete(opts):
+    """createOrSet makes an option, deleteIfExists removes it."""
+    opts.createOrSet(model_name="a").createOrSet(model_name="b")
+    assert opts.exists("model_name")
+    assert opts.model_name == "b"
+    opts.deleteIfExists("model_name")
+    opts.deleteIfExists("model_name")
+    assert not opts.exists("model_name")
+
+
+def test_input_groups(opts):
+    """A group fits the replication factor; All is no grouping of inputs."""
+    opts.replicationFactor(4)
+    kinds = poptorch.CommGroupType
+    with pytest.raises(ValueError, match=r"CommGroupType\.All"):
+        opts.inputReplicaGrouping(4, kinds.All)
+    with pytest.raises(ValueError, match="larger than the replication factor"):
+        opts.inputReplicaGrouping(8, kinds.Consecutive)
+    with pytest.raises(ValueError, match="must be a factor of the replication"):
+        opts.inputReplicaGrouping(3, kinds.Consecutive)
+    opts.inputReplicaGrouping(4, kinds.NoGrouping)
+    assert opts.input_group_size == 1
+
+
+def test_output_modes(opts):
+    """EveryN needs a period, other modes have none."""
+    with pytest.raises(AssertionError, match="greater than 0"):
+        opts.outputMode(poptorch.OutputMode.EveryN)
+    assert opts.defaultOutputMode()
+    opts.outputMode(poptorch.OutputMode.Final, 20)
+    assert opts.output_return_period == 1
+    assert not opts.defaultOutputMode()
+
+
+def test_anchors(opts):
+    """An anchor keeps its long name and its own mode, if it has one."""
+    opts.anchorTensor("g", "Gradient___w").anchorTensor("l", "loss", poptorch.OutputMode.EveryN, 2)
+    assert opts.anchored_tensors["g"] == ("Gradient___w", None, 1)
+    assert opts.anchored_tensors["l"] == ("loss", poptorch.OutputMode.EveryN, 2)
+
+
+def test_memory_proportions(opts):
+    """Proportions are given by chip."""
+    opts.setAvailableMemoryProportion({"IPU0": 0.3, "IPU1": 0.1})
+    assert opts.available_memory_proportion == {0: 0.3, 1: 0.1}
+    with pytest.raises(AssertionError, match="IPU0, IPU1"):
+        opts.setAvailableMemoryProportion({"chip0": 0.3})
+
+
+def test_random_seed(opts):
+    """A seed is a whole number, and seeds the host at once."""
+    opts.randomSeed(7)
+    first = torch.rand(2)
+    opts.randomSeed(7)
+    assert torch.equal(first, torch.rand(2))
+    assert opts.random_seed == 7
+    with pytest.raises(AssertionError, match="whole number"):
+        opts.randomSeed("7")
+
+
+def test_offline_target(opts):
+    """An offline target is never connected."""
+    opts.useOfflineIpuTarget()
+    assert opts.connection_type == poptorch.ConnectionType.Never
+    assert opts.ipu_version == 2
+
+
+def test_options_for_the_compiler(opts, tmp_path):
+    """Setters of the compiler's options store them under the compiler's names."""
+    opts.enableExecutableCaching(tmp_path).enableSyntheticData(True).logCycleCount(True)
+    opts.Precision.setPartialsType(torch.half).enableStochasticRounding(True)
+    opts.Precision.enableFloatingPointExceptions(False)
+    opts.Training.setAutomaticLossScaling(True).setConvolutionDithering(True)
+    opts.enableProfiling(tmp_path)
+    popart = opts._Popart.options
+    assert popart["cachePath"] == str(tmp_path)
+    assert popart["enableEngineCaching"]
+    assert popart["syntheticDataMode"] == 2
+    assert popart["instrumentWithHardwareCycleCounter"]
+    assert popart["partialsTypeMatMuls"] == "half"
+    expected = {"partialsType": "half", "enableConvDithering": "true"}
+    assert popart["convolutionOptions"] == expected
+    assert popart["automaticLossScalingSettings.enabled"]
+    assert popart["engineOptions"]["autoReport.directory"] == str(tmp_path)
+    opts.enableExecutableCaching(None).enableSyntheticData(False)
+    assert not popart["enableEngineCaching"]
+    assert "cachePath" not in popart
+    assert popart["syntheticDataMode"] == 0
+
+
+def test_refused_values(opts):
+    """Values that mean nothing are refused with PopTorch's classes of errors."""
+    with pytest.raises(ValueError, match=r"torch\.half or torch\.float"):
+        opts.Precision.setPartialsType(torch.int32)
+    with pytest.raises(ValueError, match=r"ReductionType\.Sum"):
+        opts.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.NoReduction)
+    with pytest.raises(ValueError, match=r"ReductionType\.Sum"):
+        opts.Training.accumulationAndReplicationReductionType(1)
+    with pytest.raises(ValueError, match="MeanReductionStrategy"):
+        opts.Training.setMeanAccumulationAndReplicationReductionStrategy(1)
+    with pytest.raises(ValueError, match="no longer supported"):
+        opts.Jit.traceModel(True)
+    with pytest.raises(AssertionError, match="PipelinedExecution"):
+        opts.setExecutionStrategy("pipelined")
+    for n_tiles in (10, 193, 33):
+        with pytest.raises(AssertionError, match=r"even number between 32 and 192\."):
+            opts.TensorLocations.numIOTiles(n_tiles)
+    opts.TensorLocations.numIOTiles(32).numIOTiles(192)
+    assert opts.Jit.traceModel(False) is opts.Jit
+
+
+def test_tensor_locations(opts):
+    """Locations are stored as dictionaries of whole numbers."""
+    settings = poptorch.TensorLocationSettings().useOnChipStorage(True).minElementsForOffChip(4)
+    settings.useReplicatedTensorSharding(False).minElementsForReplicatedTensorSharding(8)
+    opts.TensorLocations.setWeightLocation(settings)
+    opts.TensorLocations.setActivationLocation(
+        poptorch.TensorLocationSettings().useIOTilesToLoad(True).useIOTilesToStore(False)
+    )
+    assert opts.TensorLocations.location_weight == {
+        "onChip": 1,
+        "minElementsForOffChip": 4,
+        "useReplicatedTensorSharding": 0,
+        "minElementsForReplicatedTensorSharding": 8,
+    }
+    expected = {"useIOTilesToLoad": 1, "useIOTilesToStore": 0}
+    assert opts.TensorLocations.location_activation == expected
+    settings.useOnChipStorage(None)
+    assert "onChip" in opts.TensorLocations.location_weight
+    with pytest.raises(AssertionError, match="TensorLocationSettings"):
+        opts.TensorLocations.setOptimizerLocation({"onChip": 1})
+
+
+def test_frozen_options(opts):
+    """Frozen options refuse every setter, also of their groups; copies can change."""
+    opts._freeze()
+    setters = [
+        lambda o: o.deviceIterations(2),
+        lambda o: o.set(random_seed=1),
+        lambda o: o.randomSeed(1),
+        lambda o: o.Training.gradientAccumulation(2),
+        lambda o: o.Precision.setPartialsType(torch.half),
+        lambda o: o.Distributed.configureProcessId(1, 2),
+        lambda o: o.TensorLocations.numIOTiles(32),
+        lambda o: o._Popart.set("autoRecomputation", 3),
+        lambda o: o.setExecutionStrategy(poptorch.ShardedExecution()),
+        lambda o: o.checkIsFrozen(),
+    ]
+    for setter in setters:
+        with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+            setter(opts)
+    for unfrozen in (copy.deepcopy(opts), opts.clone()):
+        for setter in setters:
+            if setter is not setters[1]:
+                setter(unfrozen)
+    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+        opts.deviceIterations(2)
+    opts._unfreeze()
+    opts.deviceIterations(2)
+
+
+def test_copies_are_independent(opts):
+    """Changing options leaves their copies as they were."""
+    opts.deviceIterations(5).anchorTensor("t1", "tensor1")
+    opts._Popart.set("autoRecomputation", 3)
+    opts.Training.gradientAccumulation(4)
+    copied = copy.deepcopy(opts)
+    opts.deviceIterations(4).anchorTensor("t2", "tensor2")
+    opts._Popart.set("autoRecomputation", 2)
+    opts.Precision.enableStochasticRounding(True)
+    assert copied.device_iterations == 5
+    assert list(copied.anchored_tensors) == ["t1"]
+    assert copied._Popart.options["autoRecomputation"] == 3
+    copied.Precision.enableStochasticRounding(False)
+    assert copied._Popart.options["enableStochasticRounding"] is False
+    assert opts._Popart.options["enableStochasticRounding"] is True
+
+
+def test_options_survive_pickling(opts):
+    """Options reach another process as they are."""
+    opts.deviceIterations(3).Training.gradientAccumulation(2)
+    assert repr(pickle.loads(pickle.dumps(opts))) == repr(opts)
+
+
+def test_repr_shows_everything(opts):
+    """Equal calls give equal text, other calls other text."""
+    other = poptorch.Options()
+    assert repr(opts).startswith("Options(")
+    assert repr(opts) == repr(other)
+    other.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.Stage("a").ipu(1)))
+    assert repr(opts) != repr(other)
+    opts.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.Stage("a").ipu(1)))
+    assert repr(opts) == repr(other)
+    opts.Precision.enableFloatingPointExceptions(True)
+    assert repr(opts) != repr(other)
+
+
+def test_distributed(opts, monkeypatch):
+    """The process and their number come from calls, from MPI or from named variables."""
+    opts.Distributed.configureProcessId(2, 15)
+    assert (opts.Distributed.processId, opts.Distributed.numProcesses) == (2, 15)
+    assert opts.Distributed.disable().numProcesses == 1
+    monkeypatch.setenv("SIZE", "8")
+    monkeypatch.setenv("PLACE", "5")
+    opts.Distributed.setEnvVarNames("SIZE", "PLACE")
+    assert (opts.Distributed.processId, opts.Distributed.numProcesses) == (5, 8)
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+    fresh = poptorch.Options().Distributed
+    assert (fresh.processId, fresh.numProcesses) == (3, 4)
+
+
+def test_the_class_of_a_group_can_be_replaced(opts):
+    """popdist replaces the class of the distributed options."""
+
+    class Distributed(poptorch.options._DistributedOptions):
+        @property
+        def processId(self):
+            return 42
+
+    opts.Distributed.__class__ = Distributed
+    assert opts.Distributed.processId == 42
+    assert copy.deepcopy(opts).Distributed.processId == 42
+
+
+def test_to_dict(opts):
+    """All options become one dictionary of plain values, once an output mode is chosen."""
+    with pytest.raises(AssertionError, match="no output mode was chosen"):
+        opts.toDict()
+    opts.outputMode(poptorch.OutputMode.All)._freeze()
+    values = opts.toDict()
+    assert values["output_mode"] == 2
+    assert type(values["output_mode"]) is int
+    assert values["gradient_accumulation"] == 1
+    assert values["execution_mode"] == 0
+    assert values["num_distributed_processes"] == 1
+    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+        opts.checkIsFrozen()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("asdfasdf", True, "Unknown bool option asdfasdf"),
+        ("enableOutlinin", True, "did you mean .*'enableOutlining'"),
+        ("enableOutlining", 3, "Unknown uint64 option enableOutlining: its value must be .* bool"),
+        ("dotChecks", torch.empty(1), "Unknown value type .* for option dotChecks"),
+        ("thresholds", {"a": 1}, "Unknown map option thresholds"),
+    ],
+)
+def test_unknown_compiler_options(opts, key, value, text):
+    """Unknown names for the compiler are found when options are checked."""
+    opts.outputMode(poptorch.OutputMode.All)._Popart.set(key, value)
+    with pytest.raises(poptorch.Error, match=text):
+        poptorch_core._validateOptions(opts.toDict())
+
+
+def test_known_compiler_options(opts, capsys):
+    """Names that public examples set are known, and logged as they are taken."""
+    popart = opts.outputMode(poptorch.OutputMode.All)._Popart
+    popart.set("hardwareInstrumentations", {0, 1}).set("dotChecks", ["FINAL", "ALL"])
+    popart.setEngineOptions({"debug.allowOutOfMemory": "true"})
+    popart.set("accumulateOuterFragmentSettings.excludedVirtualGraphs", ["0", "1"])
+    popart.set("outlineThreshold", 10).set("timeLimitScheduler", 0.5)
+    popart.set("enableExplicitIR", True).setPatterns({"PadSum": True}, 0)
+    popart.set("automaticLossScalingSettings.gradientTensorTrackingMethod", 1)
+    poptorch.setLogLevel("DEBUG")
+    try:
+        poptorch_core._validateOptions(opts.toDict())
+    finally:
+        poptorch.setLogLevel("WARN")
+    log = capsys.readouterr().err
+    for line in (
+        "poptorch.Options added 0 to hardwareInstrumentations",
+        "poptorch.Options added FINAL to dotChecks",
+        "poptorch.Options set engineOptions[debug.allowOutOfMemory] to true",
+        "poptorch.Options set enableExplicitIR to value true",
+        "poptorch.Options set device_iterations to value 1",
+        "poptorch.Options set execution_mode to value 0",
+    ):
+        assert line in log
+
+
+def test_json(opts):
+    """JSON calls setters: one value or a list of arguments, dots for groups, names of enums."""
+    text = """{"deviceIterations": 2, "_Popart.set": ["saveInitializersToFile", "f.onnx"],
+        "connectionType": "ConnectionType.OnDemand", "Training.gradientAccumulation": 4,
+        "outputMode": ["OutputMode.EveryN", 3], "Precision.setPartialsType": "torch.half",
+        "setAvailableMemoryProportion": {"IPU0": 0.5}}"""
+    assert opts.from_json(text) is opts
+    assert opts.device_iterations == 2
+    assert opts._Popart.options["saveInitializersToFile"] == "f.onnx"
+    assert opts.connection_type is poptorch.ConnectionType.OnDemand
+    assert opts.Training.gradient_accumulation == 4
+    assert (opts.output_mode, opts.output_return_period) == (poptorch.OutputMode.EveryN, 3)
+    assert opts._Popart.options["partialsTypeMatMuls"] == "half"
+    assert opts.available_memory_proportion == {0: 0.5}
+    with pytest.raises(AttributeError, match=r"'deviceIteration'.*did you mean 'deviceIterations'"):
+        opts.from_json('{"deviceIteration": 2}')
+
+
+def test_environment(opts, monkeypatch):
+    """The environment sets the cache folder and default options of new objects."""
+    monkeypatch.setenv("POPTORCH_CACHE_DIR", "cache")
+    monkeypatch.setenv("POPTORCH_DEFAULT_OPTIONS", '{"deviceIterations": 2, "logDir": "d"}')
+    fresh = poptorch.Options()
+    assert fresh._Popart.options["cachePath"] == "cache"
+    opts.enableExecutableCaching("cache").deviceIterations(2).logDir("d")
+    assert repr(fresh) == repr(opts)
+
+
+def test_file(opts, tmp_path):
+    """A file holds one setter call a line; comments and blanks are skipped."""
+    path = tmp_path / "tmp.conf"
+    path.write_text(
+        "deviceIterations(1)\n"
+        "setExecutionStrategy(poptorch.ShardedExecution(poptorch.Stage('a', 'b').ipu(2), ['c']))\n"
+        "  replicationFactor(2)\n \n"
+        "enableSyntheticData(True) # a comment\n"
+        "# another\n"
+        "Training.gradientAccumulation(4)\n"
+        "Precision.setPartialsType(torch.float16)\n"
+        '_Popart.set("hardwareInstrumentations", {0, 1})\n'
+        'setAvailableMemoryProportion({"IPU0": 0.3, "IPU1": 0.2})\n'
+        "outputMode(poptorch.OutputMode.EveryN, output_return_period=2)\n"
+    )
+    assert opts.loadFromFile(path) is opts
+    assert opts.replication_factor == 2
+    assert opts._execution_strategy.stage("b")._ipu == 2
+    assert opts._execution_strategy.stage("c").blocks == ["c"]
+    assert opts._Popart.options["syntheticDataMode"] == 2
+    assert opts._Popart.options["hardwareInstrumentations"] == {0, 1}
+    assert opts.Training.gradient_accumulation == 4
+    assert opts.output_return_period == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("outputMode(poptorch.OutputMode.All", "SyntaxError at line 2 of o.conf: .*never closed"),
+        ("deviceIterations", "SyntaxError at line 2 of o.conf: a line must be one call"),
+        ("deviceIteration(1)", "AttributeError at line 2 of o.conf: .*did you mean"),
+        ("outputMode(poptorch.OutputMod.All)", "AttributeError at line 2 of o.conf: .*OutputMode'"),
+        ("logDir(open('x').read())", "NameError at line 2 of o.conf: name 'open' is not known"),
+        ("logDir(torch.load('x'))", "AttributeError at line 2 of o.conf: no 'load' can be used"),
+        ("deviceIterations(1 + 1)", r"SyntaxError at line 2 of o.conf: only values .* not 1 \+ 1"),
+        ("__class__(1)", "AttributeError at line 2 of o.conf: '__class__' is private"),
+        ("deviceIterations('a')", "AssertionError at line 2 of o.conf: Unexpected type"),
+    ],
+)
+def test_file_errors(opts, tmp_path, line, text):
+    """A wrong line is named with its number and shown; a file cannot run other code."""
+    path = tmp_path / "o.conf"
+    path.write_text(f"# options\n{line}\n")
+    with pytest.raises(poptorch.ConfigFileError, match=text) as caught:
+        opts.loadFromFile(path)
+    assert f"> options.{line}" in str(caught.value)
+
+
+def test_number_of_ipus(opts):
+    """A model needs all chips up to its last one, for each replica, rounded if that is allowed."""
+    assert n_ipus_needed([], 1, opts) == 1
+    assert n_ipus_needed([0, 1], 2, opts) == 4
+    assert n_ipus_needed([3], 1, opts) == 4
+    with pytest.raises(poptorch.Error, match="power of 2 or maximum of 64 IPUs") as caught:
+        n_ipus_needed([0, 1, 2], 1, opts)
+    text = "The model specifies the use of 3 IPUs, however PopTorch must reserve a minimum of 4 "
+    assert caught.value.message.startswith(text)
+    assert n_ipus_needed([0, 1, 2], 1, opts.clone().autoRoundNumIPUs()) == 4
+    assert n_ipus_needed([0, 1, 2], 1, opts.clone().useIpuModel(True)) == 3
+    assert n_ipus_needed(range(16), 4, opts) == 64
+    text = (
+        r"Too many IPUs requested \(128\)\. Experiments that need more than 64 IPUs require "
+        r"distributed execution\."
+    )
+    with pytest.raises(poptorch.Error, match=text):
+        n_ipus_needed(range(16), 8, opts)
+
+
+def test_the_ipu_model_has_any_number_of_ipus(opts, monkeypatch):
+    """POPTORCH_IPU_MODEL asks for the model unless the options say no."""
+    monkeypatch.setenv("POPTORCH_IPU_MODEL", "1")
+    assert n_ipus_needed([0, 1, 2], 1, opts) == 3
+    with pytest.raises(poptorch.Error, match="reserve a minimum of 4"):
+        n_ipus_needed([0, 1, 2], 1, opts.useIpuModel(False))

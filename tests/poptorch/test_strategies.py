@@ -1,0 +1,179 @@
+"""Execution strategies: how blocks become stages on chips, and how deep a pipeline may be."""
+
+import re
+
+import pytest
+
+import poptorch
+from tremula.frontends.torch.placement import (
+    check_inference_accumulation,
+    check_pipeline_depth,
+    resolve_blocks,
+)
+
+Stage, Phase = poptorch.Stage, poptorch.Phase
+
+
+def test_forms_of_arguments():
+    """Stages are given as ids, lists of ids or Stage objects, and found by block."""
+    for strategy in (poptorch.PipelinedExecution, poptorch.ShardedExecution):
+        made = strategy("a", ["b", "c"], Stage("d").ipu(7))
+        assert made.stage("c").blocks == ["b", "c"]
+        assert made.stage("d")._ipu == 7
+        assert made.auto is None
+        assert strategy().auto is poptorch.AutoStage.SameAsIpu
+        auto = poptorch.AutoStage.AutoIncrement
+        assert strategy(auto).auto is auto
+
+
+def test_refused_arguments():
+    """A block in two stages, unknown blocks and mixed forms are refused."""
+    with pytest.raises(AssertionError, match="'a' has already been assigned to a stage"):
+        poptorch.PipelinedExecution("a", Stage("b", "a"))
+    with pytest.raises(AssertionError, match="Unknown block 'embeding': did you mean 'embedding'"):
+        poptorch.PipelinedExecution("embedding").stage("embeding")
+    with pytest.raises(AssertionError, match="stands alone"):
+        poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu, "a")
+    with pytest.raises(AssertionError, match="at least one block"):
+        Stage()
+    with pytest.raises(AssertionError, match="named by text"):
+        Stage(1)
+
+
+def test_phases():
+    """A phase holds stages that run together; its chips are given one for each."""
+    serial = poptorch.SerialPhasedExecution
+    made = serial("a", Stage("b"), [Stage("c"), Stage("d")], Phase("e", "f"))
+    assert [len(phase.stages) for phase in made.phases] == [1, 1, 2, 1]
+    assert made.phase(3).stage(0).blocks == ["e", "f"]
+    made.phase(2).ipus(4, 5)
+    assert made.stage("d")._ipu == 5
+    with pytest.raises(AssertionError, match="2 stages, but 1 IPUs"):
+        made.phase(2).ipus(4)
+    with pytest.raises(AssertionError, match="no automatic mode"):
+        serial(poptorch.AutoStage.SameAsIpu)
+    with pytest.raises(AssertionError, match="at least one phase"):
+        poptorch.ParallelPhasedExecution()
+    listed = poptorch.ParallelPhasedExecution([Phase("a"), Phase("b")])
+    assert len(listed.phases) == 2
+
+
+def test_settings_of_phases():
+    """Liveness and the backward phase reach the options."""
+    liveness = poptorch.Liveness.OffChipAfterFwdNoOverlap
+    made = poptorch.SerialPhasedExecution("a").setTensorsLiveness(liveness)
+    assert made.useSeparateBackwardPhase(True) is made
+    assert made.backend_options() == {
+        "execution_mode": 2,
+        "separate_backward_phase": True,
+        "serial_phases_execution": True,
+        "tensors_liveness": 2,
+    }
+    made = poptorch.ParallelPhasedExecution("a").sendTensorsOffChipAfterFwd(True)
+    assert made.backend_options()["tensors_liveness"] == 1
+    with pytest.raises(AssertionError, match=r"poptorch\.Liveness"):
+        poptorch.SerialPhasedExecution("a").setTensorsLiveness(2)
+
+
+def test_same_as_ipu():
+    """The stage of a block is its chip; operations before all blocks are on chip 0."""
+    blocks = [None, ("0", 1), ("1", 1), ("2", 2), ("0", 1)]
+    placed = resolve_blocks(poptorch.PipelinedExecution(), blocks)
+    assert placed.ipus == placed.stages == (0, 1, 1, 2, 1)
+    assert placed.pipeline_stages == (0, 1, 1, 2, 3)
+    assert placed.n_pipeline_stages == 4
+    with pytest.raises(AssertionError, match="SameAsIpu was selected but no IPU ID"):
+        resolve_blocks(poptorch.PipelinedExecution(), [("a", None)])
+
+
+def test_auto_increment():
+    """New blocks get the next stage, from 1 on, and its chip unless they name one."""
+    auto = poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)
+    placed = resolve_blocks(auto, [("0", 0), ("1", 1), ("2", 2), ("3", 1), ("1", 1)])
+    assert placed.stages == (1, 2, 3, 4, 2)
+    assert placed.ipus == (0, 1, 2, 1, 1)
+    placed = resolve_blocks(auto, [None, ("a", None), ("b", None)])
+    assert placed.stages == placed.ipus == (0, 1, 2)
+
+
+def test_explicit_stages():
+    """A stage is on its own chip, else on that of the block, else on the chip of its number."""
+    made = poptorch.PipelinedExecution(["a", "b"], Stage("c").ipu(5), "d")
+    placed = resolve_blocks(made, [("a", None), ("b", None), ("c", None), ("d", 0)])
+    assert placed.stages == (0, 0, 1, 2)
+    assert placed.ipus == (0, 0, 5, 0)
+    assert placed.pipeline_stages == (0, 0, 1, 2)
+    with pytest.raises(AssertionError, match="asks for IPU 1, but its stage is on IPU 5"):
+        resolve_blocks(made, [("c", 1)])
+    with pytest.raises(AssertionError, match="Unknown block 'x'"):
+        resolve_blocks(made, [("x", None)])
+
+
+def test_places_of_phases():
+    """Serial phases share chips, parallel ones alternate between even and odd chips."""
+    phases = [[Stage("a"), Stage("b")], [Stage("c"), Stage("d")]]
+    blocks = [(name, None) for name in "abcd"]
+    placed = resolve_blocks(poptorch.SerialPhasedExecution(*phases), blocks)
+    assert placed.phases == (0, 0, 1, 1)
+    assert placed.ipus == (0, 1, 0, 1)
+    placed = resolve_blocks(poptorch.ParallelPhasedExecution(*phases), blocks)
+    assert placed.ipus == (0, 2, 1, 3)
+    assert placed.stages == (0, 1, 2, 3)
+
+
+def test_operations_outside_of_blocks():
+    """Without blocks all is on chip 0; behind a block, an operation needs another one."""
+    placed = resolve_blocks(poptorch.PipelinedExecution(), [None, None])
+    assert placed.ipus == (0, 0)
+    assert resolve_blocks(poptorch.PipelinedExecution(), []).n_pipeline_stages == 1
+    text = "No active Block, all the ops must belong to a Block"
+    with pytest.raises(poptorch.Error, match=text):
+        resolve_blocks(poptorch.PipelinedExecution(), [("a", 0), None])
+
+
+def test_pipeline_depth_in_training():
+    """A training pipeline needs an accumulation of at least 2·stages − 1."""
+    text = (
+        "poptorch.Options().Training.gradientAccumulation must be greater than or equal to the "
+        "number of pipeline stages (7) when using poptorch.PipelinedExecution. Please note that a "
+        "model with 4 pipeline stages in PopTorch will have an additional 3 stages when training."
+    )
+    opts = poptorch.Options()
+    opts.Training.gradientAccumulation(6)
+    with pytest.raises(poptorch.Error, match=re.escape(text)):
+        check_pipeline_depth(opts, 4, training=True)
+    opts.Training.gradientAccumulation(7)
+    check_pipeline_depth(opts, 4, training=True)
+    check_pipeline_depth(poptorch.Options(), 1, training=True)
+
+
+def test_pipeline_depth_in_inference():
+    """An inference pipeline needs as many device iterations as stages; shards do not."""
+    text = (
+        "poptorch.Options().deviceIterations must be greater than or equal to the number of "
+        "pipeline stages (4) when using poptorch.PipelinedExecution."
+    )
+    opts = poptorch.Options().deviceIterations(3)
+    with pytest.raises(poptorch.Error, match=re.escape(text)):
+        check_pipeline_depth(opts, 4, training=False)
+    check_pipeline_depth(poptorch.Options().deviceIterations(4), 4, training=False)
+    opts.setExecutionStrategy(poptorch.ShardedExecution())
+    check_pipeline_depth(opts, 4, training=False)
+
+
+def test_inference_does_not_accumulate():
+    """Gradient accumulation is refused for inference; a pipeline is told what to do instead."""
+    opts = poptorch.Options()
+    check_inference_accumulation(opts)
+    opts.Training.gradientAccumulation(2)
+    text = (
+        "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its "
+        "default value (1) when running a poptorch.inferenceModel()."
+    )
+    with pytest.raises(poptorch.Error, match=re.escape(text)) as caught:
+        check_inference_accumulation(opts)
+    assert "Use poptorch.Options().deviceIterations to process" in caught.value.message
+    opts.setExecutionStrategy(poptorch.ShardedExecution())
+    with pytest.raises(poptorch.Error, match=re.escape(text)) as caught:
+        check_inference_accumulation(opts)
+    assert caught.value.message == text
