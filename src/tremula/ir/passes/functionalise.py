@@ -132,6 +132,8 @@ class _Functionaliser:
         like = target.meta["val"]
         if value.meta["val"].dtype != like.dtype:
             value = self.emit(aten._to_copy.default, (value,), {"dtype": like.dtype}, val=like)
+        if value.meta["val"] is like:  # old and new value are two tensors from now on
+            value.meta["val"] = like.detach().clone()
         self._store(target, value)
         tensor = self.tensors[target]
         self.tensors[node] = _Tensor(tensor.base, tensor.chain, dict(tensor.item))
@@ -167,9 +169,10 @@ class _Functionaliser:
         n_results = len(node.meta["val"])
         self.others[node] = call
         extra = [a for a in (node.args[i] for i in written) if isinstance(a, fx.Node)]
-        call.meta["val"] = (*node.meta["val"], *(a.meta["val"] for a in extra))
+        news = [a.meta["val"].detach().clone() for a in extra]
+        call.meta["val"] = (*node.meta["val"], *news)
         for offset, target in enumerate(extra):
-            new = self.emit(_GETITEM, (call, n_results + offset), val=target.meta["val"])
+            new = self.emit(_GETITEM, (call, n_results + offset), val=news[offset])
             self._store(target, new)
 
     def _fresh(self, node: fx.Node, value: fx.Node) -> None:
