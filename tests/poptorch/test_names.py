@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -57,8 +58,16 @@ def test_allclose():
         poptorch.testing.allclose((a,), [a])
 
 
-def test_profiling_channel():
-    """Instrumented methods and tracepoints are seen by PyTorch's profiler."""
+def test_profiling_channel(monkeypatch):
+    """Instrumented methods and tracepoints are stretches of PyTorch's profiler."""
+    seen = []
+
+    @contextmanager
+    def record_function(name):
+        seen.append(name)
+        yield
+
+    monkeypatch.setattr(torch.profiler, "record_function", record_function)
 
     class Worker:
         def work(self, x):
@@ -67,10 +76,9 @@ def test_profiling_channel():
     channel = poptorch.profiling.Channel("data")
     worker = Worker()
     assert channel.instrument(worker, "work") is worker
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        assert worker.work(2) == 3
-        with channel.tracepoint("load"):
-            pass
-    assert {"data::work", "data::load"} <= {event.key for event in profile.key_averages()}
+    assert worker.work(2) == 3
+    with channel.tracepoint("load"):
+        pass
+    assert seen == ["data::work", "data::load"]
     with pytest.raises(AttributeError, match="rest"):
         channel.instrument(worker, "rest")
