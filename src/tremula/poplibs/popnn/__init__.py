@@ -55,7 +55,12 @@ from tremula.poplibs.popnn.norms import (
     norm_param_update,
 )
 from tremula.poplibs.popnn.pool_geometry import PoolingType, PoolParams
-from tremula.poplibs.popnn.pooling import pool, pool_input_gradient
+from tremula.poplibs.popnn.pooling import (
+    pool,
+    pool_gradient_by_places,
+    pool_input_gradient,
+    pool_places,
+)
 from tremula.poplibs.popnn.softmax import (
     log_softmax,
     log_softmax_in_place,
@@ -88,7 +93,8 @@ __all__ = [
     "MASKED_LABEL_CODE", "LossType", "calc_loss", "calc_accuracy", "top_k", "arg_max", "arg_min",
     "max_and_arg_max", "min_and_arg_min",
     # pooling
-    "pool_entries", "PoolParams", "PoolingType", "pool", "pool_input_gradient",
+    "pool_entries", "PoolParams", "PoolingType", "pool", "pool_gradient_by_places",
+    "pool_input_gradient", "pool_places",
 ]  # fmt: skip
 __all__ += [  # recurrent nets and CTC, each a name space as in PopLibs
     "ctc", "ctc_inference", "gru", "lstm", "lstm_entries", "recurrent_entries", "rnn",

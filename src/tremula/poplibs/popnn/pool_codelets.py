@@ -23,11 +23,18 @@ class PoolStep(Enum):
     MAX = "MaxPooling"
     MAX_GRADIENT = "MaxPoolingGrad"  # adds where the input is its window's maximum
     COUNT_MAX = "MaxPoolingGradientScale"  # counts the inputs that are their window's maximum
+    PLACE_MAX = "MaxPoolingPlace"  # finds the first input that is its window's maximum
+    PLACE_GRADIENT = "MaxPoolingPlaceGrad"  # adds at the places found
 
     @property
     def dst_row_fields(self) -> tuple[str, ...]:
         """Fields beside dst and src that have a vector for each row of dst."""
         return _FORMS[self].dst_rows
+
+    @property
+    def places_of(self) -> str:
+        """Whose rows' places in the field a vertex is told: "src", "dst" or nobody's."""
+        return _FORMS[self].places_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,11 @@ class _Form:
     src_rows: tuple[str, ...] = ()
     before: str = ""
     is_gradient: bool = False
+    places_of: str = ""  # "dst" or "src": rows whose place in the field the vertex knows
+    types: tuple[tuple[str, str], ...] = ()  # of fields that have another than the activations
+
+    def type_of(self, field: str, element: Type) -> str:
+        return dict(self.types).get(field, converter(element))
 
 
 _FORMS = {
@@ -60,6 +72,19 @@ _FORMS = {
         "as_float(0)",
         "totals[d + c] += as_float(1) if pooled[d + c] == source[s + c] else as_float(0)",
         dst_rows=("pooled",),
+    ),
+    PoolStep.PLACE_MAX: _Form(
+        "as_float(-1)",
+        "totals[d + c] = as_float(place) if totals[d + c] < 0 and pooled[d + c] == source[s + c] "
+        "else totals[d + c]",
+        dst_rows=("pooled",), before="place = places[at] + s0 + j * src_stride", places_of="src",
+        types=(("dst", "as_int"),),
+    ),
+    PoolStep.PLACE_GRADIENT: _Form(
+        "as_float(0)",
+        "totals[d + c] += as_float(source[s + c]) if chosen[s + c] == place else as_float(0)",
+        src_rows=("chosen",), before="place = places[row] + d0 + j * dst_stride",
+        places_of="dst", types=(("chosen", "as_int"),), is_gradient=True,
     ),
 }  # fmt: skip
 
@@ -90,14 +115,16 @@ def _cost(step: PoolStep) -> object:
 
 def _text(step: PoolStep, element: Type, index: Type) -> str:
     form = _FORMS[step]
-    vectors = f"Vector[Input[Vector[{converter(element)}]]]"
     is_sum = step is PoolStep.SUM
     fields = [
-        f"dst: Vector[Output[Vector[{converter(element)}]]]",
-        f"src: {vectors}",
-        *(f"{name}: {vectors}" for name in (*form.dst_rows, *form.src_rows)),
+        f"dst: Vector[Output[Vector[{form.type_of('dst', element)}]]]",
+        *(
+            f"{name}: Vector[Input[Vector[{form.type_of(name, element)}]]]"
+            for name in ("src", *form.dst_rows, *form.src_rows)
+        ),
         *(f"{name}: Input[Vector[{converter(index)}]]" for name in ("joined", "taps")),
         *(["shares: Input[Vector[as_float]]", "by_src: as_bool"] if is_sum else []),
+        *(["places: Input[Vector[as_int]]"] if form.places_of else []),
         *(f"{name}: as_unsigned_int" for name in ("n_channels", "dst_stride", "src_stride")),
     ]
     return "\n".join([
@@ -132,6 +159,7 @@ def _body(form: _Form, element: Type, is_sum: bool) -> list[str]:
         "n_rows = len(self.dst)",
         "n_cols = len(self.dst[0]) // n_channels",
         *(share_rows if is_sum else []),
+        *(["places = self.places"] if form.places_of else []),
         "first = n_rows * n_cols * worker_id // 6",
         "last = n_rows * n_cols * (worker_id + 1) // 6",
         "if last <= first:",
@@ -161,5 +189,5 @@ def _body(form: _Form, element: Type, is_sum: bool) -> list[str]:
         f"                    {form.line}",
         "    out = self.dst[row]",
         "    for k in range(low * n_channels, high * n_channels):",
-        f"        out[k] = {converter(element)}(totals[k])",
+        f"        out[k] = {form.type_of('dst', element)}(totals[k])",
     ]

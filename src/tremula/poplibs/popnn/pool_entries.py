@@ -8,7 +8,12 @@ import numpy as np
 from tremula.base.types import FLOAT, HALF, Type
 from tremula.poplibs.popnn.pool_codelets import pool_codelet
 from tremula.poplibs.popnn.pool_geometry import PoolingType, PoolParams
-from tremula.poplibs.popnn.pooling import pool, pool_input_gradient
+from tremula.poplibs.popnn.pooling import (
+    pool,
+    pool_gradient_by_places,
+    pool_input_gradient,
+    pool_places,
+)
 from tremula.poplibs.popops.element_codelets import element_codelet
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 
@@ -30,7 +35,8 @@ class _Windows:
     def elements(self) -> Iterator[tuple[slice, ...]]:
         """Indices of a padded array, one per kernel element."""
         strides, out = self.params.stride, self.out
-        for offsets in product(*(range(k) for k in self.params.kernel)):
+        apart = zip(self.params.kernel, self.params.dilation, strict=True)
+        for offsets in product(*(range(0, k * a, a) for k, a in apart)):
             yield (slice(None), slice(None), *(
                 slice(skip + k, skip + k + (n - 1) * s + 1, s)
                 for skip, k, n, s in zip(self.skip, offsets, out, strides, strict=True)
@@ -76,6 +82,27 @@ def _gradient_reference(
     return windows.unpadded(result).astype(x.dtype)
 
 
+def _places_reference(x: np.ndarray, pooled: np.ndarray, *, params: PoolParams) -> np.ndarray:
+    windows = _Windows(params, x.shape[2:])
+    numbers = np.arange(np.prod(windows.field)).reshape((1, 1, *windows.field))
+    values, places = windows.padded(x, np.nan), windows.padded(numbers, -1)
+    result = np.full(pooled.shape, -1.0)
+    for at in windows.elements():
+        result = np.where((result < 0) & (values[at] == pooled), places[at], result)
+    return result.astype(np.int32)
+
+
+def _by_places_reference(
+    gradient: np.ndarray, places: np.ndarray, *, params: PoolParams, field: tuple[int, ...]
+) -> np.ndarray:
+    del params
+    flat = np.zeros((*gradient.shape[:2], int(np.prod(field))))
+    at = places.reshape((*places.shape[:2], -1))
+    b, c = np.ogrid[: at.shape[0], : at.shape[1]]
+    np.add.at(flat, (b[..., None], c[..., None], at), gradient.reshape(at.shape))
+    return flat.reshape((*gradient.shape[:2], *field)).astype(gradient.dtype)
+
+
 _CASES = (
     ((2, 3, 6, 7), PoolParams("MAX", (2, 3), (2, 2))),
     ((1, 4, 5, 5), PoolParams("AVG", (3, 3), (2, 2), (1, 1), (1, 1))),
@@ -83,6 +110,7 @@ _CASES = (
     ((1, 2, 4, 3, 5), PoolParams("MAX", (2, 2, 3), (1, 2, 2), (0, 1, 1), (1, 0, 1))),
     ((3, 2, 7, 7), PoolParams("AVG", (7, 7))),
     ((1, 2, 8, 8), PoolParams("MAX", (2, 2), (3, 3), (-1, 0), (0, -2))),
+    ((2, 2, 7, 6), PoolParams("MAX", (3, 2), (1, 2), (1, 0), (0, 1), (2, 3))),
 )
 
 
@@ -106,6 +134,22 @@ def _gradient_samples(element: Type, rng: np.random.Generator) -> Iterator[Sampl
         yield Sample((x, pooled, gradient), options)
 
 
+def _place_samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
+    for shape, params in _MAX_CASES:
+        x = _acts(rng, element, shape)
+        yield Sample((x, _reference(x, params=params)), {"params": params})
+
+
+def _by_places_samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
+    for shape, params in _MAX_CASES:
+        x = _acts(rng, element, shape)
+        pooled = _reference(x, params=params)
+        places = _places_reference(x, pooled, params=params)
+        gradient = rng.normal(0, 1, pooled.shape).astype(element.dtype)
+        yield Sample((gradient, places), {"params": params, "field": shape[2:]})
+
+
+_MAX_CASES = [case for case in _CASES if case[1].kind == "MAX"]
 _X = np.ones((1, 2, 4, 4), np.float32)
 
 
@@ -136,6 +180,34 @@ register(Op(
         ErrorCase(
             Sample((_X, _X, _X), {"params": PoolParams("MAX", (2, 2))}),
             "gives [1, 2, 3, 3], but the pooled tensor is float [1, 2, 4, 4]",
+        ),
+    ),
+    tolerance={"FLOAT": 1e-5, "HALF": 4e-3},
+))  # fmt: skip
+register(Op(
+    name="popnn.pool_places", function=pool_places,
+    about="Where in the field the first maximum of every window is, counted row by row.",
+    types=(FLOAT, HALF), samples=_place_samples, reference=_places_reference,
+    codelets=(pool_codelet,),
+    errors=(
+        ErrorCase(
+            Sample((_X, _X), {"params": PoolParams("MAX", (2, 2))}),
+            "gives [1, 2, 3, 3], but the pooled tensor is float [1, 2, 4, 4]",
+        ),
+        ErrorCase(
+            Sample((_X, _X), {"params": PoolParams("AVG", (1, 1))}), "only a maximum has a place"
+        ),
+    ),
+))  # fmt: skip
+register(Op(
+    name="popnn.pool_gradient_by_places", function=pool_gradient_by_places,
+    about="The gradient of a maximum's input, all of it to the place that pool_places found.",
+    types=(FLOAT, HALF), samples=_by_places_samples, reference=_by_places_reference,
+    codelets=(pool_codelet,),
+    errors=(
+        ErrorCase(
+            Sample((_X, _X), {"params": PoolParams("MAX", (1, 1)), "field": (4, 4)}),
+            "needs the places of every window as int [1, 2, 4, 4], got float [1, 2, 4, 4]",
         ),
     ),
     tolerance={"FLOAT": 1e-5, "HALF": 4e-3},

@@ -24,13 +24,17 @@ class PoolingType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PoolParams:
-    """A pooling: one size, stride and padding per field dimension; negative padding truncates."""
+    """A pooling: one size, stride and padding per field dimension; negative padding truncates.
+
+    Elements of a window are `dilation` apart.
+    """
 
     kind: PoolingType | str
     kernel: Shape
     stride: Shape = ()  # 1 if not given
     padding_lower: Shape = ()  # 0 if not given
     padding_upper: Shape = ()
+    dilation: Shape = ()  # 1 if not given
 
     def complete(self, field: Shape) -> "PoolParams":
         """With all defaults filled in, checked against the shape of a field."""
@@ -38,8 +42,9 @@ class PoolParams:
         full = PoolParams(
             as_pooling_type(self.kind), tuple(self.kernel), tuple(self.stride) or (1,) * n,
             tuple(self.padding_lower) or (0,) * n, tuple(self.padding_upper) or (0,) * n,
+            tuple(self.dilation) or (1,) * n,
         )  # fmt: skip
-        sizes = (full.kernel, full.stride, full.padding_lower, full.padding_upper)
+        sizes = (full.kernel, full.stride, full.padding_lower, full.padding_upper, full.dilation)
         if n < 1 or any(len(s) != n for s in sizes):
             raise PoplibsError(
                 f"pooling of a field {list(field)} got kernel {list(full.kernel)}, stride "
@@ -48,9 +53,10 @@ class PoolParams:
                 source=user_source(),
                 mend="give one number per field dimension: activations are [batch, channels, …]",
             )
-        if min(full.kernel) < 1 or min(full.stride) < 1:
+        if min(full.kernel) < 1 or min(full.stride) < 1 or min(full.dilation) < 1:
             raise PoplibsError(
-                f"pooling got kernel {list(full.kernel)} and stride {list(full.stride)}.",
+                f"pooling got kernel {list(full.kernel)}, stride {list(full.stride)} and dilation "
+                f"{list(full.dilation)}.",
                 source=user_source(),
                 mend="use 1 or more",
             )
@@ -75,16 +81,17 @@ class PoolParams:
     def out_field(self, field: Shape) -> Shape:
         """The shape of the pooled field."""
         padded = zip(field, self.padding_lower, self.padding_upper, strict=True)
+        windows = zip(self.kernel, self.stride, self.dilation, strict=True)
         return tuple(
-            (n + low + high - k) // s + 1
-            for (n, low, high), k, s in zip(padded, self.kernel, self.stride, strict=True)
+            (n + low + high - (k - 1) * apart - 1) // s + 1
+            for (n, low, high), (k, s, apart) in zip(padded, windows, strict=True)
         )
 
     def axis(self, d: int, n_in: int, n_out: int, *, is_backward: bool) -> "Axis":
         """Dimension d of the pooling."""
         stride, lower = self.stride[d], self.padding_lower[d]
         taps = []
-        for k in range(self.kernel[d]):
+        for k in range(0, self.kernel[d] * self.dilation[d], self.dilation[d]):
             first = max(0, -((k - lower) // stride))  # the first output whose input exists
             last = min(n_out - 1, (n_in - 1 + lower - k) // stride)
             outs_ins = (first, first * stride + k - lower)

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from tremula.base.source import user_source
-from tremula.base.types import FLOAT, UNSIGNED_INT, UNSIGNED_SHORT, Type
+from tremula.base.types import FLOAT, INT, UNSIGNED_INT, UNSIGNED_SHORT, Type
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute, Sequence
@@ -25,6 +25,7 @@ from tremula.poplibs.registry import PoplibsError
 GOOD_ENOUGH = (
     1.1  # large groups of channels, which leave memory in fewer pieces, may cost this more
 )
+LARGEST_FIELD = 1 << 24  # places are found as float32
 
 
 def pool(
@@ -51,14 +52,7 @@ def pool_input_gradient(
     check_rank("pool_input_gradient", x, 3, "[batch, channels, field…]")
     check_same_shape("pool_input_gradient", pooled, pooled_gradient)
     params = params.complete(x.shape[2:])
-    expected = (*x.shape[:2], *params.out_field(x.shape[2:]))
-    if pooled.shape != expected or pooled.type is not x.type:
-        raise PoplibsError(
-            f"pooling {x.type} {list(x.shape)} gives {list(expected)}, but the pooled tensor is "
-            f"{pooled.type} {list(pooled.shape)}.",
-            source=user_source(),
-            mend="give the tensor that pool returned, and its gradient",
-        )
+    _check_pooled(x, pooled, params)
     if params.kind is not PoolingType.MAX:
         return _pool(
             graph, PoolStep.SUM, params, x.shape, pooled_gradient, {}, sequence, name, True
@@ -74,6 +68,59 @@ def pool_input_gradient(
     return _pool(graph, step, params, x.shape, pooled_gradient, others, sequence, name, True)
 
 
+def pool_places(
+    graph: Graph, x: Tensor, pooled: Tensor, sequence: Sequence, name: str = "pool_places",
+    *, params: PoolParams,
+) -> Tensor:  # fmt: skip
+    """INT: where in the field the first maximum of every window is, counted row by row."""
+    check_float("pool_places", x)
+    check_rank("pool_places", x, 3, "[batch, channels, field…]")
+    params = params.complete(x.shape[2:])
+    _check_pooled(x, pooled, params)
+    if params.kind is not PoolingType.MAX or math.prod(x.shape[2:]) > LARGEST_FIELD:
+        raise PoplibsError(
+            f"pool_places got a {params.kind.value} pooling of a field {list(x.shape[2:])}: only a "
+            f"maximum has a place, and a field at most {LARGEST_FIELD} elements.",
+            source=user_source(),
+            mend="use a maximum of a smaller field",
+        )
+    others = {"pooled": pooled}
+    return _pool(graph, PoolStep.PLACE_MAX, params, x.shape, x, others, sequence, name)
+
+
+def pool_gradient_by_places(
+    graph: Graph, pooled_gradient: Tensor, places: Tensor, sequence: Sequence,
+    name: str = "pool_gradient", *, params: PoolParams, field: Shape,
+) -> Tensor:  # fmt: skip
+    """The gradient of a maximum's input, of shape `field`: each window's goes to its one place."""
+    check_float("pool_gradient_by_places", pooled_gradient)
+    params = params.complete(tuple(field))
+    shape = (*pooled_gradient.shape[:2], *params.out_field(tuple(field)))
+    if places.type is not INT or not places.shape == pooled_gradient.shape == shape:
+        raise PoplibsError(
+            f"pool_gradient_by_places needs the places of every window as int {list(shape)}, got "
+            f"{places.type} {list(places.shape)}, and gradients {list(pooled_gradient.shape)}.",
+            source=user_source(),
+            mend="give what pool_places returned, and a gradient of its shape",
+        )
+    in_shape = (*shape[:2], *field)
+    return _pool(
+        graph, PoolStep.PLACE_GRADIENT, params, in_shape, pooled_gradient, {"chosen": places},
+        sequence, name, True,
+    )  # fmt: skip
+
+
+def _check_pooled(x: Tensor, pooled: Tensor, params: PoolParams) -> None:
+    expected = (*x.shape[:2], *params.out_field(x.shape[2:]))
+    if pooled.shape != expected or pooled.type is not x.type:
+        raise PoplibsError(
+            f"pooling {x.type} {list(x.shape)} gives {list(expected)}, but the pooled tensor is "
+            f"{pooled.type} {list(pooled.shape)}.",
+            source=user_source(),
+            mend="give the tensor that pool returned, and its gradient",
+        )
+
+
 def _pool(  # noqa: PLR0917 - one call site per kind of pooling
     graph: Graph, step: PoolStep, params: PoolParams, in_shape: Shape, src: Tensor,
     others: dict[str, Tensor], sequence: Sequence, name: str, is_backward: bool = False,
@@ -81,8 +128,9 @@ def _pool(  # noqa: PLR0917 - one call site per kind of pooling
     """Read `src` at the taps of every window (or, backward, of every input), write a new tensor."""
     n_batch, n_channels, *field = in_shape
     dst_field = tuple(field) if is_backward else params.out_field(tuple(field))
+    dst_type = INT if step is PoolStep.PLACE_MAX else src.type
     if math.prod(in_shape) == 0:
-        return graph.add_variable(src.type, [n_batch, n_channels, *dst_field], name)
+        return graph.add_variable(dst_type, [n_batch, n_channels, *dst_field], name)
     target = graph.target
     n_near = _n_side_by_side(src)
     keys = [
@@ -96,14 +144,14 @@ def _pool(  # noqa: PLR0917 - one call site per kind of pooling
     enough = GOOD_ENOUGH * min(choose_split(k).cycles for k in keys)
     key = next(k for k in reversed(keys) if choose_split(k).cycles <= enough)
     plan, n_each = plan_pool(key), key.n_channels
-    dst = graph.add_variable(src.type, [n_channels // n_each, n_batch, *dst_field, n_each], name)
+    dst = graph.add_variable(dst_type, [n_channels // n_each, n_batch, *dst_field, n_each], name)
     tiles = np.arange(plan.n_used)
     owner = np.repeat(tiles, np.diff(plan.dst_start))
     order = np.argsort(plan.dst_begin, kind="stable")
     graph.set_tile_mapping(dst, TileMapping(
         plan.dst_begin[order], plan.dst_end[order], owner[order], target.n_tiles
     ))  # fmt: skip
-    fields = _tables(graph, step, plan, name) | {"n_channels": n_each}
+    fields = _tables(graph, step, plan, name, n_each, math.prod(field)) | {"n_channels": n_each}
     if step is PoolStep.SUM:
         fields["by_src"] = is_backward
     dst_rows = (plan.dst_begin, plan.dst_end, plan.dst_start)
@@ -120,7 +168,9 @@ def _pool(  # noqa: PLR0917 - one call site per kind of pooling
     return _from_rows(dst)
 
 
-def _tables(graph: Graph, step: PoolStep, plan: PoolPlan, name: str) -> dict[str, object]:
+def _tables(
+    graph: Graph, step: PoolStep, plan: PoolPlan, name: str, n_each: int, n_field: int
+) -> dict[str, object]:
     """Strides, and the tables of every vertex as constants on its tile."""
     index = _index_type(plan)
     tables = [("joined", index, plan.join_start, plan.joined),
@@ -128,6 +178,13 @@ def _tables(graph: Graph, step: PoolStep, plan: PoolPlan, name: str) -> dict[str
     fields: dict[str, object] = {"dst_stride": plan.dst_stride, "src_stride": plan.src_stride}
     if step is PoolStep.SUM:
         tables.append(("shares", FLOAT, plan.share_start, plan.shares))
+    if step.places_of:
+        start, begin = (
+            (plan.src_start, plan.src_begin)
+            if step.places_of == "src"
+            else (plan.dst_start, plan.dst_begin)
+        )
+        tables.append(("places", INT, start, begin // n_each % n_field))
     n_tiles = graph.target.n_tiles
     for field, type, start, values in tables:
         table = graph.add_constant(
