@@ -304,8 +304,8 @@ def test_everything_ends_at_exit(accessor):
     assert [process.exitcode for process in processes] == [0, 0]
 
 
-@pytest.mark.parametrize("is_stuck", [False, True])
-def test_a_killed_parent_leaves_no_process(is_stuck):
+@pytest.mark.parametrize("dataset", [Mapped(3, ones), Stuck()], ids=["waiting", "stuck"])
+def test_a_killed_parent_leaves_no_process(dataset):
     """The loading process ends when its parent does, however that happened.
 
     Each process holds the pipe open, so its end is seen only when all of them are gone.
@@ -313,7 +313,6 @@ def test_a_killed_parent_leaves_no_process(is_stuck):
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        dataset = Mapped(10**9, ones) if is_stuck else rows(3)
         loader = AsynchronousDataAccessor(dataset, sharing_strategy=SharingStrategy.Fork)
         next(iter(loader))
         os.kill(os.getpid(), signal.SIGKILL)

@@ -27,6 +27,7 @@ COMMANDS = (
     Command("chips", "tremula.commands.chips", "print chips and machines, with sources"),
     Command("codelets", "tremula.commands.codelets", "list the codelets of a C++ file"),
     Command("demo", "tremula.commands.demo", "run a tile program and print its profile"),
+    Command("launch", "tremula.commands.launch", "run a script in several processes"),
     Command("run", "tremula.commands.run", "run a Python script"),
     Command("bench", "tremula.commands.bench", "measure a suite of figures"),
     Command("validate", "tremula.commands.validate", "the cost model against measurements"),

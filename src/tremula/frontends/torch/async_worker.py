@@ -19,12 +19,15 @@ import pickle
 import random
 import signal
 import sys
+import threading
+import time
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import parent_process
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
 import numpy as np
@@ -40,6 +43,7 @@ from tremula.frontends.torch.structures import Structure
 __all__ = ["LoadingTask", "RandomState", "load"]
 
 PARENT_CHECK_S = 1.0
+LEAVE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ def load(connection: Connection, task: LoadingTask, inherited: Connection | None
     # Workers of a DataLoader start as they would in the parent, not as this process did: another
     # fork server would import torch again.
     multiprocessing.set_start_method(task.start_method, force=True)
+    _watch_parent()
     task.random_state.restore()
     for pickled in task.parsers:
         # A class that cannot be found here is none that this data set makes.
@@ -135,7 +140,7 @@ class Loader:
             self._take_back_slot()
             self.epoch += 1
             while self.wanted_epoch < self.epoch and not may_go_on:
-                self._handle(self._receive())
+                self._handle(self.connection.recv())
 
     def _load_epoch(self) -> bool:
         """Load an epoch and say whether the next one may be loaded unasked."""
@@ -206,7 +211,7 @@ class Loader:
         # As plain bytes: the tensors of an object with a parser go by value, not as shared memory.
         self.connection.send(("layout", layout, pickle.dumps(self.structure)))
         while self.ring is None:
-            message = self._receive()
+            message = self.connection.recv()
             if message[0] == "memory":
                 self.ring = open_ring(layout, message[1])
             else:
@@ -243,7 +248,7 @@ class Loader:
             is_asked = self.wanted_epoch >= 0 or self.task.early_preload or not self.n_published
             if is_asked and self.free_slots:
                 return self.free_slots.popleft()
-            self._handle(self._receive())
+            self._handle(self.connection.recv())
 
     def _take_back_slot(self) -> None:
         if self.slot is not None:
@@ -252,7 +257,7 @@ class Loader:
 
     def _handle_waiting_messages(self) -> None:
         while self.connection.poll():
-            self._handle(self._receive())
+            self._handle(self.connection.recv())
 
     def _handle(self, message: tuple[Any, ...]) -> None:
         if message[0] == "free":
@@ -263,12 +268,6 @@ class Loader:
                 raise Restart
         else:
             _leave(signal.SIGTERM, None)
-
-    def _receive(self) -> tuple[Any, ...]:
-        while not self.connection.poll(PARENT_CHECK_S):
-            if _parent_is_gone():
-                sys.exit(0)
-        return self.connection.recv()
 
     def _send_error(self, error: Exception) -> None:
         text = "".join(traceback.format_exception(error))
@@ -291,10 +290,30 @@ class Loader:
         return f"The data set has less than {self.task.rebatched_size} elements: no full batch."
 
 
+def _watch_parent() -> None:
+    """Leave when the parent is gone, be it in the middle of an element that takes an hour."""
+    # Python 3.12 warns of forks beside threads. This one holds no lock that a fork could copy.
+    warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
+    threading.Thread(target=_leave_after_parent, name="parent watch", daemon=True).start()
+
+
+def _leave_after_parent() -> None:
+    while not _parent_is_gone():
+        pass
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None, "the main thread has started"
+    signal.pthread_kill(main_thread, signal.SIGTERM)
+    time.sleep(LEAVE_S)
+    os._exit(1)  # native code that does not come back
+
+
 def _parent_is_gone() -> bool:
-    """Another child of the parent may hold the pipe open, so its end alone does not tell."""
+    """Whether the parent has ended; looks for a while.
+
+    Another child of the parent may hold the pipe to it open, so that alone does not tell.
+    """
     parent = parent_process()
-    if parent is None or parent.pid is None or not parent.is_alive():
+    if parent is None or parent.pid is None or wait([parent.sentinel], PARENT_CHECK_S):
         return True
     try:
         os.kill(parent.pid, 0)

@@ -1,0 +1,89 @@
+"""`tremula launch --nproc N script.py …`: run a script in N processes that work together.
+
+torchrun starts the processes and lets them find each other. In between stands this module again,
+run as a script: it gives each process the variables that PopRun's MPI would have set, by which
+`poptorch.Options().Distributed` and `popdist` know their place, and then becomes the script.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from tremula.base.errors import FileLoadError, InvalidOption, PoplarError
+
+# What torchrun calls things, and what Open MPI calls them.
+MPI_NAMES = {
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "RANK": "OMPI_COMM_WORLD_RANK",
+    "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--nproc", type=int, required=True, help="how many processes", metavar="N")
+    parser.add_argument("script", type=Path, help="a Python file")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.nproc < 1:
+        raise InvalidOption(
+            f"--nproc must be at least 1: got {args.nproc}.",
+            mend="tremula launch --nproc 2 script.py",
+        )
+    if not args.script.is_file():
+        raise FileLoadError(
+            f"there is no script {str(args.script)!r}.", mend="give the path of a Python file"
+        )
+    if find_spec("torch") is None:
+        raise PoplarError(
+            "`tremula launch` starts processes with PyTorch's torchrun, and PyTorch is not "
+            "installed.",
+            mend="pip install torch",
+        )
+    return _run_processes(args.nproc, [str(args.script), *args.arguments])
+
+
+def _run_processes(n_processes: int, command: list[str]) -> int:
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args
+    from torch.distributed.run import run as run_torchrun
+
+    # Its reports of a failed process repeat, over a page, what is said below in a line.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    # Left alone, torchrun would give each process a single thread.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _n_cores() // n_processes)))
+    own = ["--standalone", f"--nproc-per-node={n_processes}", "-m", __name__]
+    try:
+        run_torchrun(parse_args([*own, *command]))
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        what = f"process {rank} of {n_processes} failed with exit code {failure.exitcode}"
+        print(f"error: {what}; the others were stopped", file=sys.stderr)
+        return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+    except SignalException as stopped:
+        return 128 + stopped.sigval
+    return 0
+
+
+def _n_cores() -> int:
+    """The cores this process may use, which a container may limit."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def become_script(command: list[str]) -> None:
+    """Continue as the script, in this same process, so that it is really `__main__`."""
+    for name, mpi_name in MPI_NAMES.items():
+        os.environ[mpi_name] = os.environ[name]
+    os.execv(sys.executable, [sys.executable, "-u", *command])
+
+
+if __name__ == "__main__":
+    become_script(sys.argv[1:])

@@ -1,0 +1,127 @@
+"""`tremula launch`: a script in several processes that know of each other."""
+
+import os
+import sys
+
+import pytest
+
+from tremula.commands import launch, main
+
+ENVIRONMENT = """
+import os, sys
+folder, *arguments = sys.argv[1:]
+names = "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_LOCAL_SIZE"
+names += " OMPI_COMM_WORLD_LOCAL_RANK WORLD_SIZE RANK MASTER_PORT OMP_NUM_THREADS"
+words = [__name__, *arguments, *(name + "=" + os.environ[name] for name in names.split())]
+with open(os.path.join(folder, os.environ["RANK"]), "w") as file:
+    file.write(" ".join(words))
+"""
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """Makes a script. The threads per process are fixed, so that nothing is left behind."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    def make(text):
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        return str(path)
+
+    return make
+
+
+@pytest.mark.parametrize("separator", [[], ["--"]])
+def test_each_process_knows_its_place(separator, script, tmp_path):
+    """Every process is the script, with its arguments and MPI's and torchrun's variables."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    command = [script(ENVIRONMENT), str(folder), "--size", "3"]
+    assert main(["launch", "--nproc", "2", *separator, *command]) == 0
+    texts = [path.read_text().split() for path in sorted(folder.iterdir())]
+    assert len(texts) == 2
+    assert texts[0][-2] == texts[1][-2]  # they meet at the same port
+    for rank, words in enumerate(texts):
+        assert words[:3] == ["__main__", "--size", "3"]
+        assert {
+            "OMPI_COMM_WORLD_SIZE=2",
+            f"OMPI_COMM_WORLD_RANK={rank}",
+            "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+            f"OMPI_COMM_WORLD_LOCAL_RANK={rank}",
+            "WORLD_SIZE=2",
+            f"RANK={rank}",
+        } <= set(words)
+
+
+def test_a_failing_process_is_named(script, capfd):
+    """One line says which process failed and how; its exit code is the command's."""
+    path = script("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")
+    assert main(["launch", "--nproc", "2", path]) == 3
+    assert capfd.readouterr().err == (
+        "error: process 1 of 2 failed with exit code 3; the others were stopped\n"
+    )
+
+
+def test_wrong_numbers_and_scripts_are_refused(script, capsys):
+    """No process is started for less than one process, or without a script."""
+    assert main(["launch", "--nproc", "0", script("")]) == 1
+    assert "--nproc must be at least 1: got 0." in capsys.readouterr().err
+    assert main(["launch", "--nproc", "2", "no-such-script.py"]) == 1
+    assert capsys.readouterr().err == (
+        "error: there is no script 'no-such-script.py'.\n  try: give the path of a Python file\n"
+    )
+
+
+def test_torch_is_needed(script, capsys, monkeypatch):
+    """Without PyTorch the error says what to install."""
+    monkeypatch.setattr(launch, "find_spec", lambda _name: None)
+    assert main(["launch", "--nproc", "2", script("")]) == 1
+    assert "PyTorch is not installed.\n  try: pip install torch" in capsys.readouterr().err
+
+
+def test_threads_are_shared_out(script, tmp_path, monkeypatch):
+    """The cores are divided among the processes, with one thread at least."""
+    monkeypatch.setattr(launch, "_n_cores", lambda: 6)
+    for n_processes, n_threads in ((2, 3), (8, 1)):
+        seen = {}
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        monkeypatch.setitem(sys.modules, "torch.distributed.run", _Recorder(seen))
+        assert main(["launch", "--nproc", str(n_processes), script(""), "a"]) == 0
+        assert seen["threads"] == str(n_threads)
+
+
+class _Recorder:
+    """Stands in for torchrun."""
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    def parse_args(self, arguments):
+        return arguments
+
+    def run(self, _arguments):
+        self.seen["threads"] = os.environ["OMP_NUM_THREADS"]
+
+
+POPDIST = """
+import popdist, popdist.poptorch, poptorch, torch
+import torch.distributed
+if __name__ == "__main__":
+    popdist.init()
+    options = poptorch.Options()
+    place = options.Distributed.processId, options.Distributed.numProcesses
+    assert place == (popdist.getInstanceIndex(), popdist.getNumInstances()), place
+    opts = popdist.poptorch.Options()
+    data = torch.utils.data.TensorDataset(torch.arange(8.0))
+    (part,) = next(iter(poptorch.DataLoader(opts, data, batch_size=4)))
+    total = part.sum()
+    torch.distributed.all_reduce(total)
+    assert total == 28, total
+    assert part.tolist() == list(range(4 * place[0], 4 * place[0] + 4))
+"""
+
+
+@pytest.mark.slow
+def test_poptorch_and_popdist_see_the_processes(script):
+    """Options, popdist and DataLoader agree on who loads what, and the processes can talk."""
+    assert main(["launch", "--nproc", "2", script(POPDIST)]) == 0
