@@ -66,7 +66,9 @@ def test_form_of_a_line(capsys):
     LOGGER.warning("one %d", 2)
     LOGGER.debug("not shown")
     shown = capsys.readouterr().err
-    assert re.fullmatch(r"\[\d\d:\d\d:\d\d\.\d{3}\] \[poptorch::python\] \[warning\] one 2\n", shown)
+    assert re.fullmatch(
+        r"\[\d\d:\d\d:\d\d\.\d{3}\] \[poptorch::python\] \[warning\] one 2\n", shown
+    )
 
 
 def test_repeated_messages(capsys):
