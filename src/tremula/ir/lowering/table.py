@@ -11,7 +11,10 @@ from torch import fx
 # The files that fill the table, one per family of operations.
 _FAMILIES = (
     "pointwise",
+    "pointwise_unary",
+    "pointwise_activations",
     "views",
+    "strided",
     "create",
     "reductions",
     "softmax",

@@ -13,7 +13,7 @@ from tremula.ir.origin import ORIGIN, Origin
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
-from tremula.poplibs import popops
+from tremula.poplibs import popops, poputil
 
 
 @dataclass
@@ -35,6 +35,8 @@ class Tiles:
     options: LoweringOptions
     shared: dict = field(default_factory=dict)  # what lowerings of one program share, e.g. plans
     chip: int = 0
+    # What the result will be stored in; an element-wise operation writes there at once.
+    destination: Tensor | None = None
 
     @property
     def name(self) -> str:
@@ -97,6 +99,14 @@ class Tiles:
     def new(self, shape: tuple[int, ...], type: Type, name: str = "") -> Tensor:
         """A variable spread evenly over the tiles."""
         return self.graph.add_variable(type, list(shape), name or self.name, mapping="linear")
+
+    def writeable_copy(self, tensor: Tensor) -> Tensor:
+        """The values in a variable of their own: laid out alike, or spread if they are repeated."""
+        if poputil.repeats_elements(tensor) or tensor.contains_constant:
+            target = self.new(tensor.shape, tensor.type)
+            self.copy(tensor, target)
+            return target
+        return poputil.duplicate(self.graph, tensor, self.sequence, self.name)
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         from tremula.poplar.programs import Copy

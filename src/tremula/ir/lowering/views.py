@@ -2,9 +2,19 @@
 
 import operator
 
+import numpy as np
+
+from tremula.ir.lowering.pointwise_map import number
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensor import Tensor, concat
+from tremula.poplibs.poputil import broadcast_view, repeats_elements
+
+
+def with_copies(*names: str) -> list[str]:
+    """The views of the given names, and the forms that copy: slice.Tensor, slice_copy.Tensor."""
+    copies = [".".join([n.partition(".")[0] + "_copy", *n.split(".")[1:]]) for n in names]
+    return [*names, *copies]
 
 
 @lowers("getitem", calls="")
@@ -12,11 +22,246 @@ def getitem(_tiles: Tiles, items: tuple, index: int) -> object:
     return operator.getitem(items, index)
 
 
-@lowers("view", "_unsafe_view", "reshape", calls="Tensor.reshape")
-def view(tiles: Tiles, x: Tensor, _shape: object) -> Tensor:
+# -- the same elements in another shape ------------------------------------------------------------
+
+
+@lowers(*with_copies("view"), "_unsafe_view", "reshape", "_reshape_alias", calls="Tensor.reshape")
+def view(tiles: Tiles, x: Tensor, *_shape: object) -> Tensor:
     return x.reshape(list(tiles.out_shape))
 
 
-@lowers("t", calls="Tensor.transpose")
+@lowers(*with_copies("unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims"), calls="Tensor.reshape")
+def reshaped(tiles: Tiles, x: Tensor, *_how: object) -> Tensor:
+    return x.reshape(list(tiles.out_shape))
+
+
+@lowers("clone", *with_copies("alias", "detach", "lift_fresh"), calls="")
+def same(_tiles: Tiles, x: Tensor, **_options: object) -> Tensor:
+    """Values never change, so a copy is the tensor itself."""
+    return x
+
+
+@lowers("copy", calls="popops.cast")
+def copy(tiles: Tiles, _old: Tensor, source: Tensor, *_how: object) -> Tensor:
+    return broadcast_view(tiles.cast(source, tiles.out_type), tiles.out_shape)
+
+
+# -- the same elements in another order ------------------------------------------------------------
+
+
+@lowers(*with_copies("t"), calls="Tensor.dim_shuffle")
 def t(_tiles: Tiles, x: Tensor) -> Tensor:
-    return x.transpose() if x.rank == 2 else x
+    return x.dim_shuffle(list(reversed(range(x.rank))))
+
+
+@lowers(*with_copies("permute"), calls="Tensor.dim_shuffle")
+def permute(_tiles: Tiles, x: Tensor, dims: list[int]) -> Tensor:
+    return x.dim_shuffle([d % x.rank for d in dims])
+
+
+@lowers(*with_copies("transpose.int"), calls="Tensor.dim_shuffle")
+def transpose(_tiles: Tiles, x: Tensor, a: int, b: int) -> Tensor:
+    order = list(range(x.rank))
+    if x.rank:
+        order[a], order[b] = order[b], order[a]
+    return x.dim_shuffle(order)
+
+
+@lowers("flip", calls="Tensor.reverse")
+def flip(_tiles: Tiles, x: Tensor, dims: list[int]) -> Tensor:
+    for dim in dims:
+        x = x.reverse(dim % x.rank)
+    return x
+
+
+@lowers("roll", calls="concat")
+def roll(_tiles: Tiles, x: Tensor, shifts: list[int], dims: list[int] = ()) -> Tensor:
+    shifts, dims = _as_list(shifts), _as_list(dims)
+    if not dims:
+        return _rolled(x.flatten(), shifts[0], 0).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        x = _rolled(x, shift, dim % x.rank)
+    return x
+
+
+def _rolled(x: Tensor, shift: int, dim: int) -> Tensor:
+    n = x.shape[dim]
+    if not n or not shift % n:
+        return x
+    cut = n - shift % n
+    return concat([x.slice(cut, n, dim), x.slice(0, cut, dim)], dim)
+
+
+def _as_list(value: object) -> list[int]:
+    return [value] if isinstance(value, int) else list(value)
+
+
+# -- some of the elements --------------------------------------------------------------------------
+
+
+def _bounds(start: int | None, end: int | None, n: int) -> tuple[int, int]:
+    """Python's rules for the ends of a slice."""
+    first, last, _ = slice(start, end).indices(n)
+    return first, max(first, last)
+
+
+@lowers(*with_copies("slice.Tensor"), calls="Tensor.slice")
+def slice_(
+    _tiles: Tiles, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
+    step: int = 1,
+) -> Tensor:  # fmt: skip
+    dim %= x.rank
+    first, last = _bounds(start, end, x.shape[dim])
+    part = x.slice(first, last, dim)
+    return part if step == 1 else part.sub_sample(step, dim)
+
+
+@lowers(*with_copies("select.int"), calls="Tensor.index")
+def select(_tiles: Tiles, x: Tensor, dim: int, index: int) -> Tensor:
+    dim %= x.rank
+    return x[(slice(None),) * dim + (index,)]
+
+
+@lowers(
+    *with_copies("split.Tensor", "split_with_sizes"), "unsafe_split.Tensor",
+    "unsafe_split_with_sizes", calls="Tensor.slice",
+)  # fmt: skip
+def split(tiles: Tiles, x: Tensor, _sizes: object, dim: int = 0) -> tuple[Tensor, ...]:
+    dim %= x.rank
+    sizes = [int(part.shape[dim]) for part in tiles.node.meta["val"]]
+    ends = np.cumsum(sizes).tolist()
+    return tuple(x.slice(end - n, end, dim) for end, n in zip(ends, sizes, strict=True))
+
+
+@lowers(*with_copies("unbind.int"), calls="Tensor.index")
+def unbind(_tiles: Tiles, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    dim %= x.rank
+    return tuple(x[(slice(None),) * dim + (i,)] for i in range(x.shape[dim]))
+
+
+@lowers(*with_copies("diagonal"), calls="Tensor")
+def diagonal(tiles: Tiles, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    dim1, dim2 = dim1 % x.rank, dim2 % x.rank
+    start = x.strides[dim2] * offset if offset >= 0 else -x.strides[dim1] * offset
+    others = [s for d, s in enumerate(x.strides) if d not in (dim1, dim2)]
+    strides = (*others, x.strides[dim1] + x.strides[dim2])
+    shape = tiles.out_shape
+    offset = x.offset + (start if shape[-1] else 0)
+    return Tensor(x.variables, x.type, offset, shape, strides, x.pieces)
+
+
+@lowers(*with_copies("unfold"), calls="Tensor")
+def unfold(tiles: Tiles, x: Tensor, dim: int, _size: int, step: int) -> Tensor:
+    """Windows that overlap: the same elements seen again."""
+    if not x.rank:
+        return x.reshape(list(tiles.out_shape))
+    strides = list(x.strides)
+    within = strides[dim]
+    strides[dim] *= step
+    return Tensor(x.variables, x.type, x.offset, tiles.out_shape, (*strides, within), x.pieces)
+
+
+# -- elements more than once -----------------------------------------------------------------------
+
+
+@lowers(*with_copies("expand"), calls="poputil.broadcast_view")
+def expand(tiles: Tiles, x: Tensor, _shape: object, **_options: object) -> Tensor:
+    return broadcast_view(x, tiles.out_shape)
+
+
+@lowers("repeat", calls="Tensor.broadcast")
+def repeat(_tiles: Tiles, x: Tensor, counts: list[int]) -> Tensor:
+    x = x.expand([0] * (len(counts) - x.rank))
+    for dim, count in enumerate(counts):
+        x = x if count == 1 else x.broadcast(count, dim)
+    return x
+
+
+@lowers("repeat_interleave.self_int", calls="Tensor.upsample")
+def repeat_interleave(
+    _tiles: Tiles, x: Tensor, count: int, dim: int | None = None, **_options: object
+) -> Tensor:
+    return x.flatten().upsample(count) if dim is None else x.upsample(count, dim % x.rank)
+
+
+# -- several tensors -------------------------------------------------------------------------------
+
+
+@lowers("cat", calls="concat")
+def cat(tiles: Tiles, tensors: list[Tensor], dim: int = 0) -> Tensor:
+    """PyTorch lets empty vectors take part whatever the others' rank is."""
+    rank = len(tiles.out_shape)
+    dim %= rank
+    parts = [x for x in tensors if x.rank == rank]
+    return concat([tiles.cast(x, tiles.out_type) for x in parts], dim)
+
+
+@lowers("stack", calls="concat")
+def stack(tiles: Tiles, tensors: list[Tensor], dim: int = 0) -> Tensor:
+    dim %= len(tiles.out_shape)
+    return concat([tiles.cast(x, tiles.out_type).expand([dim]) for x in tensors], dim)
+
+
+@lowers("constant_pad_nd", calls="concat")
+def constant_pad_nd(tiles: Tiles, x: Tensor, pad: list[int], value: float = 0) -> Tensor:
+    """A border that repeats one constant; negative widths remove elements."""
+    constant = tiles.constant(number(value, x.type), x.type)
+    for place in range(len(pad) // 2):
+        dim = x.rank - 1 - place
+        before, after = pad[2 * place], pad[2 * place + 1]
+        x = x.slice(max(0, -before), x.shape[dim] - max(0, -after), dim)
+        sides = [
+            broadcast_view(constant, (*x.shape[:dim], max(0, n), *x.shape[dim + 1 :]))
+            for n in (before, after)
+        ]
+        x = concat([part for part in (sides[0], x, sides[1]) if part.shape[dim]] or [x], dim)
+    return x
+
+
+# -- a tensor with some elements replaced ----------------------------------------------------------
+
+
+@lowers("slice_scatter", calls="Copy, concat")
+def slice_scatter(
+    tiles: Tiles, x: Tensor, source: Tensor, dim: int = 0, start: int | None = None,
+    end: int | None = None, step: int = 1,
+) -> Tensor:  # fmt: skip
+    dim %= x.rank
+    first, last = _bounds(start, end, x.shape[dim])
+    shape = (*x.shape[:dim], -(-(last - first) // step), *x.shape[dim + 1 :])
+    source = broadcast_view(tiles.cast(source, x.type), shape)
+    if step == 1 and repeats_elements(x):  # a padded gradient: no room is needed
+        parts = [x.slice(0, first, dim), source, x.slice(last, x.shape[dim], dim)]
+        return concat([part for part in parts if part.shape[dim]] or [x], dim)
+    result = tiles.writeable_copy(x)
+    part = result.slice(first, last, dim)
+    return _with_part(tiles, result, part if step == 1 else part.sub_sample(step, dim), source)
+
+
+def _with_part(tiles: Tiles, whole: Tensor, part: Tensor, source: Tensor) -> Tensor:
+    """`whole`, a copy of its own, after `source` was written to a view of it."""
+    if part.n_elems:
+        tiles.copy(tiles.cast(source, whole.type), part)
+    return whole
+
+
+@lowers("select_scatter", calls="Copy, concat")
+def select_scatter(tiles: Tiles, x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
+    dim %= x.rank
+    index %= x.shape[dim]
+    return slice_scatter(tiles, x, source.expand([dim]), dim, index, index + 1)
+
+
+@lowers("diagonal_scatter", calls="Copy")
+def diagonal_scatter(
+    tiles: Tiles, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    result = tiles.writeable_copy(x)
+    dim1, dim2 = dim1 % x.rank, dim2 % x.rank
+    rows = result.dim_shuffle([*(d for d in range(x.rank) if d not in (dim1, dim2)), dim1, dim2])
+    n = source.shape[-1]
+    below, right = max(0, -offset), max(0, offset)
+    square = rows.slice(below, below + n, x.rank - 2).slice(right, right + n, x.rank - 1)
+    strides = (*square.strides[:-2], square.strides[-2] + square.strides[-1])
+    part = Tensor(x.variables, x.type, square.offset, source.shape, strides, square.pieces)
+    return _with_part(tiles, result, part, source)

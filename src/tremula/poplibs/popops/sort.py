@@ -180,10 +180,11 @@ def merge_blocks(
 
 
 def _sorted_rows(
-    graph: Graph, keys: Tensor, values: Tensor | None, sequence: Sequence, name: str
-) -> Blocks:
+    graph: Graph, keys: Tensor, values: Tensor | None, sequence: Sequence, name: str,
+    descends: bool = False,
+) -> Blocks:  # fmt: skip
     """All rows of a matrix sorted; the blocks of a row lie in order, side by side."""
-    blocks = sort_blocks(graph, keys, values, False, sequence, name)
+    blocks = sort_blocks(graph, keys, values, descends, sequence, name)
     n_blocks = blocks.begin.shape[1]
     if n_blocks == 1:
         return blocks
@@ -195,7 +196,7 @@ def _sorted_rows(
         second[lower] = second[upper] = upper
         first[upper], takes_end[upper] = lower, True
         step = Merge(first, second, takes_end)
-        merge_blocks(graph, blocks, other, step, False, sequence, f"{name}/step{number}")
+        merge_blocks(graph, blocks, other, step, descends, sequence, f"{name}/step{number}")
         blocks, other = other, blocks
     return blocks
 
@@ -220,29 +221,31 @@ def sort_in_place(
 def sort_key_value(
     graph: Graph, keys: Tensor, values: Tensor, dim: int, sequence: Sequence, name: str = ""
 ) -> Tensor:
-    """The values in ascending order of their keys; the order of equal keys is not defined."""
-    return _sorted_pair(graph, keys, values, dim, sequence, name)[1]
+    """The values in ascending order of their keys; those of equal keys ascend."""
+    return sort_pairs(graph, keys, values, dim, sequence, name)[1]
 
 
 def sort_key_value_in_place(
     graph: Graph, keys: Tensor, values: Tensor, dim: int, sequence: Sequence, name: str = ""
 ) -> None:
     """Bring keys into ascending order along a dimension, and values with them."""
-    new_keys, new_values = _sorted_pair(graph, keys, values, dim, sequence, name)
+    new_keys, new_values = sort_pairs(graph, keys, values, dim, sequence, name)
     if keys.n_elems:
         sequence.add(Copy(new_keys, keys), Copy(new_values, values))
 
 
-def _sorted_pair(
-    graph: Graph, keys: Tensor, values: Tensor, dim: int, sequence: Sequence, name: str
-) -> tuple[Tensor, Tensor]:
+def sort_pairs(
+    graph: Graph, keys: Tensor, values: Tensor, dim: int, sequence: Sequence, name: str = "", *,
+    descends: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Keys in order, and values with them; values of equal keys ascend."""
     dim = check_sortable("sort_key_value", keys, dim)
     check_sortable("sort_key_value", values, dim)
     check_pair("sort_key_value", keys, values)
     if not keys.n_elems:
         return graph.clone(keys), graph.clone(values)
     rows = as_rows(keys, dim), as_rows(values, dim)
-    blocks = _sorted_rows(graph, *rows, sequence, name or "sort_key_value")
+    blocks = _sorted_rows(graph, *rows, sequence, name or "sort_key_value", descends)
     assert blocks.values is not None
     return rows_as(blocks.keys, keys.shape, dim), rows_as(blocks.values, keys.shape, dim)
 

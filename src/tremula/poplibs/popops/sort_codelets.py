@@ -1,6 +1,7 @@
 """Codelets of sorting: sort a block, and merge two sorted blocks and keep one end of the result.
 
-Keys may carry values along. Equal keys keep the order of the blocks, not of elements in a block.
+Keys may carry values along; equal keys are ordered by them, so that places as values make a sort
+stable. NaN counts as larger than all numbers.
 """
 
 import numpy as np
@@ -14,6 +15,17 @@ START_SLOTS = 25
 # Derived from the loops: load, compare and branch of two children, load and store of a parent.
 SIFT_SLOTS, SIFT_VALUE_SLOTS = 9, 2  # per element and level of the heap
 MERGE_SLOTS, MERGE_VALUE_SLOTS = 8, 2  # per element: loads, compare, branch, store
+
+
+
+def is_less(x, y):  # noqa: ANN001, ANN201 - compiled for several types
+    """Whether x goes before y; NaN goes last."""
+    return x < y or (x == x and y != y)  # noqa: PLR0124 - only NaN differs from itself
+
+
+def is_tie(x, y):  # noqa: ANN001, ANN201
+    return x == y or (x != x and y != y)  # noqa: PLR0124
+
 
 _SORT = """
 class SortBlock(Vertex):
@@ -44,10 +56,16 @@ class SortBlock(Vertex):
             while child < last:
                 if child + 1 < last:
                     x, y = self.out[child], self.out[child + 1]
-                    if (y < x) if self.descends else (x < y):
+                    is_later = is_less(y, x) if self.descends else is_less(x, y)
+                    if is_tie(x, y):  #v
+                        is_later = self.out_values[child] < self.out_values[child + 1]  #v
+                    if is_later:
                         child += 1
                 largest = self.out[child]
-                if (key <= largest) if self.descends else (largest <= key):
+                is_done = not (is_less(largest, key) if self.descends else is_less(key, largest))
+                if is_tie(key, largest):  #v
+                    is_done = self.out_values[child] <= value  #v
+                if is_done:
                     break
                 self.out[root] = largest
                 self.out_values[root] = self.out_values[child]  #v
@@ -76,7 +94,9 @@ class MergeBlocks(Vertex):
                 takes_first = j < 0
                 if i >= 0 and j >= 0:
                     x, y = self.first[i], self.second[j]
-                    takes_first = (x < y) if self.descends else (y < x)
+                    takes_first = is_less(x, y) if self.descends else is_less(y, x)
+                    if is_tie(x, y):  #v
+                        takes_first = self.first_values[i] > self.second_values[j]  #v
                 place = n - 1 - k
                 if takes_first:
                     self.out[place] = self.first[i]
@@ -92,7 +112,9 @@ class MergeBlocks(Vertex):
                 takes_first = j >= len(self.second)
                 if i < len(self.first) and j < len(self.second):
                     x, y = self.first[i], self.second[j]
-                    takes_first = (y <= x) if self.descends else (x <= y)
+                    takes_first = not (is_less(x, y) if self.descends else is_less(y, x))
+                    if is_tie(x, y):  #v
+                        takes_first = self.first_values[i] <= self.second_values[j]  #v
                 if takes_first:
                     self.out[k] = self.first[i]
                     self.out_values[k] = self.first_values[i]  #v
@@ -115,9 +137,12 @@ def merge_slots(n_elems: np.ndarray, has_values: bool) -> np.ndarray:
     return START_SLOTS + n_elems * (MERGE_SLOTS + MERGE_VALUE_SLOTS * has_values)
 
 
+_NAMES: dict[str, object] = {"BOOL": BOOL, "is_less": is_less, "is_tie": is_tie}
+
+
 def _made(text: str, class_name: str, title: str, K: Type, V: Type | None) -> type:  # noqa: N803
     lines = [line for line in text.splitlines() if V is not None or not line.endswith("#v")]
-    cls = class_from_text("\n".join(lines) + "\n", class_name, {"K": K, "V": V, "BOOL": BOOL})
+    cls = class_from_text("\n".join(lines) + "\n", class_name, _NAMES | {"K": K, "V": V})
     cls.name = f"popops::{title}<{K}{'' if V is None else f',{V}'}>"
     cls.standing = "derived"
     return cls
