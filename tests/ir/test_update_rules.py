@@ -419,3 +419,37 @@ def test_bias_correction_keeps_its_digits():
     for k, step in enumerate(steps.tolist()):
         assert first[k].item() == pytest.approx(1 / (1 - 0.9**step), rel=1e-6)
         assert second[k].item() == pytest.approx(1 / math.sqrt(1 - 0.9999**step), rel=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("has_floats", [True, False])
+@pytest.mark.parametrize("extra", [{}, {"loss_scaling": 8.0, "max_grad_norm": 0.5}])
+@pytest.mark.parametrize("case", CASES)
+def test_captured_update_equals_the_functional_one(case, extra, has_floats):
+    """A CUDA graph of `update_` follows new learning rates and loss scalings without a capture."""
+    params = make_parameters()
+    optimizer = CASES[case](params)
+    for name, value in extra.items():
+        setattr(optimizer, name, value)
+    rule = rule_from(optimizer, named(params))
+    weights = [p.detach().cuda() for p in params]
+    states = rule.initial_state(weights)
+    grads = [torch.zeros_like(w) for w in weights]
+    floats = rule.hyper_values(optimizer)
+    tensors = [torch.tensor(value, device="cuda") for value in floats]
+    expected, expected_states = list(weights), list(states)
+    weights, states = [w.clone() for w in weights], [s.clone() for s in states]
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        rule.update_(weights, grads, states, tensors, floats if has_floats else None)
+    for step in range(3):
+        for tensor, name in zip(tensors, rule.hyper_names, strict=True):
+            if name.startswith(("lr", "loss")):
+                tensor.mul_(0.5)
+        for grad, new in zip(grads, make_gradients(params, step), strict=True):
+            grad.copy_(new)
+        expected, expected_states = rule.update(expected, grads, expected_states, tensors)
+        graph.replay()
+    assert_same(weights, expected, rtol=1e-4, atol=1e-5)
+    assert_same(states, expected_states, rtol=1e-4, atol=1e-5)

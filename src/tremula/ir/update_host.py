@@ -106,7 +106,7 @@ def _update_uniform(
     states: Sequence[Tensor],
     hyper: Sequence[Number],
 ) -> None:
-    divisor = rule.gradient_divisor(grads, hyper)
+    divisor = rule.gradient_divisor(grads, hyper, _norm_of_all)
     if divisor is not None and not isinstance(divisor, Tensor):
         divisor = torch.full((), divisor, dtype=torch.float32, device=params[0].device)
     for group in range(rule.n_groups):
@@ -128,6 +128,11 @@ def _update_uniform(
             rule.numbers_of(group, hyper),
             divisor,
         )
+
+
+def _norm_of_all(grads: Sequence[Tensor]) -> Tensor:
+    norms = torch._foreach_norm(list(grads), 2, dtype=torch.float32)
+    return torch.linalg.vector_norm(torch.stack(norms))
 
 
 def _update_copied(

@@ -5,7 +5,7 @@ Every function takes a weight and its gradient in float32 and the numbers of its
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -159,16 +159,20 @@ def _one_minus_power(base: Number, steps: Tensor) -> Tensor:
     return torch.neg(torch.expm1(steps * math.log(base)))
 
 
-def clip_divisor(grads: list[Tensor], max_norm: float, loss_scaling: Number) -> Tensor:
-    """What all gradients are divided by so that their global 2-norm is at most `max_norm`.
-
-    The loss scaling is part of it: the gradients come scaled, the norm is that of unscaled ones.
-    """
+def norm_of_all(grads: Sequence[Tensor]) -> Tensor:
+    """The 2-norm of all gradients together, in float32."""
     total = sum_of_squares(grads[0])
     for grad in grads[1:]:
         total = total + sum_of_squares(grad)
-    norm = torch.sqrt(total) / loss_scaling
-    excess = (norm + CLIP_EPSILON) / max_norm
+    return torch.sqrt(total)
+
+
+def clip_divisor(scaled_norm: Tensor, max_norm: float, loss_scaling: Number) -> Tensor:
+    """What all gradients are divided by so that their global 2-norm is at most `max_norm`.
+
+    The loss scaling is part of it: `scaled_norm` is that of gradients as they come, scaled.
+    """
+    excess = (scaled_norm / loss_scaling + CLIP_EPSILON) / max_norm
     return torch.maximum(excess, torch.ones_like(excess)) * loss_scaling
 
 

@@ -4,7 +4,7 @@ A rule knows no values that may change: those are 0-dim float32 graph inputs, in
 `hyper_names`. So a new learning rate needs no compilation, and equal rules mean equal programs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from tremula.ir.update_math import (
     bias_corrections,
     clip_divisor,
     dampening_factors,
+    norm_of_all,
 )
 from tremula.ir.update_settings import FixedFacts, Settings, settings_of
 
@@ -208,7 +209,7 @@ class UpdateRule:
         `grads` are those of the scaled loss, reduced over replicas and accumulation. Halves are
         computed in float32 and rounded once, when a weight or state is stored.
         """
-        divisor = self.gradient_divisor(grads, hyper)
+        divisor = self.gradient_divisor(grads, hyper, norm_of_all)
         new_steps, scalars = self._step_scalars(states, hyper)
         new_params, new_states = [], list(states)
         for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
@@ -253,11 +254,16 @@ class UpdateRule:
             Switches(self.nesterov[group], self.facts.use_tf_variant),
         )
 
-    def gradient_divisor(self, grads: Sequence[Tensor], hyper: Sequence[Number]) -> Number | None:
+    def gradient_divisor(
+        self,
+        grads: Sequence[Tensor],
+        hyper: Sequence[Number],
+        norm: Callable[[Sequence[Tensor]], Tensor],
+    ) -> Number | None:
         """What undoes loss scaling and clips to `max_grad_norm`; None where neither is in use."""
         loss_scaling = self.loss_scaling_in(hyper)
         if self.facts.max_grad_norm != float("inf") and grads:
-            return clip_divisor(list(grads), self.facts.max_grad_norm, loss_scaling)
+            return clip_divisor(norm(grads), self.facts.max_grad_norm, loss_scaling)
         is_used = isinstance(loss_scaling, Tensor) or loss_scaling != 1
         return loss_scaling if is_used else None
 

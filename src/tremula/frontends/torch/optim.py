@@ -102,7 +102,8 @@ class Optimizer:
 
     def __getstate__(self) -> dict[str, Any]:
         # Torch keeps groups, defaults and its own state; a copy starts with what it must upload.
-        state: dict[str, Any] = {**super().__getstate__()}  # pyright: ignore
+        state: dict[str, Any] = {}
+        state.update(super().__getstate__())  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType, reportCallIssue]
         state.update({name: getattr(self, name) for name in self._own_defaults})
         state["variable_attrs"] = self.variable_attrs
         state["_state_dict"] = self._state_dict
