@@ -13,7 +13,11 @@ __all__ = [
 ]  # fmt: skip
 
 # Suite → the module that holds it as SUITE; imported only when it is measured.
-SUITES = {"core": "tremula.bench.core", "poplibs": "tremula.bench.poplibs"}
+SUITES = {
+    "core": "tremula.bench.core",
+    "poplibs": "tremula.bench.poplibs",
+    "poptorch": "tremula.bench.poptorch",
+}
 
 
 def load_suite(name: str) -> Suite:

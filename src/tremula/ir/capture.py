@@ -248,12 +248,18 @@ def _rebound(held: list[Held], stand_ins: list[Tensor]) -> list[tuple[str]]:
     found = []
     for entry, fake in zip(held, stand_ins, strict=True):
         for module, name in entry.places:
-            word, kind = ("Parameter", PARAMETER) if isinstance(entry.tensor, nn.Parameter) else ("Buffer", BUFFER)
+            word, kind = (
+                ("Parameter", PARAMETER)
+                if isinstance(entry.tensor, nn.Parameter)
+                else ("Buffer", BUFFER)
+            )
             if isinstance(module, nn.modules.batchnorm._NormBase):
                 continue
             now = _table(module, kind).get(name)
             if now is None:
-                found.append((f"{word} {name} is removed from the model when calling the forward method.",))
+                found.append(
+                    (f"{word} {name} is removed from the model when calling the forward method.",)
+                )
             elif now is not fake:
                 found.append(
                     (

@@ -21,7 +21,6 @@ _MARKERS = {
 MARKERS = frozenset(f"tremula::{name}" for name in _MARKERS)
 
 
-
 def _gradient_of(name: str) -> Callable:
     def backward(context: object, gradient: Tensor) -> tuple:
         arguments = context.arguments

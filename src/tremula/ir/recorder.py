@@ -39,7 +39,9 @@ class Recorder(TorchDispatchMode):
         self.fakes = fakes
         self.graph = fx.Graph()
         self.constants: dict[str, Tensor] = {}
-        self.known_constants: dict[int, Tensor] = {}  # id -> real tensors a model holds as attributes
+        self.known_constants: dict[
+            int, Tensor
+        ] = {}  # id -> real tensors a model holds as attributes
         self._nodes: dict[int, fx.Node] = {}
         self._keep: list[Tensor] = []  # ids stay unique only while their tensors live
         self._last_placeholder: fx.Node | None = None
@@ -68,7 +70,7 @@ class Recorder(TorchDispatchMode):
         self._bind(node, fake)
         return node
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN201, ARG002
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001
         kwargs = kwargs or {}
         name = func._schema.name
         if name in _SILENT:
@@ -84,7 +86,9 @@ class Recorder(TorchDispatchMode):
         self._record(func, args, kwargs, result, origin)
         return result
 
-    def _record(self, func: object, args: tuple, kwargs: dict, result: object, origin: Origin) -> None:
+    def _record(
+        self, func: object, args: tuple, kwargs: dict, result: object, origin: Origin
+    ) -> None:
         node_args, node_kwargs = tree_map(self._as_node, (args, kwargs))
         node = self.graph.call_function(func, node_args, node_kwargs)
         node.meta[ORIGIN] = origin
@@ -169,4 +173,10 @@ class Recorder(TorchDispatchMode):
 
 _FAKE = torch._subclasses.FakeTensor
 _GETITEM = operator.getitem
-_ATEN_NAMES = {"int64": "Long", "int32": "Int", "float32": "Float", "float16": "Half", "bool": "Bool"}
+_ATEN_NAMES = {
+    "int64": "Long",
+    "int32": "Int",
+    "float32": "Float",
+    "float16": "Half",
+    "bool": "Bool",
+}

@@ -75,7 +75,11 @@ class CompiledModel:
     def _check_buffers(self) -> None:
         """Replicas would disagree about a buffer that each of them writes."""
         written = self.step.results_of_kind(BUFFER)
-        if not written or self.options.replication_factor == 1 or not self.options.broadcast_buffers:
+        if (
+            not written
+            or self.options.replication_factor == 1
+            or not self.options.broadcast_buffers
+        ):
             return
         raise createPoptorchError(
             "PopTorch does not support broadcasting buffers. If your model is able to tolerate"
@@ -147,4 +151,6 @@ def _repetition(options: Options) -> Repetition:
 
 
 def log_compiled(compiled: CompiledModel, name: str) -> None:
-    LOGGER.info("Compiled %s in %.2f s: %d nodes", name, compiled.seconds, len(compiled.step.graph.nodes))
+    LOGGER.info(
+        "Compiled %s in %.2f s: %d nodes", name, compiled.seconds, len(compiled.step.graph.nodes)
+    )

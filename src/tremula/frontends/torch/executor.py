@@ -1,7 +1,6 @@
 """trainingModel, inferenceModel and PoplarExecutor: a module that runs as a compiled program."""
 
 import datetime
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 
 from tremula.frontends.torch.arg_parsers import ArgsParser, ParsedArgs, micro_batch
 from tremula.frontends.torch.compiled import CompiledModel
-from tremula.frontends.torch.enums import ConnectionType, OutputMode
+from tremula.frontends.torch.enums import OutputMode
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.optimizer_tracker import OptimizerTracker
@@ -81,9 +80,7 @@ class PoplarExecutor:
             rule = self._tracker.start(self._optimizer, named)
         settings = host_settings()
         on_tiles = _is_model(self._options) or settings.tiles == "run"
-        self._compiled = CompiledModel(
-            self._model, parsed, self._options, rule, settings, on_tiles
-        )
+        self._compiled = CompiledModel(self._model, parsed, self._options, rule, settings, on_tiles)
         self._write_all()
 
     def isCompiled(self) -> bool:  # noqa: N802

@@ -48,7 +48,9 @@ class TileProgram:
         """The loaded engine; compiles first if need be, with a progress bar."""
         if self._engine is None:
             began = time.perf_counter()
-            with ProgressBar("Graph compilation", self.options.show_compilation_progress_bar) as bar:
+            with ProgressBar(
+                "Graph compilation", self.options.show_compilation_progress_bar
+            ) as bar:
                 self._engine = self._compile(bar)
             self.seconds = time.perf_counter() - began
         return self._engine

@@ -23,7 +23,10 @@ class CudaGraphProgram(HostProgram):
         self._outputs: list[list[Tensor]] = []
 
     def run(
-        self, held: Held, inputs: Sequence[Sequence[Tensor]], give: Callable[[int, list[Tensor]], None]
+        self,
+        held: Held,
+        inputs: Sequence[Sequence[Tensor]],
+        give: Callable[[int, list[Tensor]], None],
     ) -> None:
         if self._must_capture(held):
             self._capture(held, inputs)

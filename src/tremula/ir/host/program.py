@@ -62,7 +62,10 @@ class HostProgram:
         return write_over_dead_operands(part).module().forward
 
     def run(
-        self, held: Held, inputs: Sequence[Sequence[Tensor]], give: Callable[[int, list[Tensor]], None]
+        self,
+        held: Held,
+        inputs: Sequence[Sequence[Tensor]],
+        give: Callable[[int, list[Tensor]], None],
     ) -> None:
         """All micro-batches of a call, in order [iteration][accumulation][replica].
 

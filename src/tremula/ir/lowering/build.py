@@ -13,7 +13,17 @@ from tremula.ir.lowering.table import lowering_of, overload_name
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.origin import OPTIMISER, ORIGIN
-from tremula.ir.step import BUFFER, GRADIENT, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
+from tremula.ir.step import (
+    BUFFER,
+    GRADIENT,
+    HYPER,
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    STATE,
+    CapturedStep,
+    Slot,
+)
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence
 from tremula.poplar.target import Target
@@ -162,7 +172,9 @@ class _Builder:
             return value
         key = (node, chip)
         if key not in self.copies:
-            copy = poputil.copy_to_ipu(self.graph, value, tiles.sequence, chip, f"{tiles.name}/copy")
+            copy = poputil.copy_to_ipu(
+                self.graph, value, tiles.sequence, chip, f"{tiles.name}/copy"
+            )
             self.copies[key] = copy
         return self.copies[key]
 
@@ -186,7 +198,9 @@ class _Builder:
         return origin.source if origin is not None else None
 
     def _variable(self, slot: Slot, node: fx.Node) -> Tensor:
-        wished = wished_layout(node, self._tiles) if slot.kind in (PARAMETER, INPUT, BUFFER) else None
+        wished = (
+            wished_layout(node, self._tiles) if slot.kind in (PARAMETER, INPUT, BUFFER) else None
+        )
         if wished is not None:
             return wished
         if slot.kind == STATE and (like := self._parameter_of(slot)) is not None:
@@ -203,7 +217,9 @@ class _Builder:
         for other, node in zip(self.step.inputs, self.step.placeholders(), strict=True):
             if other.kind == PARAMETER and other.name == owner:
                 state = self.step.placeholders()[self.step.inputs.index(slot)].meta["val"]
-                same = state.shape == node.meta["val"].shape and state.dtype == node.meta["val"].dtype
+                same = (
+                    state.shape == node.meta["val"].shape and state.dtype == node.meta["val"].dtype
+                )
                 return self.values.get(node) if same else None
         return None
 
@@ -304,7 +320,9 @@ def _check_result(node: fx.Node, value: object) -> None:
     expected = node.meta["val"]
     pairs = [(expected, value)]
     if isinstance(expected, tuple | list):
-        pairs = [p for p in zip(expected, value, strict=True) if p[0] is not None and p[1] is not None]
+        pairs = [
+            p for p in zip(expected, value, strict=True) if p[0] is not None and p[1] is not None
+        ]
     for fake, tensor in pairs:
         want = (tuple(int(n) for n in fake.shape), tile_type(fake.dtype))
         if (tuple(tensor.shape), tensor.type) != want:

@@ -12,9 +12,7 @@ from tremula.poplar.tensor import Tensor
 aten = torch.ops.aten
 
 
-def wished_layout(
-    placeholder: fx.Node, place: Callable[[fx.Node], Tiles]
-) -> Tensor | None:
+def wished_layout(placeholder: fx.Node, place: Callable[[fx.Node], Tiles]) -> Tensor | None:
     """A new tensor of the placeholder's shape as a consumer wants it, or None if none cares."""
     found = _consumer(placeholder)
     if found is None:

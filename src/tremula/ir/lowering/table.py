@@ -23,6 +23,7 @@ _FAMILIES = (
     "norms",
     "pooling",
     "lookups",
+    "updates",
     "sorting",
     "random",
     "losses",

@@ -25,7 +25,9 @@ class _Decomposer(Recorder):
     """Records again; every node it makes keeps the origin of the node it came from."""
 
     def __init__(self, step: CapturedStep):
-        fakes = [v.fake_mode for n in step.graph.nodes if hasattr(v := n.meta.get("val"), "fake_mode")]
+        fakes = [
+            v.fake_mode for n in step.graph.nodes if hasattr(v := n.meta.get("val"), "fake_mode")
+        ]
         super().__init__(Recording(step.training), fakes[0] if fakes else FakeTensorMode())
         self.step = step
         self.current: Origin | None = None
@@ -80,7 +82,9 @@ class _Decomposer(Recorder):
             return self._tuples[node]
         return self.node_of(self.values[node])
 
-    def __torch_dispatch__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         expand = None if has_lowering(func) else decomposition_of(func)
         if expand is not None:
             with self:

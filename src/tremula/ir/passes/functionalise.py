@@ -59,7 +59,9 @@ class _Functionaliser:
 
     def finish(self) -> tuple[fx.Graph, list]:
         kept, results = [], []
-        inputs = {(s.kind, s.index): n for s, n in zip(self.step.inputs, self._inputs(), strict=True)}
+        inputs = {
+            (s.kind, s.index): n for s, n in zip(self.step.inputs, self._inputs(), strict=True)
+        }
         for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
             value = self.read(node)
             if slot.kind != OUTPUT and value is inputs.get((slot.kind, slot.index)):
@@ -203,7 +205,9 @@ def written_argument(func: object) -> int | None:
     for position, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             if position > 0 and not argument.kwarg_only:
-                raise CaptureError(f"{func} writes several of its arguments, which is not supported.")
+                raise CaptureError(
+                    f"{func} writes several of its arguments, which is not supported."
+                )
             return position
     return None
 

@@ -14,7 +14,15 @@ aten = torch.ops.aten
 class Emitter(Protocol):
     """What writes nodes of the graph under construction."""
 
-    def emit(self, func: Callable, args: tuple, kwargs: dict | None = None, *, like: fx.Node | None = None, val: object = None) -> fx.Node: ...
+    def emit(
+        self,
+        func: Callable,
+        args: tuple,
+        kwargs: dict | None = None,
+        *,
+        like: fx.Node | None = None,
+        val: object = None,
+    ) -> fx.Node: ...
 
 
 def is_view(func: object) -> bool:
@@ -45,7 +53,9 @@ def written_view(
     return inverse(work, view, around, value, item)
 
 
-def _reshaped(work: Emitter, _view: fx.Node, around: fx.Node, value: fx.Node, _item: None) -> fx.Node:
+def _reshaped(
+    work: Emitter, _view: fx.Node, around: fx.Node, value: fx.Node, _item: None
+) -> fx.Node:
     shape = list(around.meta["val"].shape)
     return work.emit(aten.reshape.default, (value, shape), like=around)
 
@@ -58,29 +68,39 @@ def _sliced(work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _item
     return work.emit(aten.slice_scatter.default, (around, value, *view.args[1:]), like=around)
 
 
-def _selected(work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _item: None) -> fx.Node:
+def _selected(
+    work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _item: None
+) -> fx.Node:
     return work.emit(aten.select_scatter.default, (around, value, *view.args[1:]), like=around)
 
 
-def _permuted(work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _item: None) -> fx.Node:
+def _permuted(
+    work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _item: None
+) -> fx.Node:
     order = [d % len(view.args[1]) for d in view.args[1]]
     back = sorted(range(len(order)), key=order.__getitem__)
     return work.emit(aten.permute.default, (value, back), like=around)
 
 
-def _transposed(work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _item: None) -> fx.Node:
+def _transposed(
+    work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _item: None
+) -> fx.Node:
     return work.emit(view.target, (value, *view.args[1:]), view.kwargs, like=around)
 
 
-def _part(work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, item: int | None) -> fx.Node:
-    """split and split_with_sizes: the item is a slice."""
+def _part(
+    work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, item: int | None
+) -> fx.Node:
+    """Split and split_with_sizes: the item is a slice."""
     sizes = [int(part.shape[_dim(view)]) for part in view.meta["val"]]
     start = sum(sizes[:item])
     args = (around, value, _dim(view), start, start + sizes[item])
     return work.emit(aten.slice_scatter.default, args, like=around)
 
 
-def _unbound(work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, item: int | None) -> fx.Node:
+def _unbound(
+    work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, item: int | None
+) -> fx.Node:
     dim = view.args[1] if len(view.args) > 1 else 0
     return work.emit(aten.select_scatter.default, (around, value, dim, item), like=around)
 
@@ -89,7 +109,9 @@ def _strided(work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _ite
     return work.emit(aten.as_strided_scatter.default, (around, value, *view.args[1:]), like=around)
 
 
-def _diagonal(work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _item: None) -> fx.Node:
+def _diagonal(
+    work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _item: None
+) -> fx.Node:
     return work.emit(aten.diagonal_scatter.default, (around, value, *view.args[1:]), like=around)
 
 

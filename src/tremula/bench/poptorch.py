@@ -1,0 +1,208 @@
+"""The PopTorch figures: host speed against PyTorch, tile execution, compile times, the census."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+
+from tremula.bench.figures import Figure, Suite
+from tremula.bench.measure import peak_rss_of, ratio
+
+SUITE = Suite("poptorch")
+GIB = 2**30
+_CPU_CASES = ("mnist", "cifar", "gpt2-tiny", "lstm")
+_GPU_CASES = ("mnist", "gpt2-tiny", "gin-mlp")
+
+
+def _plain_step(case: object, device: str = "cpu", compiled: str = "") -> Callable[..., object]:
+    """The step as a PyTorch script writes it: zero, forward, backward, update."""
+    import torch
+
+    torch.manual_seed(0)
+    model = case.make().to(device)
+    optimizer = case.optimizer(model.parameters())
+    run = model
+    if compiled:
+        mode = None if compiled == "default" else compiled
+        run = torch.compile(model, mode=mode, dynamic=False)
+
+    def step(*batch: torch.Tensor) -> object:
+        optimizer.zero_grad()
+        result = run(*batch)
+        loss = result if isinstance(result, torch.Tensor) else result[-1]
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def _our_model(case: object, n_iterations: int = 1, **settings: object) -> object:
+    import torch
+
+    import poptorch
+    from tremula.ir.settings import configured
+
+    torch.manual_seed(0)
+    model = case.make()
+    options = poptorch.Options().deviceIterations(n_iterations)
+    wrapped = poptorch.trainingModel(model, options, case.optimizer(model.parameters()))
+    batch = case.batch(case.n_batch * n_iterations)
+    with configured(**settings):
+        wrapped(*batch)
+    return wrapped, batch
+
+
+def _cpu_figure(name: str, host: str, compiled: str) -> Figure:
+    from tremula.bench.poptorch_models import cases
+
+    case = cases()[name]
+    model, batch = _our_model(case, host=host, device="cpu")
+    plain = _plain_step(case, compiled=compiled)
+    measured = ratio(lambda: model(*batch), lambda: plain(*batch), min_time_s=0.2)
+    what = "torch.compile" if compiled else "eager"
+    return Figure.of(f"{host}-{name}", measured.value, f"× {what}", "<= 1.05")
+
+
+@SUITE.measurement("eager")
+def eager() -> Iterator[Figure]:
+    """A training step of ours, eager, against the same step of plain PyTorch."""
+    for name in _CPU_CASES:
+        yield _cpu_figure(name, "eager", "")
+
+
+@SUITE.measurement("inductor")
+def inductor() -> Iterator[Figure]:
+    """The same compiled by Inductor, against torch.compile."""
+    for name in _CPU_CASES:
+        yield _cpu_figure(name, "inductor", "default")
+
+
+@SUITE.measurement("gpu")
+def gpu() -> Iterator[Figure]:
+    """32 device iterations per call on a GPU, against eager and against reduce-overhead."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    from tremula.bench.poptorch_models import cases
+
+    n = 32
+    for name in _GPU_CASES:
+        case = cases(n_batch_scale=8)[name]
+        model, batch = _our_model(case, n, host="inductor-cuda-graph", device="cuda")
+        parts = [[t.to("cuda") for t in case.batch(case.n_batch)] for _ in range(n)]
+        for mode, bar in (("", ">= 4"), ("reduce-overhead", ">= 1.1")):
+            plain = _plain_step(case, "cuda", mode)
+
+            def steps(plain: Callable = plain, parts: list = parts) -> None:
+                for part in parts:
+                    plain(*part)
+                torch.cuda.synchronize()
+
+            measured = ratio(steps, lambda: model(*batch), min_time_s=0.2)  # noqa: B023
+            unit = f"× faster than {mode or 'eager'}"
+            yield Figure.of(f"gpu-{mode or 'eager'}-{name}", measured.value, unit, bar)
+
+
+@SUITE.measurement("tile-step")
+def tile_step() -> Iterator[Figure]:
+    """One MNIST CNN training step, batch 16, every vertex executed: equal to host, and how fast."""
+    import torch
+
+    import poptorch
+    from tremula.bench.poptorch_models import WithLoss, mnist_cnn
+
+    torch.manual_seed(0)
+    start = WithLoss(mnist_cnn()).eval()  # without dropout both executions compute the same
+    x, y = torch.randn(16, 1, 28, 28), torch.randint(0, 10, (16,))
+    found = {}
+    for tiles in (False, True):
+        model = copy.deepcopy(start)
+        options = poptorch.Options().useIpuModel(tiles)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        wrapped = poptorch.trainingModel(model, options, optimizer)
+        _, loss = wrapped(x, y)
+        wrapped.copyWeightsToHost()
+        found[tiles] = [loss, *(p.detach().clone() for p in model.parameters())]
+    worst = max(
+        float((a - b).abs().max() / b.abs().max().clamp_min(1e-6))
+        for a, b in zip(found[True], found[False], strict=True)
+    )
+    yield Figure.of("tiles-equal-host", worst, "relative", "<= 1e-4")
+    plain_model = copy.deepcopy(start)
+    plain_optimizer = torch.optim.SGD(plain_model.parameters(), lr=0.01, momentum=0.9)
+
+    def plain() -> None:
+        plain_optimizer.zero_grad()
+        plain_model(x, y)[1].backward()
+        plain_optimizer.step()
+
+    measured = ratio(lambda: wrapped(x, y), plain)
+    yield Figure.of("tiles-mnist-step", measured.value, "× eager", "<= 30")
+
+
+_FIRST_RESULT = """
+import json, time, torch, poptorch
+from tremula.bench.poptorch_models import LanguageModel, WithLoss, mnist_cnn
+torch.manual_seed(0)
+if {gpt!r}:
+    model, batch = LanguageModel(12, 768, 12), (torch.randint(0, 50257, (1, 128)),)
+else:
+    model, batch = WithLoss(mnist_cnn()), (torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,)))
+wrapped = poptorch.trainingModel(model, optimizer=torch.optim.AdamW(model.parameters()))
+began = time.perf_counter()
+wrapped(*batch)
+print(json.dumps(time.perf_counter() - began))
+"""
+
+
+@SUITE.measurement("first-result")
+def first_result() -> Iterator[Figure]:
+    """From the first call to the first result, eager, training, in a fresh process."""
+    for name, gpt, bar in (("mnist", False, "<= 3"), ("gpt2-small", True, "<= 20")):
+        used = peak_rss_of(_FIRST_RESULT.format(gpt=gpt))
+        seconds = json.loads(used.output.strip().splitlines()[-1])
+        yield Figure.of(f"first-result-{name}", seconds, "s", bar)
+
+
+_COMPILE = """
+import json, os, sys, tempfile, time, torch, poptorch
+from tremula.bench.poptorch_models import LanguageModel, WithLoss, mnist_cnn
+from tremula.garden.resnet import resnet50
+torch.manual_seed(0)
+kind, cache = {kind!r}, {cache!r}
+options = poptorch.Options().useIpuModel(False)
+if cache:
+    options.enableExecutableCaching(cache)
+if kind == "mnist":
+    model = WithLoss(mnist_cnn())
+    batch = torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,))
+    wrapped = poptorch.trainingModel(model, options)
+elif kind == "gpt2-small":
+    model = LanguageModel(12, 768, 12).eval()
+    batch = (torch.randint(0, 50257, (1, 128)),)
+    wrapped = poptorch.inferenceModel(model, options)
+else:
+    model, batch = resnet50().eval(), (torch.randn(4, 3, 224, 224),)
+    wrapped = poptorch.inferenceModel(model, options)
+wrapped.compile(*batch)
+began = time.perf_counter()
+wrapped._compiled.tiles.engine()
+print(json.dumps(time.perf_counter() - began))
+"""
+
+
+@SUITE.measurement("tile-compile")
+def tile_compile() -> Iterator[Figure]:
+    """Building and compiling whole tile programs, and taking them from the executable cache."""
+    import tempfile
+
+    for kind, bar in (("mnist", "<= 8"), ("gpt2-small", "<= 60"), ("resnet50", "<= 60")):
+        with tempfile.TemporaryDirectory() as cache:
+            first = peak_rss_of(_COMPILE.format(kind=kind, cache=cache))
+            again = peak_rss_of(_COMPILE.format(kind=kind, cache=cache))
+        seconds = json.loads(first.output.strip().splitlines()[-1])
+        yield Figure.of(f"tile-compile-{kind}", seconds, "s", bar)
+        yield Figure.of(f"tile-compile-memory-{kind}", first.peak_bytes / GIB, "GiB", "<= 8")
+        seconds = json.loads(again.output.strip().splitlines()[-1])
+        yield Figure.of(f"tile-cache-{kind}", seconds, "s", "<= 1.5")

@@ -1,0 +1,128 @@
+"""The models of the PopTorch figures: each with its inputs and optimiser, as a script would have them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from tremula.base.errors import RuntimeFailure
+
+
+class WithLoss(nn.Module):
+    """A classifier that gives its loss, as PopTorch wants it."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.model(x)
+        return scores, F.cross_entropy(scores, labels)
+
+
+def mnist_cnn() -> nn.Module:
+    """Two convolutions and two dense layers: the network of PopTorch's MNIST example."""
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(32, 64, 3), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10),
+    )  # fmt: skip
+
+
+def cifar_cnn() -> nn.Module:
+    """Four convolutions with batch norm on 32×32 colour images."""
+
+    def block(n_in: int, n_out: int) -> list[nn.Module]:
+        return [nn.Conv2d(n_in, n_out, 3, padding=1), nn.BatchNorm2d(n_out), nn.ReLU()]
+
+    return nn.Sequential(
+        *block(3, 32), *block(32, 32), nn.MaxPool2d(2),
+        *block(32, 64), *block(64, 64), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(4096, 256), nn.ReLU(), nn.Linear(256, 10),
+    )  # fmt: skip
+
+
+class Sequences(nn.Module):
+    """An LSTM over sequences of vectors; the last state is classified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(64, 128, batch_first=True)
+        self.out = nn.Linear(128, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states, _ = self.lstm(x)
+        return self.out(states[:, -1])
+
+
+class LanguageModel(nn.Module):
+    """GPT-2 of transformers with random weights; gives its loss."""
+
+    def __init__(self, n_layer: int, n_embd: int, n_head: int):
+        super().__init__()
+        transformers = transformers_module()
+        config = transformers.GPT2Config(n_layer=n_layer, n_embd=n_embd, n_head=n_head)
+        config.loss_type = "ForCausalLM"
+        self.gpt = transformers.GPT2LMHeadModel(config)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.gpt(input_ids=ids, labels=ids).loss
+
+
+def transformers_module():  # noqa: ANN201 - a module, loaded only here
+    try:
+        import transformers
+    except ImportError:
+        raise RuntimeFailure(
+            "this figure needs transformers, which is not installed.",
+            mend="pip install transformers, or choose others with --only",
+        ) from None
+    return transformers
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training step: a model, a batch, an optimiser."""
+
+    name: str
+    make: Callable[[], nn.Module]
+    batch: Callable[[int], tuple[Tensor, ...]]  # for a number of samples
+    n_batch: int
+    optimizer: Callable[..., torch.optim.Optimizer]
+
+
+def _images(n_channels: int, size: int) -> Callable[[int], tuple[Tensor, ...]]:
+    return lambda n: (torch.randn(n, n_channels, size, size), torch.randint(0, 10, (n,)))
+
+
+def _sgd(parameters: object) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+
+def _adamw(parameters: object) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-4)
+
+
+def gin_mlp() -> nn.Module:
+    """As large as the dense part of a small graph network: five layers of width 64."""
+    layers = [nn.Linear(32, 64), nn.BatchNorm1d(64), nn.ReLU()]
+    for _ in range(4):
+        layers += [nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(64, 10))
+
+
+def cases(n_batch_scale: int = 1) -> dict[str, Case]:
+    """The four of the CPU figures and the small dense one of the GPU figures."""
+    vectors = lambda n: (torch.randn(n, 100, 64), torch.randint(0, 10, (n,)))  # noqa: E731
+    ids = lambda n: (torch.randint(0, 50257, (n, 128)),)  # noqa: E731
+    rows = lambda n: (torch.randn(n, 32), torch.randint(0, 10, (n,)))  # noqa: E731
+    found = [
+        Case("mnist", lambda: WithLoss(mnist_cnn()), _images(1, 28), 64 // n_batch_scale, _sgd),
+        Case("cifar", lambda: WithLoss(cifar_cnn()), _images(3, 32), 64 // n_batch_scale, _sgd),
+        Case("gpt2-tiny", lambda: LanguageModel(4, 256, 4), ids, 8, _adamw),
+        Case("lstm", lambda: WithLoss(Sequences()), vectors, 64 // n_batch_scale, _adamw),
+        Case("gin-mlp", lambda: WithLoss(gin_mlp()), rows, 512, _adamw),
+    ]
+    return {case.name: case for case in found}

@@ -1,0 +1,1 @@
+"""Applications: models and data that examples, figures and users share."""
