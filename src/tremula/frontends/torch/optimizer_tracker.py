@@ -34,6 +34,11 @@ KNOWN_ATTRIBUTES = {
     "max_grad_norm",
     "bias_correction",
     "use_tf_variant",
+    # A model that uses an optimiser may put its own in the place of these.
+    "state_dict",
+    "load_state_dict",
+    "get_state_dict",
+    "set_state_dict",
 }
 
 
