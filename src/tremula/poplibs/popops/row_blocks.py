@@ -73,7 +73,7 @@ class BlockPieces(Pieces):
     __slots__ = ("cuts", "flat")
 
     def __init__(self, flat: Tensor, cuts: BlockCuts):
-        self.flat, self.cuts = flat, cuts
+        self.flat, self.cuts, self.layout = flat, cuts, None
 
     @property
     def runs(self) -> Runs:  # pyright: ignore[reportIncompatibleVariableOverride]
