@@ -1,1 +1,97 @@
-"""Lowerings of lookups."""
+"""Lowerings of lookups: embedding, index, index_select, gather, each as planned rows of a table."""
+
+from math import prod
+
+from torch import fx
+
+from tremula.base.types import BOOL
+from tremula.ir.errors import UnsupportedOperations
+from tremula.ir.lowering.row_tables import Along, Indexed, Table, new_table, put_rows, take_rows
+from tremula.ir.lowering.table import lowers, wishes
+from tremula.ir.lowering.tiles import Tiles
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs import popops
+from tremula.poplibs.popops.expr import _1, select
+
+_SLICE = "popops.grouped_multi_slice"
+
+
+@lowers("embedding", calls=_SLICE)
+def embedding(tiles: Tiles, table: Tensor, indices: Tensor, *_training: object) -> Tensor:
+    """An index out of range gives zeros; PyTorch would raise."""
+    rows = take_rows(tiles, table.expand([0]), indices.reshape((1, indices.n_elems)))
+    return rows.reshape(list(tiles.out_shape))
+
+
+@lowers("embedding_dense_backward", calls="popops.grouped_multi_update_add")
+def embedding_dense_backward(
+    tiles: Tiles, gradient: Tensor, indices: Tensor, n_entries: int, padding: int, by_freq: bool
+) -> Tensor:
+    """One update of a table of zeros; rows of the padding index get none."""
+    if by_freq:
+        raise UnsupportedOperations(
+            "embedding(scale_grad_by_freq=True) has no gradient on tiles.",
+            source=tiles.origin.source if tiles.origin is not None else None,
+            mend="leave scale_grad_by_freq off and scale the gradient in the loss",
+        )
+    width, n = gradient.shape[-1], indices.n_elems
+    sizes = Table(1, n_entries, width, n)
+    table = new_table(tiles, sizes, gradient.type, "add")
+    popops.zero(tiles.graph, table, tiles.sequence, f"{tiles.name}/zero")
+    rows = indices.reshape((1, n))
+    if padding >= 0:  # an index out of range changes nothing
+        skipped = select(-1, _1, _1 == padding)
+        rows = popops.map(tiles.graph, skipped, [rows], tiles.sequence, f"{tiles.name}/padding")
+    put_rows(tiles, table, gradient.reshape((1, n, width)), rows, "add")
+    return table[0]
+
+
+@lowers("index.Tensor", "_unsafe_index.Tensor", calls=_SLICE)
+def index(tiles: Tiles, x: Tensor, indices: list[Tensor | None]) -> Tensor:
+    if any(i is not None and i.type == BOOL for i in indices):
+        raise UnsupportedOperations(
+            "the shape of a tensor indexed by a mask depends on values.",
+            source=tiles.origin.source if tiles.origin is not None else None,
+            mend="use torch.where, which keeps the shape",
+        )
+    how = Indexed.of(x, indices)
+    rows = take_rows(tiles, how.table(x), how.rows(tiles, indices))
+    return how.result(rows)
+
+
+@lowers("index_select", calls=_SLICE)
+def index_select(tiles: Tiles, x: Tensor, dim: int, indices: Tensor) -> Tensor:
+    if x.rank == 0:
+        return x
+    dim %= x.rank
+    n = indices.n_elems
+    how = Indexed(x.shape, (dim,), (n,))
+    return how.result(take_rows(tiles, how.table(x), indices.reshape((1, n))))
+
+
+@lowers("gather", calls=_SLICE)
+def gather(tiles: Tiles, x: Tensor, dim: int, indices: Tensor, **_sparse: object) -> Tensor:
+    if indices.rank == 0:
+        return x.reshape([])
+    x = x.reshape((1,)) if x.rank == 0 else x
+    how = Along.of(indices, dim % indices.rank)
+    return how.result(take_rows(tiles, how.table(x), how.indices(indices)))
+
+
+# -- how tables like to lie ------------------------------------------------------------------------
+
+
+@wishes("embedding", 0)
+def embedding_table(tiles: Tiles, _node: fx.Node) -> Tensor:
+    n_entries, width = tiles.shape_of(0)
+    sizes = Table(1, n_entries, width, prod(tiles.shape_of(1)))
+    return new_table(tiles, sizes, tiles.type_of(0), None)[0]
+
+
+@wishes("index_select", 0)
+def indexed_table(tiles: Tiles, node: fx.Node) -> Tensor | None:
+    shape = tiles.shape_of(0)
+    if not shape:
+        return None
+    how = Indexed(shape, (node.args[1] % len(shape),), tiles.shape_of(2))
+    return how.from_table(new_table(tiles, how.sizes, tiles.type_of(0), None))
