@@ -7,6 +7,7 @@ import torch
 from torch import fx
 
 from tremula.base.source import at_source
+from tremula.ir import marker_ops  # noqa: F401  registers tremula::*
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.layouts import wished_layout
 from tremula.ir.lowering.table import lowering_of, overload_name
@@ -30,7 +31,7 @@ from tremula.poplar.target import Target
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops, poputil
 
-aten = torch.ops.aten
+_GRADIENT = torch.ops.tremula.gradient.default
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ def refuse_unsupported(step: CapturedStep) -> None:
     """One error that names every operation without a lowering, with module and line."""
     missing: dict[str, fx.Node] = {}
     for node in step.graph.nodes:
+        if node.target is _GRADIENT:
+            continue  # the builder itself reduces gradients
         if node.op == "call_function" and lowering_of(node) is None:
             missing.setdefault(overload_name(node.target), node)
     if not missing:
@@ -233,7 +236,7 @@ class _Builder:
 
     def _lower(self, node: fx.Node) -> None:
         tiles = self._tiles(node)
-        if node.target is torch.ops.tremula.gradient.default:
+        if node.target is _GRADIENT:
             self.values[node] = self._reduced_gradient(node, tiles)
             return
         read = lambda n: self._on_chip(n, tiles.chip, tiles)  # noqa: E731
