@@ -6,40 +6,58 @@ from typing import Any
 import numpy as np
 
 from tremula.base.source import user_source
-from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_CHAR, UNSIGNED_INT, Type
+from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_CHAR, UNSIGNED_INT, Type, int64, uint32
 from tremula.codelets import InOut, Input, Output, Vector, Vertex
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
+from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute, Sequence
 from tremula.poplar.tensor import Tensor, concat
-from tremula.poplar.tile_map import TileMapping
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.element_codelets import element_codelet
 from tremula.poplibs.popops.expr import Cast, _1, _2, _3
 from tremula.poplibs.popops.fill import zero
 from tremula.poplibs.popops.map import map as map_expr
+from tremula.poplibs.popops.scan import one_each, row_parts
 from tremula.poplibs.poputil import is_writeable
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 FLOATS = (FLOAT, HALF)
 INDEX_TYPES = (UNSIGNED_INT, INT)
 ROW_SLOTS = 25  # derived: entry, bounds test, one load, one store
+JOIN_SLOTS = 2  # derived: a load and an addition
 N_IMAGE_CHANNELS, N_PADDED_CHANNELS = 3, 4
 
 
 def select_scalar_from_rows(
     graph: Graph, params: Tensor, indices: Tensor, sequence: Sequence, name: str = ""
 ) -> Tensor:
-    """out[i] = params[i, indices[i]]; an index out of range gives 0."""
+    """out[i] = params[i, indices[i]]; an index out of range gives 0.
+
+    Every tile looks at the parts of rows it holds; finds of a row's parts meet on the first.
+    """
     _check(params, indices, "select_scalar_from_rows")
-    n_rows = indices.n_elems
-    tiles = _row_tiles(graph, params)
-    out = graph.add_variable(params.type, [n_rows], name or "selectScalarFromRows")
-    _map_rows(graph, out, tiles)
-    fields = {"params": params, "index": indices, "out": out}
-    codelet = select_codelet(params.type, indices.type)
-    _add_rows(graph, codelet, fields, tiles, sequence, name or "selectScalarFromRows")
+    name = name or "selectScalarFromRows"
+    if params.n_elems == 0:
+        out = graph.add_variable(params.type, [params.shape[0]], name, mapping="linear")
+        zero(graph, out, sequence, name)
+        return out
+    parts = row_parts(graph, params)
+    found = one_each(graph, params.type, parts.tile, f"{name}/found")
+    fields = {
+        "params": Slices(params, parts.begin, parts.end), "out": found,
+        "index": Slices(indices, parts.row, parts.row + 1),
+        "first": parts.begin - parts.row * params.shape[1],
+    }  # fmt: skip
+    _add_rows(graph, select_codelet(params.type, indices.type), fields, parts.tile, sequence, name)
+    if len(parts.row) == params.shape[0]:
+        return found
+    begin = np.searchsorted(parts.row, np.arange(params.shape[0] + 1))
+    tiles = parts.tile[begin[:-1]]
+    out = one_each(graph, params.type, tiles, name)
+    fields = {"found": Slices(found, begin[:-1], begin[1:]), "out": out}
+    _add_rows(graph, join_codelet(params.type), fields, tiles, sequence, f"{name}/join")
     return out
 
 
@@ -84,13 +102,8 @@ def _row_tiles(graph: Graph, params: Tensor) -> np.ndarray:
     return np.repeat(mapping.tile, mapping.end - mapping.begin)
 
 
-def _map_rows(graph: Graph, out: Tensor, tiles: np.ndarray) -> None:
-    rows = np.arange(len(tiles))
-    graph.set_tile_mapping(out, TileMapping(rows, rows + 1, tiles, graph.target.n_tiles))
-
-
 def _add_rows(
-    graph: Graph, codelet: type, fields: dict[str, Tensor], tiles: np.ndarray,
+    graph: Graph, codelet: type, fields: dict[str, Any], tiles: np.ndarray,
     sequence: Sequence, name: str,
 ) -> None:  # fmt: skip
     if len(tiles):
@@ -107,9 +120,10 @@ def select_codelet(element: Type, index_type: Type) -> type:
         params: Input[Vector[element]]  # pyright: ignore[reportInvalidTypeForm]
         index: Input[index_type]  # pyright: ignore[reportInvalidTypeForm]
         out: Output[element]  # pyright: ignore[reportInvalidTypeForm]
+        first: uint32  # pyright: ignore[reportInvalidTypeForm]
 
         def compute(self: Any) -> None:
-            index = self.index
+            index = int64(self.index) - int64(self.first)
             if 0 <= index < len(self.params):
                 self.out = self.params[index]
             else:
@@ -120,6 +134,29 @@ def select_codelet(element: Type, index_type: Type) -> type:
             return np.full(v.n_rows, ROW_SLOTS)
 
     return SelectFromRow
+
+
+@family
+def join_codelet(element: Type) -> type:
+    class JoinFinds(Vertex):
+        """Of finds at most one is not 0."""
+
+        name = f"popops::JoinFinds<{element}>"
+        standing = "derived"
+        found: Input[Vector[element]]  # pyright: ignore[reportInvalidTypeForm]
+        out: Output[element]  # pyright: ignore[reportInvalidTypeForm]
+
+        def compute(self: Any) -> None:
+            total = self.found[0]
+            for i in range(1, len(self.found)):
+                total += self.found[i]
+            self.out = total
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return ROW_SLOTS + JOIN_SLOTS * v.sizes["found"]
+
+    return JoinFinds
 
 
 @family
@@ -210,7 +247,7 @@ register(
         types=FLOATS,
         samples=_row_samples,
         reference=_select_reference,
-        codelets=(select_codelet,),
+        codelets=(select_codelet, join_codelet),
         errors=_ROW_ERRORS,
     )
 )
