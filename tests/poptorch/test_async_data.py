@@ -36,7 +36,7 @@ from loader_data_sets import (  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
-WAIT_S = 60  # only ever reached when something is broken
+WAIT_S = 120  # only ever reached when something is broken
 
 
 class SumParser(ICustomArgParser):
@@ -333,6 +333,14 @@ def test_a_forked_copy_does_not_end_the_process(accessor):
         os._exit(0)
     os.waitpid(child, 0)
     assert values(loader) == [0, 1, 2]
+
+
+def test_workers_of_a_used_loader_stay_with_it(accessor):
+    """A loader whose workers already run can be read by another process at the same time."""
+    loader = torch.utils.data.DataLoader(Counting(3), num_workers=1, persistent_workers=True)
+    assert values(loader) == [0, 1, 2]
+    other = accessor(loader)
+    assert values(other) == values(loader) == values(other) == [0, 1, 2]
 
 
 def test_the_file_of_the_ring_is_gone_at_once(accessor, monkeypatch, tmp_path):

@@ -111,15 +111,18 @@ def test_without_dropping_the_remainder_is_spread_one_by_one():
     assert [*parts[0], *parts[1], *parts[2]] == list(range(11))
 
 
-def test_one_permutation_for_all_processes():
+@pytest.mark.parametrize("mode", [DataLoaderMode.Sync, DataLoaderMode.Async])
+def test_one_permutation_for_all_processes(mode):
     """Shuffled parts are disjoint, differ between epochs, and two epochs see every element."""
     epochs = [[], [], [], []]
     for process_id in range(3):
-        loader = DataLoader(options(1, process_id, 3, 42), Counting(100), 4, shuffle=True)
+        opts = options(1, process_id, 3, 42)
+        loader = DataLoader(opts, Counting(100), 4, True, mode=mode, async_options=FORK)
         assert len(loader) == 100 // 12
         for parts in epochs:
             parts.append(values(loader))
             assert len(parts[-1]) == 32
+        loader.terminate()
     for parts in epochs:
         assert len(set().union(*parts)) == 96
     assert len({tuple(sorted(parts[0])) for parts in epochs}) == 4

@@ -7,6 +7,7 @@ import os
 import pickle
 import weakref
 from collections.abc import Sized
+from copy import copy
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -14,7 +15,7 @@ from typing import Any, NoReturn, cast
 
 import torch
 
-from tremula.frontends.torch.async_ring import Ring, make_ring
+from tremula.frontends.torch.async_ring import Ring, make_ring, send
 from tremula.frontends.torch.async_worker import LoadingTask, RandomState, load
 from tremula.frontends.torch.custom_parsers import _parsers
 from tremula.frontends.torch.enums import SharingStrategy
@@ -82,7 +83,7 @@ class AsynchronousDataAccessor:
             raise createPoptorchError(
                 f"miss_sleep_time_in_ms must not be negative: got {miss_sleep_time_in_ms}."
             )
-        self._dataset = dataset
+        self._dataset = dataset = _detached(dataset)
         self._rebatched_size = rebatched_size
         self._keeps_short_batch = rebatched_size is not None and _keeps_short_batch(dataset)
         strategy = SharingStrategy(sharing_strategy)
@@ -204,7 +205,7 @@ class LoadingProcess:
             return
         self._is_stopped = True
         with contextlib.suppress(OSError):
-            self._connection.send(("stop",))
+            send(self._connection, ("stop",))
         self._process.join(STOP_S)
         if self._process.is_alive():
             self._process.terminate()  # it is in the middle of an element: this interrupts it
@@ -242,7 +243,7 @@ class LoadingProcess:
 
     def _send(self, message: tuple[Any, ...]) -> None:
         try:
-            self._connection.send(message)
+            send(self._connection, message)
         except OSError as error:
             raise self._ended() from error
 
@@ -322,6 +323,15 @@ def _pickled_parsers() -> tuple[bytes, ...]:
         with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
             pickled.append(pickle.dumps(kind_and_parser))
     return tuple(pickled)
+
+
+def _detached(dataset: Any) -> Any:  # noqa: ANN401
+    """A DataLoader without its workers, which belong to this process, and without its owner."""
+    if not isinstance(dataset, torch.utils.data.DataLoader):
+        return dataset
+    loader = copy(dataset)
+    loader._iterator = None
+    return loader
 
 
 def _keeps_short_batch(dataset: Any) -> bool:  # noqa: ANN401

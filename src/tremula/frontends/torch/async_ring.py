@@ -2,16 +2,20 @@
 
 import mmap
 import os
+import pickle
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from tremula.frontends.torch.exceptions import createPoptorchError
 
-__all__ = ["Ring", "RingLayout", "TensorLayout", "make_ring", "open_ring", "ring_layout"]
+__all__ = ["Ring", "RingLayout", "TensorLayout", "make_ring", "open_ring", "ring_layout", "send"]
 
 # A cache line: no two slots share one, and every dtype is aligned.
 ALIGNMENT = 64
@@ -56,7 +60,7 @@ class Ring:
     def __init__(self, layout: RingLayout, memory: mmap.mmap):
         everything = torch.frombuffer(memory, dtype=torch.uint8)
         self.layout = layout
-        self.indices_mem = everything[: layout.n_slots].view(torch.bool)
+        self.indices_mem = np.frombuffer(memory, bool, layout.n_slots)
         slots = everything[layout.flags_n_bytes : layout.n_bytes].view(layout.n_slots, -1)
         self.slots = [[_placed(slot, tensor) for tensor in layout.tensors] for slot in slots]
 
@@ -110,6 +114,11 @@ def open_ring(layout: RingLayout, path: Path) -> Ring:
     """Map the memory that the parent made."""
     with path.open("r+b") as file:
         return Ring(layout, mmap.mmap(file.fileno(), layout.n_bytes))
+
+
+def send(connection: Connection, message: tuple[Any, ...]) -> None:
+    """Send a message without tensors. `connection.send` would prepare for some, each time."""
+    connection.send_bytes(pickle.dumps(message))
 
 
 def _reserve(descriptor: int, layout: RingLayout, folder: Path) -> None:

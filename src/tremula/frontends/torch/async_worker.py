@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch._utils import ExceptionWrapper
 
-from tremula.frontends.torch.async_ring import Ring, open_ring, ring_layout
+from tremula.frontends.torch.async_ring import Ring, open_ring, ring_layout, send
 from tremula.frontends.torch.batch_structure import structure_and_tensors, tensors_like
 from tremula.frontends.torch.custom_parsers import registerCustomArgParser
 from tremula.frontends.torch.exceptions import createPoptorchError
@@ -151,7 +151,7 @@ class Loader:
         except Exception as error:  # noqa: BLE001 — whatever a data set raises goes to the parent
             self._send_error(error)
             return False
-        self.connection.send(("end", self.epoch))
+        send(self.connection, ("end", self.epoch))
         return self.task.load_indefinitely
 
     def _write_all(self) -> None:
@@ -209,7 +209,7 @@ class Loader:
     def _agree_on_memory(self, first: list[torch.Tensor]) -> None:
         layout = ring_layout(first, self.task.n_slots, self.task.rebatched_size)
         # As plain bytes: the tensors of an object with a parser go by value, not as shared memory.
-        self.connection.send(("layout", layout, pickle.dumps(self.structure)))
+        send(self.connection, ("layout", layout, pickle.dumps(self.structure)))
         while self.ring is None:
             message = self.connection.recv()
             if message[0] == "memory":
@@ -217,7 +217,7 @@ class Loader:
             else:
                 self._handle(message)
         self.free_slots.extend(range(self.task.n_slots))
-        self.connection.send(("mapped",))
+        send(self.connection, ("mapped",))
 
     def _check_fits(self, piece: list[torch.Tensor]) -> None:
         assert self.ring is not None, "the memory was agreed on"
@@ -234,7 +234,7 @@ class Loader:
     def _publish(self, n_rows: Sequence[int] | None) -> None:
         assert self.ring is not None, "the memory was agreed on"
         self.ring.indices_mem[self.slot] = True
-        self.connection.send(("ready", self.epoch, self.slot, n_rows))
+        send(self.connection, ("ready", self.epoch, self.slot, n_rows))
         self.slot, self.n_rows_filled = None, 0
         self.n_published += 1
 
@@ -272,7 +272,7 @@ class Loader:
     def _send_error(self, error: Exception) -> None:
         text = "".join(traceback.format_exception(error))
         if self.n_published == 0:
-            self.connection.send(("failed", text))
+            send(self.connection, ("failed", text))
             return
         wrapper = ExceptionWrapper(
             (type(error), error, error.__traceback__),
@@ -282,7 +282,7 @@ class Loader:
             pickled = pickle.dumps(wrapper)
         except (pickle.PicklingError, AttributeError, TypeError):
             pickled = None  # a class nobody else can import: its text will have to do
-        self.connection.send(("error", self.epoch, pickled, text))
+        send(self.connection, ("error", self.epoch, pickled, text))
 
     def _nothing_loaded(self) -> str:
         if self.structure is None:

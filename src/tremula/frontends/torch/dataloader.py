@@ -1,7 +1,6 @@
 """poptorch.DataLoader: torch's, with batches of the size one call of a model consumes."""
 
 from collections.abc import Iterator, Sized
-from copy import copy
 from inspect import signature
 from typing import Any, cast
 
@@ -184,8 +183,7 @@ class DataLoader(torch.utils.data.DataLoader):
             if name not in known:
                 raise createPoptorchError(f"async_options has no {name!r}: {suggest(name, known)}")
         rebatched_size = self._combined_batch_size if rebatches else None
-        # A copy: the accessor must not keep alive the loader it belongs to.
-        return AsynchronousDataAccessor(copy(self), rebatched_size=rebatched_size, **async_options)
+        return AsynchronousDataAccessor(self, rebatched_size=rebatched_size, **async_options)
 
     def _warn_about_duplicates(self) -> None:
         is_iterable = isinstance(self.dataset, IterableDataset)
