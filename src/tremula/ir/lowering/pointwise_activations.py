@@ -126,11 +126,11 @@ def threshold(tiles: Tiles, x: Tensor, limit: float, value: float) -> Tensor:
 
 @lowers("threshold_backward", calls="popops.map")
 def threshold_backward(tiles: Tiles, g: Tensor, x: Tensor, limit: float) -> Tensor:
-    type = tiles.out_type
-    if limit == 0:
-        return mapped(tiles, lambda g, x: expr.select(_nought(type), g, x <= 0), g, x, type=type)
-    formula = lambda g, x, t: expr.select(_nought(type), g, x <= t)  # noqa: E731
-    return mapped(tiles, formula, g, x, limit, type=type)
+    def formula(g: Expr, x: Expr, limit: Expr | float = 0) -> Expr:
+        return expr.select(_nought(tiles.out_type), g, x <= limit)
+
+    further = () if limit == 0 else (limit,)
+    return mapped(tiles, formula, g, x, *further, type=tiles.out_type)
 
 
 def _nought(type: Type) -> Expr:
@@ -184,3 +184,32 @@ def softplus_backward(tiles: Tiles, g: Tensor, x: Tensor, beta: float, limit: fl
         return expr.select(g, g * expr.sigmoid(x * beta), x * beta > limit)
 
     return _in_float(tiles, formula, g, x, beta, limit)
+
+
+def _is_within(x: Expr, limit: Expr) -> Expr:
+    return (x >= -limit) & (x <= limit)
+
+
+@lowers("hardshrink", calls="popops.map")
+def hardshrink(tiles: Tiles, x: Tensor, limit: float = 0.5) -> Tensor:
+    def formula(x: Expr, limit: Expr) -> Expr:
+        return expr.select(_nought(tiles.out_type), x, _is_within(x, limit))
+
+    return mapped(tiles, formula, x, limit, type=tiles.out_type)
+
+
+@lowers("softshrink", calls="popops.map")
+def softshrink(tiles: Tiles, x: Tensor, limit: float = 0.5) -> Tensor:
+    def formula(x: Expr, limit: Expr) -> Expr:
+        outside = expr.select(x - limit, x + limit, x > limit)
+        return expr.select(x * 0, outside, _is_within(x, limit) | expr.is_nan(x))
+
+    return mapped(tiles, formula, x, limit, type=tiles.out_type)
+
+
+@lowers("hardshrink_backward", "softshrink_backward", calls="popops.map")
+def shrink_backward(tiles: Tiles, g: Tensor, x: Tensor, limit: float) -> Tensor:
+    def formula(g: Expr, x: Expr, limit: Expr) -> Expr:
+        return expr.select(_nought(tiles.out_type), g, _is_within(x, limit))
+
+    return mapped(tiles, formula, g, x, limit, type=tiles.out_type)
