@@ -48,4 +48,5 @@ def narrow(tensor: torch.Tensor) -> np.ndarray:
     tensor = tensor.detach().cpu()
     if tensor.dtype is torch.bfloat16:
         tensor = tensor.float()
-    return np.ascontiguousarray(tensor.numpy().astype(tile_type(tensor.dtype).dtype, copy=False))
+    values = tensor.numpy().astype(tile_type(tensor.dtype).dtype, copy=False)
+    return np.asarray(values, order="C")  # keeps a scalar a scalar
