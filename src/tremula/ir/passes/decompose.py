@@ -89,10 +89,18 @@ class _Decomposer(Recorder):
         if expand is not None:
             with self:
                 return expand(*args, **(kwargs or {}))
+        if _is_composite(func) and not has_lowering(func):
+            with self:  # below autograd nobody has taken it apart yet
+                return func.decompose(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _origin(self) -> Origin:
         return self.current or Origin(FORWARD)
 
 
+def _is_composite(func: Any) -> bool:
+    return func.namespace == "aten" and func.has_kernel_for_dispatch_key(_COMPOSITE)
+
+
 _GETITEM = operator.getitem
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
