@@ -248,11 +248,12 @@ def _normal(work: _Functionaliser, target: fx.Node, args: tuple, kwargs: dict) -
     return work.emit(aten.normal_functional.default, args, kwargs, like=target)
 
 
-def _drawn(func: Callable) -> Callable:
-    def form(work: _Functionaliser, target: fx.Node, args: tuple, kwargs: dict) -> fx.Node:
-        return work.emit(func, args, kwargs, like=target)
-
-    return form
+def _bernoulli(work: _Functionaliser, target: fx.Node, args: tuple, kwargs: dict) -> fx.Node:
+    """In place, p is 0.5 where it is not given; the functional form has no such default."""
+    kwargs = dict(kwargs)
+    p = args[1] if len(args) > 1 else kwargs.pop("p", 0.5)
+    func = aten.bernoulli.Tensor if isinstance(p, fx.Node) else aten.bernoulli.p
+    return work.emit(func, (args[0], p), kwargs, like=target)
 
 
 # In-place operations whose functional form has another name or needs no old value.
@@ -261,7 +262,7 @@ _FUNCTIONAL_FORMS = {
     "aten::zero_": _filled,
     "aten::fill_": _filled,
     "aten::normal_": _normal,
-    "aten::bernoulli_": _drawn(aten.bernoulli.p),
+    "aten::bernoulli_": _bernoulli,
 }
 
 
