@@ -24,8 +24,9 @@ class Repetition:
 
     n_iterations: int = 1
     n_accumulation: int = 1
-    n_replicas: int = 1
+    n_replicas: int = 1  # of this process
     gradient_scale: float = 1.0
+    n_processes: int = 1
 
     @property
     def n_micro_batches(self) -> int:
@@ -56,6 +57,7 @@ class HostSession:
             n_accumulation=repetition.n_accumulation,
             n_replicas=repetition.n_replicas,
             gradient_scale=repetition.gradient_scale,
+            n_processes=repetition.n_processes,
         )
         self.n_replicas = repetition.n_replicas
         self.held = Held([], [[] for _ in range(self.n_replicas)], [], [], [])

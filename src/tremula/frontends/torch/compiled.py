@@ -147,6 +147,7 @@ def _repetition(options: Options) -> Repetition:
         options.Training.gradient_accumulation,
         options.replication_factor,
         scale,
+        options.Distributed.numProcesses,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tremula.ir.host.distributed import join_processes, sum_over_processes
 from tremula.ir.host.in_place import write_over_dead_operands
 from tremula.ir.passes.split import drop_markers, micro_batch_part, on_device
 from tremula.ir.step import BUFFER, GRADIENT, HYPER, INPUT, OUTPUT, PARAMETER, CapturedStep
@@ -36,6 +37,7 @@ class HostProgram:
         n_accumulation: int = 1,
         n_replicas: int = 1,
         gradient_scale: float = 1.0,
+        n_processes: int = 1,
     ):
         part = drop_markers(micro_batch_part(step))
         self.step = part
@@ -45,6 +47,8 @@ class HostProgram:
         self.n_accumulation = n_accumulation
         self.n_replicas = n_replicas
         self.gradient_scale = gradient_scale
+        self.n_processes = n_processes
+        join_processes(n_processes, device)
         self.is_random = has_random(part)
         self.micro = self.compile(on_device(part, device))
         self._places = {
@@ -106,6 +110,8 @@ class HostProgram:
         buffers[index] = value
 
     def update(self, held: Held, found: "Gradients") -> None:
+        if self.n_processes > 1:
+            found.total = sum_over_processes(found.total)
         gradients = found.scaled(self.gradient_scale)
         trained = [held.parameters[i] for i in self._trained]
         self.rule.update_(trained, gradients, held.states, held.hyper_tensors, held.hyper_floats)
