@@ -1,0 +1,50 @@
+"""Replicas in several processes: gradients are summed over all of them before the update."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tremula.ir.errors import CaptureError
+
+_FLAT_BYTES = 1 << 25  # small gradients travel together, up to this many bytes at a time
+
+
+def join_processes(n_processes: int, device: torch.device) -> None:
+    """Make sure all processes of the run have found each other."""
+    if n_processes == 1:
+        return
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    if dist.get_world_size() != n_processes:
+        raise CaptureError(
+            f"the options say {n_processes} processes, torch.distributed has"
+            f" {dist.get_world_size()}.",
+            mend="start the script with `tremula launch --nproc N script.py`",
+        )
+
+
+def sum_over_processes(gradients: list[Tensor]) -> list[Tensor]:
+    """The sum of each gradient over all processes, in the same order everywhere."""
+    results: list[Tensor] = [torch.empty(0)] * len(gradients)
+    for group in _groups(gradients):
+        flat = torch.cat([gradients[i].reshape(-1) for i in group])
+        dist.all_reduce(flat)
+        parts = flat.split([gradients[i].numel() for i in group])
+        for i, part in zip(group, parts, strict=True):
+            results[i] = part.view(gradients[i].shape)
+    return results
+
+
+def _groups(gradients: list[Tensor]) -> list[list[int]]:
+    """Neighbours of one type that fit into one message."""
+    groups: list[list[int]] = []
+    n_bytes = 0
+    for i, gradient in enumerate(gradients):
+        own = gradient.numel() * gradient.element_size()
+        fits = groups and gradients[groups[-1][0]].dtype == gradient.dtype
+        if not fits or n_bytes + own > _FLAT_BYTES:
+            groups.append([])
+            n_bytes = 0
+        groups[-1].append(i)
+        n_bytes += own
+    return groups
