@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_right
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -26,6 +27,7 @@ class VariableTable:
         self.sources: list[Source] = []
         self.is_constant: list[bool] = []
         self.metadata_of: dict[int, int] = {}  # quarter variable -> its metadata variable
+        self.notes: dict[int, Hashable] = {}  # what its maker knows of a variable, addresses apart
         self.n_bytes = GUARD_BYTES  # size of the address space so far; address 0 is never used
 
     def __len__(self) -> int:

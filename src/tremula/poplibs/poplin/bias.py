@@ -14,7 +14,7 @@ from tremula.poplibs.poplin.convolution import (
 )
 from tremula.poplibs.poplin.mat_mul import ProductOptions
 from tremula.poplibs.popops import add_in_place, reduce, scaled_add_to
-from tremula.poplibs.poputil import create_broadcast_operand
+from tremula.poplibs.poputil import create_broadcast_operand, replayed
 from tremula.poplibs.registry import PoplibsError
 
 
@@ -24,6 +24,7 @@ def create_biases(graph: Graph, acts: Tensor, name: str = "") -> Tensor:
     return create_broadcast_operand(graph, acts, acts.type, 1, name=name or "biases")
 
 
+@replayed
 def add_bias(
     graph: Graph, acts: Tensor, biases: Tensor, sequence: Sequence, name: str = ""
 ) -> None:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tremula.base.types import Type
-from tremula.poplar.graph import Graph, GraphState
+from tremula.poplar.graph import Graph
 from tremula.poplar.runs import Pieces, Runs, expand
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensor import Tensor, variable_tensor
+from tremula.poplar.tensor_layout import layout_of_pieces, variables_met
 from tremula.poplar.tile_map import TileMapping
 
 Ints = np.ndarray
@@ -108,28 +108,40 @@ class Stored(NamedTuple):
     flat: Tensor
 
 
-Key = tuple[object, ...]
-# Per graph: tensors that are known to be views of blocked variables.
-_known: "WeakKeyDictionary[GraphState, dict[Key, tuple[Stored, Pieces | None]]]"
-_known = WeakKeyDictionary()
+class _Note(NamedTuple):
+    """What is noted of a blocked variable: the view that shows its elements in order."""
+
+    blocks: Blocks
+    view: tuple[object, ...]
 
 
-def _key(tensor: Tensor) -> Key:
+def _relative(tensor: Tensor) -> tuple[object, ...]:
+    """A view without its address and its dimensions of size 1."""
     kept = [d for d, n in enumerate(tensor.shape) if n != 1]
     shape, strides = ([part[d] for d in kept] for part in (tensor.shape, tensor.strides))
-    return (tensor.type.name, id(tensor.pieces), tensor.offset, *shape, *strides)
+    variables, n_bytes, offset = tensor.variables, tensor.type.n_bytes, tensor.offset
+    if tensor.pieces is None:
+        offset -= variables.base_bytes[variables.id_at(offset * n_bytes)] // n_bytes
+        return (tensor.type.name, offset, *shape, *strides)
+    digest = layout_of_pieces(tensor.pieces, n_bytes, variables).digest
+    return (tensor.type.name, digest, offset, *shape, *strides)
 
 
-def remember(graph: Graph, tensor: Tensor, stored: Stored) -> None:
+def remember(tensor: Tensor, stored: Stored) -> None:
     """Note that a tensor's elements, in the order of its dimensions, are a blocked variable."""
-    table = _known.setdefault(graph.state, {})
-    table[_key(tensor)] = (stored, tensor.pieces)  # holding the pieces keeps their id taken
+    (variable,) = variables_met(stored.flat)
+    tensor.variables.notes[variable] = _Note(stored.blocks, _relative(tensor))
 
 
-def recall(graph: Graph, tensor: Tensor) -> Stored | None:
+def recall(tensor: Tensor) -> Stored | None:
     """The blocked variable a tensor is known to be."""
-    found = _known.get(graph.state, {}).get(_key(tensor))
-    return found[0] if found is not None else None
+    if tensor.pieces is not None and type(tensor.pieces) is not Pieces:
+        return None
+    first, *others = variables_met(tensor) or (-1,)
+    note = tensor.variables.notes.get(first)
+    if others or not isinstance(note, _Note) or note.view != _relative(tensor):
+        return None
+    return Stored(note.blocks, variable_tensor(tensor.variables, first))
 
 
 def add_blocked(graph: Graph, element: Type, blocks: Blocks, name: str) -> Stored:

@@ -48,7 +48,7 @@ def create_operand(
     stored = add_blocked(graph, element, blocks, name)
     map_spread(graph, stored.flat, spread)
     view = view_of(stored, order)
-    remember(graph, view, stored)
+    remember(view, stored)
     return view
 
 
@@ -57,7 +57,7 @@ def arranged(
 ) -> Stored:
     """The operand as the plan wants it: itself if it is so already, else a copy."""
     blocks, spread, element = layout_of(plan, operand)
-    known = recall(graph, tensor)
+    known = recall(tensor)
     if known is not None and known.blocks == blocks:
         return known
     stored = add_blocked(graph, element, blocks, f"{name}/{operand}Rearranged")
@@ -83,12 +83,12 @@ def add_product(  # noqa: PLR0917 - the one place where all come together
     first = arranged(graph, plan, "left", left, sequence, name)
     second = arranged(graph, plan, "right", right, sequence, name)
     blocks = layout_of(plan, "result")[0]
-    known = recall(graph, result) if result is not None else None
+    known = recall(result) if result is not None else None
     if known is not None and known.blocks == blocks:
         stored, out = known, result
     else:
         out = create_operand(graph, plan, "result", f"{name}/out", order)
-        stored = recall(graph, out)
+        stored = recall(out)
     assert stored is not None, "a created operand is known"
     assert out is not None, "a result has a view"
     _add_steps(graph, plan, first.flat, second.flat, stored.flat, sequence, name)

@@ -190,6 +190,7 @@ def _untruncated(
 # -- operands laid out for a convolution
 
 
+@replayed
 def create_weights(
     graph: Graph, params: ConvParams, name: str = "", **options: Unpack[ProductOptions]
 ) -> Tensor:
@@ -206,6 +207,7 @@ def create_weights(
     return view
 
 
+@replayed
 def create_input(
     graph: Graph, params: ConvParams, name: str = "", **options: Unpack[ProductOptions]
 ) -> Tensor:

@@ -197,6 +197,7 @@ def _empty_product(
     return out
 
 
+@replayed
 def _created(
     graph: Graph, operand: str, element: Type, a_shape: Shape, b_shape: Shape, name: str,
     options: ProductOptions,

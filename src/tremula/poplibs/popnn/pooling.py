@@ -20,6 +20,7 @@ from tremula.poplibs.popnn.checks import check_float, check_rank, check_same_sha
 from tremula.poplibs.popnn.pool_codelets import PoolStep, pool_codelet
 from tremula.poplibs.popnn.pool_geometry import PoolingType, PoolParams, Shape
 from tremula.poplibs.popnn.pool_plan import PoolKey, PoolPlan, choose_split, plan_pool
+from tremula.poplibs.poputil import replayed
 from tremula.poplibs.registry import PoplibsError
 
 GOOD_ENOUGH = (
@@ -28,6 +29,7 @@ GOOD_ENOUGH = (
 LARGEST_FIELD = 1 << 24  # places are found as float32
 
 
+@replayed
 def pool(
     graph: Graph, x: Tensor, sequence: Sequence, name: str = "pool", *, params: PoolParams
 ) -> Tensor:
@@ -39,6 +41,7 @@ def pool(
     return _pool(graph, step, params, x.shape, x, {}, sequence, name)
 
 
+@replayed
 def pool_input_gradient(
     graph: Graph, x: Tensor, pooled: Tensor, pooled_gradient: Tensor, sequence: Sequence,
     name: str = "pool_gradient", *, params: PoolParams, use_scaled_gradient: bool = False,
@@ -68,6 +71,7 @@ def pool_input_gradient(
     return _pool(graph, step, params, x.shape, pooled_gradient, others, sequence, name, True)
 
 
+@replayed
 def pool_places(
     graph: Graph, x: Tensor, pooled: Tensor, sequence: Sequence, name: str = "pool_places",
     *, params: PoolParams,
@@ -88,6 +92,7 @@ def pool_places(
     return _pool(graph, PoolStep.PLACE_MAX, params, x.shape, x, others, sequence, name)
 
 
+@replayed
 def pool_gradient_by_places(
     graph: Graph, pooled_gradient: Tensor, places: Tensor, sequence: Sequence,
     name: str = "pool_gradient", *, params: PoolParams, field: Shape,

@@ -21,6 +21,7 @@ from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.scan import RowParts, as_rows, one_each, row_parts
 from tremula.poplibs.popops.sort import distinct_values
+from tremula.poplibs.poputil import replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
@@ -86,16 +87,19 @@ def best_vertex(T: Type) -> type:  # noqa: N803
     return BestOf
 
 
+@replayed
 def arg_max(graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "") -> Tensor:
     """UNSIGNED_INT places of the largest elements of the last dimension."""
     return _extremes(graph, tensor, False, sequence, name or "arg_max")[1]
 
 
+@replayed
 def arg_min(graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "") -> Tensor:
     """UNSIGNED_INT places of the smallest elements of the last dimension."""
     return _extremes(graph, tensor, True, sequence, name or "arg_min")[1]
 
 
+@replayed
 def max_and_arg_max(
     graph: Graph, tensor: Tensor, sequence: Sequence, name: str = ""
 ) -> tuple[Tensor, Tensor]:
@@ -103,6 +107,7 @@ def max_and_arg_max(
     return _extremes(graph, tensor, False, sequence, name or "max_and_arg_max")
 
 
+@replayed
 def min_and_arg_min(
     graph: Graph, tensor: Tensor, sequence: Sequence, name: str = ""
 ) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,7 @@ from tremula.poplibs.popops.element_costs import LoopCost
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.fused import converter
 from tremula.poplibs.popops.spread import aligned, spread_vertices
-from tremula.poplibs.poputil import clone_in_order, repeats_elements
+from tremula.poplibs.poputil import clone_in_order, repeats_elements, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (
@@ -54,6 +54,7 @@ _LOOPS |= {("QUARTER", "HALF"): (2, 4), ("HALF", "QUARTER"): (2, 4)}
 _LOOPS |= {("QUARTER", "FLOAT"): (4, 4), ("FLOAT", "QUARTER"): (4, 4)}
 
 
+@replayed
 def cast(
     graph: Graph, tensor: Tensor, type: Type | str, sequence: Sequence, name: str = "",
     *, metadata: Tensor | None = None,
@@ -85,6 +86,7 @@ def clone_as(
     return out
 
 
+@replayed
 def cast_with_output(
     graph: Graph, tensor: Tensor, out: Tensor, sequence: Sequence, name: str = ""
 ) -> None:

@@ -28,7 +28,7 @@ from tremula.poplibs.families import family
 from tremula.poplibs.popops.element_costs import LoopCost
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.spread import aligned, spread_vertices
-from tremula.poplibs.poputil import is_writeable
+from tremula.poplibs.poputil import is_writeable, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (
@@ -41,6 +41,7 @@ LAUNCH_CYCLES = 11
 _BITS_OF_SIZE = {1: UNSIGNED_CHAR, 2: UNSIGNED_SHORT, 4: UNSIGNED_INT, 8: UNSIGNED_LONGLONG}
 
 
+@replayed
 def fill(
     graph: Graph, tensor: Tensor, value: bool | int | float, sequence: Sequence, name: str = ""
 ) -> None:

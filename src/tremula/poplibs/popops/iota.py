@@ -18,7 +18,7 @@ from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.element_costs import ceil_div
 from tremula.poplibs.popops.spread import worker_pieces
-from tremula.poplibs.poputil import broadcast_view, pattern_of, tile_regions
+from tremula.poplibs.poputil import broadcast_view, pattern_of, replayed, tile_regions
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 IOTA_TYPES = (INT, UNSIGNED_INT, FLOAT, HALF)
@@ -27,6 +27,7 @@ INDEX_TYPES = (UNSIGNED_INT, INT)
 START_SLOTS = 20  # derived: as a broadcast of a scalar
 
 
+@replayed
 def iota(
     graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "", *, start: int = 0
 ) -> None:
@@ -73,6 +74,7 @@ def iota_codelet(element: Type) -> type:
     return Iota
 
 
+@replayed
 def encode_one_hot(
     graph: Graph,
     indices: Tensor,

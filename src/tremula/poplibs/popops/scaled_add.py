@@ -14,7 +14,7 @@ from tremula.poplibs.popops.element_costs import LoopCost
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.fused import converter
 from tremula.poplibs.popops.spread import Form, Operand, aligned, spread_vertices
-from tremula.poplibs.poputil import is_writeable
+from tremula.poplibs.poputil import is_writeable, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 Scale = Tensor | int | float
@@ -25,6 +25,7 @@ START_SLOTS = 24
 INT_LAUNCH_CYCLES = 73
 
 
+@replayed
 def scaled_add_to(
     graph: Graph, a: Tensor, b: Tensor, scale: Scale, sequence: Sequence, name: str = ""
 ) -> None:
@@ -32,6 +33,7 @@ def scaled_add_to(
     _add_scaled(graph, (a, b), {"scale_b": scale}, "add", sequence, name or "scaled_add")
 
 
+@replayed
 def scaled_subtract_from(
     graph: Graph, a: Tensor, b: Tensor, scale: Scale, sequence: Sequence, name: str = ""
 ) -> None:
@@ -40,6 +42,7 @@ def scaled_subtract_from(
     _add_scaled(graph, (a, b), scales, "subtract", sequence, name or "scaled_subtract")
 
 
+@replayed
 def scaled_sum_to(
     graph: Graph, a: Tensor, scale_a: Scale, b: Tensor, scale_b: Scale, sequence: Sequence,
     name: str = "",

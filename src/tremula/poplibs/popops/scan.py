@@ -29,7 +29,7 @@ from tremula.poplibs.popops.reduce_codelets import (
     reduce_vertex,
 )
 from tremula.poplibs.popops.reduce_entries import sample_values
-from tremula.poplibs.poputil import clone_in_order
+from tremula.poplibs.poputil import clone_in_order, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
@@ -112,6 +112,7 @@ def scan_vertex(operation: str, T: Type) -> type:  # noqa: N803
     return Scan
 
 
+@replayed
 def scan(
     graph: Graph,
     tensor: Tensor,

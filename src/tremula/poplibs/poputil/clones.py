@@ -6,6 +6,7 @@ from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.tile_map import TileMapping
 from tremula.poplibs.poputil.layout import clone_in_order, distinct_part
+from tremula.poplibs.poputil.replay import replayed
 from tremula.poplibs.registry import PoplibsError
 
 
@@ -72,6 +73,7 @@ def clone_to_graph(source: Graph, target: Graph, tensor: Tensor, name: str = "")
     return clone
 
 
+@replayed
 def duplicate(graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "") -> Tensor:
     """A clone with a copy of the contents."""
     clone = clone_in_order(graph, tensor, name or "duplicate")

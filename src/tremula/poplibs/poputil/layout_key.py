@@ -44,7 +44,8 @@ class VariableLayouts:
         size = variables.end_bytes[variable] - variables.base_bytes[variable]
         # Operations may look at the values of a constant: it stands for itself alone.
         of_constant = variable if variables.is_constant[variable] else -1
-        return variables.types[variable].name, size, of_constant, known[2]
+        note = variables.notes.get(variable)
+        return variables.types[variable].name, size, of_constant, known[2], note
 
 
 class CallKey:

@@ -42,15 +42,16 @@ def replayed(function: Callable[P, R]) -> Callable[P, R]:
     """Let an operation be recorded and replayed.
 
     It must be a function of its arguments and the layouts of its tensors, and add to the graph and
-    to the end of `sequence` only.
+    to the end of `sequence`, if it takes one, only.
     """
     parameters = signature(function)
+    makes_programs = "sequence" in parameters.parameters
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             given = parameters.bind(*args, **kwargs).arguments
-            call = _call_of(function, given)
+            call = _call_of(function, given, makes_programs)
         except (TypeError, NotReplayable):  # a wrong call says so itself
             return function(*args, **kwargs)
         tape = call.recorder.tapes.get(call.key)
@@ -77,6 +78,9 @@ class _Recorder:
 _RECORDERS: WeakKeyDictionary[GraphState, _Recorder] = WeakKeyDictionary()
 
 
+_NO_SEQUENCE = Sequence()  # nobody adds to it
+
+
 @dataclass(frozen=True, slots=True)
 class _Call:
     recorder: _Recorder
@@ -87,8 +91,8 @@ class _Call:
     variables: tuple[int, ...]  # those of the operands, as they are met
 
 
-def _call_of(function: Callable, given: Mapping[str, Any]) -> _Call:
-    graph, sequence = given.get("graph"), given.get("sequence")
+def _call_of(function: Callable, given: Mapping[str, Any], makes_programs: bool) -> _Call:
+    graph, sequence = given.get("graph"), given.get("sequence") if makes_programs else _NO_SEQUENCE
     if not isinstance(graph, Graph) or not isinstance(sequence, Sequence):
         raise NotReplayable
     state = graph.state
@@ -210,9 +214,12 @@ class _Tape:
         variables = call.state.variables
         name = variables.names[old]
         name = "" if name == f"v{old}" else self.renamed(name, call)
-        return variables.add(
+        new = variables.add(
             name, variables.types[old], variables.shapes[old], source, variables.is_constant[old]
         )
+        if old in variables.notes:
+            variables.notes[new] = variables.notes[old]
+        return new
 
     def _add_tile_map(self, call: _Call, ids: dict[int, int]) -> None:
         """All new variables lie as far from each other as the recorded ones do."""
