@@ -38,7 +38,8 @@ def _strided(
     base = int(held.storage_offset())
     first = (base if offset is None else offset) - base
     order = _dense_order(held)
-    if order is None or first < 0:
+    last = first + sum((int(n) - 1) * int(s) for n, s in zip(size, stride, strict=True))
+    if order is None or first < 0 or last >= x.n_elems:
         return _gathered(x, held, size, stride, first)
     flat = x.dim_shuffle(order).flatten()
     step = flat.strides[0]

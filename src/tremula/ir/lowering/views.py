@@ -35,6 +35,12 @@ def reshaped(tiles: Tiles, x: Tensor, *_how: object) -> Tensor:
     return x.reshape(list(tiles.out_shape))
 
 
+@lowers(*with_copies("view.dtype"), calls="Tensor.reinterpret")
+def view_as_type(tiles: Tiles, x: Tensor, _dtype: object) -> Tensor:
+    """The same bits; both types must be as wide, on tiles as in PyTorch."""
+    return x.reinterpret(tiles.out_type)
+
+
 @lowers("clone", *with_copies("alias", "detach", "lift_fresh"), calls="")
 def same(_tiles: Tiles, x: Tensor, **_options: object) -> Tensor:
     """Values never change, so a copy is the tensor itself."""

@@ -1,0 +1,33 @@
+"""Compares what a function gives on tiles with what it gives in PyTorch."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from tremula.ir.tile_run import run_on_tiles
+
+TOLERANCE = {torch.float32: (1e-5, 1e-6), torch.float16: (1e-2, 1e-3)}  # relative, absolute
+
+
+def assert_like_aten(function: Callable, *inputs: Tensor, **tolerance: float) -> None:
+    """Run on tiles and on the host; every result must agree in shape, type class and values."""
+    wanted = function(*inputs)
+    wanted = [wanted] if isinstance(wanted, Tensor) else list(wanted)
+    found = run_on_tiles(function, *inputs)
+    assert len(found) == len(wanted), f"{len(found)} results, expected {len(wanted)}"
+    for number, (got, right) in enumerate(zip(found, wanted, strict=True)):
+        assert_close(got, right.detach(), f"result {number}", **tolerance)
+
+
+def assert_close(got: Tensor, right: Tensor, where: str, **tolerance: float) -> None:
+    right = right.to(got.dtype)  # 64-bit types are 32-bit on the machine
+    relative, absolute = TOLERANCE.get(got.dtype, (0.0, 0.0))
+    torch.testing.assert_close(
+        got,
+        right,
+        rtol=tolerance.get("rtol", relative),
+        atol=tolerance.get("atol", absolute),
+        equal_nan=True,
+        msg=lambda text: f"{where}: {text}",
+    )
