@@ -1,4 +1,4 @@
-"""Operations of our own with a gradient: to the host plain mathematics, to tiles a special program."""
+"""Operations of our own with a gradient: plain mathematics to the host, a program to tiles."""
 
 import torch
 from torch import Tensor

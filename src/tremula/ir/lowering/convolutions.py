@@ -1,5 +1,6 @@
 """Lowerings of convolutions: forwards, transposed, and all gradients, through poplin's planner."""
 
+# ruff: noqa: PLR0913, PLR0917 - the signatures are ATen's
 from dataclasses import dataclass
 from math import prod
 
@@ -154,7 +155,7 @@ def convolution_input(tiles: Tiles, node: fx.Node) -> Tensor | None:
 
 @wishes("convolution", 1)
 def convolution_weight(tiles: Tiles, node: fx.Node) -> Tensor | None:
-    """Weights as the forward pass wants them; transposed ones are created turned and turned back."""
+    """Weights as the forward pass wants them; transposed ones are made turned, and turned back."""
     if not prod(tiles.out_shape):
         return None
     conv = _of_node(tiles, node)

@@ -122,7 +122,9 @@ def _begins(size: int, n_parts: int) -> list[int]:
     return [min(i * step, size) for i in range(n_parts + 1)]
 
 
-def _summed(tiles: Tiles, pairs: Iterable[tuple[Tensor, Tensor]], type: Type, keep_precision: bool) -> Tensor:
+def _summed(
+    tiles: Tiles, pairs: Iterable[tuple[Tensor, Tensor]], type: Type, keep_precision: bool
+) -> Tensor:
     """The sum of partial products, in float if the user wants to keep precision."""
     inner = FLOAT if keep_precision and type == HALF else type
     total: Tensor | None = None

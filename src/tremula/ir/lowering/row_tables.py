@@ -37,9 +37,10 @@ class Table:
 
         So the gradient of an embedding lies as its table does.
         """
+        is_training = tiles.options.is_training
         options: dict[str, object] = {
-            "used_for_slice": operation is None or (tiles.options.is_training and operation == "add"),
-            "used_for_update": operation is not None or tiles.options.is_training,
+            "used_for_slice": operation is None or (is_training and operation == "add"),
+            "used_for_update": operation is not None or is_training,
             "operation_for_update": operation or "add",
         }
         memory = product_options(tiles).get("available_memory_proportion")
@@ -157,7 +158,7 @@ class Indexed:
         return self.dims[0] if together else 0
 
     def table(self, x: Tensor) -> Tensor:
-        """x as [1, entries, width]."""
+        """The tensor as [1, entries, width]."""
         view = x.dim_shuffle([*self.dims, *self.others])
         return view.reshape((1, self.sizes.n_entries, self.sizes.width))
 

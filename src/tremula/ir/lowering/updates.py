@@ -24,7 +24,7 @@ _OPERATIONS = {
 def index_put(
     tiles: Tiles, x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """x with x[indices] = values, or += values; of equal indices the last wins, or all count."""
+    """A copy with x[indices] = values, or += values; of equal ones the last wins, or all count."""
     if any(i is not None and i.type == BOOL for i in indices):
         return _masked_put(tiles, x, indices, values, accumulate)
     operation = "add" if accumulate else "set"
@@ -39,7 +39,7 @@ def index_put(
 def _masked_put(
     tiles: Tiles, x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool
 ) -> Tensor:
-    """x[mask] = value: a choice for each element, if one value serves them all."""
+    """For x[mask] = value: a choice for each element, if one value serves them all."""
     mask = indices[0]
     if len(indices) != 1 or mask is None or values.n_elems != 1:
         raise UnsupportedOperations(
@@ -148,9 +148,7 @@ def _neutral(operation: str, type: Type) -> float | int:
     return {"add": 0, "mul": 1}[operation]
 
 
-def _averaged(
-    tiles: Tiles, total: Tensor, dim: int, indices: Tensor, include_self: bool
-) -> Tensor:
+def _averaged(tiles: Tiles, total: Tensor, dim: int, indices: Tensor, include_self: bool) -> Tensor:
     """Sums divided by how many were summed; whole numbers round down."""
     counts = tiles.new(total.shape, INT, f"{tiles.name}/counts")
     popops.fill(tiles.graph, counts, int(include_self), tiles.sequence, f"{tiles.name}/counts")
