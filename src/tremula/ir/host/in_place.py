@@ -10,7 +10,7 @@ from tremula.ir.step import CapturedStep
 aten = torch.ops.aten
 
 # Element-wise operations worth doing in place, with their in-place overloads.
-_PAIRS = {
+_IN_PLACE = {
     aten.add.Tensor: aten.add_.Tensor,
     aten.sub.Tensor: aten.sub_.Tensor,
     aten.mul.Tensor: aten.mul_.Tensor,
@@ -25,7 +25,6 @@ _PAIRS = {
     aten.leaky_relu.default: aten.leaky_relu_.default,
     aten.masked_fill.Scalar: aten.masked_fill_.Scalar,
     aten.index_put.default: aten.index_put_.default,
-    aten.slice_scatter.default: None,
 }
 # Results that may share memory with an operand although no schema says so.
 _MAY_ALIAS = {
@@ -36,21 +35,23 @@ _MAY_ALIAS = {
 
 def write_over_dead_operands(step: CapturedStep) -> CapturedStep:
     """Replace `c = op(a, b)` by `op_(a, b)` where `a` is a fresh tensor that ends there."""
+    owned: set[fx.Node] = set()
     for node in step.graph.nodes:
-        in_place = _PAIRS.get(node.target) if node.op == "call_function" else None
-        if in_place is not None and _may_overwrite(node):
+        if node.op != "call_function":
+            continue
+        in_place = _IN_PLACE.get(node.target)
+        if in_place is not None and _may_overwrite(node, owned):
             node.target = in_place
-    step.graph.lint()
+            owned.add(node)
+        elif _makes_a_new_tensor(node):
+            owned.add(node)
     return step
 
 
-def _may_overwrite(node: fx.Node) -> bool:
+def _may_overwrite(node: fx.Node, owned: set[fx.Node]) -> bool:
+    """The first operand is fresh, is read here only and once, and has the result's form."""
     victim = node.args[0]
-    if not isinstance(victim, fx.Node) or not _owns_its_memory(victim):
-        return False
-    if len(victim.users) != 1 or node.all_input_nodes.count(victim) != 1:
-        return False
-    if sum(argument is victim for argument in node.args) != 1:
+    if victim not in owned or len(victim.users) != 1 or _reads(node, victim) != 1:
         return False
     was, becomes = victim.meta["val"], node.meta["val"]
     return (
@@ -60,18 +61,18 @@ def _may_overwrite(node: fx.Node) -> bool:
     )
 
 
-def _owns_its_memory(node: fx.Node) -> bool:
-    """Made by one operation that gives a new tensor: no view, no input, no constant."""
-    if node.op != "call_function" or not isinstance(node.meta.get("val"), Tensor):
+def _reads(node: fx.Node, operand: fx.Node) -> int:
+    found = []
+    fx.map_arg((node.args, node.kwargs), lambda n: found.append(n) if n is operand else None)
+    return len(found)
+
+
+def _makes_a_new_tensor(node: fx.Node) -> bool:
+    if not isinstance(node.meta.get("val"), Tensor):
         return False
-    if is_view(node.target) or schema_name(node) in _MAY_ALIAS or node.target in _PAIRS.values():
-        return node.target in _PAIRS.values() and _owns_its_memory_chain(node)
     if not schema_name(node):  # an item of several results: fresh unless its maker is a view
         source = node.args[0]
-        return isinstance(source, fx.Node) and not is_view(source.target)
-    return True
-
-
-def _owns_its_memory_chain(node: fx.Node) -> bool:
-    """An operation in place gives its operand back, which was owned or it would not be in place."""
-    return node.op == "call_function"
+        return (
+            isinstance(source, fx.Node) and bool(schema_name(source)) and not is_view(source.target)
+        )
+    return not is_view(node.target) and schema_name(node) not in _MAY_ALIAS

@@ -14,6 +14,7 @@ from tremula.ir.lowering.table import lowering_of, overload_name
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.origin import OPTIMISER, ORIGIN
+from tremula.ir.passes.views import is_view
 from tremula.ir.step import (
     BUFFER,
     GRADIENT,
@@ -114,6 +115,7 @@ class _Builder:
         self.shared: list[dict] = [{} for _ in self.chips]
         self.built = BuiltProgram(self.graph, self.micro)
         self._place_nodes()
+        self.overwrites = self._overwrites()
 
     def _chip_graphs(self) -> list[Graph]:
         if self.schedule.n_chips == 1 and self.graph.target.n_ipus == 1:
@@ -181,6 +183,22 @@ class _Builder:
             self.copies[key] = copy
         return self.copies[key]
 
+    def _overwrites(self) -> dict[fx.Node, fx.Node]:
+        """Nodes that may write their value over the held tensor it becomes: node → placeholder."""
+        order = {node: place for place, node in enumerate(self.step.graph.nodes)}
+        held = {
+            (slot.kind, slot.index): node
+            for slot, node in zip(self.step.inputs, self.step.placeholders(), strict=True)
+        }
+        found = {}
+        for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
+            old = held.get((slot.kind, slot.index))
+            if slot.kind not in (PARAMETER, STATE) or old is None or node.op != "call_function":
+                continue
+            if _last_read(old, order) <= order[node]:
+                found[node] = old
+        return found
+
     # -- variables and streams ---------------------------------------------------------------------
 
     def _hold_inputs(self) -> None:
@@ -242,6 +260,8 @@ class _Builder:
         read = lambda n: self._on_chip(n, tiles.chip, tiles)  # noqa: E731
         args, kwargs = fx.map_arg((node.args, node.kwargs), read)
         origin = node.meta.get(ORIGIN)
+        if node in self.overwrites:
+            tiles.destination = self.values[self.overwrites[node]]
         with at_source(origin.source if origin is not None else None):
             value = lowering_of(node).build(tiles, *args, **kwargs)
         _check_result(node, value)
@@ -288,7 +308,8 @@ class _Builder:
                 self._output_stream(slot, value)
             elif slot.kind != GRADIENT:
                 sequence = self.micro if slot.kind == BUFFER else self.update
-                writes.append((sequence, value, held[slot.kind, slot.index]))
+                if value is not held[slot.kind, slot.index]:  # else it was written in place
+                    writes.append((sequence, value, held[slot.kind, slot.index]))
         for sequence, value, target in self._safe(writes):
             sequence.add(Copy(value.flatten(), target.flatten()))
 
@@ -316,6 +337,16 @@ class _Builder:
         before = getattr(self, "before", Sequence())
         whole = Sequence(before, passes, self.update)
         return Repeat(schedule.n_iterations, whole) if schedule.n_iterations > 1 else whole
+
+
+def _last_read(node: fx.Node, order: dict[fx.Node, int]) -> int:
+    """When a value, or a view of it, is read last; being a result of the step is no reading."""
+    last = -1
+    for user in node.users:
+        if user.op != "output":
+            reach = _last_read(user, order) if is_view(user.target) else -1
+            last = max(last, order[user], reach)
+    return last
 
 
 def _check_result(node: fx.Node, value: object) -> None:
