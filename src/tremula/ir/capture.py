@@ -21,6 +21,7 @@ from tremula.ir.step import (
     GRADIENT,
     HYPER,
     INPUT,
+    LOSS,
     OUTPUT,
     PARAMETER,
     STATE,
@@ -64,13 +65,17 @@ def capture(
     rule: UpdateRule | None = None,
     input_names: list[str] | None = None,
     source_excludes: tuple[str, ...] = (),
+    warn: Callable[[str], None] | None = None,
+    keep_loss: bool = False,
 ) -> CapturedStep:
     """Record one step. `run_forward` takes flat inputs and gives flat outputs and how to rebuild them.
 
-    With an update rule the step trains: the loss is found, differentiated and the weights updated.
+    With an update rule the step trains: the loss is found, differentiated and the weights updated;
+    `keep_loss` makes it a result of kind LOSS. `warn` is told what a model's author should know.
     The graph is as PyTorch ran it; `passes` make it functional.
     """
-    return _Capture(model, inputs, rule, source_excludes).run(
+    recording_state = Recording(rule is not None, source_excludes, warn=warn)
+    return _Capture(model, inputs, rule, recording_state, keep_loss).run(
         run_forward, input_names or [f"input_{i}" for i in range(len(inputs))]
     )
 
@@ -81,17 +86,20 @@ class _Capture:
         model: nn.Module,
         inputs: list[Tensor],
         rule: UpdateRule | None,
-        excludes: tuple[str, ...],
+        state: Recording,
+        keep_loss: bool,
     ):
         self.model = model
         self.real_inputs = inputs
         self.rule = rule
         self.parameters = held_tensors(model, PARAMETER)
         self.buffers = held_tensors(model, BUFFER)
-        self.state = Recording(rule is not None, excludes)
+        self.state = state
+        self.keep_loss = keep_loss
         self.fakes = FakeTensorMode(allow_non_fake_inputs=True)
         self.recorder = Recorder(self.state, self.fakes)
         self.recorder.known_constants = _plain_attributes(model)
+        self.state.recorder = self.recorder
         self.slots: list[Slot] = []
 
     def run(self, run_forward: Callable, input_names: list[str]) -> CapturedStep:
@@ -137,6 +145,7 @@ class _Capture:
             if requires_grad is not None and fake.requires_grad:
                 fake = fake.detach()
             self.recorder.placeholder(f"{kind}_{index}", fake)
+            self.state.stand_ins[id(fake)] = tensor
             self.slots.append(Slot(kind, index, name))
             fakes.append(fake)
         return fakes
@@ -168,11 +177,12 @@ class _Capture:
         by_name = {held.name: fake for held, fake in zip(self.parameters, parameters, strict=True)}
         trained = [by_name[name] for name in self.rule.names]
         found = self._differentiate(dict(nodes)[node], trained, hypers)
+        loss = [(Slot(LOSS, 0, "loss"), node)] if self.keep_loss else []
         # A weight the loss does not depend on is not updated, as torch's optimisers leave it.
         used = [i for i, gradient in enumerate(found) if gradient is not None]
         self.rule = self.rule.restricted(used)
         self.state.phase = OPTIMISER
-        return self._update([trained[i] for i in used], [found[i] for i in used], hypers)
+        return loss + self._update([trained[i] for i in used], [found[i] for i in used], hypers)
 
     def _differentiate(
         self, loss: Tensor, trained: list[Tensor], hypers: list[Tensor]

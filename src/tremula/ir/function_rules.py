@@ -7,6 +7,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from tremula.ir import recurrent_ops
 from tremula.ir.losses import LOSS_FUNCTIONS
 from tremula.ir.recording import Recording
 
@@ -32,8 +33,19 @@ _PRODUCTS: frozenset[Callable] = frozenset(
 )
 
 
+# Functions that make tensors; without a device they make them where the model runs.
+_FACTORIES: dict[Callable, str] = {
+    getattr(torch, name): name
+    for name in (
+        "arange empty full full_like linspace logspace normal ones rand randint randn randperm"
+        " range tensor zeros zeros_like"
+    ).split()
+}
+_SHOWN = frozenset({Tensor.__repr__, Tensor.__format__})
+
+
 class FunctionRules(TorchFunctionMode):
-    """Sees each torch function before it runs; marks losses and casts mixed operands."""
+    """Sees each torch function before it runs; marks losses, casts mixed operands, shows tensors."""
 
     def __init__(self, state: Recording):
         super().__init__()
@@ -42,12 +54,29 @@ class FunctionRules(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN201, ARG002
         kwargs = kwargs or {}
+        if not kwargs and recurrent_ops.is_recurrent(func, args):
+            return recurrent_ops.record(func, args)
+        if func in _SHOWN:
+            return _without_values(args[0])
+        if func in _FACTORIES and kwargs.get("device") is None:
+            self._warn_about_device(func, args)
         if func in _PRODUCTS:
             args, kwargs = _in_the_type_of_the_activation(args, kwargs)
         result = func(*args, **kwargs)
         if func in LOSS_FUNCTIONS and isinstance(result, Tensor):
             self.state.mark_loss(result, str(kwargs.get("reduction", "mean")))
         return result
+
+    def _warn_about_device(self, func: Callable, args: tuple) -> None:
+        of_tensors = func is torch.normal and any(isinstance(a, Tensor) for a in args)
+        if self.state.warn is not None and not of_tensors:
+            name = _FACTORIES[func]
+            self.state.warn(f"No device set in torch.{name}(): forcing to IPU")
+
+
+def _without_values(tensor: Tensor) -> str:
+    """What printing a tensor shows while it has a shape and a type only."""
+    return f"tensor(<unavailable>, size={list(tensor.shape)}, dtype={tensor.dtype})"
 
 
 def _in_the_type_of_the_activation(args: tuple, kwargs: dict) -> tuple[tuple, dict]:

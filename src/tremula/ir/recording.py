@@ -1,8 +1,9 @@
 """The recording of a model that is going on: its block, its names, its losses. At most one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -23,10 +24,13 @@ class Recording:
 
     training: bool
     source_excludes: tuple[str, ...] = ()
+    warn: Callable[[str], None] | None = None  # told what a model's author should know
     phase: str = FORWARD
     blocks: list[BlockOfOps] = field(default_factory=list)
     losses: list[tuple[torch.Tensor, str]] = field(default_factory=list)  # tensor, reduction
     module_path: list[str] = field(default_factory=list)
+    recorder: Any = None  # what writes the graph now: that of the step, or of a loop's body
+    stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)  # id of a fake -> its weight
     _open_blocks: list[int | None] = field(default_factory=lambda: [None])
     _scope: list[str] = field(default_factory=list)
     _attributes: list[dict] = field(default_factory=list)

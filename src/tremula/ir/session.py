@@ -1,6 +1,6 @@
 """Sessions: a compiled step with its weights on a device, be it this computer or tiles."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from tremula.ir.host.program import Held, HostProgram
-from tremula.ir.lowering.build import BuiltProgram
 from tremula.ir.lowering.types import narrow, tile_type, torch_type
 from tremula.ir.settings import HostSettings
-from tremula.ir.step import BUFFER, HYPER, OUTPUT, PARAMETER, STATE, CapturedStep
+from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
 from tremula.runtime.engine import Engine
 
 Give = Callable[[int, list[Tensor]], None]
@@ -33,10 +32,19 @@ class Repetition:
         return self.n_iterations * self.n_accumulation * self.n_replicas
 
 
+class Handles(Protocol):
+    """The names under which the host finds the tensors and streams of a tile program."""
+
+    held: Mapping[tuple[str, int], str]  # (kind, index) -> handle
+    inputs: Sequence[str]
+    outputs: Sequence[tuple[Slot, str]]
+
+
 class Session(Protocol):
     """A device as the front end sees it. Lists are in the order of the step's slots."""
 
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None: ...
+    def write_buffers(self, values: Mapping[int, Tensor]) -> None: ...
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]: ...
     def write_states(self, states: list[Tensor]) -> None: ...
     def read_states(self) -> list[Tensor]: ...
@@ -65,6 +73,11 @@ class HostSession:
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         self.held.parameters = self._stored(self.held.parameters, parameters)
         self.held.buffers = [self._stored(own, buffers) for own in self.held.buffers]
+
+    def write_buffers(self, values: Mapping[int, Tensor]) -> None:
+        for own in self.held.buffers:
+            for index, value in values.items():
+                own[index].copy_(value.detach())
 
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
         return self.held.parameters, self.held.buffers
@@ -108,7 +121,7 @@ class TileSession:
     """The step executed vertex by vertex; weights live in the tiles' memory."""
 
     def __init__(
-        self, step: CapturedStep, built: BuiltProgram, engine: Engine, repetition: Repetition
+        self, step: CapturedStep, built: Handles, engine: Engine, repetition: Repetition
     ):
         self.step = step
         self.built = built
@@ -118,6 +131,10 @@ class TileSession:
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         self._write(PARAMETER, parameters)
         self._write(BUFFER, buffers)
+
+    def write_buffers(self, values: Mapping[int, Tensor]) -> None:
+        for index, value in values.items():
+            self.engine.write_tensor(self.built.held[BUFFER, index], narrow(value))
 
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
         replicas = range(self.repetition.n_replicas)
@@ -144,7 +161,13 @@ class TileSession:
         self.engine.run()
         for number in range(self.repetition.n_micro_batches):
             micro, replica = divmod(number, n_replicas)
-            give(number, [_tensor(values[micro], type) for values, type in results[replica]])
+            found = [
+                (slot, _tensor(values[micro], type)) for slot, values, type in results[replica]
+            ]
+            for slot, value in found:
+                if slot.kind == INPUT:  # written by the model: the caller sees it
+                    inputs[number][slot.index].copy_(value)
+            give(number, [value for slot, value in found if slot.kind == OUTPUT])
 
     def _connect_outputs(self, replica: int) -> list:
         n_micro = self.repetition.n_micro_batches // self.repetition.n_replicas
@@ -155,8 +178,7 @@ class TileSession:
             type = tile_type(value.dtype)
             data = np.zeros((n_micro, *value.shape), type.dtype)
             self.engine.connect_stream(handle, data.reshape(-1), replica)
-            if slot.kind == OUTPUT:
-                results.append((data, type))
+            results.append((slot, data, type))
         return results
 
     def _write(self, kind: str, tensors: list[Tensor]) -> None:

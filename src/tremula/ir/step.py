@@ -11,7 +11,7 @@ from tremula.ir.update_rules import UpdateRule
 
 # Kinds of graph inputs and outputs.
 PARAMETER, BUFFER, STATE, HYPER, INPUT = "parameter", "buffer", "state", "hyper", "input"
-OUTPUT, GRADIENT = "output", "gradient"
+OUTPUT, GRADIENT, LOSS = "output", "gradient", "loss"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tremula.ir.host.inductor import InductorProgram
 from tremula.ir.host.program import Held, HostProgram
+from tremula.ir.step import INPUT
 
 _WARM_UP_RUNS = 3  # lets libraries choose kernels and allocate before the graph is captured
 
@@ -34,6 +35,9 @@ class CudaGraphProgram(HostProgram):
             for target, value in zip(own, given, strict=True):
                 target.copy_(value, non_blocking=True)
         self._graph.replay()
+        for own, given in zip(self._inputs, inputs, strict=True):
+            for _, slot in self.step.results_of_kind(INPUT):  # written by the model
+                given[slot.index].copy_(own[slot.index])
         for number, outputs in enumerate(self._outputs):
             give(number, outputs)
 
