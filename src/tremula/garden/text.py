@@ -1,10 +1,10 @@
-"""Text for language models, from Python's own licence and documentation; no download."""
+"""Text for language models, from the documentation in Python's own library; no download."""
 
-import builtins
 import importlib
 import inspect
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -20,19 +20,11 @@ UNKNOWN, PADDING = "<unknown>", "<padding>"
 
 
 def python_text() -> str:
-    """Python's licence and the docstrings of its standard library, some 300,000 characters."""
-    pages = ["\n\n".join(texts) for texts in documentation().values()]
-    return "\n\n".join([_licence(), *pages])
+    """The docstrings of the standard library's modules, some 250,000 characters."""
+    return "\n\n".join(text for texts in documentation().values() for text in texts)
 
 
-def _licence() -> str:
-    """What `license()` shows; some builds of Python show an address only."""
-    printer = builtins.license  # pyright: ignore[reportAttributeAccessIssue]  # added by site
-    printer._Printer__setup()
-    return "\n".join(printer._Printer__lines)
-
-
-def documentation(names: list[str] = MODULES) -> dict[str, list[str]]:
+def documentation(names: Sequence[str] = MODULES) -> dict[str, list[str]]:
     """The docstrings of modules: of each module, its functions, its classes and their methods."""
     return {name: _docstrings(importlib.import_module(name)) for name in names}
 
@@ -67,7 +59,7 @@ class Excerpts(torch.utils.data.Dataset):
     The first `n_vocabulary` words by frequency have numbers of their own, all others share one.
     """
 
-    def __init__(self, names: list[str], n_length: int = 64, n_vocabulary: int = 2000):
+    def __init__(self, names: Sequence[str], n_length: int = 64, n_vocabulary: int = 2000):
         self.names = names
         words = {
             name: _WORD.findall(" ".join(texts).lower())
