@@ -1,0 +1,1 @@
+"""What a run leaves behind: report files, queries, advice, the system trace."""
