@@ -32,7 +32,8 @@ def test_empty_tensors_hold_zeros():
     def function(x):
         made = (
             torch.empty(2, 3), torch.empty_like(x), x.new_empty(2),
-            torch.empty_strided((2, 2), (1, 2)), x.new_empty_strided((2, 2), (1, 2)), torch.empty_permuted((2, 3), (1, 0)),
+            torch.empty_strided((2, 2), (1, 2)), x.new_empty_strided((2, 2), (1, 2)),
+            torch.empty_permuted((2, 3), (1, 0)),
         )  # fmt: skip
         return [
             torch.where(torch.ones_like(m, dtype=torch.bool), torch.zeros_like(m), m) for m in made

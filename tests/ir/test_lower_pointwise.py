@@ -157,7 +157,7 @@ def test_halves(values):
 
 @settings(max_examples=8)
 @given(
-    shape=st.lists(st.integers(0, 5), min_size=0, max_size=4),
+    shape=st.lists(st.integers(1, 5), min_size=0, max_size=4),
     data=st.data(),
 )
 def test_layouts(shape, data):

@@ -45,7 +45,8 @@ def test_running_sums():
     def function(x, i):
         return [
             x.cumsum(0), x.cumsum(-1), x.t().cumsum(0), x.cumprod(1), i.cumsum(1),
-            (i > 0).cumsum(0), (i % 3).cumprod(1), torch.ones(5).cumsum(0), i.half().cumsum(-1), x[0, 0].cumsum(0),
+            (i > 0).cumsum(0), (i % 3).cumprod(1), torch.ones(5).cumsum(0), i.half().cumsum(-1),
+            x[0, 0].cumsum(0),
         ]  # fmt: skip
 
     assert_like_aten(function, torch.randn(4, 30, generator=torch.Generator().manual_seed(1)), i)

@@ -44,9 +44,10 @@ def test_joins_and_borders():
     def function(x, i):
         return [
             torch.cat([x, x[:1]]), torch.cat([x, x], -1), torch.cat([x[0], i]),
-            torch.stack([x, x], 1), torch.cat([torch.zeros(0), x[0, 0]]), F.pad(x, (1, 2, 0, 3), value=1.5),
-            F.pad(x, (-1, 2)), F.pad(i, (1, 1)), F.pad(x, (0, 0, -1, -2)),
-            F.pad(x, (1, 1), mode="reflect"), F.pad(x, (2, 1), mode="replicate"),
+            torch.stack([x, x], 1), torch.cat([torch.zeros(0), x[0, 0]]),
+            F.pad(x, (1, 2, 0, 3), value=1.5), F.pad(x, (-1, 2)), F.pad(i, (1, 1)),
+            F.pad(x, (0, 0, -1, -2)), F.pad(x, (1, 1), mode="reflect"),
+            F.pad(x, (2, 1), mode="replicate"),
         ]  # fmt: skip
 
     assert_like_aten(function, torch.randn(3, 4, 5), torch.randint(9, (4, 5)))
