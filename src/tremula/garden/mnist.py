@@ -92,7 +92,8 @@ def mnist_file() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix="mnist-") as own:
             made = Path(own) / "mnist.npz"
-            np.savez(made, **_arrays_of(_archive(folder, Path(own))))
+            arrays = _arrays_of(_archive(folder, Path(own)))
+            np.savez(made, **arrays)  # pyright: ignore[reportArgumentType]  # none is a flag
             os.replace(made, path)  # whole or not at all; of two processes the later wins
     return path
 
