@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tremula.ir import recurrent_ops
+from tremula.ir import ctc_ops, recurrent_ops
 from tremula.ir.losses import LOSS_FUNCTIONS
 from tremula.ir.recording import Recording
 
@@ -62,7 +62,7 @@ class FunctionRules(TorchFunctionMode):
             self._warn_about_device(func, args)
         if func in _PRODUCTS:
             args, kwargs = _in_the_type_of_the_activation(args, kwargs)
-        result = func(*args, **kwargs)
+        result = (ctc_ops.record if func in ctc_ops.CTC_FUNCTIONS else func)(*args, **kwargs)
         if func in LOSS_FUNCTIONS and isinstance(result, Tensor):
             self.state.mark_loss(result, str(kwargs.get("reduction", "mean")))
         return result

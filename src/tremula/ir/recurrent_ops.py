@@ -2,7 +2,8 @@
 
 A recorded model has two nodes per net, `recurrent` and `recurrent_backward`. On the host the first
 runs PyTorch's own kernel with gradients on; what autograd kept hangs on the *tape*, an empty tensor
-that the second takes. So nothing is computed twice, and the tape's memory ends with it.
+that the second takes. So nothing is computed twice, and the tape's memory ends with it. The second
+also takes operands and results of the first, which the tape may refer to: nobody may write over them.
 """
 
 from typing import Any
@@ -20,7 +21,8 @@ _library.define(
 )
 _library.define(
     "recurrent_backward(Tensor? output_gradient, Tensor? state_gradient, Tensor? cell_gradient,"
-    f" Tensor tape, Tensor x, Tensor[] states, Tensor[] weights, {_CONFIGURATION}) -> Tensor[]"
+    " Tensor tape, Tensor[] results, Tensor x, Tensor[] states, Tensor[] weights,"
+    f" {_CONFIGURATION}) -> Tensor[]"
 )
 KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
@@ -70,7 +72,7 @@ def _shapes(  # noqa: PLR0913, PLR0917
 
 
 def _backward_shapes(*arguments: Any) -> list[Tensor]:
-    x, states, weights = arguments[4:7]
+    x, states, weights = arguments[5:8]
     needs = arguments[-1]
     given = [x, *states, *weights]
     return [torch.empty_like(t) for t, need in zip(given, needs, strict=True) if need]
@@ -91,17 +93,19 @@ class _Recurrent(torch.autograd.Function):
         *results, tape = torch.ops.tremula.recurrent(x, list(states), list(weights), *how)
         ctx.n_states, ctx.how = n_states, how
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(tape, *tensors)
+        ctx.save_for_backward(tape, *results, *tensors)
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple:
-        tape, x, *rest = ctx.saved_tensors
+        tape, *results, x = ctx.saved_tensors[:5]
+        rest = ctx.saved_tensors[5:]
         states, weights = rest[: ctx.n_states], rest[ctx.n_states :]
         needs = ctx.how[-1]
         if all(g is None for g in gradients):
             return (None,) * (2 + len(needs))
-        found = iter(torch.ops.tremula.recurrent_backward(*gradients, tape, x, states, weights, *ctx.how))
+        operands = (tape, results, x, states, weights)
+        found = iter(torch.ops.tremula.recurrent_backward(*gradients, *operands, *ctx.how))
         return (None, None, *(next(found) if need else None for need in needs))
 
 

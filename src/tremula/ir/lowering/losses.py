@@ -1,14 +1,15 @@
-"""Lowerings of the negative log likelihood: one element picked per row, and its gradient."""
+"""Lowerings of losses: the negative log likelihood, one element picked per row, and CTC."""
 
-from tremula.base.types import FLOAT, INT
+from tremula.base.types import FLOAT, INT, UNSIGNED_INT
 from tremula.ir.lowering.norms import narrow, wide
 from tremula.ir.lowering.reductions import last_dim
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops
+from tremula.poplibs.popnn import ctc
 from tremula.poplibs.popops import Reduction
-from tremula.poplibs.popops.expr import Cast, Expr, _1, _2, select
+from tremula.poplibs.popops.expr import Cast, Expr, PlaceHolder, _1, _2, _3, exp, select
 
 _NONE, _MEAN = 0, 1  # as ATen numbers reductions; 2 is the sum
 _NO_CLASS = -1  # a label no one-hot row and no selection has an element for
@@ -109,3 +110,39 @@ def _row_factor(
     else:
         counted = rows.map(factor, gradient)
     return counted if weight is None else rows.map(_1 * _2, counted, rows.weights(weight))
+
+
+# -- connectionist temporal classification ---------------------------------------------------------
+
+
+@lowers("tremula::ctc_loss", calls="popnn.ctc")
+def ctc_loss(  # noqa: PLR0913, PLR0917 - as the operation
+    tiles: Tiles, x: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor,
+    blank: int, _zero_infinity: bool, is_differentiated: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Losses of a batch. The gradient comes with them and waits for the backward pass."""
+    whole = [tiles.cast(t, INT).reinterpret(UNSIGNED_INT) for t in (targets, input_lengths, target_lengths)]
+    operands = (tiles.graph, x, *whole, tiles.sequence, tiles.name)
+    options = {"blank_class": blank, "out_type": x.type}
+    tape = tiles.new((0,), x.type)
+    if not is_differentiated:
+        return ctc.calc_ctc_loss_log_probabilities(*operands, **options), tape
+    loss, gradient = ctc.calc_loss_and_gradient_log_probabilities(*operands, **options)
+    tiles.shared["ctc", tiles.node.name] = gradient
+    return loss, tape
+
+
+@lowers("tremula::ctc_loss_backward", calls="popops.reduce, popops.map")
+def ctc_loss_backward(
+    tiles: Tiles, gradient: Tensor, _tape: Tensor, _loss: Tensor, x: Tensor, *_operands: object
+) -> Tensor:
+    """As PyTorch gives it: with the part of the log-softmax that made x. Paths that are impossible
+    have a gradient of 0."""
+    found = tiles.shared["ctc", tiles.node.args[1].args[0].name]
+    total = popops.reduce(
+        tiles.graph, found, [2], "ADD", tiles.sequence, f"{tiles.name}/total", out_type=FLOAT
+    )
+    own = wide(_1, x.type) - exp(wide(_2, x.type)) * _3
+    expr = narrow(own * wide(PlaceHolder(4), gradient.type), x.type)
+    operands = [found, x, total.expand([2]), gradient.reshape([1, gradient.n_elems, 1])]
+    return popops.map(tiles.graph, expr, operands, tiles.sequence, tiles.name)

@@ -176,7 +176,7 @@ def _steps_first(net: Net, x: Tensor) -> Tensor:
 @lowers("tremula::recurrent_backward", calls="popnn.lstm, popnn.gru_reset_after, popnn.rnn")
 def recurrent_backward(  # noqa: PLR0913, PLR0917 - as the operation
     tiles: Tiles, of_output: Tensor | None, of_states: Tensor | None, of_cells: Tensor | None,
-    _tape: Tensor, x: Tensor, states: list[Tensor], weights: list[Tensor], *how: Any,
+    _tape: Tensor, _results: list[Tensor], _x: Tensor, states: list[Tensor], _weights: list[Tensor], *how: Any,
 ) -> list[Tensor]:  # fmt: skip
     net = Net(tiles, *how)
     cells = tiles.shared["recurrent", tiles.node.args[3].args[0].name]
