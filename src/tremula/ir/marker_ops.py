@@ -1,9 +1,13 @@
 """Operations that are identities to mathematics and say something to the compiler: tremula::*."""
 
+import json
+import sys
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from tremula.poplar.print_format import PrintTensorFmt, format_tensor
 
 _library = torch.library.Library("tremula", "FRAGMENT")
 
@@ -40,10 +44,28 @@ def _define_markers() -> None:
     for name, arguments in _MARKERS.items():
         qualified = f"tremula::{name}"
         _library.define(f"{name}(Tensor x{arguments}) -> Tensor")
-        _library.impl(name, _clone, "CompositeExplicitAutograd")
+        if name == "print_tensor":
+            _define_print(qualified)
+        else:
+            _library.impl(name, _clone, "CompositeExplicitAutograd")
         torch.library.register_autograd(
             qualified, _gradient_of(name), setup_context=_keep_arguments, lib=_library
         )
+
+
+def _define_print(qualified: str) -> None:
+    for device in ("CPU", "CUDA"):
+        _library.impl("print_tensor", _print, device)
+    torch.library.register_fake(qualified, _clone, lib=_library)
+
+
+def _print(x: Tensor, title: str, form: str, _gradient: bool) -> Tensor:
+    """To standard error, as the tile program prints."""
+    fmt = PrintTensorFmt(**json.loads(form)) if form else PrintTensorFmt()
+    values = x.detach().cpu()
+    values = values.float() if values.dtype is torch.bfloat16 else values
+    print(format_tensor(title, values.numpy(), fmt), file=sys.stderr, flush=True)  # noqa: T201
+    return x.clone()
 
 
 def _clone(x: Tensor, *_arguments: object) -> Tensor:

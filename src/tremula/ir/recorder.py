@@ -2,6 +2,7 @@
 
 import bisect
 import operator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, fx
@@ -76,15 +77,18 @@ class Recorder(TorchDispatchMode):
         if name in _SILENT:
             return func(*args, **kwargs)
         if name == "aten::lift_fresh" and not isinstance(args[0], _FAKE):
-            fake = func(*args)
+            fake = self._run(func, args, {})
             self.constant(args[0], fake)
             return fake
         self._refuse_data_dependence(name, func, args)
         origin = self._origin()
         args, kwargs = tree_map(self._inside, (args, kwargs))
-        result = func(*args, **kwargs)
+        result = self._run(func, args, kwargs)
         self._record(func, args, kwargs, result, origin)
         return result
+
+    def _run(self, func: Callable, args: tuple, kwargs: dict) -> object:
+        return func(*args, **kwargs)
 
     def _record(
         self, func: object, args: tuple, kwargs: dict, result: object, origin: Origin

@@ -31,6 +31,7 @@ class Recording:
     module_path: list[str] = field(default_factory=list)
     recorder: Any = None  # what writes the graph now: that of the step, or of a loop's body
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)  # id of a fake -> its weight
+    multi_conv: Any = None  # the group of convolutions that is open
     _open_blocks: list[int | None] = field(default_factory=lambda: [None])
     _scope: list[str] = field(default_factory=list)
     _attributes: list[dict] = field(default_factory=list)

@@ -127,6 +127,8 @@ class TileSession:
         self.built = built
         self.engine = engine
         self.repetition = repetition
+        for handle, function in built.host_functions.items():
+            engine.connect_host_function(handle, function)
 
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         self._write(PARAMETER, parameters)

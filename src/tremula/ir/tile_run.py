@@ -49,6 +49,8 @@ def run_on_tiles(
     built = build_tile_program(step, device.target, Schedule(), options)
     engine = Engine(built.graph, [built.program], engine_options)
     engine.load(device)
+    for handle, function_of_arrays in built.host_functions.items():
+        engine.connect_host_function(handle, function_of_arrays)
     for handle, value in zip(built.inputs, inputs, strict=True):
         engine.connect_stream(handle, narrow(value).reshape(-1))
     results = []

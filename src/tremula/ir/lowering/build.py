@@ -11,7 +11,7 @@ from tremula.ir import marker_ops  # noqa: F401  registers tremula::*
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.layouts import wished_layout
 from tremula.ir.lowering.table import lowering_of, overload_name
-from tremula.ir.lowering.tiles import LoweringOptions, Tiles
+from tremula.ir.lowering.tiles import HOST_FUNCTIONS, LoweringOptions, Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.origin import OPTIMISER, ORIGIN
 from tremula.ir.passes.views import is_view
@@ -59,6 +59,7 @@ class BuiltProgram:
     held: dict[tuple[str, int], str] = field(default_factory=dict)  # (kind, index) -> handle
     inputs: list[str] = field(default_factory=list)  # stream handles
     outputs: list[tuple[Slot, str]] = field(default_factory=list)
+    host_functions: dict[str, Callable] = field(default_factory=dict)  # by handle
 
 
 def build_tile_program(
@@ -137,6 +138,8 @@ class _Builder:
             if progress is not None:
                 progress(done + 1, len(nodes))
         self._give_results()
+        for shared in self.shared:
+            self.built.host_functions.update(shared.get(HOST_FUNCTIONS, {}))
         self.built.program = self._program()
         return self.built
 

@@ -28,6 +28,7 @@ _FAMILIES = (
     "random",
     "losses",
     "markers",
+    "poptorch_ops",
     "recurrent",
 )
 

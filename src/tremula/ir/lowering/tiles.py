@@ -15,6 +15,9 @@ from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops, poputil
 
+# Under this key, what lowerings share holds the host code that programs call, by handle.
+HOST_FUNCTIONS = "host functions"
+
 
 @dataclass
 class LoweringOptions:

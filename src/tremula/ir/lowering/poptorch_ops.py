@@ -1,0 +1,185 @@
+"""Lowerings of PopTorch's own operations: loops, branches, dynamic slices, host code, custom ones."""
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import fx
+
+from tremula.base.types import BOOL, UNSIGNED_INT
+from tremula.ir.custom_ops import registered
+from tremula.ir.errors import UnsupportedOperations
+from tremula.ir.host_calls import code_of
+from tremula.ir.lowering.table import lowering_of, lowers
+from tremula.ir.lowering.tiles import HOST_FUNCTIONS, Tiles
+from tremula.ir.lowering.types import narrow, tile_type
+from tremula.ir.subgraphs import body_of
+from tremula.poplar.programs import Call, Copy, If, Repeat, Sequence
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs import popops, poputil
+from tremula.poplibs.popnn import ctc_inference
+
+# -- bodies ----------------------------------------------------------------------------------------
+
+
+def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequence) -> list[Tensor]:
+    """The results of a body whose vertices run in `sequence`."""
+    from tremula.ir.lowering.build import refuse_unsupported
+    from tremula.ir.passes import TILE_PASSES, apply
+
+    step = apply(body_of(key).step, TILE_PASSES)
+    refuse_unsupported(step)
+    values: dict[fx.Node, object] = dict(zip(step.placeholders(), inputs, strict=True))
+    tiles.shared.setdefault(HOST_FUNCTIONS, {})
+    shared = dict(tiles.shared)  # what this sequence computes is not there for other programs
+    for node in step.graph.nodes:
+        here = Tiles(tiles.graph, sequence, node, tiles.options, shared, tiles.chip)
+        if node.op == "get_attr":
+            values[node] = here.constant_of(step.constants[node.target])
+        elif node.op == "call_function":
+            args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            values[node] = lowering_of(node).build(here, *args, **kwargs)
+    return [values[node] for node in step.results()]
+
+
+@lowers("tremula::for_loop", calls="Repeat")
+def for_loop(
+    tiles: Tiles, state: list[Tensor], captured: list[Tensor], count: int, body: str
+) -> list[Tensor]:
+    """State lives in variables of its own; each round writes its results back to them."""
+    if count < 1:
+        return list(state)
+    held = [tiles.writeable_copy(tensor) for tensor in state]
+    rounds = Sequence()
+    results = lowered_body(tiles, body, [*held, *captured], rounds)
+    _write_back(tiles, results, held, rounds)
+    tiles.sequence.add(Repeat(count, rounds))
+    return held
+
+
+def _write_back(
+    tiles: Tiles, results: list[Tensor], held: list[Tensor], sequence: Sequence
+) -> None:
+    """A result that looks at a state is saved before any state is written."""
+    written = {variable for tensor in held for variable in tensor.variable_ids()}
+    saved = []
+    for result in results:
+        if written & set(result.variable_ids()):
+            result = poputil.duplicate(tiles.graph, result, sequence, f"{tiles.name}/saved")
+        saved.append(result)
+    for result, target in zip(saved, held, strict=True):
+        sequence.add(Copy(result, target))
+
+
+@lowers("tremula::cond", calls="If")
+def cond(
+    tiles: Tiles,
+    condition: Tensor,
+    then_inputs: list[Tensor],
+    else_inputs: list[Tensor],
+    then_body: str,
+    else_body: str,
+) -> list[Tensor]:
+    """Both branches write to the same variables."""
+    predicate = tiles.cast(condition.reshape([]), BOOL)
+    branches = (Sequence(), Sequence())
+    taken = lowered_body(tiles, then_body, then_inputs, branches[0])
+    other = lowered_body(tiles, else_body, else_inputs, branches[1])
+    held = [tiles.new(tensor.shape, tensor.type) for tensor in taken]
+    for results, branch in ((taken, branches[0]), (other, branches[1])):
+        for result, target in zip(results, held, strict=True):
+            branch.add(Copy(result, target))
+    tiles.sequence.add(If(predicate, *branches))
+    return held
+
+
+# -- slices from a place known while the program runs ----------------------------------------------
+
+
+def _offset(tiles: Tiles, start: Tensor) -> Tensor:
+    return tiles.cast(start.reshape([1]), UNSIGNED_INT)
+
+
+@lowers("tremula::dynamic_slice", calls="popops.dynamic_slice")
+def dynamic_slice(tiles: Tiles, x: Tensor, start: Tensor, dim: int, size: int) -> Tensor:
+    dims, sizes = (dim % x.rank,), (size,)
+    offset = _offset(tiles, start)
+    return popops.dynamic_slice(
+        tiles.graph, x, offset, tiles.sequence, tiles.name, dims=dims, sizes=sizes
+    )
+
+
+@lowers("tremula::dynamic_update", calls="popops.dynamic_update")
+def dynamic_update(tiles: Tiles, x: Tensor, update: Tensor, start: Tensor, dim: int) -> Tensor:
+    dim %= x.rank
+    result, offset = tiles.writeable_copy(x), _offset(tiles, start)
+    popops.dynamic_update(
+        tiles.graph, result, update, offset, tiles.sequence, tiles.name,
+        dims=(dim,), sizes=(update.shape[dim],),
+    )  # fmt: skip
+    return result
+
+
+# -- CTC -------------------------------------------------------------------------------------------
+
+
+@lowers("tremula::ctc_beam_search", calls="popnn.ctc_inference.beam_search_decoder_log_probabilities")
+def ctc_beam_search(
+    tiles: Tiles, log_probs: Tensor, lengths: Tensor, blank: int, beam_width: int, top_paths: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    found = ctc_inference.beam_search_decoder_log_probabilities(
+        tiles.graph, log_probs, tiles.cast(lengths, UNSIGNED_INT), tiles.sequence, tiles.name,
+        blank_class=blank, beam_width=beam_width, top_paths=top_paths,
+    )  # fmt: skip
+    return tuple(tiles.cast(tensor, tiles.result_type(i)) for i, tensor in enumerate(found))
+
+
+# -- code of the user's ----------------------------------------------------------------------------
+
+
+@lowers("tremula::custom_op", calls="the vertices its registration adds")
+def custom_op(
+    tiles: Tiles, inputs: list[Tensor], key: str, _outputs: str, attributes: str
+) -> list[Tensor]:
+    operation = registered(key)
+    if operation.tiles is None:
+        raise UnsupportedOperations(
+            f"Unsupported ops found in compiled model: [{key}]. Not all operations are supported yet"
+            " by the tile program: this custom operation says nothing about tiles.",
+            mend="give tremula.ir.custom_ops.register(…, tiles=fn) (docs/custom_ops.md)",
+        )
+    return list(operation.tiles(tiles, list(inputs), json.loads(attributes)))
+
+
+@lowers("tremula::host_call", calls="a host function")
+def host_call(tiles: Tiles, inputs: list[Tensor], key: str, _outputs: str) -> list[Tensor]:
+    """Tensors travel to the host and back; the engine finds the code by its handle."""
+    outputs = [tiles.new(tuple(x.shape), tile_type(x.dtype)) for x in tiles.node.meta["val"]]
+    flat_in = [x.flatten() for x in inputs]
+    flat_out = [x.flatten() for x in outputs]
+    kinds = [[(x.type, x.n_elems) for x in group] for group in (flat_in, flat_out)]
+    functions = tiles.shared.setdefault(HOST_FUNCTIONS, {})
+    handle = f"{key}@{tiles.chip}.{len(functions)}"
+    functions[handle] = _array_function(tiles.node, key)
+    function = tiles.graph.top.add_host_function(handle, *kinds)
+    tiles.sequence.add(Call(function, flat_in, flat_out))
+    return outputs
+
+
+def _array_function(node: fx.Node, key: str) -> Callable[[list, list], None]:
+    """The user's code as the engine calls it: on flat arrays, results written in place."""
+    wanted = [source.meta["val"] for source in node.args[0]]
+    code = code_of(key)
+
+    def run(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
+        tensors = [
+            torch.from_numpy(np.array(flat)).reshape(tuple(fake.shape)).to(fake.dtype)
+            for flat, fake in zip(inputs, wanted, strict=True)
+        ]
+        with torch.no_grad():
+            found = code.run(tensors)
+        for target, result in zip(outputs, found, strict=True):
+            target[:] = narrow(result).reshape(-1)
+
+    return run
