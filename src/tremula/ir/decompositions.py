@@ -107,7 +107,8 @@ _FURTHER = (
 @cache
 def _table() -> dict[object, Callable]:
     """PyTorch's table with our own entries over it; ours win."""
-    import tremula.ir.own_decompositions_attention  # noqa: F401 - fills OWN
+    import tremula.ir.own_decompositions_attention
+    import tremula.ir.own_decompositions_order  # noqa: F401 - both fill OWN
     from tremula.ir.own_decompositions import OWN
 
     return {**core_aten_decompositions(), **get_decompositions(_FURTHER), **OWN}

@@ -43,7 +43,8 @@ def fill(tiles: Tiles, _old: Tensor, value: Tensor) -> Tensor:
 
 @lowers(
     "zeros", "zeros_like", "new_zeros", "zero", "empty.memory_format", "empty_like", "new_empty",
-    "empty_strided", "new_empty_strided", "empty_permuted", calls="constant",
+    "empty_strided", "new_empty_strided", "empty_permuted", "_efficientzerotensor",
+    calls="constant",
 )  # fmt: skip
 def zeros(tiles: Tiles, *_args: object, **_options: object) -> Tensor:
     """What is empty holds zeros, so that a program gives the same values each time."""

@@ -1,5 +1,7 @@
 """Lowerings of element-wise operations on two and three operands: one formula each."""
 
+import math
+
 import torch
 
 from tremula.base.types import BOOL, Type
@@ -127,6 +129,50 @@ def maximum(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
 def minimum(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
     is_bool = tiles.out_type == BOOL
     return _in_result_type(tiles, expr.logical_and if is_bool else expr.minimum, a, b)
+
+
+def _enter_number_first(name: str, formula: Formula) -> None:
+    @lowers(name, calls="popops.map")
+    def number_first(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
+        """As maximum or minimum, but a number wins over NaN."""
+
+        def chosen(x: Expr, y: Expr) -> Expr:
+            return expr.select(y, expr.select(x, formula(x, y), y != y), x != x)  # noqa: PLR0124
+
+        return _in_result_type(tiles, chosen, a, b)
+
+
+_enter_number_first("fmax", expr.maximum)
+_enter_number_first("fmin", expr.minimum)
+
+
+@lowers("copysign.Tensor", "copysign.Scalar", calls="popops.map")
+def copysign(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
+    """The sign of -0 counts: it shows in 1 / b."""
+
+    def formula(x: Expr, y: Expr) -> Expr:
+        is_negative = (y < 0) | ((y == 0) & (expr.inv(y) < 0))
+        return expr.select(-abs(x), abs(x), is_negative)
+
+    return _in_result_type(tiles, formula, a, b)
+
+
+@lowers("ldexp.Tensor", calls="popops.map")
+def ldexp(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
+    return _in_result_type(tiles, lambda x, y: x * expr.exp2(y), a, b)
+
+
+@lowers("hypot", calls="popops.map")
+def hypot(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
+    """Scaled by the larger side, so that squares do not overflow."""
+
+    def formula(x: Expr, y: Expr) -> Expr:
+        long, short = expr.maximum(abs(x), abs(y)), expr.minimum(abs(x), abs(y))
+        ratio = short / long
+        plain = (long == 0) | (long == math.inf)
+        return expr.select(long, long * expr.sqrt(1 + ratio * ratio), plain)
+
+    return _in_result_type(tiles, formula, a, b)
 
 
 @lowers("atan2", calls="popops.map")

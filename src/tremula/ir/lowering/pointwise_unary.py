@@ -64,6 +64,32 @@ def _erfc(x: Expr) -> Expr:
     return expr.select(tail, 2 - tail, x >= 0)
 
 
+# Giles, "Approximating the erfinv function": two polynomials in w = -log(1 - x²), for floats.
+_ERFINV_NEAR = (
+    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+    -0.00417768164, 0.246640727, 1.50140941,
+)  # fmt: skip
+_ERFINV_FAR = (
+    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
+    0.00943887047, 1.00167406, 2.83297682,
+)  # fmt: skip
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Expr) -> Expr:
+    value: Expr | float = coefficients[0]
+    for coefficient in coefficients[1:]:
+        value = coefficient + value * x
+    return expr.as_expr(value)
+
+
+def _erfinv(x: Expr) -> Expr:
+    w = -expr.log((1 - x) * (1 + x))
+    near = _polynomial(_ERFINV_NEAR, w - 2.5)
+    far = _polynomial(_ERFINV_FAR, expr.sqrt(w) - 3)
+    inside = expr.select(near, far, w < 5.0) * x
+    return expr.select(x * math.inf, inside, abs(x) == 1.0)
+
+
 # One instruction loop each: halves are computed as halves.
 _SINGLE: dict[str, Formula] = {
     "exp": expr.exp,
@@ -94,6 +120,7 @@ _COMPOUND: dict[str, Formula] = {
     "acosh": _acosh,
     "atanh": _atanh,
     "erfc": _erfc,
+    "erfinv": _erfinv,
     "deg2rad": lambda x: x * (math.pi / 180),
     "rad2deg": lambda x: x * (180 / math.pi),
     "frac": lambda x: x - expr.trunc(x),

@@ -1,0 +1,141 @@
+"""Our own spellings of operations about order and running values, which no PyTorch table has."""
+
+import torch
+from torch import Tensor
+
+from tremula.ir.own_decompositions import spells
+
+aten = torch.ops.aten
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+@spells(aten.median.dim)
+def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lower of the two in the middle; NaN, which is sorted last, if there is one."""
+    values, places = aten.sort.stable(x, stable=True, dim=dim)
+    n = x.shape[dim]
+    picked = [t.narrow(dim, (n - 1) // 2, 1) for t in (values, places)]
+    if x.dtype.is_floating_point:
+        last = [t.narrow(dim, n - 1, 1) for t in (values, places)]
+        is_nan = last[0].isnan()
+        picked = [torch.where(is_nan, a, b) for a, b in zip(last, picked, strict=True)]
+    middle, place = picked if keepdim else [t.squeeze(dim) for t in picked]
+    return middle, place
+
+
+@spells(aten.median.default)
+def median_of_all(x: Tensor) -> Tensor:
+    return median(x.flatten(), 0)[0]
+
+
+@spells(aten.bucketize.Tensor)
+def bucketize(
+    x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    return _places_in(x.unsqueeze(-1), boundaries, out_int32, right)
+
+
+@spells(aten.searchsorted.Tensor)
+def searchsorted(
+    sequence: Tensor,
+    x: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    if sorter is not None:
+        sequence = sequence.gather(-1, sorter)
+    if sequence.dim() > 1:
+        sequence = sequence.unsqueeze(-2)
+    return _places_in(x.unsqueeze(-1), sequence, out_int32, right or side == "right")
+
+
+def _places_in(x: Tensor, boundaries: Tensor, is_int32: bool, is_right: bool) -> Tensor:
+    """How many boundaries lie below (or at) each value: all are compared at once."""
+    is_below = boundaries <= x if is_right else boundaries < x
+    return is_below.sum(-1, dtype=torch.int32 if is_int32 else torch.int64)
+
+
+# -- running values: in log2(n) steps, each joins what lies 1, 2, 4, … before ----------------------
+
+
+def _before(x: Tensor, dim: int, step: int) -> Tensor:
+    """Each element's neighbour `step` places before it; the first ones are their own."""
+    n = x.shape[dim]
+    return torch.cat([x.narrow(dim, 0, step), x.narrow(dim, 0, n - step)], dim)
+
+
+def _running(x: Tensor, dim: int, is_max: bool) -> tuple[Tensor, Tensor]:
+    """Running extremes and their places. Of equals the later counts; NaN stays."""
+    if not x.dim():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    places = _positions(x, dim)
+    step = 1
+    while step < x.shape[dim]:
+        old, place = _before(x, dim, step), _before(places, dim, step)
+        is_old = old > x if is_max else old < x
+        if x.dtype.is_floating_point:
+            is_old = (is_old | old.isnan()) & ~x.isnan()
+        x, places = torch.where(is_old, old, x), torch.where(is_old, place, places)
+        step *= 2
+    return x, places
+
+
+def _positions(x: Tensor, dim: int) -> Tensor:
+    n = x.shape[dim]
+    shape = [n if d == dim % x.dim() else 1 for d in range(x.dim())]
+    return torch.arange(n, device=x.device).reshape(shape).expand(x.shape)
+
+
+@spells(aten.cummax.default)
+def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    return _running(x, dim, True)
+
+
+@spells(aten.cummin.default)
+def cummin(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    return _running(x, dim, False)
+
+
+@spells(aten.logcumsumexp.default)
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    if not x.dim():
+        return x.clone()
+    is_new = _positions(x, dim)
+    step = 1
+    while step < x.shape[dim]:
+        joined = torch.logaddexp(x, _before(x, dim, step))
+        x = torch.where(is_new >= step, joined, x)
+        step *= 2
+    return x
+
+
+# -- masks and places ------------------------------------------------------------------------------
+
+
+@spells(aten.masked_scatter.default)
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The n-th place that the mask names takes the n-th element of the source."""
+    x, mask = torch.broadcast_tensors(x, mask)
+    places = (mask.flatten().cumsum(0) - 1).clamp(0, source.numel() - 1)
+    chosen = source.flatten().index_select(0, places).reshape(x.shape)
+    return torch.where(mask, chosen, x)
+
+
+@spells(aten.masked_scatter_backward.default)
+def masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) -> Tensor:
+    mask = mask.expand_as(gradient).flatten()
+    n = torch.Size(sizes).numel()
+    places = (mask.cumsum(0) - 1).clamp(0, n - 1)
+    kept = torch.where(mask, gradient.flatten(), 0)
+    return gradient.new_zeros(n).scatter_add(0, places, kept).reshape(sizes)
+
+
+@spells(aten.put.default)
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    flat = aten.index_put(x.flatten(), [index.flatten()], source.flatten(), accumulate)
+    return flat.reshape(x.shape)
