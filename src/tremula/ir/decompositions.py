@@ -108,7 +108,8 @@ _FURTHER = (
 def _table() -> dict[object, Callable]:
     """PyTorch's table with our own entries over it; ours win."""
     import tremula.ir.own_decompositions_attention
-    import tremula.ir.own_decompositions_order  # noqa: F401 - both fill OWN
+    import tremula.ir.own_decompositions_geometry
+    import tremula.ir.own_decompositions_order  # noqa: F401 - all fill OWN
     from tremula.ir.own_decompositions import OWN
 
     return {**core_aten_decompositions(), **get_decompositions(_FURTHER), **OWN}
