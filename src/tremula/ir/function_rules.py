@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 from tremula.ir import ctc_ops, recurrent_ops
 from tremula.ir.losses import LOSS_FUNCTIONS
 from tremula.ir.recording import Recording
+from tremula.ir.static_shapes import RULES
 
 # Products take the type of the activation, their first operand; weights are cast to it.
 _PRODUCTS: frozenset[Callable] = frozenset(
@@ -56,6 +57,9 @@ class FunctionRules(TorchFunctionMode):
         kwargs = kwargs or {}
         if not kwargs and recurrent_ops.is_recurrent(func, args):
             return recurrent_ops.record(func, args)
+        rule = RULES.get(func)
+        if rule is not None:
+            return rule(self.state, func, *args, **kwargs)
         if func in _SHOWN:
             return _without_values(args[0])
         if func in _FACTORIES and kwargs.get("device") is None:

@@ -26,8 +26,6 @@ _DATA_DEPENDENT = {
     "aten::repeat_interleave": "the shape of `repeat_interleave` by a tensor depends on values",
     "aten::equal": "the value of a tensor is not known while a model is recorded",
     "aten::is_nonzero": "the value of a tensor is not known while a model is recorded",
-    "aten::bincount": "Bincount `minlength` must be specified and must be a constant. On the IPU"
-    " the minimum length is also the maximum length",
 }
 
 
@@ -83,6 +81,8 @@ class Recorder(TorchDispatchMode):
         self._refuse_data_dependence(name, func, args)
         origin = self._origin()
         args, kwargs = tree_map(self._inside, (args, kwargs))
+        if torch.Tag.inplace_view in func.tags:  # squeeze_ and its like change a shape, not values
+            self.node_of(args[0]).meta["val"] = args[0].detach()
         result = self._run(func, args, kwargs)
         self._record(func, args, kwargs, result, origin)
         return result
@@ -145,10 +145,8 @@ class Recorder(TorchDispatchMode):
         )
 
     def _refuse_data_dependence(self, name: str, func: object, args: tuple) -> None:
-        why = _DATA_DEPENDENT.get(name)
+        why = _DATA_DEPENDENT.get("aten::nonzero" if _is_by_mask(name, args) else name)
         if why is None or getattr(args[0], "constant", None) is not None:
-            return
-        if name == "aten::bincount":
             return
         raise CaptureError(
             f"{why} ({func}).",
@@ -173,6 +171,13 @@ class Recorder(TorchDispatchMode):
         if place == len(known) or known[place][0] != number:
             place -= 1  # a function of the user's: what ran just before it
         return known[max(place, 0)][1].in_phase(BACKWARD)
+
+
+def _is_by_mask(name: str, args: tuple) -> bool:
+    """x[mask]: how many elements that has, only running the model would tell."""
+    if name != "aten::index":
+        return False
+    return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
 
 
 _FAKE = torch._subclasses.FakeTensor
