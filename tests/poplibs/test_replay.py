@@ -199,6 +199,32 @@ def test_replayed_sets_can_grow() -> None:
     assert engine.read_tensor("x").tolist() == [0, 4, 8, 12, 16, 20]
 
 
+@replay.replayed
+def twice(graph: tr.Graph, x: tr.Tensor, sequence: tr.Sequence, name: str = "") -> list[tr.Tensor]:
+    """An operation whose programs are nested, and whose result is a list."""
+    inner = tr.Sequence()
+    popops.add_in_place(graph, x, x, inner, name)
+    graph.add_compute_set()
+    sequence.add(inner)
+    return [x]
+
+
+def test_tapes_are_copies() -> None:
+    """What a caller does to programs and lists he got is not replayed."""
+    graph, sequence = small_graph(), tr.Sequence()
+    x = graph.add_variable(tr.FLOAT, [6], "x", mapping="linear")
+    first = twice(graph, x, sequence, "one")
+    first.append(x)
+    inner = sequence.steps[0]
+    assert isinstance(inner, tr.Sequence)
+    inner.add(tr.Sync())
+    second = twice(graph, x, sequence, "other")
+    repeated = sequence.steps[1]
+    assert isinstance(repeated, tr.Sequence)
+    assert (len(second), len(repeated.steps)) == (1, 1)
+    assert [cs.name for cs in graph.state.compute_sets] == ["one", "cs1", "other", "cs3"]
+
+
 def test_wrong_calls_say_so() -> None:
     """A wrong call of a replayed operation raises the operation's own error, each time."""
     graph, sequence = small_graph(), tr.Sequence()

@@ -99,7 +99,7 @@ def _call_of(function: Callable, given: Mapping[str, Any], makes_programs: bool)
     recorder = _RECORDERS.get(state)
     if recorder is None:
         recorder = _RECORDERS[state] = _Recorder(state)
-    name = given.get("name", "")
+    name = given.get("name") or ""
     key = CallKey(recorder.layouts)
     others = ((k, key.of(v)) for k, v in given.items() if k not in ("graph", "sequence", "name"))
     whole = (function, key_of_graph(graph), bool(name), *others)
@@ -141,16 +141,25 @@ class _Mark:
                 model = model_of(compute_set.frozen_tables(), variables)
                 compute_set.become(Modelled(model, model.variables, variables))
         columns = call.recorder.layouts.tile_map_of(new[0], new[-1]) if new else _NO_MAP
+        steps = call.sequence.steps[self.n_steps :]
         tape = _Tape(
             call.name, call.variables, new, columns, sets,
-            [(c.name, c.modelled.model, c.modelled.variables) for c in sets if c.modelled],
-            state.initial_parts[self.n_initial :], call.sequence.steps[self.n_steps :], result,
+            [(self._name_of(c, i), c.modelled.model, c.modelled.variables)
+             for i, c in enumerate(sets) if c.modelled],
+            state.initial_parts[self.n_initial :], steps, result,
         )  # fmt: skip
-        try:
-            tape.replacement(call, {v: v for v in (*call.variables, *new)}, sets).check()
+        same = tape.replacement(call, {v: v for v in (*call.variables, *new)}, sets)
+        try:  # copies: who called may add to lists and sequences that he got
+            steps, result = [same.program(step) for step in steps], same.value(result)
+            same.value(tape.initial_parts)
         except NotReplayable:
             return None
-        return tape
+        return replace(tape, steps=steps, result=result)
+
+    def _name_of(self, compute_set: ComputeSet, number: int) -> str:
+        """Its name; none if that is only its number."""
+        is_number = compute_set.name == f"cs{self.n_sets + number}"
+        return "" if is_number else compute_set.name
 
 
 _NO_MAP = (np.empty(0, np.int64),) * 3
@@ -187,11 +196,11 @@ class _Tape:
         self._add_tile_map(call, ids)
         sets = [
             ComputeSet(
-                self.renamed(name, call),
+                self.renamed(name, call) or f"cs{number}",
                 source,
                 Modelled(model, tuple(ids.get(v, v) for v in variables), state.variables),
             )
-            for name, model, variables in self.models
+            for number, (name, model, variables) in enumerate(self.models, len(state.compute_sets))
         ]
         state.compute_sets.extend(sets)
         other = self.replacement(call, ids, sets)
@@ -240,12 +249,6 @@ class _Replacement:
     sets: dict[int, ComputeSet]  # by the id of the recorded one
     source: Source
     pieces: dict[int, Pieces]  # made already, by the id of the recorded one
-
-    def check(self) -> None:
-        """Raise NotReplayable if something on the tape cannot be replaced."""
-        for step in self.tape.steps:
-            self.program(step)
-        self.value((self.tape.result, self.tape.initial_parts))
 
     def value(self, value: object) -> object:
         if isinstance(value, Tensor):
