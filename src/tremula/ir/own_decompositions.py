@@ -20,9 +20,9 @@ def spells(*overloads: object) -> Callable[[Callable], Callable]:
     return enter
 
 
-@spells(aten.addmm.default)
-def addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    product = aten.mm.default(a, b)
-    if alpha != 1:
-        product = product * alpha
-    return product + (bias * beta if beta != 1 else bias)
+@spells(aten.addbmm.default)
+def addbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """One product over batch and inner dimension together."""
+    left = a.permute(1, 0, 2).reshape(a.shape[1], -1)
+    right = b.reshape(-1, b.shape[2])
+    return aten.addmm.default(bias, left, right, beta=beta, alpha=alpha)
