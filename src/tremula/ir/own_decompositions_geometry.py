@@ -3,8 +3,8 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import pad
 
 from tremula.ir.own_decompositions import spells
 
@@ -59,9 +59,9 @@ def _folded(gradient: Tensor, dim: int, n: int, before: int, after: int) -> Tens
     start, end = max(before, 0), gradient.shape[dim] - max(after, 0)
     inner = gradient.narrow(dim, start, end - start)
     widths = [0, 0] * (gradient.dim() - 1 - dim)
-    inner = F.pad(inner, [*widths, max(-before, 0), max(-after, 0)])
+    inner = pad(inner, [*widths, max(-before, 0), max(-after, 0)])
     for width, first, room in ((before, 0, (0, n - 1)), (after, end, (n - 1, 0))):
         if width > 0:
             edge = gradient.narrow(dim, first, width).sum(dim, keepdim=True)
-            inner = inner + F.pad(edge, [*widths, *room])
+            inner = inner + pad(edge, [*widths, *room])
     return inner
