@@ -6,26 +6,34 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from tremula.frontends.torch.arg_parsers import ParsedArgs, micro_batch
+from tremula.frontends.torch.compile_hooks import compile_hooks
+from tremula.frontends.torch.enums import ReductionType
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.frontends.torch.logging import LOGGER
+from tremula.frontends.torch.names import TensorNames, take_loss, with_anchors
 from tremula.frontends.torch.options import Options
+from tremula.frontends.torch.outputs import InputCutter, OutputGroup, Selection, output_facts
 from tremula.frontends.torch.placement import (
     Placement,
     check_pipeline_depth,
     n_ipus_needed,
     resolve_blocks,
 )
+from tremula.frontends.torch.randomness import make_random, new_seed
 from tremula.frontends.torch.structures import flatten_outputs
+from tremula.frontends.torch.tile_cache import StoredTileProgram
 from tremula.frontends.torch.tile_program import TileProgram
+from tremula.frontends.torch.weights import HostWeights, plain
 from tremula.ir.capture import capture
 from tremula.ir.errors import CaptureError
 from tremula.ir.origin import FORWARD, ORIGIN
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.session import HostSession, Repetition, Session
 from tremula.ir.settings import HostSettings
-from tremula.ir.step import BUFFER, CapturedStep
+from tremula.ir.step import BUFFER, INPUT, OUTPUT, CapturedStep
 from tremula.ir.update_rules import UpdateRule
 
 
@@ -40,22 +48,44 @@ class CompiledModel:
         rule: UpdateRule | None,
         settings: HostSettings,
         run_on_tiles: bool,
+        stored: StoredTileProgram | None = None,
     ):
         self.first = first
         self.options = options
         self.settings = settings
         self.run_on_tiles = run_on_tiles
         began = time.perf_counter()
-        self.step = _captured(model, first, options, rule)
+        with plain(model):
+            self.step, loss = take_loss(_captured(model, first, options, rule))
+            self.weights = HostWeights(model)
+        self.names = TensorNames(self.step, loss)
+        self.n_outputs = len(self.step.results_of_kind(OUTPUT))
+        self.step, self.anchors = with_anchors(self.step, self.names, options)
         self.placement = _placed(self.step, options)
         self.repetition = _repetition(options)
         self._check_buffers()
         check_pipeline_depth(options, self.placement.n_pipeline_stages, rule is not None)
         self.n_ipus = n_ipus_needed(self.placement.ipus, options.replication_factor, options)
-        self.tiles = TileProgram(self.step, self.placement, self.repetition, options, settings)
-        self.constant_outputs = self._constant_outputs()
+        seed = options.random_seed % 2**63 if options.exists("random_seed") else new_seed()
+        self.tiles = TileProgram(
+            self.step, self.placement, self.repetition, options, settings, seed=seed
+        )
+        self.tiles.offer(stored)
+        self.cutter = InputCutter(first.tensors, options)
+        self.selection = Selection.of(options)
+        self.output_groups = self._output_groups()
+        self.wide_inputs = [i for i, t in enumerate(first.tensors) if _on_device(t) is not t]
+        self.writes_inputs = bool(self.step.results_of_kind(INPUT))
         self.session: Session = self._open_session()
+        self.random = make_random(self.session, seed)
+        self.moves_inputs = _moves_inputs(self.session, settings)
         self.seconds = time.perf_counter() - began
+
+    @property
+    def total_seconds(self) -> float:
+        """The time of the compilation, with that of a tile program compiled since."""
+        own = 0.0 if self.run_on_tiles or self.settings.tiles == "ahead" else self.tiles.seconds
+        return self.seconds + own
 
     @property
     def rule(self) -> UpdateRule | None:
@@ -68,9 +98,18 @@ class CompiledModel:
             self.tiles.engine()
         return HostSession(self.step, self.repetition, self.settings)
 
-    def _constant_outputs(self) -> list[bool]:
-        results = zip(self.step.outputs, self.step.results(), strict=True)
-        return [node.op == "get_attr" for slot, node in results if slot.kind == "output"]
+    def _output_groups(self) -> list[OutputGroup]:
+        """The outputs of forward, and each anchored tensor with a mode of its own."""
+        results = list(zip(self.step.outputs, self.step.results(), strict=True))
+        outputs = [node for slot, node in results if slot.kind == OUTPUT]
+        facts = output_facts(outputs, [node for slot, node in results if slot.kind != OUTPUT])
+        n = self.n_outputs
+        groups = [OutputGroup(self.selection, 0, facts[:n])]
+        for place, anchor in enumerate(a for a in self.anchors if a.is_output):
+            mode, period = anchor.anchored.output_mode, anchor.anchored.output_return_period
+            selection = Selection.of(self.options, mode, period)
+            groups.append(OutputGroup(selection, n + place, [facts[n + place]]))
+        return groups
 
     def _check_buffers(self) -> None:
         """Replicas would disagree about a buffer that each of them writes."""
@@ -100,17 +139,23 @@ def _captured(
 
     def forward(flat: list[Tensor]) -> tuple[list[Tensor], Callable[..., Any]]:
         args, kwargs = first.rebuild(flat)
-        return flatten_outputs(model(*args, **kwargs))
+        outputs, rebuild = flatten_outputs(model(*args, **kwargs))
+        if not all(isinstance(output, FakeTensor) for output in outputs):
+            LOGGER.warning("Output expected to be on the IPU but is on cpu")
+        return outputs, rebuild
 
     try:
-        recorded = capture(
-            model,
-            forward,
-            micro,
-            rule=rule,
-            input_names=first.tensor_names(),
-            source_excludes=tuple(options.source_location_excludes),
-        )
+        with compile_hooks():
+            recorded = capture(
+                model,
+                forward,
+                micro,
+                rule=rule,
+                input_names=first.tensor_names(),
+                source_excludes=tuple(options.source_location_excludes),
+                warn=LOGGER.warning,
+                keep_loss=True,
+            )
         return apply(recorded, COMMON_PASSES)
     except CaptureError as error:
         raise createPoptorchError(str(error)) from error
@@ -136,8 +181,6 @@ def _placed(step: CapturedStep, options: Options) -> Placement:
 
 
 def _repetition(options: Options) -> Repetition:
-    from tremula.frontends.torch.enums import ReductionType
-
     n_micro = options.Training.gradient_accumulation * options.replication_factor
     n_all = n_micro * options.Distributed.numProcesses
     kind = ReductionType(options.Training.accumulation_and_replication_reduction_type)
@@ -151,7 +194,8 @@ def _repetition(options: Options) -> Repetition:
     )
 
 
-def log_compiled(compiled: CompiledModel, name: str) -> None:
-    LOGGER.info(
-        "Compiled %s in %.2f s: %d nodes", name, compiled.seconds, len(compiled.step.graph.nodes)
-    )
+def _moves_inputs(session: Session, settings: HostSettings) -> torch.device | None:
+    """The device that inputs must be moved to; programs with memory of their own copy them."""
+    if not isinstance(session, HostSession) or session.device.type == "cpu":
+        return None
+    return None if settings.backend().endswith("cuda-graph") else session.device

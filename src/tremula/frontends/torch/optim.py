@@ -61,6 +61,7 @@ class Optimizer:
 
     is_poptorch_optimizer = True
     _own_defaults: ClassVar[dict[str, Any]] = {}  # what the torch class does not have
+    _fetch: Callable[[], None] | None = None  # reads the state back from a model that uses this
 
     def __init__(self) -> None:
         self._state_dict: dict[str, Any] = {"ipu_state": None, "ipu_param": None}
@@ -68,7 +69,9 @@ class Optimizer:
         self.host_state_is_dirty = False  # the state on the IPU is newer than the one here
 
     def state_dict(self) -> dict[str, Any]:
-        """Torch's dictionary, plus `ipu_state` and `ipu_param`."""
+        """Torch's dictionary, plus `ipu_state` and `ipu_param` as the IPU has them."""
+        if self._fetch is not None:
+            self._fetch()
         return self.get_state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -5,16 +5,22 @@ import time
 from collections.abc import Callable
 from typing import IO
 
+import torch
+
+from tremula.compiler.compile import compile_graph
 from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.options import Options
+from tremula.frontends.torch.performance import CallTiming, time_call
 from tremula.frontends.torch.placement import Placement
+from tremula.frontends.torch.tile_cache import ProgramCache, StoredTileProgram, program_key
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.lowering.build import BuiltProgram, Schedule, build_tile_program
+from tremula.ir.lowering.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.ir.session import Repetition, TileSession
 from tremula.ir.settings import HostSettings
-from tremula.ir.step import CapturedStep
+from tremula.ir.step import INPUT, CapturedStep
 from tremula.poplar.target import Device, IPUModel
 from tremula.runtime.engine import Engine
 
@@ -29,20 +35,32 @@ class TileProgram:
         repetition: Repetition,
         options: Options,
         settings: HostSettings,
+        *,
+        seed: int = 0,
     ):
         self._captured = step
         self.placement = placement
         self.repetition = repetition
         self.options = options
         self.settings = settings
+        self.seed = seed
         self.seconds = 0.0
-        self._step: CapturedStep | None = None
-        self._built: BuiltProgram | None = None
+        self.stored: StoredTileProgram | None = None  # given by a file, or compiled
         self._engine: Engine | None = None
+        self._timing: CallTiming | None = None
 
     @property
     def is_compiled(self) -> bool:
         return self._engine is not None
+
+    def offer(self, stored: StoredTileProgram | None) -> None:
+        """Use a program from a file, if it is the one that would be compiled."""
+        if stored is None:
+            return
+        if stored.key != self._key():
+            LOGGER.warning("The saved program was made from another model; this one is compiled.")
+            return
+        self.stored = stored
 
     def engine(self) -> Engine:
         """The loaded engine; compiles first if need be, with a progress bar."""
@@ -51,27 +69,70 @@ class TileProgram:
             with ProgressBar(
                 "Graph compilation", self.options.show_compilation_progress_bar
             ) as bar:
-                self._engine = self._compile(bar)
+                self._engine = self._make_engine(bar)
             self.seconds = time.perf_counter() - began
         return self._engine
 
     def session(self) -> TileSession:
         engine = self.engine()
-        return TileSession(self._step, self._built, engine, self.repetition)
+        assert self.stored is not None, "an engine has its program"
+        return TileSession(self._captured, self.stored, engine, self.repetition)
 
-    def _compile(self, bar: "ProgressBar") -> Engine:
+    def timing(self, *, has_run: bool) -> CallTiming:
+        """What one call takes on the machine; `has_run` if this engine ran since it was loaded."""
+        if self._timing is None:
+            engine = self.engine()
+            if not has_run and engine.clock.needs_count.any():
+                # Some codelets only know their cycles once they ran: any data will do.
+                self._run_on_zeros()
+            self._timing = time_call(engine.executable, engine.clock.step_cycles)
+            if not has_run:
+                engine.load()
+        return self._timing
+
+    def _run_on_zeros(self) -> None:
+        placeholders = zip(self._captured.inputs, self._captured.placeholders(), strict=True)
+        values = [node.meta["val"] for slot, node in placeholders if slot.kind == INPUT]
+        inputs = [torch.zeros(tuple(v.shape), dtype=v.dtype) for v in values]
+        self.session().run([inputs] * self.repetition.n_micro_batches, lambda *_: None)
+
+    def _make_engine(self, bar: "ProgressBar") -> Engine:
+        folder = self.options._Popart.options.get("cachePath")
+        is_kept = bool(folder) and self.options._Popart.options.get("enableEngineCaching", False)
+        cache = ProgramCache(folder) if is_kept else None
+        if self.stored is None and cache is not None:
+            self.stored = cache.find(self._key())
+        if self.stored is None:
+            self.stored = self._compile(bar)
+            if cache is not None:
+                cache.keep(self.stored)
+        engine = Engine(self.stored.executable, options=self._engine_options())
+        engine.load(self.device())
+        return engine
+
+    def _compile(self, bar: "ProgressBar") -> StoredTileProgram:
         try:
             step = apply(self._captured, TILE_PASSES)
-            device = self.device()
             built = build_tile_program(
-                step, device.target, self._schedule(), self._lowering_options(), bar.part(0, 60)
+                step,
+                self.device().target,
+                self._schedule(),
+                self._lowering_options(),
+                bar.part(0, 60),
             )
         except UnsupportedOperations as error:
             raise createPoptorchError(str(error)) from error
-        engine = Engine(built.graph, [built.program], self._engine_options(), bar.part(60, 95))
-        engine.load(device)
-        self._step, self._built = step, built
-        return engine
+        executable = compile_graph(built.graph, [built.program], progress=bar.part(60, 95))
+        return StoredTileProgram.of(self._key(), executable, built)
+
+    def _key(self) -> str:
+        return program_key(
+            self._captured,
+            self.settings.chip,
+            self._schedule(),
+            self._lowering_options(),
+            {k: v for k, v in self._engine_options().items() if k != "tremula.seed"},
+        )
 
     def device(self) -> Device:
         n_chips = max(self.placement.ipus, default=0) + 1
@@ -93,7 +154,7 @@ class TileProgram:
         return LoweringOptions(available_memory=memory, is_training=self._captured.training)
 
     def _engine_options(self) -> dict:
-        return {}
+        return {"tremula.seed": self.seed}
 
 
 class ProgressBar:

@@ -1,0 +1,286 @@
+"""The two copies of a model's weights: which is newer, and wrapped modules that ask before reading.
+
+A module in training is *wrapped*: its class becomes `Poptorch<Class>`, those of its parameters and
+buffers become subclasses that fetch newer values from the device before anything reads them.
+Copies, pickles and state dictionaries of a wrapped module are plain.
+"""
+
+import copyreg
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.ir.capture import held_tensors
+from tremula.ir.step import BUFFER, PARAMETER
+
+without_hooks = torch._C.DisableTorchFunctionSubclass  # inside, reading a weight fetches nothing
+
+
+class Owner(Protocol):
+    """The training model that holds the newer weights."""
+
+    _host_weights_version: int  # grows with each copy from the device
+
+    def copyWeightsToHostIfNeeded(self) -> bool: ...  # noqa: N802
+    def destroy(self) -> None: ...
+
+
+# What can be asked about a tensor without looking at its values.
+_FACTS = frozenset(
+    getattr(Tensor, name).__get__
+    for name in "shape dtype device requires_grad is_leaf layout ndim grad_fn is_cuda".split()
+) | {Tensor.size, Tensor.dim, Tensor.numel, Tensor.stride, Tensor.is_floating_point}
+
+
+class _Asks:
+    """Runs any torch function on plain tensors, after fetching newer values if there are any."""
+
+    _owner: Owner | None = None  # of a class made for one model
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206
+        if func not in _FACTS:
+            for kind in types:
+                owner = getattr(kind, "_owner", None)
+                if owner is not None:
+                    owner.copyWeightsToHostIfNeeded()
+        with without_hooks():
+            return func(*args, **(kwargs or {}))
+
+
+class PoptorchParameter(_Asks, nn.Parameter):
+    """A parameter of a module in training."""
+
+    def __deepcopy__(self, memo: dict) -> nn.Parameter:
+        if id(self) not in memo:
+            values = self.data.clone(memory_format=torch.preserve_format)
+            memo[id(self)] = nn.Parameter(values, self.requires_grad)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        return torch._utils._rebuild_parameter, (self.data, self.requires_grad, {})
+
+
+class PoptorchBuffer(_Asks, Tensor):
+    """A buffer of a module in training."""
+
+    def __deepcopy__(self, memo: dict) -> Tensor:
+        if id(self) not in memo:
+            memo[id(self)] = self.detach().clone(memory_format=torch.preserve_format)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        return self.detach().__reduce_ex__(protocol)
+
+
+class _WrappedModule:
+    """What a module in training has besides its own methods."""
+
+    _poptorch_owner: Owner
+    _poptorch_class: type[nn.Module]
+
+    def copyWeightsToHostIfNeeded(self) -> bool:  # noqa: N802
+        """Fetch the weights if the device has newer ones; whether it had."""
+        return self._poptorch_owner.copyWeightsToHostIfNeeded()
+
+    def destroy(self) -> None:
+        """Fetch the weights, release the compiled program, and give the module its class back."""
+        self._poptorch_owner.destroy()
+
+    def state_dict(self, *args, **kwargs) -> dict[str, Any]:
+        self._poptorch_owner.copyWeightsToHostIfNeeded()
+        return super().state_dict(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __copy__(self) -> nn.Module:
+        """A module of the user's own class that shares everything; nothing is read yet."""
+        made = object.__new__(self._poptorch_class)
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        # A copy or pickle is a module of the user's own class; see `_Asks` for its tensors.
+        self._poptorch_owner.copyWeightsToHostIfNeeded()
+        wrapper, self.__class__ = type(self), self._poptorch_class
+        try:
+            made = self.__reduce_ex__(protocol)
+        finally:
+            self.__class__ = wrapper
+        if made[0] is not copyreg.__newobj__:  # pyright: ignore[reportAttributeAccessIssue]
+            return made
+        (kind, *rest), state = made[1], made[2:]
+        assert not rest, f"{kind.__name__} takes arguments to be made, which a copy does not know"
+        return copyreg._reconstructor, (kind, object, None), *state  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def is_wrapped(model: nn.Module) -> bool:
+    return isinstance(model, _WrappedModule)
+
+
+def wrap(model: nn.Module, owner: Owner) -> None:
+    """Let everything that reads the module or its weights ask `owner` first."""
+    if isinstance(model, _WrappedModule):
+        if model._poptorch_owner is owner:
+            return
+        raise RuntimeError(
+            "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on "
+            "the model to unwrap before wrapping again."
+        )
+    _check_classes(model)
+    _wrap_class(model, owner)
+    parameter_class = type("PoptorchParameter", (PoptorchParameter,), {"_owner": owner})
+    buffer_class = type("PoptorchBuffer", (PoptorchBuffer,), {"_owner": owner})
+    for kind, cls in ((PARAMETER, parameter_class), (BUFFER, buffer_class)):
+        for held in held_tensors(model, kind):
+            held.tensor.__class__ = cls
+    _generation[0] += 1
+
+
+def unwrap(model: nn.Module) -> None:
+    """The module and its weights as they were; fetch newer values first."""
+    if not isinstance(model, _WrappedModule):
+        return
+    for held in held_tensors(model, PARAMETER):
+        if isinstance(held.tensor, PoptorchParameter):
+            held.tensor.__class__ = nn.Parameter
+    for held in held_tensors(model, BUFFER):
+        if isinstance(held.tensor, PoptorchBuffer):
+            held.tensor.__class__ = Tensor
+    model.__class__ = model._poptorch_class
+    _generation[0] += 1
+
+
+def _restoreWrapperIfNecessary(obj: nn.Module) -> nn.Module:  # noqa: N802
+    """Wrap a module again whose weights still ask a training model, although it was unwrapped."""
+    owners = Sources(obj).owners()
+    if owners and not is_wrapped(obj):
+        _wrap_class(obj, owners[0])
+    return obj
+
+
+def _wrap_class(model: nn.Module, owner: Owner) -> None:
+    own = {"_poptorch_owner": owner, "_poptorch_class": type(model)}
+    name = f"Poptorch{type(model).__name__}"
+    model.__class__ = type(name, (_WrappedModule, type(model)), own)
+
+
+def _check_classes(model: nn.Module) -> None:
+    for word, kind, cls in (("parameter", PARAMETER, nn.Parameter), ("buffer", BUFFER, Tensor)):
+        for held in held_tensors(model, kind):
+            found = type(held.tensor)
+            if issubclass(found, _Asks):
+                raise RuntimeError(  # noqa: TRY004 - its class is what it is because of us
+                    "Model has already been wrapped in 'poptorch.trainingModel', as a part of or "
+                    f"with a part of another ({word} {held.name} is shared). Call model.destroy() "
+                    "on that one first."
+                )
+            if found is not cls:
+                raise createPoptorchError(
+                    f"The {word} {held.name} is a {found.__module__}.{found.__qualname__}: a model "
+                    f"to be trained must hold plain {cls.__module__}.{cls.__qualname__}s"
+                )
+
+
+@contextmanager
+def plain(model: nn.Module) -> Iterator[None]:
+    """Inside, the tensors of a module have the classes they had before it was wrapped."""
+    tensors = [h.tensor for kind in (PARAMETER, BUFFER) for h in held_tensors(model, kind)]
+    hooked = [(tensor, type(tensor)) for tensor in tensors if isinstance(tensor, _Asks)]
+    for tensor, _ in hooked:
+        is_parameter = isinstance(tensor, PoptorchParameter)
+        tensor.__class__ = nn.Parameter if is_parameter else Tensor
+    try:
+        yield
+    finally:
+        for tensor, cls in hooked:
+            tensor.__class__ = cls
+
+
+_generation = [0]  # counts wraps and unwraps, so that links need not be sought in each call
+
+
+class Sources:
+    """The training models whose weights an inference model shares."""
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self._generation = -1
+        self._owners: list[Owner] = []
+
+    def owners(self) -> list[Owner]:
+        if self._generation != _generation[0]:
+            self._generation = _generation[0]
+            kinds = (PARAMETER, BUFFER)
+            tensors = [h.tensor for kind in kinds for h in held_tensors(self.model, kind)]
+            found = {id(o): o for t in tensors if (o := getattr(type(t), "_owner", None))}
+            self._owners = list(found.values())
+        return self._owners
+
+
+class HostWeights:
+    """The host's copy, in the order a session wants it; sought once for a compiled model."""
+
+    def __init__(self, model: nn.Module):
+        self.parameters = held_tensors(model, PARAMETER)
+        self.buffers = held_tensors(model, BUFFER)
+
+    def values(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Parameters and buffers as they are here, without asking the device."""
+        with without_hooks():
+            return [h.tensor.data for h in self.parameters], [h.tensor.data for h in self.buffers]
+
+    def store(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        """Overwrite the values here."""
+        with without_hooks(), torch.no_grad():
+            for held, value in zip(self.parameters, parameters, strict=True):
+                held.tensor.data.copy_(value)
+            for held, value in zip(self.buffers, buffers, strict=True):
+                held.tensor.data.copy_(value)
+
+    def named_parameters(self) -> list[tuple[str, Tensor]]:
+        return [(held.name, held.tensor) for held in self.parameters]
+
+    def buffer_indices(self, names: list[str]) -> list[int]:
+        """Where named buffers stand in the list."""
+        return [i for i, held in enumerate(self.buffers) if held.name in names]
+
+
+class ParameterOfModel:
+    """A parameter as an attribute of a wrapped model: itself, and `replicaGrouping`."""
+
+    def __init__(self, parameter: nn.Parameter, group: Callable[..., None]):
+        object.__setattr__(self, "_parameter", parameter)
+        object.__setattr__(self, "_group", group)
+
+    def replicaGrouping(  # noqa: N802
+        self, comm_group_type: object, shards: int, variable_retrieval_mode: object
+    ) -> None:
+        """Give each group of replicas its own value: slices along a first dimension."""
+        self._group(self._parameter, comm_group_type, shards, variable_retrieval_mode)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._parameter, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._parameter, name, value)
+
+    def __getitem__(self, index: object) -> Tensor:
+        return self._parameter[index]
+
+    def __len__(self) -> int:
+        return len(self._parameter)
+
+    def __repr__(self) -> str:
+        return repr(self._parameter)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206
+        """In torch functions it is the parameter."""
+        from torch.utils._pytree import tree_map
+
+        own = lambda v: v._parameter if isinstance(v, ParameterOfModel) else v  # noqa: E731
+        args, kwargs = tree_map(own, (args, kwargs or {}))
+        return func(*args, **kwargs)
