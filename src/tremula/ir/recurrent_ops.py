@@ -58,7 +58,16 @@ def _run_backward(
     found = torch.autograd.grad(
         [r for r, _ in pairs], leaves, [g for _, g in pairs], retain_graph=True, allow_unused=True
     )  # a model may differentiate the same pass twice; the tape frees it all
-    return [torch.zeros_like(v) if g is None else g for g, v in zip(found, leaves, strict=True)]
+    return [_laid_like(v, g) for g, v in zip(found, leaves, strict=True)]
+
+
+def _laid_like(value: Tensor, gradient: Tensor | None) -> Tensor:
+    """A gradient in the memory order of its value, as the recorded model expects it."""
+    if gradient is None:
+        return torch.zeros_like(value)
+    if gradient.stride() == value.stride():
+        return gradient
+    return torch.empty_like(value).copy_(gradient)
 
 
 def _shapes(  # noqa: PLR0913, PLR0917
@@ -66,7 +75,12 @@ def _shapes(  # noqa: PLR0913, PLR0917
     n_layers: int, bidirectional: bool, batch_first: bool, needs: list[bool],  # noqa: ARG001
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     n_out = states[0].shape[-1] * (2 if bidirectional else 1)
-    output = x.new_empty((*x.shape[:2], n_out))
+    # Batch first is a view: in memory steps come first, always.
+    first, second = x.shape[:2]
+    if batch_first:
+        output = x.new_empty((second, first, n_out)).transpose(0, 1)
+    else:
+        output = x.new_empty((first, second, n_out))
     cells = torch.empty_like(states[1]) if kind == "lstm" else x.new_empty(0)
     return output, torch.empty_like(states[0]), cells, x.new_empty(0)
 
