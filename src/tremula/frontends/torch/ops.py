@@ -135,7 +135,7 @@ def serializedMatMul(  # noqa: N802
     factor: int = 0,
     keep_precision: bool = False,
 ) -> Tensor:
-    """lhs @ rhs, on tiles in `factor` parts one after the other, which need less memory at once."""
+    """The product lhs @ rhs, on tiles in `factor` parts one after the other: less memory at once."""
     assert isinstance(mode, MatMulSerializationMode), (
         f"mode must be a poptorch.MatMulSerializationMode, got {mode!r}"
     )

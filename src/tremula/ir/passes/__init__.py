@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from tremula.ir.passes.clean import drop_dead, drop_identities, fold_constants, share_common
 from tremula.ir.passes.decompose import decompose
-from tremula.ir.passes.functionalise import functionalise
+from tremula.ir.passes.functionalise import functionalise, functionalise_spellings
+from tremula.ir.passes.memory_shares import note_available_memory
+from tremula.ir.passes.recompute import recompute_between_checkpoints
 from tremula.ir.step import CapturedStep
 
 Pass = Callable[[CapturedStep], CapturedStep]
@@ -12,6 +14,7 @@ Pass = Callable[[CapturedStep], CapturedStep]
 # Both executions start from what these leave.
 COMMON_PASSES: tuple[tuple[str, Pass], ...] = (
     ("functionalise", functionalise),
+    ("note available memory", note_available_memory),
     ("drop identities", drop_identities),
     ("fold constants", fold_constants),
     ("share common subexpressions", share_common),
@@ -21,10 +24,11 @@ COMMON_PASSES: tuple[tuple[str, Pass], ...] = (
 # The tile program is lowered from what these leave.
 TILE_PASSES: tuple[tuple[str, Pass], ...] = (
     ("decompose", decompose),
-    ("functionalise decompositions", functionalise),
+    ("functionalise decompositions", functionalise_spellings),
     ("drop identities", drop_identities),
     ("share common subexpressions", share_common),
     ("drop dead nodes", drop_dead),
+    ("recompute between checkpoints", recompute_between_checkpoints),
 )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 
 from tremula.ir.errors import CaptureError
-from tremula.ir.origin import ORIGIN
+from tremula.ir.origin import FORWARD, ORIGIN, Origin
 from tremula.ir.passes.views import is_view, written_view
 from tremula.ir.step import OUTPUT, CapturedStep
 
@@ -35,7 +35,16 @@ class _Tensor:
 
 def functionalise(step: CapturedStep) -> CapturedStep:
     """The same step without writes. Results that only repeat an unchanged input are dropped."""
-    work = _Functionaliser(step)
+    return _functional(step, refuses_steps=True)
+
+
+def functionalise_spellings(step: CapturedStep) -> CapturedStep:
+    """The same for what operations were spelled out in, which may write every other element."""
+    return _functional(step, refuses_steps=False)
+
+
+def _functional(step: CapturedStep, *, refuses_steps: bool) -> CapturedStep:
+    work = _Functionaliser(step, refuses_steps)
     for node in step.graph.nodes:
         work.visit(node)
     graph, outputs = work.finish()
@@ -43,12 +52,13 @@ def functionalise(step: CapturedStep) -> CapturedStep:
 
 
 class _Functionaliser:
-    def __init__(self, step: CapturedStep):
+    def __init__(self, step: CapturedStep, refuses_steps: bool):
         self.step = step
+        self.refuses_steps = refuses_steps
         self.new = fx.Graph()
         self.tensors: dict[fx.Node, _Tensor] = {}
         self.others: dict[fx.Node, fx.Node] = {}  # nodes with several results
-        self.origin: object = None
+        self.origin: Origin | None = None
 
     def visit(self, node: fx.Node) -> None:
         self.origin = node.meta.get(ORIGIN)
@@ -147,9 +157,20 @@ class _Functionaliser:
             around = tensor.base.value
             for outer in tensor.chain[:depth]:
                 around = self._apply_view(outer, around, tensor.item.get(outer))
+            self._check_steps(view)
             value = written_view(self, view, around, value, tensor.item.get(view))
         tensor.base.value = value
         tensor.base.version += 1
+
+    def _check_steps(self, view: fx.Node) -> None:
+        has_steps = view.target is aten.slice.Tensor and len(view.args) > 4 and view.args[4] != 1
+        is_users = self.origin is None or self.origin.phase == FORWARD
+        if has_steps and is_users and self.refuses_steps:
+            raise CaptureError(
+                "In-place modification of slices with step size other than 1 is not supported.",
+                source=self.origin.source if self.origin is not None else None,
+                mend="write the value into a new tensor with torch.where",
+            )
 
     def _functional_value(self, node: fx.Node, target: fx.Node) -> fx.Node:
         args = tuple(self._argument(a) for a in node.args)

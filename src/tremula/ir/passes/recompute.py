@@ -1,0 +1,123 @@
+"""Passes: forward values that the backward pass computes again, so that they need no memory between."""
+
+from collections.abc import Callable, Sequence
+
+from torch import fx
+
+from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN
+from tremula.ir.passes.clean import is_random, schema_name
+from tremula.ir.step import CapturedStep
+
+_CHECKPOINT = "tremula::checkpoint"
+
+
+def recompute_between_checkpoints(step: CapturedStep) -> CapturedStep:
+    """Before the last checkpoint, only checkpoints outlive the forward pass.
+
+    What lies behind the last one is used at once by the backward pass and stays.
+    """
+    marks = _marks(step)
+    if not marks or not step.training:
+        return step
+    before: set[fx.Node] = set()
+    front = [mark.args[0] for mark in marks]
+    while front:
+        node = front.pop()
+        if node not in before:
+            before.add(node)
+            front += node.all_input_nodes
+    return _Recomputation(step, _checkpointed(marks), before.__contains__).run()
+
+
+def recompute_stages(step: CapturedStep, stage_of_block: Sequence[int]) -> CapturedStep:
+    """Of all pipeline stages but the last, only what other stages read outlives the forward pass."""
+    if not step.training or len(set(stage_of_block)) < 2:
+        return step
+    last = max(stage_of_block)
+
+    def stage(node: fx.Node) -> int:
+        block = node.meta[ORIGIN].block if ORIGIN in node.meta else None
+        return stage_of_block[block] if block is not None else 0
+
+    def is_forward(node: fx.Node) -> bool:
+        return ORIGIN in node.meta and node.meta[ORIGIN].phase == FORWARD
+
+    crossing = {
+        node
+        for node in step.graph.nodes
+        if any(is_forward(user) and stage(user) != stage(node) for user in node.users)
+    }
+    stored = crossing | _checkpointed(_marks(step))
+    return _Recomputation(step, stored, lambda node: stage(node) != last).run()
+
+
+def _marks(step: CapturedStep) -> list[fx.Node]:
+    return [node for node in step.graph.nodes if schema_name(node) == _CHECKPOINT]
+
+
+def _checkpointed(marks: list[fx.Node]) -> set[fx.Node]:
+    """A checkpoint and what it marks are one value."""
+    return {*marks, *(mark.args[0] for mark in marks)}
+
+
+class _Recomputation:
+    """Gives every backward user of a forward value that is not stored a copy made just before it."""
+
+    def __init__(
+        self, step: CapturedStep, stored: set[fx.Node], may_go: Callable[[fx.Node], bool]
+    ):
+        self.step = step
+        self.stored = stored | set(step.results())  # what the step gives must be kept anyway
+        self.may_go = may_go
+        self.copies: dict[fx.Node, fx.Node] = {}
+
+    def run(self) -> CapturedStep:
+        for node in list(self.step.graph.nodes):
+            origin = node.meta.get(ORIGIN)
+            if node.op == "call_function" and origin is not None and origin.phase == BACKWARD:
+                for source in node.all_input_nodes:
+                    if self._goes(source):
+                        node.replace_input_with(source, self._copy(source, before=node))
+        return self.step
+
+    def _goes(self, node: fx.Node) -> bool:
+        """Random values cannot be drawn again, so they are stored, as is all that is no operation."""
+        origin = node.meta.get(ORIGIN)
+        return (
+            node.op == "call_function"
+            and origin is not None
+            and origin.phase == FORWARD
+            and node not in self.stored
+            and self.may_go(node)
+            and not is_random(node)
+            and not any(is_random(source) for source in node.all_input_nodes if _is_item(node))
+        )
+
+    def _copy(self, node: fx.Node, before: fx.Node) -> fx.Node:
+        """The value computed again, with all it needs; once for all users, which come later."""
+        pending = [node]
+        while pending:
+            current = pending[-1]
+            missing = [
+                source
+                for source in current.all_input_nodes
+                if self._goes(source) and source not in self.copies
+            ]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if current not in self.copies:
+                self.copies[current] = self._one_copy(current, before)
+        return self.copies[node]
+
+    def _one_copy(self, node: fx.Node, before: fx.Node) -> fx.Node:
+        with self.step.graph.inserting_before(before):
+            copy = self.step.graph.node_copy(node, lambda source: self.copies.get(source, source))
+        copy.meta = dict(node.meta)
+        copy.meta[ORIGIN] = node.meta[ORIGIN].in_phase(BACKWARD)
+        return copy
+
+
+def _is_item(node: fx.Node) -> bool:
+    return not schema_name(node)
