@@ -1,0 +1,192 @@
+"""Lookups and updates on tiles against ATen: embedding, index, gather, index_put, scatters."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.ir.like_aten import assert_like_aten
+from tremula.base.types import FLOAT
+from tremula.ir.errors import UnsupportedOperations
+from tremula.ir.lowering.build import Schedule, build_tile_program
+from tremula.ir.lowering.layouts import wished_layout
+from tremula.ir.lowering.tiles import LoweringOptions, Tiles
+from tremula.ir.tile_run import capture_function, run_on_tiles
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Sequence
+from tremula.poplar.target import IPUModel
+from tremula.poplibs.popops.embedding_plan import plan
+from tremula.poplibs.popops.slice_layout import create_sliceable_tensor
+
+aten = torch.ops.aten
+REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+@pytest.fixture
+def values():
+    """A tensor, a source of its shape, indices that count back, others, and indices of elements."""
+    random = torch.Generator().manual_seed(7)
+    return (
+        torch.randn(3, 4, 5, generator=random),
+        torch.randn(3, 4, 5, generator=random),
+        torch.tensor([0, -1, 2]),
+        torch.tensor([2, 0, 0]),
+        torch.randint(0, 3, (3, 4, 5), generator=random),
+    )
+
+
+def of_type(values, dtype):
+    return [v.to(dtype) if v.is_floating_point() else v for v in values]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_lookups(values, dtype):
+    """One or several indices, gaps, broadcasting, negative ones; gather; index_select."""
+
+    def function(x, _source, i, j, places):
+        column = j.view(3, 1, 1)
+        return [
+            x[i], x[:, i], x[i, j], x[:, i, j], x[i, :, j], x[i[:, None], j], x[..., i],
+            x[i, None, j], x[:, :, i[:, None]], x[i, j, i], x.transpose(0, 2)[i], x[1][j],
+            x[:, ::2][i], x[j.to(torch.int32)],
+            torch.index_select(x, 1, j), torch.index_select(x, -1, j), torch.index_select(x, 0, j),
+            torch.gather(x, 1, places), torch.gather(x, 2, places[:, :2, :3]),
+            torch.gather(x, 0, column.expand(3, 4, 5)), torch.gather(x[0, 0], 0, j),
+            torch.take_along_dim(x, places, 1), torch.take(x, j), x[0, 0][places],
+        ]  # fmt: skip
+
+    assert_like_aten(function, *of_type(values, dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_updates(values, dtype):
+    """Values are written, or added up where indices are equal, at any form of index."""
+
+    def function(x, source, i, j, places):
+        column = j.view(3, 1, 1)
+        two = x.new_full((4,), 2.0)
+        wide = column.expand(3, 4, 5)
+        return [
+            aten.index_put(x, [i], source[:3, :1, :1]), aten.index_put(x, [i, i], source[0, :3]),
+            aten.index_put(x, [None, j], source[:, :3], True),
+            aten.index_put(x, [i, None, j], two, True), aten.index_put(x, [j], source, True),
+            aten.index_put(x, [x > 0], two[0]), aten.index_put(x, [x > 0], two[:1], True),
+            aten.index_put(torch.zeros_like(x), [j], source, True),
+            torch.index_add(x, 1, j, source[:, :3], alpha=2), torch.index_add(x, 0, j, source),
+            torch.index_copy(x, 1, i.abs(), source[:, :3]), torch.index_fill(x, 2, j, 3.0),
+            torch.scatter(x, 1, places[:, :1], source), torch.scatter(x, 2, places[:, :, :1], 3.0),
+            torch.scatter_add(x, 1, places, source), torch.scatter_add(x, 0, wide, source),
+            torch.scatter_add(x, 1, places[:2, :3], source),
+            torch.scatter(x, 0, wide, 2.0, reduce="add"),
+            torch.scatter(x, 1, places, 2.0, reduce="multiply"),
+        ]  # fmt: skip
+
+    assert_like_aten(function, *of_type(values, dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_scatter_reduce(values, dtype):
+    """Every reduction, with and without the old values, by element and by row."""
+
+    def function(x, source, _i, j, places):
+        wide = j.view(3, 1, 1).expand(3, 4, 5)
+        return [
+            torch.scatter_reduce(x, dim, index, source, reduction, include_self=include)
+            for reduction in REDUCTIONS
+            for include in (True, False)
+            for dim, index in ((1, places), (0, wide))
+        ]
+
+    assert_like_aten(function, *of_type(values, dtype))
+
+
+def test_other_types():
+    """Bools and whole numbers of all widths are looked up and added; means round down."""
+
+    def function(i, *tables):
+        results = []
+        for x in tables:
+            source = x[:5]
+            results += [x[i], torch.gather(x, 0, i), torch.scatter(x, 0, i, source)]
+            if x.dtype is torch.bool:
+                continue
+            results += [torch.scatter_add(x, 0, i, source), torch.index_add(x, 0, i, source)]
+            for reduction in REDUCTIONS if x.dtype is not torch.uint8 else ("sum", "prod"):
+                for include in (True, False):
+                    more = {"include_self": include}
+                    results.append(torch.scatter_reduce(x, 0, i, source, reduction, **more))
+        return results
+
+    numbers = torch.tensor([-3, 5, 0, 2, -7, 1, 4, 6])
+    types = (torch.int64, torch.int16, torch.int8)
+    tables = [numbers.to(t) for t in types]
+    i = torch.tensor([0, 3, 1, 7, 4])
+    assert_like_aten(function, i, *tables, numbers.abs().to(torch.uint8), numbers > 0)
+
+
+def test_gradients(values):
+    """Gradients of lookups are updates, and the other way round."""
+
+    def function(x, source, i, j, places):
+        x, source = (t.detach().requires_grad_() for t in (x, source))
+        table = x.flatten(0, 1)
+        looked = F.embedding(places[0], table) * source[:1, :, :, None].mean()
+        padded = F.embedding(places[1], table, padding_idx=2).square().sum()
+        total = looked.square().sum() + padded + x[i, :, j].sum() * x[j].square().mean()
+        total = total + torch.gather(x, 1, places).square().sum()
+        total = total + torch.scatter_add(x, 0, places, source).square().sum()
+        total = total + torch.index_select(source, 2, j).exp().sum()
+        return torch.autograd.grad(total, (x, source))
+
+    assert_like_aten(function, *values, atol=1e-5)
+
+
+def compute_sets(function, inputs, **options):
+    step = capture_function(function, inputs)
+    target = IPUModel("bow", tiles_per_ipu=8).create_device().target
+    built = build_tile_program(step, target, Schedule(), LoweringOptions(**options))
+    return [s.name for s in built.graph.state.compute_sets]
+
+
+def test_gradient_of_an_embedding_is_one_update():
+    """Zeros and one multi-update, whether ATen says it by its name or as index_put."""
+    gradient, i = torch.randn(6, 8), torch.randint(0, 40, (6,))
+
+    def by_name(gradient, i):
+        return aten.embedding_dense_backward(gradient, i, 40, -1, False)
+
+    def by_put(gradient, i):
+        return aten.index_put(torch.zeros(40, 8), [i], gradient, True)
+
+    for function in (by_name, by_put):
+        names = compute_sets(function, [gradient, i], is_training=True)
+        updates = [n for n in names if not n.endswith(("zero", "rows", "fill"))]
+        assert len(updates) <= 3, names
+
+
+def test_tables_lie_as_their_lookups_want_them():
+    """The table of an embedding, and its gradient in training, follow one plan."""
+    step = capture_function(
+        lambda table, i: F.embedding(i, table), [torch.randn(40, 8), torch.randint(0, 40, (6,))]
+    )
+    graph = Graph(IPUModel("bow", tiles_per_ipu=8).create_device())
+    tiles = lambda node: Tiles(graph, Sequence(), node, LoweringOptions())  # noqa: E731
+    table = wished_layout(step.placeholders()[0], tiles)
+    wanted = create_sliceable_tensor(
+        graph, FLOAT, (40, 8), plan=plan(graph, FLOAT, 40, 8, 6, {"used_for_update": False})
+    )
+    of_table, of_wanted = graph.get_tile_mapping(table), graph.get_tile_mapping(wanted)
+    assert of_table.tile.tolist() == of_wanted.tile.tolist()
+    assert of_table.begin.tolist() == of_wanted.begin.tolist()
+
+
+def test_what_depends_on_values_is_refused():
+    """Several values at a mask, and gradients by frequency, say why they cannot be."""
+    x, mask = torch.randn(4), torch.tensor([True, False, True, False])
+    with pytest.raises(UnsupportedOperations, match="written at a mask with values"):
+        run_on_tiles(lambda x, m: aten.index_put(x, [m], x[:2]), x, mask)
+    with pytest.raises(UnsupportedOperations, match="scale_grad_by_freq=True"):
+        run_on_tiles(
+            lambda g, i: aten.embedding_dense_backward(g, i, 5, -1, True),
+            torch.randn(3, 2),
+            torch.tensor([1, 2, 1]),
+        )
