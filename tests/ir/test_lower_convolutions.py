@@ -16,7 +16,7 @@ from tremula.poplar.target import IPUModel
 from tremula.poplibs import poplin
 from tremula.poplibs.poplin import planner
 
-# Field rank, input, weight, and the convolution's options; weights of transposed ones are [in, out].
+# Input, weight, and the options of the convolution; weights of transposed ones are [in, out].
 CASES = (
     ((2, 3, 9, 8), (4, 3, 3, 3), {}),
     ((2, 3, 9, 8), (4, 3, 3, 3), {"stride": 2, "padding": 1}),
