@@ -66,16 +66,20 @@ def prod(tiles: Tiles, x: Tensor, dim: Dims = None, keepdim: bool = False, **_: 
 def amax(tiles: Tiles, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     del keepdim
     operation = "LOGICAL_OR" if x.type == BOOL else "MAX"
-    largest = _reduce(tiles, x, reduced_dims(x, dim), operation, x.type)
-    return largest.reshape(list(tiles.out_shape))
+    return _extreme(tiles, x, dim, operation)
 
 
 @lowers("amin", "min", calls="popops.reduce")
 def amin(tiles: Tiles, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     del keepdim
     operation = "LOGICAL_AND" if x.type == BOOL else "MIN"
-    smallest = _reduce(tiles, x, reduced_dims(x, dim), operation, x.type)
-    return smallest.reshape(list(tiles.out_shape))
+    return _extreme(tiles, x, dim, operation)
+
+
+def _extreme(tiles: Tiles, x: Tensor, dim: Dims, operation: str) -> Tensor:
+    type = x.type if x.type in (*_ORDERED, BOOL) else INT
+    found = _reduce(tiles, x, reduced_dims(x, dim), operation, type)
+    return tiles.cast(found, tiles.out_type).reshape(list(tiles.out_shape))
 
 
 @lowers("any", "any.dim", "any.dims", calls="popops.neq, popops.reduce")

@@ -1,0 +1,74 @@
+"""Layer, group, batch and instance norm on tiles against ATen: results, statistics, gradients."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from tests.ir.like_aten import assert_like_aten
+from tremula.ir.tile_run import run_on_tiles
+
+
+def operands(dtype):
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((4, 6, 5, 3), (6,), (6,), (4, 6, 5, 3), (5, 3), (5, 3))
+    x, *rest = (torch.randn(*s, generator=generator).to(dtype) for s in shapes)
+    return (x + 2, *rest, torch.zeros(6, dtype=dtype), torch.ones(6, dtype=dtype))
+
+
+def with_gradients(y, gradient, *of):
+    return [y, *torch.autograd.grad(y, of, gradient)]
+
+
+def layer_and_group(x, gamma, beta, gradient, scale, shift, *_running):
+    x, gamma, beta, scale, shift = (t.detach().requires_grad_() for t in (x, gamma, beta, scale, shift))
+    return [
+        *with_gradients(F.layer_norm(x, (5, 3), scale, shift), gradient, x, scale, shift),
+        *with_gradients(F.layer_norm(x, (6, 5, 3), eps=1e-3), gradient, x),
+        *with_gradients(F.layer_norm(x, (5, 3), scale), gradient, x, scale),
+        *with_gradients(F.group_norm(x, 3, gamma, beta), gradient, x, gamma, beta),
+        *with_gradients(F.group_norm(x, 1), gradient, x),
+        *with_gradients(F.group_norm(x, 6, gamma), gradient, x, gamma),
+        *with_gradients(F.instance_norm(x, weight=gamma, bias=beta), gradient, x, gamma, beta),
+    ]
+
+
+def batch(x, gamma, beta, gradient, _scale, _shift, mean, variance):
+    x, gamma, beta = (t.detach().requires_grad_() for t in (x, gamma, beta))
+    mean, variance = mean.clone(), variance.clone()
+    norm = F.batch_norm
+    results = [*with_gradients(norm(x, mean, variance, gamma, beta, True, 0.2), gradient, x, gamma, beta)]
+    results += [mean.clone(), variance.clone()]
+    results += with_gradients(norm(x, mean, variance, gamma, beta, False), gradient, x, gamma, beta)
+    results += with_gradients(norm(x, mean, variance, None, None, True, 0.5), gradient, x)
+    results += [mean, variance]
+    results += with_gradients(norm(x, None, None, gamma, beta, True), gradient, x, gamma, beta)
+    flat = x[:, :, 0, 0]
+    return results + with_gradients(norm(flat, None, None, training=True), gradient[:, :, 0, 0], x)
+
+
+@pytest.mark.parametrize("function", [layer_and_group, batch])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_norms(function, dtype):
+    """Results, gradients and running statistics (unbiased variance) of each norm."""
+    loose = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.float16 else {"rtol": 1e-4, "atol": 2e-5}
+    assert_like_aten(function, *operands(dtype), **loose)
+
+
+def test_large_means_keep_their_digits():
+    """A mean a thousand times the deviation leaves the variance right: it is taken off first."""
+    x = torch.randn(8, 64, generator=torch.Generator().manual_seed(2)) + 1000
+    assert_like_aten(lambda x: [F.layer_norm(x, (64,))], x, rtol=1e-3, atol=1e-3)
+
+
+def test_model_in_evaluation():
+    """A module's batch norm in evaluation uses its running values and leaves them."""
+    net = torch.nn.BatchNorm1d(3).eval()
+    net.running_mean.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    x = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(3))
+    expected = net(x)
+
+    def function(x, mean, variance):
+        return [F.batch_norm(x, mean, variance)]
+
+    (got,) = run_on_tiles(function, x, net.running_mean, net.running_var)
+    torch.testing.assert_close(got, expected.detach())
