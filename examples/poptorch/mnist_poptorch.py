@@ -1,0 +1,107 @@
+"""MNIST in PopTorch: mnist_pytorch.py with the lines an IPU needs. `diff` shows them.
+
+    python mnist_poptorch.py [--epochs N] [--subset]
+
+A call trains on `--device-iterations` batches, so the loader gives as many at once. The weights
+live on the device; detaching brings them back for the inference model to take.
+"""
+
+# Arguments when run as a test: --subset --batch-size 32 --device-iterations 11
+
+import argparse
+
+import torch
+from torch import nn
+
+import poptorch
+from _throughput import print_throughput
+from tremula.garden.mnist import Mnist
+
+
+class Block(nn.Module):
+    """Convolution, maximum of each 2×2 square, ReLU."""
+
+    def __init__(self, n_in, n_out):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(n_in, n_out, 3), nn.MaxPool2d(2), nn.ReLU())
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Network(nn.Module):
+    """Two blocks and two dense layers; gives the logarithms of ten probabilities."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(Block(1, 32), Block(32, 64))
+        self.dense = nn.Sequential(nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10))
+
+    def forward(self, x):
+        return self.dense(self.blocks(x).flatten(1)).log_softmax(1)
+
+
+class TrainingModelWithLoss(nn.Module):
+    """The network and its loss."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.loss = nn.NLLLoss()
+
+    def forward(self, images, labels):
+        predictions = self.model(images)
+        return predictions, self.loss(predictions, labels)
+
+
+def n_correct(predictions, labels):
+    return int((predictions.argmax(1) == labels).sum())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="MNIST training in PopTorch")
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--test-batch-size", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--device-iterations", type=int, default=50)
+    parser.add_argument("--subset", action="store_true", help="the small set: no download")
+    args = parser.parse_args()
+
+    torch.manual_seed(1)
+    options = poptorch.Options().deviceIterations(args.device_iterations)
+    training_data = poptorch.DataLoader(
+        options,
+        Mnist(train=True, subset=args.subset),
+        batch_size=args.batch_size,
+        shuffle=True,
+        drop_last=True,
+    )
+    test_data = poptorch.DataLoader(
+        poptorch.Options(),
+        Mnist(train=False, subset=args.subset),
+        batch_size=args.test_batch_size,
+    )
+
+    model = Network()
+    training_model = TrainingModelWithLoss(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
+    training_model = poptorch.trainingModel(training_model, options, optimizer)
+    inference_model = poptorch.inferenceModel(model)
+
+    # Train
+    for epoch in range(args.epochs):
+        for images, labels in training_data:
+            predictions, loss = training_model(images, labels)
+        print(f"Epoch {epoch + 1}: loss {loss:.3f}")
+
+    print_throughput(training_model, args.device_iterations * args.batch_size)
+    training_model.detachFromDevice()
+
+    # Test
+    right = 0
+    with torch.no_grad():
+        for images, labels in test_data:
+            right += n_correct(inference_model(images), labels)
+    n_images = len(test_data) * args.test_batch_size
+    print(f"Accuracy on the test set: {100 * right / n_images:.2f}%")
