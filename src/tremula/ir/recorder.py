@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 from torch.utils._pytree import tree_map
 
 from tremula.ir.errors import CaptureError
@@ -131,8 +132,9 @@ class Recorder(TorchDispatchMode):
                 mend="make tensors in forward, or register them as buffers of the model",
             )
         if id(value) in self.known_constants or value.dim() == 0:
-            fake = self.fakes.from_tensor(value)
-            self.constant(value.detach().clone(), fake)
+            with _outside_the_recording():  # the value itself, not a fake of it
+                kept, fake = value.detach().clone(), self.fakes.from_tensor(value)
+            self.constant(kept, fake)
             return fake
         dtype = str(value.dtype).removeprefix("torch.")
         shape = list(value.shape)

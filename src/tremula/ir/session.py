@@ -35,9 +35,14 @@ class Repetition:
 class Handles(Protocol):
     """The names under which the host finds the tensors and streams of a tile program."""
 
-    held: Mapping[tuple[str, int], str]  # (kind, index) -> handle
-    inputs: Sequence[str]
-    outputs: Sequence[tuple[Slot, str]]
+    @property
+    def held(self) -> Mapping[tuple[str, int], str]: ...  # (kind, index) -> handle
+    @property
+    def inputs(self) -> Sequence[str]: ...
+    @property
+    def outputs(self) -> Sequence[tuple[Slot, str]]: ...
+    @property
+    def host_functions(self) -> Mapping[str, Callable]: ...  # by handle
 
 
 class Session(Protocol):
