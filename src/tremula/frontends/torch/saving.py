@@ -70,8 +70,8 @@ def save(
         with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
             archive.writestr(_ABOUT, json.dumps(about))
             archive.writestr(_ARGUMENTS, _pickled(_arguments_like(compiled)))
-            if compiled.tiles.stored is not None:
-                _write_program(archive, compiled.tiles.stored)
+            if compiled.tiles.to_save is not None:
+                _write_program(archive, compiled.tiles.to_save)
             if export_model:
                 parts = {"model": model, "optimizer": optimizer, "options": compiled.options}
                 archive.writestr(_MODEL, _pickled(parts))

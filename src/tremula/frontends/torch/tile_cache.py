@@ -3,7 +3,8 @@
 import hashlib
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tremula.compiler.executable import Executable
 from tremula.compiler.validate import validate
 from tremula.frontends.torch.logging import LOGGER
 from tremula.ir.origin import ORIGIN
+from tremula.ir.passes.clean import schema_name
 from tremula.ir.session import Handles
 from tremula.ir.step import CapturedStep, Slot
 
@@ -36,16 +38,20 @@ class StoredTileProgram:
     held_handles: tuple[tuple[str, int, str], ...]  # kind, index, handle
     input_handles: tuple[str, ...]
     output_handles: tuple[tuple[str, int, str, str], ...]  # kind, index and name, handle
+    # Code of the script, by handle; not written to files.
+    host_functions: dict[str, Callable] = field(default_factory=dict, init=False, compare=False)
 
     @staticmethod
     def of(key: str, executable: Executable, handles: Handles) -> "StoredTileProgram":
-        return StoredTileProgram(
+        stored = StoredTileProgram(
             key,
             executable,
             tuple((kind, index, handle) for (kind, index), handle in handles.held.items()),
             tuple(handles.inputs),
             tuple((slot.kind, slot.index, slot.name, handle) for slot, handle in handles.outputs),
         )
+        stored.host_functions.update(handles.host_functions)
+        return stored
 
     @property
     def held(self) -> dict[tuple[str, int], str]:
@@ -107,6 +113,14 @@ class ProgramCache:
                     path.unlink()
             except OSError:  # another process was quicker
                 continue
+
+
+def can_be_kept(step: CapturedStep) -> bool:
+    """Whether all of a program is in its graph: code of the script is not, and may change."""
+    return not any(
+        schema_name(node) in ("tremula::custom_op", "tremula::host_call")
+        for node in step.graph.nodes
+    )
 
 
 # -- keys ------------------------------------------------------------------------------------------

@@ -13,11 +13,18 @@ from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.options import Options
 from tremula.frontends.torch.performance import CallTiming, time_call
 from tremula.frontends.torch.placement import Placement
-from tremula.frontends.torch.tile_cache import ProgramCache, StoredTileProgram, program_key
+from tremula.frontends.torch.strategies import PipelinedExecution
+from tremula.frontends.torch.tile_cache import (
+    ProgramCache,
+    StoredTileProgram,
+    can_be_kept,
+    program_key,
+)
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.passes import TILE_PASSES, apply
+from tremula.ir.passes.recompute import recompute_stages
 from tremula.ir.session import Repetition, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import INPUT, CapturedStep
@@ -52,6 +59,11 @@ class TileProgram:
     @property
     def is_compiled(self) -> bool:
         return self._engine is not None
+
+    @property
+    def to_save(self) -> StoredTileProgram | None:
+        """The program for a file, if it is compiled and all of it can be written."""
+        return self.stored if can_be_kept(self._captured) else None
 
     def offer(self, stored: StoredTileProgram | None) -> None:
         """Use a program from a file, if it is the one that would be compiled."""
@@ -97,9 +109,10 @@ class TileProgram:
         self.session().run([inputs] * self.repetition.n_micro_batches, lambda *_: None)
 
     def _make_engine(self, bar: "ProgressBar") -> Engine:
-        folder = self.options._Popart.options.get("cachePath")
-        is_kept = bool(folder) and self.options._Popart.options.get("enableEngineCaching", False)
-        cache = ProgramCache(folder) if is_kept else None
+        choices = self.options._Popart.options
+        is_wanted = choices.get("enableEngineCaching", False) and "cachePath" in choices
+        is_kept = is_wanted and can_be_kept(self._captured)
+        cache = ProgramCache(choices["cachePath"]) if is_kept else None
         if self.stored is None and cache is not None:
             self.stored = cache.find(self._key())
         if self.stored is None:
@@ -113,6 +126,7 @@ class TileProgram:
     def _compile(self, bar: "ProgressBar") -> StoredTileProgram:
         try:
             step = apply(self._captured, TILE_PASSES)
+            step = recompute_stages(step, self._recomputed_stages())
             built = build_tile_program(
                 step,
                 self.device().target,
@@ -131,6 +145,7 @@ class TileProgram:
             self.settings.chip,
             self._schedule(),
             self._lowering_options(),
+            self._recomputed_stages(),
             {k: v for k, v in self._engine_options().items() if k != "tremula.seed"},
         )
 
@@ -150,8 +165,20 @@ class TileProgram:
         )
 
     def _lowering_options(self) -> LoweringOptions:
-        memory = dict(self.options.available_memory_proportion)
-        return LoweringOptions(available_memory=memory, is_training=self._captured.training)
+        return LoweringOptions(
+            partials_type=self.options._Popart.options.get("partialsTypeMatMuls"),
+            available_memory=dict(self.options.available_memory_proportion),
+            is_training=self._captured.training,
+        )
+
+    def _recomputed_stages(self) -> tuple[int, ...]:
+        """The stage of each block, if stages are computed again for the backward pass.
+
+        As PopTorch does by default in a pipeline; the option autoRecomputation 0 keeps all values.
+        """
+        is_pipeline = isinstance(self.options._execution_strategy, PipelinedExecution)
+        is_off = self.options._Popart.options.get("autoRecomputation") == 0
+        return self.placement.pipeline_stages if is_pipeline and not is_off else ()
 
     def _engine_options(self) -> dict:
         return {"tremula.seed": self.seed}

@@ -284,3 +284,16 @@ class ParameterOfModel:
         own = lambda v: v._parameter if isinstance(v, ParameterOfModel) else v  # noqa: E731
         args, kwargs = tree_map(own, (args, kwargs or {}))
         return func(*args, **kwargs)
+
+
+def _operator(name: str) -> Callable:
+    def apply(self: ParameterOfModel, *others: object) -> Tensor:
+        return getattr(self._parameter, name)(*others)
+
+    return apply
+
+
+for (
+    _name
+) in "add radd sub rsub mul rmul truediv rtruediv matmul rmatmul pow neg lt le gt ge".split():
+    setattr(ParameterOfModel, f"__{_name}__", _operator(f"__{_name}__"))

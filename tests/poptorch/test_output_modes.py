@@ -1,0 +1,194 @@
+"""What a call returns: output modes, structures, types, constants, layouts of the first dimension."""
+
+from collections import namedtuple
+
+import pytest
+import torch
+from torch import nn
+
+import poptorch
+
+
+class Doubled(nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+
+def run(x, mode=None, period=None, iterations=1, replicas=1, model=None):
+    options = poptorch.Options().deviceIterations(iterations).replicationFactor(replicas)
+    if mode is not None:
+        options.outputMode(mode, period)
+    return poptorch.inferenceModel(model or Doubled(), options)(x)
+
+
+def numbered(n_batches, size=2):
+    return torch.arange(float(n_batches * size * 3)).reshape(n_batches * size, 3)
+
+
+def test_all_is_the_default_of_inference():
+    """All returns every micro-batch in the order of the input."""
+    x = numbered(6)
+    assert torch.equal(run(x, iterations=3, replicas=2), 2 * x)
+
+
+def test_final_returns_the_last_of_each_replica():
+    """Final keeps the last device iteration of all replicas."""
+    x = numbered(6)
+    assert torch.equal(run(x, poptorch.OutputMode.Final, None, 3, 2), 2 * x[-4:])
+
+
+def test_every_n_counts_from_one():
+    """EveryN with period 5 of 10 iterations returns iterations 4 and 9."""
+    x = numbered(10)
+    got = run(x, poptorch.OutputMode.EveryN, 5, 10)
+    assert torch.equal(got, 2 * torch.cat([x[8:10], x[18:20]]))
+
+
+def test_every_n_longer_than_the_call_returns_nothing():
+    """A period that is never reached gives an empty first dimension."""
+    got = run(numbered(2), poptorch.OutputMode.EveryN, 3, 2)
+    assert got.shape == (0, 3)
+
+
+def test_sum_is_per_replica_and_not_averaged():
+    """Sum adds iterations, replica by replica."""
+    x = numbered(6, size=1)
+    got = run(x, poptorch.OutputMode.Sum, None, 3, 2)
+    assert torch.equal(got, 2 * x.reshape(3, 2, 3).sum(0))
+
+
+@pytest.mark.parametrize(
+    ("mode", "shape"),
+    [
+        (poptorch.OutputMode.All, (12,)),
+        (poptorch.OutputMode.Final, (2,)),
+        (poptorch.OutputMode.EveryN, (12,)),
+        (poptorch.OutputMode.Sum, (2,)),
+    ],
+)
+def test_shapes_of_scalars_in_training(mode, shape):
+    """A scalar becomes a vector of the number of micro-batches its mode returns."""
+    options = poptorch.Options().deviceIterations(3).replicationFactor(2)
+    options.Training.gradientAccumulation(2)
+    options.outputMode(mode, 1 if mode is poptorch.OutputMode.EveryN else None)
+    model = poptorch.trainingModel(WithLoss(), options)
+    loss = model(torch.ones(12, 3), torch.zeros(12, 1))[1]
+    assert loss.shape == shape
+
+
+class WithLoss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 1)
+
+    def forward(self, x, y):
+        out = self.linear(x)
+        return out, nn.functional.mse_loss(out, y)
+
+
+def test_default_loss_is_a_scalar():
+    """One replica, mode Final: the loss has no dimension."""
+    model = poptorch.trainingModel(WithLoss())
+    assert model(torch.ones(4, 3), torch.zeros(4, 1))[1].shape == ()
+
+
+Pair = namedtuple("Pair", "first second")
+
+
+class Structured(nn.Module):
+    def forward(self, x):
+        y = x + 1
+        return {"pair": Pair(x * 2, [y, y]), "nothing": None, "word": "text"}
+
+
+def test_structure_is_what_forward_returned():
+    """Named tuples, lists, dictionaries, None and constants come back; a tensor twice, twice."""
+    x = torch.ones(2)
+    got = run(x, model=Structured())
+    assert isinstance(got["pair"], Pair)
+    assert torch.equal(got["pair"].first, 2 * x)
+    assert [t.tolist() for t in got["pair"].second] == [[2.0, 2.0]] * 2
+    assert got["pair"].second[0].data_ptr() != got["pair"].second[1].data_ptr()
+    assert got["nothing"] is None
+    assert got["word"] == "text"
+
+
+class Returns(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_none():
+    """A model that returns None returns None."""
+    assert run(torch.ones(2), model=Returns(lambda _x: None)) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "returned"),
+    [
+        (torch.int64, torch.int32),
+        (torch.float64, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.int8, torch.int8),
+        (torch.uint8, torch.uint8),
+        (torch.bool, torch.bool),
+        (torch.float16, torch.float16),
+    ],
+)
+def test_types(given, returned):
+    """64-bit results come back narrow, all others as they are."""
+    x = torch.ones(3, dtype=given)
+    assert run(x, model=Returns(lambda t: t.clone())).dtype == returned
+
+
+def test_constants_are_not_repeated():
+    """What depends on no input is returned once, whatever the mode."""
+    model = Returns(lambda x: (x, torch.tensor([1.0, 2.0]), torch.ones(2)))
+    for mode in (poptorch.OutputMode.All, poptorch.OutputMode.Sum):
+        _, constant, ones = run(torch.ones(4), mode, None, 4, model=model)
+        assert constant.tolist() == [1.0, 2.0]
+        assert ones.tolist() == [1.0, 1.0]
+
+
+def test_a_cpu_constant_is_kept_with_a_warning(capfd):
+    """A tensor that never was in the model comes back, and the log says so."""
+    kept = torch.tensor([3.0])
+    model = Returns(lambda x: (x, kept))
+    _, got = run(torch.ones(2), model=model)
+    assert got.tolist() == [3.0]
+    assert "Output expected to be on the IPU but is on cpu" in capfd.readouterr().err
+
+
+def test_outputs_are_fresh():
+    """Returned inputs and weights are copies: changing them changes nothing."""
+    layer = nn.Linear(2, 2)
+    layer.forward = lambda x: (x, layer.weight)
+    model = poptorch.inferenceModel(layer)
+    x = torch.ones(2)
+    first = model(x)
+    first[0].zero_(), first[1].zero_()
+    assert x.tolist() == [1.0, 1.0]
+    assert torch.equal(model(x)[1], layer.weight)
+    assert not first[1].requires_grad
+
+
+def test_backward_is_refused():
+    """Outputs cannot be differentiated."""
+    out = run(torch.ones(2))
+    with pytest.raises(poptorch.Error, match="backward.. cannot be called explicitly on outputs"):
+        out.backward()
+
+
+def test_tiles_return_the_same():
+    """All modes return the same from tiles as from the host."""
+    x = numbered(4, size=1)
+    for mode, period in ((None, None), (poptorch.OutputMode.EveryN, 2)):
+        options = poptorch.Options().deviceIterations(4).useIpuModel(True)
+        if mode is not None:
+            options.outputMode(mode, period)
+        got = poptorch.inferenceModel(Doubled(), options)(x)
+        assert torch.equal(got, run(x, mode, period, 4))
