@@ -1,6 +1,7 @@
 """Lowerings of operations that make tensors of nothing: constants, most of them one repeated."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def made_once(tiles: Tiles, key: tuple, values: Callable[[], np.ndarray]) -> Ten
 
 
 @lowers("full", "full_like", "scalar_tensor", "fill.Scalar", "new_full", calls="constant")
-def full(tiles: Tiles, *args: object, **options: object) -> Tensor:
+def full(tiles: Tiles, *args: Any, **options: Any) -> Tensor:  # noqa: ANN401 - as in ATen
     """The value is the last positional argument of all of these, or `fill_value`."""
     return repeated(tiles, options.get("fill_value", args[-1]))
 
@@ -90,8 +91,8 @@ def linspace(tiles: Tiles, start: float, end: float, steps: int, **_options: obj
 
 @lowers("eye", "eye.m", calls="constant")
 def eye(tiles: Tiles, *_sizes: int, **_options: object) -> Tensor:
-    shape = tiles.out_shape
-    return made_once(tiles, ("eye", *shape), lambda: np.eye(*shape))
+    n_rows, n_cols = tiles.out_shape
+    return made_once(tiles, ("eye", n_rows, n_cols), lambda: np.eye(n_rows, n_cols))
 
 
 @lowers("tril_indices", calls="constant")

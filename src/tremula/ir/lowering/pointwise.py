@@ -292,7 +292,7 @@ _enter_logic("logical_xor", expr.bitwise_xor)
 def _enter_comparison(name: str, formula: Formula) -> None:
     @lowers(f"{name}.Tensor", f"{name}.Scalar", calls="popops.map")
     def compare(tiles: Tiles, a: Tensor, b: Operand) -> Tensor:
-        return mapped(tiles, formula, a, b, type=common_type(tiles, 0, 1))
+        return mapped(tiles, formula, a, b, type=common_type(tiles))
 
 
 for _name, _formula in (
@@ -340,11 +340,11 @@ def clamp(
     """NaN stays NaN; where the bounds cross, the upper one wins."""
     if tiles.node.target is torch.ops.aten.hardtanh.default:
         low, high = -1 if low is None else low, 1 if high is None else high
-    if low is None:
-        return _in_result_type(tiles, expr.minimum, x, high)
-    if high is None:
+    if low is not None and high is not None:
+        return _in_result_type(tiles, expr.clamp, x, low, high)
+    if low is not None:
         return _in_result_type(tiles, expr.maximum, x, low)
-    return _in_result_type(tiles, expr.clamp, x, low, high)
+    return x if high is None else _in_result_type(tiles, expr.minimum, x, high)
 
 
 @lowers("clamp_min", "clamp_min.Tensor", calls="popops.maximum")

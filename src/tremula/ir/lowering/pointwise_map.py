@@ -1,9 +1,11 @@
-"""One formula over tensors and numbers as one vertex per tile: what element-wise lowerings share."""
+"""One formula over tensors and numbers as one vertex per tile: what element-wise operations are."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+from torch import fx
 
 from tremula.base.types import BOOL, FLOAT, HALF, Type
 from tremula.ir.lowering.tiles import Tiles
@@ -28,9 +30,8 @@ def mapped(tiles: Tiles, formula: Formula, *values: Operand, type: Type | None =
     type = _computing_type(type, values)
     tensors = [_as_tensor(tiles, value, type) for value in values]
     target = _target(tiles, tensors)
-    is_in_place = target is not None and any(t is target for t in tensors)
-    order = [target] if is_in_place else []
-    order += [t for t in tensors if not (is_in_place and t is target)]
+    is_in_place = any(t is target for t in tensors)
+    order = sorted(tensors, key=lambda t: t is not target) if is_in_place else tensors
     places = [next(i for i, o in enumerate(order) if o is t) for t in tensors]
     expr = formula(*(_converted(PlaceHolder(i + 1), order[i], type) for i in places))
     if fuse(expr, [t.type for t in order]).result != tiles.out_type:
@@ -44,11 +45,10 @@ def mapped(tiles: Tiles, formula: Formula, *values: Operand, type: Type | None =
     return target
 
 
-def common_type(tiles: Tiles, *arguments: int) -> Type:
-    """The type PyTorch computes in: that to which the node's operands are promoted."""
-    found = [_meta(tiles.node.args[i]) for i in arguments]
-    type = torch.result_type(found[0], found[-1]) if len(found) > 1 else found[0].dtype
-    return tile_type(type)
+def common_type(tiles: Tiles) -> Type:
+    """The type PyTorch computes in: that to which the node's two operands are promoted."""
+    first, second = (_meta(argument) for argument in tiles.node.args[:2])
+    return tile_type(torch.result_type(first, second))
 
 
 def number(value: float | int | bool, type: Type) -> np.ndarray:
@@ -95,5 +95,5 @@ def _target(tiles: Tiles, tensors: list[Tensor]) -> Tensor | None:
     return target
 
 
-def _meta(value: object) -> object:
-    return value.meta["val"] if hasattr(value, "meta") else value
+def _meta(value: Any) -> Any:  # noqa: ANN401 - a fake tensor or a number
+    return value.meta["val"] if isinstance(value, fx.Node) else value

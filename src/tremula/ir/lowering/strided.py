@@ -1,7 +1,11 @@
 """Lowerings of as_strided and its scatter: views of a tensor's storage, as PyTorch lays it out."""
 
+from collections.abc import Sequence
+from typing import cast
+
 import numpy as np
 import torch
+from torch import fx
 
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.table import lowers
@@ -34,7 +38,7 @@ def _strided(
     tiles: Tiles, x: Tensor, size: list[int], stride: list[int], offset: int | None
 ) -> Tensor:
     """The elements at offset + i * stride[0] + … of the storage in which PyTorch would hold x."""
-    held: torch.Tensor = tiles.node.args[0].meta["val"]
+    held: torch.Tensor = cast("fx.Node", tiles.node.args[0]).meta["val"]
     base = int(held.storage_offset())
     first = (base if offset is None else offset) - base
     order = _dense_order(held)
@@ -79,7 +83,7 @@ def _gathered(
     return flat.reshape([int(n) for n in size])
 
 
-def _places(shape: tuple[int, ...], strides: object) -> np.ndarray:
+def _places(shape: tuple[int, ...], strides: Sequence[int]) -> np.ndarray:
     """int64[n]: the place in storage of every element, in order."""
     places = np.zeros(shape, np.int64)
     for dim, stride in enumerate(strides):

@@ -1,6 +1,7 @@
 """Lowerings of views: rearranged tensors that cost nothing, and the copies that must be made."""
 
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -81,7 +82,9 @@ def flip(_tiles: Tiles, x: Tensor, dims: list[int]) -> Tensor:
 
 
 @lowers("roll", calls="concat")
-def roll(_tiles: Tiles, x: Tensor, shifts: list[int], dims: list[int] = ()) -> Tensor:
+def roll(
+    _tiles: Tiles, x: Tensor, shifts: int | list[int], dims: int | Sequence[int] = ()
+) -> Tensor:
     shifts, dims = _as_list(shifts), _as_list(dims)
     if not dims:
         return _rolled(x.flatten(), shifts[0], 0).reshape(x.shape)
@@ -98,7 +101,7 @@ def _rolled(x: Tensor, shift: int, dim: int) -> Tensor:
     return concat([x.slice(cut, n, dim), x.slice(0, cut, dim)], dim)
 
 
-def _as_list(value: object) -> list[int]:
+def _as_list(value: int | Sequence[int]) -> list[int]:
     return [value] if isinstance(value, int) else list(value)
 
 
