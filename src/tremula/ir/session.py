@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tremula.ir.host.program import Held, HostProgram
+from tremula.ir.host.waiting import backend_for
 from tremula.ir.lowering.types import narrow, tile_type, torch_type
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
@@ -62,7 +63,7 @@ class HostSession:
 
     def __init__(self, step: CapturedStep, repetition: Repetition, settings: HostSettings):
         self.device = settings.torch_device()
-        program = _program_class(settings.backend())
+        program = _program_class(backend_for(step, settings))
         self.program: HostProgram = program(
             step,
             device=self.device,

@@ -1,7 +1,7 @@
 """Bodies of loops and branches: functions captured as graphs of their own, known by a text key."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -141,3 +141,13 @@ def _host_form(step: CapturedStep, device: torch.device) -> Callable[..., list[T
     from tremula.ir.passes.split import drop_markers, micro_batch_part, on_device
 
     return on_device(drop_markers(micro_batch_part(step)), device).module().forward
+
+
+def all_nodes(step: CapturedStep) -> Iterator[fx.Node]:
+    """The nodes of a step and of all bodies in it."""
+    for node in step.graph.nodes:
+        yield node
+        schema = getattr(node.target, "_schema", None)
+        for argument, value in zip(schema.arguments if schema else (), node.args, strict=False):
+            if argument.name in ("body", "then_body", "else_body") and value in _bodies:
+                yield from all_nodes(_bodies[value].step)

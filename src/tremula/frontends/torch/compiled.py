@@ -16,6 +16,7 @@ from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.names import TensorNames, take_loss, with_anchors
 from tremula.frontends.torch.options import Options
 from tremula.frontends.torch.outputs import InputCutter, OutputGroup, Selection, output_facts
+from tremula.frontends.torch.overlap import check_overlap
 from tremula.frontends.torch.placement import (
     Placement,
     check_pipeline_depth,
@@ -61,6 +62,7 @@ class CompiledModel:
         self.names = TensorNames(self.step, loss)
         self.n_outputs = len(self.step.results_of_kind(OUTPUT))
         self.step, self.anchors = with_anchors(self.step, self.names, options)
+        check_overlap(self.step, options)
         self.placement = _placed(self.step, options)
         self.repetition = _repetition(options)
         self._check_buffers()
