@@ -113,8 +113,8 @@ def test_mistakes_in_the_environment_name_the_variable():
 
 def test_options_without_effect_are_known():
     """Options that are accepted but change nothing can be listed."""
-    options = parse_options({"debug.strict": "true", "autoReport.all": "true"}, {})
-    assert options.without_effect() == ("autoReport.all",)
+    options = parse_options({"debug.strict": "true", "debug.outputAllSymbols": "true"}, {})
+    assert options.without_effect() == ("debug.outputAllSymbols",)
 
 
 def test_a_wrong_kind_is_our_own_mistake():

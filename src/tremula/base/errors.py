@@ -50,9 +50,10 @@ class GraphCycleError(PoplarError):
 
 
 class GraphMemoryAllocationError(PoplarError):
-    """A tile is out of memory. `report` still holds the full report."""
+    """A tile is out of memory. `report` still holds the full report, `executable` the program."""
 
     report: object = None
+    executable: object = None
 
 
 class GraphObjectCreationError(PoplarError):

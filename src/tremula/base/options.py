@@ -95,17 +95,23 @@ _TABLE: tuple[OptionSpec, ...] = (
     _acted_on("tremula.cache", "", "folder of the executable cache; empty = none"),
     _acted_on("tremula.seed", 0,
               "seed of random numbers, rounding and strict mode's shuffle", minimum=0),
+    _acted_on("autoReport.all", False, "write a report, profile.pop; see docs/vision.md"),
+    _acted_on("autoReport.outputGraphProfile", False, "the same as autoReport.all"),
+    _acted_on("autoReport.outputExecutionProfile", False, "the same as autoReport.all"),
+    _acted_on("autoReport.directory", ".",
+              "folder of the report; a second engine's goes to the folder 2 in it, and so on"),
+    _acted_on("autoReport.executionProfileProgramRunCount", 2,
+              "runs whose order of steps is kept; later runs are counted", minimum=0),
     *_accepted("debug.retainDebugInformation debug.instrument",
                "names, source lines and modelled cycles are always kept", default=True),
     *_accepted("target.deterministicWorkers", "vertices always go to the same workers", _TEXT,
                "true", ("true", "false", "portable")),
     *_accepted("exchange.streamBufferOverlap", "stream buffers never share memory", _TEXT, "any",
                ("any", "none", "hostRearrangeOnly")),
-    *_accepted("autoReport.all autoReport.outputExecutionProfile autoReport.outputGraphProfile "
-               "autoReport.outputSerializedGraph autoReport.outputDebugInfo "
-               "autoReport.outputLoweredVars", "reports are written on request"),
-    *_accepted("autoReport.directory", "reports are written where they are asked for", _TEXT),
-    *_accepted("autoReport.executionProfileProgramRunCount", "every run is profiled", _INT),
+    *_accepted("autoReport.outputSerializedGraph autoReport.outputDebugInfo "
+               "autoReport.outputLoweredVars", "a report always holds names, lines and variables"),
+    *_accepted("autoReport.streamAtEachRun",
+               "a report is written after the first run and when the engine is done"),
     *_accepted("debug.instrumentCompute debug.instrumentControlFlow "
                "debug.instrumentExternalExchange", "the model instruments everything or nothing"),
     *_accepted("debug.computeInstrumentationLevel", "the model knows every vertex", _TEXT,

@@ -137,7 +137,7 @@ def check_memory(executable: Executable, options: Options) -> None:
     if options.flag("debug.allowOutOfMemory"):
         warnings.warn(str(error), OutOfMemoryWarning, stacklevel=3)
         return
-    error.report = make_report(executable)
+    error.report, error.executable = make_report(executable), executable
     raise error
 
 

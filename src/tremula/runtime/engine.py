@@ -10,6 +10,7 @@ import numpy as np
 
 from tremula.base.errors import (
     ControlProgramError,
+    GraphMemoryAllocationError,
     GraphReplicationError,
     RuntimeFailure,
     StreamConnectionError,
@@ -17,6 +18,7 @@ from tremula.base.errors import (
     suggest,
 )
 from tremula.base.options import Options, parse_options
+from tremula.base.tracing import span
 from tremula.codelets.random import MODE_WORD
 from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable import Executable
@@ -26,6 +28,7 @@ from tremula.compiler.profile_summary import profile_summary
 from tremula.compiler.report import Report, make_report
 from tremula.poplar.graph import Graph
 from tremula.poplar.target import Device
+from tremula.runtime.auto_report import auto_report
 from tremula.runtime.clock import Clock
 from tremula.runtime.host_steps import run_host_step
 from tremula.runtime.machine_state import MachineState
@@ -34,6 +37,7 @@ from tremula.runtime.stream_ports import CallbackPort, RingPort, StreamCallback
 
 # The interpreter comes back about this often, so that Ctrl-C and stop() are heard.
 SECONDS_BETWEEN_RETURNS = 0.1
+CHANNEL = "poplar"  # of the system trace
 
 Named = TypeVar("Named")
 
@@ -53,10 +57,11 @@ class Engine:
         progress: Progress | None = None,
     ):
         self.options: Options = parse_options(options)
+        self._auto_report = auto_report(self.options)
         if isinstance(graph, Executable):
             self.executable = graph
         else:
-            self.executable = compile_graph(graph, programs or (), options, progress)
+            self.executable = self._compiled(graph, programs or (), options, progress)
         self.n_replicas = self.executable.replication_factor
         self.print_stream: IO[str] = sys.stderr
         self.host_functions: dict[str, Callable] = {}
@@ -64,10 +69,31 @@ class Engine:
         self._storage: Storage | None = None
         self._registers: np.ndarray | None = None  # of the program that runs now
 
+    def _compiled(
+        self,
+        graph: Graph,
+        programs: Programs,
+        options: Mapping[str, object] | None,
+        progress: Progress | None,
+    ) -> Executable:
+        try:
+            with span(CHANNEL, "Engine.compile"):
+                return compile_graph(graph, programs, options, progress)
+        except GraphMemoryAllocationError as error:
+            # A report of what does not fit is worth most.
+            if self._auto_report is not None and isinstance(error.executable, Executable):
+                self._auto_report.write(error.executable, None)
+            raise
+
     # -- loading and running -----------------------------------------------------------------------
 
     def load(self, device: Device | None = None) -> "Engine":
         """Compile the kernels, write initial values, reset state and clock. Returns itself."""
+        with span(CHANNEL, "Engine.load"):
+            self._load(device)
+        return self
+
+    def _load(self, device: Device | None) -> None:
         self._check_device(device)
         executable = self.executable
         n_threads = self.options.whole("tremula.threads") or _n_cores()
@@ -101,7 +127,8 @@ class Engine:
             port.rewind()
         # Running nothing makes the interpreter ready: it compiles once per machine, in seconds.
         self._run_from(int(np.flatnonzero(executable.code[:, 0] == Op.END)[0]))
-        return self
+        if self._auto_report is not None:
+            self._auto_report.watch(self, executable, self.clock)
 
     def set_rounding(self) -> None:
         """Give all workers the rounding mode that programs chose."""
@@ -132,7 +159,18 @@ class Engine:
 
     def run(self, program: int | str = 0) -> None:
         """Run a program, by index or name, to its end."""
-        self._run_from(self._entry(program))
+        entry = self._entry(program)
+        with span(CHANNEL, "Engine.run"):
+            if self._auto_report is None:
+                self._run_from(entry)
+            else:
+                with self._auto_report.run(self.executable.entries.index(entry)):
+                    self._run_from(entry)
+
+    def close(self) -> None:
+        """Write the report that options ask for, if something ran since it was last written."""
+        if self._auto_report is not None:
+            self._auto_report.finish()
 
     def _run_from(self, entry: int) -> None:
         """Run from an instruction to the end of its program."""

@@ -1,0 +1,70 @@
+"""Reports that an engine's options ask for: after the first run, and when the engine is done."""
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tremula.base.late import vision
+from tremula.base.options import Options
+from tremula.compiler.executable import Executable
+from tremula.runtime.clock import Clock
+from tremula.runtime.run_log import RunLog
+
+_SWITCHES = (
+    "autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile",
+)  # fmt: skip
+_n_engines: dict[Path, int] = {}  # that write to a folder
+
+
+class AutoReport:
+    """Knows what to write and where. It does not hold the engine, whose end it waits for."""
+
+    def __init__(self, folder: Path, most_runs: int):
+        self.folder, self.most_runs = folder, most_runs
+        self.executable: Executable | None = None
+        self.clock: Clock | None = None
+        self.log = RunLog(most_runs)
+        self.n_written = 0  # runs that the file knows of
+
+    def watch(self, engine: object, executable: Executable, clock: Clock) -> None:
+        """From a load on: the engine's clock, and its end, however it comes."""
+        if self.clock is None:
+            weakref.finalize(engine, self.finish)
+        self.executable, self.clock = executable, clock
+        self.log, self.n_written = RunLog(self.most_runs), 0
+
+    @contextmanager
+    def run(self, program: int) -> Iterator[None]:
+        assert self.executable is not None, "an engine is loaded before it runs"
+        assert self.clock is not None, "and has a clock then"
+        with self.log.recording(self.clock, program, self.executable.names[program]):
+            yield
+        if self.log.n_runs == 1:
+            self.finish()
+
+    def finish(self) -> None:
+        """Write, if something ran since it was last written."""
+        if self.executable is not None and self.log.n_runs > self.n_written:
+            self.n_written = self.log.n_runs
+            self.write(self.executable, self.clock)
+
+    def write(self, executable: Executable, clock: Clock | None) -> None:
+        execution = None if clock is None else clock.execution()
+        vision("write_report").write_report(
+            self.folder,
+            executable,
+            execution,
+            runs=self.log.runs,
+            extra={"n_runs": self.log.n_runs},
+        )
+
+
+def auto_report(options: Options) -> AutoReport | None:
+    """What the options ask for: None, almost always."""
+    if not any(options.flag(name) for name in _SWITCHES):
+        return None
+    folder = Path(options.text("autoReport.directory")).expanduser().resolve()
+    _n_engines[folder] = number = _n_engines.get(folder, 0) + 1
+    folder = folder if number == 1 else folder / str(number)
+    return AutoReport(folder, options.whole("autoReport.executionProfileProgramRunCount"))

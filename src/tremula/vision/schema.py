@@ -1,0 +1,86 @@
+"""The tables of a report file, and the versions of their schema."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+APPLICATION = "tremula report"
+FILE_NAME = "profile.pop"
+# A newer first part is refused; a newer second part only adds tables or columns.
+SCHEMA_VERSION = (1, 0)
+ROWS_PER_BLOCK = 64
+# A row of level 1 pools this many rows, and one of a later level that many of the level before.
+FIRST_POOL, NEXT_POOL = 8, 4
+# A level of so few rows is coarse enough: a screen shows as many.
+COARSEST_ROWS = 256
+
+_NAMED = "name TEXT PRIMARY KEY, value TEXT"
+
+TABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "info": "key TEXT PRIMARY KEY, value TEXT",
+        "target": "key TEXT PRIMARY KEY, value TEXT",
+        "options": _NAMED,
+        "versions": _NAMED,
+        "programs": """id INTEGER PRIMARY KEY, parent INTEGER, place INTEGER, kind TEXT, name TEXT,
+            n_times INTEGER, step INTEGER, source TEXT, root TEXT""",
+        "steps": """id INTEGER PRIMARY KEY, name TEXT, kind TEXT, type TEXT, path TEXT,
+            program INTEGER, compute_set INTEGER, debug_context INTEGER, source TEXT,
+            instruction INTEGER, executed INTEGER, is_known INTEGER, sync INTEGER,
+            exchange INTEGER, compute INTEGER, cycles INTEGER, total_cycles INTEGER,
+            n_flops INTEGER, n_active_tiles INTEGER, balance REAL, active_balance REAL,
+            critical_tile INTEGER, bytes_in INTEGER, bytes_out INTEGER, temporary_bytes INTEGER,
+            largest_temporary INTEGER""",
+        "steps_by_ipu": """step_id INTEGER, replica INTEGER, ipu INTEGER, sync INTEGER,
+            exchange INTEGER, link_exchange INTEGER, host_exchange INTEGER, compute INTEGER,
+            cycles INTEGER, is_active INTEGER, joins INTEGER, active_tiles INTEGER,
+            tile_balance REAL, active_tile_balance REAL, critical_tile INTEGER, data_in INTEGER,
+            data_out INTEGER, PRIMARY KEY (step_id, replica, ipu)""",
+        "compute_sets": """id INTEGER PRIMARY KEY, name TEXT, source TEXT, n_vertices INTEGER,
+            n_tiles INTEGER, n_flops INTEGER, cycles INTEGER""",
+        "vertex_types": """id INTEGER PRIMARY KEY, name TEXT, n_vertices INTEGER, cycles INTEGER,
+            standing TEXT, code_bytes INTEGER, state_bytes INTEGER""",
+        "vertices": """id INTEGER PRIMARY KEY, compute_set INTEGER, vertex_type INTEGER,
+            n_vertices INTEGER, n_flops INTEGER, cycles INTEGER""",
+        "variables": """id INTEGER PRIMARY KEY, name TEXT, type TEXT, shape TEXT, n_bytes INTEGER,
+            n_elements INTEGER, n_tiles INTEGER, largest_on_tile INTEGER, is_constant INTEGER,
+            always_live INTEGER, is_used INTEGER, first_step INTEGER, last_step INTEGER,
+            debug_context INTEGER, source TEXT""",
+        "debug_contexts": """id INTEGER PRIMARY KEY, parent INTEGER, name TEXT, path TEXT,
+            layer TEXT, file TEXT, line INTEGER""",
+        "tiles": """replica INTEGER, ipu INTEGER, tile INTEGER, x_mm REAL, y_mm REAL,
+            always_live INTEGER, temporary INTEGER, excluding_gaps INTEGER,
+            including_gaps INTEGER, region0 INTEGER, region1 INTEGER, overflowed INTEGER,
+            peak_instruction INTEGER, peak_step INTEGER, compute INTEGER, busy INTEGER,
+            exchange INTEGER, PRIMARY KEY (replica, ipu, tile)""",
+        "ipus": """replica INTEGER, ipu INTEGER, cycles INTEGER, compute INTEGER,
+            exchange INTEGER, sync INTEGER, waiting INTEGER, PRIMARY KEY (replica, ipu)""",
+        "categories": """id INTEGER PRIMARY KEY, name TEXT, always_live INTEGER,
+            temporary INTEGER""",
+        "runs": """id INTEGER PRIMARY KEY, program INTEGER, name TEXT, first_entry INTEGER,
+            n_entries INTEGER, cycles_from INTEGER, cycles_to INTEGER, host_start_us INTEGER,
+            host_end_us INTEGER""",
+        "columns": "name TEXT PRIMARY KEY, dtype TEXT, shape TEXT, data BLOB",
+        "matrices": """name TEXT PRIMARY KEY, n_rows INTEGER, n_columns INTEGER, pooling TEXT,
+            unit TEXT, rows_per_level TEXT""",
+        "blocks": """matrix TEXT, level INTEGER, number INTEGER, n_rows INTEGER, dtype TEXT,
+            data BLOB, PRIMARY KEY (matrix, level, number)""",
+        "executable": "n_bytes INTEGER, data BLOB",
+    }
+)
+
+# Tables of columns, which `ReportReader.table` gives; the others have accessors of their own.
+COLUMN_TABLES = (
+    "programs", "steps", "steps_by_ipu", "compute_sets", "vertex_types", "vertices", "variables",
+    "debug_contexts", "tiles", "ipus", "categories", "runs",
+)  # fmt: skip
+
+
+def pool_of_level(level: int) -> int:
+    """How many rows of level 0 a row of a level pools."""
+    return 1 if level == 0 else FIRST_POOL * NEXT_POOL ** (level - 1)
+
+
+def column_names(table: str) -> list[str]:
+    """The columns of a table, in order."""
+    text = TABLES[table].split("PRIMARY KEY (")[0]
+    return [part.split()[0] for part in text.split(",") if part.strip()]
