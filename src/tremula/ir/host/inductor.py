@@ -1,20 +1,37 @@
 """Host execution through TorchInductor: the micro-batch part compiled to fused native code."""
 
 import torch
+from torch import Tensor
 
 from tremula.ir.host.program import HostProgram, MicroBatch
 from tremula.ir.step import CapturedStep
+
+aten = torch.ops.aten
 
 
 class InductorProgram(HostProgram):
     """The step with its micro-batch part compiled by PyTorch's own compiler."""
 
     def compile(self, part: CapturedStep) -> MicroBatch:
-        """Inductor takes the functional graph as it is; shapes are static."""
-        module = part.module()
-        compiled = torch.compile(module, backend="inductor", fullgraph=True, dynamic=False)
+        """Inductor takes the functional graph as it is: no second tracing, static shapes."""
+        from torch._inductor.compile_fx import compile_fx
 
-        def run(*args: torch.Tensor) -> list[torch.Tensor]:
-            return list(compiled(*args))
+        module = _with_free_strides(part).module()
+        compiled: MicroBatch | None = None
+
+        def run(*args: Tensor) -> list[Tensor]:
+            nonlocal compiled
+            with torch.no_grad():
+                if compiled is None:  # strides and devices are those of the first call
+                    compiled = compile_fx(module, list(args))
+                return list(compiled(*args))
 
         return run
+
+
+def _with_free_strides(part: CapturedStep) -> CapturedStep:
+    """Inductor chooses strides of its own, with which a `view` may be impossible: reshape instead."""
+    for node in part.graph.nodes:
+        if node.target in (aten.view.default, aten._unsafe_view.default):
+            node.target = aten.reshape.default
+    return part
