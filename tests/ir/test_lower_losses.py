@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
 
@@ -14,7 +14,9 @@ LOOSE = {"rtol": 1e-2, "atol": 1e-2}
 
 def with_gradients(results, x):
     return [
-        t for y in results for t in (y, torch.autograd.grad((y * 1.5).sum(), x, retain_graph=True)[0])
+        t
+        for y in results
+        for t in (y, torch.autograd.grad((y * 1.5).sum(), x, retain_graph=True)[0])
     ]
 
 
@@ -30,7 +32,9 @@ def test_labels(dtype):
             of_x += [F.cross_entropy(x, labels, weight, reduction=how)]
             of_x += [F.cross_entropy(x, labels.abs() % 7, weight, ignore_index=2, reduction=how)]
             of_x += [F.nll_loss(x, labels, reduction=how)]
-            of_fields += [F.cross_entropy(fields, field_labels, weight[:5], ignore_index=1, reduction=how)]
+            of_fields += [
+                F.cross_entropy(fields, field_labels, weight[:5], ignore_index=1, reduction=how)
+            ]
             of_fields += [F.nll_loss(fields, field_labels, reduction=how)]
         of_x += [F.cross_entropy(x[0], labels[0]), F.cross_entropy(x, labels, label_smoothing=0.1)]
         of_x += [F.cross_entropy(x, x.detach().softmax(1))]
@@ -39,7 +43,9 @@ def test_labels(dtype):
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(0, 7, (6,), generator=generator)
     labels[1] = -100
-    floats = [torch.rand(*s, generator=generator).to(dtype) + 0.2 for s in ((6, 7), (7,), (2, 5, 3, 4))]
+    floats = [
+        torch.rand(*s, generator=generator).to(dtype) + 0.2 for s in ((6, 7), (7,), (2, 5, 3, 4))
+    ]
     operands = (floats[0], labels, *floats[1:], torch.randint(0, 5, (2, 3, 4), generator=generator))
     assert_like_aten(function, *operands, **(LOOSE if dtype is torch.float16 else {}))
 
@@ -56,7 +62,8 @@ def every_loss(x, other, chances, signs, how):
         F.kl_div(logs, F.log_softmax(other, 1), reduction=how, log_target=True),
         F.poisson_nll_loss(x, chances, reduction=how, full=True),
         F.poisson_nll_loss(x.abs(), chances, reduction=how, log_input=False),
-        F.hinge_embedding_loss(x, signs, reduction=how), F.soft_margin_loss(x, signs, reduction=how),
+        F.hinge_embedding_loss(x, signs, reduction=how),
+        F.soft_margin_loss(x, signs, reduction=how),
         F.multilabel_soft_margin_loss(x, (chances > 0.5).to(x.dtype), reduction=how),
         F.cosine_embedding_loss(x, other, signs[:, 0], reduction=how, margin=0.1),
         F.margin_ranking_loss(x, other, signs, reduction=how, margin=0.1),
@@ -79,7 +86,9 @@ def test_every_loss_of_poptorch(dtype, reductions):
     x, other = (torch.randn(5, 6, generator=generator).to(dtype) for _ in range(2))
     chances = torch.rand(5, 6, generator=generator).to(dtype)
     signs = (torch.rand(5, 6, generator=generator) > 0.5).to(dtype) * 2 - 1
-    tolerance = {"rtol": 4e-2, "atol": 4e-2} if dtype is torch.float16 else {"rtol": 5e-5, "atol": 1e-5}
+    tolerance = (
+        {"rtol": 4e-2, "atol": 4e-2} if dtype is torch.float16 else {"rtol": 5e-5, "atol": 1e-5}
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # kl_div advises against reduction="mean"
         assert_like_aten(function, x, other, chances, signs, **tolerance)
@@ -95,7 +104,8 @@ def test_ctc():
         losses = [F.ctc_loss(logs, targets, *lengths, reduction=how) for how in REDUCTIONS]
         losses += [
             F.ctc_loss(logs, targets, (8, 7, 8), (3, 2, 4), zero_infinity=True),
-            F.ctc_loss(logs, joined, *lengths, blank=1), torch.nn.CTCLoss()(logs, targets, *lengths),
+            F.ctc_loss(logs, joined, *lengths, blank=1),
+            torch.nn.CTCLoss()(logs, targets, *lengths),
             F.ctc_loss(logs[:, 0], targets[0], input_lengths[0], target_lengths[2]),
         ]  # fmt: skip
         direct = torch.autograd.grad(losses[1], logs, retain_graph=True)

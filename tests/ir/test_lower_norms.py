@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
 from tremula.ir.tile_run import run_on_tiles
@@ -20,7 +20,9 @@ def with_gradients(y, gradient, *of):
 
 
 def layer_and_group(x, gamma, beta, gradient, scale, shift, *_running):
-    x, gamma, beta, scale, shift = (t.detach().requires_grad_() for t in (x, gamma, beta, scale, shift))
+    x, gamma, beta, scale, shift = (
+        t.detach().requires_grad_() for t in (x, gamma, beta, scale, shift)
+    )
     return [
         *with_gradients(F.layer_norm(x, (5, 3), scale, shift), gradient, x, scale, shift),
         *with_gradients(F.layer_norm(x, (6, 5, 3), eps=1e-3), gradient, x),
@@ -36,7 +38,9 @@ def batch(x, gamma, beta, gradient, _scale, _shift, mean, variance):
     x, gamma, beta = (t.detach().requires_grad_() for t in (x, gamma, beta))
     mean, variance = mean.clone(), variance.clone()
     norm = F.batch_norm
-    results = [*with_gradients(norm(x, mean, variance, gamma, beta, True, 0.2), gradient, x, gamma, beta)]
+    results = [
+        *with_gradients(norm(x, mean, variance, gamma, beta, True, 0.2), gradient, x, gamma, beta)
+    ]
     results += [mean.clone(), variance.clone()]
     results += with_gradients(norm(x, mean, variance, gamma, beta, False), gradient, x, gamma, beta)
     results += with_gradients(norm(x, mean, variance, None, None, True, 0.5), gradient, x)

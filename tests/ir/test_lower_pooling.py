@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
 
@@ -29,7 +29,10 @@ WINDOWS = (
 
 def places_of(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
     """Values and places of maxima; the function of torch.nn refuses to give them to a recording."""
-    sizes = [s if isinstance(s, tuple | list) else [s, s] for s in (kernel_size, stride, padding, dilation)]
+    sizes = [
+        s if isinstance(s, tuple | list) else [s, s]
+        for s in (kernel_size, stride, padding, dilation)
+    ]
     return torch.ops.aten.max_pool2d_with_indices(x, *map(list, sizes), ceil_mode)
 
 
@@ -47,8 +50,10 @@ def test_maxima(dtype):
             F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x[0], 2), F.max_pool1d(x[0], 3, 2),
             F.max_pool3d(x, (1, 2, 2)), F.max_pool2d(x.transpose(2, 3), 2),
         )  # fmt: skip
-        return found + with_gradients(results, x) + list(
-            torch.ops.aten.max_pool3d_with_indices(x, [2, 2, 2], [2, 2, 2])
+        return (
+            found
+            + with_gradients(results, x)
+            + list(torch.ops.aten.max_pool3d_with_indices(x, [2, 2, 2], [2, 2, 2]))
         )
 
     x = torch.randint(-4, 5, (2, 3, 9, 8), generator=torch.Generator().manual_seed(1)).to(dtype)

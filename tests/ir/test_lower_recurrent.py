@@ -1,4 +1,4 @@
-"""Recurrent nets: one operation per net, ATen's results on tiles, PyTorch's own kernels on the host."""
+"""Recurrent nets: one operation each, ATen's results on tiles, PyTorch's kernels on the host."""
 
 import pytest
 import torch
@@ -19,7 +19,9 @@ def net_and_operands(kind, **settings):
     def function(x, h0, *weights):
         x, h0, *weights = (t.detach().requires_grad_() for t in (x, h0, *weights))
         states = (h0, h0 * 2) if kind == "LSTM" else h0
-        y, last = torch.func.functional_call(net, dict(zip(names, weights, strict=True)), (x, states))
+        y, last = torch.func.functional_call(
+            net, dict(zip(names, weights, strict=True)), (x, states)
+        )
         last = list(last) if kind == "LSTM" else [last]
         loss = (y * y).sum() + sum((t * t).sum() for t in last)
         return [y, *last, *torch.autograd.grad(loss, [x, h0, *weights])]
@@ -66,7 +68,11 @@ def test_half_inference_and_partial_gradients():
         found += torch.gru(x, zeros, list(gru_w), *settings)
         x = x.detach().requires_grad_()
         _, h, c = torch.lstm(x, [zeros, zeros], list(lstm_w), *settings)
-        return [*found, torch.autograd.grad(h.sum(), x, retain_graph=True)[0], torch.autograd.grad(c.sum(), x)[0]]
+        return [
+            *found,
+            torch.autograd.grad(h.sum(), x, retain_graph=True)[0],
+            torch.autograd.grad(c.sum(), x)[0],
+        ]
 
     x = torch.randn(4, 3, 5).half()
     weights = [w.detach() for w in (*lstm_weights, *gru.parameters())]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
 
@@ -17,8 +17,10 @@ def test_softmaxes(dtype):
             (x, 0), (x, 1), (x, -1), (x.transpose(0, 2), 1), (x[:, ::2], 1), (x[0, 0], 0),
         )]  # fmt: skip
         results += [x[0, 0, 0].softmax(0), F.softmin(x, dim=1)]
-        grads = [torch.autograd.grad(r, x, weights.flatten()[: r.numel()].view(r.shape), retain_graph=True)[0]
-                 for r in results]  # fmt: skip
+        grads = []
+        for result in results:
+            weight = weights.flatten()[: result.numel()].view(result.shape)
+            grads += torch.autograd.grad(result, x, weight, retain_graph=True)
         return results + grads
 
     generator = torch.Generator().manual_seed(1)

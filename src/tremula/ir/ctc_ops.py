@@ -1,9 +1,7 @@
-"""The CTC loss as one operation and its gradient: ATen's, whose shapes depend on values, has no fake.
+"""The CTC loss and its gradient as operations: shapes of ATen's own depend on values.
 
 What ATen's forward pass keeps for its gradient hangs on the *tape*, an empty tensor.
 """
-
-from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -15,14 +13,16 @@ _OPERANDS = (
     " bool zero_infinity"
 )
 _library.define(f"ctc_loss({_OPERANDS}, bool is_differentiated) -> (Tensor, Tensor)")
-_library.define(f"ctc_loss_backward(Tensor gradient, Tensor tape, Tensor loss, {_OPERANDS}) -> Tensor")
+_library.define(
+    f"ctc_loss_backward(Tensor gradient, Tensor tape, Tensor loss, {_OPERANDS}) -> Tensor"
+)
 
 
 def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def _run(log_probs: Tensor, *operands: Any) -> tuple[Tensor, Tensor]:
+def _run(log_probs: Tensor, *operands: object) -> tuple[Tensor, Tensor]:
     """Losses [batch] and the tape."""
     *operands, is_differentiated = operands
     loss, alphas = torch.ops.aten._ctc_loss.Tensor(_wide(log_probs), *operands)
@@ -34,7 +34,7 @@ def _run(log_probs: Tensor, *operands: Any) -> tuple[Tensor, Tensor]:
 
 def _run_backward(
     gradient: Tensor, tape: Tensor, _loss: Tensor, log_probs: Tensor, targets: Tensor,
-    *operands: Any,
+    *operands: object,
 ) -> Tensor:  # fmt: skip
     *lengths, blank, zero_infinity = operands
     loss, alphas = tape.kept
@@ -44,11 +44,13 @@ def _run_backward(
     return result.to(log_probs.dtype)
 
 
-def _shapes(log_probs: Tensor, *_operands: Any) -> tuple[Tensor, Tensor]:
+def _shapes(log_probs: Tensor, *_operands: object) -> tuple[Tensor, Tensor]:
     return log_probs.new_empty(log_probs.shape[1]), log_probs.new_empty(0)
 
 
-def _backward_shape(_gradient: Tensor, _tape: Tensor, _loss: Tensor, log_probs: Tensor, *_: Any) -> Tensor:
+def _backward_shape(
+    _gradient: Tensor, _tape: Tensor, _loss: Tensor, log_probs: Tensor, *_: object
+) -> Tensor:
     return torch.empty_like(log_probs)
 
 
@@ -60,14 +62,14 @@ torch.library.register_fake("tremula::ctc_loss_backward", _backward_shape, lib=_
 
 class _CtcLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, log_probs: Tensor, targets: Tensor, *operands: Any) -> Tensor:
+    def forward(ctx: object, log_probs: Tensor, targets: Tensor, *operands: object) -> Tensor:
         loss, tape = torch.ops.tremula.ctc_loss(log_probs, targets, *operands, True)
         input_lengths, target_lengths, *ctx.settings = operands
         ctx.save_for_backward(tape, loss, log_probs, targets, input_lengths, target_lengths)
         return loss
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple:
+    def backward(ctx: object, gradient: Tensor) -> tuple:
         operands = (*ctx.saved_tensors, *ctx.settings)
         found = torch.ops.tremula.ctc_loss_backward(gradient, *operands)
         return (found, *(None for _ in range(5)))
@@ -77,12 +79,12 @@ CTC_FUNCTIONS = frozenset({F.ctc_loss, torch.ctc_loss})
 _REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 
 
-def record(  # noqa: PLR0913, PLR0917 - as PyTorch
-    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    reduction: str | int = "mean", zero_infinity: bool = False,
+def record(
+    log_probs: Tensor, targets: Tensor, input_lengths: object, target_lengths: object,
+    blank: int = 0, reduction: str | int = "mean", zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
     """torch.nn.functional.ctc_loss (and torch.ctc_loss, which numbers its reductions)."""
-    is_alone = log_probs.dim() == 2  # noqa: PLR2004 - one sample without a batch
+    is_alone = log_probs.dim() == 2
     if is_alone:
         log_probs = log_probs.unsqueeze(1)
     lengths = [_as_vector(given, targets) for given in (input_lengths, target_lengths)]
@@ -102,7 +104,7 @@ def record(  # noqa: PLR0913, PLR0917 - as PyTorch
     return loss.squeeze(0) if is_alone else loss
 
 
-def _as_vector(lengths: Any, like: Tensor) -> Tensor:
+def _as_vector(lengths: object, like: Tensor) -> Tensor:
     if isinstance(lengths, Tensor):
         return lengths.reshape(-1)
     return torch.tensor(lengths, dtype=torch.int64, device=like.device).reshape(-1)
@@ -110,7 +112,7 @@ def _as_vector(lengths: Any, like: Tensor) -> Tensor:
 
 def _in_rows(targets: Tensor, n_batch: int, lengths: Tensor) -> Tensor:
     """[batch, most labels]: targets that stand one after the other get rows of their own."""
-    if targets.dim() == 2 or n_batch == 1:  # noqa: PLR2004
+    if targets.dim() == 2 or n_batch == 1:
         return targets.reshape(n_batch, -1)
     start = lengths.cumsum(0) - lengths
     most = max(targets.numel(), 1)

@@ -1,12 +1,11 @@
-"""LSTM, GRU and vanilla nets as whole operations: PyTorch's fused kernels on the host, loops on tiles.
+"""LSTM, GRU and vanilla nets as whole operations: fused kernels on the host, loops on tiles.
 
 A recorded model has two nodes per net, `recurrent` and `recurrent_backward`. On the host the first
 runs PyTorch's own kernel with gradients on; what autograd kept hangs on the *tape*, an empty tensor
-that the second takes. So nothing is computed twice, and the tape's memory ends with it. The second
-also takes operands and results of the first, which the tape may refer to: nobody may write over them.
+that the second takes. So nothing is computed twice, and the tape's memory ends with it. The
+second also takes operands and results of the first: the tape may refer to them, so nobody may write
+over them.
 """
-
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ _library.define(
 KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
-def _run(  # noqa: PLR0913, PLR0917 - one argument per setting of a net
+def _run(  # noqa: PLR0917 - one argument per setting of a net
     x: Tensor, states: list[Tensor], weights: list[Tensor], kind: str, has_biases: bool,
     n_layers: int, bidirectional: bool, batch_first: bool, needs: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -70,7 +69,7 @@ def _laid_like(value: Tensor, gradient: Tensor | None) -> Tensor:
     return torch.empty_like(value).copy_(gradient)
 
 
-def _shapes(  # noqa: PLR0913, PLR0917
+def _shapes(  # noqa: PLR0917
     x: Tensor, states: list[Tensor], weights: list[Tensor], kind: str, has_biases: bool,  # noqa: ARG001
     n_layers: int, bidirectional: bool, batch_first: bool, needs: list[bool],  # noqa: ARG001
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -85,7 +84,7 @@ def _shapes(  # noqa: PLR0913, PLR0917
     return output, torch.empty_like(states[0]), cells, x.new_empty(0)
 
 
-def _backward_shapes(*arguments: Any) -> list[Tensor]:
+def _backward_shapes(*arguments: object) -> list[Tensor]:
     x, states, weights = arguments[5:8]
     needs = arguments[-1]
     given = [x, *states, *weights]
@@ -102,7 +101,7 @@ class _Recurrent(torch.autograd.Function):
     """Ties the two operations together while a model is recorded."""
 
     @staticmethod
-    def forward(ctx: Any, n_states: int, how: tuple, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: object, n_states: int, how: tuple, *tensors: Tensor) -> tuple[Tensor, ...]:
         x, states, weights = tensors[0], tensors[1 : 1 + n_states], tensors[1 + n_states :]
         *results, tape = torch.ops.tremula.recurrent(x, list(states), list(weights), *how)
         ctx.n_states, ctx.how = n_states, how
@@ -111,7 +110,7 @@ class _Recurrent(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple:
+    def backward(ctx: object, *gradients: Tensor | None) -> tuple:
         tape, *results, x = ctx.saved_tensors[:5]
         rest = ctx.saved_tensors[5:]
         states, weights = rest[: ctx.n_states], rest[ctx.n_states :]
@@ -125,24 +124,26 @@ class _Recurrent(torch.autograd.Function):
 
 def is_recurrent(func: object, args: tuple) -> bool:
     """Whether a call is one of a net over whole, equally long sequences without projections."""
-    if getattr(func, "__name__", "") not in KINDS or len(args) != 9:  # noqa: PLR2004 - all by place
+    if getattr(func, "__name__", "") not in KINDS or len(args) != 9:
         return False
     x, states, weights = args[:3]
     if func.__name__ == "lstm" and isinstance(states, Tensor):
         return False  # packed sequences: the second argument is their batch sizes
-    if not isinstance(weights, list | tuple) or x.dim() != 3:  # noqa: PLR2004
+    if not isinstance(weights, list | tuple) or x.dim() != 3:
         return False
     n_gates = {"lstm": 4, "gru": 3}.get(func.__name__, 1)
     return weights[1].shape[0] == n_gates * weights[1].shape[1]  # else outputs are projected
 
 
-def record(func: Any, args: tuple) -> tuple[Tensor, ...]:
+def record(func: object, args: tuple) -> tuple[Tensor, ...]:
     """A net's call as whole operations; layers with dropout between them are one each."""
     x, states, weights, has_biases, n_layers, dropout, training, bidirectional, batch_first = args
     states = [states] if isinstance(states, Tensor) else list(states)
     states, weights = ([t.to(x.dtype) for t in tensors] for tensors in (states, weights))
     if not (dropout and training and n_layers > 1):
-        return _call(func.__name__, x, states, weights, has_biases, n_layers, bidirectional, batch_first)
+        return _call(
+            func.__name__, x, states, weights, has_biases, n_layers, bidirectional, batch_first
+        )
     n_ways, each = (2 if bidirectional else 1), len(weights) // n_layers
     last = []
     for layer in range(n_layers):
@@ -150,12 +151,14 @@ def record(func: Any, args: tuple) -> tuple[Tensor, ...]:
             x = torch.dropout(x, dropout, True)
         of_layer = [s[layer * n_ways : (layer + 1) * n_ways] for s in states]
         part = weights[layer * each : (layer + 1) * each]
-        x, *ends = _call(func.__name__, x, of_layer, part, has_biases, 1, bidirectional, batch_first)
+        x, *ends = _call(
+            func.__name__, x, of_layer, part, has_biases, 1, bidirectional, batch_first
+        )
         last.append(ends)
     return (x, *(torch.cat(ends) for ends in zip(*last, strict=True)))
 
 
-def _call(  # noqa: PLR0913, PLR0917
+def _call(  # noqa: PLR0917
     kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], has_biases: bool,
     n_layers: int, bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip

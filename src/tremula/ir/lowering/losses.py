@@ -47,8 +47,12 @@ class _Rows:
         return self.map(select(0.0, _1, _2 < 0), found.flatten(), self.labels)
 
 
-@lowers("nll_loss_forward", "nll_loss2d_forward", calls="popops.select_scalar_from_rows, popops.reduce_many")
-def nll_loss_forward(  # noqa: PLR0917 - as ATen
+@lowers(
+    "nll_loss_forward",
+    "nll_loss2d_forward",
+    calls="popops.select_scalar_from_rows, popops.reduce_many",
+)
+def nll_loss_forward(
     tiles: Tiles, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignored: int
 ) -> tuple[Tensor, Tensor]:
     """The loss, and the sum of the weights of its rows."""
@@ -81,8 +85,10 @@ def _weighted(rows: _Rows, picked: Tensor, weights: Tensor | None) -> Tensor:
     return rows.map(value * _2, picked, weights)
 
 
-@lowers("nll_loss_backward", "nll_loss2d_backward", calls="popops.encode_one_hot, popops.map_in_place")
-def nll_loss_backward(  # noqa: PLR0913, PLR0917 - as ATen
+@lowers(
+    "nll_loss_backward", "nll_loss2d_backward", calls="popops.encode_one_hot, popops.map_in_place"
+)
+def nll_loss_backward(  # noqa: PLR0917 - as ATen
     tiles: Tiles, gradient: Tensor, x: Tensor, target: Tensor, weight: Tensor | None,
     reduction: int, ignored: int, total: Tensor,
 ) -> Tensor:  # fmt: skip
@@ -101,7 +107,7 @@ def nll_loss_backward(  # noqa: PLR0913, PLR0917 - as ATen
 def _row_factor(
     rows: _Rows, gradient: Tensor, weight: Tensor | None, reduction: int, total: Tensor
 ) -> Tensor:
-    """-gradient · weight, over the total weight for a mean; one number if all rows have the same."""
+    """-gradient · weight, over the total weight for a mean; one number if rows are alike."""
     gradient = gradient.flatten()
     factor = -wide(_1, gradient.type)
     if reduction == _MEAN:
@@ -116,12 +122,15 @@ def _row_factor(
 
 
 @lowers("tremula::ctc_loss", calls="popnn.ctc")
-def ctc_loss(  # noqa: PLR0913, PLR0917 - as the operation
+def ctc_loss(
     tiles: Tiles, x: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor,
     blank: int, _zero_infinity: bool, is_differentiated: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Losses of a batch. The gradient comes with them and waits for the backward pass."""
-    whole = [tiles.cast(t, INT).reinterpret(UNSIGNED_INT) for t in (targets, input_lengths, target_lengths)]
+    whole = [
+        tiles.cast(t, INT).reinterpret(UNSIGNED_INT)
+        for t in (targets, input_lengths, target_lengths)
+    ]
     operands = (tiles.graph, x, *whole, tiles.sequence, tiles.name)
     options = {"blank_class": blank, "out_type": x.type}
     tape = tiles.new((0,), x.type)
@@ -136,8 +145,10 @@ def ctc_loss(  # noqa: PLR0913, PLR0917 - as the operation
 def ctc_loss_backward(
     tiles: Tiles, gradient: Tensor, _tape: Tensor, _loss: Tensor, x: Tensor, *_operands: object
 ) -> Tensor:
-    """As PyTorch gives it: with the part of the log-softmax that made x. Paths that are impossible
-    have a gradient of 0."""
+    """As PyTorch gives it: with the part of the log-softmax that made x.
+
+    Labels that no path can give have a gradient of 0.
+    """
     found = tiles.shared["ctc", tiles.node.args[1].args[0].name]
     total = popops.reduce(
         tiles.graph, found, [2], "ADD", tiles.sequence, f"{tiles.name}/total", out_type=FLOAT

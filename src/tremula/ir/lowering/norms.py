@@ -1,8 +1,8 @@
 """Lowerings of layer, group and batch norm and their gradients.
 
 Some dimensions of the activations are kept, for they have statistics of their own; the others are
-reduced. The mean is taken off before squares are summed, in float; what is centred is also what gets
-scaled, so this costs no more passes than squaring first.
+reduced. The mean is taken off before squares are summed, in float; what is centred is also what
+gets scaled, so this costs no more passes than squaring first.
 """
 
 import math
@@ -46,7 +46,9 @@ class Norm:
         return parameter.reshape(shape)
 
     def map(self, expr: Expr, *tensors: Tensor) -> Tensor:
-        return popops.map(self.tiles.graph, expr, list(tensors), self.tiles.sequence, self.tiles.name)
+        return popops.map(
+            self.tiles.graph, expr, list(tensors), self.tiles.sequence, self.tiles.name
+        )
 
     def reduce(self, *sums: Reduction) -> list[Tensor]:
         tiles = self.tiles
@@ -65,7 +67,7 @@ class Norm:
     def scaled(
         self, centred: Tensor, inverse: Tensor, gamma: Tensor | None, beta: Tensor | None
     ) -> Tensor:
-        """centred · inverse · gamma + beta, rounded once to the type of the activations."""
+        """Centred · inverse · gamma + beta, rounded once to the type of the activations."""
         expr, tensors = _1 * _2, [centred, self.beside(inverse)]
         if gamma is not None:
             tensors.append(self.per_channel(gamma))
@@ -111,10 +113,10 @@ class Norm:
         return self._through_statistics(gradient, whitened, mean, share, inverse)
 
     def scaled_gradient(self, gradient: Tensor, inverse: Tensor, gamma: Tensor | None) -> Tensor:
-        """gradient · inverse · gamma: where the statistics do not depend on the activations."""
+        """Gradient · inverse · gamma: where the statistics do not depend on the activations."""
         return self.scaled(self.tiles.cast(gradient, FLOAT), inverse, gamma, None)
 
-    def _through_statistics(  # noqa: PLR0917 - the terms of one formula
+    def _through_statistics(
         self, gradient: Tensor, whitened: Tensor, mean: Tensor, share: Tensor, inverse: Tensor
     ) -> Tensor:
         g, w, m, s, i = (PlaceHolder(k) for k in range(1, 6))
@@ -141,8 +143,13 @@ def _layer(tiles: Tiles, x: Tensor, normalised: list[int]) -> Norm:
 
 
 @lowers("native_layer_norm", calls="popops.reduce_many, popops.map")
-def native_layer_norm(  # noqa: PLR0917 - as ATen
-    tiles: Tiles, x: Tensor, normalised: list[int], gamma: Tensor | None, beta: Tensor | None, epsilon: float
+def native_layer_norm(
+    tiles: Tiles,
+    x: Tensor,
+    normalised: list[int],
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _forward(tiles, _layer(tiles, x, normalised), gamma, beta, epsilon)
 
@@ -164,14 +171,14 @@ def _as_result(tiles: Tiles, index: int, value: Tensor | None) -> Tensor | None:
 
 
 @lowers("native_layer_norm_backward", calls="popops.reduce_many, popops.map")
-def native_layer_norm_backward(  # noqa: PLR0913, PLR0917 - as ATen
+def native_layer_norm_backward(  # noqa: PLR0917 - as ATen
     tiles: Tiles, gradient: Tensor, x: Tensor, normalised: list[int], mean: Tensor, inverse: Tensor,
     gamma: Tensor | None, _beta: Tensor | None, mask: list[bool],
 ) -> tuple:  # fmt: skip
     return _backward(tiles, _layer(tiles, x, normalised), gradient, mean, inverse, gamma, mask)
 
 
-def _backward(  # noqa: PLR0917 - what every norm needs
+def _backward(
     tiles: Tiles, norm: Norm, gradient: Tensor, mean: Tensor, inverse: Tensor,
     gamma: Tensor | None, mask: list[bool],
 ) -> tuple:  # fmt: skip
@@ -192,7 +199,7 @@ def _group(tiles: Tiles, x: Tensor, n_batch: int, n_channels: int, n_groups: int
 
 
 @lowers("native_group_norm", calls="popops.reduce_many, popops.map")
-def native_group_norm(  # noqa: PLR0913, PLR0917 - as ATen
+def native_group_norm(  # noqa: PLR0917 - as ATen
     tiles: Tiles, x: Tensor, gamma: Tensor | None, beta: Tensor | None, n_batch: int,
     n_channels: int, _n_field: int, n_groups: int, epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
@@ -216,8 +223,12 @@ def _batch(tiles: Tiles, x: Tensor) -> Norm:
     return Norm(tiles, x, (1,), (1,))
 
 
-@lowers("native_batch_norm", "_native_batch_norm_legit_functional", calls="popops.reduce_many, popops.map")
-def native_batch_norm(  # noqa: PLR0913, PLR0917 - as ATen
+@lowers(
+    "native_batch_norm",
+    "_native_batch_norm_legit_functional",
+    calls="popops.reduce_many, popops.map",
+)
+def native_batch_norm(  # noqa: PLR0917 - as ATen
     tiles: Tiles, x: Tensor, gamma: Tensor | None, beta: Tensor | None, running_mean: Tensor | None,
     running_variance: Tensor | None, training: bool, momentum: float, epsilon: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
@@ -238,7 +249,7 @@ def native_batch_norm(  # noqa: PLR0913, PLR0917 - as ATen
 
 
 def _moved(tiles: Tiles, running: Tensor, new: Tensor, momentum: float, share: float) -> Tensor:
-    """(1 - momentum) · running + share · new; numbers are operands so that sizes share a codelet."""
+    """(1 - momentum) · running + share · new; as operands, numbers need no codelet of their own."""
     weights = [tiles.constant([w], FLOAT) for w in (1 - momentum, share)]
     expr = wide(_1, running.type) * _2 + _3 * PlaceHolder(4)
     operands = [running, weights[0], new, weights[1]]
@@ -246,7 +257,7 @@ def _moved(tiles: Tiles, running: Tensor, new: Tensor, momentum: float, share: f
     return popops.map(tiles.graph, expr, operands, tiles.sequence, f"{tiles.name}/running")
 
 
-def _with_running(  # noqa: PLR0917 - as ATen
+def _with_running(
     tiles: Tiles, x: Tensor, gamma: Tensor | None, beta: Tensor | None, mean: Tensor,
     variance: Tensor, epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
@@ -261,7 +272,7 @@ def _with_running(  # noqa: PLR0917 - as ATen
 
 
 @lowers("_native_batch_norm_legit_no_training", calls="popops.map")
-def batch_norm_no_training(  # noqa: PLR0917 - as ATen
+def batch_norm_no_training(
     tiles: Tiles, x: Tensor, gamma: Tensor | None, beta: Tensor | None, mean: Tensor,
     variance: Tensor, _momentum: float, epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
@@ -269,7 +280,7 @@ def batch_norm_no_training(  # noqa: PLR0917 - as ATen
 
 
 @lowers("_native_batch_norm_legit.no_stats", calls="popops.reduce_many, popops.map")
-def batch_norm_no_stats(  # noqa: PLR0917 - as ATen
+def batch_norm_no_stats(
     tiles: Tiles, x: Tensor, gamma: Tensor | None, beta: Tensor | None, _training: bool,
     _momentum: float, epsilon: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip

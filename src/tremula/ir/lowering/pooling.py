@@ -1,4 +1,4 @@
-"""Lowerings of pooling and resizing and their gradients; fields of one, two and three dimensions."""
+"""Lowerings of pooling, resizing and their gradients; fields of one, two and three dimensions."""
 
 import math
 from collections.abc import Sequence as ListOf
@@ -20,14 +20,23 @@ def _each(value: Ints | int, n: int) -> tuple[int, ...]:
     return tuple(values * n if len(values) == 1 else values)
 
 
-def _params(  # noqa: PLR0917 - what a window is
-    kind: str, field: Ints, out: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints = (1,)
+def _params(
+    kind: str,
+    field: Ints,
+    out: Ints,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints = (1,),
 ) -> PoolParams:
     """Windows that give exactly the outputs PyTorch counted, whichever way it rounded."""
     n = len(field)
     kernel, padding, dilation = _each(kernel, n), _each(padding, n), _each(dilation, n)
     stride = _each(stride, n) if stride else kernel
-    reach = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, stride, kernel, dilation, strict=True)]
+    reach = [
+        (o - 1) * s + (k - 1) * d + 1
+        for o, s, k, d in zip(out, stride, kernel, dilation, strict=True)
+    ]
     upper = tuple(r - low - size for r, low, size in zip(reach, padding, field, strict=True))
     return PoolParams(kind, kernel, stride, padding, upper, dilation)
 
@@ -41,7 +50,7 @@ def _batched(x: Tensor, n_field: int) -> Tensor:
 
 
 @lowers("max_pool2d_with_indices", "max_pool3d_with_indices", calls="popnn.pool, popnn.pool_places")
-def max_pool_with_indices(  # noqa: PLR0913, PLR0917 - as ATen
+def max_pool_with_indices(
     tiles: Tiles, x: Tensor, kernel: Ints, stride: Ints = (), padding: Ints = (0,),
     dilation: Ints = (1,), ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
@@ -62,7 +71,7 @@ def max_pool_with_indices(  # noqa: PLR0913, PLR0917 - as ATen
     "max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward",
     calls="popnn.pool_gradient_by_places",
 )  # fmt: skip
-def max_pool_backward(  # noqa: PLR0913, PLR0917 - as ATen
+def max_pool_backward(  # noqa: PLR0917 - as ATen
     tiles: Tiles, gradient: Tensor, x: Tensor, kernel: Ints, stride: Ints, padding: Ints,
     dilation: Ints, _ceil_mode: bool, places: Tensor,
 ) -> Tensor:  # fmt: skip
@@ -86,7 +95,7 @@ def _n_field(tiles: Tiles) -> int:
 
 
 @lowers("avg_pool1d", "avg_pool2d", "avg_pool3d", calls="popnn.pool, popops.mul")
-def avg_pool(  # noqa: PLR0913, PLR0917 - as ATen
+def avg_pool(  # noqa: PLR0917 - as ATen
     tiles: Tiles, x: Tensor, kernel: Ints, stride: Ints = (), padding: Ints = (0,),
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
@@ -101,10 +110,8 @@ def avg_pool(  # noqa: PLR0913, PLR0917 - as ATen
     return _scaled(tiles, pooled, shares).reshape(shape)
 
 
-@lowers(
-    "avg_pool2d_backward", "avg_pool3d_backward", calls="popnn.pool_input_gradient, popops.mul"
-)
-def avg_pool_backward(  # noqa: PLR0913, PLR0917 - as ATen
+@lowers("avg_pool2d_backward", "avg_pool3d_backward", calls="popnn.pool_input_gradient, popops.mul")
+def avg_pool_backward(  # noqa: PLR0917 - as ATen
     tiles: Tiles, gradient: Tensor, x: Tensor, kernel: Ints, stride: Ints, padding: Ints,
     _ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
 ) -> Tensor:  # fmt: skip
@@ -124,7 +131,12 @@ def avg_pool_backward(  # noqa: PLR0913, PLR0917 - as ATen
 
 def _as_average(params: PoolParams) -> PoolParams:
     return PoolParams(
-        "AVG", params.kernel, params.stride, params.padding_lower, params.padding_upper, params.dilation
+        "AVG",
+        params.kernel,
+        params.stride,
+        params.padding_lower,
+        params.padding_upper,
+        params.dilation,
     )
 
 
@@ -198,7 +210,7 @@ def _adaptive_matrix(n_in: int, n_out: int) -> np.ndarray:
 
 
 def separable(tiles: Tiles, x: Tensor, matrices: list[np.ndarray]) -> Tensor:
-    """[batch, channels, field…] with a matrix [in, out] applied along each dimension of the field."""
+    """[batch, channels, field…] with a matrix [in, out] applied along each dimension of a field."""
     for d, matrix in enumerate(matrices, start=2):
         rows = x.dim_roll(d, x.rank - 1)
         flat = rows.reshape([math.prod(rows.shape[:-1]), rows.shape[-1]])
@@ -225,7 +237,9 @@ def _nearest_places(tiles: Tiles, field: Ints, out: Ints, scales: tuple) -> list
     return [_nearest(i, o, s, exact) for i, o, s in zip(field, out, scales, strict=True)]
 
 
-_NEAREST = [f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)]
+_NEAREST = [
+    f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)
+]
 
 
 @lowers(*_NEAREST, calls="Tensor.broadcast")
@@ -237,7 +251,7 @@ def upsample_nearest(tiles: Tiles, x: Tensor, out: Ints, *scales: float | None) 
 
 
 def _chosen(x: Tensor, places: np.ndarray, dim: int) -> Tensor:
-    """x at rising places along one dimension."""
+    """X at rising places along one dimension."""
     counts = np.bincount(places, minlength=x.shape[dim])
     if np.ptp(counts) == 0:
         n = int(counts[0])
@@ -256,7 +270,9 @@ def upsample_nearest_backward(
     counts = [np.bincount(p, minlength=n) for p, n in zip(places, field, strict=True)]
     if all(np.ptp(c) == 0 for c in counts):
         return _summed_blocks(tiles, gradient, [int(c[0]) for c in counts])
-    matrices = [(p[:, None] == np.arange(n)).astype(float) for p, n in zip(places, field, strict=True)]
+    matrices = [
+        (p[:, None] == np.arange(n)).astype(float) for p, n in zip(places, field, strict=True)
+    ]
     return separable(tiles, gradient, matrices)
 
 
@@ -290,14 +306,16 @@ _LINEAR = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 
 
 @lowers(*_LINEAR, calls="poplin.mat_mul")
-def upsample_linear(tiles: Tiles, x: Tensor, out: Ints, align: bool, *scales: float | None) -> Tensor:
+def upsample_linear(
+    tiles: Tiles, x: Tensor, out: Ints, align: bool, *scales: float | None
+) -> Tensor:
     scales = scales or (None,) * len(out)
     sizes = zip(x.shape[2:], out, scales, strict=True)
     return separable(tiles, x, [_linear_matrix(i, o, align, s) for i, o, s in sizes])
 
 
 @lowers(*[f"{name}_backward" for name in _LINEAR], calls="poplin.mat_mul")
-def upsample_linear_backward(  # noqa: PLR0917 - as ATen
+def upsample_linear_backward(
     tiles: Tiles, gradient: Tensor, out: Ints, shape: Ints, align: bool, *scales: float | None
 ) -> Tensor:
     scales = scales or (None,) * len(out)

@@ -77,7 +77,15 @@ class Cell:
     def run_backward(self, gradient: Tensor, of_cell: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """Gradients of the inputs and of the initial states; those of the weights are kept."""
         graph, sequence, kind = self.net.tiles.graph, self.net.tiles.sequence, self.net.kind
-        operands = (graph, self.x, self.weights, self.forward, gradient, sequence, f"{self.name}/bwd")
+        operands = (
+            graph,
+            self.x,
+            self.weights,
+            self.forward,
+            gradient,
+            sequence,
+            f"{self.name}/bwd",
+        )
         if kind == "gru":
             found = gru_reset_after.gru_after_bwd_with_wu(*operands)
             self.gradients = self._gru_gradients(found.weights)
@@ -97,7 +105,8 @@ class Cell:
     def _gru_gradients(self, update: gru_reset_after.GruAfterWeights) -> list[Tensor]:
         of_recurrent = concat([update.biases[:2].flatten(), update.candidate_bias])
         return [
-            _as_torch(update.input), _as_torch(update.output), update.biases.flatten(), of_recurrent,
+            _as_torch(update.input), _as_torch(update.output), update.biases.flatten(),
+            of_recurrent,
         ]  # fmt: skip
 
 
@@ -139,8 +148,8 @@ def _cell(net: Net, place: tuple[int, int], weights: list[Tensor]) -> Cell:
 
 
 @lowers("tremula::recurrent", calls="popnn.lstm, popnn.gru_reset_after, popnn.rnn")
-def recurrent(  # noqa: PLR0917 - as the operation
-    tiles: Tiles, x: Tensor, states: list[Tensor], weights: list[Tensor], *how: Any
+def recurrent(
+    tiles: Tiles, x: Tensor, states: list[Tensor], weights: list[Tensor], *how: object
 ) -> tuple[Tensor, ...]:
     """Outputs, last states, last cells; the tape is nothing on tiles, the cells are remembered."""
     net = Net(tiles, *how)
@@ -174,9 +183,10 @@ def _steps_first(net: Net, x: Tensor) -> Tensor:
 
 
 @lowers("tremula::recurrent_backward", calls="popnn.lstm, popnn.gru_reset_after, popnn.rnn")
-def recurrent_backward(  # noqa: PLR0913, PLR0917 - as the operation
+def recurrent_backward(
     tiles: Tiles, of_output: Tensor | None, of_states: Tensor | None, of_cells: Tensor | None,
-    _tape: Tensor, _results: list[Tensor], _x: Tensor, states: list[Tensor], _weights: list[Tensor], *how: Any,
+    _tape: Tensor, _results: list[Tensor], _x: Tensor, states: list[Tensor], _weights: list[Tensor],
+    *how: object,
 ) -> list[Tensor]:  # fmt: skip
     net = Net(tiles, *how)
     cells = tiles.shared["recurrent", tiles.node.args[3].args[0].name]
@@ -191,7 +201,9 @@ def recurrent_backward(  # noqa: PLR0913, PLR0917 - as the operation
             part = None if gradient is None else gradient[:, :, way * n_out : (way + 1) * n_out]
             part = part.reverse(0) if part is not None and way else part
             part = _with_last(cell, part, None if of_states is None else of_states[k])
-            of_x, state_gradients[k] = cell.run_backward(part, None if of_cells is None else of_cells[k])
+            of_x, state_gradients[k] = cell.run_backward(
+                part, None if of_cells is None else of_cells[k]
+            )
             parts.append(of_x.reverse(0) if way else of_x)
         gradient = parts[0]
         if net.bidirectional:

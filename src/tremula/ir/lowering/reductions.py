@@ -25,7 +25,12 @@ def count(x: Tensor, dims: ListOf[int]) -> int:
 
 
 def _reduce(
-    tiles: Tiles, x: Tensor, dims: ListOf[int], operation: str, out: Type, scale: float | None = None
+    tiles: Tiles,
+    x: Tensor,
+    dims: ListOf[int],
+    operation: str,
+    out: Type,
+    scale: float | None = None,
 ) -> Tensor:
     """popops.reduce; what it cannot turn into `out` itself is cast before."""
     if x.type != out and not (operation != "MAX" and {x.type, out} <= {FLOAT, HALF}):
@@ -169,7 +174,9 @@ def linalg_vector_norm(
         total = _reduce(tiles, x, dims, "SQUARE_ADD", FLOAT)
         result = _map(tiles, _narrow(sqrt(_1), tiles.out_type), total)
     elif math.isinf(order):
-        result = _reduce(tiles, _map(tiles, abs(_1), x), dims, "MAX" if order > 0 else "MIN", x.type)
+        result = _reduce(
+            tiles, _map(tiles, abs(_1), x), dims, "MAX" if order > 0 else "MIN", x.type
+        )
     else:
         terms = {0: Cast(_1 != 0.0, FLOAT), 1: abs(wide)}.get(order, abs(wide) ** float(order))
         result = _reduce(tiles, _map(tiles, terms, x), dims, "ADD", FLOAT)
@@ -186,9 +193,7 @@ def _narrow(value: Expr, type: Type) -> Expr:
     return Cast(value, HALF) if type is HALF else value
 
 
-def _moments(
-    tiles: Tiles, x: Tensor, dim: Dims, correction: float | None
-) -> tuple[Tensor, Tensor]:
+def _moments(tiles: Tiles, x: Tensor, dim: Dims, correction: float | None) -> tuple[Tensor, Tensor]:
     """Variance and mean as floats; the mean is taken off before squaring."""
     dims = reduced_dims(x, dim)
     n = count(x, dims)
@@ -202,7 +207,12 @@ def _moments(
 
 @lowers("var.correction", calls="popops.reduce, popops.map")
 def var(
-    tiles: Tiles, x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+    tiles: Tiles,
+    x: Tensor,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
 ) -> Tensor:
     del keepdim
     variance, _ = _moments(tiles, x, dim, correction)
@@ -211,7 +221,12 @@ def var(
 
 @lowers("std.correction", calls="popops.reduce, popops.map")
 def std(
-    tiles: Tiles, x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+    tiles: Tiles,
+    x: Tensor,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
 ) -> Tensor:
     del keepdim
     variance, _ = _moments(tiles, x, dim, correction)
@@ -221,7 +236,12 @@ def std(
 
 @lowers("var_mean.correction", "std_mean.correction", calls="popops.reduce, popops.map")
 def var_mean(
-    tiles: Tiles, x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+    tiles: Tiles,
+    x: Tensor,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
     del keepdim
     first, average = _moments(tiles, x, dim, correction)

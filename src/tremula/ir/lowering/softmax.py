@@ -35,7 +35,7 @@ def log_softmax_backward(
 
 
 def _along(tiles: Tiles, function: Callable, dim: int, *operands: Tensor) -> Tensor:
-    """popnn's softmaxes work on the innermost dimension: another one is rolled there and back."""
+    """Popnn's softmaxes work on the innermost dimension: another one is rolled there and back."""
     rank = operands[0].rank
     rows = [last_dim(x, dim) for x in operands]
     result = function(tiles.graph, *rows, tiles.sequence, tiles.name)

@@ -4,6 +4,7 @@ from tremula.poplibs.popnn import (
     ctc,
     ctc_inference,
     gru,
+    gru_after_entries,
     gru_reset_after,
     lstm,
     lstm_entries,
@@ -98,5 +99,5 @@ __all__ = [
     "pool_input_gradient", "pool_places",
 ]  # fmt: skip
 __all__ += [  # recurrent nets and CTC, each a name space as in PopLibs
-    "ctc", "ctc_inference", "gru", "gru_reset_after", "lstm", "lstm_entries", "recurrent_entries", "rnn",
+    "ctc", "ctc_inference", "gru", "gru_after_entries", "gru_reset_after", "lstm", "lstm_entries", "recurrent_entries", "rnn",
 ]  # fmt: skip

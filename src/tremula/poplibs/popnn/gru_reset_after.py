@@ -108,7 +108,8 @@ def _add_loop(
     sequence: Sequence, name: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The initial state's gradient, and those of all gates and of the candidate's product."""
-    assert forward.outputs is not None and forward.gates is not None
+    assert forward.outputs is not None
+    assert forward.gates is not None
     n_steps, n_batches, n_out = forward.outputs[1:].shape
     type, is_whole = output_gradient.type, output_gradient.rank == 3
     state = (
@@ -136,7 +137,7 @@ def _add_loop(
     return state, gradients
 
 
-def _add_gate_gradients(  # noqa: PLR0917 - the values of one step
+def _add_gate_gradients(
     graph: Graph, state: Tensor, before: Tensor, kept: list[Tensor], new: list[Tensor],
     loop: TimeLoop, name: str,
 ) -> None:  # fmt: skip
