@@ -1,6 +1,7 @@
 """Runs a model's forward once on fake tensors and records the whole step it describes."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -321,8 +322,12 @@ def _quiet_settings() -> Iterator[None]:
     torch.compiler._is_compiling_flag = True
     validate = torch.distributions.Distribution._validate_args
     torch.distributions.Distribution.set_default_validate_args(False)
+    complaints = logging.getLogger("torch._subclasses.fake_tensor")  # their errors are raised too
+    level = complaints.level
+    complaints.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
+        complaints.setLevel(level)
         torch.compiler._is_compiling_flag = before
         torch.distributions.Distribution.set_default_validate_args(validate)

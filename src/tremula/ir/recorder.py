@@ -84,7 +84,10 @@ class Recorder(TorchDispatchMode):
         args, kwargs = tree_map(self._inside, (args, kwargs))
         if torch.Tag.inplace_view in func.tags:  # squeeze_ and its like change a shape, not values
             self.node_of(args[0]).meta["val"] = args[0].detach()
-        result = self._run(func, args, kwargs)
+        try:
+            result = self._run(func, args, kwargs)
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
+            raise _as_real_tensors_say(func, args, kwargs, error) from None
         self._record(func, args, kwargs, result, origin)
         return result
 
@@ -180,6 +183,22 @@ def _is_by_mask(name: str, args: tuple) -> bool:
     if name != "aten::index":
         return False
     return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+
+
+def _as_real_tensors_say(func: Callable, args: tuple, kwargs: dict, error: Exception) -> Exception:
+    """The error PyTorch gives for real tensors: the texts of fake ones are others."""
+
+    def real(value: object) -> object:
+        if not isinstance(value, Tensor):
+            return value
+        return torch.zeros(value.shape, dtype=value.dtype, device="cpu")
+
+    try:
+        with _outside_the_recording(), torch.no_grad():
+            func(*tree_map(real, args), **tree_map(real, kwargs))
+    except Exception as said:  # noqa: BLE001 - whatever it is, it is the model's
+        return said
+    return error
 
 
 _FAKE = torch._subclasses.FakeTensor
