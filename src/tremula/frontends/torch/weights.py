@@ -6,7 +6,7 @@ Copies, pickles and state dictionaries of a wrapped module are plain.
 """
 
 import copyreg
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -39,17 +39,25 @@ _FACTS = frozenset(
 class _Asks:
     """Runs any torch function on plain tensors, after fetching newer values if there are any."""
 
-    _owner: Owner | None = None  # of a class made for one model
+    _owner: Owner | None = None
 
     @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206, ARG003
+        kwargs = kwargs or {}
         if func not in _FACTS:
-            for kind in types:
-                owner = getattr(kind, "_owner", None)
-                if owner is not None:
-                    owner.copyWeightsToHostIfNeeded()
+            _fetch(args)
+            _fetch(kwargs.values())
         with without_hooks():
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
+
+
+def _fetch(arguments: Iterable) -> None:
+    for value in arguments:
+        if isinstance(value, _Asks):
+            if value._owner is not None:
+                value._owner.copyWeightsToHostIfNeeded()
+        elif isinstance(value, tuple | list):
+            _fetch(value)
 
 
 class PoptorchParameter(_Asks, nn.Parameter):
@@ -131,11 +139,10 @@ def wrap(model: nn.Module, owner: Owner) -> None:
         )
     _check_classes(model)
     _wrap_class(model, owner)
-    parameter_class = type("PoptorchParameter", (PoptorchParameter,), {"_owner": owner})
-    buffer_class = type("PoptorchBuffer", (PoptorchBuffer,), {"_owner": owner})
-    for kind, cls in ((PARAMETER, parameter_class), (BUFFER, buffer_class)):
+    for kind, cls in ((PARAMETER, PoptorchParameter), (BUFFER, PoptorchBuffer)):
         for held in held_tensors(model, kind):
             held.tensor.__class__ = cls
+            held.tensor._owner = owner
     _generation[0] += 1
 
 
@@ -143,12 +150,11 @@ def unwrap(model: nn.Module) -> None:
     """The module and its weights as they were; fetch newer values first."""
     if not isinstance(model, _WrappedModule):
         return
-    for held in held_tensors(model, PARAMETER):
-        if isinstance(held.tensor, PoptorchParameter):
-            held.tensor.__class__ = nn.Parameter
-    for held in held_tensors(model, BUFFER):
-        if isinstance(held.tensor, PoptorchBuffer):
-            held.tensor.__class__ = Tensor
+    for kind, cls in ((PARAMETER, nn.Parameter), (BUFFER, Tensor)):
+        for held in held_tensors(model, kind):
+            if isinstance(held.tensor, _Asks):
+                del held.tensor._owner
+                held.tensor.__class__ = cls
     model.__class__ = model._poptorch_class
     _generation[0] += 1
 
@@ -215,7 +221,7 @@ class Sources:
             self._generation = _generation[0]
             kinds = (PARAMETER, BUFFER)
             tensors = [h.tensor for kind in kinds for h in held_tensors(self.model, kind)]
-            found = {id(o): o for t in tensors if (o := getattr(type(t), "_owner", None))}
+            found = {id(o): o for t in tensors if (o := getattr(t, "_owner", None))}
             self._owners = list(found.values())
         return self._owners
 

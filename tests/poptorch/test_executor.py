@@ -1,0 +1,451 @@
+"""PoplarExecutor: compiling, attaching, hooks, names, anchors, optimisers, inner functions."""
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import poptorch
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(3, 4)
+        self.relu = nn.ReLU()
+        self.fc2 = nn.Linear(4, 2)
+
+    def forward(self, x, y=None):
+        out = self.fc2(self.relu(self.fc1(x)))
+        return out if y is None else (out, nn.functional.mse_loss(out, y))
+
+
+X, Y = torch.ones(4, 3), torch.zeros(4, 2)
+NOT_COMPILED = "Model has not been compiled or has been destroyed."
+
+
+def training(options=None, **arguments):
+    torch.manual_seed(0)
+    model = Model()
+    made = {name: make(model.parameters()) for name, make in arguments.items()}
+    return model, poptorch.trainingModel(model, options, **made)
+
+
+# -- compiling -------------------------------------------------------------------------------------
+
+
+def test_compile_runs_nothing():
+    """compile() compiles; a second call is ignored with a warning."""
+    model, wrapped = training()
+    before = model.fc1.weight.detach().clone()
+    assert not wrapped.isCompiled()
+    wrapped.compile(X, Y)
+    assert wrapped.isCompiled()
+    assert torch.equal(model.fc1.weight, before)
+
+
+def test_compiling_twice(capfd):
+    """The second compile() says that it does nothing."""
+    _, wrapped = training()
+    wrapped.compile(X, Y)
+    wrapped.compile(X, Y)
+    assert "ignored: the model is already compiled" in capfd.readouterr().err
+
+
+def test_forward_runs_once():
+    """Python code of forward runs once per compilation."""
+    seen = []
+    layer = nn.Linear(3, 2)
+    plain = layer.forward
+    layer.forward = lambda x: (seen.append(poptorch.isRunningOnIpu()), plain(x))[1]
+    wrapped = poptorch.inferenceModel(layer)
+    for _ in range(3):
+        wrapped(X)
+    assert seen == [True]
+    assert not poptorch.isRunningOnIpu()
+
+
+def test_unknown_options_are_found_when_compiling():
+    """Names for the compiler are checked at compile time."""
+    options = poptorch.Options()
+    options._Popart.set("enableOutlinig", True)
+    with pytest.raises(poptorch.Error, match="Unknown bool option enableOutlinig"):
+        poptorch.inferenceModel(Model(), options)(X)
+
+
+def test_options_are_cloned_and_frozen():
+    """The caller's options keep their default mode; the model's own are frozen."""
+    options = poptorch.Options()
+    _, wrapped = training(options)
+    assert options.defaultOutputMode()
+    assert wrapped.options.output_mode == poptorch.OutputMode.Final
+    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+        wrapped.options.deviceIterations(2)
+
+
+def test_inference_does_not_accumulate():
+    """Accumulation is refused when an inference model is made."""
+    options = poptorch.Options()
+    options.Training.gradientAccumulation(2)
+    with pytest.raises(
+        poptorch.Error, match=r"You must set poptorch.Options\(\).Training.gradient"
+    ):
+        poptorch.inferenceModel(Model(), options)
+
+
+def test_hooks():
+    """Hooks run in order around the recording; removed ones do not; others are refused."""
+    seen = []
+    handles = [
+        poptorch.registerPreCompileHook(lambda: seen.append("before 1")),
+        poptorch.registerPreCompileHook(lambda: seen.append("before 2")),
+        poptorch.registerPostCompileHook(lambda: seen.append("after")),
+    ]
+    layer = nn.Linear(3, 2)
+    plain = layer.forward
+    layer.forward = lambda x: (seen.append("forward"), plain(x))[1]
+    try:
+        poptorch.inferenceModel(layer)(X)
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert seen == ["before 1", "before 2", "forward", "after"]
+    poptorch.inferenceModel(layer)(X)
+    assert seen[4:] == ["forward"]
+    for register in (poptorch.registerPreCompileHook, poptorch.registerPostCompileHook):
+        with pytest.raises(RuntimeError, match="must be callable"):
+            register("no function")
+
+
+def test_attributes_are_those_of_the_module():
+    """What the executor lacks the module has; what both lack is an error."""
+    model, wrapped = training()
+    assert wrapped.fc1 is model.fc1
+    assert len(list(wrapped.parameters())) == 4
+    wrapped.eval()
+    assert not model.training
+    with pytest.raises(AttributeError, match="nothing_such"):
+        _ = wrapped.nothing_such
+
+
+def test_repr_is_the_module_tree():
+    """repr shows the modules and where blocks begin."""
+    model = Model()
+    model.fc2 = poptorch.BeginBlock(model.fc2, "second", ipu_id=1)
+    shown = repr(poptorch.inferenceModel(model))
+    assert shown.startswith("Model(")
+    assert "BeginBlock(user_id=second, ipu_id=1)" in shown
+
+
+def test_hardware():
+    """There is no hardware to ask about."""
+    assert not poptorch.ipuHardwareIsAvailable()
+    with pytest.raises(AssertionError, match="needs IPU hardware"):
+        poptorch.ipuHardwareVersion()
+    poptorch.poptorchAtExit()
+
+
+def test_tensor_ids():
+    """Tensors of a recording have different numbers; others have none."""
+    seen = []
+    layer = nn.Identity()
+    layer.forward = lambda x: seen.append(
+        (poptorch.getIpuTensorId(x), poptorch.getIpuTensorId(x + 1))
+    )
+    poptorch.inferenceModel(layer)(X)
+    assert len(set(seen[0])) == 2
+    with pytest.raises(AssertionError, match="inside forward"):
+        poptorch.getIpuTensorId(X)
+
+
+# -- attaching -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method",
+    "attachToDevice detachFromDevice copyWeightsToHost copyWeightsToDevice _debugGetPopartIR"
+    " copyNamedBuffersToDevice".split(),
+)
+def test_device_methods_need_a_program(method):
+    """Before compiling and after destroy() there is no device to speak to."""
+    _, wrapped = training()
+    with pytest.raises(poptorch.Error, match=NOT_COMPILED):
+        getattr(wrapped, method)()
+    wrapped.compile(X, Y)
+    wrapped.destroy()
+    with pytest.raises(poptorch.Error, match=NOT_COMPILED):
+        getattr(wrapped, method)()
+
+
+def test_rng_state_needs_a_program():
+    """There is no state of random numbers before there is a program."""
+    with pytest.raises(poptorch.Error, match=NOT_COMPILED):
+        _ = training()[1].rng_state
+
+
+def test_connection_always():
+    """By default a model is attached when it is compiled."""
+    _, wrapped = training()
+    assert not wrapped.isAttachedToDevice()
+    wrapped.compile(X, Y)
+    assert wrapped.isAttachedToDevice()
+    with pytest.raises(poptorch.Error, match="Device is already attached"):
+        wrapped.attachToDevice()
+    wrapped.detachFromDevice()
+    assert not wrapped.isAttachedToDevice()
+    with pytest.raises(poptorch.Error, match="Device is not attached"):
+        wrapped.detachFromDevice()
+
+
+def test_connection_on_demand():
+    """OnDemand attaches at the first run."""
+    options = poptorch.Options().connectionType(poptorch.ConnectionType.OnDemand)
+    _, wrapped = training(options)
+    wrapped.compile(X, Y)
+    assert not wrapped.isAttachedToDevice()
+    wrapped(X, Y)
+    assert wrapped.isAttachedToDevice()
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_connection_never(offline):
+    """Never compiles, but does not run; nor does an offline target."""
+    options = poptorch.Options().useIpuModel(False)
+    if offline:
+        options.useOfflineIpuTarget()
+    else:
+        options.connectionType(poptorch.ConnectionType.Never)
+    _, wrapped = training(options)
+    wrapped.compile(X, Y)
+    assert not wrapped.isAttachedToDevice()
+    with pytest.raises(AssertionError, match="Trying to run a model on an offline device"):
+        wrapped(X, Y)
+
+
+def test_the_model_of_an_ipu_is_never_offline():
+    """ConnectionType.Never makes no sense for the IPU model."""
+    options = poptorch.Options().connectionType(poptorch.ConnectionType.Never).useIpuModel(True)
+    with pytest.raises(poptorch.Error, match="The IPU model does not support"):
+        poptorch.inferenceModel(Model(), options).compile(X)
+
+
+def test_detaching_keeps_everything():
+    """A detached model goes on where it was: weights, momentum, and attaches by itself."""
+    make = lambda p: poptorch.optim.SGD(p, lr=0.1, momentum=0.9)  # noqa: E731
+    (steady, one), (moving, two) = training(optimizer=make), training(optimizer=make)
+    for _ in range(3):
+        one(X, Y)
+        two(X, Y)
+        two.detachFromDevice()
+    assert torch.equal(steady.fc1.weight, moving.fc1.weight)
+    assert not two.isAttachedToDevice()
+
+
+def test_attaching_uploads_the_weights():
+    """Weights changed while detached are used afterwards."""
+    model = Model()
+    wrapped = poptorch.inferenceModel(model)
+    wrapped(X)
+    wrapped.detachFromDevice()
+    with torch.no_grad():
+        model.fc2.bias.fill_(5)
+        model.fc2.weight.zero_()
+    assert wrapped(X).tolist() == [[5.0, 5.0]] * 4
+
+
+def test_one_device_has_one_model():
+    """Two models that ask for the same device conflict until one lets go."""
+    first = poptorch.inferenceModel(Model(), poptorch.Options().useIpuId(7))
+    second = poptorch.inferenceModel(Model(), poptorch.Options().useIpuId(7))
+    first(X)
+    with pytest.raises(poptorch.Error, match="Failed to acquire device 7"):
+        second(X)
+    first.detachFromDevice()
+    second(X)
+    second.destroy()
+    first(X)
+
+
+# -- optimisers ------------------------------------------------------------------------------------
+
+
+def test_set_optimizer():
+    """A new learning rate matters after setOptimizer, and only then."""
+    model, wrapped = training(optimizer=lambda p: torch.optim.SGD(p, lr=0.0))
+    before = model.fc1.weight.detach().clone()
+    wrapped._optimizer.param_groups[0]["lr"] = 0.1
+    wrapped(X, Y)
+    changed = not torch.equal(model.fc1.weight, before)
+    assert changed  # the values at the first call are those compiled
+    kept = model.fc1.weight.detach().clone()
+    wrapped._optimizer.param_groups[0]["lr"] = 0.0
+    wrapped(X, Y)
+    assert not torch.equal(model.fc1.weight, kept)
+    kept = model.fc1.weight.detach().clone()
+    wrapped.setOptimizer(wrapped._optimizer)
+    wrapped(X, Y)
+    assert torch.equal(model.fc1.weight, kept)
+
+
+def test_optimizer_state():
+    """state_dict: nothing before compiling, the device's values after it, also after destroy()."""
+    make = lambda p: poptorch.optim.Adam(p, lr=0.1, loss_scaling=4.0)  # noqa: E731
+    _, wrapped = training(optimizer=make)
+    optimizer = wrapped._optimizer
+    assert optimizer.state_dict()["ipu_state"] is None
+    assert optimizer.state_dict()["ipu_param"] is None
+    wrapped.compile(X, Y)
+    state = optimizer.state_dict()
+    assert state["ipu_state"]["Accl1___fc1.weight"].abs().sum() == 0
+    assert state["ipu_param"]["lossScaling_FLOAT"] == 4
+    wrapped(X, Y)
+    first = optimizer.state_dict()["ipu_state"]
+    assert first["Step___fc1.weight"] == 1
+    wrapped(X, Y)
+    assert first["Step___fc1.weight"] == 1  # what was given stays as it was
+    wrapped.destroy()
+    last = optimizer.state_dict()
+    assert last["ipu_state"]["Step___fc1.weight"] == 2
+    assert last["ipu_state"]["Accl1___fc2.weight"].shape == (2, 4)
+
+
+def test_offline_optimizer_has_no_state():
+    """Without a device the state stays None."""
+    options = poptorch.Options().useIpuModel(False).useOfflineIpuTarget()
+    _, wrapped = training(options, optimizer=lambda p: poptorch.optim.Adam(p, lr=0.1))
+    wrapped.compile(X, Y)
+    assert wrapped._optimizer.state_dict()["ipu_state"] is None
+
+
+def test_a_loaded_state_goes_on():
+    """A state that is loaded into another optimiser continues the training exactly."""
+    make = lambda p: poptorch.optim.Adam(p, lr=0.1)  # noqa: E731
+    model, wrapped = training(optimizer=make)
+    wrapped(X, Y)
+    saved_model, saved = copy.deepcopy(model), wrapped._optimizer.state_dict()
+    wrapped(X, Y)
+    for compile_first in (False, True):
+        other = copy.deepcopy(saved_model)
+        optimizer = make(other.parameters())
+        again = poptorch.trainingModel(other, None, optimizer)
+        if compile_first:
+            again.compile(X, Y)
+        optimizer.load_state_dict(saved)
+        again(X, Y)
+        assert torch.equal(other.fc1.weight, model.fc1.weight)
+
+
+def test_partial_states():
+    """Missing entries keep the device's value."""
+    _, wrapped = training(optimizer=lambda p: poptorch.optim.Adam(p, lr=0.1))
+    wrapped(X, Y)
+    optimizer = wrapped._optimizer
+    saved = optimizer.state_dict()
+    kept = saved["ipu_state"]["Accl2___fc1.weight"].clone()
+    only = {"Step___fc1.weight": torch.tensor(41.0)}
+    optimizer.load_state_dict({**saved, "ipu_state": only})
+    wrapped(X, Y)
+    after = optimizer.state_dict()["ipu_state"]
+    assert after["Step___fc1.weight"] == 42
+    assert after["Step___fc2.weight"] == 2
+    assert not torch.equal(after["Accl2___fc1.weight"], kept)
+
+
+def test_foreign_states():
+    """States of torch's own optimisers, and empty ones, are refused."""
+    model, wrapped = training(optimizer=lambda p: poptorch.optim.Adam(p, lr=0.1))
+    wrapped(X, Y)
+    foreign = torch.optim.Adam(model.parameters(), lr=0.1).state_dict()
+    with pytest.raises(RuntimeError, match="Only IPU optimizer states can be loaded onto the IPU"):
+        wrapped._optimizer.load_state_dict(foreign)
+    with pytest.raises(RuntimeError, match="empty"):
+        wrapped._optimizer.load_state_dict({})
+
+
+def test_loss_scaling_is_a_variable():
+    """The loss scaling may change without another compilation, and changes no result."""
+    model, wrapped = training(optimizer=lambda p: poptorch.optim.SGD(p, lr=0.1, loss_scaling=2.0))
+    reference, plain = training(optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+    for scaling in (2.0, 8.0):
+        wrapped._optimizer.loss_scaling = scaling
+        wrapped.setOptimizer(wrapped._optimizer)
+        wrapped(X, Y)
+        plain(X, Y)
+    torch.testing.assert_close(model.fc1.weight, reference.fc1.weight)
+    assert wrapped._optimizer.state_dict()["ipu_param"]["lossScaling_FLOAT"] == 8
+
+
+def test_optimizer_whose_step_is_no_function():
+    """An optimiser's step() is never called: it may be anything."""
+    _, wrapped = training(optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+    wrapped._optimizer.step = 0
+    wrapped(X, Y)
+    wrapped.setOptimizer(wrapped._optimizer)
+
+
+# -- names and anchors -----------------------------------------------------------------------------
+
+
+def test_names():
+    """Parameters, layers, the loss, gradients and updated weights have names."""
+    _, wrapped = training()
+    with pytest.raises(AssertionError, match="after the model has been compiled"):
+        wrapped.getTensorNames()
+    wrapped.compile(X, Y)
+    names = wrapped.getTensorNames()
+    expected = {"fc1.weight", "input", "loss", "Gradient___fc2.bias", "UpdatedVar___fc1.weight"}
+    assert expected <= set(names)
+    assert "fc1/Gemm:0" in names
+    assert "relu/Relu:0" in names
+    assert len(names) == len(set(names))
+
+
+def test_anchors():
+    """Anchored tensors are returned by name, with a mode of their own."""
+    options = poptorch.Options().deviceIterations(2)
+    options.anchorTensor("grad", "Gradient___fc2.bias", poptorch.OutputMode.All)
+    options.anchorTensor("loss", "loss")
+    options.anchorTensor("hidden", "relu/Relu:0", poptorch.OutputMode.Sum)
+    options.anchorTensor("new", "UpdatedVar___fc2.bias")
+    options.anchorTensor("scale", "finalLossScale")
+    model, wrapped = training(options)
+    reference = copy.deepcopy(model)
+    with pytest.raises(AssertionError, match="known after the first call"):
+        wrapped.getAnchoredTensor("loss")
+    _, loss = wrapped(torch.cat([X, 2 * X]), torch.cat([Y, Y]))
+    assert wrapped.getAnchoredTensor("loss") == loss
+    assert wrapped.getAnchoredTensor("hidden").shape == (4, 4)
+    assert wrapped.getAnchoredTensor("scale") == 1
+    assert torch.equal(wrapped.getAnchoredTensor("new"), model.fc2.bias)
+    reference(X, Y)[1].backward()
+    torch.testing.assert_close(wrapped.getAnchoredTensor("grad")[:2], reference.fc2.bias.grad)
+    assert wrapped.getAnchoredTensor("grad").shape == (4,)
+    with pytest.raises(AssertionError, match="'other' is not anchored"):
+        wrapped.getAnchoredTensor("other")
+
+
+def test_anchors_must_exist():
+    """An unknown name suggests the nearest; updated weights are known at the end only."""
+    with pytest.raises(poptorch.Error, match="No tensor Gradient___fc2.bia to anchor.*fc2.bias"):
+        training(poptorch.Options().anchorTensor("g", "Gradient___fc2.bia"))[1].compile(X, Y)
+    options = poptorch.Options().deviceIterations(2)
+    options.anchorTensor("g", "UpdatedVar___fc2.bias", poptorch.OutputMode.All)
+    with pytest.raises(poptorch.Error, match="after the last device iteration"):
+        training(options)[1].compile(X, Y)
+
+
+def test_ir_as_text():
+    """The graph can be read as JSON."""
+    _, wrapped = training()
+    wrapped.compile(X, Y)
+    graph = json.loads(wrapped._debugGetPopartIR())["maingraph"]
+    assert {"Gemm", "Relu"} <= {operation["type"] for operation in graph}
+
+
+def test_profile_folder(tmp_path):
+    """enableProfiling makes a folder for each model and writes what is known of its program."""
+    options = poptorch.Options().enableProfiling(tmp_path).modelName("small")
+    poptorch.inferenceModel(nn.Identity(), options)(X)
+    assert (tmp_path / "small" / "profile.txt").read_text()
