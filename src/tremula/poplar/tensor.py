@@ -92,6 +92,13 @@ class Tensor:
         virtual = strided_runs(self.offset, self.shape, self.strides)
         return virtual if self.pieces is None else self.pieces.lookup(virtual)
 
+    def _runs_in_any_order(self) -> Runs:
+        """The runs of all elements with the widest strides outermost: fewest of them."""
+        dims = sorted(range(self.rank), key=lambda d: -abs(self.strides[d]))
+        shape, strides = (tuple(of[d] for d in dims) for of in (self.shape, self.strides))
+        virtual = strided_runs(self.offset, shape, strides)
+        return virtual if self.pieces is None else self.pieces.lookup(virtual)
+
     def addresses(self) -> np.ndarray:
         """int64[shape]: the element address of every element. Costs memory per element."""
         return self.runs().addresses().reshape(self.shape)
@@ -108,7 +115,8 @@ class Tensor:
 
     def variable_ids(self) -> list[int]:
         """Ids of the variables the view touches, ascending."""
-        first = self.runs().start * self.type.n_bytes  # a run never leaves its variable
+        # A run never leaves its variable.
+        first = self._runs_in_any_order().start * self.type.n_bytes
         return np.unique(self.variables.ids_at(first)).tolist()
 
     # -- indexing and slicing ----------------------------------------------------------------------
@@ -368,8 +376,8 @@ class Tensor:
     @property
     def contains_aliases(self) -> bool:
         """Some element appears twice."""
-        begin, end = self.byte_intervals()
-        runs = self.runs()
+        runs = self._runs_in_any_order()
+        begin, end, _ = byte_intervals(runs, self.type.n_bytes)
         if bool(((runs.stride == 0) & (runs.count > 1)).any()):
             return True
         order = np.argsort(begin, kind="stable")
