@@ -1,0 +1,212 @@
+"""Replicas, accumulation and device iterations: the mathematics of a step, layouts, buffers."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import poptorch
+from poptorch import CommGroupType
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x, y):
+        out = self.linear(x)
+        return out, nn.functional.mse_loss(out, y)
+
+
+def data(n):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(n, 3, generator=generator), torch.randn(n, 2, generator=generator)
+
+
+def options_of(iterations=1, accumulation=1, replicas=1, reduction=None):
+    options = poptorch.Options().deviceIterations(iterations).replicationFactor(replicas)
+    options.Training.gradientAccumulation(accumulation)
+    if reduction is not None:
+        options.Training.accumulationAndReplicationReductionType(reduction)
+    return options
+
+
+def trained(options, lr=0.1, n=24):
+    torch.manual_seed(0)
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    poptorch.trainingModel(model, options, optimizer)(*data(n))
+    return model.linear.weight.detach().clone()
+
+
+def by_hand(iterations, n_micro, lr=0.1, n=24, divide=True):
+    """The step as 3.4 of the semantics says it: sum over micro-batches, then one update."""
+    torch.manual_seed(0)
+    model = Model()
+    x, y = data(n)
+    parts = list(zip(x.chunk(iterations * n_micro), y.chunk(iterations * n_micro), strict=True))
+    for iteration in range(iterations):
+        model.zero_grad()
+        for part in parts[iteration * n_micro : (iteration + 1) * n_micro]:
+            model(*part)[1].backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= lr * p.grad / (n_micro if divide else 1)
+    return model.linear.weight.detach()
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+@pytest.mark.parametrize(("accumulation", "replicas"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+def test_mean_of_gradients(iterations, accumulation, replicas):
+    """By default gradients are averaged over accumulation and replicas, one update a step."""
+    got = trained(options_of(iterations, accumulation, replicas))
+    torch.testing.assert_close(got, by_hand(iterations, accumulation * replicas))
+
+
+@pytest.mark.parametrize(("accumulation", "replicas"), [(2, 1), (1, 2), (2, 2)])
+def test_sum_of_gradients(accumulation, replicas):
+    """Sum does not divide."""
+    got = trained(options_of(2, accumulation, replicas, poptorch.ReductionType.Sum))
+    torch.testing.assert_close(got, by_hand(2, accumulation * replicas, divide=False))
+
+
+def test_accumulation_equals_a_larger_batch():
+    """Mean over two halves is the whole batch; Sum with half the learning rate is the same."""
+    whole = trained(options_of())
+    torch.testing.assert_close(trained(options_of(accumulation=2)), whole)
+    summed = options_of(accumulation=2, reduction=poptorch.ReductionType.Sum)
+    torch.testing.assert_close(trained(summed, lr=0.05), whole)
+
+
+@pytest.mark.parametrize("strategy", list(poptorch.MeanReductionStrategy))
+def test_mean_strategies_change_rounding_only(strategy):
+    """When a mean is divided does not matter."""
+    options = options_of(accumulation=2)
+    options.Training.setMeanAccumulationAndReplicationReductionStrategy(strategy)
+    torch.testing.assert_close(trained(options), trained(options_of(accumulation=2)))
+
+
+def test_more_options_than_processes():
+    """Gradients of a mean are divided by the replicas of all processes."""
+    options = options_of(replicas=2)
+    options.Distributed.configureProcessId(0, 1)
+    torch.testing.assert_close(trained(options), by_hand(1, 2))
+
+
+class Shows(nn.Module):
+    def forward(self, x):
+        return x.clone()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (CommGroupType.Consecutive, [0, 0, 1, 1, 2, 2, 3, 3]),
+        (CommGroupType.Orthogonal, [0, 2, 0, 2, 1, 3, 1, 3]),
+    ],
+)
+def test_input_groups(kind, expected):
+    """Replicas of a group read the same slice; orthogonal groups have contiguous parts."""
+    options = poptorch.Options().deviceIterations(2).replicationFactor(4)
+    options.inputReplicaGrouping(2, kind)
+    x = torch.arange(4.0)
+    assert poptorch.inferenceModel(Shows(), options)(x).tolist() == expected
+
+
+def test_no_grouping():
+    """Without groups replica r of iteration i reads slice i × replicas + r."""
+    options = poptorch.Options().deviceIterations(2).replicationFactor(2)
+    options.inputReplicaGrouping(1, CommGroupType.NoGrouping)
+    assert poptorch.inferenceModel(Shows(), options)(torch.arange(4.0)).tolist() == [0, 1, 2, 3]
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(1))
+
+    def forward(self, x):
+        self.total += x
+        return self.total + 0
+
+
+def test_written_buffers_are_not_broadcast():
+    """Replicas that write a buffer need broadcastBuffers(False)."""
+    options = poptorch.Options().replicationFactor(2)
+    with pytest.raises(poptorch.Error, match="PopTorch does not support broadcasting buffers."):
+        poptorch.inferenceModel(Counts(), options)(torch.ones(2))
+
+
+def test_every_replica_has_its_buffers():
+    """With broadcastBuffers(False) each replica goes on with its own copy."""
+    options = poptorch.Options().replicationFactor(2).deviceIterations(2).broadcastBuffers(False)
+    model = Counts()
+    wrapped = poptorch.inferenceModel(model, options)
+    assert wrapped(torch.tensor([1.0, 10.0, 1.0, 10.0])).tolist() == [1, 10, 2, 20]
+    assert wrapped(torch.tensor([1.0, 10.0, 1.0, 10.0])).tolist() == [3, 30, 4, 40]
+    wrapped.copyWeightsToHost()
+    assert model.total == 4  # those of the first replica
+
+
+def test_buffers_go_on_over_iterations_and_calls():
+    """In-place updates persist across device iterations and calls."""
+    wrapped = poptorch.inferenceModel(Counts(), poptorch.Options().deviceIterations(3))
+    assert wrapped(torch.ones(3)).tolist() == [1, 2, 3]
+    assert wrapped(torch.ones(3)).tolist() == [4, 5, 6]
+
+
+def test_read_only_buffers_are_shared():
+    """Buffers that nobody writes need nothing."""
+    layer = nn.BatchNorm1d(3).eval()
+    x = torch.randn(4, 3)
+    options = poptorch.Options().replicationFactor(2)
+    torch.testing.assert_close(poptorch.inferenceModel(layer, options)(x), layer(x))
+
+
+def test_batch_norm_per_micro_batch():
+    """Statistics are those of a micro-batch; running ones advance once for each."""
+
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x, y):
+            return nn.functional.mse_loss(self.linear(self.norm(x)), y)
+
+    torch.manual_seed(0)
+    model = Normed()
+    reference = copy.deepcopy(model)
+    x, y = data(24)
+    poptorch.trainingModel(model, options_of(2, 2))(x, y)
+    for part in x.chunk(4):
+        reference.norm(part)
+    assert model.norm.num_batches_tracked == 4
+    torch.testing.assert_close(model.norm.running_mean, reference.norm.running_mean)
+    torch.testing.assert_close(model.norm.running_var, reference.norm.running_var)
+
+
+def test_frozen_and_missing_parameters():
+    """Parameters that need no gradient, or are in no group, never change."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 2))
+    model[0].weight.requires_grad = False
+    forward = model.forward
+    model.forward = lambda x: poptorch.identity_loss(forward(x), "sum")
+    before = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.SGD([*model[0].parameters(), *model[2].parameters()], lr=0.1)
+    poptorch.trainingModel(model, optimizer=optimizer)(torch.ones(2, 3))
+    same = {name: torch.equal(value, before[name]) for name, value in model.state_dict().items()}
+    assert same == {
+        "0.weight": True, "0.bias": False, "1.weight": True, "1.bias": True,
+        "2.weight": False, "2.bias": False,
+    }  # fmt: skip
+
+
+def test_tiles_train_replicas_as_the_host():
+    """Replicas, accumulation and iterations on tiles give the weights the host gives."""
+    options = options_of(2, 2, 2).useIpuModel(True)
+    torch.testing.assert_close(trained(options), by_hand(2, 4), rtol=1e-4, atol=1e-6)
