@@ -310,3 +310,11 @@ def test_stages_are_recomputed():
         and source.meta[ORIGIN].block == 0
     ]  # fmt: skip
     assert len(set(crossing)) == 1
+
+
+def test_one_tensor_for_two_inputs():
+    """A model called with the same tensor twice still has two inputs."""
+    x = torch.ones(3)
+    step = captured(lambda a, b: a - 2 * b, x, x)
+    assert [slot.kind for slot in step.outputs] == ["output"]
+    assert run_host(step, torch.full((3,), 5.0), x)[0].tolist() == [3, 3, 3]

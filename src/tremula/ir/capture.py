@@ -143,6 +143,9 @@ class _Capture:
         for index, (name, tensor) in enumerate(named):
             with _outside_the_recording():
                 fake = self.fakes.from_tensor(tensor)
+            if self.recorder.knows(fake):  # one tensor for two inputs: they are two all the same
+                with _outside_the_recording(), self.fakes:
+                    fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
             if requires_grad is not None and fake.requires_grad:
                 fake = fake.detach()
             self.recorder.placeholder(f"{kind}_{index}", fake)

@@ -206,4 +206,4 @@ class TileSession:
 
 
 def _tensor(values: np.ndarray, type: object) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values)).to(torch_type(type))
+    return torch.from_numpy(np.array(values)).to(torch_type(type))

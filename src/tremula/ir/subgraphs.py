@@ -88,8 +88,9 @@ def capture_body(
         nodes = [_node_of(recorder, result) for result in results]
     finally:
         state.recorder = around
-    step = _step_of(recorder, nodes, len(inputs))
-    key = _key_of(step)
+    with _outside_the_recording(), torch._C.DisableTorchFunction():
+        step = _step_of(recorder, nodes, len(inputs))
+        key = _key_of(step)
     _bodies.setdefault(key, Body(step))
     return key, recorder.captured
 
