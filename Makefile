@@ -11,12 +11,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Stamps say which environment is complete; they are older than nothing they depend on.
 CORE := $(VENV)/.core-installed
+TORCH := $(VENV)/.torch-installed
 DEV := $(VENV)/.dev-installed
 
 .PHONY: help demo test check format docs bench clean
 
 help:
-	@echo "make demo    run a tile program and print its profile"
+	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
 	@echo "make test    run all tests"
 	@echo "make check   format, lint, types, import layers, quick tests"
 	@echo "make format  format and mend what can be mended"
@@ -24,7 +25,7 @@ help:
 	@echo "make bench   measure the figures of the core"
 	@echo "make clean   remove everything make made"
 
-demo: $(CORE)
+demo: $(TORCH)
 	$(BIN)/tremula demo
 
 test: $(DEV)
@@ -41,13 +42,15 @@ format: $(DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(CORE)
+docs: $(TORCH)
 	$(BIN)/python -c 'from tremula.base.options import options_markdown as page; print(page(), end="")' \
 	  > docs/options.md
 	$(BIN)/python -c 'from tremula.base.error_page import errors_markdown as page; print(page(), end="")' \
 	  > docs/errors.md
 	$(BIN)/python -c 'from tremula.poplibs.registry_pages import ops_markdown as page; print(page(), end="")' \
 	  > docs/ops.md
+	$(BIN)/python -c 'from tremula.ir.lowering.page import aten_markdown as page; print(page(), end="")' \
+	  > docs/aten.md
 
 bench: $(CORE)
 	$(BIN)/tremula bench core
@@ -65,7 +68,11 @@ $(CORE): pyproject.toml constraints.txt
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable .
 	@touch $@
 
-$(DEV): $(CORE)
+$(TORCH): $(CORE)
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[torch]'
+	@touch $@
+
+$(DEV): $(TORCH)
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	@touch $@
 

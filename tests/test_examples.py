@@ -16,6 +16,8 @@ EXAMPLES = sorted(
     if not path.name.startswith("_") and path.parent.name != "data"
 )
 TIMEOUT_S = 300
+# A long example says in a comment how it is run here: smaller, and without a network.
+ARGUMENTS = re.compile(r"^# Arguments when run as a test: (.*)$", re.MULTILINE)
 
 
 def missing_fragment(output: str, expected: str) -> str | None:
@@ -37,7 +39,7 @@ def run_script(script: Path, folder: Path) -> tuple[int, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
+        [sys.executable, "-W", "error", str(script), *arguments_of(script)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -47,6 +49,11 @@ def run_script(script: Path, folder: Path) -> tuple[int, str]:
         check=False,
     )
     return done.returncode, done.stdout
+
+
+def arguments_of(script: Path) -> list[str]:
+    found = ARGUMENTS.search(script.read_text(encoding="utf-8"))
+    return found[1].split() if found else []
 
 
 @pytest.mark.slow
@@ -88,6 +95,8 @@ def test_scripts_run_in_their_own_folder(tmp_path):
         "import os, sys\nprint('out')\nprint('err', file=sys.stderr)\nprint(os.getcwd())\n"
     )
     assert run_script(script, tmp_path) == (0, f"out\nerr\n{tmp_path}\n")
+    script.write_text("import sys\n# Arguments when run as a test: --few 3\nprint(sys.argv[1:])\n")
+    assert run_script(script, tmp_path) == (0, "['--few', '3']\n")
     script.write_text("import warnings\nwarnings.warn('beware')\n")
     code, output = run_script(script, tmp_path)
     assert code == 1

@@ -69,7 +69,7 @@ if __name__ == "__main__":
         max_position_embeddings=args.length, num_labels=len(MODULES),
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
-    options = poptorch.Options()
+    options = poptorch.Options().logCycleCount(True)
     options.Training.gradientAccumulation(4)
     options.outputMode(poptorch.OutputMode.All)
     data = poptorch.DataLoader(options, kept, batch_size=args.batch_size, shuffle=True)

@@ -53,7 +53,7 @@ if __name__ == "__main__":
     args = parser.parse_args()
 
     torch.manual_seed(0)
-    options = poptorch.Options()
+    options = poptorch.Options().logCycleCount(True)
     options.Training.gradientAccumulation(args.accumulation)
     options.outputMode(poptorch.OutputMode.All)
     data = poptorch.DataLoader(

@@ -99,7 +99,7 @@ if __name__ == "__main__":
     model = PipelinedGPT2(config, args.slices, args.layers_per_ipu)
 
     n_stages = 2 + -(-args.layers // args.layers_per_ipu)
-    options = poptorch.Options()
+    options = poptorch.Options().logCycleCount(True)
     options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement))
     options.Training.gradientAccumulation(2 * n_stages)
     options.outputMode(poptorch.OutputMode.Sum)

@@ -42,7 +42,7 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     rows, alphabet = characters(args.length + 1)
     print(f"{len(rows)} rows of {args.length + 1} characters, {len(alphabet)} different ones")
-    options = poptorch.Options().deviceIterations(4)
+    options = poptorch.Options().deviceIterations(4).logCycleCount(True)
     data = poptorch.DataLoader(options, rows, batch_size=args.batch_size, shuffle=True)
 
     model = Speller(len(alphabet), args.width)

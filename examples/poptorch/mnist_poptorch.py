@@ -1,9 +1,6 @@
-"""MNIST in PopTorch: mnist_pytorch.py with the lines an IPU needs. `diff` shows them.
+"""MNIST in plain PyTorch: a network, a loss, an optimiser, a loop. Compare mnist_poptorch.py.
 
-    python mnist_poptorch.py [--epochs N] [--subset]
-
-A call trains on `--device-iterations` batches, so the loader gives as many at once. The weights
-live on the device; detaching brings them back for the inference model to take.
+python mnist_pytorch.py [--epochs N] [--subset]
 """
 
 # Arguments when run as a test: --subset --batch-size 32 --device-iterations 11
@@ -70,6 +67,7 @@ if __name__ == "__main__":
 
     torch.manual_seed(1)
     options = poptorch.Options().deviceIterations(args.device_iterations)
+    options.logCycleCount(True)
     training_data = poptorch.DataLoader(
         options,
         Mnist(train=True, subset=args.subset),

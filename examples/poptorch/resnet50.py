@@ -49,7 +49,7 @@ if __name__ == "__main__":
     n_parameters = sum(p.numel() for p in model.parameters())
     print(f"{n_parameters:,} parameters, images of {size}×{size}")
 
-    options = poptorch.Options().replicationFactor(args.replicas)
+    options = poptorch.Options().replicationFactor(args.replicas).logCycleCount(args.cycles)
     options.broadcastBuffers(False)  # each replica keeps its own statistics for batch norm
     options.Training.gradientAccumulation(args.accumulation)
     options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)

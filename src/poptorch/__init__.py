@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tremula.frontends.torch.strategies import Stage as Stage
     from tremula.frontends.torch.sub_options import TensorLocationSettings as TensorLocationSettings
 
+import_module("tremula.frontends.torch")  # says so at once if PyTorch is not installed
+
 # The version of the API, and of what stands behind it.
 __version__ = f"3.4.0-tremula{_version.VERSION}"
 

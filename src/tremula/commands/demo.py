@@ -1,65 +1,125 @@
-"""`tremula demo`: run a tile program and print its profile, to see everything once."""
+"""`tremula demo`: MNIST with PopTorch: train, test, and what a Bow would take for it."""
 
 import argparse
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from tremula.base.cache_dir import cache_dir
+from tremula.base.errors import RuntimeFailure
+
+if TYPE_CHECKING:
+    from tremula.garden.mnist import Mnist
+
+N_BATCH, N_ITERATIONS = 16, 50
+N_TEST_BATCH = 500
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--epochs", type=int, default=1, help="times through the data (default: 1)")
+    parser.add_argument("--subset", action="store_true", help="use the small set: no download")
+    parser.add_argument(
+        "--report", type=Path, default=cache_dir() / "demo", help="folder for the report"
+    )
     parser.add_argument("--chip", default="bow", help="gc2, gc200, bow or c600 (default: bow)")
-    parser.add_argument("--size", type=int, default=1024, help="side of the square grid")
-    parser.add_argument("--steps", type=int, default=200, help="time steps to run")
+    tiles = parser.add_argument_group("instead of MNIST, a tile program without PyTorch")
+    tiles.add_argument("--tiles", action="store_true", help="heat in a plate, a block per tile")
+    tiles.add_argument("--size", type=int, default=1024, help="side of the square grid")
+    tiles.add_argument("--steps", type=int, default=200, help="time steps to run")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Heat flows through a plate: one block of the plate on each tile, halos by views."""
-    import tremula as tr
-    from tremula.bench.core_programs import heat_engine
+    if args.tiles:
+        from tremula.commands import tile_demo
 
-    n_tiles = tr.chip(args.chip).n_tiles
-    grid = _nearly_square(n_tiles)
-    print(f"Heat equation on {args.size} x {args.size} points, {n_tiles} tiles of a {args.chip}.")
-    started = time.perf_counter()
-    engine = heat_engine(args.size, args.steps, grid, args.chip)
-    compiled = time.perf_counter()
-    engine.load()
-    plate = _hot_edges(args.size)
-    engine.write_tensor("a", plate)
-    engine.write_tensor("b", plate)
-    loaded = time.perf_counter()
-    engine.run()
-    ran = time.perf_counter()
-    print(f"  built and compiled in {compiled - started:.2f} s,", end=" ")
-    print(f"native code in {loaded - compiled:.2f} s")
-    print(f"  {args.steps} steps on this computer: {ran - loaded:.3f} s")
-    report = engine.report()
-    microseconds = report.total_seconds * 1e6
-    print(f"  {args.steps} steps on a {report.chip.name}, modelled: {microseconds:,.0f} µs\n")
-    print(_picture(engine.read_tensor("a")))
-    print()
-    engine.print_profile_summary(show_execution_steps=True)
+        return tile_demo.run(args)
+    try:
+        import torch
+    except ImportError:
+        raise RuntimeFailure(
+            "the demo needs PyTorch, which is not installed.",
+            mend="pip install 'tremula[torch]'; or `tremula demo --tiles`, which does without",
+        ) from None
+    torch.manual_seed(1)
+    training, test = _data(args.subset)
+    _train_and_test(args, training, test)
     return 0
 
 
-def _nearly_square(n: int) -> tuple[int, int]:
-    """Two factors of n, as near to each other as can be."""
-    rows = max(d for d in range(1, int(n**0.5) + 1) if n % d == 0)
-    return rows, n // rows
+def _data(subset: bool) -> "tuple[Mnist, Mnist]":
+    """All of MNIST, or the small set where it cannot be fetched."""
+    from tremula.garden.mnist import Mnist
+
+    if not subset:
+        try:
+            return Mnist(train=True), Mnist(train=False)
+        except RuntimeFailure as failure:
+            print(f"{failure}\nGoing on with the small set of the examples: a tenth of MNIST.\n")
+    return Mnist(train=True, subset=True), Mnist(train=False, subset=True)
 
 
-def _hot_edges(n: int) -> np.ndarray:
-    """A cold plate with a hot left edge and a warm spot."""
-    plate = np.zeros((n, n), np.float32)
-    plate[:, 0] = 1.0
-    plate[n // 3 : n // 2, n // 2 : 2 * n // 3] = 1.0
-    return plate
+def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") -> None:
+    import torch
+
+    import poptorch
+    from tremula.bench.poptorch_models import WithLoss, mnist_cnn
+    from tremula.ir.settings import configure
+
+    poptorch.setLogLevel("ERR")
+    configure(chip=args.chip)
+    network = mnist_cnn()
+    options = poptorch.Options().deviceIterations(N_ITERATIONS).logCycleCount(True)
+    data = poptorch.DataLoader(options, training, batch_size=N_BATCH, shuffle=True)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.05)
+    model = poptorch.trainingModel(WithLoss(network), options, optimizer)
+    seconds = _train(model, data, args.epochs)
+    n_images = args.epochs * len(data) * (data.combinedBatchSize or 0)
+    rate = n_images / seconds
+    print(f"Trained on {n_images:,} images in {seconds:.1f} s, {rate:,.0f} per second")
+    model.detachFromDevice()
+    print(f"Accuracy on {len(test):,} test images: {_accuracy(network, test):.2%}")
+    _tell_machine(model, data.combinedBatchSize or 0, args)
 
 
-def _picture(plate: np.ndarray, n_rows: int = 16, n_columns: int = 48) -> str:
-    """The plate in characters, hotter is darker."""
-    shades = " .:-=+*#%@"
-    rows = np.linspace(0, len(plate) - 1, n_rows).astype(int)
-    columns = np.linspace(0, len(plate) - 1, n_columns).astype(int)
-    levels = np.clip(plate[np.ix_(rows, columns)] * len(shades), 0, len(shades) - 1).astype(int)
-    return "\n".join("  " + "".join(shades[level] for level in row) for row in levels)
+def _train(model: Any, data: Any, n_epochs: int) -> float:  # noqa: ANN401
+    from tremula.frontends.torch.tile_program import ProgressBar
+
+    began = time.perf_counter()
+    n_calls = n_epochs * len(data)
+    done = 0
+    with ProgressBar("Training", is_wanted=True) as bar:
+        for _ in range(n_epochs):
+            for images, labels in data:
+                _, loss = model(images, labels)
+                done += 1
+                bar.show(100 * done // n_calls)
+    print(f"Loss of the last batch: {loss:.3f}")
+    return time.perf_counter() - began
+
+
+def _accuracy(network: Any, test: "Mnist") -> float:  # noqa: ANN401
+    import poptorch
+
+    model = poptorch.inferenceModel(network.eval())
+    loader = poptorch.DataLoader(poptorch.Options(), test, batch_size=N_TEST_BATCH)
+    right = sum(int((model(images).argmax(1) == labels).sum()) for images, labels in loader)
+    return right / len(test)
+
+
+def _tell_machine(model: Any, n_images: int, args: argparse.Namespace) -> None:  # noqa: ANN401
+    """Compile the step for tiles; say how long it takes there, and leave a report."""
+    from tremula.compiler.profile_summary import profile_summary
+    from tremula.hardware.known_chips import chip
+    from tremula.runtime.forecast import forecast
+
+    print(f"\nCompiling the same step for the tiles of a {args.chip} …")
+    cycles = model.cycleCount()
+    clock_hz = chip(args.chip).clock_hz
+    rate = n_images * clock_hz / cycles
+    print(f"Modelled: {cycles / N_ITERATIONS:,.0f} cycles per batch of {N_BATCH} images,")
+    print(f"  {rate:,.0f} images per second in training on a {args.chip}")
+    args.report.mkdir(parents=True, exist_ok=True)
+    path = args.report / "profile.txt"
+    summary = profile_summary(forecast(model._compiled.tiles.engine().executable))
+    path.write_text(summary, encoding="utf-8")
+    print(f"The report is in {path}")

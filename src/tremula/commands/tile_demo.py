@@ -1,0 +1,59 @@
+"""`tremula demo --tiles`: run a tile program and print its profile, to see everything once."""
+
+import argparse
+import time
+
+import numpy as np
+
+
+def run(args: argparse.Namespace) -> int:
+    """Heat flows through a plate: one block of the plate on each tile, halos by views."""
+    import tremula as tr
+    from tremula.bench.core_programs import heat_engine
+
+    n_tiles = tr.chip(args.chip).n_tiles
+    grid = _nearly_square(n_tiles)
+    print(f"Heat equation on {args.size} x {args.size} points, {n_tiles} tiles of a {args.chip}.")
+    started = time.perf_counter()
+    engine = heat_engine(args.size, args.steps, grid, args.chip)
+    compiled = time.perf_counter()
+    engine.load()
+    plate = _hot_edges(args.size)
+    engine.write_tensor("a", plate)
+    engine.write_tensor("b", plate)
+    loaded = time.perf_counter()
+    engine.run()
+    ran = time.perf_counter()
+    print(f"  built and compiled in {compiled - started:.2f} s,", end=" ")
+    print(f"native code in {loaded - compiled:.2f} s")
+    print(f"  {args.steps} steps on this computer: {ran - loaded:.3f} s")
+    report = engine.report()
+    microseconds = report.total_seconds * 1e6
+    print(f"  {args.steps} steps on a {report.chip.name}, modelled: {microseconds:,.0f} µs\n")
+    print(_picture(engine.read_tensor("a")))
+    print()
+    engine.print_profile_summary(show_execution_steps=True)
+    return 0
+
+
+def _nearly_square(n: int) -> tuple[int, int]:
+    """Two factors of n, as near to each other as can be."""
+    rows = max(d for d in range(1, int(n**0.5) + 1) if n % d == 0)
+    return rows, n // rows
+
+
+def _hot_edges(n: int) -> np.ndarray:
+    """A cold plate with a hot left edge and a warm spot."""
+    plate = np.zeros((n, n), np.float32)
+    plate[:, 0] = 1.0
+    plate[n // 3 : n // 2, n // 2 : 2 * n // 3] = 1.0
+    return plate
+
+
+def _picture(plate: np.ndarray, n_rows: int = 16, n_columns: int = 48) -> str:
+    """The plate in characters, hotter is darker."""
+    shades = " .:-=+*#%@"
+    rows = np.linspace(0, len(plate) - 1, n_rows).astype(int)
+    columns = np.linspace(0, len(plate) - 1, n_columns).astype(int)
+    levels = np.clip(plate[np.ix_(rows, columns)] * len(shades), 0, len(shades) - 1).astype(int)
+    return "\n".join("  " + "".join(shades[level] for level in row) for row in levels)

