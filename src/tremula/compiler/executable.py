@@ -27,12 +27,17 @@ for _cls in (Runs, CopyPlan, StepKind):
 @record
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where a tensor's elements are; what the host reads, writes and prints."""
+    """Where a tensor's elements are; what the host reads, writes and prints.
+
+    The runs are those of the tensor with its dimensions in `order`, widest strides first: a turned
+    weight has few of them then. An empty order is the tensor's own.
+    """
 
     type_name: str
     shape: tuple[int, ...]
     runs: Runs
     metadata_byte: int = -1  # of 8-bit floats: where their metadata is
+    order: tuple[int, ...] = ()
 
     @property
     def type(self) -> Type:
@@ -46,7 +51,11 @@ class View:
 def view_of(tensor: Tensor) -> View:
     metadata = tensor.metadata if tensor.type.requires_metadata else None
     at = -1 if metadata is None else metadata.offset
-    return View(tensor.type.name, tensor.shape, tensor.runs(), at)
+    order = tuple(sorted(range(tensor.rank), key=lambda d: -abs(tensor.strides[d])))
+    if order == tuple(range(tensor.rank)):
+        return View(tensor.type.name, tensor.shape, tensor.runs(), at)
+    runs = tensor.dim_shuffle(order).runs()
+    return View(tensor.type.name, tensor.shape, runs, at, order)
 
 
 @record

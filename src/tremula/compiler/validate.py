@@ -267,6 +267,8 @@ def _check_views(executable: Executable) -> None:
             view.runs, executable.n_arena_bytes // view.type.n_bytes, "a tensor lies outside"
         )
         _require(view.n_elems == math.prod(view.shape), "a tensor's shape is wrong")
+        in_order = list(range(len(view.shape)))
+        _require(sorted(view.order) in ([], in_order), "a tensor's order is wrong")
     for initial in executable.initial_values:
         fits = initial.values.dtype == initial.view.type.dtype
         _require(fits and initial.values.size == initial.view.n_elems, "initial values do not fit")

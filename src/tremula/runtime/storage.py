@@ -74,7 +74,11 @@ class Storage:
     def read(self, view: View, replica: int = 0) -> np.ndarray:
         """A copy of a tensor's values; of 8-bit floats, their codes."""
         typed = self.arenas[replica].view(view.type.dtype)
-        return typed[_index(view)].reshape(view.shape).copy()
+        values = typed[_index(view)]
+        if view.order:
+            turned = values.reshape([view.shape[d] for d in view.order])
+            values = turned.transpose(np.argsort(view.order))
+        return values.reshape(view.shape).copy()
 
     def read_values(self, view: View, replica: int = 0) -> np.ndarray:
         """A copy of a tensor's values; 8-bit floats as float32."""
@@ -90,6 +94,8 @@ class Storage:
         if view.metadata_byte >= 0 and values.dtype.kind == "f":
             values = float32_to_quarter(values, *self._metadata(view, replica))
         typed = self.arenas[replica].view(view.type.dtype)
+        if view.order:
+            values = values.reshape(view.shape).transpose(view.order)
         typed[_index(view)] = values.ravel()
 
     def _metadata(self, view: View, replica: int) -> tuple[QuarterFormat, int]:
