@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
 from tremula.base.types import FLOAT
+from tremula.compiler.executable import view_of
 from tremula.ir import composite_ops  # noqa: F401 - defines the serialised product
 from tremula.ir.lowering import products
 from tremula.ir.lowering.build import Schedule, build_tile_program
@@ -16,6 +17,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.target import IPUModel
 from tremula.poplibs import poplin
+from tremula.runtime.engine import Engine
 
 MODES = ("input_channels", "reducing_dim", "output_channels", "none")
 
@@ -127,3 +129,16 @@ def test_options_reach_the_planner(monkeypatch):
     options = LoweringOptions(partials_type="half", available_memory={0: 0.25})
     built(torch.mm, [torch.randn(4, 4).half(), torch.randn(4, 4).half()], options)
     assert seen == [{"partials_type": "half", "available_memory_proportion": 0.25}]
+
+
+def test_turned_weights_are_written_and_read_in_few_pieces():
+    """The host's view of a weight created for its product has runs by rows, not by elements."""
+    graph = Graph(IPUModel("bow", tiles_per_ipu=8).create_device())
+    weight = poplin.create_mat_mul_input_rhs(graph, FLOAT, (37, 61), (61, 43)).transpose()
+    graph.create_host_write("weight", weight)
+    graph.create_host_read("weight", weight)
+    engine = Engine(graph, [Sequence()]).load()
+    values = torch.randn(43, 61).numpy()
+    engine.write_tensor("weight", values)
+    assert (engine.read_tensor("weight") == values).all()
+    assert len(view_of(weight).runs.start) < values.size / 4
