@@ -15,6 +15,7 @@ from tremula.poplar.programs import Sequence
 from tremula.poplar.target import IPUModel
 from tremula.poplibs import poplin
 from tremula.poplibs.poplin import planner
+from tremula.poplibs.poputil.layout import clone_in_order, simplified
 
 # Input, weight, and the options of the convolution; weights of transposed ones are [in, out].
 CASES = (
@@ -124,3 +125,18 @@ def test_equal_convolutions_are_planned_once():
     target = IPUModel("bow", tiles_per_ipu=8).create_device().target
     build_tile_program(step, target, Schedule())
     assert planner._planned.cache_info().misses == 1
+
+
+def test_results_of_uneven_plans_are_mapped_by_pieces():
+    """What follows a convolution sees its channels in one piece."""
+    graph = Graph(IPUModel("bow", tiles_per_ipu=8).create_device())
+    params = poplin.ConvParams(
+        type=FLOAT, n_batch=2, field_shape=(13, 11), kernel_shape=(1, 1), n_in_chans=16,
+        n_out_chans=32,
+    )  # fmt: skip
+    x, weights = poplin.create_input(graph, params), poplin.create_weights(graph, params)
+    y = poplin.convolution(graph, x, weights, params, Sequence())
+    first, _ = simplified(y, [])
+    assert len(first.runs().start) <= y.n_elems / 16
+    copy = clone_in_order(graph, y)
+    assert graph.get_tile_mapping(copy).tile.tolist() == graph.get_tile_mapping(y).tile.tolist()

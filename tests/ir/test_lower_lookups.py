@@ -140,6 +140,19 @@ def test_gradients(values):
     assert_like_aten(function, *values, atol=1e-5)
 
 
+def test_masks():
+    """Values written where a mask is true, in their order, and the gradients of both."""
+
+    def function(x, source, mask):
+        x, source = (t.detach().requires_grad_() for t in (x, source))
+        y = torch.masked_scatter(x, mask, source)
+        return [y, *torch.autograd.grad(y.square().sum(), (x, source))]
+
+    random = torch.Generator().manual_seed(8)
+    x, source = (torch.randn(4, 6, generator=random) for _ in range(2))
+    assert_like_aten(function, x, source, torch.rand(4, 6, generator=random) > 0.5)
+
+
 def compute_sets(function, inputs, **options):
     step = capture_function(function, inputs)
     target = IPUModel("bow", tiles_per_ipu=8).create_device().target

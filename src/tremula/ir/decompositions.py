@@ -109,6 +109,7 @@ def _table() -> dict[object, Callable]:
     """PyTorch's table with our own entries over it; ours win."""
     import tremula.ir.own_decompositions_attention
     import tremula.ir.own_decompositions_geometry
+    import tremula.ir.own_decompositions_lookups
     import tremula.ir.own_decompositions_order  # noqa: F401 - all fill OWN
     from tremula.ir.own_decompositions import OWN
 
