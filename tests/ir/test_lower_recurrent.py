@@ -122,3 +122,24 @@ def test_packed_sequences_and_projections_stay_atens():
     assert not is_recurrent(torch.lstm, (torch.zeros(4, 3, 5), states, weights, *settings))
     packed = (torch.zeros(12, 5), torch.tensor([3, 3, 3, 3]), states, weights, *settings[:-1])
     assert not is_recurrent(torch.lstm, packed)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch, by its own compiler
+def test_compiled_code_may_reuse_memory(monkeypatch):
+    """Compiled by Inductor, gradients stay right although operands' memory is used again."""
+    from torch._inductor.compile_fx import compile_fx
+
+    monkeypatch.setattr("tremula.ir.tile_run.TILE_PASSES", ())
+    function, operands = net_and_operands("LSTM", num_layers=2)
+
+    def scaled(x, *rest):
+        results = function(torch.sin(x), *rest)
+        return [torch.relu(results[0]) * 2, *results[1:]]
+
+    step = capture_function(scaled, list(operands))
+    module = fx.GraphModule({}, step.graph)
+    detached = [t.detach() for t in operands]
+    with torch.no_grad():
+        results = list(compile_fx(module, detached)(*detached))
+    for got, want in zip(results, scaled(*operands), strict=True):
+        torch.testing.assert_close(got, want.detach(), rtol=1e-4, atol=1e-5)

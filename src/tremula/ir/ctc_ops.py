@@ -41,7 +41,7 @@ def _run_backward(
     result = torch.ops.aten._ctc_loss_backward.Tensor(
         _wide(gradient), _wide(log_probs), targets, *lengths, loss, alphas, blank, zero_infinity
     )
-    return result.to(log_probs.dtype)
+    return result.to(log_probs.dtype).contiguous()
 
 
 def _shapes(log_probs: Tensor, *_operands: object) -> tuple[Tensor, Tensor]:
@@ -51,7 +51,7 @@ def _shapes(log_probs: Tensor, *_operands: object) -> tuple[Tensor, Tensor]:
 def _backward_shape(
     _gradient: Tensor, _tape: Tensor, _loss: Tensor, log_probs: Tensor, *_: object
 ) -> Tensor:
-    return torch.empty_like(log_probs)
+    return log_probs.new_empty(log_probs.shape)
 
 
 _library.impl("ctc_loss", _run, "CompositeExplicitAutograd")

@@ -7,6 +7,8 @@ second also takes operands and results of the first: the tape may refer to them,
 over them.
 """
 
+from contextlib import AbstractContextManager
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,10 @@ _library.define(
     " Tensor tape, Tensor[] results, Tensor x, Tensor[] states, Tensor[] weights,"
     f" {_CONFIGURATION}) -> Tensor[]"
 )
+_AUTOGRAD = tuple(
+    getattr(torch._C.DispatchKey, name)
+    for name in ("AutogradFunctionality", "AutogradOther", "ADInplaceOrView")
+)
 KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
@@ -32,7 +38,9 @@ def _run(  # noqa: PLR0917 - one argument per setting of a net
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Output, last states, last cells (of an LSTM, else empty), tape."""
     given = [x, *states, *weights]
-    with torch.set_grad_enabled(any(needs)):
+    if any(needs) and torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOGRAD[0]):
+        given = _kept_from_the_compiler(x, states, weights)
+    with _autograd_is_heard(), torch.set_grad_enabled(any(needs)):
         leaves = [t.detach().requires_grad_(need) for t, need in zip(given, needs, strict=True)]
         of_states = leaves[1 : 1 + len(states)]
         results = getattr(torch._VF, kind)(
@@ -44,6 +52,27 @@ def _run(  # noqa: PLR0917 - one argument per setting of a net
         tape.kept = results, [leaf for leaf in leaves if leaf.requires_grad]
     detached = [r.detach() for r in results]
     return (*detached, tape) if kind == "lstm" else (*detached, x.new_empty(0), tape)
+
+
+def _autograd_is_heard() -> AbstractContextManager:
+    """Compiled code runs below autograd, which a pass on the tape needs once more."""
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for key in _AUTOGRAD:
+        excluded = excluded.remove(key)
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
+
+
+def _kept_from_the_compiler(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+    """Copies of operands whose memory compiled code may use again before the gradient is taken.
+
+    Weights that lie in one piece of memory are a model's own, and cuDNN wants them so.
+    """
+    is_flat = len({w.untyped_storage().data_ptr() for w in weights}) == 1
+    return [
+        x.clone(),
+        *(s.clone() for s in states),
+        *(w if is_flat else w.clone() for w in weights),
+    ]
 
 
 def _run_backward(
