@@ -167,7 +167,7 @@ def first_result() -> Iterator[Figure]:
 
 _COMPILE = """
 import json, os, sys, tempfile, time, torch, poptorch
-from tremula.bench.poptorch_models import LanguageModel, WithLoss, mnist_cnn
+from tremula.bench.poptorch_models import LanguageModel, WithLoss, mnist_cnn, sharded
 from tremula.garden.resnet import resnet50
 torch.manual_seed(0)
 kind, cache = {kind!r}, {cache!r}
@@ -179,9 +179,10 @@ if kind == "mnist":
     batch = torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,))
     wrapped = poptorch.trainingModel(model, options)
 elif kind == "gpt2-small":
-    model = LanguageModel(12, 768, 12).eval()
+    model = sharded(LanguageModel(12, 768, 12).eval(), layers_per_ipu=4)
     batch = (torch.randint(0, 50257, (1, 128)),)
-    wrapped = poptorch.inferenceModel(model, options)
+    strategy = poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu)
+    wrapped = poptorch.inferenceModel(model, options.setExecutionStrategy(strategy))
 else:
     model, batch = resnet50().eval(), (torch.randn(4, 3, 224, 224),)
     wrapped = poptorch.inferenceModel(model, options)

@@ -1,4 +1,4 @@
-"""The models of the PopTorch figures: each with its inputs and optimiser, as a script would have them."""
+"""The models of the PopTorch figures: each with its inputs and optimiser, as in a script."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,6 +69,19 @@ class LanguageModel(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.gpt(input_ids=ids, labels=ids).loss
+
+
+def sharded(model: LanguageModel, layers_per_ipu: int) -> LanguageModel:
+    """Embedding and output layer, which share their weights, on IPU 0; the layers on the next."""
+    import poptorch
+
+    parts = model.gpt.transformer
+    poptorch.BeginBlock(parts.wte, ipu_id=0)
+    for number, layer in enumerate(parts.h):
+        if number % layers_per_ipu == 0:
+            poptorch.BeginBlock(layer, ipu_id=1 + number // layers_per_ipu)
+    poptorch.BeginBlock(parts.ln_f, ipu_id=0)
+    return model
 
 
 def transformers_module():  # noqa: ANN201 - a module, loaded only here
