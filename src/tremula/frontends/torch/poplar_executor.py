@@ -136,6 +136,9 @@ class PoplarExecutor:
         else:
             compiled.session.run(inputs, collector.give)
         self._dirty_host_weights = self._training
+        if self._optimizer is not None:
+            # A schedule of torch's warns where its optimiser has not taken a step before it.
+            self._optimizer._opt_called = True  # pyright: ignore[reportAttributeAccessIssue]
         self._n_runs += 1
         if compiled.writes_inputs:
             _write_back(parsed.originals, tensors)
