@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-import poptorch
 import torch
 from torch import Tensor, nn
 
+import poptorch
 from tests.ir.steps import Function
 from tremula.ir.settings import configured
 

@@ -2,11 +2,11 @@
 
 import re
 
-import poptorch
 import pytest
 import torch
 from torch import nn
 
+import poptorch
 import tremula as tr
 from tests.poptorch.models import Model, on_host, on_tiles, quiet
 from tremula import Input, Output, Vector, Vertex, float32
@@ -117,10 +117,12 @@ def test_outside_of_a_model():
 
 def test_unregistered_operation():
     """An unknown name is an error that says how to register one, or names the nearest."""
-    with pytest.raises(poptorch.Error, match=re.escape("No custom operation a.b::Cube:3")) as caught:
+    with pytest.raises(
+        poptorch.Error, match=re.escape("No custom operation a.b::Cube:3")
+    ) as caught:
         on_host(lambda x: poptorch.custom_op([x], "Cube", "a.b", 3, [x])[0], X)
     assert "register" in str(caught.value)
-    with pytest.raises(poptorch.Error, match="test.ops::AAB:1"):
+    with pytest.raises(poptorch.Error, match=r"test\.ops::AAB:1"):
         on_host(lambda x: poptorch.custom_op([x], "AAC", "test.ops", 1, [x])[0], X)
 
 
@@ -130,7 +132,9 @@ def test_without_gradient():
         poptorch.custom_op([x * model.w], "HostOnly", "test.ops", 1, [x, x.sum()])[1], "sum"
     ))  # fmt: skip
     model.w = nn.Parameter(torch.ones(1))
-    with pytest.raises(poptorch.Error, match="has no gradient, so a model with it cannot be trained"):
+    with pytest.raises(
+        poptorch.Error, match="has no gradient, so a model with it cannot be trained"
+    ):
         poptorch.trainingModel(model, quiet())(X)
 
 

@@ -2,12 +2,12 @@
 
 import re
 
-import poptorch
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import nn
 
+import poptorch
 from tests.poptorch.models import Model, assert_same_everywhere, flat, on_host, on_tiles, quiet
 from tremula.ir.origin import ORIGIN
 from tremula.ir.passes.clean import schema_name
@@ -64,7 +64,7 @@ def test_identities():
     assert isinstance(poptorch.recomputationCheckpoint([X, X]), list)
     assert isinstance(poptorch.recomputationCheckpoint((X, X)), tuple)
     assert poptorch.recomputationCheckpoint(X) is X
-    with pytest.raises(ValueError, match="between 0 and 1, got 1.5"):
+    with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.5"):
         poptorch.set_available_memory(X, 1.5)
 
 
@@ -234,7 +234,11 @@ def test_dynamic_slice_and_update():
 
 def test_gradients_of_dynamic_slices():
     """What was sliced or written gets its gradient, all else none."""
-    x, u, start = X.clone().requires_grad_(True), torch.ones(4, 2, requires_grad=True), torch.tensor(5)
+    x, u, start = (
+        X.clone().requires_grad_(True),
+        torch.ones(4, 2, requires_grad=True),
+        torch.tensor(5),
+    )
     poptorch.dynamic_slice(x, 1, start, 2, 1).sum().backward()
     assert x.grad[0].tolist() == [1, 0, 0, 0, 0, 1]
     x.grad = None
@@ -264,7 +268,9 @@ def test_dynamic_slice_errors(arguments, text):
 def test_dynamic_update_errors():
     """The source has the type and the shape of what it replaces."""
     start = torch.tensor(0)
-    with pytest.raises(poptorch.Error, match="same data type, got torch.float32 and torch.int64"):
+    with pytest.raises(
+        poptorch.Error, match=r"same data type, got torch\.float32 and torch\.int64"
+    ):
         poptorch.dynamic_update(X, torch.zeros(4, 2, dtype=torch.int64), 1, start, 2)
     with pytest.raises(poptorch.Error, match=re.escape("must have shape [4, 2], got [4, 3]")):
         poptorch.dynamic_update(X, torch.zeros(4, 3), 1, start, 2)
@@ -308,28 +314,38 @@ def returned_twice(x):
     return y, y
 
 
+PIPELINED = (
+    "Overlapped IO is not supported with poptorch.PipelinedExecution. If you are using only one"
+    " IPU, please switch to poptorch.ShardedExecution."
+)
+NO_TILES = (
+    "No IO tiles allocated. You must allocate at least 32 IO tiles using"
+    " poptorch.Options().TensorLocations.numIOTiles."
+)
+NOT_ONLY = (
+    "poptorch.set_overlap_for_input must be the only op applied to an input. This is not the"
+    " case for input 0 to the model."
+)
+NO_INPUT = (
+    "poptorch.set_overlap_for_input applied on a node which is not a tensor input to the model."
+)
+TWICE = "poptorch.set_overlap_for_output cannot be used with a tensor that is returned twice."
+NO_OUTPUT = (
+    "poptorch.set_overlap_for_output applied on a node which is not a tensor output to the model."
+)
+
+
 @pytest.mark.parametrize(
     ("function", "options", "text"),
     [
-        (lambda x: marked_in(x) + 1, {"strategy": True},
-         "Overlapped IO is not supported with poptorch.PipelinedExecution. If you are using only one"
-         " IPU, please switch to poptorch.ShardedExecution."),
-        (lambda x: marked_in(x) + 1, {"tiles": True},
-         "No IO tiles allocated. You must allocate at least 32 IO tiles using"
-         " poptorch.Options().TensorLocations.numIOTiles."),
-        (lambda x: marked_in(x) + x, {},
-         "poptorch.set_overlap_for_input must be the only op applied to an input. This is not the"
-         " case for input 0 to the model."),
-        (lambda x: marked_in(x + 1) + 1, {},
-         "poptorch.set_overlap_for_input applied on a node which is not a tensor input to the"
-         " model."),
-        (returned_twice, {},
-         "poptorch.set_overlap_for_output cannot be used with a tensor that is returned twice."),
-        (lambda x: marked_out(x + 1) + 1, {},
-         "poptorch.set_overlap_for_output applied on a node which is not a tensor output to the"
-         " model."),
+        (lambda x: marked_in(x) + 1, {"strategy": True}, PIPELINED),
+        (lambda x: marked_in(x) + 1, {"tiles": True}, NO_TILES),
+        (lambda x: marked_in(x) + x, {}, NOT_ONLY),
+        (lambda x: marked_in(x + 1) + 1, {}, NO_INPUT),
+        (returned_twice, {}, TWICE),
+        (lambda x: marked_out(x + 1) + 1, {}, NO_OUTPUT),
     ],
-)  # fmt: skip
+)
 def test_overlap_errors(function, options, text):
     """Each thing that overlap does not allow has its text."""
     with pytest.raises(poptorch.Error, match=re.escape(text)):
@@ -477,9 +493,8 @@ def test_multi_conv():
 
 
 def nested(x):
-    with poptorch.MultiConv():
-        with poptorch.MultiConv():
-            return x
+    with poptorch.MultiConv(), poptorch.MultiConv():
+        return x
 
 
 def empty(x):
@@ -489,7 +504,7 @@ def empty(x):
 
 def test_multi_conv_errors():
     """Groups cannot be nested or empty, and settings are checked."""
-    with pytest.raises(poptorch.Error, match="Nested poptorch.MultiConv is not supported"):
+    with pytest.raises(poptorch.Error, match=r"Nested poptorch\.MultiConv is not supported"):
         on_host(nested, X)
     with pytest.raises(poptorch.Error, match="Unexpected end_multi_conv"):
         on_host(empty, X)
@@ -499,7 +514,7 @@ def test_multi_conv_errors():
         poptorch.MultiConv().partialsTypes(torch.int32)
     with pytest.raises(AssertionError, match="Invalid plan type!"):
         poptorch.MultiConv().planType("parallel")
-    with pytest.raises(ValueError, match="Invalid available memory proportions: 1.2"):
+    with pytest.raises(ValueError, match=r"Invalid available memory proportions: 1\.2"):
         poptorch.MultiConv().availableMemoryProportions(1.2)
 
 

@@ -64,9 +64,8 @@ def _decode(
             found[batch, place], counts[batch, place] = probability, len(labels)
             paths[batch, place, : len(labels)] = labels
     device, type = log_probs.device, log_probs.dtype
-    results = (torch.from_numpy(array).to(device) for array in (found, counts, paths))
-    probabilities, counts_, paths_ = results
-    return probabilities.to(type), counts_, paths_
+    on_device = [torch.from_numpy(array).to(device) for array in (found, counts, paths)]
+    return on_device[0].to(type), on_device[1], on_device[2]
 
 
 for _key in ("CPU", "CUDA"):
@@ -75,7 +74,11 @@ for _key in ("CPU", "CUDA"):
 
 @torch.library.register_fake("tremula::ctc_beam_search", lib=_library)
 def _fake(
-    log_probs: Tensor, lengths: Tensor, blank: int, beam_width: int, top_paths: int  # noqa: ARG001
+    log_probs: Tensor,
+    lengths: Tensor,  # noqa: ARG001
+    blank: int,  # noqa: ARG001
+    beam_width: int,  # noqa: ARG001
+    top_paths: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     n_steps, n_batches, _ = log_probs.shape
     shape = (n_batches, top_paths)

@@ -70,9 +70,7 @@ def _kind(value: Tensor) -> str:
     return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
 
-def _run_loop(
-    state: list[Tensor], captured: list[Tensor], count: int, body: str
-) -> list[Tensor]:
+def _run_loop(state: list[Tensor], captured: list[Tensor], count: int, body: str) -> list[Tensor]:
     function = body_of(body).on_host(_device(state, captured))
     given = list(state)
     for _ in range(count):
@@ -123,7 +121,10 @@ for _device_key in _DEVICES:
 
 @torch.library.register_fake("tremula::for_loop", lib=_library)
 def _fake_loop(
-    state: list[Tensor], captured: list[Tensor], count: int, body: str  # noqa: ARG001
+    state: list[Tensor],
+    captured: list[Tensor],
+    count: int,  # noqa: ARG001
+    body: str,
 ) -> list[Tensor]:
     return _new_like(body_of(body), [*state, *captured])
 

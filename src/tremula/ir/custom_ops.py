@@ -1,8 +1,9 @@
-"""Custom operations: a Python function of tensors, and what it is on tiles, entered under a name."""
+"""Custom operations: Python functions of tensors, and what they are on tiles, by name."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,11 +12,12 @@ from tremula.base.errors import InvalidOption, suggest
 from tremula.ir.control_ops import owned
 from tremula.ir.errors import CaptureError
 
-Attributes = dict[str, object]
+Context = Any  # what autograd keeps between a call and its gradient
+Attributes = Mapping[str, object]
 Host = Callable[[list[Tensor], Attributes], Sequence[Tensor]]
 # (tiles, tile tensors, attributes) -> tile tensors
 OnTiles = Callable[[object, list, Attributes], Sequence]
-# (inputs, outputs, gradients of outputs, attributes) -> gradients of inputs, None where there is none
+# (inputs, outputs, gradients of outputs, attributes) -> gradients of inputs, or None
 Gradient = Callable[[list[Tensor], list[Tensor], list[Tensor], Attributes], Sequence[Tensor | None]]
 
 
@@ -54,7 +56,7 @@ def register(
     """Enter an operation that models call with poptorch.custom_op(…, name, domain, version, …).
 
     host: its value on this computer; tiles: its vertices (without, a model that holds it has no
-    tile program); gradient: made of PyTorch's and custom operations (without, it is inference only).
+    tile program); gradient: made of PyTorch's and custom operations (without: inference only).
     """
     for what, function in (("host", host), ("tiles", tiles), ("gradient", gradient)):
         if function is not None and not callable(function):
@@ -70,7 +72,7 @@ def registered(key: str) -> CustomOperation:
         raise CaptureError(
             f"No custom operation {key} is registered.",
             mend=suggest(key, list(_registered))
-            or "enter it with tremula.ir.custom_ops.register(name, domain, version, host=…, tiles=…)"
+            or "enter it with tremula.ir.custom_ops.register(name, domain, version, host=…)"
             " before the model runs (docs/custom_ops.md)",
         )
     return _registered[key]
@@ -101,13 +103,13 @@ def _run(inputs: list[Tensor], key: str, outputs: str, attributes: str) -> list[
     return owned(found, list(inputs))
 
 
-def _keep(ctx: object, inputs: tuple, output: list[Tensor]) -> None:
+def _keep(ctx: Context, inputs: tuple, output: list[Tensor]) -> None:
     tensors, ctx.key, _, ctx.attributes = inputs
     ctx.n_inputs = len(tensors)
     ctx.save_for_backward(*tensors, *output)
 
 
-def _gradients(ctx: object, gradients: list[Tensor]) -> tuple:
+def _gradients(ctx: Context, gradients: list[Tensor]) -> tuple:
     operation = registered(ctx.key)
     if operation.gradient is None:
         raise CaptureError(
@@ -122,9 +124,7 @@ def _gradients(ctx: object, gradients: list[Tensor]) -> tuple:
 
 for _device in ("CPU", "CUDA"):
     _library.impl("custom_op", _run, _device)
-torch.library.register_autograd(
-    "tremula::custom_op", _gradients, setup_context=_keep, lib=_library
-)
+torch.library.register_autograd("tremula::custom_op", _gradients, setup_context=_keep, lib=_library)
 
 
 @torch.library.register_fake("tremula::custom_op", lib=_library)

@@ -1,6 +1,7 @@
-"""x[start:end] where the bounds are tensors: allowed if they differ by a number known beforehand."""
+"""x[start:end] with tensors as bounds: allowed if they differ by a number known beforehand."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -11,6 +12,8 @@ from tremula.ir.origin import model_line
 from tremula.ir.recording import Recording
 
 aten = torch.ops.aten
+Index = Any  # whatever may stand in x[…]
+Value = Any  # a tensor or a number
 # What does not change the number a tensor with one element holds.
 _TRANSPARENT = {
     aten.view.default,
@@ -26,10 +29,10 @@ _TRANSPARENT = {
     aten.lift_fresh_copy.default,
     aten._to_copy.default,
 }
-_SIGNS = {aten.add.Tensor: 1, aten.sub.Tensor: -1}
+_SIGNS: dict[object, int] = {aten.add.Tensor: 1, aten.sub.Tensor: -1}
 
 
-def get_item(state: Recording, func: Callable, x: Tensor, index: object) -> object:
+def get_item(state: Recording, func: Callable, x: Tensor, index: Index) -> object:
     """Tensor.__getitem__: parts with tensor bounds are cut first, the rest is PyTorch's."""
     if not _has_tensor_bounds(index):
         return func(x, index)
@@ -45,7 +48,7 @@ def get_item(state: Recording, func: Callable, x: Tensor, index: object) -> obje
     return func(x, tuple(rest))
 
 
-def set_item(state: Recording, func: Callable, x: Tensor, index: object, value: object) -> object:
+def set_item(state: Recording, func: Callable, x: Tensor, index: Index, value: Value) -> object:
     """Tensor.__setitem__: one slice with tensor bounds, or a mask; the rest is PyTorch's."""
     if _is_mask(index) and (not isinstance(value, Tensor) or value.numel() == 1):
         mask = index.reshape(index.shape + (1,) * (x.dim() - index.dim()))
@@ -65,22 +68,22 @@ def set_item(state: Recording, func: Callable, x: Tensor, index: object, value: 
     return x.copy_(torch.ops.tremula.dynamic_update(x, value, start, dynamic[0]))
 
 
-def _is_mask(index: object) -> bool:
+def _is_mask(index: Index) -> bool:
     return isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
-def _has_tensor_bounds(index: object) -> bool:
+def _has_tensor_bounds(index: Index) -> bool:
     return any(_is_dynamic(part) for part in (index if isinstance(index, tuple) else (index,)))
 
 
-def _is_dynamic(part: object) -> bool:
+def _is_dynamic(part: Index) -> bool:
     return isinstance(part, slice) and any(
         isinstance(bound, Tensor) and getattr(bound, "constant", None) is None
         for bound in (part.start, part.stop)
     )
 
 
-def _parts(x: Tensor, index: object) -> list:
+def _parts(x: Tensor, index: Index) -> list:
     """The index with its ellipsis written out."""
     parts = list(index) if isinstance(index, tuple) else [index]
     n_named = sum(_n_dims(part) for part in parts)
@@ -90,7 +93,7 @@ def _parts(x: Tensor, index: object) -> list:
     return parts
 
 
-def _n_dims(part: object) -> int:
+def _n_dims(part: Index) -> int:
     if part is None or part is Ellipsis:
         return 0
     return part.dim() if _is_mask(part) else 1
@@ -114,10 +117,10 @@ def _bounds(state: Recording, part: slice) -> tuple[Tensor, int]:
 def _linear(node: fx.Node, added: int = 0) -> tuple[fx.Node, int]:
     """The node a number comes from, and what was added to it."""
     if node.target in _TRANSPARENT:
-        return _linear(node.args[0], added)
+        return _linear(node.all_input_nodes[0], added)
     sign = _SIGNS.get(node.target)
     if sign is not None and isinstance(node.args[1], int) and not node.kwargs:
-        return _linear(node.args[0], added + sign * node.args[1])
+        return _linear(node.all_input_nodes[0], added + sign * node.args[1])
     return node, added
 
 

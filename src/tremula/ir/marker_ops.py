@@ -3,12 +3,14 @@
 import json
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tremula.poplar.print_format import PrintTensorFmt, format_tensor
 
+Context = Any  # what autograd keeps between a call and its gradient
 _library = torch.library.Library("tremula", "FRAGMENT")
 
 # Each marker: its extra arguments. All take a tensor and give a new tensor with its value; the
@@ -26,7 +28,7 @@ MARKERS = frozenset(f"tremula::{name}" for name in _MARKERS)
 
 
 def _gradient_of(name: str) -> Callable:
-    def backward(context: object, gradient: Tensor) -> tuple:
+    def backward(context: Context, gradient: Tensor) -> tuple:
         arguments = context.arguments
         if name == "print_tensor" and arguments[-1]:
             title, form, _ = arguments
@@ -36,7 +38,7 @@ def _gradient_of(name: str) -> Callable:
     return backward
 
 
-def _keep_arguments(ctx: object, inputs: tuple, output: Tensor) -> None:  # noqa: ARG001
+def _keep_arguments(ctx: Context, inputs: tuple, output: Tensor) -> None:  # noqa: ARG001
     ctx.arguments = inputs[1:]
 
 

@@ -1,4 +1,4 @@
-"""Calls whose meaning in PyTorch depends on values: refused, or given the shape a program can have."""
+"""Calls whose shapes depend on values in PyTorch: refused, or given a static form."""
 
 from collections.abc import Callable
 
@@ -18,9 +18,7 @@ def _refuse(state: Recording, what: str, mend: str) -> CaptureError:
     return CaptureError(what, source=model_line(state.source_excludes), mend=mend)
 
 
-def _one_hot(
-    state: Recording, _func: Callable, tensor: Tensor, num_classes: int = -1
-) -> Tensor:
+def _one_hot(state: Recording, _func: Callable, tensor: Tensor, num_classes: int = -1) -> Tensor:
     if isinstance(num_classes, Tensor) or num_classes < 0:
         raise _refuse(
             state,
@@ -62,9 +60,7 @@ def _topk(state: Recording, func: Callable, *args: object, **kwargs: object) -> 
     return func(*args, **kwargs)
 
 
-def _pooled_places(
-    state: Recording, func: Callable, *_args: object, **_kwargs: object
-) -> object:
+def _pooled_places(state: Recording, func: Callable, *_args: object, **_kwargs: object) -> object:
     name = func.__name__.removesuffix("_with_indices")
     raise _refuse(
         state,
@@ -75,7 +71,7 @@ def _pooled_places(
 
 
 def _narrow(
-    state: Recording, func: Callable, input: Tensor, dim: int, start: object, length: int
+    _state: Recording, func: Callable, input: Tensor, dim: int, start: object, length: int
 ) -> object:
     if isinstance(start, Tensor) and getattr(start, "constant", None) is None:
         return torch.ops.tremula.dynamic_slice(input, start, dim, length)

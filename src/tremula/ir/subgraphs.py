@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -68,7 +69,7 @@ class _BodyRecorder(Recorder):
 
 
 def capture_body(
-    state: Recording, function: Callable[..., object], inputs: list[Tensor]
+    state: Recording, function: Callable[..., Any], inputs: list[Tensor]
 ) -> tuple[str, list[Tensor]]:
     """Record function(*inputs): the key of its body, and the outer tensors that it reads, too.
 
@@ -95,10 +96,12 @@ def capture_body(
     return key, recorder.captured
 
 
-def _node_of(recorder: _BodyRecorder, result: object) -> fx.Node:
+def _node_of(recorder: _BodyRecorder, result: Any) -> fx.Node:  # noqa: ANN401
     if not isinstance(result, Tensor):
         raise CaptureError(f"A body of a loop or branch must give tensors, got {result!r}.")
-    return recorder.node_of(recorder._inside(result))
+    inside = recorder._inside(result)
+    assert isinstance(inside, Tensor), "a tensor stays one"
+    return recorder.node_of(inside)
 
 
 def _step_of(recorder: _BodyRecorder, results: list[fx.Node], n_inputs: int) -> CapturedStep:
@@ -134,7 +137,9 @@ def _key_of(step: CapturedStep) -> str:
     digest = hashlib.sha256("\n".join(text).encode())
     for name, value in sorted(step.constants.items()):
         digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(
+            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        )
     return digest.hexdigest()[:24]
 
 

@@ -37,7 +37,7 @@ class CPU:
     execute = __call__
 
     def _record(self, recording: Recording, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
-        """Run once on zeros to learn the results' shapes, then leave a node that calls the layer."""
+        """Run once on zeros to learn the results' shapes, then leave a node that calls it."""
         tensors: list[Tensor] = []
         structure = take_apart((args, kwargs), tensors.append)
 

@@ -11,6 +11,7 @@ from torch import fx
 from tremula.frontends.torch.enums import MultiConvPlanType
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.ir.origin import ORIGIN
+from tremula.ir.passes.clean import schema_name
 from tremula.ir.recording import Recording, active
 
 _CONVOLUTION = "aten::convolution"
@@ -91,8 +92,7 @@ class MultiConv:
 
     def _note(self, nodes: list[fx.Node]) -> None:
         """Write the settings to the convolutions that were recorded."""
-        found = [n for n in nodes if getattr(n.target, "_schema", None) is not None]
-        found = [n for n in found if n.target._schema.name == _CONVOLUTION]
+        found = [node for node in nodes if schema_name(node) == _CONVOLUTION]
         if not found:
             raise createPoptorchError("Unexpected end_multi_conv")
         for name, value in self._settings.items():

@@ -1,4 +1,4 @@
-"""PopTorch's operations: marks, prints, losses and products; those of other files under one name."""
+"""PopTorch's operations: marks, prints, losses, products, and those of other files."""
 
 import json
 from typing import Any
@@ -58,7 +58,7 @@ def identity_loss(x: Tensor, reduction: str) -> Tensor:
     return x
 
 
-def ipu_print_tensor(
+def ipu_print_tensor(  # noqa: PLR0913, PLR0917 - PopTorch's own signature
     tensor: Tensor,
     title: str = "",
     print_gradient: bool = True,
@@ -112,9 +112,7 @@ def set_available_memory(tensor: Tensor, available_memory_proportion: float) -> 
     """The share of a tile's memory that the product or convolution of this tensor may use."""
     proportion = float(available_memory_proportion)
     if not 0 <= proportion <= 1:
-        raise ValueError(
-            f"available_memory_proportion must be between 0 and 1, got {proportion}."
-        )
+        raise ValueError(f"available_memory_proportion must be between 0 and 1, got {proportion}.")
     if active() is None:
         return tensor
     return torch.ops.tremula.set_available_memory(tensor, proportion)
@@ -135,7 +133,7 @@ def serializedMatMul(  # noqa: N802
     factor: int = 0,
     keep_precision: bool = False,
 ) -> Tensor:
-    """The product lhs @ rhs, on tiles in `factor` parts one after the other: less memory at once."""
+    """The product lhs @ rhs, on tiles in `factor` parts one after the other to save memory."""
     assert isinstance(mode, MatMulSerializationMode), (
         f"mode must be a poptorch.MatMulSerializationMode, got {mode!r}"
     )

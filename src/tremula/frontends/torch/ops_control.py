@@ -43,9 +43,7 @@ def cond(
     _check_list("poptorch.cond", "else_inps", else_inps)
     recording = _inference("poptorch.cond()")
     if recording is not None:
-        return list(
-            record_cond(recording, condition, then_body, then_inps, else_body, else_inps)
-        )
+        return list(record_cond(recording, condition, then_body, then_inps, else_body, else_inps))
     return _as_list(then_body(*then_inps) if bool(condition) else else_body(*else_inps))
 
 
@@ -92,10 +90,11 @@ def _inference(what: str) -> Recording | None:
 def _check_list(where: str, name: str, value: object) -> None:
     """Inputs are a plain list of tensors: anything else would be taken apart by guesswork."""
     if not isinstance(value, list):
-        raise ValueError(f"{where} takes a list of tensors as {name}. (Object is not list)")
+        text = f"{where} takes a list of tensors as {name}. (Object is not list)"
+        raise ValueError(text)  # noqa: TRY004 (PopTorch's own class)
     for index, item in enumerate(value):
         if not isinstance(item, Tensor):
-            raise ValueError(
+            raise ValueError(  # noqa: TRY004 (PopTorch's own class)
                 f"{where} takes a list of tensors as {name}. (Object contained in list at index"
                 f" {index} is not torch.tensor)"
             )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ def fps(src: Tensor, ptr: list[int], ratio: float = 0.5, random_start: bool = Fa
     Cloud i has points ptr[i] to ptr[i + 1]. Each next point is the one farthest from those taken;
     the first is the first of its cloud, or any with `random_start`.
     """
-    if len(ptr) < 2 or any(a >= b for a, b in zip(ptr, ptr[1:], strict=False)):
+    if len(ptr) < 2 or any(a >= b for a, b in pairwise(ptr)):
         raise ValueError(f"ptr must hold growing places where clouds begin and end, got {ptr}.")
     if ptr[0] < 0 or ptr[-1] > src.shape[0]:
         raise ValueError(f"ptr must lie within the {src.shape[0]} points, got {ptr}.")
@@ -27,7 +28,7 @@ def fps(src: Tensor, ptr: list[int], ratio: float = 0.5, random_start: bool = Fa
     points = src.detach().flatten(1) if src.dim() > 1 else src.detach().unsqueeze(1)
     parts = [
         _farthest(points[begin:end], math.ceil(ratio * (end - begin)), random_start) + begin
-        for begin, end in zip(ptr, ptr[1:], strict=False)
+        for begin, end in pairwise(ptr)
     ]
     return torch.cat(parts)
 
@@ -93,7 +94,8 @@ def _batch_of(batch: Batch | None, points: Tensor) -> Tensor:
     result = batch if isinstance(batch, Tensor) else torch.tensor(list(batch))
     if tuple(result.shape) != (points.shape[0],):
         raise ValueError(
-            f"a batch needs one number for each of {points.shape[0]} rows, got {list(result.shape)}."
+            f"a batch needs one number for each of {points.shape[0]} rows, got"
+            f" {list(result.shape)}."
         )
     return result.to(points.device)
 
@@ -108,5 +110,6 @@ def _check_batches(batch_x: Batch | None, batch_y: Batch | None) -> None:
     missing = set(batch_x or [0]) - set(batch_y or [0])
     if missing and (batch_x is not None or batch_y is not None):
         raise ValueError(
-            f"Some batch indices occur in 'batch_x' that do not occur in 'batch_y': {sorted(missing)}"
+            "Some batch indices occur in 'batch_x' that do not occur in 'batch_y':"
+            f" {sorted(missing)}"
         )

@@ -39,8 +39,8 @@ def _check_options(options: Options) -> None:
     mode = OutputMode(options.output_mode)
     if mode not in (OutputMode.All, OutputMode.Sum):
         raise createPoptorchError(
-            f"Unsupported output mode for overlapped IO: {mode.name}. Use poptorch.OutputMode.All or"
-            " poptorch.OutputMode.Sum."
+            f"Unsupported output mode for overlapped IO: {mode.name}. Use"
+            " poptorch.OutputMode.All or poptorch.OutputMode.Sum."
         )
 
 
@@ -54,13 +54,13 @@ def _check_inputs(step: CapturedStep, marks: list[fx.Node]) -> None:
         source = mark.args[0]
         if source not in places:
             raise createPoptorchError(
-                "poptorch.set_overlap_for_input applied on a node which is not a tensor input to the"
-                " model."
+                "poptorch.set_overlap_for_input applied on a node which is not a tensor input to"
+                " the model."
             )
         if len(source.users) > 1:
             raise createPoptorchError(
-                "poptorch.set_overlap_for_input must be the only op applied to an input. This is not"
-                f" the case for input {places[source]} to the model."
+                "poptorch.set_overlap_for_input must be the only op applied to an input. This is"
+                f" not the case for input {places[source]} to the model."
             )
 
 
@@ -70,8 +70,8 @@ def _check_outputs(step: CapturedStep, marks: list[fx.Node]) -> None:
     for mark in marks:
         if returned[mark] > 1:
             raise createPoptorchError(
-                "poptorch.set_overlap_for_output cannot be used with a tensor that is returned twice."
-                " Return it once."
+                "poptorch.set_overlap_for_output cannot be used with a tensor that is returned"
+                " twice. Return it once."
             )
         if not returned[mark]:
             raise createPoptorchError(

@@ -1,7 +1,8 @@
-"""Lowerings of PopTorch's own operations: loops, branches, dynamic slices, host code, custom ones."""
+"""Lowerings of PopTorch's own operations: loops, branches, slices, host code, custom ones."""
 
 import json
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequenc
 
     step = apply(body_of(key).step, TILE_PASSES)
     refuse_unsupported(step)
-    values: dict[fx.Node, object] = dict(zip(step.placeholders(), inputs, strict=True))
+    values: dict[fx.Node, Any] = dict(zip(step.placeholders(), inputs, strict=True))
     tiles.shared.setdefault(HOST_FUNCTIONS, {})
     shared = dict(tiles.shared)  # what this sequence computes is not there for other programs
     for node in step.graph.nodes:
@@ -39,7 +40,9 @@ def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequenc
             values[node] = here.constant_of(step.constants[node.target])
         elif node.op == "call_function":
             args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-            values[node] = lowering_of(node).build(here, *args, **kwargs)
+            lowering = lowering_of(node)
+            assert lowering is not None, "refused above"
+            values[node] = lowering.build(here, *args, **kwargs)
     return [values[node] for node in step.results()]
 
 
@@ -124,10 +127,12 @@ def dynamic_update(tiles: Tiles, x: Tensor, update: Tensor, start: Tensor, dim: 
 # -- CTC -------------------------------------------------------------------------------------------
 
 
-@lowers("tremula::ctc_beam_search", calls="popnn.ctc_inference.beam_search_decoder_log_probabilities")
+@lowers(
+    "tremula::ctc_beam_search", calls="popnn.ctc_inference.beam_search_decoder_log_probabilities"
+)
 def ctc_beam_search(
     tiles: Tiles, log_probs: Tensor, lengths: Tensor, blank: int, beam_width: int, top_paths: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     found = ctc_inference.beam_search_decoder_log_probabilities(
         tiles.graph, log_probs, tiles.cast(lengths, UNSIGNED_INT), tiles.sequence, tiles.name,
         blank_class=blank, beam_width=beam_width, top_paths=top_paths,
@@ -145,8 +150,8 @@ def custom_op(
     operation = registered(key)
     if operation.tiles is None:
         raise UnsupportedOperations(
-            f"Unsupported ops found in compiled model: [{key}]. Not all operations are supported yet"
-            " by the tile program: this custom operation says nothing about tiles.",
+            f"Unsupported ops found in compiled model: [{key}]. Not all operations are supported"
+            " yet by the tile program: this custom operation says nothing about tiles.",
             mend="give tremula.ir.custom_ops.register(…, tiles=fn) (docs/custom_ops.md)",
         )
     return list(operation.tiles(tiles, list(inputs), json.loads(attributes)))
@@ -169,7 +174,7 @@ def host_call(tiles: Tiles, inputs: list[Tensor], key: str, _outputs: str) -> li
 
 def _array_function(node: fx.Node, key: str) -> Callable[[list, list], None]:
     """The user's code as the engine calls it: on flat arrays, results written in place."""
-    wanted = [source.meta["val"] for source in node.args[0]]
+    wanted = [source.meta["val"] for source in cast("list[fx.Node]", node.args[0])]
     code = code_of(key)
 
     def run(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:

@@ -1,4 +1,4 @@
-"""Passes: forward values that the backward pass computes again, so that they need no memory between."""
+"""Passes: forward values that the backward pass computes again instead of keeping them."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,7 +20,7 @@ def recompute_between_checkpoints(step: CapturedStep) -> CapturedStep:
     if not marks or not step.training:
         return step
     before: set[fx.Node] = set()
-    front = [mark.args[0] for mark in marks]
+    front = [mark.all_input_nodes[0] for mark in marks]
     while front:
         node = front.pop()
         if node not in before:
@@ -30,7 +30,7 @@ def recompute_between_checkpoints(step: CapturedStep) -> CapturedStep:
 
 
 def recompute_stages(step: CapturedStep, stage_of_block: Sequence[int]) -> CapturedStep:
-    """Of all pipeline stages but the last, only what other stages read outlives the forward pass."""
+    """Of all stages but the last, only what other stages read outlives the forward pass."""
     if not step.training or len(set(stage_of_block)) < 2:
         return step
     last = max(stage_of_block)
@@ -57,15 +57,13 @@ def _marks(step: CapturedStep) -> list[fx.Node]:
 
 def _checkpointed(marks: list[fx.Node]) -> set[fx.Node]:
     """A checkpoint and what it marks are one value."""
-    return {*marks, *(mark.args[0] for mark in marks)}
+    return {*marks, *(mark.all_input_nodes[0] for mark in marks)}
 
 
 class _Recomputation:
-    """Gives every backward user of a forward value that is not stored a copy made just before it."""
+    """Gives every backward user of a value that is not stored a copy made just before it."""
 
-    def __init__(
-        self, step: CapturedStep, stored: set[fx.Node], may_go: Callable[[fx.Node], bool]
-    ):
+    def __init__(self, step: CapturedStep, stored: set[fx.Node], may_go: Callable[[fx.Node], bool]):
         self.step = step
         self.stored = stored | set(step.results())  # what the step gives must be kept anyway
         self.may_go = may_go
@@ -81,7 +79,7 @@ class _Recomputation:
         return self.step
 
     def _goes(self, node: fx.Node) -> bool:
-        """Random values cannot be drawn again, so they are stored, as is all that is no operation."""
+        """Random values cannot be drawn again, so they are stored; so is what is no operation."""
         origin = node.meta.get(ORIGIN)
         return (
             node.op == "call_function"
