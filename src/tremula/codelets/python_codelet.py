@@ -33,6 +33,7 @@ class PythonCodelet:
     has_stored_cost: bool = False  # its `cycles` method stayed behind when it was stored
     vertex_class: type | None = None
     _addresses: dict[tuple[Variant, bool], int] = field(default_factory=dict)
+    _texts: dict[tuple[Variant, bool], str] = field(default_factory=dict)
     _is_data_dependent: bool | None = None
 
     @property
@@ -49,9 +50,12 @@ class PythonCodelet:
 
     def kernel_text(self, variant: Variant = Variant.RUN, *, has_modes: bool = False) -> str:
         """The generated Python text of a kernel."""
-        spec = self.spec
-        parts = (spec.name, self.compute, spec.fields, spec.base, variant, has_modes)
-        return KernelText(*parts).text()
+        key = (variant, has_modes)
+        if key not in self._texts:
+            spec = self.spec
+            parts = (spec.name, self.compute, spec.fields, spec.base, variant, has_modes)
+            self._texts[key] = KernelText(*parts).text()
+        return self._texts[key]
 
     def kernel_address(self, *, has_modes: bool = False) -> int:
         return self._address(Variant.RUN, has_modes)

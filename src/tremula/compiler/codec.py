@@ -16,10 +16,12 @@ import numpy as np
 from tremula.base.errors import FileLoadError
 
 MAGIC = b"TREMULA\x00"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 had no narrowed columns
 _DIGEST_BYTES = 32
 _PREFIX_BYTES = len(MAGIC) + 4 + 8 + _DIGEST_BYTES
 _ALIGN_BYTES = 64
+_NARROW_FROM = 4096  # elements
+_WIDE = np.dtype(np.int64).str
 _ARRAY_KINDS = "biufc"  # plain numbers only: no objects, no strings
 # What decoding contents that are not ours can raise.
 _UNREADABLE = (
@@ -127,14 +129,25 @@ def write_record(path: str | os.PathLike, kind: str, value: object) -> None:
 def _layout(kind: str, tree: object, arrays: list[np.ndarray]) -> tuple[bytes, list[bytes]]:
     table, blobs, place = [], [], 0
     for array in arrays:
-        blob = np.ascontiguousarray(array).tobytes()
+        stored = _narrowed(array)
+        blob = np.ascontiguousarray(stored).tobytes()
         blob += bytes(-len(blob) % _ALIGN_BYTES)
-        table.append({"dtype": array.dtype.str, "shape": list(array.shape), "at": place})
+        entry = {"dtype": stored.dtype.str, "shape": list(array.shape), "at": place}
+        table.append(entry if stored is array else {**entry, "wide": array.dtype.str})
         blobs.append(blob)
         place += len(blob)
     header = json.dumps({"kind": kind, "tree": tree, "arrays": table, "n_bytes": place}).encode()
     # Blanks behind it, so that arrays are aligned in the file and in what is read from it.
     return header + b" " * (-(len(header) + _PREFIX_BYTES) % _ALIGN_BYTES), blobs
+
+
+def _narrowed(array: np.ndarray) -> np.ndarray:
+    """Large columns of small numbers take half the place, and half the time to read and check."""
+    if array.dtype != np.int64 or array.size < _NARROW_FROM:
+        return array
+    limits = np.iinfo(np.int32)
+    fits = limits.min <= array.min() and array.max() <= limits.max
+    return array.astype(np.int32) if fits else array
 
 
 def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record:
@@ -192,6 +205,9 @@ def _arrays(header: dict, payload: memoryview) -> list[np.ndarray]:
         shape = entry["shape"]
         if not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError(f"array shape {shape}")
-        array = np.frombuffer(payload, dtype, math.prod(shape), entry["at"])
-        result.append(array.reshape(shape))
+        array = np.frombuffer(payload, dtype, math.prod(shape), entry["at"]).reshape(shape)
+        if entry.get("wide") == _WIDE:
+            array = array.astype(np.int64)
+            array.flags.writeable = False
+        result.append(array)
     return result
