@@ -141,10 +141,11 @@ def _add_exchange_code(
             if phase is not None:
                 kind = "Global" if phase.crosses_chips else "Internal"
                 kind = "Host" if host else kind
-                rows[f"{kind} Exchange Code"] += n * _exchange_code_bytes(phase, chip)
+                rows[f"{kind} Exchange Code"] += n * exchange_code_bytes(phase, chip)
 
 
-def _exchange_code_bytes(phase: ExchangePhase, chip: Chip) -> Ints:
+def exchange_code_bytes(phase: ExchangePhase, chip: Chip) -> Ints:
+    """int64[n_tiles]: code of one exchange."""
     takes_part = (phase.n_in_fragments > 0) | (phase.n_out_fragments > 0)
     return (
         takes_part * chip.n_bytes_exchange_code_per_phase

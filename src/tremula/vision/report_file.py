@@ -117,10 +117,14 @@ class ReportFile:
         *,
         pooling: str = "",
         keeps_level_0: bool = True,
+        by_rows: bool = False,
     ) -> None:
-        """A matrix from consecutive blocks of 64 rows, the last one shorter; levels if it pools."""
+        """A matrix from consecutive blocks of 64 rows, the last one shorter; levels if it pools.
+
+        `by_rows`: rows are like those above them.
+        """
         counts: dict[int, int] = {}
-        packed = self._packed(_levels(blocks, pooling, counts), keeps_level_0)
+        packed = self._packed(_levels(blocks, pooling, counts), keeps_level_0, by_rows)
         statement = "INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)"
         self._database.executemany(statement, ((name, *row) for row in packed))
         kept = _levels_worth_keeping(counts)
@@ -131,14 +135,15 @@ class ReportFile:
         self._database.execute("INSERT INTO matrices VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def _packed(
-        self, blocks: Iterator[tuple[int, int, Ints]], keeps_level_0: bool
+        self, blocks: Iterator[tuple[int, int, Ints]], keeps_level_0: bool, by_rows: bool
     ) -> Iterator[tuple[int, int, int, str, bytes]]:
         """Pack blocks in threads (zlib lets go of the interpreter), in order."""
         waiting: list[tuple[int, int, int, Future[tuple[str, bytes]]]] = []
         for level, number, block in blocks:
             if level == 0 and not keeps_level_0:
                 continue
-            waiting.append((level, number, len(block), self._pool.submit(pack, block)))
+            future = self._pool.submit(pack, block, by_rows=by_rows)
+            waiting.append((level, number, len(block), future))
             if len(waiting) >= _MOST_WAITING:
                 done = waiting.pop(0)
                 yield (*done[:3], *done[3].result())

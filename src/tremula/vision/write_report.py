@@ -127,7 +127,7 @@ def _write_matrices(file: ReportFile, contents: Contents, trace: TraceColumns) -
         file.matrix(f"trace_{name}", pooled, n_tiles, "cycles", pooling="sum", keeps_level_0=False)
     sums: list[tuple[Ints, Ints]] = []
     blocks = _with_sums(contents.live_blocks(), sums)
-    file.matrix("live", blocks, n_tiles, "bytes", pooling="max")
+    file.matrix("live", blocks, n_tiles, "bytes", pooling="max", by_rows=True)
     memory = contents.report.memory
     file.matrix("always_live", [memory.always_live], n_tiles, "bytes")
     file.matrix("temporary", [memory.temporary], n_tiles, "bytes")

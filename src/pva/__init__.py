@@ -1,0 +1,46 @@
+"""The names that scripts written for libpva import; see docs/vision.md."""
+
+from tremula.vision.pva_execution import Block, Execution, ExecutionStep, Run
+from tremula.vision.pva_memory import LivenessProgramStep, LoweredVariable, Tile, Variable
+from tremula.vision.pva_names import (
+    IPU,
+    ComputeInstrumentation,
+    ExternalExchangeInstrumentation,
+    TargetType,
+)
+from tremula.vision.pva_programs import (
+    ComputeSet,
+    DebugContext,
+    Operation,
+    OperationAnalysis,
+    Program,
+    ProgramVisitor,
+)
+from tremula.vision.pva_report import Compilation, Report, Target, openReport
+from tremula.vision.trace_reader import openTrace
+
+__all__ = [
+    "Block",
+    "Compilation",
+    "ComputeInstrumentation",
+    "ComputeSet",
+    "DebugContext",
+    "Execution",
+    "ExecutionStep",
+    "ExternalExchangeInstrumentation",
+    "IPU",
+    "LivenessProgramStep",
+    "LoweredVariable",
+    "Operation",
+    "OperationAnalysis",
+    "Program",
+    "ProgramVisitor",
+    "Report",
+    "Run",
+    "Target",
+    "TargetType",
+    "Tile",
+    "Variable",
+    "openReport",
+    "openTrace",
+]

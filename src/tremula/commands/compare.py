@@ -1,0 +1,45 @@
+"""`tremula compare A B`: what differs between two reports, and the largest causes in words."""
+
+import argparse
+import json
+from pathlib import Path
+
+from tremula.vision.compare import compare
+from tremula.vision.report_reader import open_report
+from tremula.vision.text_views import printable, table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", type=Path, help="a profile.pop, or the folder it is in")
+    parser.add_argument("after", type=Path, help="the other one")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--limit", type=int, default=20, help="rows of a table (20); 0 = all")
+
+
+def run(args: argparse.Namespace) -> int:
+    with open_report(args.before) as before, open_report(args.after) as after:
+        found = compare(before, after)
+    if args.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    totals: dict = found["totals"]  # pyright: ignore[reportAssignmentType]
+    rows = [(n.replace("_", " "), *_columns(pair)) for n, pair in totals.items()]
+    print(table(("total", "before", "after", "difference", "%"), rows))
+    causes: list[str] = found["causes"]  # pyright: ignore[reportAssignmentType]
+    print("\nLargest causes:" if causes else "\nNothing else differs.")
+    for cause in causes:
+        print(f"  {printable(cause)}")
+    operations: list[dict] = found["operations"]  # pyright: ignore[reportAssignmentType]
+    if operations:
+        operations.sort(key=lambda row: -abs(row["cycles"]["difference"]))
+        rows = [(row["name"], *_columns(row["cycles"])) for row in operations]
+        print(
+            "\n"
+            + table(("operation (cycles)", "before", "after", "difference", "%"), rows, args.limit)
+        )
+    return 0
+
+
+def _columns(pair: dict) -> tuple[object, ...]:
+    percent = f"{100 * pair['difference'] / pair['before']:+.1f}" if pair["before"] else "new"
+    return pair["before"], pair["after"], f"{pair['difference']:+,}", percent

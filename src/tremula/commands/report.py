@@ -1,0 +1,32 @@
+"""`tremula report REPORT VIEW`: what a report says, as text or JSON."""
+
+import argparse
+import json
+from pathlib import Path
+
+from tremula.vision.report_reader import open_report
+from tremula.vision.summary import VIEWS, memory
+from tremula.vision.text_views import text_of_view
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("report", type=Path, help="a profile.pop, or the folder it is in")
+    parser.add_argument(
+        "view", nargs="?", default="summary", choices=[*VIEWS], help="what to show (summary)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--tile", type=int, help="memory: what this tile holds")
+    parser.add_argument("--limit", type=int, default=40, help="rows of a table (40); 0 = all")
+
+
+def run(args: argparse.Namespace) -> int:
+    with open_report(args.report) as report:
+        if args.view == "memory":
+            found = memory(report, args.tile)
+        else:
+            found = VIEWS[args.view](report)
+        if args.json:
+            print(json.dumps(found, indent=1))
+        else:
+            print(text_of_view(args.view, found, args.limit))
+    return 0

@@ -1,0 +1,78 @@
+"""Operations: steps grouped by the part of the program they belong to, with cycles and roofline."""
+
+import numpy as np
+
+from tremula.vision.report_reader import ReportReader
+
+Ints = np.ndarray
+
+
+def operation_of_step(reader: ReportReader) -> tuple[list[str], Ints]:
+    """Names of operations in order of their first step, and int64[n_steps]: each step's.
+
+    "encoder/attention/matmul/reduce" is a step of the operation "encoder/attention/matmul"; a name
+    without a part above it is an operation by itself.
+    """
+    number_of: dict[str, int] = {}
+    found = []
+    for path in reader.table("steps")["path"]:
+        above = path.rpartition("/")[0]
+        found.append(number_of.setdefault(above or path, len(number_of)))
+    return list(number_of), np.array(found, np.int64)
+
+
+def _per_operation(operation: Ints, n: int, values: Ints) -> Ints:
+    return np.bincount(operation, weights=values.astype(np.float64), minlength=n).astype(np.int64)
+
+
+def operation_columns(reader: ReportReader) -> dict[str, object]:
+    """One row per operation: int64 columns over everything that ran, and names."""
+    names, operation = operation_of_step(reader)
+    steps, n = reader.table("steps"), len(names)
+    executed = steps["executed"]
+    sums = {
+        "cycles": _per_operation(operation, n, steps["total_cycles"]),
+        "compute": _per_operation(operation, n, steps["compute"] * executed),
+        "exchange": _per_operation(operation, n, steps["exchange"] * executed),
+        "sync": _per_operation(operation, n, steps["sync"] * executed),
+        "n_flops": _per_operation(operation, n, steps["n_flops"] * executed),
+        "n_steps": np.bincount(operation, minlength=n),
+        "executed": _per_operation(operation, n, executed),
+        "bytes_moved": _per_operation(operation, n, steps["bytes_in"] * executed),
+        "n_vertices": _per_operation(operation, n, _vertices_of_step(reader)),
+    }
+    first = np.full(n, reader.n_steps, np.int64)
+    np.minimum.at(first, operation, np.arange(len(operation)))
+    last = np.zeros(n, np.int64)
+    np.maximum.at(last, operation, np.arange(len(operation)))
+    largest = np.zeros(n, np.int64)
+    np.maximum.at(largest, operation, steps["temporary_bytes"])
+    return {
+        "name": names,
+        **sums,
+        "first_step": first,
+        "last_step": last,
+        "largest_temporary_bytes": largest,
+        "efficiency": _efficiency(reader, sums["n_flops"], sums["cycles"]),
+        "balance": _balance(operation, n, steps),
+        "source": [steps["source"][i] for i in first.tolist()],
+    }
+
+
+def _vertices_of_step(reader: ReportReader) -> Ints:
+    counts = np.append(reader.table("compute_sets")["n_vertices"], 0)
+    return counts[reader.table("steps")["compute_set"]]  # -1 is the last: none
+
+
+def _efficiency(reader: ReportReader, n_flops: Ints, cycles: Ints) -> Ints:
+    """float64: flops against the chips' peak with half inputs, in the same time."""
+    peak = reader.target["flops_per_cycle_half"] * reader.n_tiles
+    return np.where(cycles > 0, n_flops / np.maximum(cycles * max(1, peak), 1), 0.0)
+
+
+def _balance(operation: Ints, n: int, steps: dict) -> Ints:
+    """float64: tile balance of an operation's steps, weighted by their compute."""
+    weight = (steps["compute"] * np.maximum(steps["executed"], 1)).astype(np.float64)
+    weighted = np.bincount(operation, weights=weight * steps["balance"], minlength=n)
+    total = np.bincount(operation, weights=weight, minlength=n)
+    return np.where(total > 0, weighted / np.maximum(total, 1), 1.0)

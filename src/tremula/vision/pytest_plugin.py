@@ -1,0 +1,40 @@
+"""pytest fixture `tremula_budget`: a test fails if an engine or a report exceeds a budget."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def tremula_budget(tmp_path: Path) -> Callable[..., None]:
+    """`tremula_budget(engine_or_report, total_cycles=…)`, or a mapping, or the path of a TOML file.
+
+    An engine must have run, or the budget be about memory alone.
+    """
+
+    def check(subject: object, budget: object = None, **limits: float) -> None:
+        from tremula.vision.budget import check_budget, load_budget
+
+        if isinstance(budget, str | os.PathLike):
+            budget = load_budget(budget)
+        wanted = {**(budget or {}), **limits}  # pyright: ignore[reportGeneralTypeIssues]
+        report = subject
+        if not isinstance(subject, str | os.PathLike):
+            report = _written(subject, tmp_path)
+        over = [v for v in check_budget(report, wanted) if not v.holds]  # pyright: ignore[reportArgumentType]
+        if over:
+            pytest.fail("\n".join(map(str, over)), pytrace=False)
+
+    return check
+
+
+def _written(subject: object, folder: Path) -> object:
+    """The report of an engine; anything else is taken for a reader."""
+    from tremula.runtime.engine import Engine
+    from tremula.vision.producers import report_of_engine
+
+    if not isinstance(subject, Engine):
+        return subject
+    return report_of_engine(subject, folder / "budget.pop")

@@ -1,0 +1,193 @@
+"""Views as text, for terminals."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_BAR_WIDTH = 40
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]], limit: int = 0) -> str:
+    """Columns in line: text to the left, numbers to the right; at most `limit` rows."""
+    listed = [list(row) for row in rows]
+    shown = listed[:limit] if limit else listed
+    cells = [[_cell(value) for value in row] for row in shown]
+    widths = [max(len(r[i]) for r in [list(heads), *cells]) for i in range(len(heads))]
+    is_text = [bool(shown) and isinstance(shown[0][i], str) for i in range(len(heads))]
+    lines = [_line(heads, widths, is_text), *(_line(row, widths, is_text) for row in cells)]
+    if len(listed) > len(shown):
+        lines.append(f"… {len(listed) - len(shown):,} more; --limit 0 shows all")
+    return "\n".join(lines)
+
+
+def _line(row: Sequence[str], widths: list[int], is_text: list[bool]) -> str:
+    parts = [
+        cell.ljust(width) if left else cell.rjust(width)
+        for cell, width, left in zip(row, widths, is_text, strict=True)
+    ]
+    return "  ".join(parts).rstrip()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.3g}" if isinstance(value, float) else printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Names come from a file: nothing in them may steer the terminal."""
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def text_of_view(view: str, found: Any, limit: int) -> str:  # noqa: ANN401 - JSON of any view
+    return _VIEWS[view](found, limit)
+
+
+def _summary(found: dict, _: int) -> str:
+    target, memory, execution = found["target"], found["memory"], found["execution"]
+    lines = [
+        f"{target['chip']}: {target['n_ipus']} × {target['tiles_per_ipu']:,} tiles"
+        + (f", {target['n_replicas']} replicas" if target["n_replicas"] > 1 else ""),
+        "Graph: " + ", ".join(f"{v:,} {k.replace('_', ' ')}" for k, v in found["graph"].items()),
+        f"Memory: {'fits' if memory['fits'] else 'DOES NOT FIT'}; fullest tile "
+        f"{memory['fullest_tile']} with {memory['largest']:,} of {memory['available_per_tile']:,} B; "
+        f"{100 * memory['share']:.1f} % of all",
+    ]
+    if execution is None:
+        lines.append("Execution: nothing ran")
+    else:
+        total = max(1, execution["total_cycles"])
+        parts = ", ".join(
+            f"{name} {100 * execution[name] / total:.1f} %"
+            for name in ("compute", "exchange", "sync", "waiting")
+        )
+        lines.append(
+            f"Execution: {execution['total_cycles']:,} cycles, {execution['microseconds']:,.1f} µs "
+            f"({parts})"
+        )
+    advice = [f"  {i}. {printable(item['title'])}" for i, item in enumerate(found["insights"], 1)]
+    return "\n".join([*lines, *(["Advice (`insights` says more):", *advice] if advice else [])])
+
+
+def _memory(found: dict, limit: int) -> str:
+    if "tile" in found:
+        rows = [(v["name"], v["n_bytes"], v["always_live"]) for v in found["variables"]]
+        categories = [(c["name"], c["always_live"], c["temporary"]) for c in found["categories"]]
+        return "\n\n".join(
+            [
+                f"Tile {found['tile']} on chip {found['ipu']}: {found['including_gaps']:,} B",
+                table(("category", "always live", "temporary"), categories),
+                table(("variable", "bytes", "always live"), rows, limit),
+            ]
+        )
+    categories = [(c["name"], c["always_live"], c["temporary"]) for c in found["categories"]]
+    tiles = [
+        (t["tile"], t["ipu"], t["including_gaps"], t["always_live"], t["temporary"])
+        for t in found["fullest_tiles"]
+    ]
+    variables = [
+        (v["name"], v["type"], v["shape"], v["n_bytes"], v["n_tiles"])
+        for v in found["largest_variables"]
+    ]
+    return "\n\n".join(
+        [
+            f"All tiles: {found['total']:,} B including gaps, {found['always_live']:,} always live, "
+            f"{found['temporary']:,} temporary",
+            table(("category", "always live", "temporary"), categories),
+            table(("tile", "ipu", "bytes", "always live", "temporary"), tiles, limit),
+            table(("variable", "type", "shape", "bytes", "tiles"), variables, limit),
+        ]
+    )
+
+
+def _liveness(found: dict, limit: int) -> str:
+    if found["peak_step"] is None:
+        return "There are no steps."
+    lines = [
+        f"Always live: {found['always_live']:,} B on all tiles.",
+        f"Temporary: at most {found['peak_temporary_bytes']:,} B, at step {found['peak_step']} "
+        f"({printable(found['peak_step_name'])}).",
+        "",
+        *_curve(found["temporary"]),
+    ]
+    rows = [
+        (v["name"], v["n_bytes"], v["frees"], v["first_step"], v["last_step"])
+        for v in found["live_at_peak"]
+    ]
+    heads = ("live at the peak", "bytes", "would free", "from step", "to step")
+    return "\n".join([*lines, "", table(heads, rows, limit)])
+
+
+def _curve(values: list[int], n_rows: int = 16) -> list[str]:
+    """Bars of the largest value in each of a few stretches."""
+    most, n = max([*values, 1]), len(values)
+    lines = []
+    for i in range(min(n_rows, n)):
+        first, last = i * n // min(n_rows, n), (i + 1) * n // min(n_rows, n)
+        largest = max(values[first:last])
+        lines.append(
+            f"{first:>8,}  {'█' * round(_BAR_WIDTH * largest / most):<{_BAR_WIDTH}} {largest:,}"
+        )
+    return lines
+
+
+def _ops(found: list, limit: int) -> str:
+    heads = ("operation", "cycles", "times", "flops", "of peak", "balance", "vertices")
+    rows = [
+        (o["name"], o["cycles"], o["executed"], o["n_flops"], o["efficiency"], o["balance"],
+         o["n_vertices"])
+        for o in found
+    ]  # fmt: skip
+    return table(heads, rows, limit)
+
+
+def _steps(found: list, limit: int) -> str:
+    heads = (
+        "step",
+        "kind",
+        "id",
+        "times",
+        "sync",
+        "exchange",
+        "compute",
+        "tiles",
+        "balance",
+        "live B",
+    )
+    rows = [
+        (s["path"], s["kind"], s["id"], s["executed"], s["sync"], s["exchange"], s["compute"],
+         s["n_active_tiles"], s["active_balance"], s["temporary_bytes"])
+        for s in found
+    ]  # fmt: skip
+    return table(heads, rows, limit)
+
+
+def _tree(found: list, limit: int) -> str:
+    lines = []
+    for node in found[:limit] if limit else found:
+        times = f" × {node['n_times']:,}" if node["kind"] == "Repeat" else ""
+        cycles = f"  [{node['total_cycles']:,} cycles]" if node["total_cycles"] else ""
+        name = f" {printable(node['name'])}" if node["name"] else ""
+        lines.append(f"{'  ' * node['depth']}{node['kind']}{name}{times}{cycles}")
+    if limit and len(found) > limit:
+        lines.append(f"… {len(found) - limit:,} more; --limit 0 shows all")
+    return "\n".join(lines)
+
+
+def _insights(found: list, limit: int) -> str:
+    if not found:
+        return "Nothing stands out."
+    parts = []
+    for number, item in enumerate(found[:limit] if limit else found, 1):
+        saves = [f"up to {item['saves_cycles']:,} cycles"] if item["saves_cycles"] else []
+        saves += [f"up to {item['saves_bytes']:,} bytes on a tile"] if item["saves_bytes"] else []
+        gain = f"\n   saves {' and '.join(saves)}" if saves else ""
+        parts.append(f"{number}. {printable(item['title'])}\n   {printable(item['text'])}{gain}")
+    return "\n".join(parts)
+
+
+_VIEWS = {
+    "summary": _summary, "memory": _memory, "liveness": _liveness, "ops": _ops, "steps": _steps,
+    "tree": _tree, "insights": _insights,
+}  # fmt: skip
