@@ -428,7 +428,7 @@ def test_anchors():
 
 def test_anchors_must_exist():
     """An unknown name suggests the nearest; updated weights are known at the end only."""
-    with pytest.raises(poptorch.Error, match="No tensor Gradient___fc2.bia to anchor.*fc2.bias"):
+    with pytest.raises(poptorch.Error, match=r"No tensor Gradient___fc2.bia to anchor.*fc2.bias"):
         training(poptorch.Options().anchorTensor("g", "Gradient___fc2.bia"))[1].compile(X, Y)
     options = poptorch.Options().deviceIterations(2)
     options.anchorTensor("g", "UpdatedVar___fc2.bias", poptorch.OutputMode.All)

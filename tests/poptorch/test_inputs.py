@@ -188,7 +188,7 @@ def test_exceptions_of_forward_pass_through():
         return x + 1
 
     model = poptorch.inferenceModel(Returns(picky))
-    with pytest.raises(Own, match="^two$"):
+    with pytest.raises(Own, match=r"^two$"):
         model(torch.ones(2))
     assert not model.isCompiled()
     assert model(torch.ones(3)).tolist() == [2.0] * 3
@@ -279,7 +279,7 @@ def test_cpu_tensors_leaking_in():
 @pytest.mark.parametrize("use", [lambda x: x.sum().item(), lambda x: x[x > 0], torch.nonzero])
 def test_data_dependence_is_refused(use):
     """Values and shapes that only running would tell are errors."""
-    with pytest.raises(poptorch.Error, match="only supported in eager mode|depends on values"):
+    with pytest.raises(poptorch.Error, match=r"only supported in eager mode|depends on values"):
         infer(use, torch.ones(2))
 
 

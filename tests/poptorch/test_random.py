@@ -81,7 +81,7 @@ def test_wrong_states_are_refused():
     """A list that is no state says how long one is."""
     model = make(3)
     model(X)
-    with pytest.raises(poptorch.Error, match="rng_state must be a list of .* whole numbers"):
+    with pytest.raises(poptorch.Error, match=r"rng_state must be a list of .* whole numbers"):
         model.rng_state = [1, 2]
 
 

@@ -135,7 +135,7 @@ class Counts(nn.Module):
 def test_written_buffers_are_not_broadcast():
     """Replicas that write a buffer need broadcastBuffers(False)."""
     options = poptorch.Options().replicationFactor(2)
-    with pytest.raises(poptorch.Error, match="PopTorch does not support broadcasting buffers."):
+    with pytest.raises(poptorch.Error, match=r"PopTorch does not support broadcasting buffers."):
         poptorch.inferenceModel(Counts(), options)(torch.ones(2))
 
 

@@ -91,7 +91,7 @@ def test_executables_alone(tmp_path):
     """Without the model a file can only be given to a model; it fixes the arguments."""
     layer = nn.Linear(3, 2)
     poptorch.inferenceModel(layer).compileAndExport(tmp_path / "m", X, export_model=False)
-    with pytest.raises(AssertionError, match="export_model=False.*loadExecutable"):
+    with pytest.raises(AssertionError, match=r"export_model=False.*loadExecutable"):
         poptorch.load(tmp_path / "m")
     other = nn.Linear(3, 2)
     model = poptorch.inferenceModel(other)

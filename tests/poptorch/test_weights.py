@@ -66,7 +66,7 @@ READS = {
 
 @pytest.mark.parametrize("how", READS)
 def test_reading_fetches_once(how):
-    """Any way of reading a trained module fetches the weights, once, through the object's method."""
+    """Any way of reading a trained module fetches the weights once, by the object's method."""
     model, wrapped = make()
     calls = count_copies(wrapped)
     wrapped(X, Y)
@@ -219,7 +219,7 @@ def test_buffers_of_other_classes():
 
     model = Model()
     model.register_buffer("own", torch.zeros(2).as_subclass(Own))
-    with pytest.raises(poptorch.Error, match="The buffer own is a .*Own"):
+    with pytest.raises(poptorch.Error, match=r"The buffer own is a .*Own"):
         poptorch.trainingModel(model)
 
 
@@ -259,7 +259,7 @@ def test_state_dict_is_plain():
 COPIES = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda m: pickle.loads(pickle.dumps(m)),
-    "save": lambda m: _saved(m),
+    "save": lambda m: _saved(m),  # noqa: PLW0108 - defined below
 }
 
 
@@ -346,7 +346,7 @@ def test_named_buffers_must_be_named():
 
 
 def test_parameter_as_attribute():
-    """A parameter reached through the executor is itself, and has replicaGrouping, which refuses."""
+    """A parameter reached through the executor is itself, and has replicaGrouping."""
     layer = nn.Linear(2, 2)
     layer.scale = nn.Parameter(torch.tensor(2.0))
     wrapped = poptorch.inferenceModel(layer)

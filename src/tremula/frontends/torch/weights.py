@@ -42,7 +42,7 @@ class _Asks:
     _owner: Owner | None = None
 
     @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206, ARG003
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206
         kwargs = kwargs or {}
         if func not in _FACTS:
             _fetch(args)
