@@ -72,14 +72,19 @@ def every_loss(x, other, chances, signs, how):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "reductions"), [(torch.float32, REDUCTIONS), (torch.float16, ("mean",))]
+    ("dtype", "reductions", "part"),
+    [
+        (torch.float32, REDUCTIONS, slice(None)),
+        (torch.float16, ("mean",), slice(0, None, 2)),  # codelets of all would overfill a tile
+        (torch.float16, ("mean",), slice(1, None, 2)),
+    ],
 )
-def test_every_loss_of_poptorch(dtype, reductions):
+def test_every_loss_of_poptorch(dtype, reductions, part):
     """Each loss function a model may train with, each reduction, value and gradient."""
 
     def function(x, *others):
         x = x.detach().requires_grad_()
-        results = [y for how in reductions for y in every_loss(x, *others, how)]
+        results = [y for how in reductions for y in every_loss(x, *others, how)[part]]
         return with_gradients([*results, F.kl_div(x, others[1], reduction="batchmean")], x)
 
     generator = torch.Generator().manual_seed(2)
