@@ -229,6 +229,10 @@ class _Capture:
             (Slot(GRADIENT, i, name), node_of(gradient))
             for i, (name, gradient) in enumerate(zip(rule.names, gradients, strict=True))
         ]
+        if rule.automatic is not None and gradients:
+            with torch.no_grad():
+                scale = rule.automatic.next_scale(hypers[-1], gradients)
+            results.append((Slot(HYPER, len(hypers) - 1, "loss_scaling"), node_of(scale)))
         return results
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tremula.ir import update_host, update_names
+from tremula.ir.loss_scaling import AutomaticLossScaling
 from tremula.ir.update_math import (
     MATHEMATICS,
     Number,
@@ -54,6 +55,7 @@ class UpdateRule:
     nesterov: tuple[bool, ...]  # of each group
     maximize: tuple[bool, ...]  # of each group
     loss_scaling: float | None  # None: variable
+    automatic: AutomaticLossScaling | None = None  # sets the scale after each step
 
     @property
     def kind(self) -> str:
@@ -88,6 +90,10 @@ class UpdateRule:
         start = sum(map(len, self.variables[:group]))
         variables = zip(self.variables[group], hyper[start:], strict=False)
         return {**dict(self.constants[group]), **dict(variables)}
+
+    def scaled_automatically(self, how: AutomaticLossScaling) -> "UpdateRule":
+        """The same rule with a loss scaling that is variable and follows the gradients."""
+        return replace(self, loss_scaling=None, automatic=how)
 
     def loss_scaling_in(self, hyper: Sequence[Number]) -> Number:
         """The loss scaling: what the loss is to be multiplied with before the backward pass."""

@@ -7,6 +7,7 @@ import torch
 
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.frontends.torch.logging import LOGGER
+from tremula.ir.loss_scaling import AutomaticLossScaling
 from tremula.ir.update_rules import UpdateRule, rule_from
 from tremula.ir.update_settings import (
     FixedFacts,
@@ -49,7 +50,10 @@ class OptimizerTracker:
     values of `rule.hyper_names`, or None if nothing changed.
     """
 
-    def __init__(self, *, relax_checks: bool = False):
+    def __init__(
+        self, *, relax_checks: bool = False, automatic_scaling: AutomaticLossScaling | None = None
+    ):
+        self._automatic_scaling = automatic_scaling
         self._log = LOGGER.debug if relax_checks else LOGGER.warning
         self._known: dict[str, set[str]] = {}
         self._shown: set[str] = set()
@@ -63,6 +67,8 @@ class OptimizerTracker:
     ) -> UpdateRule:
         """The rule of the first optimiser; what attributes it has is what is expected later."""
         self.rule = rule_from(optimizer, named_parameters)
+        if self._automatic_scaling is not None:
+            self.rule = self.rule.scaled_automatically(self._automatic_scaling)
         self.settings = settings_of(optimizer)
         self._known, self._shown = _attributes(optimizer), set()
         warn_about_subclass(optimizer, LOGGER.warning)

@@ -6,14 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tremula.base.errors import PoplarError
 from tremula.frontends.torch import performance, saving
 from tremula.frontends.torch.arg_parsers import NARROWER, ArgsParser, ParsedArgs
 from tremula.frontends.torch.attachment import Attachment
 from tremula.frontends.torch.blocks import module_repr
 from tremula.frontends.torch.compiled import CompiledModel
 from tremula.frontends.torch.enums import ConnectionType
-from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.frontends.torch.exceptions import Error, createPoptorchError
 from tremula.frontends.torch.logging import LOGGER, set_max_repeats
+from tremula.frontends.torch.loss_scaling import automatic_loss_scaling
 from tremula.frontends.torch.names import LOSS_SCALE, graph_as_json
 from tremula.frontends.torch.optimizer_state import OptimizerState
 from tremula.frontends.torch.optimizer_tracker import OptimizerTracker
@@ -54,7 +56,10 @@ class PoplarExecutor:
         self._options = options
         self._training = training
         self._optimizer = optimizer
-        self._tracker = OptimizerTracker(relax_checks=options.relax_optimizer_checks)
+        self._tracker = OptimizerTracker(
+            relax_checks=options.relax_optimizer_checks,
+            automatic_scaling=automatic_loss_scaling(options),
+        )
         self._parser = ArgsParser(model)
         self._compiled: CompiledModel | None = None
         self._attachment: Attachment | None = None
@@ -130,11 +135,14 @@ class PoplarExecutor:
             tensors = _as_device_has_them(tensors, compiled)
         inputs = compiled.cutter.cut(tensors)
         collector = OutputCollector(compiled.output_groups)
-        if compiled.random.is_used:
-            with compiled.random.drawing():
+        try:
+            if compiled.random.is_used:
+                with compiled.random.drawing():
+                    compiled.session.run(inputs, collector.give)
+            else:
                 compiled.session.run(inputs, collector.give)
-        else:
-            compiled.session.run(inputs, collector.give)
+        except PoplarError as error:
+            raise error if isinstance(error, Error) else createPoptorchError(str(error)) from error
         self._dirty_host_weights = self._training
         if self._optimizer is not None:
             # A schedule of torch's warns where its optimiser has not taken a step before it.

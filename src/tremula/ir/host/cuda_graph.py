@@ -79,7 +79,12 @@ def _ignore(_number: int, _outputs: list[Tensor]) -> None:
 
 
 def _all_tensors(held: Held) -> list[Tensor]:
-    return [*held.parameters, *(b for replica in held.buffers for b in replica), *held.states]
+    return [
+        *held.parameters,
+        *(b for replica in held.buffers for b in replica),
+        *held.states,
+        *held.hyper_tensors,
+    ]
 
 
 def _snapshot(held: Held) -> list[Tensor]:

@@ -115,6 +115,8 @@ class HostProgram:
         gradients = found.scaled(self.gradient_scale)
         trained = [held.parameters[i] for i in self._trained]
         self.rule.update_(trained, gradients, held.states, held.hyper_tensors, held.hyper_floats)
+        if self.rule.automatic is not None:
+            self.rule.automatic.advance_(held.hyper_tensors[-1], gradients, held.hyper_floats)
 
 
 class Gradients:

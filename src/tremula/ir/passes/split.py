@@ -5,7 +5,7 @@ from torch import fx
 
 from tremula.ir.marker_ops import MARKERS
 from tremula.ir.passes.clean import drop_dead, schema_name
-from tremula.ir.step import PARAMETER, STATE, CapturedStep
+from tremula.ir.step import HYPER, PARAMETER, STATE, CapturedStep
 
 _KEPT_MARKERS = {"tremula::print_tensor"}
 
@@ -18,7 +18,7 @@ def micro_batch_part(step: CapturedStep) -> CapturedStep:
     kept = [
         (slot, copied[node])
         for slot, node in zip(step.outputs, step.results(), strict=True)
-        if not (step.training and slot.kind in (PARAMETER, STATE))
+        if not (step.training and slot.kind in (PARAMETER, STATE, HYPER))
     ]
     graph.output([node for _, node in kept])
     part = step.with_graph(graph, outputs=tuple(slot for slot, _ in kept))
