@@ -146,18 +146,31 @@ class _Builder:
     # -- where things are --------------------------------------------------------------------------
 
     def _place_nodes(self) -> None:
-        """A node's block says its chip; without one it follows its first operand, else chip 0."""
+        """A node's block says its chip; without one it follows its largest operand, else chip 0."""
+        chip_of_block = self.schedule.chip_of_block
         for node in self.step.graph.nodes:
             origin = node.meta.get(ORIGIN)
             block = origin.block if origin is not None else None
-            if block is not None and self.schedule.chip_of_block:
-                self.chip_of[node] = self.schedule.chip_of_block[block]
-                continue
-            known = [self.chip_of[n] for n in node.all_input_nodes if n.op == "call_function"]
-            self.chip_of[node] = known[0] if known else 0
-        for node in self.step.placeholders():
-            user = next(iter(node.users), None)
-            self.chip_of[node] = self.chip_of.get(user, 0) if user is not None else 0
+            if block is not None and chip_of_block:
+                self.chip_of[node] = chip_of_block[block]
+        self._place_held()
+        for node in self.step.graph.nodes:
+            if node not in self.chip_of:
+                known = [n for n in node.all_input_nodes if n in self.chip_of]
+                largest = max(known, key=_n_elements, default=None)
+                self.chip_of[node] = 0 if largest is None else self.chip_of[largest]
+
+    def _place_held(self) -> None:
+        """A held tensor is on the chip that first uses it, a state on its parameter's."""
+        chip_of_parameter = {}
+        for slot, node in zip(self.step.inputs, self.step.placeholders(), strict=True):
+            user = next((user for user in node.users if user in self.chip_of), None)
+            if user is not None:
+                self.chip_of[node] = self.chip_of[user]
+            if slot.kind == PARAMETER:
+                chip_of_parameter[slot.name] = self.chip_of.get(node, 0)
+            elif slot.kind == STATE:
+                self.chip_of[node] = chip_of_parameter.get(slot.name.rpartition("___")[2], 0)
 
     def _tiles(self, node: fx.Node) -> Tiles:
         origin = node.meta.get(ORIGIN)
@@ -263,8 +276,9 @@ class _Builder:
         read = lambda n: self._on_chip(n, tiles.chip, tiles)  # noqa: E731
         args, kwargs = fx.map_arg((node.args, node.kwargs), read)
         origin = node.meta.get(ORIGIN)
-        if node in self.overwrites:
-            tiles.destination = self.values[self.overwrites[node]]
+        overwritten = self.overwrites.get(node)
+        if overwritten is not None and self.chip_of[overwritten] == tiles.chip:
+            tiles.destination = self.values[overwritten]
         with at_source(origin.source if origin is not None else None):
             value = lowering_of(node).build(tiles, *args, **kwargs)
         _check_result(node, value)
@@ -340,6 +354,11 @@ class _Builder:
         before = getattr(self, "before", Sequence())
         whole = Sequence(before, passes, self.update)
         return Repeat(schedule.n_iterations, whole) if schedule.n_iterations > 1 else whole
+
+
+def _n_elements(node: fx.Node) -> int:
+    value = node.meta.get("val")
+    return value.numel() if isinstance(value, torch.Tensor) else 0
 
 
 def _last_read(node: fx.Node, order: dict[fx.Node, int]) -> int:
