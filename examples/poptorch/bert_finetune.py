@@ -77,7 +77,9 @@ if __name__ == "__main__":
     model = Classifier(config, n_ipus=2)
     optimizer = poptorch.optim.AdamW(grouped(model, 0.01), lr=1e-3, bias_correction=True)
     n_updates = args.epochs * len(data)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, n_updates, pct_start=0.2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 1e-3, n_updates, pct_start=0.2, cycle_momentum=False
+    )
     training_model = poptorch.trainingModel(model, options, optimizer)
 
     for epoch in range(args.epochs):
