@@ -1,5 +1,7 @@
 """Operations of our own with a gradient: plain mathematics to the host, a program to tiles."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -22,12 +24,12 @@ def _serialized_mm(a: Tensor, b: Tensor, _mode: str, _factor: int, _keep_precisi
     return torch.matmul(a, b)
 
 
-def _keep_operands(ctx: object, inputs: tuple, output: Tensor) -> None:  # noqa: ARG001
+def _keep_operands(ctx: Any, inputs: tuple, output: Tensor) -> None:  # noqa: ANN401, ARG001
     a, b, *ctx.how = inputs
     ctx.save_for_backward(a, b)
 
 
-def _serialized_mm_gradients(ctx: object, gradient: Tensor) -> tuple:
+def _serialized_mm_gradients(ctx: Any, gradient: Tensor) -> tuple:  # noqa: ANN401
     a, b = ctx.saved_tensors
     mode, factor, keep_precision = ctx.how
     of_a, of_b = _MODES_OF_GRADIENTS.get(mode, ("none", "none"))

@@ -8,6 +8,7 @@ the same bits. docs/randomness.md says how good the numbers are.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi, prod
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -315,7 +316,8 @@ class _Spelled(_Decomposer):
         assert self.state is not None, "a graph has a node before its output"
         with self:
             after = self.state + torch.arange(2, dtype=torch.int32, device=self.state.device)
-        results = [self.node_of(self.values[n]) for n in node.args[0]]
+        given: Any = node.args[0]
+        results = [self.node_of(self.values[n]) for n in given]
         self.graph.output([*results, self.node_of(after)])
 
     def _call(self, node: fx.Node) -> None:
@@ -323,6 +325,7 @@ class _Spelled(_Decomposer):
         if not _is_drawn(node):
             self._keep_call(node, args, kwargs)
             return
+        assert self.state is not None, "placeholders come first"
         with self:
             if self.draws is None:
                 self.draws = Draws(Keys.of(self.state))

@@ -3,6 +3,7 @@
 # ruff: noqa: PLR0913, PLR0917 - the signatures are ATen's
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from torch import fx
 
@@ -14,6 +15,7 @@ from tremula.poplar.tensor import Tensor
 from tremula.poplibs import poplin, popops
 
 Shape = tuple[int, ...]
+Sizes = list[int] | Shape
 
 
 @dataclass(frozen=True)
@@ -38,30 +40,30 @@ class _Convolution:
 
 
 def _of(
-    type: Type, x: Shape, weight: Shape, out: Shape, stride: list[int], padding: list[int],
-    dilation: list[int], transposed: bool, groups: int,
+    type: Type, x: Shape, weight: Shape, out: Shape, stride: Sizes, padding: Sizes,
+    dilation: Sizes, transposed: bool, groups: int,
 ) -> _Convolution:  # fmt: skip
     """The parameters of a convolution of x [b, channels, field…] that gives `out`."""
     rank = len(x) - 2
     wide, narrow = (out, x) if transposed else (x, out)
     kernel = weight[2:]
-    stride, padding, dilation = (_per_dim(v, rank) for v in (stride, padding, dilation))
+    steps, pads, dilations = (_per_dim(v, rank) for v in (stride, padding, dilation))
     # Outputs behind the last one that is wanted, as output_padding of a transposed one makes them.
     spare = tuple(
-        wide[2 + d] + 2 * padding[d] - (kernel[d] - 1) * dilation[d] - 1
-        - (narrow[2 + d] - 1) * stride[d]
+        wide[2 + d] + 2 * pads[d] - (kernel[d] - 1) * dilations[d] - 1
+        - (narrow[2 + d] - 1) * steps[d]
         for d in range(rank)
     )  # fmt: skip
     params = poplin.ConvParams(
         type=type, n_batch=x[0], field_shape=wide[2:], kernel_shape=kernel,
         n_in_chans=wide[1] // groups, n_out_chans=narrow[1] // groups, n_groups=groups,
-        stride=stride, padding_lower=padding, padding_upper=padding, kernel_dilation=dilation,
+        stride=steps, padding_lower=pads, padding_upper=pads, kernel_dilation=dilations,
         output_truncation_upper=spare,
     )  # fmt: skip
     return _Convolution(params, transposed, weight)
 
 
-def _per_dim(values: list[int], rank: int) -> Shape:
+def _per_dim(values: Sizes, rank: int) -> Shape:
     return tuple(values) * rank if len(values) == 1 else tuple(values)
 
 
@@ -139,7 +141,8 @@ def _weight_gradient(tiles: Tiles, conv: _Convolution, acts: Tensor, deltas: Ten
 
 
 def _of_node(tiles: Tiles, node: fx.Node) -> _Convolution:
-    stride, padding, dilation, transposed, _, groups = node.args[3:9]
+    arguments: Any = node.args
+    stride, padding, dilation, transposed, _, groups = arguments[3:9]
     shapes = tiles.shape_of(0), tiles.shape_of(1), tiles.out_shape
     return _of(tiles.type_of(0), *shapes, stride, padding, dilation, transposed, groups)
 

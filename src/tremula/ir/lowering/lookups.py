@@ -1,6 +1,7 @@
 """Lowerings of lookups: embedding, index, index_select, gather, each as planned rows of a table."""
 
 from math import prod
+from typing import Any
 
 from torch import fx
 
@@ -93,5 +94,6 @@ def indexed_table(tiles: Tiles, node: fx.Node) -> Tensor | None:
     shape = tiles.shape_of(0)
     if not shape:
         return None
-    how = Indexed(shape, (node.args[1] % len(shape),), tiles.shape_of(2))
+    dim: Any = node.args[1]
+    how = Indexed(shape, (dim % len(shape),), tiles.shape_of(2))
     return how.from_table(new_table(tiles, how.sizes, tiles.type_of(0), None))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from math import prod
+from typing import Any, Unpack
 
 from torch import fx
 
@@ -11,9 +12,10 @@ from tremula.ir.lowering.table import lowers, wishes
 from tremula.ir.lowering.tiles import Tiles
 from tremula.poplar.tensor import Tensor, concat
 from tremula.poplibs import poplin, popops
+from tremula.poplibs.poplin.mat_mul import ProductOptions
 
 Shape = tuple[int, ...]
-Options = dict[str, object]
+Options = dict[str, Any]
 _MULTIPLIED = (FLOAT, HALF)  # what the matrix unit knows
 
 
@@ -30,13 +32,13 @@ def product_options(tiles: Tiles) -> Options:
     return options
 
 
-def product(tiles: Tiles, a: Tensor, b: Tensor, **options: object) -> Tensor:
+def product(tiles: Tiles, a: Tensor, b: Tensor, **options: Unpack[ProductOptions]) -> Tensor:
     """[m, k] x [k, n], or [g, m, k] x [g, k, n]: always a new tensor."""
     if a.type not in _MULTIPLIED:
         return _product_of_integers(tiles, a, b)
     multiply = poplin.mat_mul if a.rank == 2 else poplin.mat_mul_grouped
-    options = {**product_options(tiles), **options}
-    return multiply(tiles.graph, a, b, tiles.sequence, tiles.name, **options)
+    choices = {**product_options(tiles), **options}
+    return multiply(tiles.graph, a, b, tiles.sequence, tiles.name, **choices)
 
 
 def _product_of_integers(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
@@ -186,7 +188,8 @@ def right_operand_with_bias(tiles: Tiles, _node: fx.Node) -> Tensor | None:
 @wishes("tremula::serialized_mm", 1)
 def serialised_operand(tiles: Tiles, node: fx.Node) -> Tensor | None:
     """Each part of the weights as its own product wants it."""
-    mode, factor = node.args[2], node.args[3]
+    arguments: Any = node.args
+    mode, factor = arguments[2:4]
     a, b = tiles.shape_of(0), tiles.shape_of(1)
     if len(b) != 2 or tiles.type_of(1) not in _MULTIPLIED:
         return None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popops.embedding_plan import SlicePlan
 from tremula.poplibs.popops.embedding_plan import plan as plan_lookups
-from tremula.poplibs.popops.expr import Expr, PlaceHolder, select
+from tremula.poplibs.popops.expr import PlaceHolder, select
 
 Shape = tuple[int, ...]
 _COMBINED = (FLOAT, HALF, INT, UNSIGNED_INT)  # types that rows may be added or compared in
@@ -27,6 +28,11 @@ class Table:
     n_entries: int
     width: int
     n_lookups: int
+
+    @staticmethod
+    def of(table: Tensor, indices: Tensor) -> "Table":
+        n_groups, n_entries, width = table.shape
+        return Table(n_groups, n_entries, width, indices.shape[1])
 
     @property
     def is_empty(self) -> bool:
@@ -52,7 +58,7 @@ class Table:
 
 def take_rows(tiles: Tiles, table: Tensor, indices: Tensor) -> Tensor:
     """[groups, n, width]: rows of a table [groups, entries, width] at indices [groups, n]."""
-    sizes = Table(*table.shape, indices.shape[1])
+    sizes = Table.of(table, indices)
     if sizes.is_empty:
         return tiles.new((table.shape[0], indices.shape[1], table.shape[2]), table.type)
     plan = sizes.plan(tiles, table.type, None)
@@ -67,7 +73,7 @@ def put_rows(
     tiles: Tiles, table: Tensor, updates: Tensor, indices: Tensor, operation: str = "set"
 ) -> None:
     """Combine updates [groups, n, width] into a table, in place: "set", "add", "max" or "mul"."""
-    sizes = Table(*table.shape, indices.shape[1])
+    sizes = Table.of(table, indices)
     if sizes.is_empty:
         return
     indices = tiles.cast(indices, INT)
@@ -109,7 +115,7 @@ def new_table(tiles: Tiles, sizes: Table, type: Type, operation: str | None) -> 
 
 def own_copy(tiles: Tiles, x: Tensor, type: Type) -> Tensor:
     """The first operand in a variable of its own that updates may write."""
-    node = tiles.node.args[0]
+    node: Any = tiles.node.args[0]
     if node.target in _FULL and isinstance(value := node.args[1], bool | int | float):
         filled = tiles.new(x.shape, type)
         if filled.n_elems:
@@ -138,7 +144,7 @@ class Indexed:
     @staticmethod
     def of(x: Tensor, indices: list[Tensor | None]) -> "Indexed":
         dims = tuple(d for d, index in enumerate(indices) if index is not None)
-        shapes = [indices[d].shape for d in dims]
+        shapes = [index.shape for index in indices if index is not None]
         return Indexed(x.shape, dims, tuple(torch.broadcast_shapes(*shapes)))
 
     @property
@@ -190,14 +196,13 @@ class Indexed:
 
     def rows(self, tiles: Tiles, indices: list[Tensor | None]) -> Tensor:
         """INT [1, n]: the rows of the table that the indices mean; negative ones count back."""
-        tensors = [tiles.cast(indices[d], INT) for d in self.dims]
-        total: Expr | None = None
-        step = 1
+        tensors = [tiles.cast(index, INT) for index in indices if index is not None]
+        rows, step = [], 1
         for place in reversed(range(len(tensors))):
             n, index = self.x_shape[self.dims[place]], PlaceHolder(place + 1)
-            row = select(index + n, index, index < 0) * step
-            total = row if total is None else total + row
+            rows.append(select(index + n, index, index < 0) * step)
             step *= n
+        total = sum(rows[1:], rows[0])
         found = popops.map(tiles.graph, total, tensors, tiles.sequence, f"{tiles.name}/rows")
         return found.reshape((1, self.sizes.n_lookups))
 
