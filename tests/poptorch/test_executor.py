@@ -449,3 +449,49 @@ def test_profile_folder(tmp_path):
     options = poptorch.Options().enableProfiling(tmp_path).modelName("small")
     poptorch.inferenceModel(nn.Identity(), options)(X)
     assert (tmp_path / "small" / "profile.txt").read_text()
+
+
+# -- floating point --------------------------------------------------------------------------------
+
+EXCEPTIONS = {
+    "0/0": lambda x: (x - x) / (x - x),
+    "x/0": lambda x: x / (x - x),
+    "inf-inf": lambda x: (x * float("inf")) - (x * float("inf")),
+    "0*inf": lambda x: (x - x) * (x * float("inf")),
+    "sqrt(-1)": lambda x: torch.sqrt(-x),
+    "exp overflow": lambda x: torch.exp(x * 1000),
+}
+
+
+@pytest.mark.parametrize("how", EXCEPTIONS)
+def test_floating_point_exceptions(how):
+    """With the option on, the operation that goes wrong is an error; by default values pass."""
+    layer = nn.Identity()
+    layer.forward = EXCEPTIONS[how]
+    assert not torch.isfinite(poptorch.inferenceModel(layer)(torch.ones(2))).any()
+    options = poptorch.Options()
+    options.Precision.enableFloatingPointExceptions(True)
+    with pytest.raises(poptorch.Error, match="Floating point exception: aten"):
+        poptorch.inferenceModel(layer, options)(torch.ones(2))
+
+
+def test_comparing_with_nan():
+    """A comparison with a NaN is an exception; masks of infinities are not."""
+    options = poptorch.Options()
+    options.Precision.enableFloatingPointExceptions(True)
+    layer = nn.Identity()
+    layer.forward = lambda x: x > 0
+    with pytest.raises(poptorch.Error, match="compares with a NaN"):
+        poptorch.inferenceModel(layer, options)(torch.tensor([float("nan")]))
+    layer.forward = lambda x: torch.softmax(x.masked_fill(x > 1, float("-inf")), 0)
+    assert poptorch.inferenceModel(layer, options)(torch.tensor([1.0, 2.0])).tolist() == [1, 0]
+
+
+def test_floating_point_exceptions_of_tiles():
+    """Tiles stop as well."""
+    options = poptorch.Options().useIpuModel(True)
+    options.Precision.enableFloatingPointExceptions(True)
+    layer = nn.Identity()
+    layer.forward = EXCEPTIONS["x/0"]
+    with pytest.raises(poptorch.Error, match="(?i)floating.point"):
+        poptorch.inferenceModel(layer, options)(torch.ones(2))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from tremula.frontends.torch.arg_parsers import ParsedArgs, micro_batch
 from tremula.frontends.torch.compile_hooks import compile_hooks
 from tremula.frontends.torch.enums import ReductionType
 from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.frontends.torch.float_checks import stop_at_exceptions
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.names import TensorNames, take_loss, with_anchors
 from tremula.frontends.torch.options import Options
@@ -30,6 +32,7 @@ from tremula.frontends.torch.tile_program import TileProgram
 from tremula.frontends.torch.weights import HostWeights, plain
 from tremula.ir.capture import capture
 from tremula.ir.errors import CaptureError
+from tremula.ir.host.cuda_graph import CudaGraphProgram
 from tremula.ir.origin import FORWARD, ORIGIN
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.session import HostSession, Repetition, Session
@@ -80,7 +83,7 @@ class CompiledModel:
         self.writes_inputs = bool(self.step.results_of_kind(INPUT))
         self.session: Session = self._open_session()
         self.random = make_random(self.session, seed)
-        self.moves_inputs = _moves_inputs(self.session, settings)
+        self.moves_inputs = _moves_inputs(self.session)
         self.seconds = time.perf_counter() - began
 
     @property
@@ -98,7 +101,12 @@ class CompiledModel:
             return self.tiles.session()
         if self.settings.tiles == "ahead":
             self.tiles.engine()
-        return HostSession(self.step, self.repetition, self.settings)
+        if not self.options._Popart.options.get("enableFloatingPointChecks", False):
+            return HostSession(self.step, self.repetition, self.settings)
+        settings = replace(self.settings, host="eager")  # fused operations cannot be looked at
+        session = HostSession(self.step, self.repetition, settings)
+        stop_at_exceptions(session)
+        return session
 
     def _output_groups(self) -> list[OutputGroup]:
         """The outputs of forward, and each anchored tensor with a mode of its own."""
@@ -196,8 +204,8 @@ def _repetition(options: Options) -> Repetition:
     )
 
 
-def _moves_inputs(session: Session, settings: HostSettings) -> torch.device | None:
+def _moves_inputs(session: Session) -> torch.device | None:
     """The device that inputs must be moved to; programs with memory of their own copy them."""
     if not isinstance(session, HostSession) or session.device.type == "cpu":
         return None
-    return None if settings.backend().endswith("cuda-graph") else session.device
+    return None if isinstance(session.program, CudaGraphProgram) else session.device

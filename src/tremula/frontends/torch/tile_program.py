@@ -181,7 +181,8 @@ class TileProgram:
         return self.placement.pipeline_stages if is_pipeline and not is_off else ()
 
     def _engine_options(self) -> dict:
-        return {"tremula.seed": self.seed}
+        checks = self.options._Popart.options.get("enableFloatingPointChecks", False)
+        return {"tremula.seed": self.seed, "debug.floatPointOpException": checks}
 
 
 class ProgressBar:
