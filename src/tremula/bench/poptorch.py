@@ -9,8 +9,8 @@ from tremula.bench.measure import peak_rss_of, ratio
 
 SUITE = Suite("poptorch")
 GIB = 2**30
-_CPU_CASES = ("mnist", "cifar", "gpt2-tiny", "lstm")
-_GPU_CASES = ("mnist", "gpt2-tiny", "gin-mlp")
+_CPU_CASES = ("mnist", "cifar", "gpt2-tiny", "gpt2-tiny-50257", "lstm")
+_GPU_CASES = ("mnist", "gpt2-tiny", "gpt2-tiny-50257", "gin-mlp")
 
 
 def _plain_step(case: object, device: str = "cpu", compiled: str = "") -> Callable[..., object]:
