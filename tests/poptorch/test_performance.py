@@ -1,6 +1,7 @@
 """Cycle counts, latencies and counters: from the tile program, modelled."""
 
 import datetime as dt
+import io
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 
 import poptorch
 from poptorch import OutputMode
+from tremula.frontends.torch.tile_program import ProgressBar
 
 
 class Model(nn.Module):
@@ -154,3 +156,23 @@ def test_tiles_and_host_have_the_same_times():
         model = trained(options_of().useIpuModel(on_tiles), 2)
         times.append(model.getLatency())
     assert times[0] == times[1]
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_bar():
+    """The bar goes from 0 to 100 on one line of a terminal, and is silent elsewhere."""
+    terminal = _Terminal()
+    with ProgressBar("Graph compilation", True, terminal) as bar:
+        bar.part(0, 60)(1, 2)
+    shown = terminal.getvalue()
+    assert shown.startswith("\rGraph compilation:   0%")
+    assert " 30%" in shown
+    assert shown.endswith("100%|" + "█" * 20 + "|\n")
+    for is_wanted, stream in ((False, _Terminal()), (True, io.StringIO())):
+        with ProgressBar("Graph compilation", is_wanted, stream):
+            pass
+        assert not stream.getvalue()

@@ -353,12 +353,26 @@ def test_parameter_as_attribute():
     assert wrapped.weight.shape == (2, 2)
     assert torch.equal(wrapped.weight + 0, layer.weight)
     group = (poptorch.CommGroupType.NoGrouping, 0, poptorch.VariableRetrievalMode.OnePerGroup)
+    wrapped.weight.replicaGrouping(poptorch.CommGroupType.All, 0, group[2])
     with pytest.raises(poptorch.Error, match="replicas are not supported"):
         wrapped.weight.replicaGrouping(*group)
     with pytest.raises(
         poptorch.Error, match="Scalars cannot be passed as per-replica weight tensor values"
     ):
         wrapped.scale.replicaGrouping(*group)
+
+
+def test_tensors_added_later_are_wrapped_too():
+    """What is registered after wrapping asks as well, from the next compilation on."""
+    model, wrapped = make()
+    model.register_buffer("late", torch.zeros(2))
+    model.linear.bias = nn.Parameter(torch.ones(2))
+    wrapped.compile(X, Y)
+    assert type(model.late) is type(model.count)
+    assert type(model.linear.bias) is type(model.linear.weight)
+    wrapped.destroy()
+    assert type(model.late) is torch.Tensor
+    assert type(model.linear.bias) is nn.Parameter
 
 
 def test_restore_wrapper():

@@ -12,7 +12,7 @@ from tremula.frontends.torch.arg_parsers import NARROWER, ArgsParser, ParsedArgs
 from tremula.frontends.torch.attachment import Attachment
 from tremula.frontends.torch.blocks import module_repr
 from tremula.frontends.torch.compiled import CompiledModel
-from tremula.frontends.torch.enums import ConnectionType
+from tremula.frontends.torch.enums import CommGroupType, ConnectionType
 from tremula.frontends.torch.exceptions import Error, createPoptorchError
 from tremula.frontends.torch.logging import LOGGER, set_max_repeats
 from tremula.frontends.torch.loss_scaling import automatic_loss_scaling
@@ -461,6 +461,8 @@ def _write_back(originals: list[Tensor], tensors: list[Tensor]) -> None:
 def _refuse_grouping(parameter: Tensor, group_type: object, shards: int, mode: object) -> None:
     if parameter.dim() == 0:
         raise createPoptorchError("Scalars cannot be passed as per-replica weight tensor values")
+    if group_type == CommGroupType.All:
+        return  # one value for all: what every parameter has
     raise createPoptorchError(
         f"replicaGrouping({group_type!r}, {shards}, {mode!r}): weights that differ between "
         "replicas are not supported; all replicas share one value of each parameter"

@@ -130,15 +130,14 @@ def is_wrapped(model: nn.Module) -> bool:
 
 def wrap(model: nn.Module, owner: Owner) -> None:
     """Let everything that reads the module or its weights ask `owner` first."""
-    if isinstance(model, _WrappedModule):
-        if model._poptorch_owner is owner:
-            return
+    if isinstance(model, _WrappedModule) and model._poptorch_owner is not owner:
         raise RuntimeError(
             "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on "
             "the model to unwrap before wrapping again."
         )
-    _check_classes(model)
-    _wrap_class(model, owner)
+    _check_classes(model, owner)
+    if not isinstance(model, _WrappedModule):
+        _wrap_class(model, owner)
     for kind, cls in ((PARAMETER, PoptorchParameter), (BUFFER, PoptorchBuffer)):
         for held in held_tensors(model, kind):
             held.tensor.__class__ = cls
@@ -173,12 +172,14 @@ def _wrap_class(model: nn.Module, owner: Owner) -> None:
     model.__class__ = type(name, (_WrappedModule, type(model)), own)
 
 
-def _check_classes(model: nn.Module) -> None:
+def _check_classes(model: nn.Module, owner: Owner) -> None:
     for word, kind, cls in (("parameter", PARAMETER, nn.Parameter), ("buffer", BUFFER, Tensor)):
         for held in held_tensors(model, kind):
             found = type(held.tensor)
             if issubclass(found, _Asks):
-                raise RuntimeError(  # noqa: TRY004 - its class is what it is because of us
+                if held.tensor._owner is owner:
+                    continue
+                raise RuntimeError(
                     "Model has already been wrapped in 'poptorch.trainingModel', as a part of or "
                     f"with a part of another ({word} {held.name} is shared). Call model.destroy() "
                     "on that one first."
