@@ -21,10 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with open_report(args.report) as report:
-        if args.view == "memory":
-            found = memory(report, args.tile)
-        else:
-            found = VIEWS[args.view](report)
+        is_memory = args.view == "memory"
+        found = memory(report, args.tile) if is_memory else VIEWS[args.view](report)
         if args.json:
             print(json.dumps(found, indent=1))
         else:

@@ -1,15 +1,19 @@
 """`tremula run script.py …`: run a script as Python would, with errors printed plainly."""
 
 import argparse
-import runpy
 import sys
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
+from tremula.vision.scripts import reporting_to, run_script
+from tremula.vision.write_report import report_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script", type=Path, help="a Python file")
+    parser.add_argument(
+        "--report", type=Path, metavar="DIR", help="let engines leave reports here (profile.pop)"
+    )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
 
 
@@ -19,11 +23,10 @@ def run(args: argparse.Namespace) -> int:
         raise FileLoadError(
             f"there is no script {str(script)!r}.", mend="give the path of a Python file"
         )
-    kept_argv, kept_path = sys.argv, list(sys.path)
-    sys.argv = [str(script), *args.arguments]
-    sys.path.insert(0, str(script.resolve().parent))
-    try:
-        runpy.run_path(str(script), run_name="__main__")
-    finally:
-        sys.argv, sys.path[:] = kept_argv, kept_path
+    if args.report is None:
+        run_script(script, args.arguments)
+    else:
+        with reporting_to(args.report):
+            run_script(script, args.arguments)
+        print(f"report: {report_path(args.report)}", file=sys.stderr)
     return 0

@@ -1,7 +1,10 @@
 """Targets and devices: which machine a graph is built for. No hardware is ever needed."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
 
 from tremula.base.errors import InvalidMachineModel, suggest
 from tremula.base.types import Type, as_type
@@ -108,6 +111,27 @@ class Device:
         return Device(Target(one, 1, 1, TargetType.CPU))
 
 
+class _Machine:
+    """What `machine_changed` says; nothing, almost always."""
+
+    chip: Chip | None = None
+    changes: Mapping[str, int | float] = MappingProxyType({})
+
+
+@contextmanager
+def machine_changed(chip: Chip | None, changes: Mapping[str, int | float]) -> Iterator[None]:
+    """Models made in the block are of another chip, or have other constants: for what-if.
+
+    With `n_tiles` among the changes, a model uses so many, whatever it said.
+    """
+    before = _Machine.chip, _Machine.changes
+    _Machine.chip, _Machine.changes = chip, MappingProxyType(dict(changes))
+    try:
+        yield
+    finally:
+        _Machine.chip, _Machine.changes = before
+
+
 @dataclass
 class IPUModel:
     """A machine to build for. Set fields, then `create_device()`.
@@ -133,10 +157,13 @@ class IPUModel:
     @property
     def chip(self) -> Chip:
         base = self.version if isinstance(self.version, Chip) else named_chip(self.version)
-        return base.replace(**self.changes) if self.changes else base  # pyright: ignore[reportArgumentType]
+        base = _Machine.chip or base
+        changes = {**self.changes, **_Machine.changes}
+        return base.replace(**changes) if changes else base  # pyright: ignore[reportArgumentType]
 
     def create_target(self) -> Target:
-        return Target(self.chip, self.n_ipus, self.tiles_per_ipu)
+        n_tiles = 0 if "n_tiles" in _Machine.changes else self.tiles_per_ipu
+        return Target(self.chip, self.n_ipus, n_tiles)
 
     def create_device(self) -> Device:
         return Device(self.create_target())

@@ -67,17 +67,17 @@ def compare(before: ReportReader, after: ReportReader) -> Facts:
     """Totals, aligned operations, steps, variables and categories, and the causes in words."""
     operations = _operations(before, after)
     variables = _variables(before, after)
-    found: Facts = {
+    categories = _categories(before, after)
+    return {
         "before": str(before.path),
         "after": str(after.path),
         "totals": _totals(before, after),
         "operations": operations,
         "steps": _steps(before, after),
         "variables": variables,
-        "categories": _categories(before, after),
+        "categories": categories,
+        "causes": _causes(operations, variables, categories),
     }
-    found["causes"] = _causes(found)
-    return found
 
 
 def _difference(before: float, after: float) -> Facts:
@@ -144,22 +144,20 @@ def _categories(before: ReportReader, after: ReportReader) -> list[Facts]:
     return _pairs((columns[0]["name"], columns[1]["name"]), columns, ("always_live", "temporary"))
 
 
-def _causes(found: Facts) -> list[str]:
+def _causes(operations: list[dict], variables: list[dict], categories: list[dict]) -> list[str]:
     """The largest differences in words, cycles first."""
-    cycles = [(row["cycles"]["difference"], row, "cycles") for row in found["operations"]]  # pyright: ignore
-    n_bytes = [(row["n_bytes"]["difference"], row, "bytes") for row in found["variables"]]  # pyright: ignore
     texts = []
-    for items in (cycles, n_bytes):
-        largest = sorted((i for i in items if i[0]), key=lambda item: -abs(item[0]))[:_N_CAUSES]
-        texts += [_in_words(difference, row, unit) for difference, row, unit in largest]
+    for rows, key, unit in ((operations, "cycles", "cycles"), (variables, "n_bytes", "bytes")):
+        differing = [row for row in rows if row[key]["difference"]]
+        differing.sort(key=lambda row, key=key: -abs(row[key]["difference"]))
+        texts += [_in_words(row[key]["difference"], row, unit) for row in differing[:_N_CAUSES]]
     moved = [
-        (row["always_live"]["difference"] + row["temporary"]["difference"], row["name"])  # pyright: ignore
-        for row in found["categories"]  # pyright: ignore
+        (row["always_live"]["difference"] + row["temporary"]["difference"], row["name"])
+        for row in categories
         if row["name"] not in ("Variables", "Constants")
     ]
-    for difference, name in sorted(moved, key=lambda m: -abs(m[0]))[:3]:
-        if difference:
-            texts.append(f"{difference:+,} bytes: {name} on all tiles")
+    moved.sort(key=lambda pair: -abs(pair[0]))
+    texts += [f"{n:+,} bytes: {name} on all tiles" for n, name in moved[:3] if n]
     return texts
 
 

@@ -255,8 +255,8 @@ def exchange_bound(reader: ReportReader) -> Iterator[Insight]:
         f"{_percent(float(excess.sum()), total)} of the time goes into moving data",
         f"{int(is_bound.sum())} steps exchange longer than they compute. Worst is "
         f"{_step_name(reader, worst)!r}: {int(steps['exchange'][worst]):,} cycles of exchange for "
-        f"{int(steps['compute'][worst]):,} of compute. Mapping what it reads to the tiles that read "
-        "it, or sending halves, shortens it.",
+        f"{int(steps['compute'][worst]):,} of compute. Mapping what it reads to the tiles that "
+        "read it, or sending halves, shortens it.",
         int(excess.sum()),
         0,
         {"step": worst, "n_steps": int(is_bound.sum()), "bytes_in": int(steps["bytes_in"][worst])},
@@ -300,9 +300,10 @@ def small_steps(reader: ReportReader) -> Iterator[Insight]:
     yield Insight(
         "small_steps",
         f"{int(is_small.sum())} steps sync longer than they compute",
-        f"Together they spend {int(lost.sum()):,} cycles in sync. {_step_name(reader, worst)!r} runs "
-        f"{int(steps['executed'][worst]):,} times and computes {int(steps['compute'][worst]):,} "
-        "cycles each time: put independent compute sets into one, or fuse operations.",
+        f"Together they spend {int(lost.sum()):,} cycles in sync. {_step_name(reader, worst)!r} "
+        f"runs {int(steps['executed'][worst]):,} times, each time computing "
+        f"{int(steps['compute'][worst]):,} cycles: put independent compute sets into one, or fuse "
+        "operations.",
         int(lost.sum()),
         0,
         {"step": worst, "n_steps": int(is_small.sum()), "cycles": int(lost.sum())},
@@ -343,10 +344,8 @@ def host_bound(reader: ReportReader) -> Iterator[Insight]:
 def float_partials(reader: ReportReader) -> Iterator[Insight]:
     """Much memory in 32-bit temporaries that could be 16-bit."""
     variables = reader.table("variables")
-    is_partial = np.array(
-        [t.lower() == "float" and "partial" in n.lower() for t, n in zip(variables["type"], variables["name"], strict=True)],
-        bool,
-    )  # fmt: skip
+    named = zip(variables["type"], variables["name"], strict=True)
+    is_partial = np.array([t.lower() == "float" and "partial" in n.lower() for t, n in named], bool)
     n_bytes = int((variables["largest_on_tile"] * is_partial).max(initial=0))
     if n_bytes < 0.05 * int(reader.info["available_bytes"]):
         return

@@ -11,12 +11,12 @@ def report_html(reader: ReportReader) -> str:
     from tremula.vision.insights import insights
 
     memory, execution = memory_totals(reader), execution_totals(reader)
+    fullest = f"the fullest tile, {memory['fullest_tile']}"
     rows = [
         ("report", str(reader.path)),
         ("chip", f"{reader.target['chip']}, {reader.n_ipus} × {reader.tiles_per_ipu:,} tiles"),
-        ("memory", f"{memory['largest']:,} of {memory['available_per_tile']:,} B on the fullest "
-                   f"tile ({memory['fullest_tile']})"),
-    ]  # fmt: skip
+        ("memory", f"{memory['largest']:,} of {memory['available_per_tile']:,} B on {fullest}"),
+    ]
     if execution is not None:
         shares = ", ".join(
             f"{name} {100 * execution[name] / max(1, execution['total_cycles']):.0f} %"  # pyright: ignore[reportOperatorIssue, reportArgumentType]

@@ -1,4 +1,4 @@
-"""pva's enumerations, its names of memory categories, and lists that make their items when asked."""
+"""pva's enumerations, its names of memory categories, and lists that make their items late."""
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, IntEnum

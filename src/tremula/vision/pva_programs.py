@@ -252,10 +252,12 @@ def _executable(reader: ReportReader):  # noqa: ANN202 - an Executable, kept wit
 
 def _exchange_code_bytes(reader: ReportReader, step: int) -> Ints:
     """As compiler.memory counts it."""
+    from tremula.compiler.compile import Analysis
     from tremula.compiler.memory import exchange_code_bytes
 
     executable = _executable(reader)
-    moved = executable.analysis.exchanges.of_step(step)
+    analysis: Analysis = executable.analysis  # pyright: ignore[reportAssignmentType]
+    moved = analysis.exchanges.of_step(step)
     found = np.zeros(reader.n_tiles, np.int64)
     for phase in (moved.before, moved.after):
         if phase is not None:

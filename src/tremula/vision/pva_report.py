@@ -197,7 +197,8 @@ class Compilation:
         variables, categories = self._reader.table("variables"), self._reader.table("categories")
         mine = np.flatnonzero(variables["always_live"])
         found = [(variables["name"][v], int(variables["n_bytes"][v])) for v in mine.tolist()]
-        return _with_categories(found, dict(zip(categories["name"], categories["always_live"].tolist(), strict=True)))  # fmt: skip
+        sizes = zip(categories["name"], categories["always_live"].tolist(), strict=True)
+        return _with_categories(found, dict(sizes))
 
     def alwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
         variable, n_bytes = self._reader.tile_variables(tile)
@@ -290,7 +291,8 @@ class Report:
     def poplarVersion(self) -> Version:
         """The version of Tremula that wrote the report."""
         parts = [int(p) if p.isdigit() else 0 for p in self.reader.versions["tremula"].split(".")]
-        return Version(*(parts + [0, 0, 0])[:3])
+        major, minor, point = [*parts, 0, 0, 0][:3]
+        return Version(major, minor, point)
 
     @property
     def version(self) -> Version:

@@ -44,15 +44,20 @@ def text_of_view(view: str, found: Any, limit: int) -> str:  # noqa: ANN401 - JS
     return _VIEWS[view](found, limit)
 
 
+def _fit(memory: dict) -> str:
+    word = "fits" if memory["fits"] else "DOES NOT FIT"
+    of = f"{memory['largest']:,} of {memory['available_per_tile']:,} B"
+    share = f"{100 * memory['share']:.1f} % of all"
+    return f"Memory: {word}; fullest tile {memory['fullest_tile']} with {of}; {share}"
+
+
 def _summary(found: dict, _: int) -> str:
     target, memory, execution = found["target"], found["memory"], found["execution"]
     lines = [
         f"{target['chip']}: {target['n_ipus']} × {target['tiles_per_ipu']:,} tiles"
         + (f", {target['n_replicas']} replicas" if target["n_replicas"] > 1 else ""),
         "Graph: " + ", ".join(f"{v:,} {k.replace('_', ' ')}" for k, v in found["graph"].items()),
-        f"Memory: {'fits' if memory['fits'] else 'DOES NOT FIT'}; fullest tile "
-        f"{memory['fullest_tile']} with {memory['largest']:,} of {memory['available_per_tile']:,} B; "
-        f"{100 * memory['share']:.1f} % of all",
+        _fit(memory),
     ]
     if execution is None:
         lines.append("Execution: nothing ran")
@@ -90,10 +95,10 @@ def _memory(found: dict, limit: int) -> str:
         (v["name"], v["type"], v["shape"], v["n_bytes"], v["n_tiles"])
         for v in found["largest_variables"]
     ]
+    parts = f"{found['always_live']:,} always live, {found['temporary']:,} temporary"
     return "\n\n".join(
         [
-            f"All tiles: {found['total']:,} B including gaps, {found['always_live']:,} always live, "
-            f"{found['temporary']:,} temporary",
+            f"All tiles: {found['total']:,} B including gaps, {parts}",
             table(("category", "always live", "temporary"), categories),
             table(("tile", "ipu", "bytes", "always live", "temporary"), tiles, limit),
             table(("variable", "type", "shape", "bytes", "tiles"), variables, limit),
@@ -104,10 +109,10 @@ def _memory(found: dict, limit: int) -> str:
 def _liveness(found: dict, limit: int) -> str:
     if found["peak_step"] is None:
         return "There are no steps."
+    peak = f"at most {found['peak_temporary_bytes']:,} B, at step {found['peak_step']}"
     lines = [
         f"Always live: {found['always_live']:,} B on all tiles.",
-        f"Temporary: at most {found['peak_temporary_bytes']:,} B, at step {found['peak_step']} "
-        f"({printable(found['peak_step_name'])}).",
+        f"Temporary: {peak} ({printable(found['peak_step_name'])}).",
         "",
         *_curve(found["temporary"]),
     ]

@@ -183,6 +183,9 @@ def channel(name: str) -> Channel:
         return _State.channels[name]
 
 
+_channel = channel
+
+
 def channels() -> list[Channel]:
     with _State.lock:
         return list(_State.channels.values())
@@ -224,8 +227,8 @@ def current_path() -> Path | None:
 class _Recorder:
     """What the engine and others that cannot import this module record with."""
 
-    def span(self, channel_name: str, label: str) -> AbstractContextManager[object]:
-        return channel(channel_name).span(label)
+    def span(self, channel: str, label: str) -> AbstractContextManager[object]:
+        return _channel(channel).span(label)
 
 
 def start_from_environment() -> Path | None:

@@ -1,7 +1,7 @@
 """Traces for other tools: Chrome JSON, Perfetto's own format, CSV, Parquet.
 
-Events on a thread may overlap without nesting; Chrome's and Perfetto's slices must nest, so an event
-is cut where the one around it ends. A report adds a lane per chip on a process of its own.
+Slices must nest there, as events that come from blocks and calls do. A report adds a lane per chip
+on a process of its own.
 """
 
 import csv
@@ -58,7 +58,7 @@ def _host_events(trace: TraceReader | None) -> Iterator[dict]:
             {**row, "ph": "i", "s": "t"} if length < 0 else {**row, "ph": "X", "dur": length / 1000}
         )
     for series in trace.series:
-        pairs = zip(series["time_ns"].tolist(), series["value"].tolist(), strict=True)  # pyright: ignore
+        pairs = zip(series["time_ns"].tolist(), series["value"].tolist(), strict=True)  # pyright: ignore[reportAttributeAccessIssue]
         for time_ns, value in pairs:
             args = {str(series["name"]): value}
             yield {
@@ -187,7 +187,7 @@ def _counter_packets(trace: TraceReader) -> Iterator[bytes]:
         uuid = 500_000 + number
         counter = _bytes(8, _text(6, str(series["unit"])))
         yield _track(uuid, f"{series['graph']} {series['name']}", counter)
-        pairs = zip(series["time_ns"].tolist(), series["value"].tolist(), strict=True)  # pyright: ignore
+        pairs = zip(series["time_ns"].tolist(), series["value"].tolist(), strict=True)  # pyright: ignore[reportAttributeAccessIssue]
         for time_ns, value in pairs:
             event = _whole(9, _COUNTER) + _whole(11, uuid) + _double(44, value)
             yield _packet(_bytes(11, event), time_ns)

@@ -13,7 +13,8 @@ from tremula.base.errors import FileLoadError
 
 APPLICATION = "tremula trace"
 SCHEMA_VERSION = (1, 0)
-# Events wait in a list until there are so many, or so much time has gone by since they were written.
+# Events wait in a list until there are so many, or so much time has gone by since the last were
+# written.
 _MOST_WAITING, _LONGEST_WAIT_NS = 5_000, 1_000_000_000
 
 TABLES = {

@@ -108,7 +108,8 @@ class TraceReader:
         except (TypeError, ValueError, OverflowError) as error:
             raise self._damaged(str(error)) from None
         depth, parent = _nesting(columns)
-        return EventColumns(*columns, depth, parent)
+        pid, tid, channel, label, start_ns, duration_ns = columns
+        return EventColumns(pid, tid, channel, label, start_ns, duration_ns, depth, parent)
 
     @cached_property
     def series(self) -> list[dict[str, object]]:
@@ -129,7 +130,7 @@ class TraceReader:
         """Heat maps: edges, times and counts uint64[n_times, n_bins]."""
         found = []
         for number, name, unit, edges in self._all("SELECT id, name, unit, edges FROM heatmaps"):
-            sql = "SELECT time_ns, bin_quantities FROM heatmap_data WHERE heatmap = ? ORDER BY time_ns"
+            sql = "SELECT time_ns, bin_quantities FROM heatmap_data WHERE heatmap = ? ORDER BY 1"
             rows = self._all(sql, (number,))
             listed = json.loads(edges)
             counts = [np.frombuffer(data, "<u8") for _, data in rows]

@@ -1,0 +1,69 @@
+"""`tremula whatif REPORT|script.py`: what a program would take on other chips, with a curve."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from tremula.base.errors import FileLoadError
+from tremula.hardware import load_chip
+from tremula.vision.curves import draw_curve
+from tremula.vision.report_reader import open_report
+from tremula.vision.text_views import table
+from tremula.vision.whatif import Point, parse_sweep, whatif_report, whatif_script
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("subject", type=Path, help="a report (profile.pop or folder) or a script")
+    parser.add_argument("arguments", nargs="*", help="arguments of the script")
+    parser.add_argument("--chip", type=Path, metavar="TOML", help="a chip of your own")
+    parser.add_argument(
+        "--sweep", nargs="+", default=[], metavar="NAME=A,B", help="tiles=736,1472 sram=… clock=…"
+    )
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curve of microseconds")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    subject: Path = args.subject
+    if not subject.exists():
+        raise FileLoadError(
+            f"there is no {str(subject)!r}.", mend="give a profile.pop, its folder, or a script"
+        )
+    chip = None if args.chip is None else load_chip(args.chip)
+    sweep = parse_sweep(args.sweep)
+    if subject.suffix == ".py":
+        points = whatif_script(subject, args.arguments, chip, sweep)
+    else:
+        with open_report(subject) as report:
+            points = whatif_report(report, chip, sweep)
+    if args.json:
+        print(json.dumps([asdict(point) for point in points], indent=1))
+    else:
+        print(_text(points))
+    if args.png is not None:
+        _draw(args.png, points, next(iter(sweep), ""))
+    return 0
+
+
+def _text(points: list[Point]) -> str:
+    rows = [
+        (p.label, p.total_cycles, f"{p.microseconds:,.1f}", _times(points[0], p),
+         p.largest_tile_bytes, p.available_bytes, p.fits)
+        for p in points
+    ]  # fmt: skip
+    heads = ("chip", "cycles", "µs", "speed", "fullest tile", "available", "fits")
+    return table(heads, rows)
+
+
+def _times(first: Point, point: Point) -> str:
+    return f"{first.microseconds / max(point.microseconds, 1e-12):.2f}×"
+
+
+def _draw(path: Path, points: list[Point], name: str) -> None:
+    """Over the swept constant or, of several, over the points in order."""
+    swept = [p for p in points if name in p.changes] or points
+    values = [float(p.changes.get(name, i)) for i, p in enumerate(swept)]
+    is_single = len({*values}) == len(values)
+    x = values if is_single else [float(i) for i in range(len(swept))]
+    draw_curve(path, x, [p.microseconds for p in swept])

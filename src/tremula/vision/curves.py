@@ -1,0 +1,92 @@
+"""Curves as PNG files, drawn with NumPy and zlib: lines, axes and numbers, no more."""
+
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 400, 80, 20, 30, 50
+_INK, _GRID, _LINE = (40, 40, 40), (220, 220, 220), (31, 97, 196)
+# Digits and signs in 3 × 5 cells, a row of three bits each, top first.
+_GLYPHS = {
+    "0": "75557", "1": "26227", "2": "71747", "3": "71717", "4": "55711", "5": "74717",
+    "6": "74757", "7": "71111", "8": "75757", "9": "75717", ".": "00002", "-": "00700",
+    "k": "45655", "M": "57755", "G": "74557", "T": "72222", "m": "06755", "u": "05557",
+    "s": "03762", " ": "00000", ",": "00024", "=": "07070",
+}  # fmt: skip
+
+
+def shown(value: float) -> str:
+    """A number in few characters: 1472, 12.5k, 1.85G."""
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            return f"{value / (limit if unit != 'k' else 1e3):.4g}{unit}"
+    return f"{value:.4g}"
+
+
+def draw_curve(
+    path: str | os.PathLike[str], x: Sequence[float], y: Sequence[float], marks: Sequence[str] = ()
+) -> Path:
+    """One curve through points, y from zero; `marks` stand under the points in place of x."""
+    image = np.full((_HEIGHT, _WIDTH, 3), 255, np.uint8)
+    x_low, x_high = min(x), max(x)
+    y_high = max([*y, 1e-30]) * 1.05
+    across = _WIDTH - _LEFT - _RIGHT
+    down = _HEIGHT - _TOP - _BOTTOM
+
+    def place(a: float, b: float) -> tuple[int, int]:
+        share = (a - x_low) / (x_high - x_low) if x_high > x_low else 0.5
+        return _LEFT + round(share * across), _HEIGHT - _BOTTOM - round(b / y_high * down)
+
+    for i in range(6):
+        row = place(x_low, y_high * i / 5)[1]
+        image[row, _LEFT : _WIDTH - _RIGHT] = _GRID
+        _write(image, shown(y_high * i / 5), _LEFT - 8, row - 5, to_left=True)
+    image[_TOP : _HEIGHT - _BOTTOM, _LEFT] = _INK
+    points = [place(a, b) for a, b in zip(x, y, strict=True)]
+    for (x0, y0), (x1, y1) in pairwise(points):
+        _line(image, x0, y0, x1, y1)
+    labels = marks or [shown(value) for value in x]
+    for (column, row), label in zip(points, labels, strict=True):
+        image[max(0, row - 3) : row + 4, max(0, column - 3) : column + 4] = _LINE
+        _write(image, label, column, _HEIGHT - _BOTTOM + 10)
+    Path(path).write_bytes(png(image))
+    return Path(path)
+
+
+def _line(image: np.ndarray, x0: int, y0: int, x1: int, y1: int) -> None:
+    n = max(abs(x1 - x0), abs(y1 - y0), 1)
+    columns = np.rint(np.linspace(x0, x1, n + 1)).astype(int)
+    rows = np.rint(np.linspace(y0, y1, n + 1)).astype(int)
+    for shift in (0, 1):
+        image[np.clip(rows + shift, 0, _HEIGHT - 1), columns] = _LINE
+
+
+def _write(image: np.ndarray, text: str, column: int, row: int, *, to_left: bool = False) -> None:
+    """Text in glyphs of twice their size, around a column or to the left of it."""
+    width = 8 * len(text)
+    at = column - width if to_left else column - width // 2
+    for character in text:
+        cells = [[int(bit) for bit in f"{int(c):03b}"] for c in _GLYPHS.get(character, "00000")]
+        glyph = np.kron(np.array(cells, bool), np.ones((2, 2), bool))
+        if at >= 0 and at + 6 <= _WIDTH and row >= 0 and row + 10 <= _HEIGHT:
+            image[row : row + 10, at : at + 6][glyph] = _INK
+        at += 8
+
+
+def png(image: np.ndarray) -> bytes:
+    """uint8[height, width, 3] as a PNG file."""
+    height, width, _ = image.shape
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    rows = np.concatenate((np.zeros((height, 1), np.uint8), image.reshape(height, -1)), axis=1)
+    data = zlib.compress(rows.tobytes(), 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
