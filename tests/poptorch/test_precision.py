@@ -89,12 +89,12 @@ def test_half_gradients_are_kept_from_vanishing():
         def forward(self, x):
             return x, poptorch.identity_loss(self.layer(x.half()).float() * 1e-8, "sum")
 
-    torch.manual_seed(0)
-    plain = Tiny()
+    plain, scaled = Tiny(), Tiny()
+    scaled.load_state_dict(plain.state_dict())
     before = plain.layer.weight.detach().clone()
     _, still, _ = trained(quiet(), model=plain, n_steps=12, lr=1e5)
     torch.testing.assert_close(still, before, rtol=0, atol=0)
-    _, moved, compiled = trained(automatic(), model=plain, n_steps=12, lr=1e5)
+    _, moved, compiled = trained(automatic(), model=scaled, n_steps=12, lr=1e5)
     assert compiled._compiled.session.held.hyper_floats[-1] == 2.0**12
     assert (moved - before).abs().min() > 1e-4
 
@@ -117,3 +117,30 @@ def test_products_have_the_type_of_the_activation(input_type, weight_type):
     """Mixed half and float: weights are cast to the type of what they multiply."""
     layer = nn.Linear(4, 3).to(weight_type)
     assert on_host(layer, X.to(input_type)).dtype == input_type
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_half_weights_are_trained(momentum):
+    """SGD on half weights does what it does to float weights, rounded."""
+
+    class Wide(nn.Module):
+        def __init__(self, dtype):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = nn.Linear(4, 20).to(dtype)
+
+        def forward(self, x):
+            return poptorch.identity_loss(self.layer(x).float().square(), "mean")
+
+    found = []
+    for dtype in (torch.float32, torch.float16):
+        model = Wide(dtype)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=momentum)
+        with configured(host="eager", device="cpu", tiles="lazy"):
+            compiled = poptorch.trainingModel(model, quiet(), optimizer)
+            for _ in range(3):
+                compiled(X.to(dtype))
+            compiled.copyWeightsToHost()
+        found.append(model.layer.weight.detach().float())
+    torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=2e-3)
+    assert (found[0] - Wide(torch.float32).layer.weight).abs().max() > 0.01

@@ -69,7 +69,7 @@ def capture(
     warn: Callable[[str], None] | None = None,
     keep_loss: bool = False,
 ) -> CapturedStep:
-    """Record one step. `run_forward` takes flat inputs and gives flat outputs and how to rebuild them.
+    """Record one step. `run_forward` gives, for flat inputs, flat outputs and how to rebuild.
 
     With an update rule the step trains: the loss is found, differentiated and the weights updated;
     `keep_loss` makes it a result of kind LOSS. `warn` is told what a model's author should know.
@@ -229,9 +229,9 @@ class _Capture:
             (Slot(GRADIENT, i, name), node_of(gradient))
             for i, (name, gradient) in enumerate(zip(rule.names, gradients, strict=True))
         ]
-        if rule.automatic is not None and gradients:
-            with torch.no_grad():
-                scale = rule.automatic.next_scale(hypers[-1], gradients)
+        with torch.no_grad():
+            scale = rule.next_loss_scale(gradients, hypers)
+        if scale is not None:
             results.append((Slot(HYPER, len(hypers) - 1, "loss_scaling"), node_of(scale)))
         return results
 
@@ -250,7 +250,7 @@ def _swapped(held: list[Held], stand_ins: list[Tensor]) -> Iterator[None]:
         for entry in held:
             _put(entry, entry.tensor)
     if changed:
-        raise CaptureError(*changed[0])
+        raise CaptureError(changed[0])
 
 
 def _put(entry: Held, tensor: Tensor) -> None:
@@ -261,7 +261,7 @@ def _put(entry: Held, tensor: Tensor) -> None:
             module._flat_weights[module._flat_weights_names.index(name)] = tensor
 
 
-def _rebound(held: list[Held], stand_ins: list[Tensor]) -> list[tuple[str]]:
+def _rebound(held: list[Held], stand_ins: list[Tensor]) -> list[str]:
     """What forward did to registered tensors that a static program cannot follow."""
     found = []
     for entry, fake in zip(held, stand_ins, strict=True):
@@ -276,15 +276,13 @@ def _rebound(held: list[Held], stand_ins: list[Tensor]) -> list[tuple[str]]:
             now = _table(module, kind).get(name)
             if now is None:
                 found.append(
-                    (f"{word} {name} is removed from the model when calling the forward method.",)
+                    f"{word} {name} is removed from the model when calling the forward method."
                 )
             elif now is not fake:
                 found.append(
-                    (
-                        f"{word} {name} is reassigned within the model when calling the forward method. "
-                        f"This is not supported. Consider using self.{name}.copy_(src) to copy data"
-                        " from a source tensor, where src is the name of the source tensor.",
-                    )
+                    f"{word} {name} is reassigned within the model when calling the forward method."
+                    f" This is not supported. Consider using self.{name}.copy_(src) to copy data"
+                    " from a source tensor, where src is the name of the source tensor."
                 )
     return found
 

@@ -28,11 +28,3 @@ class AutomaticLossScaling:
         n_small = torch.stack(small).sum()  # what is infinite or no number is not small
         is_large = n_all - n_small > self.threshold * n_all
         return torch.where(is_large, scale * 0.5, scale * 2.0).clamp(1.0, _LARGEST_SCALE)
-
-    def advance_(self, scale: Tensor, gradients: Sequence[Tensor], numbers: list[float]) -> None:
-        """The same in place; a CPU's update reads the number, a GPU's the tensor."""
-        if not gradients:
-            return
-        scale.copy_(self.next_scale(scale, gradients))
-        if scale.device.type == "cpu":
-            numbers[-1] = float(scale)

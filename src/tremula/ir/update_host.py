@@ -80,6 +80,8 @@ def _is_uniform(
     if rule.kind == "lamb" or (rule.kind == "sgd" and not _is_plain_sgd(rule, hyper)):
         return False
     dtype = params[0].dtype
+    if rule.kind == "sgd" and params[0].device.type == "cpu" and dtype.itemsize < 4:
+        return False  # PyTorch's fused SGD leaves halves on a CPU as they are
     return all(t.dtype == dtype for ts in (params, grads) for t in ts) and all(
         state.dtype == dtype or slot.is_step for state, slot in zip(states, rule.slots, strict=True)
     )

@@ -95,6 +95,12 @@ class UpdateRule:
         """The same rule with a loss scaling that is variable and follows the gradients."""
         return replace(self, loss_scaling=None, automatic=how)
 
+    def next_loss_scale(self, grads: Sequence[Tensor], hyper: Sequence[Tensor]) -> Tensor | None:
+        """The scale that follows from these gradients, or None if it stays as it is."""
+        if self.automatic is None or not grads:
+            return None
+        return self.automatic.next_scale(hyper[-1], grads)
+
     def loss_scaling_in(self, hyper: Sequence[Number]) -> Number:
         """The loss scaling: what the loss is to be multiplied with before the backward pass."""
         return hyper[-1] if self.loss_scaling is None else self.loss_scaling

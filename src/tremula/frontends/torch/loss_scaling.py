@@ -14,8 +14,8 @@ def automatic_loss_scaling(options: Options) -> AutomaticLossScaling | None:
         return None
     if values.get(f"{_PREFIX}updatePeriod", 1) != 1:
         raise createPoptorchError(
-            "automaticLossScalingSettings.updatePeriod can only be 1: the loss scale is looked at in"
-            " each step."
+            "automaticLossScalingSettings.updatePeriod can only be 1: the loss scale is looked at"
+            " in each step."
         )
     default = AutomaticLossScaling()
     return AutomaticLossScaling(

@@ -1,4 +1,4 @@
-"""A host program: device copies of weights, the step's micro-batch function, the update in place."""
+"""A host program: device copies of weights, the function of a micro-batch, the update."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +23,12 @@ class Held:
     states: list[Tensor]
     hyper_tensors: list[Tensor]
     hyper_floats: list[float]
+
+    def set_loss_scale(self, scale: Tensor) -> None:
+        """The scale of the next step: updates on a CPU read the number, on a GPU the tensor."""
+        self.hyper_tensors[-1].copy_(scale)
+        if scale.device.type == "cpu":
+            self.hyper_floats[-1] = float(scale)
 
 
 class HostProgram:
@@ -114,13 +120,14 @@ class HostProgram:
             found.total = sum_over_processes(found.total)
         gradients = found.scaled(self.gradient_scale)
         trained = [held.parameters[i] for i in self._trained]
+        next_scale = self.rule.next_loss_scale(gradients, held.hyper_tensors)
         self.rule.update_(trained, gradients, held.states, held.hyper_tensors, held.hyper_floats)
-        if self.rule.automatic is not None:
-            self.rule.automatic.advance_(held.hyper_tensors[-1], gradients, held.hyper_floats)
+        if next_scale is not None:  # found before the update, which may overwrite gradients
+            held.set_loss_scale(next_scale)
 
 
 class Gradients:
-    """The sum over micro-batches. Those of one micro-batch may be views, so they are not written."""
+    """The sum over micro-batches. Those of one may be views, so they are not written."""
 
     def __init__(self) -> None:
         self.total: list[Tensor] = []
