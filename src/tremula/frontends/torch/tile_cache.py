@@ -24,6 +24,7 @@ from tremula.ir.origin import ORIGIN
 from tremula.ir.passes.clean import schema_name
 from tremula.ir.session import Handles
 from tremula.ir.step import CapturedStep, Slot
+from tremula.ir.subgraphs import all_nodes
 
 FILE_KIND = "poptorch model"
 SUFFIX = ".tremula"
@@ -123,7 +124,7 @@ def can_be_kept(step: CapturedStep) -> bool:
     """Whether all of a program is in its graph: code of the script is not, and may change."""
     return not any(
         schema_name(node) in ("tremula::custom_op", "tremula::host_call")
-        for node in step.graph.nodes
+        for node in all_nodes(step)
     )
 
 
