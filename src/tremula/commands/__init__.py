@@ -29,6 +29,7 @@ COMMANDS = (
     Command("demo", "tremula.commands.demo", "train MNIST with PopTorch, and model it on tiles"),
     Command("launch", "tremula.commands.launch", "run a script in several processes"),
     Command("run", "tremula.commands.run", "run a Python script"),
+    Command("view", "tremula.commands.view", "open reports in the analyser page"),
     Command("report", "tremula.commands.report", "what a report says, as text or JSON"),
     Command("compare", "tremula.commands.compare", "what differs between two reports, and why"),
     Command("check", "tremula.commands.check", "fail if a report exceeds a budget"),

@@ -1,0 +1,52 @@
+// Fetches packs, from the server or from this very file, and unfolds them.
+
+const TYPES = {
+  u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i1: Int8Array, i2: Int16Array, i4: Int32Array,
+  f4: Float32Array, f8: Float64Array,
+};
+const MOST_KEPT = 400;
+
+const inside = document.getElementById("packs");
+const embedded = inside && JSON.parse(inside.textContent);
+const kept = new Map();
+
+export const isExported = Boolean(embedded);
+
+// { facts, columns } of a name; the same promise for the same name.
+export function load(name) {
+  if (!kept.has(name)) {
+    const waiting = read(name).then(unfold);
+    waiting.catch(() => kept.delete(name));
+    kept.set(name, waiting);
+    if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
+  }
+  return kept.get(name);
+}
+
+async function read(name) {
+  if (embedded) {
+    if (!(name in embedded)) throw new Error("This detail is not part of the exported file.");
+    const text = atob(embedded[name]);
+    return Uint8Array.from(text, (c) => c.charCodeAt(0));
+  }
+  const answer = await fetch(`data/${name}`);
+  if (!answer.ok) throw new Error(await answer.text());
+  return new Uint8Array(await answer.arrayBuffer());
+}
+
+async function unfold(content) {
+  const stream = new Blob([content]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const buffer = await new Response(stream).arrayBuffer();
+  const nHeader = new DataView(buffer).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, nHeader)));
+  const columns = {};
+  for (const [name, [type, offset, n]] of Object.entries(header.columns)) {
+    columns[name] = new TYPES[type](buffer, 4 + nHeader + offset, n);
+  }
+  return { facts: header.facts, columns };
+}
+
+// A column of texts that is stored as numbers: text(pack, "path", row).
+export function text(pack, name, row) {
+  return pack.facts.texts[name][pack.columns[name][row]];
+}

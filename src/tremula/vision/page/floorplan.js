@@ -1,0 +1,100 @@
+// The tiles where they lie on their chips, coloured by any value.
+
+import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
+import { colour, css } from "./colours.js";
+
+// options: tiles (pack), value(tile), shade(value) → [r, g, b], describe(tile), onpick(tile), chosen, height
+export class FloorPlan {
+  constructor(options) {
+    this.options = options;
+    this.canvas = h("canvas", { tabIndex: 0, role: "img", "aria-label": "Tiles on the chip" });
+    this.element = h("div.chart", { style: { height: `${options.height ?? 360}px` } }, this.canvas);
+    this.draw = perFrame(() => this.paint());
+    onSize(this.element, (width, height) => {
+      Object.assign(this, { width, height });
+      this.arrange();
+      this.paint();
+    });
+    this.canvas.addEventListener("pointermove", (event) => {
+      const tile = this.tileAt(event.offsetX, event.offsetY);
+      this.canvas.style.cursor = tile === null ? "default" : "pointer";
+      hint(event, tile === null ? null : this.options.describe?.(tile));
+    });
+    this.canvas.addEventListener("pointerleave", () => hint());
+    this.canvas.addEventListener("click", (event) => {
+      const tile = this.tileAt(event.offsetX, event.offsetY);
+      if (tile !== null) this.options.onpick?.(tile);
+    });
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  update(options) {
+    Object.assign(this.options, options);
+    this.draw();
+  }
+
+  // Chips side by side, as large as they fit; a tile's box spans half-way to its neighbours.
+  arrange() {
+    const { x_mm: x, y_mm: y } = this.options.tiles.columns;
+    const { n_ipus: n, tiles_per_ipu: per } = this.options.tiles.facts;
+    const xs = [...new Set(x.slice(0, per))].sort((a, b) => a - b);
+    const ys = [...new Set(y.slice(0, per))].sort((a, b) => a - b);
+    const step = (values) => (values.length > 1 ? (values.at(-1) - values[0]) / (values.length - 1) : 1);
+    const [dx, dy] = [step(xs), step(ys)];
+    const wide = xs.at(-1) - xs[0] + dx, tall = ys.at(-1) - ys[0] + dy;
+    let best = { scale: 0 };
+    for (let across = 1; across <= n; across++) {
+      const down = Math.ceil(n / across);
+      // A chip may be stretched by a half, to use the room there is.
+      const sx = (this.width / across - 14) / wide, sy = (this.height / down - 22) / tall;
+      const scale = Math.min(sx, sy);
+      if (scale > best.scale) best = { scale, across, down, sx: Math.min(sx, scale * 1.9), sy };
+    }
+    this.boxes = Array.from({ length: n * per }, (_, tile) => {
+      const chip = Math.floor(tile / per);
+      const left = (chip % best.across) * (this.width / best.across) + 7;
+      const top = Math.floor(chip / best.across) * (this.height / best.down) + 16;
+      return {
+        x: left + (x[tile] - xs[0]) * best.sx, y: top + (ys.at(-1) - y[tile]) * best.sy,
+        w: dx * best.sx, h: dy * best.sy,
+      };
+    });
+    this.per = per;
+  }
+
+  paint() {
+    if (!this.boxes) return;
+    const pen = sharpen(this.canvas, this.width, this.height);
+    const { value, shade, chosen } = this.options;
+    pen.font = "11px " + colour("font");
+    this.boxes.forEach((box, tile) => {
+      pen.fillStyle = css(shade(value(tile), tile));
+      const gap = Math.min(1, box.h / 6);
+      pen.fillRect(box.x, box.y, Math.max(1, box.w - Math.min(1.5, box.w / 8)), Math.max(0.8, box.h - gap));
+      if (tile % this.per === 0) {
+        pen.fillStyle = colour("muted");
+        const top = Math.min(...this.boxes.slice(tile, tile + this.per).map((b) => b.y));
+        pen.fillText(`chip ${tile / this.per}`, box.x, top - 5);
+      }
+    });
+    if (chosen === undefined || !this.boxes[chosen]) return;
+    const box = this.boxes[chosen];
+    pen.strokeStyle = colour("ink");
+    pen.lineWidth = 2;
+    pen.strokeRect(box.x - 2, box.y - 2, box.w + 3, box.h + 3);
+  }
+
+  tileAt(x, y) {
+    const tile = this.boxes?.findIndex((b) => x >= b.x && x < b.x + b.w && y >= b.y && y < b.y + b.h);
+    return tile === undefined || tile < 0 ? null : tile;
+  }
+
+  key(event) {
+    const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const next = Math.max(0, Math.min(this.boxes.length - 1, (this.options.chosen ?? -1) + step));
+    this.options.onpick?.(next);
+  }
+}

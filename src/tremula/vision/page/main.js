@@ -1,0 +1,178 @@
+// The frame around the views: navigation, selection, theme, keys, and one or two reports.
+
+import { choice, h, hint, icon, replace } from "./dom.js";
+import { isExported, load } from "./data.js";
+import { change, current, link, listen } from "./state.js";
+import { forgetColours } from "./colours.js";
+import { short } from "./format.js";
+import { summaryView } from "./view_summary.js";
+import { memoryView } from "./view_memory.js";
+import { livenessView } from "./view_liveness.js";
+import { treeView } from "./view_tree.js";
+import { operationsView } from "./view_operations.js";
+import { executionView } from "./view_execution.js";
+import { hostView } from "./view_host.js";
+import { compareView } from "./view_compare.js";
+
+const VIEWS = {
+  summary: ["Summary", summaryView, "M4 5h16M4 12h10M4 19h7"],
+  memory: ["Memory", memoryView, "M4 20V9m5 11V4m5 16v-8m5 8V7"],
+  liveness: ["Liveness", livenessView, "M3 18c4 0 5-12 9-12s5 12 9 12"],
+  tree: ["Program", treeView, "M5 4v13a2 2 0 0 0 2 2h4M5 9h6m4-2h5v4h-5zm0 10h5v4h-5z"],
+  operations: ["Operations", operationsView, "M4 4h7v7H4zm9 0h7v7h-7zM4 13h7v7H4zm9 3.500h7m-3.500-3.500v7"],
+  execution: ["Execution", executionView, "M3 6h9m-5 6h12M5 18h8"],
+  host: ["Host", hostView, "M3 5h18v11H3zm5 15h8m-4-4v4"],
+  compare: ["Compare", compareView, "M8 4 4 8l4 4M4 8h16m-4 4 4 4-4 4m4-4H4"],
+};
+const SELECTIONS = { tile: "tile", step: "step", op: "op", variable: "variable", source: "line" };
+
+let index, shown = [], stage, rail, chips, serial = 0;
+
+async function start() {
+  applyTheme(localStorage.getItem("tremula-theme"));
+  try {
+    index = (await load("index")).facts;
+  } catch (error) {
+    document.body.append(h("p.failure", {}, `The page could not start: ${error.message}`));
+    return;
+  }
+  document.title = `${index.reports.map((r) => r.title).join(" ↔ ")} · Tremula`;
+  rail = h("nav.rail", { "aria-label": "Views" });
+  chips = h("div.selection", { "aria-live": "polite" });
+  stage = h("main.stage", { tabIndex: -1 });
+  document.body.append(h("div.frame", {}, rail, h("div.column", {}, topBar(), stage)));
+  listen(onState);
+  document.addEventListener("keydown", onKey);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", rebuild);
+  rebuild();
+}
+
+function topBar() {
+  return h("header.bar", {}, h("div.names", {}, reportNames()), chips, h("div.spring"),
+    index.reports.length > 1 && h("div.modes"),
+    h("button.ghost", { type: "button", title: "Light or dark (d)", "aria-label": "Light or dark", onclick: toggleTheme },
+      icon("M12 3a9 9 0 1 0 9 9 7 7 0 0 1-9-9z")));
+}
+
+function reportNames() {
+  return index.reports.map((report, i) => h("button.report", {
+    type: "button", title: `${report.chip}, ${report.n_ipus} chip(s), ${report.n_steps} steps`,
+    onclick: () => change({ report: i || undefined, mode: undefined }),
+  }, index.reports.length > 1 && h(`b.badge.badge${i}`, {}, "AB"[i] ?? i + 1), h("span", {}, report.title),
+    h("small", {}, report.has_run ? `${short(report.total_cycles)} cycles` : "not run")));
+}
+
+function onState(state, before) {
+  const isSame = ["view", "report", "mode", "by", "show", "layer", "phase", "zone"]
+    .every((key) => state[key] === before[key]);
+  paintRail();
+  paintChips();
+  if (isSame) for (const view of shown) view.select?.(state, before);
+  else rebuild();
+}
+
+async function rebuild() {
+  const state = current(), mine = ++serial;
+  const [, make] = VIEWS[state.view] ?? VIEWS.summary;
+  paintRail();
+  paintChips();
+  hint();
+  const kept = document.activeElement?.closest?.(".choice")?.getAttribute("aria-label");
+  for (const view of shown) view.close?.();
+  shown = [];
+  try {
+    const contexts = contextsOf(state);
+    const built = await Promise.all(contexts.map((context) => make(context)));
+    if (mine !== serial) return;
+    shown = built;
+    stage.classList.toggle("beside", built.length > 1);
+    replace(stage, built.map((view, i) => h("div.view", {},
+      built.length > 1 && h("h1.side", {}, h(`b.badge.badge${i}`, {}, "AB"[i]), index.reports[i].title), view.element)));
+    for (const view of shown) view.select?.(state, {});
+    if (kept) stage.querySelector(`.choice[aria-label="${CSS.escape(kept)}"] [tabindex="0"]`)?.focus();
+  } catch (error) {
+    if (mine !== serial) return;
+    console.error(error);
+    replace(stage, h("div.view", {}, h("p.failure", {}, `This view cannot be shown: ${error.message}`)));
+  }
+  stage.dataset.ready = `${state.view}:${mine}`;
+}
+
+// One context, two beside each other, or one that knows the other report for differences.
+function contextsOf(state) {
+  const numbers = state.mode === "beside" && state.view !== "compare" && index.reports.length > 1 ? [0, 1] : [state.report ?? 0];
+  return numbers.map((report) => ({
+    report: index.reports[report] ? report : 0,
+    info: index.reports[report] ?? index.reports[0],
+    load: (name) => load(`${index.reports[report] ? report : 0}/${name}`),
+    other: state.mode === "difference" && index.reports.length > 1
+      ? { load: (name) => load(`1/${name}`), info: index.reports[1] } : null,
+    base: { load: (name) => load(`0/${name}`) },
+    compare: () => load("compare"),
+    reports: index.reports,
+    select: change,
+    isExported,
+  }));
+}
+
+function paintRail() {
+  const { view } = current();
+  const items = Object.entries(VIEWS)
+    .filter(([name]) => name !== "compare" || index.reports.length > 1)
+    .map(([name, [title, , path]], i) => h("a", {
+      href: link({ view: name }), "aria-current": name === view ? "page" : undefined,
+      title: `${title} (${i + 1})`,
+      onclick: (event) => {
+        event.preventDefault();
+        change({ view: name, from: undefined, to: undefined });
+      },
+    }, icon(path), h("span", {}, title)));
+  replace(rail, h("div.logo", {}, h("i"), h("span", {}, "Tremula")), items, h("div.spring"),
+    h("p.about", {}, `${index.version}${isExported ? " · exported" : ""}`));
+  const modes = document.querySelector(".modes");
+  if (modes) {
+    replace(modes, choice("Reports", [["one", "One", "one report"], ["beside", "Side by side"], ["difference", "Difference", "B minus A"]],
+      current().mode ?? "one", (mode) => change({ mode: mode === "one" ? undefined : mode, report: undefined })));
+  }
+  document.querySelectorAll(".report").forEach((button, i) => {
+    button.classList.toggle("chosen", index.reports.length === 1 || Boolean(current().mode) || i === (current().report ?? 0));
+  });
+}
+
+function paintChips() {
+  const state = current();
+  replace(chips, Object.entries(SELECTIONS).filter(([key]) => state[key] !== undefined).map(([key, name]) =>
+    h("button.chip", {
+      type: "button", title: `No longer select this ${name}`, onclick: () => change({ [key]: undefined }),
+    }, h("small", {}, name), h("span", {}, key === "source" ? String(state[key]).split("/").at(-1) : String(state[key])), "×")));
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return;
+  const names = Object.keys(VIEWS).filter((name) => name !== "compare" || index.reports.length > 1);
+  if (/^[1-8]$/.test(event.key) && names[event.key - 1]) change({ view: names[event.key - 1] });
+  else if (event.key === "d") toggleTheme();
+  else if (event.key === "/") {
+    document.querySelector(".stage .search")?.focus();
+    event.preventDefault();
+  } else if (event.key === "Escape") {
+    change(Object.fromEntries(Object.keys(SELECTIONS).map((key) => [key, undefined])));
+  }
+}
+
+function applyTheme(theme) {
+  if (theme) document.documentElement.dataset.theme = theme;
+  forgetColours();
+}
+
+function toggleTheme() {
+  const isDark = document.documentElement.dataset.theme
+    ? document.documentElement.dataset.theme === "dark"
+    : window.matchMedia("(prefers-color-scheme: dark)").matches;
+  const theme = isDark ? "light" : "dark";
+  localStorage.setItem("tremula-theme", theme);
+  applyTheme(theme);
+  rebuild();
+}
+
+start();

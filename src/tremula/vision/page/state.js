@@ -1,0 +1,64 @@
+// What is shown and selected. It lives in the address, so that any view can be sent as a link.
+
+const NUMBERS = new Set(["tile", "step", "variable", "report", "entry", "from", "to"]);
+const listeners = new Set();
+let state = parse();
+
+function parse() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const found = { view: path || "summary" };
+  for (const [key, value] of new URLSearchParams(query ?? "")) {
+    if (!NUMBERS.has(key)) found[key] = value;
+    else if (/^-?\d+(\.\d+)?$/.test(value)) found[key] = Number(value);
+  }
+  return found;
+}
+
+function written() {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(state)) {
+    if (key !== "view" && value !== undefined && value !== null && value !== "") query.set(key, value);
+  }
+  const text = query.toString();
+  return `#/${state.view}${text ? `?${text}` : ""}`;
+}
+
+export function current() {
+  return state;
+}
+
+// Change some keys (undefined takes one away). A new view is a new step of the browser's history.
+export function change(patch) {
+  const before = state;
+  state = { ...state, ...patch };
+  const hash = written();
+  if (hash === location.hash) return;
+  if (patch.view && patch.view !== before.view) history.pushState(null, "", hash);
+  else history.replaceState(null, "", hash);
+  tell(before);
+}
+
+export function link(patch) {
+  const kept = state;
+  state = { ...state, ...patch };
+  const hash = written();
+  state = kept;
+  return hash;
+}
+
+function tell(before) {
+  for (const listener of [...listeners]) listener(state, before);
+}
+
+export function listen(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function onMove() {
+  const before = state;
+  state = parse();
+  tell(before);
+}
+window.addEventListener("popstate", onMove);
+window.addEventListener("hashchange", onMove);

@@ -1,0 +1,6 @@
+// execution
+import { h } from "./dom.js";
+
+export async function executionView() {
+  return { element: h("div", {}, "…") };
+}

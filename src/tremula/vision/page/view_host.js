@@ -1,0 +1,6 @@
+// host
+import { h } from "./dom.js";
+
+export async function hostView() {
+  return { element: h("div", {}, "…") };
+}

@@ -1,0 +1,272 @@
+// Memory: bytes on every tile, split by what they are for; one tile's contents; the floor plan.
+
+import { card, choice, h, replace } from "./dom.js";
+import { Chart, legend } from "./chart.js";
+import { Table } from "./table.js";
+import { FloorPlan } from "./floorplan.js";
+import { SERIES, colour, css, difference, heat } from "./colours.js";
+import { text } from "./data.js";
+import { byteTicks, bytes, percent, place, shape, signed, whole } from "./format.js";
+import { current } from "./state.js";
+
+const TILES_PER_PART = 16;
+const SPLITS = [
+  ["liveness", "Liveness", "always live or temporary"], ["category", "Category", "what the bytes are for"],
+  ["region", "Region", "plain, interleaved, too much"], ["total", "Total"],
+];
+
+export async function memoryView(context) {
+  const [tiles, variables, vertices] = await Promise.all(["tiles", "variables", "vertices"].map(context.load));
+  const other = context.other && (await context.other.load("tiles"));
+  const view = new MemoryView(context, { tiles, variables, vertices, other });
+  return { element: view.element, select: (state, before) => view.select(state, before) };
+}
+
+class MemoryView {
+  constructor(context, packs) {
+    Object.assign(this, packs, { context });
+    this.by = current().by ?? "liveness";
+    this.used = this.tiles.columns.including_gaps;
+    this.n = this.tiles.facts.n_tiles;
+    this.rowOf = new Map([...this.variables.columns.id].map((id, row) => [id, row]));
+    this.chart = new Chart({
+      ...this.seriesOf(), label: "Bytes on every tile", xName: "tile", yFormat: bytes, yTicks: byteTicks, height: 300,
+      describe: (tile) => this.describe(tile), onpick: (tile) => context.select({ tile }),
+    });
+    this.key = h("div", {}, legend(this.chart.options.series.toReversed()));
+    this.plan = new FloorPlan({
+      tiles: this.tiles, ...this.shading(), describe: (tile) => this.describe(tile),
+      onpick: (tile) => context.select({ tile }), height: 430,
+    });
+    this.contents = h("section.card.half", {});
+    this.table = this.variableTable();
+    this.element = h("div", {},
+      card(this.other ? "Bytes on each tile, B − A" : "Bytes on each tile", [h("div.spring"), choice("Split by", SPLITS, this.by, (by) => context.select({ by }))],
+        this.chart.element, this.key),
+      h("div.grid", {},
+        h("section.card.half", {}, h("header", {}, h("h2", {}, "On the chip"), h("div.spring"), this.scale()), this.plan.element),
+        this.contents),
+      h("div.grid", {}, h("section.card", {}, h("header", {}, h("h2", {}, "Variables"), h("div.spring"), this.table.tools), this.table.element,
+        this.variables.facts.n_left_out > 0 && h("p.note", {}, `${whole(this.variables.facts.n_left_out)} smaller ones, together ${bytes(this.variables.facts.bytes_left_out)}, are not listed.`))),
+      h("div.grid", {}, this.categoryCard(), this.vertexCard()));
+  }
+
+  seriesOf() {
+    if (this.other) {
+      const then = this.other.columns.including_gaps;
+      const values = Float64Array.from(this.used, (now, i) => (then[i] ?? 0) - now);
+      return {
+        series: [{ name: "B − A", colour: SERIES[3], values, isArea: true }], isStacked: false, lines: [],
+        minimum: Math.min(0, ...values),
+      };
+    }
+    const lines = [{ y: this.tiles.facts.available, text: `a tile has ${bytes(this.tiles.facts.available)}` }];
+    return { series: this.split(), isStacked: this.by !== "total", lines };
+  }
+
+  split() {
+    const { columns, facts } = this.tiles;
+    if (this.by === "total") return [{ name: "including gaps", colour: SERIES[0], values: columns.including_gaps, isArea: true }];
+    if (this.by === "region") {
+      const parts = [["plain", "region0"], ["interleaved", "region1"], ["too much", "overflowed"]];
+      return parts.map(([name, column], i) => ({ name, colour: [SERIES[0], SERIES[2], colour("bad")][i], values: columns[column] }));
+    }
+    if (this.by === "category") return this.categories().map(([name, row], i) => ({
+      name, colour: SERIES[i % SERIES.length], values: this.categoryValues(row, facts),
+    }));
+    return [
+      { name: "always live", colour: SERIES[0], values: columns.always_live },
+      { name: "temporary, at the tile's fullest moment", colour: SERIES[1], values: columns.temporary },
+    ];
+  }
+
+  // [name, row] of categories that take any memory, largest first.
+  categories() {
+    const { facts } = this.tiles;
+    return facts.categories.map((name, row) => [name, row, this.categorySum(row)])
+      .filter(([, , sum]) => sum > 0).sort((a, b) => b[2] - a[2]);
+  }
+
+  categorySum(row) {
+    return this.categoryValues(row).reduce((sum, n) => sum + n, 0);
+  }
+
+  categoryValues(row) {
+    const { category_always_live: always, category_temporary: temporary } = this.tiles.columns;
+    return Float64Array.from({ length: this.n }, (_, tile) => always[row * this.n + tile] + temporary[row * this.n + tile]);
+  }
+
+  shading() {
+    const { available } = this.tiles.facts;
+    if (this.other) {
+      const then = this.other.columns.including_gaps;
+      const change = (tile) => (then[tile] ?? 0) - this.used[tile];
+      let most = 1;
+      for (let tile = 0; tile < this.n; tile++) most = Math.max(most, Math.abs(change(tile)));
+      return { value: change, shade: (value) => difference(value / most) };
+    }
+    const values = this.chosenBytes ?? this.used;
+    const most = this.chosenBytes ? Math.max(1, ...values) : Math.max(...values, 1);
+    this.most = most;
+    return {
+      value: (tile) => values[tile],
+      shade: (value, tile) => (this.used[tile] > available ? [229, 72, 77] : value ? heat(value / most) : this.emptyShade()),
+    };
+  }
+
+  emptyShade() {
+    return difference(0);
+  }
+
+  scale() {
+    if (this.other) return h("span.status", {}, "blue: less, red: more");
+    const bar = h("i", { style: {
+      width: "110px", height: "8px", borderRadius: "4px", display: "inline-block",
+      background: `linear-gradient(90deg, ${[0, .2, .4, .6, .8, 1].map((s) => css(heat(s))).join(", ")})`,
+    } });
+    this.scaleText = h("span", {}, bytes(Math.max(...this.used)));
+    return h("span.status.tools", {}, "0", bar, this.scaleText);
+  }
+
+  describe(tile) {
+    const { columns, facts } = this.tiles;
+    const lines = [`Tile ${tile}${facts.n_ipus > 1 ? ` on chip ${columns.ipu[tile]}` : ""}`,
+      ["needs", bytes(this.used[tile])], ["of its memory", percent(this.used[tile] / facts.available)],
+      ["always live", bytes(columns.always_live[tile])], ["temporary", bytes(columns.temporary[tile])]];
+    if (this.other) lines.push(["B − A", signed((this.other.columns.including_gaps[tile] ?? 0) - this.used[tile], bytes)]);
+    if (this.chosenBytes) lines.push(["selected variable", bytes(this.chosenBytes[tile])]);
+    return lines;
+  }
+
+  variableTable() {
+    const { columns } = this.variables;
+    const most = Math.max(1, ...columns.n_bytes.slice(0, 1));
+    return new Table({
+      count: columns.id.length, noun: "variables", label: "Variables", sort: [3, true], height: 380,
+      filter: (row) => `${text(this.variables, "name", row)} ${text(this.variables, "source", row)}`,
+      onpick: (row) => this.context.select({ variable: columns.id[row] }),
+      columns: [
+        { title: "Variable", isText: true, get: (row) => text(this.variables, "name", row) },
+        { title: "Type", get: (row) => text(this.variables, "type", row).toLowerCase() },
+        { title: "Shape", get: (row) => shape(text(this.variables, "shape", row)) },
+        { title: "Bytes", get: (row) => columns.n_bytes[row], show: bytes, bar: (v) => v / most },
+        { title: "Tiles", get: (row) => columns.n_tiles[row], show: whole },
+        { title: "Most on a tile", get: (row) => columns.largest_on_tile[row], show: bytes },
+        { title: "Lives", get: (row) => (columns.always_live[row] ? -1 : columns.last_step[row] - columns.first_step[row]),
+          show: (v, row) => (columns.always_live[row] ? "always" : columns.first_step[row] < 0 ? "–" : `${columns.first_step[row]}–${columns.last_step[row]}`) },
+        { title: "Line", isText: true, width: "minmax(120px, 1.4fr)", get: (row) => place(text(this.variables, "source", row)) },
+      ],
+    });
+  }
+
+  categoryCard() {
+    const { category_always_live: always, category_temporary: temporary } = this.tiles.columns;
+    const sum = (column, row) => column.subarray(row * this.n, (row + 1) * this.n).reduce((s, v) => s + v, 0);
+    const rows = this.categories().map(([name, row]) => ({ name, always: sum(always, row), temporary: sum(temporary, row) }));
+    const most = Math.max(1, ...rows.map((r) => r.always + r.temporary));
+    const table = new Table({
+      count: rows.length, noun: "categories", label: "Categories", sort: [3, true], height: 330,
+      columns: [
+        { title: "Category", isText: true, get: (i) => rows[i].name },
+        { title: "Always live", get: (i) => rows[i].always, show: bytes },
+        { title: "Temporary", get: (i) => rows[i].temporary, show: bytes },
+        { title: "Together", get: (i) => rows[i].always + rows[i].temporary, show: bytes, bar: (v) => v / most },
+      ],
+    });
+    return h("section.card.half", {}, h("header", {}, h("h2", {}, "Categories, all tiles")), table.element);
+  }
+
+  vertexCard() {
+    const { columns, facts } = this.vertices;
+    const most = Math.max(1, ...columns.type_state_bytes);
+    const table = new Table({
+      count: facts.texts.name.length, noun: "codelets", label: "Vertices", sort: [3, true], height: 330,
+      columns: [
+        { title: "Vertex", isText: true, get: (i) => facts.texts.name[i] },
+        { title: "Vertices", get: (i) => columns.type_n_vertices[i], show: whole },
+        { title: "Code per tile", get: (i) => columns.type_code_bytes[i], show: bytes },
+        { title: "State, all tiles", get: (i) => columns.type_state_bytes[i], show: bytes, bar: (v) => v / most },
+      ],
+    });
+    return h("section.card.half", {}, h("header", {}, h("h2", {}, "Vertices")), table.element);
+  }
+
+  // -- selection ----------------------------------------------------------------------------------
+
+  select(state, before) {
+    const tile = state.tile >= 0 && state.tile < this.n ? state.tile : undefined;
+    this.chart.update({ marks: tile === undefined ? [] : [tile] });
+    this.plan.update({ chosen: tile });
+    if (tile !== before.tile || !this.contents.firstChild) this.showTile(tile);
+    if (state.variable !== this.variable) this.showVariable(state.variable);
+  }
+
+  async showVariable(id) {
+    this.variable = id;
+    const row = this.rowOf.get(id);
+    if (row === undefined) this.chosenBytes = null;
+    else {
+      this.table.reveal(row);
+      const per = this.variables.facts.n_per_part;
+      const part = await this.context.load(`variable-tiles/${Math.floor(row / per)}`);
+      if (this.variable !== id) return;
+      const { start, tile, n_bytes: size } = part.columns, at = row % per;
+      this.chosenBytes = new Float64Array(this.n);
+      for (let i = start[at]; i < start[at + 1]; i++) this.chosenBytes[tile[i]] = size[i];
+    }
+    const shading = this.shading();
+    this.plan.update(shading);
+    if (this.scaleText) this.scaleText.textContent = bytes(this.most);
+    if (!this.other) {
+      const series = this.chosenBytes
+        ? [{ name: text(this.variables, "name", row), colour: SERIES[2], values: this.chosenBytes, isArea: true }] : this.split();
+      this.chart.update({ series, isStacked: !this.chosenBytes && this.by !== "total", lines: this.chosenBytes ? [] : this.seriesOf().lines });
+      replace(this.key, legend(series.toReversed()));
+    }
+  }
+
+  async showTile(tile) {
+    if (tile === undefined) {
+      const fullest = this.used.indexOf(Math.max(...this.used));
+      replace(this.contents, h("header", {}, h("h2", {}, "One tile")),
+        h("p.note", {}, "Choose a tile in the chart or on the chip to see what it holds. "),
+        h("p", { style: { marginTop: "10px" } }, h("button.plain", { type: "button", onclick: () => this.context.select({ tile: fullest }) }, `The fullest: tile ${fullest}`)));
+      return;
+    }
+    const part = await this.context.load(`tile-contents/${Math.floor(tile / TILES_PER_PART)}`);
+    if (current().tile !== tile) return;
+    const table = this.tileTable(part.columns, tile % TILES_PER_PART);
+    const { columns, facts } = this.tiles;
+    replace(this.contents, h("header", {}, h("h2", {}, `Tile ${tile}`), h("div.spring"), table.tools),
+      h("p.note", { className: "note tile-note" }, `Needs ${bytes(this.used[tile])} (${percent(this.used[tile] / facts.available)}), ${bytes(columns.always_live[tile])} of it always. Fullest at step ${columns.peak_step[tile]}. Computes ${whole(columns.compute[tile])} cycles.`),
+      table.element, this.tileVertices(part.columns, tile % TILES_PER_PART));
+  }
+
+  tileTable(part, at) {
+    const from = part.start[at], count = part.start[at + 1] - from;
+    const nameOf = (i) => {
+      const row = this.rowOf.get(part.variable[from + i]);
+      return row === undefined ? `variable ${part.variable[from + i]}` : text(this.variables, "name", row);
+    };
+    const most = Math.max(1, ...part.n_bytes.subarray(from, from + count));
+    const isAlways = (i) => this.variables.columns.always_live[this.rowOf.get(part.variable[from + i])];
+    return new Table({
+      count, noun: "variables", label: "Variables on this tile", sort: [1, true], height: 290, filter: nameOf,
+      onpick: (i) => this.context.select({ variable: part.variable[from + i] }),
+      columns: [
+        { title: "Variable", isText: true, get: nameOf },
+        { title: "Bytes here", get: (i) => part.n_bytes[from + i], show: bytes, bar: (v) => v / most },
+        { title: "At its peak", get: (i) => (isAlways(i) ? 2 : part.at_peak[from + i]), show: (v) => ["–", "temporary", "always"][v] },
+      ],
+    });
+  }
+
+  tileVertices(part, at) {
+    const names = this.vertices.facts.texts.name, found = [];
+    for (let i = part.vertex_start[at]; i < part.vertex_start[at + 1]; i++) found.push([names[part.vertex_type[i]], part.vertex_count[i]]);
+    found.sort((a, b) => b[1] - a[1]);
+    const total = found.reduce((sum, [, n]) => sum + n, 0);
+    return h("details", {}, h("summary", {}, `${whole(total)} vertices of ${found.length} codelets`),
+      h("dl.facts", {}, found.map(([name, n]) => [h("dt", {}, whole(n)), h("dd", {}, name)])));
+  }
+}

@@ -1,0 +1,162 @@
+// Summary: the machine, the graph, whether it fits, where time goes, and what would help.
+
+import { card, h } from "./dom.js";
+import { legend } from "./chart.js";
+import { colour } from "./colours.js";
+import { bytes, duration, percent, place, short, signed, whole } from "./format.js";
+import { link } from "./state.js";
+
+const STANDINGS = {
+  published: ["accent", "stated by a public source"],
+  fitted: ["exchange", "fitted to published measurements"],
+  derived: ["stream", "computed from published facts"],
+  placeholder: ["bad", "a guess"],
+};
+
+export async function summaryView(context) {
+  const { facts } = await context.load("summary");
+  const other = context.other && (await context.other.load("summary")).facts;
+  const element = h("div", {},
+    h("div.grid", {}, headline(facts, other).map((one) => h("section.card.quarter", {}, one))),
+    h("div.grid", {},
+      h("section.card.two-thirds", {}, h("header", {}, h("h2", {}, "What would help")), insightList(facts.insights)),
+      h("div.third", { style: { display: "grid", gap: "16px", alignContent: "start" } }, timeCard(facts), trustCard(facts), targetCard(facts)),
+    ),
+    h("div.grid", {}, vertexCard(facts), exchangeCard(facts)),
+    detailsCard(facts));
+  return { element };
+}
+
+function headline(facts, other) {
+  const { execution: ran, memory, graph } = facts;
+  const share = memory.largest / memory.available_per_tile;
+  const versus = (now, then, format) => other && h("span", {}, `B ${signed(then - now, format)}`);
+  return [
+    figure("Total cycles", ran ? whole(ran.total_cycles) : "not run",
+      ran ? `${duration(ran.microseconds / 1e6)} at ${(facts.target.clock_hz / 1e9).toFixed(2)} GHz` : "costs per step are known",
+      ran && other?.execution && versus(ran.total_cycles, other.execution.total_cycles, whole)),
+    figure("Fullest tile", percent(share),
+      `tile ${whole(memory.fullest_tile)}: ${bytes(memory.largest)} of ${bytes(memory.available_per_tile)}`,
+      other && versus(memory.largest, other.memory.largest, bytes), share > 1 ? "bad" : ""),
+    figure("Fits", memory.fits ? "Yes" : `${whole(memory.n_full_tiles)} tiles full`,
+      `${bytes(memory.total)} in all, ${percent(memory.share)} of memory`,
+      other && versus(memory.total, other.memory.total, bytes), memory.fits ? "good" : "bad"),
+    figure("Parallel efficiency", ran ? percent(ran.parallel_efficiency) : "–",
+      `${whole(graph.vertices)} vertices, ${whole(graph.steps)} steps`,
+      other && ran && h("span", {}, `B ${percent(other.execution?.parallel_efficiency ?? NaN)}`)),
+  ];
+}
+
+function figure(title, value, about, versus, tone = "") {
+  return h("div.figure", {}, h("small", {}, title), h(`b${tone && `.${tone}`}`, {}, value), h("span", {}, about), versus);
+}
+
+function insightList(insights) {
+  if (!insights.length) return h("p.note", {}, "Nothing stands out: no rule found anything that costs much.");
+  return insights.map((one, i) => h(`div.insight${one.rule === "out_of_memory" ? ".urgent" : ""}`, {},
+    h("div.rank", {}, i + 1),
+    h("div", {}, h("h3", {}, one.title), h("p.note", {}, one.text), evidence(one)),
+    h("div.saves", {}, saving(one))));
+}
+
+function saving(one) {
+  if (one.saves_cycles) return [short(one.saves_cycles), h("small", {}, "cycles to save")];
+  if (one.saves_bytes) return [bytes(one.saves_bytes), h("small", {}, "per tile to save")];
+  return "";
+}
+
+function evidence(one) {
+  const facts = Object.entries(one.evidence).filter(([, value]) => ["string", "number"].includes(typeof value));
+  return h("div.evidence", {},
+    facts.map(([name, value]) => h("span", {}, `${name.replaceAll("_", " ")} `,
+      h("b", {}, typeof value === "number" ? whole(value) : value))),
+    h("a.go", { href: link({ view: one.view, ...one.select }) }, "Show me →"));
+}
+
+function timeCard(facts) {
+  const ran = facts.execution;
+  if (!ran) return card("Where time goes", null, h("p.note", {}, "This program has not run yet. Its steps have costs; see Operations."));
+  const parts = ["compute", "exchange", "sync", "waiting"].map((name) => ({
+    name, colour: colour(name === "waiting" ? "idle" : name), share: ran[name] / Math.max(1, ran.total_cycles),
+  }));
+  return card("Where time goes", null, shares(parts),
+    legend(parts.map((part) => ({ ...part, value: percent(part.share) }))),
+    h("p.note", { style: { marginTop: "8px" } },
+      `The slowest tile of each step sets its pace. A tile computes ${percent(ran.parallel_efficiency)} of the time on average.`));
+}
+
+function shares(parts) {
+  return h("div.shares", {}, parts.map((part) => h("i", {
+    style: { width: `${100 * part.share}%`, background: part.colour }, title: `${part.name} ${percent(part.share)}`,
+  })));
+}
+
+function trustCard(facts) {
+  const cycles = facts.standing_cycles ?? {};
+  const total = Object.values(cycles).reduce((sum, n) => sum + n, 0);
+  const parts = Object.entries(STANDINGS).map(([name, [tone, about]]) => ({
+    name, about, colour: colour(tone), share: total ? (cycles[name] ?? 0) / total : 0,
+  }));
+  const trusted = parts.filter((p) => p.name !== "placeholder").reduce((sum, p) => sum + p.share, 0);
+  return card("How far costs can be trusted", null,
+    h("p.note", {}, `${percent(trusted)} of vertex cycles rest on published facts, fits or derivations.`),
+    shares(parts), legend(parts.map((part) => ({ ...part, value: percent(part.share) }))));
+}
+
+function targetCard(facts) {
+  const t = facts.target;
+  return card("Target", null, factList([
+    ["Chip", `${t.chip} (${t.arch})`],
+    t.system && ["System", t.system],
+    ["Chips × tiles", `${whole(t.n_ipus)} × ${whole(t.tiles_per_ipu)}`],
+    t.n_replicas > 1 && ["Replicas", whole(t.n_replicas)],
+    ["Memory", `${bytes(t.n_bytes_per_tile)} per tile, ${bytes(t.n_bytes_per_tile * t.n_tiles)} in all`],
+    ["Clock", `${(t.clock_hz / 1e9).toFixed(3)} GHz`],
+  ]));
+}
+
+function vertexCard(facts) {
+  const rows = facts.vertex_types.filter((row) => row.n_vertices > 0);
+  const most = Math.max(1, ...rows.map((row) => row.cycles));
+  return h("section.card.half", {}, h("header", {}, h("h2", {}, "Vertices that cost most")),
+    plainTable(["Codelet", "Vertices", "Cycles", "Costs are"], rows.map((row) => [
+      row.name, whole(row.n_vertices), [short(row.cycles), row.cycles / most], row.standing,
+    ])));
+}
+
+function exchangeCard(facts) {
+  const rows = facts.exchanges.filter((row) => row.bytes_in > 0);
+  const most = Math.max(1, ...rows.map((row) => row.bytes_in));
+  return h("section.card.half", {}, h("header", {}, h("h2", {}, "Largest exchanges")),
+    plainTable(["Step", "Bytes", "Cycles", "Line"], rows.map((row) => [
+      h("a", { href: link({ view: "execution", step: row.id }) }, row.path), [bytes(row.bytes_in), row.bytes_in / most],
+      whole(row.exchange), place(row.source),
+    ])));
+}
+
+function plainTable(titles, rows) {
+  const columns = { "--columns": "minmax(0, 3fr) 1fr 1.2fr 1.4fr", "--least": "420px" };
+  const element = h("div.scroll", {}, h("div.row.head", {}, titles.map((title, i) => h(`div.cell${i ? "" : ".text"}`, {}, title))),
+    rows.map((row) => h("div.row", {}, row.map((value, i) => {
+      const [content, share] = Array.isArray(value) ? value : [value];
+      return h(`div.cell${i ? "" : ".text"}`, { title: typeof content === "string" ? content : undefined },
+        share !== undefined && h("i.bar", { style: { width: `${92 * share}%` } }), h("span", {}, content));
+    }))));
+  for (const [name, value] of Object.entries(columns)) element.style.setProperty(name, value);
+  return element;
+}
+
+function detailsCard(facts) {
+  const made = facts.created ? new Date(facts.created * 1000).toISOString().replace("T", " ").slice(0, 16) : "–";
+  return card("Report", null, factList([
+    ["Written", `${made} UTC`], ["Programs", (facts.programs ?? []).join(", ")],
+    ["Graph", Object.entries(facts.graph).map(([name, n]) => `${whole(n)} ${name.replace("_", " ")}`).join(", ")],
+    ["Versions", Object.entries(facts.versions).map(([name, v]) => `${name} ${v}`).join(", ")],
+  ]), h("details", {}, h("summary", {}, `Options (${Object.keys(facts.options).length})`),
+    factList(Object.entries(facts.options))), facts.extra && Object.keys(facts.extra).length > 0 && h("details", {},
+    h("summary", {}, "From the program"), factList(Object.entries(facts.extra).map(([k, v]) => [k, JSON.stringify(v)]))));
+}
+
+function factList(rows) {
+  return h("dl.facts", {}, rows.filter(Boolean).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
