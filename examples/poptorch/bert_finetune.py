@@ -1,6 +1,6 @@
 """A BERT-style encoder learns to tell from which module of Python's library a text is.
 
-    python bert_finetune.py [--layers N] [--width N] [--epochs N]
+    python bert_finetune.py [--layers N] [--width N] [--epochs N] [--cycles]
 
 As in fine-tuning, the learning rate rises and falls, biases and norms do not decay, and a new head
 is trained with the encoder. But the encoder, transformers' own, starts from random weights, because
@@ -55,6 +55,7 @@ if __name__ == "__main__":
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--cycles", action="store_true", help="compile for tiles, count cycles")
     args = parser.parse_args()
 
     torch.manual_seed(0)
@@ -69,7 +70,7 @@ if __name__ == "__main__":
         max_position_embeddings=args.length, num_labels=len(MODULES),
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
-    options = poptorch.Options().logCycleCount(True)
+    options = poptorch.Options().logCycleCount(args.cycles)
     options.Training.gradientAccumulation(4)
     options.outputMode(poptorch.OutputMode.All)
     data = poptorch.DataLoader(options, kept, batch_size=args.batch_size, shuffle=True)
@@ -92,8 +93,10 @@ if __name__ == "__main__":
         print(f"Epoch {epoch + 1}: loss {torch.stack(losses).mean():.3f}")
     training_model.detachFromDevice()
 
-    inference_model = poptorch.inferenceModel(model.eval())
-    ids, labels = next(iter(torch.utils.data.DataLoader(held_out, batch_size=len(held_out))))
-    right = int((inference_model(ids).argmax(1) == labels).sum())
-    print(f"Right on texts held out: {right / len(labels):.0%}")
-    print_throughput(training_model, data.combinedBatchSize, "texts")
+    options = poptorch.Options().deviceIterations(2)  # as many as the pipeline has stages
+    inference_model = poptorch.inferenceModel(model.eval(), options)
+    test = poptorch.DataLoader(options, held_out, batch_size=args.batch_size)
+    right = sum(int((inference_model(ids).argmax(1) == labels).sum()) for ids, labels in test)
+    print(f"Right on texts held out: {right / (len(test) * test.combinedBatchSize):.0%}")
+    if args.cycles:
+        print_throughput(training_model, data.combinedBatchSize, "texts")

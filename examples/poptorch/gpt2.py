@@ -1,6 +1,6 @@
 """GPT-2 of transformers over several IPUs: blocks, a pipeline, a serialised output layer.
 
-    python gpt2.py [--layers N] [--width N] [--steps N]
+    python gpt2.py [--layers N] [--width N] [--steps N] [--cycles]
 
 The model is transformers' own with random weights; it learns the documentation in Python's library
 character by character. Four things are done to it from outside:
@@ -87,6 +87,7 @@ if __name__ == "__main__":
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--slices", type=int, default=4, help="of the output layer")
     parser.add_argument("--steps", type=int, default=40, help="weight updates")
+    parser.add_argument("--cycles", action="store_true", help="compile for tiles, count cycles")
     args = parser.parse_args()
 
     torch.manual_seed(0)
@@ -99,7 +100,7 @@ if __name__ == "__main__":
     model = PipelinedGPT2(config, args.slices, args.layers_per_ipu)
 
     n_stages = 2 + -(-args.layers // args.layers_per_ipu)
-    options = poptorch.Options().logCycleCount(True)
+    options = poptorch.Options().logCycleCount(args.cycles)
     options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement))
     options.Training.gradientAccumulation(2 * n_stages)
     options.outputMode(poptorch.OutputMode.Sum)
@@ -114,4 +115,5 @@ if __name__ == "__main__":
         losses.append(float(training_model(ids)) / data.combinedBatchSize)
         print(f"Update {step + 1}: loss {losses[-1]:.3f}")
     print("The loss fell:", losses[-1] < losses[0])
-    print_throughput(training_model, data.combinedBatchSize * args.length, "tokens")
+    if args.cycles:
+        print_throughput(training_model, data.combinedBatchSize * args.length, "tokens")
