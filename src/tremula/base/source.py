@@ -52,7 +52,7 @@ def user_source() -> Source:
 @contextmanager
 def at_source(source: Source | None) -> Iterator[None]:
     """What is made inside the block comes from `source`: a line of a model, not of our caller."""
-    global _stated
+    global _stated  # noqa: PLW0603  one program is built at a time
     before, _stated = _stated, source or _stated
     try:
         yield

@@ -1,4 +1,4 @@
-"""What can be wrong with a model that is captured or lowered; front ends show these in their words."""
+"""What can be wrong with a model that is captured or lowered; front ends show it their way."""
 
 from tremula.base.errors import PoplarError
 

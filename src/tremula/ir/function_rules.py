@@ -46,14 +46,13 @@ _SHOWN = frozenset({Tensor.__repr__, Tensor.__format__})
 
 
 class FunctionRules(TorchFunctionMode):
-    """Sees each torch function before it runs; marks losses, casts mixed operands, shows tensors."""
+    """Sees each torch function before it runs: marks losses, casts mixed operands."""
 
     def __init__(self, state: Recording):
         super().__init__()
         self.state = state
-        self._inside_loss = False
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN201, ARG002
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
         kwargs = kwargs or {}
         if not kwargs and recurrent_ops.is_recurrent(func, args):
             return recurrent_ops.record(func, args)

@@ -70,7 +70,7 @@ class Recorder(TorchDispatchMode):
         self._bind(node, fake)
         return node
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
         kwargs = kwargs or {}
         name = func._schema.name
         if name in _SILENT:
@@ -156,12 +156,12 @@ class Recorder(TorchDispatchMode):
         raise CaptureError(
             f"{why} ({func}).",
             source=self._origin().source,
-            mend="shapes and branches are fixed when a model is compiled: use torch.where, a mask or"
-            " a fixed size",
+            mend="shapes and branches are fixed when a model is compiled: use torch.where, a mask"
+            " or a fixed size",
         )
 
     def _origin(self) -> Origin:
-        """Forward operations know their place; backward ones take it from what they differentiate."""
+        """Forward operations know their place; backward ones take that of what they derive."""
         differentiating = torch._C._current_autograd_node()
         if differentiating is None or self.recording.phase == FORWARD:
             origin = self.recording.origin()

@@ -103,7 +103,7 @@ def active() -> Recording | None:
 @contextmanager
 def recording(state: Recording) -> Iterator[Recording]:
     """Make `state` the active recording inside the block."""
-    global _active
+    global _active  # noqa: PLW0603  one model is recorded at a time
     before, _active = _active, state
     try:
         yield state

@@ -126,9 +126,7 @@ def _program_class(backend: str) -> type[HostProgram]:
 class TileSession:
     """The step executed vertex by vertex; weights live in the tiles' memory."""
 
-    def __init__(
-        self, step: CapturedStep, built: Handles, engine: Engine, repetition: Repetition
-    ):
+    def __init__(self, step: CapturedStep, built: Handles, engine: Engine, repetition: Repetition):
         self.step = step
         self.built = built
         self.engine = engine

@@ -80,7 +80,7 @@ def host_settings() -> HostSettings:
 
 
 def configure(**choices: object) -> HostSettings:
-    """Choose settings for the models compiled from now on: configure(host="inductor")."""
+    """Choose settings for the models compiled from now on, such as host="inductor"."""
     known = [field.name for field in fields(HostSettings)]
     for name in choices:
         if name not in known:

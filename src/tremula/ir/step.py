@@ -64,5 +64,5 @@ class CapturedStep:
     def results_of_kind(self, kind: str) -> list[tuple[int, Slot]]:
         return [(place, slot) for place, slot in enumerate(self.outputs) if slot.kind == kind]
 
-    def with_graph(self, graph: fx.Graph, **changes: Any) -> "CapturedStep":
+    def with_graph(self, graph: fx.Graph, **changes: object) -> "CapturedStep":
         return replace(self, graph=graph, **changes)

@@ -1,4 +1,4 @@
-"""What a program would take if it ran: its control flow walked on the modelled clock, no vertex run.
+"""What a program would take if it ran: its control flow walked on the modelled clock.
 
 Only programs whose loops and branches do not depend on data can be foretold; the others must run.
 """
@@ -65,8 +65,8 @@ class _Walk:
     def _advance(self, step: int) -> None:
         if self.clock.needs_count[step]:
             raise MissingPerfEstimate(
-                f"step {self.executable.steps[step].name!r} has a codelet whose cycles depend on its"
-                " data.",
+                f"step {self.executable.steps[step].name!r} has a codelet whose cycles depend on"
+                " its data.",
                 mend="run the program instead, or give the codelet a cycles method",
             )
         self.clock.advance(step)

@@ -30,7 +30,7 @@ class InductorProgram(HostProgram):
 
 
 def _with_free_strides(part: CapturedStep) -> CapturedStep:
-    """Inductor chooses strides of its own, with which a `view` may be impossible: reshape instead."""
+    """Inductor chooses strides of its own, with which `view` may be impossible: reshape."""
     for node in part.graph.nodes:
         if node.target in (aten.view.default, aten._unsafe_view.default):
             node.target = aten.reshape.default

@@ -92,8 +92,8 @@ def refuse_unsupported(step: CapturedStep) -> None:
         lines.append(f"{name} in {where}")
     first = next(iter(missing.values())).meta.get(ORIGIN)
     raise UnsupportedOperations(
-        f"Unsupported ops found in compiled model: [{names}]. Not all operations are supported yet by"
-        " the tile program: " + "; ".join(lines),
+        f"Unsupported ops found in compiled model: [{names}]. Not all operations are supported yet"
+        " by the tile program: " + "; ".join(lines),
         source=first.source if first else None,
         mend="write the model without them, or add a lowering (docs/lowering.md says how)",
     )
@@ -186,7 +186,7 @@ class _Builder:
         )
 
     def _on_chip(self, node: fx.Node, chip: int, tiles: Tiles) -> object:
-        """A value on the chip that reads it; copies between chips are made once and are explicit."""
+        """A value on the chip that reads it; copies between chips are explicit, and made once."""
         value = self.values[node]
         home = self.chip_of[node]
         if home == chip or not isinstance(value, Tensor) or value.contains_constant:

@@ -56,7 +56,7 @@ _wishes: dict[tuple[str, int], LayoutWish] = {}
 
 
 def lowers(*names: str, calls: str) -> Callable[[Callable], Callable]:
-    """Enter the decorated function for ATen overloads: @lowers("add.Tensor", calls="popops.add")."""
+    """Enter the function for ATen overloads: @lowers("add.Tensor", calls="popops.add")."""
 
     def enter(build: Callable) -> Callable:
         for short in names:
@@ -70,7 +70,7 @@ def lowers(*names: str, calls: str) -> Callable[[Callable], Callable]:
 
 
 def wishes(name: str, argument: int) -> Callable[[Callable], Callable]:
-    """Enter how `name` likes operand number `argument`; used for weights and inputs of the model."""
+    """Enter how `name` likes operand `argument`; used for weights and inputs of the model."""
 
     def enter(create: Callable) -> Callable:
         full = name if "::" in name else f"aten::{name}"

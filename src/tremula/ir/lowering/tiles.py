@@ -1,7 +1,6 @@
 """Tiles: what a lowering sees of the program under construction."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -78,7 +77,7 @@ class Tiles:
     def type_of(self, argument: int) -> Type:
         return tile_type(self.node.args[argument].meta["val"].dtype)
 
-    def constant(self, values: Any, type: Type) -> Tensor:
+    def constant(self, values: object, type: Type) -> Tensor:
         """A constant on one tile; equal scalars are made once."""
         array = np.asarray(values, type.dtype)
         key = ("constant", type.name, array.shape, array.tobytes()) if array.size <= 16 else None

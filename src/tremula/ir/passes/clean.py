@@ -1,4 +1,4 @@
-"""Passes that remove work: identities, dead nodes, repeated subexpressions, constant expressions."""
+"""Passes that remove work: identities, dead nodes, repeated and constant expressions."""
 
 import torch
 from torch import Tensor, fx

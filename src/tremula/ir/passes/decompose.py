@@ -56,19 +56,19 @@ class _Decomposer(Recorder):
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         expand = None if has_lowering(node.target) else decomposition_of(node.target)
         if expand is None:
-            self._keep_call(node, args, kwargs)
+            self._keep_call(node, args)
             return
         with self:
             self.values[node] = expand(*args, **kwargs)
 
-    def _keep_call(self, node: fx.Node, args: tuple, kwargs: dict) -> None:
+    def _keep_call(self, node: fx.Node, args: tuple) -> None:
         """Copy a node. Its fake result is what it was: nothing needs to be computed again."""
         if node.target is _GETITEM:
             value = args[0][args[1]]
             if self.knows(value):  # an item of something that was taken apart
                 self.values[node] = value
                 return
-        as_node = fx.map_arg((node.args, node.kwargs), lambda n: self._node_for(n))
+        as_node = fx.map_arg((node.args, node.kwargs), self._node_for)
         copy = self.graph.call_function(node.target, *as_node)
         copy.meta.update(node.meta)
         self.values[node] = node.meta["val"]
@@ -84,7 +84,7 @@ class _Decomposer(Recorder):
 
     def __torch_dispatch__(
         self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
+    ) -> object:
         expand = None if has_lowering(func) else decomposition_of(func)
         if expand is not None:
             with self:
@@ -98,7 +98,7 @@ class _Decomposer(Recorder):
         return self.current or Origin(FORWARD)
 
 
-def _is_composite(func: Any) -> bool:
+def _is_composite(func: torch._ops.OpOverload) -> bool:
     return func.namespace == "aten" and func.has_kernel_for_dispatch_key(_COMPOSITE)
 
 

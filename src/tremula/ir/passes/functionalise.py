@@ -1,4 +1,4 @@
-"""Pass: writes become new values. Views follow their base; what the step changes is a result of it."""
+"""Pass: writes become new values. Views follow their base; what a step changes is a result."""
 
 import operator
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, fx
+from torch.utils._pytree import tree_map_only
 
 from tremula.ir.errors import CaptureError
 from tremula.ir.origin import FORWARD, ORIGIN, Origin
@@ -59,6 +60,7 @@ class _Functionaliser:
         self.tensors: dict[fx.Node, _Tensor] = {}
         self.others: dict[fx.Node, fx.Node] = {}  # nodes with several results
         self.origin: Origin | None = None
+        self.applied: set[fx.Node] = set()  # recorded views that the new graph holds
 
     def visit(self, node: fx.Node) -> None:
         self.origin = node.meta.get(ORIGIN)
@@ -133,10 +135,13 @@ class _Functionaliser:
     def _apply_view(self, view: fx.Node, value: fx.Node, item: int | None) -> fx.Node:
         if view.target in _SAME:
             return value
-        node = self.emit(view.target, (value, *view.args[1:]), view.kwargs, like=view)
+        node = self.emit(_movable(view), (value, *view.args[1:]), view.kwargs, like=view)
+        if view in self.applied:  # the same view of another value is another tensor
+            node.meta["val"] = tree_map_only(Tensor, _another, view.meta["val"])
+        self.applied.add(view)
         if item is None:
             return node
-        return self.emit(_GETITEM, (node, item), val=view.meta["val"][item])
+        return self.emit(_GETITEM, (node, item), val=node.meta["val"][item])
 
     def _write(self, node: fx.Node, target: fx.Node) -> None:
         """target.op_(…): the functional operation, then its value back into the base."""
@@ -145,7 +150,7 @@ class _Functionaliser:
         if value.meta["val"].dtype != like.dtype:
             value = self.emit(aten._to_copy.default, (value,), {"dtype": like.dtype}, val=like)
         if value.meta["val"] is like:  # old and new value are two tensors from now on
-            value.meta["val"] = like.detach().clone()
+            value.meta["val"] = _another(like)
         self._store(target, value)
         tensor = self.tensors[target]
         self.tensors[node] = _Tensor(tensor.base, tensor.chain, dict(tensor.item))
@@ -216,6 +221,16 @@ class _Functionaliser:
         if self.origin is not None:
             node.meta[ORIGIN] = self.origin
         return node
+
+
+def _another(tensor: Tensor) -> Tensor:
+    """A fake tensor of its own with the shape and type of another."""
+    return tensor.detach().clone()
+
+
+def _movable(view: fx.Node) -> Callable:
+    """What gives the same values whatever the strides: those of a written base may have changed."""
+    return aten.reshape.default if view.target is aten.view.default else view.target
 
 
 def written_argument(func: object) -> int | None:

@@ -11,7 +11,7 @@ _KEPT_MARKERS = {"tremula::print_tensor"}
 
 
 def micro_batch_part(step: CapturedStep) -> CapturedStep:
-    """Inputs → outputs, gradients, written buffers. New weights and states are left to the update."""
+    """Inputs → outputs, gradients, written buffers; new weights are left to the update."""
     graph = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     graph.graph_copy(step.graph, copied)
