@@ -423,3 +423,59 @@ def test_plain_tensors_are_constants():
     first = wrapped(X)
     model.shift = torch.zeros(3)
     assert torch.equal(wrapped(X), first)
+
+
+def test_training_on_the_cpu():
+    """A wrapped module trains on the CPU as well; the device sees it after an upload."""
+    model, wrapped = make()
+    wrapped(X, Y)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    model(X, Y)[1].backward()
+    before = model.linear.weight.detach().clone()
+    optimizer.step()
+    assert not torch.equal(model.linear.weight, before)
+    expected = model.linear(X).detach()
+    assert not torch.allclose(wrapped(X, Y)[0], expected)
+    with torch.no_grad():
+        model.linear.weight.fill_(2)
+        model.linear.bias.fill_(1)
+    wrapped.copyWeightsToDevice()
+    assert wrapped(X, Y)[0].tolist() == [[7.0, 7.0]] * 4
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_weight_norm():
+    """Modules that cannot be copied, with tensors that other tensors make, train in place."""
+    torch.manual_seed(0)
+    layer = torch.nn.utils.weight_norm(nn.Linear(3, 2))
+    reference = torch.nn.utils.weight_norm(nn.Linear(3, 2))
+    reference.load_state_dict(layer.state_dict())
+    for module in (layer, reference):
+        plain = module.forward
+        module.forward = lambda x, f=plain: poptorch.identity_loss(f(x) ** 2, "mean")
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.01)
+    wrapped = poptorch.trainingModel(layer)
+    for _ in range(2):
+        wrapped(X)
+        optimizer.zero_grad()
+        reference(X).backward()
+        optimizer.step()
+    torch.testing.assert_close(layer.weight_g, reference.weight_g)
+    torch.testing.assert_close(layer.weight_v, reference.weight_v)
+
+
+def test_modules_reached_through_closures():
+    """A module that forward reaches without `self` holds the same tensors."""
+    inner = nn.Linear(3, 2)
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.listed = nn.ModuleList([inner])
+
+        def forward(self, x):
+            return poptorch.identity_loss(inner(x), "sum")
+
+    before = inner.bias.detach().clone()
+    poptorch.trainingModel(Outer())(X)
+    torch.testing.assert_close(inner.bias, before - 0.04)
