@@ -48,7 +48,7 @@ class ReportFile:
         self._temporary = Path(name)
         self._pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
         self._database = sqlite3.connect(name, isolation_level=None)
-        self._database.execute("PRAGMA page_size = 8192")
+        self._database.execute("PRAGMA page_size = 4096")
         # The temporary file is thrown away on any error, so it needs no journal.
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("PRAGMA synchronous = OFF")

@@ -1,0 +1,280 @@
+"""Report files: complete or not there, old ones readable, strangers' ones refused in words."""
+
+import json
+import sqlite3
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.vision.programs import summing_engine
+from tremula.base.errors import FileLoadError, GraphMemoryAllocationError, MissingProfileData
+from tremula.vision import packing
+from tremula.vision.packing import inflate, pack, unpack
+from tremula.vision.report_file import ReportFile
+from tremula.vision.report_reader import open_report
+from tremula.vision.write_report import write_report
+
+OLD_REPORT = Path(__file__).parent / "data" / "report-1.0.pop"
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60).map(
+        lambda values: np.array(values, np.int64)
+    ),
+    st.booleans(),
+)
+def test_packing_keeps_every_number(values, by_rows):
+    """Any whole numbers come back as they were."""
+    table = values[: len(values) // 3 * 3].reshape(-1, 3)
+    name, data = pack(table, by_rows=by_rows)
+    assert np.array_equal(unpack(data, name, table.shape, "it"), table)
+
+
+def test_small_numbers_take_small_types():
+    """The smallest type is chosen, and floats stay floats."""
+    assert [pack(np.array([n]))[0] for n in (255, 256, -1, 2**40)] == ["u1", "u2", "i1", "u8"]
+    name, data = pack(np.array([0.5, -2.0]))
+    assert unpack(data, name, (2,), "it").tolist() == [0.5, -2.0]
+
+
+def test_a_bomb_is_not_unpacked(monkeypatch):
+    """A blob that holds more than it says, or says too much, is refused."""
+    bomb = zlib.compress(bytes(10_000_000))
+    with pytest.raises(FileLoadError, match="expected 100"):
+        inflate(bomb, 100, "the blob")
+    monkeypatch.setattr(packing, "MAX_UNPACKED_BYTES", 1_000)
+    with pytest.raises(FileLoadError, match="at most 1,000 are read"):
+        inflate(bomb, 10_000_000, "the blob")
+    with pytest.raises(FileLoadError, match="cannot be unpacked"):
+        inflate(b"nothing packed", 100, "the blob")
+    with pytest.raises(FileLoadError, match="has type 'O'"):
+        unpack(bomb, "O", (3,), "the blob")
+
+
+def test_an_interrupted_writer_leaves_nothing(tmp_path, engine):
+    """An error while writing keeps the old report and leaves no other file."""
+    path = write_report(tmp_path, engine.executable)
+    before = path.read_bytes()
+    with pytest.raises(KeyboardInterrupt), ReportFile(path) as file:
+        file.facts("info", {"application": "half"})
+        raise KeyboardInterrupt
+    assert [p.name for p in tmp_path.iterdir()] == ["profile.pop"]
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, engine):
+    """A path below a file is an error in words."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileLoadError, match="cannot write a report"):
+        write_report(tmp_path / "file" / "below", engine.executable)
+
+
+def refusal(path):
+    with pytest.raises(FileLoadError) as caught:
+        open_report(path)
+    return str(caught.value)
+
+
+def test_files_that_are_no_reports(tmp_path):
+    """Missing, empty, foreign and other databases are told apart."""
+    assert "cannot read the report" in refusal(tmp_path / "none.pop")
+    assert "cannot read the report" in refusal(tmp_path)
+    (tmp_path / "empty.pop").write_bytes(b"")
+    assert "is empty" in refusal(tmp_path / "empty.pop")
+    (tmp_path / "text.pop").write_text("a text that is no database")
+    assert "does not begin as one" in refusal(tmp_path / "text.pop")
+    other = sqlite3.connect(tmp_path / "other.pop")
+    other.execute("CREATE TABLE steps (id)")
+    other.commit()
+    other.close()
+    assert "no report of Tremula's" in refusal(tmp_path / "other.pop")
+
+
+def altered(report_file, tmp_path, *statements):
+    path = tmp_path / "altered.pop"
+    path.write_bytes(report_file.read_bytes())
+    database = sqlite3.connect(path)
+    for statement in statements:
+        database.execute(*statement)
+    database.commit()
+    database.close()
+    return path
+
+
+def set_fact(table, key, value):
+    return f"UPDATE {table} SET value = ? WHERE key = ?", (json.dumps(value), key)
+
+
+def test_newer_and_broken_facts(report_file, tmp_path):
+    """A newer schema has a hint; a newer second part is read; impossible sizes are damage."""
+    newer = altered(report_file, tmp_path, set_fact("info", "schema_version", [2, 0]))
+    assert "has schema version 2.0" in refusal(newer)
+    assert "update Tremula" in refusal(newer)
+    with open_report(altered(report_file, tmp_path, set_fact("info", "schema_version", [1, 9]))):
+        pass
+    for fact in (
+        ("info", "schema_version", "one"),
+        ("target", "n_tiles", 7),
+        ("target", "n_ipus", "many"),
+        ("info", "n_steps", -1),
+    ):
+        assert "damaged" in refusal(altered(report_file, tmp_path, set_fact(*fact))), fact
+
+
+def test_truncated_anywhere(report_file, tmp_path):
+    """A file cut off at any place is an error of ours, when opened or when read."""
+    content = report_file.read_bytes()
+    path = tmp_path / "cut.pop"
+    for n_bytes in range(1, len(content), len(content) // 40):
+        path.write_bytes(content[:n_bytes])
+        with pytest.raises(FileLoadError), open_report(path) as reader:
+            for name in ("compute", "exchange", "live", "always_live"):
+                reader.matrix(name).rows(0, 10**6)
+            for name in ("steps", "variables", "tiles", "runs", "vertices", "steps_by_ipu"):
+                reader.table(name)
+            for name in ("trace.step", "live.first", "variable.tile", "vertices.count"):
+                reader.column(name)
+            reader.executable()
+
+
+def test_damaged_parts(report_file, tmp_path):
+    """Missing blocks, wrong types and foreign shapes are named."""
+    cases = {
+        "lacks block 0": ("DELETE FROM blocks WHERE matrix = 'compute'",),
+        "has no matrix": ("DELETE FROM matrices",),
+        "cannot be unpacked": ("UPDATE blocks SET data = x'ffff'",),
+        "of sizes": ("UPDATE matrices SET n_rows = 'x'",),
+    }
+    for words, statement in cases.items():
+        with open_report(altered(report_file, tmp_path, statement)) as reader:
+            with pytest.raises(FileLoadError, match=words):
+                reader.matrix("compute").rows(0, 1)
+    with open_report(altered(report_file, tmp_path, ("UPDATE steps SET sync = 'x'",))) as reader:
+        with pytest.raises(FileLoadError, match=r"another type in steps\.sync"):
+            reader.table("steps")
+    with open_report(
+        altered(report_file, tmp_path, ("UPDATE columns SET shape = '[9]'",))
+    ) as reader:
+        with pytest.raises(FileLoadError, match="expected"):
+            reader.column("trace.step")
+    with open_report(altered(report_file, tmp_path, ("DELETE FROM executable",))) as reader:
+        with pytest.raises(MissingProfileData, match="does not hold its tile program"):
+            reader.executable()
+
+
+def test_old_reports_stay_readable():
+    """A report of schema 1.0, kept in the repository, says what it said when it was written."""
+    with open_report(OLD_REPORT) as reader:
+        assert reader.schema_version == (1, 0)
+        assert reader.info["total_cycles"] == 2_562
+        assert reader.table("steps")["path"] == ["main/layer1/sums/rows", "main/layer1/gather"]
+        assert reader.trace.step.tolist() == [0, 1] * 3
+        assert reader.phases(0, 6, 2).compute.sum() == reader.table("tiles")["compute"].sum()
+        assert len(reader.live_at_peak(0).variable) == 3
+
+
+def test_queries_only_read(report):
+    """SQL of a stranger reads, for a limited time, and nothing else."""
+    names, rows = report.query("SELECT id, name FROM steps ORDER BY id")
+    assert names == ["id", "name"]
+    assert len(rows) == report.n_steps
+    for sql in (
+        "DELETE FROM steps",
+        "ATTACH DATABASE ':memory:' AS other",
+        "SELECT 1; SELECT 2",
+        "no sql",
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n",
+    ):
+        with pytest.raises(MissingProfileData, match="the query failed"):
+            report.query(sql)
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
+    assert len(report.query(endless)[1]) == 10_000
+
+
+def test_what_does_not_exist_is_named(report):
+    """Steps, tiles, tables and windows that are not there."""
+    with pytest.raises(MissingProfileData, match="step 9 does not exist"):
+        report.step_cycles(9)
+    with pytest.raises(MissingProfileData, match="tile 99 does not exist"):
+        report.live_at_peak(99)
+    with pytest.raises(MissingProfileData, match="did you mean 'steps'"):
+        report.table("step")
+    with pytest.raises(MissingProfileData, match="no window of 'sync'"):
+        report.window("sync", 0, 1, 1)
+    assert report.window("live", 5, 2, 10).cells.shape == (0, report.n_tiles)
+
+
+def test_a_closed_report_says_so(report_file):
+    """Reading after close is an error in words."""
+    reader = open_report(report_file)
+    reader.close()
+    with pytest.raises(FileLoadError, match="is closed"):
+        reader.table("steps")
+
+
+def test_names_are_text(report_file, tmp_path):
+    """HTML and control characters in names of a stranger's report do nothing."""
+    evil = "<script>alert(1)</script>\x1b[31m"
+    path = altered(report_file, tmp_path, ("UPDATE steps SET path = ?, name = ?", (evil, evil)),
+                   set_fact("target", "chip", evil))  # fmt: skip
+    with open_report(path) as reader:
+        assert "<script>" not in reader._repr_html_()
+        from tremula.vision.summary import steps
+        from tremula.vision.text_views import text_of_view
+
+        assert "\x1b" not in text_of_view("steps", steps(reader), 0)
+
+
+def test_options_make_an_engine_leave_a_report(tmp_path):
+    """autoReport.all: a report after the first run, renewed at the end; two engines, two reports."""
+    options = {"autoReport.all": "true", "autoReport.directory": str(tmp_path / "r")}
+    engine = summing_engine(options=options).load()
+    assert not (tmp_path / "r").exists()
+    engine.run()
+    with open_report(tmp_path / "r") as reader:
+        assert reader.info["extra"] == {"n_runs": 1}
+    for _ in range(3):
+        engine.run()
+    total = engine.report().total_cycles
+    engine.close()
+    with open_report(tmp_path / "r") as reader:
+        assert reader.info["total_cycles"] == total
+        runs = reader.table("runs")
+        assert runs["n_entries"].tolist() == [6, 6]
+        assert (runs["cycles_to"] - runs["cycles_from"]).tolist() == [total // 4] * 2
+        assert (runs["host_end_us"] >= runs["host_start_us"]).all()
+        assert reader.options["autoReport.all"] == "true"
+    second = summing_engine(options=options).load()
+    second.run()
+    assert (tmp_path / "r" / "2" / "profile.pop").exists()
+
+
+def test_an_engine_that_goes_writes_its_report(tmp_path):
+    """The last report is written when the engine is collected."""
+    engine = summing_engine(
+        options={"autoReport.all": True, "autoReport.directory": tmp_path}
+    ).load()
+    engine.run()
+    engine.run()
+    del engine
+    with open_report(tmp_path) as reader:
+        assert reader.info["extra"]["n_runs"] == 2
+
+
+def test_what_does_not_fit_leaves_a_report(tmp_path):
+    """A program out of memory raises, and leaves the report that says why."""
+    with pytest.raises(GraphMemoryAllocationError):
+        summing_engine(
+            n_tiles=1, n_columns=20_000,
+            options={"autoReport.all": True, "autoReport.directory": tmp_path},
+        )  # fmt: skip
+    with open_report(tmp_path) as reader:
+        assert not reader.has_run
+        assert reader.table("tiles")["overflowed"].max() > 0
+        from tremula.vision.insights import insights
+
+        assert insights(reader)[0]["rule"] == "out_of_memory"

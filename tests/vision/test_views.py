@@ -1,0 +1,223 @@
+"""Views, advice, comparison, budgets and what-if, from Python and on the command line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.vision.programs import summing_engine
+from tremula.base.errors import FileLoadError, InvalidOption, MissingProfileData
+from tremula.commands import main
+from tremula.hardware import chip, save_chip
+from tremula.vision.budget import check_budget, load_budget
+from tremula.vision.compare import align, compare
+from tremula.vision.curves import png
+from tremula.vision.insights import insights
+from tremula.vision.producers import report_of_engine
+from tremula.vision.report_reader import open_report
+from tremula.vision.summary import VIEWS
+from tremula.vision.whatif import parse_sweep, recosted, whatif_report
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.vision.programs import summing_engine
+engine = summing_engine()
+engine.load().run()
+"""
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_prints_text_and_json(view, report_file, capsys):
+    """`tremula report` prints each view, and the same facts as JSON."""
+    assert main(["report", str(report_file), view]) == 0
+    assert capsys.readouterr().out.strip()
+    assert main(["report", str(report_file.parent), view, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+def test_one_tile_in_text(report_file, capsys):
+    """`memory --tile` lists what a tile holds, largest first."""
+    assert main(["report", str(report_file), "memory", "--tile", "3"]) == 0
+    text = capsys.readouterr().out
+    assert "Tile 3 on chip 0" in text
+    assert "weights/matrix" in text
+
+
+def test_liveness_says_what_would_free_the_peak(report):
+    """Without the variable that frees most, the largest step needs so much less."""
+    found = VIEWS["liveness"](report)
+    totals = next(v for v in found["live_at_peak"] if v["name"] == "layer1/totals")
+    assert 0 < totals["frees"] <= totals["n_bytes"]
+    assert found["peak_temporary_bytes"] == max(found["temporary"])
+
+
+def test_advice_is_ranked_and_linked(report):
+    """Each piece has evidence, a view and what it saves; what saves most of the time is first."""
+    found = insights(report)
+    rules = [i["rule"] for i in found]
+    assert "small_steps" in rules
+    assert all(i["text"] and i["view"] and isinstance(i["evidence"], dict) for i in found)
+    saved = [i["saves_cycles"] for i in found if not i["saves_bytes"]]
+    assert saved == sorted(saved, reverse=True)
+
+
+def test_advice_on_uneven_work(tmp_path):
+    """A tile with all the work is named, with the cycles it costs."""
+    engine = summing_engine(n_tiles=8, n_rows=9, n_columns=20_000).load()
+    engine.run()
+    with open_report(report_of_engine(engine, tmp_path)) as reader:
+        found = {i["rule"]: i for i in insights(reader)}
+    assert found["uneven_memory"]["evidence"]["tile"] == 0
+    assert "exchange_bound" in found or "uneven_compute" in found
+
+
+def test_alignment_by_name_and_place():
+    """Alike names keep their order around what was put in; the rest is paired by name."""
+    assert align(["a", "a", "b"], ["a", "x", "a", "b"]) == [(0, 0), (1, 2), (2, 3), (-1, 1)]
+    assert align(["a", "b"], ["b", "a"]) in ([(0, 1), (1, 0)], [(0, 1), (1, 0), (-1, -1)])
+    assert align([], ["a"]) == [(-1, 0)]
+
+
+def test_comparing_says_the_causes(report_file, tmp_path, capsys):
+    """Longer rows cost compute and bytes, which the comparison says in words."""
+    engine = summing_engine(n_columns=64).load()
+    engine.run()
+    other = report_of_engine(engine, tmp_path)
+    with open_report(report_file) as before, open_report(other) as after:
+        found = compare(before, after)
+        total = after.info["total_cycles"] - before.info["total_cycles"]
+        assert compare(before, before)["causes"] == []
+    assert found["totals"]["total_cycles"]["difference"] == total
+    assert sum(row["cycles"]["difference"] for row in found["operations"]) == total
+    assert any("main/layer1/sums" in c and "compute" in c for c in found["causes"])
+    assert any("weights/matrix, on 8 tiles" in c for c in found["causes"])
+    assert main(["compare", str(report_file), str(other)]) == 0
+    assert "Largest causes:" in capsys.readouterr().out
+    assert main(["compare", str(report_file), str(other), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["totals"] == found["totals"]
+
+
+def test_budgets(report_file, tmp_path, capsys):
+    """Exit code 1 and a line that says by how much; 0 if all holds."""
+    budget = tmp_path / "budget.toml"
+    budget.write_text(
+        "total_cycles = 1_000\nlargest_tile_bytes = 600_000\nexchange_share = 1.0\n"
+        '[operations]\n"main/*" = 1e9\n[categories]\nvertex_code = 1e6\n'
+    )
+    assert main(["check", str(report_file), "--budget", str(budget)]) == 1
+    text = capsys.readouterr().out
+    assert "OVER total_cycles: 2,562 of 1,000, 1,562 over" in text
+    assert "ok   operations.main/*" in text
+    budget.write_text("total_cycles = 2562\nbytes_exchanged = 1e9\nn_vertices = 24\n")
+    assert main(["check", str(report_file), "--budget", str(budget), "--json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("total_cycle = 1", "did you mean 'total_cycles'"),
+        ("total_cycles = 'many'", "must be a number"),
+        ("operations = 3", "must be a table"),
+        ("[operations]\nnothing = 3", "no operation is like 'nothing'"),
+        ("[categories]\nvertexcode = 3", "did you mean 'vertex_code'"),
+    ],
+)
+def test_budgets_that_make_no_sense(text, words, report, tmp_path):
+    """Unknown names and impossible limits are errors in words."""
+    path = tmp_path / "budget.toml"
+    path.write_text(text)
+    with pytest.raises(InvalidOption, match=words):
+        check_budget(report, load_budget(path))
+
+
+def test_budget_files_that_cannot_be_read(tmp_path):
+    """A missing file and one that is no TOML."""
+    with pytest.raises(FileLoadError, match="cannot read the budget"):
+        load_budget(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("= 3")
+    with pytest.raises(FileLoadError, match="is no TOML"):
+        load_budget(tmp_path / "bad.toml")
+
+
+def test_the_fixture(tremula_budget, engine, report_file, tmp_path):
+    """`tremula_budget` takes engines and reports, and fails a test with the lines that are over."""
+    tremula_budget(engine, total_cycles=2_562)
+    tremula_budget(report_file, {"n_steps": 2})
+    with pytest.raises(pytest.fail.Exception, match="OVER total_cycles"):
+        tremula_budget(engine, total_cycles=2_561)
+
+
+def test_costing_again_on_the_same_chip_changes_nothing(report):
+    """From the file's own program, every cost comes out as it was."""
+    executable = report.executable()
+    costs, wanted = recosted(executable, executable.target.chip), executable.analysis.costs
+    for name in ("sync", "exchange", "link_exchange", "host_exchange", "compute", "is_active"):
+        assert np.array_equal(getattr(costs, name), getattr(wanted, name)), name
+
+
+def test_what_if_from_a_report(report_file, tmp_path, capsys):
+    """Twice the clock is half the time; less sync is fewer cycles; the curve is a PNG."""
+    arguments = ["whatif", str(report_file), "--sweep", "clock=1.85e9,3.7e9", "sync=60,120"]
+    assert main([*arguments, "--png", str(tmp_path / "curve.png")]) == 0
+    assert "as reported" in capsys.readouterr().out
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    with open_report(report_file) as report:
+        points = whatif_report(report, None, parse_sweep(["clock=1.85e9,3.7e9 sync=60,120"]))
+        by = {(p.changes.get("clock_hz"), p.changes.get("sync_cycles")): p for p in points}
+        slow, fast = by[1.85e9, 120], by[3.7e9, 120]
+        assert fast.microseconds == pytest.approx(slow.microseconds / 2)
+        assert by[3.7e9, 60].total_cycles < fast.total_cycles
+        assert points[0].total_cycles == report.info["total_cycles"]
+        tight = whatif_report(report, None, {"n_bytes_per_tile": [2**15]})[1]
+        assert tight.available_bytes < 2**15
+
+
+def test_what_a_report_cannot_tell(report, tmp_path, capsys):
+    """Tiles and workers need the script; nonsense in a sweep is named."""
+    with pytest.raises(MissingProfileData, match="n_tiles cannot change"):
+        whatif_report(report, None, {"n_tiles": [4]})
+    with pytest.raises(InvalidOption, match="nothing to vary"):
+        whatif_report(report, None, {})
+    with pytest.raises(InvalidOption, match="cannot read the sweep 'tile=3'"):
+        parse_sweep(["tile=3"])
+    with pytest.raises(InvalidOption, match="must be numbers"):
+        parse_sweep(["tiles=many"])
+    assert main(["whatif", str(tmp_path / "none")]) == 1
+    assert "there is no" in capsys.readouterr().err
+
+
+def test_what_if_from_a_script(repository, tmp_path, capsys):
+    """The script runs once per chip, each time building for as many tiles as the sweep says."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(root=str(repository)))
+    assert main(["whatif", str(script), "--sweep", "tiles=2,4,8", "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)
+    assert [p["changes"]["n_tiles"] for p in points] == [2, 4, 8]
+    cycles = [p["total_cycles"] for p in points]
+    assert cycles[0] > max(cycles[1:])
+
+
+def test_what_if_with_a_chip_of_ones_own(report_file, tmp_path, capsys):
+    """--chip reads a TOML file."""
+    save_chip(chip("bow").replace(name="mine", sync_cycles=12), tmp_path / "mine.toml")
+    assert main(["whatif", str(report_file), "--chip", str(tmp_path / "mine.toml")]) == 0
+    assert "mine" in capsys.readouterr().out
+
+
+def test_run_leaves_a_report(repository, tmp_path, capsys):
+    """`tremula run --report DIR script.py` writes DIR/profile.pop."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(root=str(repository)))
+    assert main(["run", "--report", str(tmp_path / "r"), str(script)]) == 0
+    assert "profile.pop" in capsys.readouterr().err
+    with open_report(tmp_path / "r") as reader:
+        assert reader.info["total_cycles"] == 2_562
+
+
+def test_png_is_a_png():
+    """Signature, size and end of a file."""
+    data = png(np.zeros((2, 3, 3), np.uint8))
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert data[16:24] == (3).to_bytes(4) + (2).to_bytes(4)
+    assert data.endswith(b"IEND\xaeB`\x82")
