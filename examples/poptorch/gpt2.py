@@ -96,6 +96,7 @@ if __name__ == "__main__":
     config = GPT2Config(
         vocab_size=n_vocabulary, n_positions=args.length, n_layer=args.layers, n_embd=args.width,
         n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
     model = PipelinedGPT2(config, args.slices, args.layers_per_ipu)
 
