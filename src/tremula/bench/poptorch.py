@@ -207,3 +207,42 @@ def tile_compile() -> Iterator[Figure]:
         yield Figure.of(f"tile-compile-memory-{kind}", first.peak_bytes / GIB, "GiB", "<= 8")
         seconds = json.loads(again.output.strip().splitlines()[-1])
         yield Figure.of(f"tile-cache-{kind}", seconds, "s", "<= 1.5")
+
+
+@SUITE.measurement("mnist-epoch")
+def mnist_epoch() -> Iterator[Figure]:
+    """One epoch of MNIST, the same batches in the same order, by plain PyTorch and by ours."""
+    import torch
+
+    import poptorch
+    from tremula.bench.poptorch_models import WithLoss, mnist_cnn
+    from tremula.garden.mnist import Mnist
+
+    training, test = Mnist(train=True), Mnist(train=False)
+    n_batch, n_iterations = 16, 50  # 75 calls are an epoch exactly
+    order = torch.randperm(len(training), generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    models = [WithLoss(mnist_cnn())]
+    models.append(copy.deepcopy(models[0]))
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.05) for model in models]
+    options = poptorch.Options().deviceIterations(n_iterations)
+    ours = poptorch.trainingModel(models[0], options, optimizers[0])
+    for part in order.split(n_batch * n_iterations):
+        ours(training.images[part], training.labels[part])
+    ours.copyWeightsToHost()
+    for part in order.split(n_batch):
+        optimizers[1].zero_grad()
+        models[1](training.images[part], training.labels[part])[1].backward()
+        optimizers[1].step()
+    own, plain = (_accuracy(model, test) for model in models)
+    yield Figure.of("mnist-epoch-accuracy", own, "%", ">= 97")
+    yield Figure.of("mnist-epoch-difference", abs(own - plain), "points", "<= 0.3")
+
+
+def _accuracy(model: object, data: object) -> float:
+    """Per cent of a data set that a classifier gets right, in plain PyTorch."""
+    import torch
+
+    with torch.no_grad():
+        scores = model.eval().model(data.images)
+    return 100 * float((scores.argmax(1) == data.labels).double().mean())
