@@ -17,6 +17,7 @@ SUITES = {
     "core": "tremula.bench.core",
     "poplibs": "tremula.bench.poplibs",
     "poptorch": "tremula.bench.poptorch",
+    "vision": "tremula.bench.vision",
 }
 
 

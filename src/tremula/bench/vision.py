@@ -1,0 +1,68 @@
+"""The vision figures: writing reports and asking them questions."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tremula.bench.figures import Figure, Suite
+
+SUITE = Suite("vision")
+N_TILES = 1472
+N_STEPS = 6_800  # 10⁷ cells of steps × tiles
+_N_ROUNDS = 3
+
+
+@SUITE.measurement("report")
+def report() -> Iterator[Figure]:
+    """Writing a report of 10⁷ cells, with compute, exchange and live bytes of each; questions."""
+    from tremula.bench.vision_programs import long_executable
+    from tremula.runtime.forecast import forecast
+    from tremula.vision.write_report import write_report
+
+    executable = long_executable(N_STEPS, N_TILES)
+    ran = forecast(executable)
+    with tempfile.TemporaryDirectory() as folder:
+        times = []
+        for _ in range(_N_ROUNDS):
+            started = time.perf_counter()
+            path = write_report(folder, executable, ran, keeps_executable=False)
+            times.append(time.perf_counter() - started)
+        yield Figure.of("report-write-seconds", min(times), "s", "<= 4")
+        yield Figure.of("report-size", path.stat().st_size / 1e6, "MB", "<= 20")
+        yield from _questions(path)
+
+
+def _questions(path: Path) -> Iterator[Figure]:
+    """From opening the file to the answer, and once it is open."""
+    import pva
+
+    first, later = [], []
+    for tile in range(0, N_TILES, N_TILES // 8):
+        started = time.perf_counter()
+        opened = pva.openReport(path)
+        opened.compilation.largestLiveAtPeak(tile, 10)
+        first.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        opened.compilation.largestLiveAtPeak((tile + 1) % N_TILES, 10)
+        later.append(time.perf_counter() - started)
+        opened.reader.close()
+    yield Figure.of("pva-largest-at-peak", 1e3 * statistics.median(first), "ms", "<= 50")
+    yield Figure.of("pva-largest-at-peak-again", 1e3 * statistics.median(later), "ms", "<= 50")
+
+
+@SUITE.measurement("trace-off")
+def trace_off() -> Iterator[Figure]:
+    """What a tracepoint costs while no trace is open."""
+    from tremula.base.tracing import span
+    from tremula.vision import trace
+
+    trace.stop()
+    n = 100_000
+    started = time.perf_counter()
+    for _ in range(n):
+        with span("poplar", "nothing"):
+            pass
+    cost_ns = 1e9 * (time.perf_counter() - started) / n
+    yield Figure.of("tracepoint-off", cost_ns, "ns", "<= 2000")
