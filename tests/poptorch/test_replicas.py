@@ -210,3 +210,92 @@ def test_tiles_train_replicas_as_the_host():
     """Replicas, accumulation and iterations on tiles give the weights the host gives."""
     options = options_of(2, 2, 2).useIpuModel(True)
     torch.testing.assert_close(trained(options), by_hand(2, 4), rtol=1e-4, atol=1e-6)
+
+
+# -- weights of replicas ---------------------------------------------------------------------------
+
+
+class Scales(nn.Module):
+    def __init__(self, values):
+        super().__init__()
+        self.weight = nn.Parameter(values)
+        self.shared = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        out = x * self.weight + self.shared
+        return out, poptorch.identity_loss(out, "sum")
+
+
+ONE, EVERY = poptorch.VariableRetrievalMode.OnePerGroup, poptorch.VariableRetrievalMode.AllReplicas
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "n_groups", "expected"),
+    [
+        (CommGroupType.NoGrouping, 0, 4, [1, 2, 3, 4]),
+        (CommGroupType.Consecutive, 2, 2, [1, 1, 2, 2]),
+        (CommGroupType.Orthogonal, 2, 2, [1, 2, 1, 2]),
+    ],
+)
+def test_groups_of_replicas_have_weights(kind, size, n_groups, expected):
+    """Each group of replicas computes with its slice of a grouped parameter."""
+    model = Scales(torch.arange(1.0, n_groups + 1).reshape(n_groups, 1))
+    wrapped = poptorch.inferenceModel(model, poptorch.Options().replicationFactor(4))
+    wrapped.weight.replicaGrouping(kind, size, ONE)
+    assert wrapped(torch.ones(4))[0].tolist() == expected
+    wrapped.copyWeightsToHost()
+    assert model.weight.flatten().tolist() == list(range(1, n_groups + 1))
+
+
+def test_groups_train_apart():
+    """A grouped parameter is trained by its group's gradients, others by those of all."""
+    model = Scales(torch.tensor([[1.0], [2.0]]))
+    options = poptorch.Options().replicationFactor(4)
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
+    wrapped = poptorch.trainingModel(model, options, optimizer)
+    wrapped.weight.replicaGrouping(CommGroupType.Consecutive, 2, ONE)
+    wrapped(torch.tensor([1.0, 3.0, 10.0, 30.0]))
+    assert model.weight.flatten().tolist() == [1 - 2, 2 - 20]
+    assert model.shared.tolist() == [-1.0]
+    state = optimizer.state_dict()["ipu_state"]
+    assert state["Accl1___weight"].flatten().tolist() == [2, 2, 20, 20]
+    assert state["Accl1___shared"].tolist() == [1.0]
+    wrapped(torch.tensor([1.0, 3.0, 10.0, 30.0]))
+    assert model.weight.flatten().tolist() == [1 - 2 - 3, 2 - 20 - 30]
+
+
+def test_all_replicas_return_their_weights():
+    """AllReplicas gives a slice for each replica, which can be uploaded again."""
+    model = Scales(torch.tensor([[1.0], [2.0]]))
+    wrapped = poptorch.inferenceModel(model, poptorch.Options().replicationFactor(4))
+    wrapped.weight.replicaGrouping(CommGroupType.Consecutive, 2, EVERY)
+    wrapped.compile(torch.ones(4))
+    wrapped.copyWeightsToHost()
+    assert model.weight.flatten().tolist() == [1, 1, 2, 2]
+    wrapped.copyWeightsToDevice()
+    assert wrapped(torch.ones(4))[0].tolist() == [1, 1, 2, 2]
+
+
+def test_groupings_that_do_not_fit():
+    """The number of slices and the size of groups must fit the replicas; tiles refuse."""
+    options = poptorch.Options().replicationFactor(4)
+    cases = [
+        (
+            CommGroupType.Consecutive,
+            2,
+            3,
+            options,
+            r"number of groups \(2\), got 3",
+        ),
+        (CommGroupType.Consecutive, 3, 4, options, "not a factor of the replication factor"),
+        (CommGroupType.NoGrouping, 0, 4, options.clone().useIpuModel(True), "tiles do not run"),
+    ]
+    for kind, size, n_slices, chosen, text in cases:
+        wrapped = poptorch.inferenceModel(Scales(torch.ones(n_slices, 1)), chosen)
+        wrapped.weight.replicaGrouping(kind, size, ONE)
+        with pytest.raises(poptorch.Error, match=text):
+            wrapped(torch.ones(4))
+    wrapped = poptorch.inferenceModel(Scales(torch.ones(1)), options)
+    wrapped(torch.ones(4))
+    with pytest.raises(poptorch.Error, match="must be called before compiling"):
+        wrapped.weight.replicaGrouping(CommGroupType.NoGrouping, 0, ONE)

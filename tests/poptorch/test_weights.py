@@ -354,8 +354,6 @@ def test_parameter_as_attribute():
     assert torch.equal(wrapped.weight + 0, layer.weight)
     group = (poptorch.CommGroupType.NoGrouping, 0, poptorch.VariableRetrievalMode.OnePerGroup)
     wrapped.weight.replicaGrouping(poptorch.CommGroupType.All, 0, group[2])
-    with pytest.raises(poptorch.Error, match="replicas are not supported"):
-        wrapped.weight.replicaGrouping(*group)
     with pytest.raises(
         poptorch.Error, match="Scalars cannot be passed as per-replica weight tensor values"
     ):

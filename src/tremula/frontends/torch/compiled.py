@@ -1,7 +1,7 @@
 """A model compiled for fixed inputs: the captured step, its session, its tile program on demand."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from tremula.frontends.torch.placement import (
     resolve_blocks,
 )
 from tremula.frontends.torch.randomness import make_random, new_seed
+from tremula.frontends.torch.replica_weights import GroupedSession, Grouping, one_slice_of
 from tremula.frontends.torch.structures import flatten_outputs
 from tremula.frontends.torch.tile_cache import StoredTileProgram
 from tremula.frontends.torch.tile_program import TileProgram
@@ -52,16 +53,21 @@ class CompiledModel:
         rule: UpdateRule | None,
         settings: HostSettings,
         run_on_tiles: bool,
+        *,
         stored: StoredTileProgram | None = None,
+        groupings: Mapping[str, Grouping] | None = None,
     ):
+        self.groupings = groupings or {}
         self.first = first
         self.options = options
         self.settings = settings
         self.run_on_tiles = run_on_tiles
         began = time.perf_counter()
         with plain(model):
-            self.step, loss = take_loss(_captured(model, first, options, rule))
             self.weights = HostWeights(model)
+            n_replicas = options.replication_factor
+            with one_slice_of(self.weights.parameters, self.groupings, n_replicas):
+                self.step, loss = take_loss(_captured(model, first, options, rule))
         self.names = TensorNames(self.step, loss)
         self.n_outputs = len(self.step.results_of_kind(OUTPUT))
         self.step, self.anchors = with_anchors(self.step, self.names, options)
@@ -97,6 +103,8 @@ class CompiledModel:
         return self.step.rule
 
     def _open_session(self) -> Session:
+        if self.groupings:
+            return self._grouped_session()
         if self.run_on_tiles:
             return self.tiles.session()
         if self.settings.tiles == "ahead":
@@ -107,6 +115,13 @@ class CompiledModel:
         session = HostSession(self.step, self.repetition, settings)
         stop_at_exceptions(session)
         return session
+
+    def _grouped_session(self) -> Session:
+        if self.run_on_tiles:
+            raise createPoptorchError(
+                "replicaGrouping: tiles do not run models whose weights differ between replicas"
+            )
+        return GroupedSession(self.step, self.repetition, self.settings, self.groupings)
 
     def _output_groups(self) -> list[OutputGroup]:
         """The outputs of forward, and each anchored tensor with a mode of its own."""

@@ -17,6 +17,7 @@ class OptimizerState:
         self.rule = compiled.rule
         self.session = compiled.session
         self._weights = compiled.weights
+        self._groupings = compiled.groupings
         self._hyper = self.rule.hyper_values(optimizer)
         self.own: Optimizer | None = None  # the optimiser, if it is PopTorch's
         self.follow(optimizer)
@@ -33,7 +34,10 @@ class OptimizerState:
     def write_first(self) -> None:
         """The values a training starts with; what an optimiser brings along replaces them."""
         held = dict(self._weights.named_parameters())
-        trained = [held[name].detach() for name in self.rule.names]
+        trained = [
+            held[name].detach()[0] if name in self._groupings else held[name].detach()
+            for name in self.rule.names
+        ]
         self.session.write_states(self.rule.initial_state(trained))
         self.session.set_hyper(self._hyper)
         if self.own is not None:

@@ -12,7 +12,7 @@ from tremula.frontends.torch.arg_parsers import NARROWER, ArgsParser, ParsedArgs
 from tremula.frontends.torch.attachment import Attachment
 from tremula.frontends.torch.blocks import module_repr
 from tremula.frontends.torch.compiled import CompiledModel
-from tremula.frontends.torch.enums import CommGroupType, ConnectionType
+from tremula.frontends.torch.enums import CommGroupType, ConnectionType, VariableRetrievalMode
 from tremula.frontends.torch.exceptions import Error, createPoptorchError
 from tremula.frontends.torch.logging import LOGGER, set_max_repeats
 from tremula.frontends.torch.loss_scaling import automatic_loss_scaling
@@ -25,6 +25,7 @@ from tremula.frontends.torch.placement import _is_model
 from tremula.frontends.torch.popart_options import validate_options
 from tremula.frontends.torch.profile_folder import write_profile
 from tremula.frontends.torch.randomness import restore, state_of
+from tremula.frontends.torch.replica_weights import Grouping
 from tremula.frontends.torch.tile_cache import StoredTileProgram
 from tremula.frontends.torch.weights import (
     ParameterOfModel,
@@ -70,6 +71,7 @@ class PoplarExecutor:
         self._host_weights_version = 0
         self._rng_state: list[int] | None = None  # to start with
         self._anchored: dict[str, Tensor] = {}
+        self._groupings: dict[int, Grouping] = {}  # by id of the parameter
         self._n_runs = 0
         if training:
             wrap(model, self)
@@ -104,8 +106,21 @@ class PoplarExecutor:
             raise AttributeError(f"PoplarExecutor has no attribute {name!r}")
         value = getattr(model, name)
         if isinstance(value, nn.Parameter):
-            return ParameterOfModel(value, _refuse_grouping)
+            return ParameterOfModel(value, self._group_replicas)
         return value
+
+    def _group_replicas(self, parameter: Tensor, group_type: int, shards: int, mode: int) -> None:
+        """Give groups of replicas their own values of a parameter; see replica_weights.py."""
+        if parameter.dim() == 0:
+            raise createPoptorchError(
+                "Scalars cannot be passed as per-replica weight tensor values"
+            )
+        if self._compiled is not None:
+            raise createPoptorchError("replicaGrouping must be called before compiling.")
+        self._groupings.pop(id(parameter), None)
+        if group_type != CommGroupType.All:
+            grouping = Grouping(CommGroupType(group_type), shards, VariableRetrievalMode(mode))
+            self._groupings[id(parameter)] = grouping
 
     def __repr__(self) -> str:
         return module_repr(self._model)
@@ -199,7 +214,21 @@ class PoplarExecutor:
             rule = self._tracker.start(self._optimizer, named)
         settings = host_settings()
         on_tiles = _is_model(options) or settings.tiles == "run"
-        compiled = CompiledModel(self._model, parsed, options, rule, settings, on_tiles, stored)
+        groupings = {
+            held.name: self._groupings[id(held.tensor)]
+            for held in held_tensors(self._model, PARAMETER)
+            if id(held.tensor) in self._groupings
+        }
+        compiled = CompiledModel(
+            self._model,
+            parsed,
+            options,
+            rule,
+            settings,
+            on_tiles,
+            stored=stored,
+            groupings=groupings,
+        )
         if self._rng_state is not None:
             restore(compiled.random, self._rng_state)
         self._compiled, self._attachment, self._n_runs = compiled, attachment, 0
@@ -456,14 +485,3 @@ def _write_back(originals: list[Tensor], tensors: list[Tensor]) -> None:
         for original, tensor in zip(originals, tensors, strict=True):
             if original is not tensor:
                 original.copy_(tensor)
-
-
-def _refuse_grouping(parameter: Tensor, group_type: object, shards: int, mode: object) -> None:
-    if parameter.dim() == 0:
-        raise createPoptorchError("Scalars cannot be passed as per-replica weight tensor values")
-    if group_type == CommGroupType.All:
-        return  # one value for all: what every parameter has
-    raise createPoptorchError(
-        f"replicaGrouping({group_type!r}, {shards}, {mode!r}): weights that differ between "
-        "replicas are not supported; all replicas share one value of each parameter"
-    )

@@ -243,7 +243,10 @@ class HostWeights:
         """Overwrite the values here."""
         with without_hooks(), torch.no_grad():
             for held, value in zip(self.parameters, parameters, strict=True):
-                held.tensor.data.copy_(value)
+                if held.tensor.shape != value.shape:  # all replicas of a grouped parameter
+                    held.tensor.data = value.to(held.tensor.device, copy=True)
+                else:
+                    held.tensor.data.copy_(value)
             for held, value in zip(self.buffers, buffers, strict=True):
                 held.tensor.data.copy_(value)
 

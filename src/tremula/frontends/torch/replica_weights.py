@@ -1,0 +1,197 @@
+"""Weights that differ between groups of replicas: `parameter.replicaGrouping(…)`.
+
+On the host such a parameter has one more dimension, the first: a slice for each group, or after a
+retrieval of all replicas one for each of them. The model sees the rest. Gradients of it are reduced
+within a group, those of other parameters over all replicas.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tremula.frontends.torch.enums import CommGroupType, VariableRetrievalMode
+from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.ir.capture import Held as HeldTensor
+from tremula.ir.host.program import Gradients, Held
+from tremula.ir.session import Give, HostSession, Repetition
+from tremula.ir.settings import HostSettings
+from tremula.ir.step import PARAMETER, STATE, CapturedStep
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Which replicas share a value of a parameter, and which of them return it."""
+
+    kind: CommGroupType
+    n_members: int
+    mode: VariableRetrievalMode
+
+    @property
+    def size(self) -> int:
+        """Replicas in a group."""
+        return 1 if self.kind is CommGroupType.NoGrouping else self.n_members
+
+    def n_groups(self, n_replicas: int) -> int:
+        size = self.size
+        if size < 1 or n_replicas % size:
+            raise createPoptorchError(
+                f"A group of {size} replicas is not a factor of the replication factor "
+                f"({n_replicas})"
+            )
+        return n_replicas // size
+
+    def group_of(self, replica: int, n_replicas: int) -> int:
+        if self.kind is CommGroupType.Orthogonal:
+            return replica % self.n_groups(n_replicas)
+        return replica // self.size
+
+    def slice_of(self, value: Tensor, replica: int, n_replicas: int) -> Tensor:
+        """A replica's part of the host's value."""
+        n_slices = value.shape[0]
+        if n_slices == self.n_groups(n_replicas):
+            return value[self.group_of(replica, n_replicas)]
+        return value[replica]
+
+    def joined(self, values: Sequence[Tensor]) -> Tensor:
+        """The host's value from those of all replicas."""
+        n_replicas = len(values)
+        if self.mode is VariableRetrievalMode.AllReplicas:
+            return torch.stack(list(values))
+        groups = range(self.n_groups(n_replicas))
+        first = [
+            next(r for r in range(n_replicas) if self.group_of(r, n_replicas) == g) for g in groups
+        ]
+        return torch.stack([values[r] for r in first])
+
+
+@contextmanager
+def one_slice_of(
+    parameters: Sequence[HeldTensor], groupings: Mapping[str, Grouping], n_replicas: int
+) -> Iterator[None]:
+    """Inside, a grouped parameter is as one replica has it."""
+    grouped = [held.tensor for held in parameters if held.name in groupings]
+    for held in parameters:
+        if held.name in groupings:
+            _check_slices(held, groupings[held.name], n_replicas)
+    whole = [tensor.data for tensor in grouped]
+    for tensor in grouped:
+        tensor.data = tensor.data[0]
+    try:
+        yield
+    finally:
+        for tensor, data in zip(grouped, whole, strict=True):
+            tensor.data = data
+
+
+def _check_slices(held: HeldTensor, grouping: Grouping, n_replicas: int) -> None:
+    n_groups = grouping.n_groups(n_replicas)
+    if held.tensor.shape[0] not in (n_groups, n_replicas):
+        raise createPoptorchError(
+            f"The parameter {held.name} is grouped: its first dimension must be the number of "
+            f"groups ({n_groups}), got {held.tensor.shape[0]}"
+        )
+
+
+class GroupedSession(HostSession):
+    """The step on this computer with weights and optimiser states for each replica."""
+
+    def __init__(
+        self,
+        step: CapturedStep,
+        repetition: Repetition,
+        settings: HostSettings,
+        groupings: Mapping[str, Grouping],
+    ):
+        if repetition.n_processes > 1:
+            raise createPoptorchError("replicaGrouping works within one process only")
+        super().__init__(step, repetition, replace(settings, host="eager"))
+        self.grouping_of = {
+            slot.index: groupings[slot.name]
+            for slot in step.inputs
+            if slot.kind == PARAMETER and slot.name in groupings
+        }
+        states = [slot.name for slot in step.inputs if slot.kind == STATE]
+        self._state_is_grouped = [name.partition("___")[2] in groupings for name in states]
+        placeholders = zip(step.inputs, step.placeholders(), strict=True)
+        self._state_dims = [n.meta["val"].dim() for slot, n in placeholders if slot.kind == STATE]
+        self.replicas = [Held([], [], [], [], []) for _ in range(self.n_replicas)]
+
+    def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        super().write_weights([], buffers)
+        for r, own in enumerate(self.replicas):
+            mine = [
+                g.slice_of(value, r, self.n_replicas) if (g := self.grouping_of.get(i)) else value
+                for i, value in enumerate(parameters)
+            ]
+            own.parameters = self._stored(own.parameters, mine)
+            own.buffers = self.held.buffers
+
+    def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
+        parameters = [
+            g.joined([own.parameters[i] for own in self.replicas])
+            if (g := self.grouping_of.get(i))
+            else value
+            for i, value in enumerate(self.replicas[0].parameters)
+        ]
+        return parameters, self.held.buffers
+
+    def write_states(self, states: list[Tensor]) -> None:
+        """A state of a grouped parameter has a slice for each replica, or is the same for all."""
+        for r, own in enumerate(self.replicas):
+            mine = [
+                state[r] if state.dim() > n_dims else state
+                for state, n_dims in zip(states, self._state_dims, strict=True)
+            ]
+            own.states = self._stored(own.states, mine)
+
+    def read_states(self) -> list[Tensor]:
+        return [
+            torch.stack([own.states[i] for own in self.replicas])
+            if is_grouped
+            else self.replicas[0].states[i]
+            for i, is_grouped in enumerate(self._state_is_grouped)
+        ]
+
+    def set_hyper(self, values: Sequence[float]) -> None:
+        super().set_hyper(values)
+        for own in self.replicas:
+            own.hyper_tensors = self.held.hyper_tensors
+            own.hyper_floats = self.held.hyper_floats
+
+    def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
+        program = self.program
+        with torch.no_grad():
+            number = 0
+            for _ in range(program.n_iterations):
+                found = [Gradients() for _ in self.replicas]
+                for _ in range(program.n_accumulation):
+                    for r, own in enumerate(self.replicas):
+                        outputs, gradients = program.run_micro(own, r, inputs[number])
+                        give(number, outputs)
+                        found[r].add(gradients)
+                        number += 1
+                if program.rule is not None:
+                    self._update([gradients.total for gradients in found])
+
+    def _update(self, found: list[list[Tensor]]) -> None:
+        """Shared weights have the same gradient everywhere, so they stay the same."""
+        for r, own in enumerate(self.replicas):
+            reduced = Gradients()
+            reduced.total = [
+                self._reduced(place, [gradients[k] for gradients in found], r)
+                for k, place in enumerate(self.program._trained)
+            ]
+            self.program.update(own, reduced)
+
+    def _reduced(self, parameter: int, gradients: list[Tensor], replica: int) -> Tensor:
+        grouping, n = self.grouping_of.get(parameter), self.n_replicas
+        if grouping is None:
+            return torch.stack(gradients).sum(0)
+        group = grouping.group_of(replica, n)
+        members = [g for r, g in enumerate(gradients) if grouping.group_of(r, n) == group]
+        # The mean is over the members; the program will divide by the number of all replicas.
+        factor = n / len(members) if self.program.gradient_scale != 1 else 1
+        return torch.stack(members).sum(0) * factor
