@@ -7,7 +7,7 @@ and nothing else of it. What to see here: a weight update uses several micro-bat
 rate falls from epoch to epoch, statistics of batch norm come back with the weights.
 """
 
-# Arguments when run as a test: --images 1280 --epochs 2 --batch-size 16
+# Arguments when run as a test: --images 640 --epochs 2 --batch-size 16
 
 import argparse
 from itertools import pairwise

@@ -1,0 +1,28 @@
+"""`tremula demo` trains MNIST and says what a machine would take."""
+
+import re
+
+import pytest
+
+from tremula.commands import main
+
+
+@pytest.mark.slow
+def test_the_demo_tells_accuracy_and_cycles(tmp_path, capsys):
+    """On the small set: accuracy above 85 %, modelled images per second, and a report in a file."""
+    assert main(["demo", "--subset", "--report", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    accuracy = float(re.search(r"Accuracy on 1,000 test images: ([\d.]+)%", printed)[1])
+    assert accuracy > 85
+    assert re.search(r"[\d,]+ images per second in training on a bow", printed)
+    report = tmp_path / "profile.txt"
+    assert f"The report is in {report}" in printed
+    assert "Execution" in report.read_text(encoding="utf-8")
+
+
+def test_the_tile_demo_needs_no_data(capsys):
+    """`tremula demo --tiles` runs a tile program and prints its profile."""
+    assert main(["demo", "--tiles", "--chip", "gc2", "--size", "128", "--steps", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "Heat equation on 128 x 128 points, 1216 tiles of a gc2." in printed
+    assert "3 steps on a GC2, modelled:" in printed
