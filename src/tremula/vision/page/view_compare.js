@@ -1,6 +1,62 @@
-// compare
-import { h } from "./dom.js";
+// Compare: what changed from report A to report B, the largest causes first.
 
-export async function compareView() {
-  return { element: h("div", {}, "…") };
+import { card, h } from "./dom.js";
+import { Table } from "./table.js";
+import { bytes, percent, signed, whole } from "./format.js";
+
+const NAMES = {
+  total_cycles: "Total cycles", compute: "Compute", exchange: "Exchange", sync: "Sync", waiting: "Waiting",
+  memory_total: "Memory, all tiles", memory_always_live: "Always live", memory_temporary: "Temporary", memory_largest: "Fullest tile",
+};
+
+export async function compareView(context) {
+  const { facts } = await context.compare();
+  const element = h("div", {},
+    h("div.grid", {}, ["total_cycles", "exchange", "memory_largest", "memory_total"].filter((key) => facts.totals[key]).map((key) => h("section.card.quarter", {}, total(key, facts.totals[key])))),
+    h("div.grid", {},
+      h("section.card.half", {}, h("header", {}, h("h2", {}, "Largest causes")), causes(facts.causes)),
+      h("section.card.half", {}, h("header", {}, h("h2", {}, "Totals")), totals(facts.totals))),
+    pairs("Operations", facts.operations, [["Cycles", "cycles", whole], ["Compute", "compute", whole], ["Exchange", "exchange", whole], ["Vertices", "n_vertices", whole]], context, "op"),
+    pairs("Variables", facts.variables, [["Bytes", "n_bytes", bytes], ["Tiles", "n_tiles", whole], ["Most on a tile", "largest_on_tile", bytes]], context),
+    pairs("Steps", facts.steps, [["Cycles", "total_cycles", whole], ["Compute", "compute", whole], ["Exchange", "exchange", whole], ["Runs", "executed", whole], ["Temporary", "temporary_bytes", bytes]], context));
+  return { element };
+}
+
+function total(key, { before, after, difference }) {
+  const format = key.startsWith("memory") ? bytes : whole;
+  const tone = difference > 0 ? "bad" : difference < 0 ? "good" : "";
+  return h("div.figure", {}, h("small", {}, NAMES[key]), h(`b${tone && `.${tone}`}`, {}, difference ? signed(difference / Math.max(1, before), percent) : "the same"),
+    h("span", {}, `${format(before)} → ${format(after)}`));
+}
+
+function causes(texts) {
+  if (!texts.length) return h("p.note", {}, "The reports do not differ in anything that costs.");
+  return h("ul.causes", {}, texts.map((one) => {
+    const [amount, ...rest] = one.split(": ");
+    return h("li", {}, h(`b.${amount.startsWith("-") ? "less" : "more"}`, {}, amount.replace("-", "−")), ` ${rest.join(": ")}`);
+  }));
+}
+
+function totals(rows) {
+  return h("dl.facts", {}, Object.entries(rows).map(([key, row]) => {
+    const format = key.startsWith("memory") ? bytes : whole;
+    return [h("dt", {}, NAMES[key] ?? key), h("dd", {}, `${format(row.before)} → ${format(row.after)} (${signed(row.difference, format)})`)];
+  }));
+}
+
+// A, B and difference of the first measure, and differences of the others.
+function pairs(title, rows, measures, context, key) {
+  const [, first, show] = measures[0];
+  const tone = (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint");
+  const table = new Table({
+    count: rows.length, noun: "differ", label: title, height: 340, sort: [3, true],
+    filter: (i) => rows[i].name, onpick: (i) => key && context.select({ [key]: rows[i].name }),
+    columns: [
+      { title: title.slice(0, -1), isText: true, get: (i) => rows[i].name || "(unnamed)" },
+      { title: `${measures[0][0]} in A`, get: (i) => (rows[i].before_id < 0 ? NaN : rows[i][first].before), show: (v) => (Number.isNaN(v) ? "new" : show(v)) },
+      { title: "in B", get: (i) => (rows[i].after_id < 0 ? NaN : rows[i][first].after), show: (v) => (Number.isNaN(v) ? "gone" : show(v)) },
+      ...measures.map(([name, field, format]) => ({ title: `Δ ${name}`, get: (i) => rows[i][field].difference, show: (v) => signed(v, format), tone })),
+    ],
+  });
+  return card(title, [h("div.spring"), table.tools], table.element);
 }

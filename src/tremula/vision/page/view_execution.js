@@ -1,6 +1,227 @@
-// execution
-import { h } from "./dom.js";
+// Execution: what ran when on every chip and tile, and what each step waited for.
 
-export async function executionView() {
-  return { element: h("div", {}, "…") };
+import { card, choice, h, hint, replace } from "./dom.js";
+import { Chart, legend } from "./chart.js";
+import { HeatMap } from "./heat.js";
+import { Range } from "./range.js";
+import { Strip } from "./strip.js";
+import { Table } from "./table.js";
+import { Timeline } from "./timeline.js";
+import { TraceData } from "./trace_data.js";
+import { colour } from "./colours.js";
+import { text } from "./data.js";
+import { bytes, duration, percent, place, short, signed, whole } from "./format.js";
+import { current, link } from "./state.js";
+
+const MODES = [["phases", "Phases"], ["compute", "Compute"], ["exchange", "Exchange"], ["idle", "Idle"]];
+
+export async function executionView(context) {
+  const [overview, steps, tiles, vertices] = await Promise.all(["overview", "steps", "tiles", "vertices"].map(context.load));
+  const other = context.other && (await context.other.load("steps"));
+  const view = new ExecutionView(context, { overview, steps, tiles, vertices, other });
+  return { element: view.element, select: (state, before) => view.select(state, before) };
+}
+
+class ExecutionView {
+  constructor(context, packs) {
+    Object.assign(this, packs, { context });
+    const { facts } = this.overview;
+    this.details = h("section.card.two-thirds", {});
+    this.summary = h("section.card.third", {});
+    this.table = this.stepTable();
+    this.trace = new TraceData(context, this.overview, this.steps);
+    this.element = h("div", {}, facts.n_entries ? this.timeCards() : card("Execution", null,
+      h("p.note", {}, "This program has not run, so there is no trace. What each step costs once is below.")),
+    h("div.grid", {}, this.summary, this.details),
+    card("Steps", [h("div.spring"), this.table.tools], this.table.element));
+    if (!facts.n_entries) this.summary.hidden = true;
+  }
+
+  timeCards() {
+    const { facts } = this.overview, { context, trace } = this;
+    this.range = new Range(trace.begin, trace.end, 20);
+    const state = current();
+    if (state.from !== undefined && state.to > state.from) this.range.show(state.from, state.to);
+    const kind = state.show ?? "flame", phase = state.phase ?? "phases";
+    const oncursor = (time) => {
+      this.timeline.cursor(time);
+      this.heat.cursor(time);
+    };
+    this.timeline = new Timeline({ trace, range: this.range, kind, oncursor, onpick: (step, entry) => context.select({ step, entry }) });
+    this.heat = new HeatMap({
+      kind: "phases", shape: facts.heat.phases, nIpus: facts.n_ipus, perIpu: facts.tiles_per_ipu, range: this.range, mode: phase,
+      load: context.load, entriesOf: (from, to) => trace.entriesOf(from, to), height: 430, label: "Tiles over time",
+      describe: (cell) => this.describe(cell), onpick: (cell) => this.pickCell(cell), oncursor,
+    });
+    trace.onload = () => {
+      this.timeline.draw();
+      this.select(current(), {});
+    };
+    this.strip = new Strip(trace, this.range);
+    this.range.listen(() => this.onRange());
+    const tools = [h("div.spring"), h("span.status", {}, "wheel zooms, drag moves, 0 resets"),
+      choice("Timeline", [["flame", "Flame", "nested by name"], ["flat", "Flat", "phases of each step"]], kind, (show) => context.select({ show }))];
+    const names = ["compute", "exchange", "sync", "idle"];
+    return [card("Timeline", tools, this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
+      legend(names.map((name) => ({ name, colour: colour(name) })))),
+    card("Every tile", [this.heat.status, h("div.spring"), h("span.status", {}, "Alt + wheel zooms tiles"),
+      choice("Heat map", MODES, phase, (next) => context.select({ phase: next }))], this.heat.element)];
+  }
+
+  onRange() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      const { from, to, low, high } = this.range, isAll = from <= low && to >= high;
+      this.context.select({ from: isAll ? undefined : Math.round(from), to: isAll ? undefined : Math.round(to) });
+      this.paintSummary();
+    }, 220);
+  }
+
+  describe(cell) {
+    const total = cell.end - cell.begin;
+    const idle = Math.max(0, 1 - cell.compute - cell.exchange - cell.sync);
+    const step = cell.nEntries === 1 ? this.trace.stepOf(cell.firstEntry) : null;
+    return [step === null ? `${whole(cell.nEntries)} entries from ${whole(cell.firstEntry)}` : this.trace.path(step),
+      ["tile", whole(cell.tile)], ["cycles", whole(total)], ["compute", percent(cell.compute)],
+      ["exchange", percent(cell.exchange)], ["sync", percent(cell.sync)], ["idle", percent(idle)]];
+  }
+
+  pickCell(cell) {
+    const step = this.trace.stepOf(cell.firstEntry);
+    this.context.select({ tile: cell.tile, ...(step !== null && cell.nEntries <= 4 ? { step, entry: cell.firstEntry } : {}) });
+    hint();
+  }
+
+  // -- what is in sight ---------------------------------------------------------------------------
+
+  paintSummary() {
+    if (!this.overview.facts.n_entries) return;
+    const { columns, facts } = this.overview, k = facts.n_ipus, { from, to } = this.range;
+    const sums = { compute: 0, exchange: 0, sync: 0, total: 0 };
+    for (let i = 0; i < columns.begin.length; i++) {
+      const inside = Math.min(to, columns.end[i]) - Math.max(from, columns.begin[i]);
+      if (inside <= 0) continue;
+      const share = inside / Math.max(1, columns.end[i] - columns.begin[i]);
+      for (const name of ["compute", "exchange", "sync"]) sums[name] += columns[name][i] * share;
+      sums.total += inside;
+    }
+    const parts = ["compute", "exchange", "sync"].map((name) => ({ name, colour: colour(name), share: sums[name] / Math.max(1, sums.total) }));
+    parts.push({ name: "waiting", colour: colour("idle"), share: Math.max(0, 1 - parts.reduce((s, p) => s + p.share, 0)) });
+    const tiles = this.tiles.columns, n = tiles.compute.length;
+    const mean = tiles.compute.reduce((s, v) => s + v, 0) / n, most = Math.max(1, ...tiles.compute);
+    replace(this.summary, h("header", {}, h("h2", {}, "In sight")),
+      h("div.figure", {}, h("b", {}, whole(Math.round(to - from))), h("span", {}, `cycles, ${duration((to - from) / facts.clock_hz)}${k > 1 ? `, ${k} chips` : ""}`)),
+      h("div.shares", {}, parts.map((p) => h("i", { style: { width: `${100 * p.share}%`, background: p.colour } }))),
+      legend(parts.map((p) => ({ ...p, value: percent(p.share) }))),
+      h("h3", {}, "Tile balance, everything that ran"),
+      h("p", { className: "tile-balance" }, h("b", {}, percent(mean / most)), h("span.note", {}, ` a tile computes ${short(mean)} cycles on average, the busiest ${short(most)}`)));
+  }
+
+  // -- one step -----------------------------------------------------------------------------------
+
+  select(state, before) {
+    const { step, tile } = state;
+    this.timeline?.choose(step);
+    const spans = step !== undefined && this.trace ? this.trace.spansOfStep(step) : [];
+    this.heat?.mark({ tile, span: spans.length <= 400 ? spans : [] });
+    this.paintSummary();
+    if (step !== before.step || !this.details.firstChild) this.showStep(step);
+    else this.chart?.update({ marks: tile === undefined ? [] : [tile] });
+    if (step !== undefined) this.table.reveal(step);
+  }
+
+  async showStep(step) {
+    const { columns } = this.steps;
+    if (step === undefined || step >= columns.cycles.length) {
+      this.chart = null;
+      this.showTiles();
+      return;
+    }
+    const part = await this.context.load(`step-tiles/${step}`).catch(() => null);
+    if (current().step !== step) return;
+    const tile = columns.critical_tile[step];
+    const facts = [
+      ["Type", text(this.steps, "type", step)], ["Executed", `${whole(columns.executed[step])} times`],
+      ["Cycles, once", `${whole(columns.cycles[step])}: compute ${whole(columns.compute[step])}, exchange ${whole(columns.exchange[step])}, sync ${whole(columns.sync[step])}`],
+      ["Cycles, all", whole(columns.total_cycles[step])], ["Active tiles", whole(columns.n_active_tiles[step])],
+      ["Tile balance", `${percent(columns.balance[step])}, of active tiles ${percent(columns.active_balance[step])}`],
+      tile >= 0 && ["Critical tile", h("button.plain.critical", { type: "button", onclick: () => this.context.select({ tile }) }, `tile ${whole(tile)}`)],
+      ["Data in", bytes(columns.bytes_in[step])],
+      columns.n_flops[step] > 0 && ["Flops", short(columns.n_flops[step])],
+      ["Line", text(this.steps, "source", step)],
+    ].filter(Boolean);
+    const codelets = this.vertexText(columns.compute_set[step]);
+    if (codelets) facts.push(["Vertices", codelets]);
+    replace(this.details, h("header", {}, h("h2", {}, this.trace.path(step)), h("div.spring"),
+      h("a.plain", { href: link({ view: "liveness" }) }, "Liveness"), h("a.plain", { href: link({ view: "tree" }) }, "Program")),
+    h("dl.facts", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+    part ? this.tileChart([
+      { name: "compute", colour: colour("compute"), values: part.columns.compute },
+      { name: "exchange", colour: colour("exchange"), values: part.columns.exchange },
+    ], "Cycles of each tile in one execution") : h("p.note", {}, "Cycles of single tiles are not part of this file."));
+  }
+
+  showTiles() {
+    const { columns } = this.tiles;
+    replace(this.details, h("header", {}, h("h2", {}, "Tile balance"), h("span.status", {}, "cycles of each tile, everything that ran; choose a step above to see its own")),
+      this.tileChart([
+        { name: "compute", colour: colour("compute"), values: columns.compute },
+        { name: "exchange", colour: colour("exchange"), values: columns.exchange },
+      ], "Cycles of each tile"));
+  }
+
+  tileChart(series, label) {
+    const tile = current().tile;
+    this.chart = new Chart({
+      series, isStacked: true, label, xName: "tile", yFormat: short, height: 210, marks: tile === undefined ? [] : [tile],
+      describe: (i) => [`Tile ${i}`, ...series.map((s) => [s.name, whole(s.values[i])])],
+      onpick: (i) => this.context.select({ tile: i }),
+    });
+    return this.chart.element;
+  }
+
+  vertexText(set) {
+    if (set < 0) return "";
+    const { columns, facts } = this.vertices, found = [];
+    for (let i = 0; i < columns.compute_set.length; i++) {
+      if (columns.compute_set[i] === set) found.push(`${whole(columns.n_vertices[i])} × ${facts.texts.name[columns.vertex_type[i]]}`);
+    }
+    return found.join(", ");
+  }
+
+  stepTable() {
+    const { columns } = this.steps, { select } = this.context;
+    const most = Math.max(1, ...columns.total_cycles);
+    const list = [
+      { title: "#", width: "64px", get: (i) => i, show: whole },
+      { title: "Step", isText: true, get: (i) => text(this.steps, "path", i) },
+      { title: "Type", isText: true, width: "minmax(110px, 1fr)", get: (i) => text(this.steps, "type", i) },
+      { title: "Runs", get: (i) => columns.executed[i], show: whole },
+      { title: "Cycles, all", get: (i) => columns.total_cycles[i], show: whole, bar: (v) => v / most },
+      { title: "Compute", get: (i) => columns.compute[i], show: whole, about: "of one execution, the slowest tile" },
+      { title: "Exchange", get: (i) => columns.exchange[i], show: whole },
+      { title: "Tile balance", get: (i) => columns.balance[i], show: percent, tone: (v) => (v < 0.4 ? "bad" : "") },
+      { title: "Critical tile", get: (i) => columns.critical_tile[i], show: (v) => (v < 0 ? "–" : whole(v)) },
+      { title: "Line", isText: true, width: "minmax(120px, 1.2fr)", get: (i) => place(text(this.steps, "source", i)) },
+    ];
+    if (this.other) list.splice(5, 0, this.differenceColumn());
+    return new Table({
+      count: columns.cycles.length, noun: "steps", label: "Steps", sort: [0, false], isOrdered: true, columns: list, height: 420,
+      filter: (i) => `${text(this.steps, "path", i)} ${text(this.steps, "type", i)} ${text(this.steps, "source", i)}`,
+      onpick: (i) => select({ step: i }),
+    });
+  }
+
+  // B's cycles beside A's: the n-th step of a name against the n-th of the same name.
+  differenceColumn() {
+    const other = new Map(), seen = new Map(), nth = (pack, i) => {
+      const path = text(pack, "path", i), key = `${path}#${seen.get(path) ?? 0}`;
+      seen.set(path, (seen.get(path) ?? 0) + 1);
+      return key;
+    };
+    for (let i = 0; i < this.other.columns.cycles.length; i++) other.set(nth(this.other, i), this.other.columns.total_cycles[i]);
+    seen.clear();
+    const change = Array.from(this.steps.columns.total_cycles, (v, i) => (other.get(nth(this.steps, i)) ?? 0) - v);
+    return { title: "B − A", get: (i) => change[i], show: (v) => signed(v, whole), tone: (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint") };
+  }
 }

@@ -1,0 +1,191 @@
+// Draws heat blocks with WebGL2: a texture per block, an instance per column and chip.
+
+import { colour, heat, rgb } from "./colours.js";
+
+export const MODES = ["phases", "compute", "exchange", "idle", "live"];
+const PER_INSTANCE = 8;
+
+const VERTEX = `#version 300 es
+layout(location = 0) in vec4 span;    // begin, end, row of the texture, column
+layout(location = 1) in vec4 parts;   // sync, exchange, compute: shares; rows of this chip
+uniform vec4 view;                    // from, 1 / span, top tile, 1 / tiles
+uniform float tilesPerRow, firstTile, wide;
+out float across, row;
+flat out vec4 shares;
+flat out int column;
+void main() {
+  vec2 corner = vec2(gl_VertexID & 1, gl_VertexID >> 1);
+  float begin = (span.x - view.x) * view.y, end = (span.y - view.x) * view.y;
+  end = max(end, begin + 1.0 / wide);
+  float x = mix(begin, end, corner.x);
+  row = mix(span.z, span.z + parts.w, corner.y);
+  float y = (firstTile + (row - span.z) * tilesPerRow - view.z) * view.w;
+  across = corner.x;
+  shares = vec4(parts.xyz, (end - begin) * wide);
+  column = int(span.w);
+  gl_Position = vec4(2.0 * x - 1.0, 1.0 - 2.0 * y, 0.0, 1.0);
+}`;
+
+const FRAGMENT = `#version 300 es
+precision highp float;
+uniform highp sampler2D cells;
+uniform int mode, isSingle;
+uniform vec3 tones[4];                // compute, exchange, sync, idle
+uniform vec3 scale[7];
+in float across, row;
+flat in vec4 shares;
+flat in int column;
+out vec4 paint;
+vec3 heat(float share) {
+  float at = clamp(share, 0.0, 1.0) * 6.0;
+  int i = min(5, int(at));
+  return mix(scale[i], scale[i + 1], at - float(i));
+}
+void main() {
+  vec2 cell = texelFetch(cells, ivec2(int(row), column), 0).rg * (255.0 / 63.0);
+  float compute = cell.r, exchange = cell.g, sync = shares.x;
+  float idle = clamp(1.0 - compute - exchange - sync, 0.0, 1.0);
+  vec3 tone;
+  if (mode == 0) {
+    if (isSingle == 1 && shares.w > 2.5) {
+      float at = across;
+      if (at < sync) tone = tones[2];
+      else if (at < sync + shares.y) tone = at - sync < exchange ? tones[1] : tones[3];
+      else tone = at - sync - shares.y < compute ? tones[0] : tones[3];
+    } else {
+      tone = compute * tones[0] + exchange * tones[1] + sync * tones[2] + idle * tones[3];
+    }
+  } else if (mode == 1) tone = heat(compute);
+  else if (mode == 2) tone = heat(exchange);
+  else if (mode == 3) tone = heat(idle);
+  else tone = compute > 0.0 ? heat(compute) : tones[3];
+  paint = vec4(tone, 1.0);
+}`;
+
+export class GlPainter {
+  // A painter, or null if this browser has no WebGL2.
+  static make(canvas) {
+    const gl = canvas.getContext("webgl2", { antialias: false, alpha: true, powerPreference: "high-performance" });
+    if (!gl) return null;
+    const program = link(gl);
+    return program && new GlPainter(canvas, gl, program);
+  }
+
+  constructor(canvas, gl, program) {
+    Object.assign(this, { canvas, gl, program, places: {} });
+    for (const name of ["view", "tilesPerRow", "firstTile", "wide", "cells", "mode", "isSingle", "tones", "scale"]) {
+      this.places[name] = gl.getUniformLocation(program, name);
+    }
+  }
+
+  paint(blocks, view) {
+    const { gl, canvas, places } = this;
+    const ratio = Math.min(2, window.devicePixelRatio || 1);
+    const width = Math.max(1, Math.round(view.width * ratio)), height = Math.round(view.height * ratio);
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    canvas.style.cssText = `left: ${view.left}px; width: ${view.width}px; height: ${view.height}px`;
+    gl.viewport(0, 0, width, height);
+    const [r, g, b] = rgb(colour("sunken"));
+    gl.clearColor(r / 255, g / 255, b / 255, 1);
+    gl.clear(gl.COLOR_BUFFER_BIT);
+    gl.useProgram(this.program);
+    gl.uniform1f(places.wide, view.width);
+    gl.uniform1i(places.cells, 0);
+    gl.uniform1i(places.mode, MODES.indexOf(view.mode));
+    const tones = ["compute", "exchange", "sync", view.mode === "live" ? "cell-empty" : "idle"].flatMap((n) => rgb(colour(n)).map((v) => v / 255));
+    gl.uniform3fv(places.tones, tones);
+    gl.uniform3fv(places.scale, [0, 1, 2, 3, 4, 5, 6].flatMap((i) => heat(i / 6).map((v) => v / 255)));
+    for (const block of blocks) this.paintBlock(block, view);
+  }
+
+  paintBlock(block, view) {
+    const { gl, places } = this;
+    block.gl ??= this.upload(block);
+    gl.bindTexture(gl.TEXTURE_2D, block.gl.texture);
+    gl.uniform4f(places.view, view.from - block.gl.base, 1 / (view.to - view.from), view.top, 1 / (view.bottom - view.top));
+    gl.uniform1i(places.isSingle, block.level === 0 ? 1 : 0);
+    for (const lane of block.gl.lanes) {
+      gl.uniform1f(places.tilesPerRow, lane.tilesPerRow);
+      gl.uniform1f(places.firstTile, lane.firstTile);
+      gl.bindVertexArray(lane.array);
+      gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, block.nColumns);
+    }
+    gl.bindVertexArray(null);
+  }
+
+  upload(block) {
+    const { gl } = this, { nColumns, nRows, columns } = block;
+    const cells = new Uint8Array(nColumns * nRows * 2);
+    for (let i = 0; i < nColumns * nRows; i++) {
+      cells[2 * i] = columns.compute[i];
+      cells[2 * i + 1] = columns.exchange?.[i] ?? 0;
+    }
+    const texture = gl.createTexture();
+    gl.bindTexture(gl.TEXTURE_2D, texture);
+    gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
+    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RG8, nRows, nColumns, 0, gl.RG, gl.UNSIGNED_BYTE, cells);
+    gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, gl.NEAREST);
+    gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MAG_FILTER, gl.NEAREST);
+    const base = block.begin[0];
+    const lanes = lanesOf(block).map((lane) => ({ ...lane, array: this.instances(block, lane, base) }));
+    return { texture, base, lanes };
+  }
+
+  instances(block, lane, base) {
+    const { gl } = this, { nColumns, columns } = block;
+    const values = new Float32Array(nColumns * PER_INSTANCE);
+    for (let column = 0; column < nColumns; column++) {
+      const i = column * block.nIpus + (block.nIpus === 1 ? 0 : lane.chip);
+      const total = Math.max(1, columns.total?.[i] ?? 1);
+      const share = (name) => (columns[name]?.[i] ?? 0) / total;
+      values.set([block.begin[i] - base, block.end[i] - base, lane.row, column,
+        share("chip_sync"), share("chip_exchange"), share("chip_compute"), lane.nRows], column * PER_INSTANCE);
+    }
+    const array = gl.createVertexArray();
+    gl.bindVertexArray(array);
+    gl.bindBuffer(gl.ARRAY_BUFFER, gl.createBuffer());
+    gl.bufferData(gl.ARRAY_BUFFER, values, gl.STATIC_DRAW);
+    for (const [at, offset] of [[0, 0], [1, 16]]) {
+      gl.enableVertexAttribArray(at);
+      gl.vertexAttribPointer(at, 4, gl.FLOAT, false, 4 * PER_INSTANCE, offset);
+      gl.vertexAttribDivisor(at, 1);
+    }
+    return array;
+  }
+
+  drop(block) {
+    if (!block.gl) return;
+    this.gl.deleteTexture(block.gl.texture);
+    for (const lane of block.gl.lanes) this.gl.deleteVertexArray(lane.array);
+    block.gl = null;
+  }
+}
+
+// A block may hold rows of several chips: {chip, row in the block, nRows, firstTile, tilesPerRow} of each.
+export function lanesOf(block) {
+  const found = [], { rowsPerIpu, perIpu, tileLevel } = block, tilesPerRow = 4 ** tileLevel;
+  const first = Math.floor(block.firstRow / rowsPerIpu), last = Math.floor((block.firstRow + block.nRows - 1) / rowsPerIpu);
+  for (let chip = first; chip <= last; chip++) {
+    const from = Math.max(block.firstRow, chip * rowsPerIpu);
+    const to = Math.min(block.firstRow + block.nRows, (chip + 1) * rowsPerIpu);
+    found.push({
+      chip, row: from - block.firstRow, nRows: to - from, tilesPerRow,
+      firstTile: chip * perIpu + (from - chip * rowsPerIpu) * tilesPerRow,
+    });
+  }
+  return found;
+}
+
+function link(gl) {
+  const program = gl.createProgram();
+  for (const [type, source] of [[gl.VERTEX_SHADER, VERTEX], [gl.FRAGMENT_SHADER, FRAGMENT]]) {
+    const shader = gl.createShader(type);
+    gl.shaderSource(shader, source);
+    gl.compileShader(shader);
+    gl.attachShader(program, shader);
+  }
+  gl.linkProgram(program);
+  if (gl.getProgramParameter(program, gl.LINK_STATUS)) return program;
+  console.error(gl.getProgramInfoLog(program), ...gl.getAttachedShaders(program).map((s) => gl.getShaderInfoLog(s)));
+  return null;
+}

@@ -1,0 +1,92 @@
+// A stretch of an axis that several drawings show together: zoom one and all follow.
+
+export class Range {
+  constructor(low, high, least) {
+    Object.assign(this, { low, high: Math.max(high, low + least), least, listeners: new Set() });
+    this.from = this.low;
+    this.to = this.high;
+  }
+
+  show(from, to) {
+    const span = Math.min(this.high - this.low, Math.max(this.least, to - from));
+    const middle = (from + to) / 2;
+    this.from = Math.max(this.low, Math.min(this.high - span, middle - span / 2));
+    this.to = this.from + span;
+    for (const listener of this.listeners) listener(this);
+  }
+
+  zoom(factor, around) {
+    this.show(around - (around - this.from) * factor, around + (this.to - around) * factor);
+  }
+
+  pan(by) {
+    this.show(this.from + by, this.to + by);
+  }
+
+  reset() {
+    this.show(this.low, this.high);
+  }
+
+  listen(listener) {
+    this.listeners.add(listener);
+  }
+
+  get span() {
+    return this.to - this.from;
+  }
+}
+
+// Wheel, drag, double click and keys on a canvas whose axis begins `left` pixels from its edge.
+export function steer(canvas, range, left, { onpick, onhover, vertical } = {}) {
+  const width = () => Math.max(1, canvas.clientWidth - left);
+  const at = (x) => range.from + ((x - left) / width()) * range.span;
+  let grabbed = null;
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const isSideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
+    if (vertical && (event.altKey || event.ctrlKey)) vertical.zoom(2 ** (event.deltaY / 240), vertical.at(event.offsetY));
+    else if (event.shiftKey || isSideways) range.pan(((event.deltaX || event.deltaY) / width()) * range.span);
+    else range.zoom(2 ** (event.deltaY / 240), at(event.offsetX));
+  }, { passive: false });
+  canvas.addEventListener("pointerdown", (event) => {
+    grabbed = { x: event.offsetX, y: event.offsetY, moved: false };
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!grabbed) {
+      onhover?.(event, at(event.offsetX));
+      return;
+    }
+    const dx = event.offsetX - grabbed.x, dy = event.offsetY - grabbed.y;
+    if (!grabbed.moved && Math.abs(dx) + Math.abs(dy) < 4) return;
+    range.pan((-dx / width()) * range.span);
+    vertical?.pan((-dy / canvas.clientHeight) * vertical.span);
+    grabbed = { x: event.offsetX, y: event.offsetY, moved: true };
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    if (grabbed && !grabbed.moved) onpick?.(event, at(event.offsetX));
+    grabbed = null;
+  });
+  canvas.addEventListener("pointerleave", (event) => onhover?.(event, null));
+  canvas.addEventListener("dblclick", () => {
+    range.reset();
+    vertical?.reset();
+  });
+  canvas.addEventListener("keydown", (event) => {
+    const middle = (range.from + range.to) / 2;
+    const actions = {
+      ArrowLeft: () => range.pan(-range.span / 8), ArrowRight: () => range.pan(range.span / 8),
+      ArrowUp: () => vertical?.pan(-vertical.span / 8), ArrowDown: () => vertical?.pan(vertical.span / 8),
+      "+": () => range.zoom(0.6, middle), "=": () => range.zoom(0.6, middle), "-": () => range.zoom(1.6, middle),
+      "]": () => vertical?.zoom(0.6, (vertical.from + vertical.to) / 2), "[": () => vertical?.zoom(1.6, (vertical.from + vertical.to) / 2),
+      0: () => {
+        range.reset();
+        vertical?.reset();
+      },
+    };
+    if (!actions[event.key]) return;
+    event.preventDefault();
+    event.stopPropagation();
+    actions[event.key]();
+  });
+}
