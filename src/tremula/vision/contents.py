@@ -404,10 +404,21 @@ class Contents:
             "variable.tile_start": live.tile_start,
             "variable.tile": live.tile,
             "variable.tile_bytes": live.tile_bytes,
+            "variable.always_live": live.always_live.astype(np.int64),
             "live.variable": live.range_variable,
             "live.first": live.range_first,
             "live.last": live.range_last,
         }
+
+    def tile_variables(self) -> tuple[Ints, Ints, Ints]:
+        """The same by tile: where each tile's entries start, variables, bytes."""
+        live = self.analysis.liveness
+        owner = np.repeat(np.arange(len(live.tile_start) - 1), np.diff(live.tile_start))
+        # Sorting small unsigned numbers is linear.
+        order = np.argsort(live.tile.astype(np.uint16 if self.n_tiles < 65_536 else np.uint32),
+                           kind="stable")  # fmt: skip
+        start = np.searchsorted(live.tile[order], np.arange(self.n_tiles + 1))
+        return start, owner[order], live.tile_bytes[order]
 
     # -- tiles, chips, categories ------------------------------------------------------------------
 

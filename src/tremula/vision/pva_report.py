@@ -248,9 +248,8 @@ class Compilation:
     def largestLiveAtPeak(self, tile: int, n: int = 10) -> list[Variable]:
         """The largest variables on a tile at its fullest moment."""
         live = self._reader.live_at_peak(tile)
-        names = self._reader.table("variables")["name"]
-        pairs = zip(live.variable[:n].tolist(), live.n_bytes[:n].tolist(), strict=True)
-        return [Variable(names[v], size) for v, size in pairs]
+        names = self._reader.variable_names(live.variable[:n])
+        return [Variable(*pair) for pair in zip(names, live.n_bytes[:n].tolist(), strict=True)]
 
 
 def _with_categories(found: list[tuple[str, int]], sizes: dict[str, int]) -> list[Variable]:

@@ -103,6 +103,17 @@ class ReportFile:
         row = (name, dtype, json.dumps(list(array.shape)), data)
         self._database.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", row)
 
+    def tile_variables(self, start: Ints, variable: Ints, n_bytes: Ints) -> None:
+        """Variables of each tile and their bytes there: a CSR over tiles."""
+
+        def row(tile: int) -> tuple:
+            mine = slice(start[tile], start[tile + 1])
+            ids = pack(variable[mine])
+            return (tile, int(start[tile + 1] - start[tile]), *ids, *pack(n_bytes[mine]))
+
+        rows = self._pool.map(row, range(len(start) - 1))
+        self._database.executemany("INSERT INTO tile_variables VALUES (?, ?, ?, ?, ?, ?)", rows)
+
     def executable(self, n_bytes: int, data: bytes) -> None:
         self._database.execute("INSERT INTO executable VALUES (?, ?)", (n_bytes, data))
 

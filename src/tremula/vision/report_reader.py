@@ -184,6 +184,10 @@ class ReportReader:
         return int(self.target["n_tiles"])
 
     @property
+    def n_variables(self) -> int:
+        return len(self.column("variable.always_live"))
+
+    @property
     def n_ipus(self) -> int:
         return int(self.target["n_ipus"])
 
@@ -311,11 +315,7 @@ class ReportReader:
 
     def step_cycles(self, step: int) -> Phases:
         """One execution of a step on every tile: Phases of one row."""
-        if not 0 <= step < self.n_steps:
-            raise MissingProfileData(
-                f"step {step} does not exist: the report has {self.n_steps}.",
-                mend=f"use 0 to {self.n_steps - 1}",
-            )
+        self._check_step(step)
         edges = np.array([step, step + 1])
         compute, exchange = (self.matrix(n).rows(step, step + 1) for n in ("compute", "exchange"))
         takes_part = self.by_ipu("is_active") | self.by_ipu("joins")
@@ -393,10 +393,10 @@ class ReportReader:
 
     def live_at(self, step: int, tile: int | None = None) -> LiveSet:
         """What needs memory at a step, on a tile or on all of them."""
-        self.step_cycles_exist(step)
+        self._check_step(step)
         return self._live(int(self.table("steps")["instruction"][step]), tile)
 
-    def step_cycles_exist(self, step: int) -> None:
+    def _check_step(self, step: int) -> None:
         if not 0 <= step < self.n_steps:
             raise MissingProfileData(
                 f"step {step} does not exist: the report has {self.n_steps}.",
@@ -406,7 +406,11 @@ class ReportReader:
     def live_at_peak(self, tile: int) -> LiveSet:
         """What needs memory at a tile's fullest moment."""
         self._check_tile(tile)
-        return self._live(int(self.table("tiles")["peak_instruction"][tile]), tile)
+        sql = "SELECT peak_instruction FROM tiles WHERE replica = 0 AND ipu = ? AND tile = ?"
+        rows = self.execute(sql, (tile // self.tiles_per_ipu, tile))
+        if not rows or type(rows[0][0]) is not int:
+            raise self.damaged(f"does not say when tile {tile} is fullest")
+        return self._live(rows[0][0], tile)
 
     def _check_tile(self, tile: int) -> None:
         if not 0 <= tile < self.n_tiles:
@@ -416,7 +420,7 @@ class ReportReader:
             )
 
     def _live(self, instruction: int, tile: int | None) -> LiveSet:
-        always = self.table("variables")["always_live"].astype(bool)
+        always = self.column("variable.always_live").astype(bool)
         is_live = always.copy()
         first, last = self.column("live.first"), self.column("live.last")
         is_live[self.column("live.variable")[(first <= instruction) & (last >= instruction)]] = True
@@ -430,21 +434,21 @@ class ReportReader:
         order = np.argsort(-n_bytes, kind="stable")
         return LiveSet(variable[order], n_bytes[order], always[variable[order]])
 
-    @cached_property
-    def _by_tile(self) -> tuple[Ints, Ints, Ints]:
-        """CSR of tiles: where each starts, variables, bytes."""
-        start, tile = self.column("variable.tile_start"), self.column("variable.tile")
-        owner = np.repeat(np.arange(len(start) - 1), np.diff(start))
-        order = np.argsort(tile, kind="stable")
-        bounds = np.searchsorted(tile[order], np.arange(self.n_tiles + 1))
-        return bounds, owner[order], self.column("variable.tile_bytes")[order]
-
     def tile_variables(self, tile: int) -> tuple[Ints, Ints]:
         """Ids and bytes of all variables on a tile."""
         self._check_tile(tile)
-        bounds, variable, n_bytes = self._by_tile
-        mine = slice(bounds[tile], bounds[tile + 1])
-        return variable[mine], n_bytes[mine]
+        sql = "SELECT n_variables, variable_dtype, variable, n_bytes_dtype, n_bytes "
+        rows = self.execute(f"{sql} FROM tile_variables WHERE tile = ?", (tile,))
+        if not rows or type(rows[0][0]) is not int:
+            raise self.damaged(f"does not say what is on tile {tile}")
+        n, *packed = rows[0]
+        what = f"the list of variables of tile {tile}"
+        variable, n_bytes = (
+            unpack(data, dtype, (n,), what) for dtype, data in (packed[:2], packed[2:])
+        )
+        if n and (variable.max() >= self.n_variables or variable.min() < 0):
+            raise self.damaged(f"names variables on tile {tile} that do not exist")
+        return variable, n_bytes
 
     def tile_bytes(self, variable: int) -> Ints:
         """int64[n_tiles]: a variable's bytes on each tile."""
@@ -453,6 +457,11 @@ class ReportReader:
         found = np.zeros(self.n_tiles, np.int64)
         found[self.column("variable.tile")[mine]] = self.column("variable.tile_bytes")[mine]
         return found
+
+    def variable_names(self, variables: Ints) -> list[str]:
+        """Names of a few variables, without reading those of all."""
+        sql = "SELECT name FROM variables WHERE id = ?"
+        return [str(row[0]) for v in variables.tolist() for row in self.execute(sql, (v,))]
 
     def lifetimes(self, variable: int) -> Ints:
         """int64[n, 2]: first and last instruction of each stretch a temporary variable lives."""

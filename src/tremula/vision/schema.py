@@ -59,6 +59,8 @@ TABLES: Mapping[str, str] = MappingProxyType(
         "runs": """id INTEGER PRIMARY KEY, program INTEGER, name TEXT, first_entry INTEGER,
             n_entries INTEGER, cycles_from INTEGER, cycles_to INTEGER, host_start_us INTEGER,
             host_end_us INTEGER""",
+        "tile_variables": """tile INTEGER PRIMARY KEY, n_variables INTEGER, variable_dtype TEXT,
+            variable BLOB, n_bytes_dtype TEXT, n_bytes BLOB""",
         "columns": "name TEXT PRIMARY KEY, dtype TEXT, shape TEXT, data BLOB",
         "matrices": """name TEXT PRIMARY KEY, n_rows INTEGER, n_columns INTEGER, pooling TEXT,
             unit TEXT, rows_per_level TEXT""",

@@ -108,6 +108,7 @@ def _write_tables(file: ReportFile, contents: Contents, live: tuple[Ints, Ints])
     file.rows("tiles", contents.tiles())
     file.rows("ipus", contents.ipus())
     file.rows("categories", contents.categories())
+    file.tile_variables(*contents.tile_variables())
     for name, column in {**csr, **contents.variable_columns()}.items():
         file.column(name, column)
 
