@@ -91,7 +91,7 @@ def nearest(
 def _batch_of(batch: Batch | None, points: Tensor) -> Tensor:
     if batch is None:
         batch = [0] * points.shape[0]
-    result = batch if isinstance(batch, Tensor) else torch.tensor(list(batch))
+    result = batch if isinstance(batch, Tensor) else torch.tensor(list(batch), device=points.device)
     if tuple(result.shape) != (points.shape[0],):
         raise ValueError(
             f"a batch needs one number for each of {points.shape[0]} rows, got"

@@ -60,11 +60,12 @@ class _Functionaliser:
         self.tensors: dict[fx.Node, _Tensor] = {}
         self.others: dict[fx.Node, fx.Node] = {}  # nodes with several results
         self.origin: Origin | None = None
-        self.applied: set[fx.Node] = set()  # recorded views that the new graph holds
+        self.taken: set[int] = set()  # ids of the fakes that nodes of the new graph have
 
     def visit(self, node: fx.Node) -> None:
         self.origin = node.meta.get(ORIGIN)
         if node.op in ("placeholder", "get_attr"):
+            self._own(node.meta["val"])
             self._fresh(node, self.new.node_copy(node))
         elif node.op == "call_function":
             self._call(node)
@@ -93,7 +94,7 @@ class _Functionaliser:
             return tensor.cached[1]
         value = tensor.base.value
         for view in tensor.chain:
-            value = self._apply_view(view, value, tensor.item.get(view))
+            value = self._apply_view(view, value, tensor)
         tensor.cached = (tensor.base.version, value)
         return value
 
@@ -111,6 +112,7 @@ class _Functionaliser:
 
     def _plain(self, node: fx.Node) -> None:
         copy = self.new.node_copy(node, self.read_or_other)
+        copy.meta["val"] = self._own(node.meta["val"])
         if isinstance(node.meta["val"], Tensor):
             self._fresh(node, copy)
         else:
@@ -132,16 +134,21 @@ class _Functionaliser:
         of = self.tensors[node.args[0]]
         self.tensors[node] = _Tensor(of.base, (*of.chain, node), dict(of.item))
 
-    def _apply_view(self, view: fx.Node, value: fx.Node, item: int | None) -> fx.Node:
+    def _apply_view(self, view: fx.Node, value: fx.Node, tensor: _Tensor) -> fx.Node:
         if view.target in _SAME:
             return value
-        node = self.emit(_movable(view), (value, *view.args[1:]), view.kwargs, like=view)
-        if view in self.applied:  # the same view of another value is another tensor
-            node.meta["val"] = tree_map_only(Tensor, _another, view.meta["val"])
-        self.applied.add(view)
+        item = tensor.item.get(view)
+        # A base that was written may have other strides, which a reshape does not mind.
+        is_moved = tensor.base.version > 0 and view.target in _NEEDS_STRIDES
+        if is_moved:
+            node = self.emit(aten.reshape.default, (value, view.args[1]), like=view)
+        else:
+            node = self.emit(view.target, (value, *view.args[1:]), view.kwargs, like=view)
         if item is None:
             return node
-        return self.emit(_GETITEM, (node, item), val=node.meta["val"][item])
+        part = self.emit(_GETITEM, (node, item))
+        part.meta["val"] = node.meta["val"][item]
+        return part
 
     def _write(self, node: fx.Node, target: fx.Node) -> None:
         """target.op_(…): the functional operation, then its value back into the base."""
@@ -149,8 +156,6 @@ class _Functionaliser:
         like = target.meta["val"]
         if value.meta["val"].dtype != like.dtype:
             value = self.emit(aten._to_copy.default, (value,), {"dtype": like.dtype}, val=like)
-        if value.meta["val"] is like:  # old and new value are two tensors from now on
-            value.meta["val"] = _another(like)
         self._store(target, value)
         tensor = self.tensors[target]
         self.tensors[node] = _Tensor(tensor.base, tensor.chain, dict(tensor.item))
@@ -161,7 +166,7 @@ class _Functionaliser:
             view = tensor.chain[depth]
             around = tensor.base.value
             for outer in tensor.chain[:depth]:
-                around = self._apply_view(outer, around, tensor.item.get(outer))
+                around = self._apply_view(outer, around, tensor)
             self._check_steps(view)
             value = written_view(self, view, around, value, tensor.item.get(view))
         tensor.base.value = value
@@ -203,6 +208,16 @@ class _Functionaliser:
             new = self.emit(_GETITEM, (call, n_results + offset), val=news[offset])
             self._store(target, new)
 
+    def _own(self, value: object) -> object:
+        """Fakes that no other node has: an old and a new value are two tensors from now on."""
+
+        def own(fake: Tensor) -> Tensor:
+            fake = _another(fake) if id(fake) in self.taken else fake
+            self.taken.add(id(fake))
+            return fake
+
+        return tree_map_only(Tensor, own, value)
+
     def _fresh(self, node: fx.Node, value: fx.Node) -> None:
         self.tensors[node] = _Tensor(_Base(value), cached=(0, value))
 
@@ -217,7 +232,7 @@ class _Functionaliser:
     ) -> fx.Node:
         """A new node, with the origin of the recorded one it comes from."""
         node = self.new.call_function(func, args, kwargs or {})
-        node.meta["val"] = like.meta["val"] if like is not None else val
+        node.meta["val"] = self._own(like.meta["val"] if like is not None else val)
         if self.origin is not None:
             node.meta[ORIGIN] = self.origin
         return node
@@ -226,11 +241,6 @@ class _Functionaliser:
 def _another(tensor: Tensor) -> Tensor:
     """A fake tensor of its own with the shape and type of another."""
     return tensor.detach().clone()
-
-
-def _movable(view: fx.Node) -> Callable:
-    """What gives the same values whatever the strides: those of a written base may have changed."""
-    return aten.reshape.default if view.target is aten.view.default else view.target
 
 
 def written_argument(func: object) -> int | None:
@@ -316,4 +326,5 @@ WRITTEN_THROUGH: dict[object, tuple[Callable, tuple[int, ...]]] = {
     aten.native_batch_norm.default: (_functional_batch_norm, (3, 4)),
 }
 _GETITEM = operator.getitem
+_NEEDS_STRIDES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
