@@ -60,9 +60,13 @@ class KindTable:
         self.names: dict[str, Kind] = dict(parameters)
         self.result = BOOL
         tree = tree or folded_tree(function)
+        nodes = list(ast.walk(tree))
         for _ in range(3):  # enough for a value to travel through the loops people write
-            for node in ast.walk(tree):
+            before = (dict(self.names), self.result)
+            for node in nodes:
                 self._learn(node)
+            if before == (self.names, self.result):
+                break
 
     def _learn(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
