@@ -533,3 +533,46 @@ def test_loops_and_prints_with_inductor(capfd):
     torch.testing.assert_close(found, (X * 2 + 1) * 2 + 1)
     assert "out: (" in capfd.readouterr().err
     assert len(flat(found)) == 1
+
+
+# -- recomputation in a pipeline -------------------------------------------------------------------
+
+
+class Pipeline(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x):
+        for number, layer in enumerate(self.layers):
+            if number % 2 == 0:
+                poptorch.Block.start(f"stage{number}", ipu_id=number // 2)
+            x = torch.tanh(layer(x))
+        return poptorch.identity_loss(x.square(), "mean")
+
+
+def test_pipelines_compute_their_stages_again():
+    """A pipeline trained on tiles recomputes its first stage and gives what the host gives."""
+    x = torch.randn(12, 6, generator=torch.Generator().manual_seed(2))
+    found = []
+    for tiles in ("lazy", "run"):
+        model = Pipeline()
+        options = quiet()
+        options.Training.gradientAccumulation(3)
+        with configured(tiles=tiles, host="eager", device="cpu"):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+            compiled = poptorch.trainingModel(model, options, optimizer)
+            compiled(x)
+            compiled.copyWeightsToHost()
+        assert compiled._compiled.tiles._recomputed_stages() == (0, 1)
+        found.append([p.detach().clone() for p in model.parameters()])
+    for on_the_host, by_tiles in zip(*found, strict=True):
+        torch.testing.assert_close(by_tiles, on_the_host, rtol=1e-4, atol=1e-6)
+    options = quiet()
+    options._Popart.set("autoRecomputation", 0)
+    options.Training.gradientAccumulation(3)
+    with configured(tiles="lazy", host="eager", device="cpu"):
+        compiled = poptorch.trainingModel(Pipeline(), options)
+        compiled(x)
+    assert compiled._compiled.tiles._recomputed_stages() == ()
