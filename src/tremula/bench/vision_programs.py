@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +22,13 @@ class Halve(Vertex):
     x: Input[Vector[float32]]
     y: Output[Vector[float32]]
 
-    def compute(self) -> None:
+    def compute(self: Any) -> None:
         for i in range(len(self.x)):
             self.y[i] = self.x[i] * float32(0.5)
 
     @staticmethod
-    def cycles(v: object, chip: object) -> np.ndarray:  # noqa: ARG004 - the form of a cost
-        return 20 + v.sizes["x"]  # pyright: ignore[reportAttributeAccessIssue]
+    def cycles(v: Any, chip: object) -> np.ndarray:  # noqa: ANN401, ARG004 - the form of a cost
+        return 20 + v.sizes["x"]
 
 
 def long_executable(n_steps: int, n_tiles: int = 1472) -> Executable:
