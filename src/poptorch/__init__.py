@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from tremula.frontends.torch.blocks import NameScope as NameScope
     from tremula.frontends.torch.blocks import module_repr as module_repr
     from tremula.frontends.torch.blocks import removeBlocks as removeBlocks
+    from tremula.frontends.torch.dataloader import DataLoader as DataLoader
     from tremula.frontends.torch.enums import *  # noqa: F403 - all its names are ours
     from tremula.frontends.torch.exceptions import Error as Error
     from tremula.frontends.torch.exceptions import RecoverableError as RecoverableError
     from tremula.frontends.torch.exceptions import UnrecoverableError as UnrecoverableError
     from tremula.frontends.torch.exceptions import createPoptorchError as createPoptorchError
+    from tremula.frontends.torch.executor import PoplarExecutor as PoplarExecutor
+    from tremula.frontends.torch.executor import inferenceModel as inferenceModel
+    from tremula.frontends.torch.executor import trainingModel as trainingModel
     from tremula.frontends.torch.logging import setLogLevel as setLogLevel
     from tremula.frontends.torch.options import Options as Options
     from tremula.frontends.torch.options_file import ConfigFileError as ConfigFileError

@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tremula.bench.figures import Figure, Suite
 from tremula.bench.measure import peak_rss_of, ratio
@@ -239,7 +240,7 @@ def mnist_epoch() -> Iterator[Figure]:
     yield Figure.of("mnist-epoch-difference", abs(own - plain), "points", "<= 0.3")
 
 
-def _accuracy(model: object, data: object) -> float:
+def _accuracy(model: Any, data: Any) -> float:  # noqa: ANN401
     """Per cent of a data set that a classifier gets right, in plain PyTorch."""
     import torch
 

@@ -86,7 +86,7 @@ def _train(model: Any, data: Any, n_epochs: int) -> float:  # noqa: ANN401
 
     began = time.perf_counter()
     n_calls = n_epochs * len(data)
-    done = 0
+    done, loss = 0, float("nan")
     with ProgressBar("Training", is_wanted=True) as bar:
         for _ in range(n_epochs):
             for images, labels in data:
