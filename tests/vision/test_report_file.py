@@ -99,6 +99,27 @@ def test_files_that_are_no_reports(tmp_path):
     assert "no report of Tremula's" in refusal(tmp_path / "other.pop")
 
 
+def test_a_view_in_place_of_a_table(report_file, tmp_path):
+    """A view could compute for ever: a file with one in place of a table is no report."""
+    endless = (
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS id FROM n"
+    )
+    path = altered(report_file, tmp_path, ("DROP TABLE runs",), (f"CREATE VIEW runs AS {endless}",))
+    assert "no report of Tremula's" in refusal(path)
+
+
+def test_threads_share_a_reader(report):
+    """Several threads read the same matrix, table and column at once."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def read(i):
+        total = int(report.matrix("compute").rows(0, 2).sum())
+        return total, len(report.table("steps")["id"]), len(report.column("trace.step"))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(read, range(64)))) == 1
+
+
 def altered(report_file, tmp_path, *statements):
     path = tmp_path / "altered.pop"
     path.write_bytes(report_file.read_bytes())

@@ -74,15 +74,17 @@ class Matrix:
 
     def _block(self, level: int, number: int) -> Ints:
         key = (level, number)
-        kept = self._kept.get(key)
-        if kept is not None:
-            self._kept.move_to_end(key)
-            return kept
+        with self.reader.lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+                return kept
         block = self._read(level, number)
         block.flags.writeable = False
-        self._kept[key] = block
-        while len(self._kept) > max(1, _KEPT_BYTES // max(1, block.nbytes)):
-            self._kept.popitem(last=False)
+        with self.reader.lock:
+            self._kept[key] = block
+            while len(self._kept) > max(1, _KEPT_BYTES // max(1, block.nbytes)):
+                self._kept.popitem(last=False)
         return block
 
     def _read(self, level: int, number: int) -> Ints:

@@ -18,7 +18,7 @@ import numpy as np
 from tremula.base.errors import FileLoadError, MissingProfileData, suggest
 from tremula.compiler.executable import Executable
 from tremula.vision.matrices import Matrix
-from tremula.vision.packing import inflate, unpack
+from tremula.vision.packing import MAX_UNPACKED_BYTES, inflate, unpack
 from tremula.vision.schema import (
     APPLICATION,
     COLUMN_TABLES,
@@ -87,7 +87,7 @@ class ReportReader:
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = report_path(path) if Path(path).is_dir() else Path(path)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._tables: dict[str, Table] = {}
         self._columns: dict[str, Ints] = {}
         self._matrices: dict[str, Matrix] = {}
@@ -110,7 +110,7 @@ class ReportReader:
         self.close()
 
     def close(self) -> None:
-        with self._lock:
+        with self.lock:
             self._database.close()
 
     def __repr__(self) -> str:
@@ -212,7 +212,7 @@ class ReportReader:
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple]:
         """All rows of a statement of ours."""
         try:
-            with self._lock:
+            with self.lock:
                 return self._database.execute(sql, parameters).fetchall()
         except sqlite3.ProgrammingError:
             raise FileLoadError(
@@ -234,7 +234,7 @@ class ReportReader:
             raise MissingProfileData(
                 f"a report has no table {name!r}.", mend=suggest(name, COLUMN_TABLES)
             )
-        with self._lock:
+        with self.lock:
             if name not in self._tables:
                 self._tables[name] = self._read_table(name)
             return self._tables[name]
@@ -260,7 +260,7 @@ class ReportReader:
 
     def column(self, name: str) -> Ints:
         """A long column, as int64 or float64."""
-        with self._lock:
+        with self.lock:
             if name not in self._columns:
                 rows = self.execute(
                     "SELECT dtype, shape, data FROM columns WHERE name = ?", (name,)
@@ -279,7 +279,7 @@ class ReportReader:
 
     def matrix(self, name: str) -> Matrix:
         """A matrix of docs/vision.md's table."""
-        with self._lock:
+        with self.lock:
             if name not in self._matrices:
                 self._matrices[name] = Matrix.of(self, name)
             return self._matrices[name]
@@ -287,7 +287,7 @@ class ReportReader:
     def query(self, sql: str, parameters: Sequence[object] = ()) -> tuple[list[str], list[tuple]]:
         """Names and rows of somebody's read-only SQL: at most 10,000 rows and 2 seconds."""
         deadline = time.monotonic() + _MAX_QUERY_S
-        with self._lock:
+        with self.lock:
             self._database.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
             try:
                 cursor = self._database.execute(sql, parameters)
@@ -511,6 +511,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     database.execute("PRAGMA trusted_schema = OFF")
     database.execute("PRAGMA query_only = ON")
     database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_UNPACKED_BYTES)
     try:
         found = {
             row[0]
@@ -521,7 +522,8 @@ def _opened(path: Path) -> sqlite3.Connection:
         raise FileLoadError(
             f"report {str(path)!r} is truncated or damaged ({error}).", mend="write it again"
         ) from error
-    if not {"info", "target", "steps", "blocks"} <= found:
+    # Views of these names could compute for ever, so only real tables are taken.
+    if not set(TABLES) <= found:
         database.close()
         raise FileLoadError(
             f"{str(path)!r} is a database, but no report of Tremula's.",
