@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tremula.compiler.compile import Analysis
-from tremula.compiler.executable import Executable
+from tremula.compiler.executable import Executable, StepRecord
 from tremula.compiler.report import Execution, Report, make_report
 from tremula.hardware import chip_to_toml, tile_positions
 from tremula.runtime.run_log import RunRecord
@@ -150,7 +150,7 @@ class Contents:
         cycles = sync + exchange + compute
         slowest = cycles.argmax(axis=1)
         at = (np.arange(len(steps)), slowest)
-        names = ["/".join((*s.path, s.name)) for s in steps]
+        names = ["/".join((*s.path, _name_of(s))) for s in steps]
         contexts = [
             self.contexts.add(name, s.source, "program")
             for name, s in zip(names, steps, strict=True)
@@ -489,6 +489,12 @@ class StepTileSummary:
 def step_blocks(n_steps: int) -> Iterator[Ints]:
     for first in range(0, n_steps, ROWS_PER_BLOCK):
         yield np.arange(first, min(n_steps, first + ROWS_PER_BLOCK))
+
+
+def _name_of(step: StepRecord) -> str:
+    """A step's name; a copy without one is called by the stream, buffer or function it uses."""
+    handle = step.detail.get("handle") if isinstance(step.detail, dict) else None
+    return f"{step.name} {handle}" if handle and step.name in ("Copy", "Call") else step.name
 
 
 def _summary_of_block(compute: Ints, exchange: Ints) -> tuple[Ints, Ints, Ints, Ints]:

@@ -91,19 +91,32 @@ def uneven_memory(reader: ReportReader) -> Iterator[Insight]:
     gain = int(used[fullest] - mean)
     if gain < 0.05 * int(reader.info["available_bytes"]) or used[fullest] < 1.5 * mean:
         return
-    name, n_bytes = _largest_on(reader, fullest)
+    what, more = _most_above_average(reader, fullest)
     yield Insight(
         "uneven_memory",
         f"Tile {fullest} holds {used[fullest] / max(mean, 1):.1f} times the average",
-        f"Tile {fullest} needs {int(used[fullest]):,} bytes, a tile on average {mean:,.0f}. Its "
-        f"largest variable is {name!r} with {n_bytes:,} bytes there; mapped evenly, the fullest "
+        f"Tile {fullest} needs {int(used[fullest]):,} bytes, a tile on average {mean:,.0f}. Most "
+        f"of the difference is {what}: {more:,} bytes more than average. Spread evenly, the fullest "
         f"tile would need up to {gain:,} bytes less.",
         0,
         gain,
-        {"tile": fullest, "bytes": int(used[fullest]), "mean": mean, "largest": name},
+        {"tile": fullest, "bytes": int(used[fullest]), "mean": mean, "what": what, "more": more},
         "memory",
         {"tile": fullest},
     )
+
+
+def _most_above_average(reader: ReportReader, tile: int) -> tuple[str, int]:
+    """The category that a tile has most more of than others, its largest variable if it is that."""
+    names = reader.table("categories")["name"]
+    n = len(names)
+    held = reader.matrix("always_live").rows(0, n) + reader.matrix("temporary").rows(0, n)
+    more = held[:, tile] - held.mean(axis=1)
+    row = int(more.argmax())
+    if names[row] not in ("Variables", "Constants"):
+        return names[row].lower(), int(more[row])
+    variable, n_bytes = _largest_on(reader, tile)
+    return f"{names[row].lower()}, the largest {variable!r} with {n_bytes:,} bytes", int(more[row])
 
 
 @rule

@@ -10,14 +10,17 @@ Ints = np.ndarray
 def operation_of_step(reader: ReportReader) -> tuple[list[str], Ints]:
     """Names of operations in order of their first step, and int64[n_steps]: each step's.
 
-    "encoder/attention/matmul/reduce" is a step of the operation "encoder/attention/matmul"; a name
-    without a part above it is an operation by itself.
+    "encoder/matmul/reduce" is a step of the operation "encoder/matmul", and so is a step with just
+    that name. A name without a part above it is an operation by itself.
     """
+    paths: list[str] = reader.table("steps")["path"]
+    above = {path: path.rpartition("/")[0] for path in paths}
+    is_group = set(above.values())
     number_of: dict[str, int] = {}
     found = []
-    for path in reader.table("steps")["path"]:
-        above = path.rpartition("/")[0]
-        found.append(number_of.setdefault(above or path, len(number_of)))
+    for path in paths:
+        name = path if path in is_group else above[path] or path
+        found.append(number_of.setdefault(name, len(number_of)))
     return list(number_of), np.array(found, np.int64)
 
 
