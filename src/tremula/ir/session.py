@@ -50,7 +50,7 @@ class Session(Protocol):
     """A device as the front end sees it. Lists are in the order of the step's slots."""
 
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None: ...
-    def write_buffers(self, values: Mapping[int, Tensor]) -> None: ...
+    def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None: ...
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]: ...
     def write_states(self, states: list[Tensor]) -> None: ...
     def read_states(self) -> list[Tensor]: ...
@@ -80,8 +80,9 @@ class HostSession:
         self.held.parameters = self._stored(self.held.parameters, parameters)
         self.held.buffers = [self._stored(own, buffers) for own in self.held.buffers]
 
-    def write_buffers(self, values: Mapping[int, Tensor]) -> None:
-        for own in self.held.buffers:
+    def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None:
+        chosen = self.held.buffers if replica is None else [self.held.buffers[replica]]
+        for own in chosen:
             for index, value in values.items():
                 own[index].copy_(value.detach())
 
@@ -138,9 +139,9 @@ class TileSession:
         self._write(PARAMETER, parameters)
         self._write(BUFFER, buffers)
 
-    def write_buffers(self, values: Mapping[int, Tensor]) -> None:
+    def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None:
         for index, value in values.items():
-            self.engine.write_tensor(self.built.held[BUFFER, index], narrow(value))
+            self.engine.write_tensor(self.built.held[BUFFER, index], narrow(value), replica)
 
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
         replicas = range(self.repetition.n_replicas)

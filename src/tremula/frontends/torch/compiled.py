@@ -25,7 +25,7 @@ from tremula.frontends.torch.placement import (
     n_ipus_needed,
     resolve_blocks,
 )
-from tremula.frontends.torch.randomness import make_random, new_seed
+from tremula.frontends.torch.randomness import CountedRandom, make_random, new_seed
 from tremula.frontends.torch.replica_weights import GroupedSession, Grouping, one_slice_of
 from tremula.frontends.torch.structures import flatten_outputs
 from tremula.frontends.torch.tile_cache import StoredTileProgram
@@ -36,6 +36,7 @@ from tremula.ir.errors import CaptureError
 from tremula.ir.host.cuda_graph import CudaGraphProgram
 from tremula.ir.origin import FORWARD, ORIGIN
 from tremula.ir.passes import COMMON_PASSES, apply
+from tremula.ir.random_bits import initial_state, reproducible
 from tremula.ir.session import HostSession, Repetition, Session
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, INPUT, OUTPUT, CapturedStep
@@ -75,6 +76,8 @@ class CompiledModel:
         self.placement = _placed(self.step, options)
         self.repetition = _repetition(options)
         self._check_buffers()
+        if settings.reproducible:
+            self.step = reproducible(self.step)
         check_pipeline_depth(options, self.placement.n_pipeline_stages, rule is not None)
         self.n_ipus = n_ipus_needed(self.placement.ipus, options.replication_factor, options)
         seed = options.random_seed % 2**63 if options.exists("random_seed") else new_seed()
@@ -88,7 +91,7 @@ class CompiledModel:
         self.wide_inputs = [i for i, t in enumerate(first.tensors) if _on_device(t) is not t]
         self.writes_inputs = bool(self.step.results_of_kind(INPUT))
         self.session: Session = self._open_session()
-        self.random = make_random(self.session, seed)
+        self.random = make_random(self.session, seed, self.step)
         self.moves_inputs = _moves_inputs(self.session)
         self.seconds = time.perf_counter() - began
 
@@ -101,6 +104,21 @@ class CompiledModel:
     @property
     def rule(self) -> UpdateRule | None:
         return self.step.rule
+
+    def write_weights(self) -> None:
+        """Host → device. The counter of a reproducible step stays where it is."""
+        parameters, buffers = self.weights.values()
+        if not isinstance(self.random, CountedRandom):
+            self.session.write_weights(parameters, buffers)
+            return
+        words = self.random.words()
+        self.session.write_weights(parameters, [*buffers, initial_state(0)])
+        self.random.set_words(words)
+
+    def read_weights(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Device → host: parameters, and the buffers of the first replica."""
+        parameters, buffers = self.session.read_weights()
+        return parameters, buffers[0][: len(self.weights.buffers)]
 
     def _open_session(self) -> Session:
         if self.groupings:

@@ -334,7 +334,7 @@ class PoplarExecutor:
     def copyWeightsToDevice(self) -> None:  # noqa: N802
         """Host → device, without fetching first: what was trained since is overwritten."""
         compiled = self._needs_compiled()
-        compiled.session.write_weights(*compiled.weights.values())
+        compiled.write_weights()
 
     def copyNamedBuffersToDevice(self) -> None:  # noqa: N802
         """Host → device for the buffers named by `Options.updatableNamedBuffers`."""
@@ -351,8 +351,7 @@ class PoplarExecutor:
     def copyWeightsToHost(self) -> None:  # noqa: N802
         """Device → host, always."""
         compiled = self._needs_compiled()
-        parameters, buffers = compiled.session.read_weights()
-        compiled.weights.store(parameters, buffers[0])
+        compiled.weights.store(*compiled.read_weights())
         self._host_weights_version += 1
         self._dirty_host_weights = False
 

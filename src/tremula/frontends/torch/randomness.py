@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.ir.random_bits import STATE_NAME, initial_state
 from tremula.ir.session import HostSession, Session, TileSession
+from tremula.ir.step import BUFFER, CapturedStep
 
 
 class DeviceRandom(Protocol):
@@ -22,8 +24,11 @@ class DeviceRandom(Protocol):
     def set_words(self, words: list[int]) -> None: ...
 
 
-def make_random(session: Session, seed: int) -> "HostRandom | TileRandom":
-    """The generators of a session, seeded."""
+def make_random(session: Session, seed: int, step: CapturedStep) -> "AnyRandom":
+    """The generators of a session, seeded; of a reproducible step, its counter."""
+    counter = next((s.index for _, s in step.of_kind(BUFFER) if s.name == STATE_NAME), None)
+    if counter is not None:
+        return CountedRandom(session, seed, counter)
     if isinstance(session, TileSession):
         return TileRandom(session, seed)
     assert isinstance(session, HostSession), f"no generators for {session}"
@@ -93,6 +98,31 @@ def _get(device: torch.device) -> torch.Tensor:
     return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
 
 
+class CountedRandom:
+    """A seed and a counter in a buffer of the step: host and tiles draw the same numbers."""
+
+    def __init__(self, session: Session, seed: int, counter: int):
+        self.seed = seed
+        self.is_used = False  # no generator of the script's is touched
+        self._session = session
+        self._counter = counter
+        self._is_written = False
+
+    def words(self) -> list[int]:
+        buffers = self._session.read_weights()[1]
+        if self._is_written:
+            states = [own[self._counter] for own in buffers]
+        else:
+            states = [initial_state(self.seed, replica) for replica in range(len(buffers))]
+        return torch.cat([state.cpu() for state in states]).tolist()
+
+    def set_words(self, words: list[int]) -> None:
+        states = torch.tensor(words, dtype=torch.int32).view(-1, 2)
+        for replica, state in enumerate(states):
+            self._session.write_buffers({self._counter: state}, replica)
+        self._is_written = True
+
+
 class TileRandom:
     """The generators of every worker of every tile."""
 
@@ -113,3 +143,6 @@ class TileRandom:
 
     def _seeds(self, replica: int) -> np.ndarray:
         return self._engine.storage.read_seeds(replica).reshape(-1)
+
+
+AnyRandom = HostRandom | TileRandom | CountedRandom
