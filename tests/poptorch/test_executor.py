@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import poptorch
+import pva
 
 
 class Model(nn.Module):
@@ -449,6 +450,7 @@ def test_profile_folder(tmp_path):
     options = poptorch.Options().enableProfiling(tmp_path).modelName("small")
     poptorch.inferenceModel(nn.Identity(), options)(X)
     assert (tmp_path / "small" / "profile.txt").read_text()
+    assert pva.openReport(str(tmp_path / "small" / "profile.pop")).compilation.target.numIPUs == 1
 
 
 # -- floating point --------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from tremula.compiler.profile_summary import profile_summary
 from tremula.frontends.torch.compiled import CompiledModel
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.options import Options
+from tremula.runtime.forecast import forecast
+from tremula.vision.write_report import write_report
 
 SUMMARY_FILE = "profile.txt"
 
@@ -27,6 +29,9 @@ def write_profile(compiled: CompiledModel, model_name: str) -> None:
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    text = profile_summary(compiled.tiles.engine().report())
+    executable = compiled.tiles.engine().executable
+    report = forecast(executable)
+    text = profile_summary(report)
     (folder / SUMMARY_FILE).write_text(text, encoding="utf-8")
-    LOGGER.info("The profile of %s is in %s", model_name, folder)
+    path = write_report(folder, executable, report, extra={"model": model_name})
+    LOGGER.info("The profile of %s is in %s: tremula view %s", model_name, folder, path)
