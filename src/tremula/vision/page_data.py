@@ -13,7 +13,7 @@ from tremula.vision.heat_blocks import KINDS, heat_block, heat_shape
 from tremula.vision.insights import insights
 from tremula.vision.page_data_pack import pack_of
 from tremula.vision.report_reader import ReportReader
-from tremula.vision.summary import execution_totals, summary
+from tremula.vision.summary import summary
 
 _KEPT_PACKS = 512
 _N_TOP = 10
@@ -110,7 +110,7 @@ class PageData:
                 "n_tiles": reader.n_tiles,
                 "n_steps": reader.n_steps,
                 "has_run": reader.has_run,
-                "total_cycles": (execution_totals(reader) or {}).get("total_cycles"),
+                "total_cycles": reader.info.get("total_cycles"),
             }
             for reader in self.readers
         ]

@@ -75,14 +75,19 @@ def tree_pack(reader: ReportReader) -> bytes:
             ("sync", "sync"),
         )
     }  # fmt: skip
-    n_below = np.where(step >= 0, 1, 0)
-    for node in range(len(parent) - 1, -1, -1):  # children stand behind their parents
-        if parent[node] >= 0:
-            n_below[parent[node]] += n_below[node]
-            for column in sums.values():
-                column[parent[node]] += column[node]
-    columns |= {"parent": parent, "n_times": table["n_times"], "step": step, "n_steps": n_below}
+    sums["n_steps"] = np.where(step >= 0, 1, 0)
+    sums = {name: _with_children(column, parent) for name, column in sums.items()}
+    columns |= {"parent": parent, "n_times": table["n_times"], "step": step}
     return pack_of({"texts": texts}, {**columns, **sums})
+
+
+def _with_children(column: Ints, parent: Ints) -> Ints:
+    """Each node's value and those of everything below it; children stand behind their parents."""
+    sums, above = column.tolist(), parent.tolist()
+    for node in range(len(sums) - 1, -1, -1):
+        if above[node] >= 0:
+            sums[above[node]] += sums[node]
+    return np.array(sums, np.int64)
 
 
 def trace_facts(reader: ReportReader) -> dict[str, object]:

@@ -38,6 +38,11 @@ export function duration(seconds) {
   return `${(seconds * 1e9).toFixed(1)} ns`;
 }
 
+// The same for axes, where zeros at the end only take room.
+export function shortDuration(seconds) {
+  return duration(seconds).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
+}
+
 export function signed(value, format) {
   return value > 0 ? `+${format(value)}` : value < 0 ? `−${format(-value)}` : "0";
 }

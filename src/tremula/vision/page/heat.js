@@ -19,7 +19,7 @@ export class HeatMap {
   constructor(options) {
     this.options = options;
     this.nTiles = options.nIpus * options.perIpu;
-    this.rows = new Range(0, this.nTiles, 8);
+    this.rows = new Range(0, this.nTiles, Math.min(8, this.nTiles));
     this.blocks = new Map();
     this.mode = options.mode ?? "phases";
     this.canvas = h("canvas");
@@ -94,7 +94,7 @@ export class HeatMap {
     // The coarsest level stays: something is always there to see.
     const coarse = this.names(shape.n_levels - 1, shape.rows.length - 1, 0, shape.n_entries);
     for (const key of [...coarse, ...this.wanted]) this.fetchBlock(key);
-    this.status.textContent = `${whole(2 ** level)} ${level ? "entries" : "entry"} per column, ${4 ** tileLevel} tile(s) per row`;
+    this.status.textContent = `a column is ${count(2 ** level, this.options.noun ?? "step")}, a row ${count(4 ** tileLevel, "tile")}`;
   }
 
   async fetchBlock(key) {
@@ -254,4 +254,8 @@ export class HeatMap {
     }
     return null;
   }
+}
+
+function count(n, noun) {
+  return `${whole(n)} ${noun}${n === 1 ? "" : "s"}`;
 }

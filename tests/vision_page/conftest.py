@@ -1,0 +1,82 @@
+"""Fixtures of the page's tests: reports, servers of them, one browser."""
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from tests.vision_page import demo
+from tests.vision_page.browser import Browser, missing
+from tremula.vision.page_data import PageData
+from tremula.vision.report_reader import open_report
+from tremula.vision.server import PageServer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def code_cache(tmp_path_factory):
+    """Neither use nor leave anything in the user's cache."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("TREMULA_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def small_report(tmp_path_factory):
+    return demo.train_small_network(tmp_path_factory.mktemp("small"), with_trace=True)
+
+
+@pytest.fixture(scope="session")
+def larger_report(tmp_path_factory):
+    return demo.train_small_network(tmp_path_factory.mktemp("larger"), 80)
+
+
+@pytest.fixture(scope="session")
+def long_report(tmp_path_factory):
+    """10⁶ cells of steps × tiles."""
+    return demo.long_report(tmp_path_factory.mktemp("long"), 1_000_000)
+
+
+@contextmanager
+def serving(*reports):
+    """A server of reports, while the block runs."""
+    readers = [open_report(report) for report in reports]
+    server = PageServer(PageData(readers))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+        for reader in readers:
+            reader.close()
+
+
+@pytest.fixture(scope="session")
+def small_server(small_report):
+    with serving(small_report) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def both_server(small_report, larger_report):
+    with serving(small_report, larger_report) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def long_server(long_report):
+    with serving(long_report) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def browser():
+    why = missing()
+    if why:
+        pytest.skip(f"no browser: {why}")
+    made = Browser()
+    yield made
+    made.close()
