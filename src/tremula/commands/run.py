@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
+from tremula.vision.schema import report_path
 from tremula.vision.scripts import reporting_to, run_script
-from tremula.vision.write_report import report_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -96,8 +96,8 @@ def uneven_memory(reader: ReportReader) -> Iterator[Insight]:
         "uneven_memory",
         f"Tile {fullest} holds {used[fullest] / max(mean, 1):.1f} times the average",
         f"Tile {fullest} needs {int(used[fullest]):,} bytes, a tile on average {mean:,.0f}. Most "
-        f"of the difference is {what}: {more:,} bytes more than average. Spread evenly, the fullest "
-        f"tile would need up to {gain:,} bytes less.",
+        f"of the difference is {what}: {more:,} bytes more than average. Spread evenly, the "
+        f"fullest tile would need up to {gain:,} bytes less.",
         0,
         gain,
         {"tile": fullest, "bytes": int(used[fullest]), "mean": mean, "what": what, "more": more},

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tremula.compiler.memory import CONTROL_INSTRUCTIONS_PER_STEP
 from tremula.hardware import chip_from_toml
 from tremula.vision.pva_names import LazyList, ProgramType
 from tremula.vision.report_reader import ReportReader
-from tremula.vision.step_variables import variables_of_step
 
 if TYPE_CHECKING:
     from tremula.vision.pva_memory import LoweredVariable
@@ -184,6 +182,7 @@ class Program:
     def vars(self) -> list["LoweredVariable"]:
         """Variables a step reads or writes, on all their tiles."""
         from tremula.vision.pva_memory import lowered_variables_of
+        from tremula.vision.step_variables import variables_of_step
 
         if self.step < 0:
             return []
@@ -193,6 +192,8 @@ class Program:
     @property
     def controlCodeByTile(self) -> Ints:
         """int64[n_tiles]: control code, that of children included."""
+        from tremula.compiler.memory import CONTROL_INSTRUCTIONS_PER_STEP
+
         if self.step >= 0:
             chip = chip_from_toml(self._reader.target["chip_toml"])
             n_bytes = CONTROL_INSTRUCTIONS_PER_STEP * chip.instruction_bytes

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from tremula.base.errors import FileLoadError, MissingProfileData, suggest
-from tremula.compiler.executable import Executable
 from tremula.vision.matrices import Matrix
 from tremula.vision.packing import MAX_UNPACKED_BYTES, inflate, unpack
 from tremula.vision.schema import (
@@ -25,8 +24,11 @@ from tremula.vision.schema import (
     SCHEMA_VERSION,
     TABLES,
     pool_of_level,
+    report_path,
 )
-from tremula.vision.write_report import report_path
+
+if TYPE_CHECKING:
+    from tremula.compiler.executable import Executable
 
 Ints = np.ndarray
 Table = dict[str, Any]  # a column is an int64 or float64 array, or a list of text
@@ -470,8 +472,10 @@ class ReportReader:
 
     # -- the program itself ------------------------------------------------------------------------
 
-    def executable(self) -> Executable:
+    def executable(self) -> "Executable":
         """The tile program, for costing it again."""
+        from tremula.compiler.executable import Executable
+
         rows = self.execute("SELECT n_bytes, data FROM executable")
         if not rows:
             raise MissingProfileData(

@@ -1,6 +1,8 @@
 """The tables of a report file, and the versions of their schema."""
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 APPLICATION = "tremula report"
@@ -75,6 +77,12 @@ COLUMN_TABLES = (
     "programs", "steps", "steps_by_ipu", "compute_sets", "vertex_types", "vertices", "variables",
     "debug_contexts", "tiles", "ipus", "categories", "runs",
 )  # fmt: skip
+
+
+def report_path(path: str | os.PathLike[str]) -> Path:
+    """The report's own path: that of a file, or of `profile.pop` in a folder."""
+    path = Path(path)
+    return path if path.suffix == ".pop" else path / FILE_NAME
 
 
 def pool_of_level(level: int) -> int:

@@ -17,7 +17,7 @@ from tremula.compiler.report import Execution, Report
 from tremula.runtime.run_log import RunRecord
 from tremula.vision.contents import Contents, execution_of, runs_columns, step_blocks
 from tremula.vision.report_file import ReportFile, blocks_of
-from tremula.vision.schema import APPLICATION, FILE_NAME, SCHEMA_VERSION
+from tremula.vision.schema import APPLICATION, SCHEMA_VERSION, report_path
 from tremula.vision.walk import TraceColumns, trace_of
 
 Ints = np.ndarray
@@ -53,12 +53,6 @@ def write_report(
         if keeps_executable:
             _write_executable(file, executable)
     return path
-
-
-def report_path(path: str | os.PathLike[str]) -> Path:
-    """The report's own path: that of a file, or of `profile.pop` in a folder."""
-    path = Path(path)
-    return path if path.suffix == ".pop" else path / FILE_NAME
 
 
 def _one_run(contents: Contents) -> list[RunRecord]:
