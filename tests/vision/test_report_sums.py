@@ -163,3 +163,39 @@ def test_windows_pool_many_steps(tmp_path):
         assert np.array_equal(
             reader.matrix("sums").take(np.array([4_999, 0, 70])), rows[[4_999, 0, 70]]
         )
+
+
+@pytest.fixture(scope="module")
+def long_report(tmp_path_factory):
+    """900 steps on 8 tiles, all of them different: a report with three levels."""
+    from tremula.bench.vision_programs import long_executable
+
+    path = report_of_forecast(long_executable(900, 8), tmp_path_factory.mktemp("long"))
+    with open_report(path) as reader:
+        yield reader
+
+
+@given(first=st.integers(-5, 905), n=st.integers(0, 905), max_rows=st.integers(1, 1000))
+def test_any_window(long_report, first, n, max_rows):
+    """At any zoom, rows cover what was asked for, are few enough, and are exact sums or maxima."""
+    for name, reduce in (("compute", np.add), ("exchange", np.add), ("live", np.maximum)):
+        window = long_report.window(name, first, first + n, max_rows)
+        assert len(window.cells) <= max_rows
+        assert len(window.edges) == len(window.cells) + 1
+        if not len(window.cells):
+            assert min(900, first + n) <= max(0, first)
+            continue
+        assert window.edges[0] <= max(0, first)
+        assert window.edges[-1] >= min(900, first + n)
+        rows = long_report.matrix(name).rows(0, 900)[window.edges[0] : window.edges[-1]]
+        wanted = reduce.reduceat(rows, window.edges[:-1] - window.edges[0], axis=0)
+        assert np.array_equal(window.cells, wanted)
+
+
+def test_a_long_report_adds_up(long_report):
+    """Phases over all entries are the chip's time on every tile, and levels are used."""
+    assert long_report.matrix("trace_compute").levels == (900, 113)
+    for max_rows in (1, 10, 100, 1000):
+        found = long_report.phases(0, 900, max_rows)
+        together = (found.compute + found.exchange + found.sync + found.idle).sum(axis=0)
+        assert (together == long_report.info["total_cycles"]).all()
