@@ -112,7 +112,7 @@ def test_cycle_count_equals_the_clock():
     """The count is what the clock of the tile program says after a run."""
     model = trained(poptorch.Options().deviceIterations(2).logCycleCount(True), 4)
     engine = model._compiled.tiles.engine()
-    model._compiled.tiles._run_on_zeros()
+    model._compiled.tiles._run_on_zeros(engine)
     assert engine.report().total_cycles == model.cycleCount()
 
 

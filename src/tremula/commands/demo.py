@@ -120,6 +120,6 @@ def _tell_machine(model: Any, n_images: int, args: argparse.Namespace) -> None: 
     print(f"  {rate:,.0f} images per second in training on a {args.chip}")
     args.report.mkdir(parents=True, exist_ok=True)
     path = args.report / "profile.txt"
-    summary = profile_summary(forecast(model._compiled.tiles.engine().executable))
+    summary = profile_summary(forecast(model._compiled.tiles.program().executable))
     path.write_text(summary, encoding="utf-8")
     print(f"The report is in {path}")

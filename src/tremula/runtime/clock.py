@@ -33,6 +33,11 @@ class Clock:
         self.step_cycles[step] = self.sync[step] + self.exchange[step] + self.compute[step]
         self.needs_count[step] = False
 
+    def take_counts(self, other: "Clock") -> None:
+        """Take over what another clock of the same program has counted."""
+        self.compute, self.step_cycles = other.compute.copy(), other.step_cycles.copy()
+        self.needs_count, self.counted = other.needs_count.copy(), dict(other.counted)
+
     def advance(self, step: int) -> None:
         """What interpreter.advance_clock does, for steps that Python runs."""
         self.executed[step] += 1

@@ -126,7 +126,7 @@ class CompiledModel:
         if self.run_on_tiles:
             return self.tiles.session()
         if self.settings.tiles == "ahead":
-            self.tiles.engine()
+            self.tiles.program()
         if not self.options._Popart.options.get("enableFloatingPointChecks", False):
             return HostSession(self.step, self.repetition, self.settings)
         settings = replace(self.settings, host="eager")  # fused operations cannot be looked at

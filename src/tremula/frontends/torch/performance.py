@@ -3,12 +3,10 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from tremula.compiler.executable import Executable
-from tremula.compiler.form import Op, StepKind
 from tremula.frontends.torch.outputs import Selection
 from tremula.runtime.clock import Clock
+from tremula.runtime.forecast import foretell_transfers
 
 Latency = tuple[float, float, float]  # least, most, average, in seconds
 Counters = dict[str, list[list[float]]]
@@ -32,56 +30,15 @@ class CallTiming:
         return [found[number] for number in sorted(found)]
 
 
-def time_call(executable: Executable, step_cycles: np.ndarray | None = None) -> CallTiming:
-    """Walk through a program as the machine would, without computing anything.
-
-    A branch that depends on data counts as passed through once. `step_cycles` replaces what the
-    compiler knew about steps, where cycles were counted while they ran.
-    """
-    clock = Clock(executable)
-    if step_cycles is not None:
-        clock.step_cycles = step_cycles
+def time_call(executable: Executable, clock: Clock) -> CallTiming:
+    """What a call takes on a clock that knows the cycles of every step; nothing is computed."""
     clock_hz = executable.target.chip.clock_hz
+    found = foretell_transfers(executable, clock)
+    times = zip((found.begin / clock_hz).tolist(), (found.end / clock_hz).tolist(), strict=True)
     transfers: dict[str, list[tuple[float, float]]] = {}
-    for number in _steps_in_order(executable):
-        step = executable.steps[number]
-        began = clock.total_cycles
-        clock.advance(number)
-        if step.kind in (StepKind.STREAM_IN, StepKind.STREAM_OUT):
-            times = (began / clock_hz, clock.total_cycles / clock_hz)
-            transfers.setdefault(str(step.detail["handle"]), []).append(times)
-    return CallTiming(clock.total_cycles, clock_hz, transfers)
-
-
-def _steps_in_order(executable: Executable) -> Iterable[int]:
-    """The static steps of the first program, each as often as it runs."""
-    code, step_of = executable.code.tolist(), executable.step_of.tolist()
-    counters: dict[int, int] = {}
-    returns: list[int] = []
-    passed: set[int] = set()
-    pc = executable.entries[0]
-    while code[pc][0] != Op.END:
-        op, a, b, c = code[pc][:4]
-        if step_of[pc] >= 0:
-            yield step_of[pc]
-        if op == Op.LOOP_BEGIN:
-            counters[a] = b
-            pc = pc + 1 if b > 0 else c
-        elif op == Op.LOOP_END:
-            counters[a] -= 1
-            pc = b if counters[a] > 0 else pc + 1
-        elif op == Op.JUMP:
-            pc = a
-        elif op == Op.CALL:
-            returns.append(pc + 1)
-            pc = a
-        elif op == Op.RETURN:
-            pc = returns.pop()
-        elif op in (Op.BRANCH_ZERO, Op.BRANCH_NONZERO) and pc in passed:
-            pc = c
-        else:
-            passed.add(pc)
-            pc += 1
+    for step, pair in zip(found.steps.tolist(), times, strict=True):
+        transfers.setdefault(str(executable.steps[step].detail["handle"]), []).append(pair)
+    return CallTiming(found.total_cycles, clock_hz, transfers)
 
 
 def no_counters() -> Counters:

@@ -29,7 +29,7 @@ def write_profile(compiled: CompiledModel, model_name: str) -> None:
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    executable = compiled.tiles.engine().executable
+    executable = compiled.tiles.program().executable
     report = forecast(executable)
     text = profile_summary(report)
     (folder / SUMMARY_FILE).write_text(text, encoding="utf-8")

@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import torch
@@ -95,8 +93,6 @@ class ProgramCache:
         path = self.path_of(key)
         if not path.exists():
             return None
-        # What will run the program takes as long to import as the file takes to be read.
-        Thread(target=import_module, args=("tremula.runtime.interpreter",)).start()
         try:
             return read_program(path)
         except FileLoadError as error:

@@ -29,6 +29,7 @@ from tremula.ir.session import Repetition, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import INPUT, CapturedStep
 from tremula.poplar.target import Device, IPUModel
+from tremula.runtime.clock import Clock
 from tremula.runtime.engine import Engine
 
 
@@ -57,10 +58,6 @@ class TileProgram:
         self._timing: CallTiming | None = None
 
     @property
-    def is_compiled(self) -> bool:
-        return self._engine is not None
-
-    @property
     def to_save(self) -> StoredTileProgram | None:
         """The program for a file, if it is compiled and all of it can be written."""
         return self.stored if can_be_kept(self._captured) else None
@@ -74,54 +71,62 @@ class TileProgram:
             return
         self.stored = stored
 
-    def engine(self) -> Engine:
-        """The loaded engine; compiles first if need be, with a progress bar."""
-        if self._engine is None:
+    def program(self) -> StoredTileProgram:
+        """The compiled program: given, found in the cache, or compiled now, with a progress bar."""
+        if self.stored is None:
             began = time.perf_counter()
-            with ProgressBar(
-                "Graph compilation", self.options.show_compilation_progress_bar
-            ) as bar:
-                self._engine = self._make_engine(bar)
+            is_shown = self.options.show_compilation_progress_bar
+            with ProgressBar("Graph compilation", is_shown) as bar:
+                self.stored = self._find_or_compile(bar)
             self.seconds = time.perf_counter() - began
+        return self.stored
+
+    def engine(self) -> Engine:
+        """The program with its kernels and memory, ready to run."""
+        if self._engine is None:
+            engine = Engine(self.program().executable, options=self._engine_options())
+            self._engine = engine.load(self.device())
         return self._engine
 
     def session(self) -> TileSession:
-        engine = self.engine()
-        assert self.stored is not None, "an engine has its program"
-        return TileSession(self._captured, self.stored, engine, self.repetition)
+        return TileSession(self._captured, self.program(), self.engine(), self.repetition)
 
     def timing(self, *, has_run: bool) -> CallTiming:
         """What one call takes on the machine; `has_run` if this engine ran since it was loaded."""
         if self._timing is None:
-            engine = self.engine()
-            if not has_run and engine.clock.needs_count.any():
-                # Some codelets only know their cycles once they ran: any data will do.
-                self._run_on_zeros()
-            self._timing = time_call(engine.executable, engine.clock.step_cycles)
-            if not has_run:
-                engine.load()
+            executable = self.program().executable
+            clock = Clock(executable)
+            if clock.needs_count.any():
+                clock.take_counts(self._counting_engine(has_run).clock)
+            self._timing = time_call(executable, clock)
         return self._timing
 
-    def _run_on_zeros(self) -> None:
+    def _counting_engine(self, has_run: bool) -> Engine:
+        """An engine that ran: some codelets know their cycles only then. Any data will do."""
+        if has_run:
+            return self.engine()
+        engine = Engine(self.program().executable, options=self._engine_options())
+        self._run_on_zeros(engine.load(self.device()))
+        return engine
+
+    def _run_on_zeros(self, engine: Engine) -> None:
         placeholders = zip(self._captured.inputs, self._captured.placeholders(), strict=True)
         values = [node.meta["val"] for slot, node in placeholders if slot.kind == INPUT]
         inputs = [torch.zeros(tuple(v.shape), dtype=v.dtype) for v in values]
-        self.session().run([inputs] * self.repetition.n_micro_batches, lambda *_: None)
+        session = TileSession(self._captured, self.program(), engine, self.repetition)
+        session.run([inputs] * self.repetition.n_micro_batches, lambda *_: None)
 
-    def _make_engine(self, bar: "ProgressBar") -> Engine:
+    def _find_or_compile(self, bar: "ProgressBar") -> StoredTileProgram:
         choices = self.options._Popart.options
         is_wanted = choices.get("enableEngineCaching", False) and "cachePath" in choices
         is_kept = is_wanted and can_be_kept(self._captured)
         cache = ProgramCache(choices["cachePath"]) if is_kept else None
-        if self.stored is None and cache is not None:
-            self.stored = cache.find(self._key())
-        if self.stored is None:
-            self.stored = self._compile(bar)
+        stored = None if cache is None else cache.find(self._key())
+        if stored is None:
+            stored = self._compile(bar)
             if cache is not None:
-                cache.keep(self.stored)
-        engine = Engine(self.stored.executable, options=self._engine_options())
-        engine.load(self.device())
-        return engine
+                cache.keep(stored)
+        return stored
 
     def _compile(self, bar: "ProgressBar") -> StoredTileProgram:
         try:
