@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -297,6 +299,22 @@ def test_an_engine_that_goes_writes_its_report(tmp_path):
     del engine
     with open_report(tmp_path) as reader:
         assert reader.info["extra"]["n_runs"] == 2
+
+
+def test_the_end_of_a_process_writes_its_reports(tmp_path, repository):
+    """An engine that lives to the end of its process leaves a report of all its runs."""
+    script = (
+        "from tests.vision.programs import summing_engine\n"
+        f"options = {{'autoReport.all': True, 'autoReport.directory': {str(tmp_path)!r}}}\n"
+        "engine = summing_engine(options=options).load()\n"
+        "for _ in range(3): engine.run()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=repository, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with open_report(tmp_path) as reader:
+        assert reader.info["extra"]["n_runs"] == 3
 
 
 def test_what_does_not_fit_leaves_a_report(tmp_path):

@@ -4,11 +4,12 @@ import json
 import os
 import sqlite3
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from tremula.vision.schema import (
 
 Ints = np.ndarray
 Rows = Callable[[int, int], Ints]
+Done = TypeVar("Done")
 _POOLS = {"sum": np.add, "max": np.maximum}
 _MOST_WAITING = 64  # blocks being packed at once: bounds memory
 
@@ -111,8 +113,28 @@ class ReportFile:
             ids = pack(variable[mine])
             return (tile, int(start[tile + 1] - start[tile]), *ids, *pack(n_bytes[mine]))
 
-        rows = self._pool.map(row, range(len(start) - 1))
+        rows = self._in_order(row, range(len(start) - 1))
         self._database.executemany("INSERT INTO tile_variables VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def _soon(self, function: Callable[..., Done], *args: object, **kwargs: object) -> Future[Done]:
+        """Call a function in another thread or, while the interpreter ends, here and now."""
+        try:
+            return self._pool.submit(function, *args, **kwargs)
+        except RuntimeError:  # no threads start any more
+            done: Future[Done] = Future()
+            done.set_result(function(*args, **kwargs))
+            return done
+
+    def _in_order(
+        self, function: Callable[[int], tuple], numbers: Iterable[int]
+    ) -> Iterator[tuple]:
+        waiting: deque[Future[tuple]] = deque()
+        for number in numbers:
+            waiting.append(self._soon(function, number))
+            if len(waiting) >= _MOST_WAITING:
+                yield waiting.popleft().result()
+        for future in waiting:
+            yield future.result()
 
     def executable(self, n_bytes: int, data: bytes) -> None:
         self._database.execute("INSERT INTO executable VALUES (?, ?)", (n_bytes, data))
@@ -153,7 +175,7 @@ class ReportFile:
         for level, number, block in blocks:
             if level == 0 and not keeps_level_0:
                 continue
-            future = self._pool.submit(pack, block, by_rows=by_rows)
+            future = self._soon(pack, block, by_rows=by_rows)
             waiting.append((level, number, len(block), future))
             if len(waiting) >= _MOST_WAITING:
                 done = waiting.pop(0)
