@@ -201,6 +201,24 @@ def test_what_if_from_a_script(repository, tmp_path, capsys):
     assert cycles[0] > max(cycles[1:])
 
 
+def test_scripts_that_choose_their_own_target(repository, tmp_path, capsys):
+    """Devices of a manager follow the sweep; a target made by hand does not, and that is said."""
+    lines = (
+        "import tremula as tr",
+        "graph = tr.Graph({device})",
+        "x = graph.add_variable(tr.FLOAT, [8], 'x', mapping='linear')",
+        "graph.create_host_read('x', x)",
+        "tr.Engine(graph, [tr.WriteUndef(x)]).load().run()",
+    )
+    script = tmp_path / "script.py"
+    script.write_text("\n".join(lines).format(device="tr.DeviceManager().get_devices()[0]"))
+    assert main(["whatif", str(script), "--sweep", "clock=1e9,2e9"]) == 0
+    assert "clock_hz=2e+09" in capsys.readouterr().out
+    script.write_text("\n".join(lines).format(device="tr.Device(tr.Target(tr.chip('bow')))"))
+    assert main(["whatif", str(script), "--sweep", "clock=1e9,2e9"]) == 1
+    assert "took no notice of clock_hz" in capsys.readouterr().err
+
+
 def test_what_if_with_a_chip_of_ones_own(report_file, tmp_path, capsys):
     """--chip reads a TOML file."""
     save_chip(chip("bow").replace(name="mine", sync_cycles=12), tmp_path / "mine.toml")

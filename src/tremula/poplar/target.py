@@ -132,6 +132,11 @@ def machine_changed(chip: Chip | None, changes: Mapping[str, int | float]) -> It
         _Machine.chip, _Machine.changes = before
 
 
+def _changed(chip: Chip) -> Chip:
+    chip = _Machine.chip or chip
+    return chip.replace(**_Machine.changes) if _Machine.changes else chip  # pyright: ignore[reportArgumentType]
+
+
 @dataclass
 class IPUModel:
     """A machine to build for. Set fields, then `create_device()`.
@@ -157,9 +162,8 @@ class IPUModel:
     @property
     def chip(self) -> Chip:
         base = self.version if isinstance(self.version, Chip) else named_chip(self.version)
-        base = _Machine.chip or base
-        changes = {**self.changes, **_Machine.changes}
-        return base.replace(**changes) if changes else base  # pyright: ignore[reportArgumentType]
+        base = base.replace(**self.changes) if self.changes else base  # pyright: ignore[reportArgumentType]
+        return _changed(base)
 
     def create_target(self) -> Target:
         n_tiles = 0 if "n_tiles" in _Machine.changes else self.tiles_per_ipu
@@ -188,4 +192,6 @@ class DeviceManager:
     def get_devices(self, type: TargetType = TargetType.IPU_MODEL, n_ipus: int = 1) -> list[Device]:
         """All devices of a size, as Poplar lists them: none if the machine is too small."""
         n = self.system.n_ipus // n_ipus if n_ipus > 0 else 0
-        return [Device(Target(self.system.chip, n_ipus, 0, type, self.system), i) for i in range(n)]
+        chip, system = _changed(self.system.chip), self.system
+        system = system if chip == system.chip else replace(system, chip=chip)
+        return [Device(Target(chip, n_ipus, 0, type, system), i) for i in range(n)]

@@ -17,7 +17,7 @@ import numpy as np
 from tremula.base.errors import InvalidOption, MissingProfileData, suggest
 from tremula.compiler.cost import StepCosts, recost_steps
 from tremula.compiler.executable import Executable
-from tremula.hardware import Chip, single
+from tremula.hardware import Chip, chip_from_toml, single
 from tremula.hardware.facts import quantities
 from tremula.poplar.target import Target, machine_changed
 from tremula.vision.report_reader import ReportReader, open_report
@@ -191,6 +191,16 @@ def whatif_script(
     return points
 
 
+def _check_took(report: ReportReader, changes: Mapping[str, Number]) -> None:
+    chip = chip_from_toml(report.target["chip_toml"])
+    ignored = [name for name, value in changes.items() if getattr(chip, name) != value]
+    if ignored:
+        raise MissingProfileData(
+            f"the script made its own target and took no notice of {', '.join(ignored)}.",
+            mend="let it make its device with IPUModel(…).create_device() or a DeviceManager",
+        )
+
+
 def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
     """The sum of all engines' cycles, and the fullest tile of any."""
     paths = sorted(folder.rglob(FILE_NAME))
@@ -201,6 +211,7 @@ def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
     total, microseconds, largest, available, fits = 0, 0.0, 0, 0, True
     for path in paths:
         with open_report(path) as report:
+            _check_took(report, changes)
             total += int(report.info["total_cycles"])
             microseconds += 1e6 * report.info["total_seconds"]
             largest = max(largest, int(report.table("tiles")["including_gaps"].max()))
