@@ -75,8 +75,7 @@ class TileMapLog:
             self._begin, self._end, self._tile = array("q"), array("q"), array("q")
             new, old = _merge(*_paint(*log)), self._resolved
             if len(old.begin) and len(new.begin) and new.begin[0] <= old.end[-1]:
-                both = (np.concatenate(pair) for pair in zip(old, log, strict=True))
-                new, old = _merge(*_paint(*both)), ByteTileMap(*(c[:0] for c in old))
+                new, old = _painted_over(old, new), ByteTileMap(*(c[:0] for c in old))
                 self._columns = list(new)
                 self.n_rewrites += 1
             self._resolved = self._appended(old, new)
@@ -101,13 +100,28 @@ def _paint(begin: np.ndarray, end: np.ndarray, tile: np.ndarray) -> tuple[np.nda
     order = np.argsort(begin, kind="stable")
     if bool((begin[order][1:] >= end[order][:-1]).all()):
         return begin[order], end[order], tile[order]
-    cuts = np.unique(np.concatenate((begin, end)))
+    cuts = np.sort(np.concatenate((begin, end)))
+    cuts = cuts[np.concatenate(([True], cuts[1:] != cuts[:-1]))]  # np.unique hashes: slower
     low, high = np.searchsorted(cuts, begin).tolist(), np.searchsorted(cuts, end).tolist()
     painted = np.full(len(cuts) - 1, -1, np.int64)
     for a, b, t in zip(low, high, tile.tolist(), strict=True):
         painted[a:b] = t
     mapped = painted >= 0
     return cuts[:-1][mapped], cuts[1:][mapped], painted[mapped]
+
+
+def _painted_over(old: ByteTileMap, new: ByteTileMap) -> ByteTileMap:
+    """Both maps as one; where both have bytes, the new one's tiles."""
+    limits = np.iinfo(np.int64)
+    gap_begin, gap_end = np.append(limits.min, new.end), np.append(new.begin, limits.max)
+    gaps = ByteTileMap(gap_begin, gap_end, np.zeros(len(gap_begin), np.int64))
+    owner, low, high, _ = gaps.split(old.begin, old.end)
+    is_left = high > low  # nothing is, of a gap between neighbours
+    owner, low, high = owner[is_left], low[is_left], high[is_left]
+    begin, end = np.concatenate((low, new.begin)), np.concatenate((high, new.end))
+    tile = np.concatenate((old.tile[owner], new.tile))
+    order = np.argsort(begin, kind="stable")
+    return _merge(begin[order], end[order], tile[order])
 
 
 def _merge(begin: np.ndarray, end: np.ndarray, tile: np.ndarray) -> ByteTileMap:
