@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import tremula as tr
 from tests.vision.programs import summing_engine
 from tremula.base.errors import FileLoadError, InvalidOption, MissingProfileData
 from tremula.commands import main
@@ -151,12 +152,23 @@ def test_the_fixture(tremula_budget, engine, report_file, tmp_path):
         tremula_budget(engine, total_cycles=2_561)
 
 
+def branching_executable():
+    """Two chips, a branch whose predicate crosses them, two streams that share a sync."""
+    graph = tr.Graph(tr.IPUModel("bow", n_ipus=2, tiles_per_ipu=4).create_device())
+    x = graph.add_variable(tr.FLOAT, [100], "x", mapping="linear")
+    y = graph.add_variable(tr.INT, [], "y", mapping="linear")
+    streams = [graph.add_host_to_device_fifo(f"in{i}", tr.FLOAT, 100) for i in range(2)]
+    copies = [tr.Copy(stream, x) for stream in streams]
+    return tr.compile_graph(graph, [tr.Sequence([*copies, tr.If(y, copies[0], tr.Sequence())])])
+
+
 def test_costing_again_on_the_same_chip_changes_nothing(report):
-    """From the file's own program, every cost comes out as it was."""
-    executable = report.executable()
-    costs, wanted = recosted(executable, executable.target.chip), executable.analysis.costs
-    for name in ("sync", "exchange", "link_exchange", "host_exchange", "compute", "is_active"):
-        assert np.array_equal(getattr(costs, name), getattr(wanted, name)), name
+    """From the file's own program, and one with branches, every cost comes out as it was."""
+    several = summing_engine(n_ipus=2, n_tiles=4).executable
+    for executable in (report.executable(), several, branching_executable()):
+        costs, wanted = recosted(executable, executable.target.chip), executable.analysis.costs
+        for name in ("sync", "exchange", "link_exchange", "host_exchange", "compute", "joins"):
+            assert np.array_equal(getattr(costs, name), getattr(wanted, name)), name
 
 
 def test_what_if_from_a_report(report_file, tmp_path, capsys):
