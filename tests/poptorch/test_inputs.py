@@ -312,3 +312,17 @@ def test_invalid_options():
         match=r"Invalid type: 'options' is of type <class 'dict'> \(Expected poptorch.Options\)",
     ):
         poptorch.inferenceModel(Two(), {})
+
+
+def test_indices_may_have_32_bits():
+    """Labels and indices of int32, the device's own type, go where PyTorch wants int64."""
+
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple:
+            picked = x.gather(1, labels[:, None])
+            return picked, nn.functional.cross_entropy(x, labels)
+
+    x, labels = torch.randn(4, 5), torch.tensor([0, 3, 4, 1])
+    picked, loss = poptorch.inferenceModel(Net())(x, labels.int())
+    torch.testing.assert_close(loss, nn.functional.cross_entropy(x, labels))
+    assert torch.equal(picked, x.gather(1, labels[:, None]))

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from tremula.ir import ctc_ops, recurrent_ops
 from tremula.ir.losses import LOSS_FUNCTIONS
@@ -32,7 +33,26 @@ _PRODUCTS: frozenset[Callable] = frozenset(
         F.conv_transpose3d,
     }
 )
-
+# The device has 32-bit integers only, so a script may give these where PyTorch wants 64-bit ones.
+_WANTS_LONG_INDICES: frozenset[Callable] = frozenset(
+    {
+        F.cross_entropy,
+        F.nll_loss,
+        F.one_hot,
+        torch.gather,
+        torch.scatter,
+        torch.scatter_add,
+        torch.scatter_reduce,
+        torch.take_along_dim,
+        Tensor.gather,
+        Tensor.scatter,
+        Tensor.scatter_,
+        Tensor.scatter_add,
+        Tensor.scatter_add_,
+        Tensor.scatter_reduce,
+        Tensor.scatter_reduce_,
+    }
+)
 
 # Functions that make tensors; without a device they make them where the model runs.
 _FACTORIES: dict[Callable, str] = {
@@ -65,6 +85,8 @@ class FunctionRules(TorchFunctionMode):
             self._warn_about_device(func, args)
         if func in _PRODUCTS:
             args, kwargs = _in_the_type_of_the_activation(args, kwargs)
+        elif func in _WANTS_LONG_INDICES:
+            args, kwargs = tree_map(_as_long, (args, kwargs))
         result = (ctc_ops.record if func in ctc_ops.CTC_FUNCTIONS else func)(*args, **kwargs)
         if func in LOSS_FUNCTIONS and isinstance(result, Tensor):
             self.state.mark_loss(result, str(kwargs.get("reduction", "mean")))
@@ -82,6 +104,11 @@ def _without_values(tensor: Tensor) -> str:
     return f"tensor(<unavailable>, size={list(tensor.shape)}, dtype={tensor.dtype})"
 
 
+def _as_long(value: object) -> object:
+    is_index = isinstance(value, Tensor) and value.dtype is torch.int32
+    return value.long() if is_index else value
+
+
 def _in_the_type_of_the_activation(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     halves = (torch.float16, torch.float32)
     first = args[0] if args else kwargs.get("input")
@@ -89,7 +116,8 @@ def _in_the_type_of_the_activation(args: tuple, kwargs: dict) -> tuple[tuple, di
         return args, kwargs
 
     def cast(value: object) -> object:
-        wrong = isinstance(value, Tensor) and value.dtype in halves and value.dtype != first.dtype
-        return value.to(first.dtype) if wrong else value
+        if isinstance(value, Tensor) and value.dtype in halves and value.dtype != first.dtype:
+            return value.to(first.dtype)
+        return value
 
     return tuple(cast(a) for a in args), {name: cast(value) for name, value in kwargs.items()}
