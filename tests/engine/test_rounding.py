@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tremula as tr
-from tests.engine.test_engine import new_graph
+from tests.engine.programs import new_graph
 from tremula.codelets import codelet_of
 from tremula.codelets.interpret import interpret
 from tremula.codelets.python_codelet import call_kernel

@@ -321,7 +321,9 @@ def _switch(low: _Lowering, program: p.Switch) -> None:
         leaves.append(low.emit(Op.JUMP))
     low.patch(at, 4)
     if program.on_no_match == "error":
-        low.walk(p.Abort(f"Switch: no case for the control value; cases are {list(cases)}"))
+        no_case = p.Abort(f"Switch: no case for the control value; cases are {list(cases)}")
+        object.__setattr__(no_case, "source", program.source)  # not the line of the compilation
+        low.walk(no_case)
     else:
         low.walk(program.default)
     for leave in leaves:
