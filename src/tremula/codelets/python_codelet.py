@@ -9,13 +9,12 @@ from types import CodeType
 import numpy as np
 
 from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate, suggest
-from tremula.base.types import HALF, QUARTER, Type
 from tremula.codelets.counting import CostModel
+from tremula.codelets.findings import findings_of
 from tremula.codelets.function_source import FunctionSource, read_function
-from tremula.codelets.kernel_source import KernelText, Variant, draws_random
+from tremula.codelets.kernel_source import KernelText, Variant
 from tremula.codelets.spec import CodeletSpec, CostInput, Standing, VertexBase
-from tremula.codelets.stored_codelet import codelet_as_dict, is_returning_value
-from tremula.codelets.subset import check_compute, helpers_of
+from tremula.codelets.stored_codelet import codelet_as_dict
 from tremula.codelets.taint import TaintTable
 from tremula.codelets.vertex import Vertex, base_of, fields_of
 
@@ -187,23 +186,14 @@ def make_codelet(
     name: str, compute: FunctionSource, fields: tuple, base: VertexBase, **more: object
 ) -> PythonCodelet:
     """A checked codelet from its parts."""
-    check_compute(compute, fields, base)
-    model = CostModel(compute, fields, base)
+    found = findings_of(name, compute, fields, base)
     spec = CodeletSpec(
-        name=name, fields=fields, base=base, returns_bool=is_returning_value(compute),
-        language="python", n_code_bytes=model.n_code_bytes(), source=compute.source,
-        draws_random=draws_random(compute), rounds_to_half=_rounds_to_half(compute, fields),
+        name=name, fields=fields, base=base, returns_bool=found.returns_bool, language="python",
+        n_code_bytes=found.n_code_bytes, source=compute.source, draws_random=found.draws_random,
+        rounds_to_half=found.rounds_to_half,
     )  # fmt: skip
-    codelet = PythonCodelet(spec, compute, **more)  # pyright: ignore[reportArgumentType]
-    codelet.kernel_text()  # what cannot be written as a kernel is refused now, not when it compiles
-    return codelet
-
-
-def _rounds_to_half(compute: FunctionSource, fields: tuple) -> bool:
-    """Does it compute with halves? 8-bit floats read as halves."""
-    bindings = [b for f in [compute, *helpers_of(compute)] for b in f.bindings.values()]
-    used = {f.type for f in fields} | {b for b in bindings if isinstance(b, Type)}
-    return bool(used & {HALF, QUARTER})
+    texts = {(Variant.RUN, False): found.kernel_text}
+    return PythonCodelet(spec, compute, _texts=texts, **more)  # pyright: ignore[reportArgumentType]
 
 
 def codelet_from_class(cls: type) -> PythonCodelet:

@@ -61,10 +61,14 @@ def codelet_as_dict(
         "base": spec.base.value,
         "standing": standing.value,
         "has_cost_method": has_cost,
-        "fields": [_field_as_dict(f) for f in spec.fields],
-        "compute": _function_as_dict(compute),
+        "fields": fields_as_list(spec.fields),
+        "compute": function_as_dict(compute),
         "source": _source_as_list(compute.source),
     }
+
+
+def fields_as_list(fields: tuple[FieldSpec, ...]) -> list[dict[str, object]]:
+    return [_field_as_dict(f) for f in fields]
 
 
 def _field_as_dict(field: FieldSpec) -> dict[str, object]:
@@ -79,7 +83,7 @@ def _field_as_dict(field: FieldSpec) -> dict[str, object]:
     }
 
 
-def _function_as_dict(function: FunctionSource) -> dict[str, object]:
+def function_as_dict(function: FunctionSource) -> dict[str, object]:
     bindings = {name: _binding_as_dict(b) for name, b in sorted(function.bindings.items())}
     return {"name": function.name, "text": function.text, "bindings": bindings}
 
@@ -94,7 +98,7 @@ def _binding_as_dict(binding: Binding) -> dict[str, object]:
     if isinstance(binding, Known):
         return {"known": [binding.where, binding.name]}
     if isinstance(binding, FunctionSource):
-        return {"function": _function_as_dict(binding)}
+        return {"function": function_as_dict(binding)}
     if isinstance(binding, tuple):
         return {"tuple": [_number_as_json(v) for v in binding]}
     return {"number": _number_as_json(binding)}
