@@ -13,8 +13,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CORE := $(VENV)/.core-installed
 TORCH := $(VENV)/.torch-installed
 DEV := $(VENV)/.dev-installed
+BROWSER := tests/vision_page/node_modules/.looked-for
 
-.PHONY: help demo test check format docs bench clean
+.PHONY: help demo test browser check format docs bench clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -28,7 +29,7 @@ help:
 demo: $(TORCH)
 	$(BIN)/tremula demo
 
-test: $(DEV)
+test: $(DEV) $(BROWSER)
 	$(BIN)/python -m pytest --numprocesses auto
 
 check: $(DEV)
@@ -76,6 +77,13 @@ $(DEV): $(TORCH)
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	@touch $@
 
+# Tests of the analyser page run in a real browser, if one can be had.
+browser: $(BROWSER)
+
+$(BROWSER): tests/vision_page/package-lock.json
+	tests/vision_page/install.sh
+	@mkdir -p $(@D) && touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) tests/vision_page/node_modules build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

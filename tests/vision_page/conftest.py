@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.vision_page import demo
-from tests.vision_page.browser import Browser, missing
+from tremula.bench.browser import Browser, missing
 from tremula.vision.page_data import PageData
 from tremula.vision.report_reader import open_report
 from tremula.vision.server import PageServer

@@ -6,6 +6,7 @@ import pytest
 
 import pva
 from tests.vision_page.demo import EVIL
+from tremula.vision.operations import operation_columns
 
 pytestmark = pytest.mark.slow
 VIEWS = ("summary", "memory", "liveness", "tree", "operations", "execution", "host")
@@ -144,8 +145,9 @@ def test_operations(page, opened):
     names = page.texts(selector=".rows .row .cell:nth-child(1)")
     cycles = page.texts(selector=".rows .row .cell:nth-child(2)")
     shown = {name: whole(value) for name, value in zip(names, cycles, strict=True)}
-    for operation in pva.OperationAnalysis(opened).operations:
-        assert shown.get(operation.name, operation.cycles) == operation.cycles
+    wanted = operation_columns(opened.reader)
+    pairs = dict(zip(wanted["name"], wanted["cycles"].tolist(), strict=True))
+    assert {name: pairs[name] for name in shown} == shown
     page.click(selector=".rows .row:nth-child(2)")
     assert "op=" in page.hash()
 
@@ -187,14 +189,18 @@ def test_zoom_is_part_of_the_address(page):
     assert abs(whole(page.text(selector=".figure b")) - whole(zoomed)) <= 1
 
 
-def test_heat_map_without_webgl(browser, small_server):
-    """A plain canvas draws the heat map where there is no WebGL2."""
+@pytest.mark.parametrize("painter", ["webgl2", "canvas"])
+def test_both_painters_of_the_heat_map(browser, small_server, painter):
+    """WebGL2 and a plain canvas draw the heat map; single steps are drawn with their phases."""
     browser.open(url=small_server.url)
-    browser.open(url=f"{small_server.url}&plain#/execution")
-    browser.evaluate(code="location.href = location.origin + '/?plain=1#/execution'")
+    browser.evaluate(code=f"location.href = location.origin + '/?painter={painter}#/execution'")
     browser.wait(ms=800)
     browser.settle()
-    assert browser.attribute(selector=".heat", name="data-painter") in ("canvas", "webgl2")
+    assert browser.attribute(selector=".heat", name="data-painter") == painter
+    assert browser.attribute(selector=".heat", name="data-complete") == "true"
+    browser.show(hash="#/liveness")
+    assert browser.attribute(selector=".heat", name="data-complete") == "true"
+    assert browser.problems() == []
 
 
 def test_host(page):

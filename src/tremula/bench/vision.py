@@ -66,3 +66,11 @@ def trace_off() -> Iterator[Figure]:
             pass
     cost_ns = 1e9 * (time.process_time() - started) / n
     yield Figure.of("tracepoint-off", cost_ns, "ns", "<= 2000")
+
+
+@SUITE.measurement("page")
+def page() -> Iterator[Figure]:
+    """The analyser page on a report of 10⁷ cells, in headless Chromium."""
+    from tremula.bench.vision_page import page_figures
+
+    yield from page_figures(N_STEPS, N_TILES)

@@ -19,7 +19,7 @@ Ints = np.ndarray
 
 COLUMNS_PER_BLOCK, ROWS_PER_BLOCK = 128, 512
 MOST_SHOWN = 63  # a cell of this value is full
-_FEWEST_COLUMNS = 256  # a level with so few columns is the last
+_FEWEST_COLUMNS = COLUMNS_PER_BLOCK  # a level with so few columns is the last
 _FEWEST_ROWS = 256
 KINDS = ("phases", "live")
 
@@ -122,6 +122,8 @@ def _pooled(reader: ReportReader, name: str, level: int, columns: tuple[int, int
     unit = pool_of_level(stored)
     first, last = columns[0] * pool // unit, -(-columns[1] * pool // unit)
     rows = _stored_rows(reader, name, matrix, stored, first, last)
+    if pool == unit:
+        return rows
     starts = np.arange(0, len(rows), pool // unit)
     return (np.maximum if is_live else np.add).reduceat(rows, starts, axis=0)
 

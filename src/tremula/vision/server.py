@@ -2,6 +2,7 @@
 
 import hmac
 import secrets
+from contextlib import suppress
 from functools import cached_property
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
@@ -144,9 +145,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(
         self, status: HTTPStatus, body: bytes, kind: str, more: dict[str, str] | None = None
     ) -> None:
-        self.send_response(status)
         headers = {"Content-Type": kind, "Content-Length": str(len(body)), **_COMMON_HEADERS}
-        for name, value in {**headers, **(more or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        with suppress(ConnectionError):  # whoever closes a tab does not wait for answers
+            self.send_response(status)
+            for name, value in {**headers, **(more or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)

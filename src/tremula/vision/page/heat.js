@@ -39,8 +39,9 @@ export class HeatMap {
   }
 
   makePainter() {
-    const wanted = new URLSearchParams(location.search).get("plain") !== null;
-    const painter = wanted ? null : GlPainter.make(this.canvas);
+    // Without a graphics processor WebGL is emulated, slower than a plain canvas.
+    const wanted = new URLSearchParams(location.search).get("painter");
+    const painter = wanted === "canvas" ? null : GlPainter.make(this.canvas, wanted !== "webgl2");
     this.element.dataset.painter = painter ? "webgl2" : "canvas";
     return painter ?? new PlainPainter(this.canvas);
   }

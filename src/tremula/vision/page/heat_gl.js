@@ -63,9 +63,10 @@ void main() {
 }`;
 
 export class GlPainter {
-  // A painter, or null if this browser has no WebGL2.
-  static make(canvas) {
-    const gl = canvas.getContext("webgl2", { antialias: false, alpha: true, powerPreference: "high-performance" });
+  // A painter, or null if this browser has no WebGL2, or only an emulated one and that is not wanted.
+  static make(canvas, failIfMajorPerformanceCaveat) {
+    if (failIfMajorPerformanceCaveat && isEmulated()) return null;
+    const gl = canvas.getContext("webgl2", { antialias: false, alpha: true, failIfMajorPerformanceCaveat, powerPreference: "high-performance" });
     if (!gl) return null;
     const program = link(gl);
     return program && new GlPainter(canvas, gl, program);
@@ -159,6 +160,16 @@ export class GlPainter {
     for (const lane of block.gl.lanes) this.gl.deleteVertexArray(lane.array);
     block.gl = null;
   }
+}
+
+// Asked on a canvas of its own: one that once had a WebGL context never gets another kind.
+function isEmulated() {
+  const gl = document.createElement("canvas").getContext("webgl2");
+  if (!gl) return true;
+  const name = gl.getExtension("WEBGL_debug_renderer_info");
+  const renderer = String(gl.getParameter(name ? name.UNMASKED_RENDERER_WEBGL : gl.RENDERER));
+  gl.getExtension("WEBGL_lose_context")?.loseContext();
+  return /swiftshader|llvmpipe|softpipe|software|basic render/i.test(renderer);
 }
 
 // A block may hold rows of several chips: {chip, row in the block, nRows, firstTile, tilesPerRow} of each.

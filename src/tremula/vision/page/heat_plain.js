@@ -5,6 +5,8 @@ import { colour, heat, rgb } from "./colours.js";
 import { lanesOf } from "./heat_gl.js";
 
 const FULL = 63;
+// A single entry is drawn with its phases one after the other, in so many strips.
+const STRIPS = 16;
 
 export class PlainPainter {
   constructor(canvas) {
@@ -22,7 +24,8 @@ export class PlainPainter {
 
   paintBlock(pen, block, view) {
     const key = `${view.mode} ${colour("idle")}`;
-    if (block.imageKey !== key) Object.assign(block, { imageKey: key, image: picture(block, view.mode) });
+    const strips = block.level === 0 && view.mode === "phases" ? STRIPS : 1;
+    if (block.imageKey !== key) Object.assign(block, { imageKey: key, image: picture(block, view.mode, strips) });
     const x = (value) => ((value - view.from) / (view.to - view.from)) * view.width;
     const y = (tile) => ((tile - view.top) / (view.bottom - view.top)) * view.height;
     for (const lane of lanesOf(block)) {
@@ -31,7 +34,7 @@ export class PlainPainter {
         const i = column * block.nIpus + (block.nIpus === 1 ? 0 : lane.chip);
         const left = x(block.begin[i]), right = x(block.end[i]);
         if (right < 0 || left > view.width) continue;
-        pen.drawImage(block.image, column, lane.row, 1, lane.nRows, left, top, Math.max(1, right - left), tall);
+        pen.drawImage(block.image, column * strips, lane.row, strips, lane.nRows, left, top, Math.max(1, right - left), tall);
       }
     }
   }
@@ -41,26 +44,39 @@ export class PlainPainter {
   }
 }
 
-function picture(block, mode) {
-  const { nColumns, nRows, columns } = block;
+function picture(block, mode, strips) {
+  const { nColumns, nRows, columns } = block, wide = nColumns * strips;
   const canvas = document.createElement("canvas");
-  Object.assign(canvas, { width: nColumns, height: nRows });
-  const pen = canvas.getContext("2d"), image = pen.createImageData(nColumns, nRows);
+  Object.assign(canvas, { width: wide, height: nRows });
+  const pen = canvas.getContext("2d"), image = pen.createImageData(wide, nRows);
+  const pixels = new Uint32Array(image.data.buffer);
   const tones = ["compute", "exchange", "sync", "idle", "cell-empty"].map((name) => rgb(colour(name)));
-  const lanes = lanesOf(block);
-  for (let column = 0; column < nColumns; column++) {
-    for (const lane of lanes) {
-      const i = column * block.nIpus + (block.nIpus === 1 ? 0 : lane.chip);
-      const sync = columns.chip_sync ? columns.chip_sync[i] / Math.max(1, columns.total[i]) : 0;
+  const packed = tones.map(pixel);
+  for (const lane of lanesOf(block)) {
+    for (let column = 0; column < nColumns; column++) {
+      const i = column * block.nIpus + (block.nIpus === 1 ? 0 : lane.chip), total = Math.max(1, columns.total?.[i] ?? 1);
+      const sync = (columns.chip_sync?.[i] ?? 0) / total, chipExchange = (columns.chip_exchange?.[i] ?? 0) / total;
       for (let row = lane.row; row < lane.row + lane.nRows; row++) {
-        const cell = column * nRows + row;
-        const tone = shade(mode, columns.compute[cell] / FULL, (columns.exchange?.[cell] ?? 0) / FULL, sync, tones);
-        image.data.set([...tone, 255], 4 * (row * nColumns + column));
+        const compute = columns.compute[column * nRows + row] / FULL, exchange = (columns.exchange?.[column * nRows + row] ?? 0) / FULL;
+        const at = row * wide + column * strips;
+        if (strips === 1) pixels[at] = pixel(shade(mode, compute, exchange, sync, tones));
+        else for (let k = 0; k < strips; k++) pixels[at + k] = packed[phaseAt((k + 0.5) / strips, sync, chipExchange, exchange, compute)];
       }
     }
   }
   pen.putImageData(image, 0, 0);
   return canvas;
+}
+
+function pixel([r, g, b]) {
+  return (0xff000000 | (Math.round(b) << 16) | (Math.round(g) << 8) | Math.round(r)) >>> 0;
+}
+
+// Which phase a tile is in at a share of a step: sync, then exchange, then compute, else idle.
+function phaseAt(at, sync, chipExchange, exchange, compute) {
+  if (at < sync) return 2;
+  if (at < sync + chipExchange) return at - sync < exchange ? 1 : 3;
+  return at - sync - chipExchange < compute ? 0 : 3;
 }
 
 function shade(mode, compute, exchange, sync, tones) {

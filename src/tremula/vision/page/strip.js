@@ -6,7 +6,6 @@ import { colour } from "./colours.js";
 const LEFT = 64, HEIGHT = 34;
 
 export class Strip {
-  // columns: begin, end, sync, exchange, compute of buckets of the first chip, every k-th value
   constructor(trace, range) {
     Object.assign(this, { trace, range });
     this.canvas = h("canvas", { "aria-label": "Overview", role: "img" });
@@ -37,6 +36,24 @@ export class Strip {
   paint() {
     if (!this.width) return;
     const pen = sharpen(this.canvas, this.width, HEIGHT);
+    const key = `${this.width} ${colour("compute")}`;
+    if (this.key !== key) Object.assign(this, { key, picture: this.whole() });
+    pen.drawImage(this.picture, 0, 0, this.width, HEIGHT);
+    const from = this.x(this.range.from), to = Math.max(this.x(this.range.to), from + 3);
+    pen.fillStyle = colour("surface");
+    pen.globalAlpha = 0.66;
+    pen.fillRect(LEFT, 0, from - LEFT, HEIGHT);
+    pen.fillRect(to, 0, this.width - to, HEIGHT);
+    pen.globalAlpha = 1;
+    pen.strokeStyle = colour("ink");
+    pen.lineWidth = 1.5;
+    pen.strokeRect(from + 0.75, 0.75, to - from - 1.5, HEIGHT - 1.5);
+  }
+
+  // Everything but the mark: drawn once for each width and theme.
+  whole() {
+    const canvas = document.createElement("canvas");
+    const pen = sharpen(canvas, this.width, HEIGHT);
     const { columns } = this.trace.overview, k = this.trace.nIpus;
     for (let i = 0; i < (columns.entry?.length ?? 0) * k; i += k) {
       const left = this.x(columns.begin[i]), wide = Math.max(0.7, this.x(columns.end[i]) - left + 0.3);
@@ -49,14 +66,6 @@ export class Strip {
         y -= tall;
       }
     }
-    const from = this.x(this.range.from), to = Math.max(this.x(this.range.to), from + 3);
-    pen.fillStyle = colour("surface");
-    pen.globalAlpha = 0.66;
-    pen.fillRect(LEFT, 0, from - LEFT, HEIGHT);
-    pen.fillRect(to, 0, this.width - to, HEIGHT);
-    pen.globalAlpha = 1;
-    pen.strokeStyle = colour("ink");
-    pen.lineWidth = 1.5;
-    pen.strokeRect(from + 0.75, 0.75, to - from - 1.5, HEIGHT - 1.5);
+    return canvas;
   }
 }

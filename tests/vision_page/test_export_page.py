@@ -1,0 +1,31 @@
+"""The exported file, opened from a folder without a network, says what the served page says."""
+
+import pytest
+
+from tests.vision_page.test_views import VIEWS
+from tremula.vision.export import export_page
+from tremula.vision.page_data import PageData
+from tremula.vision.report_reader import open_report
+
+pytestmark = pytest.mark.slow
+
+
+def texts_of_views(browser):
+    found = {}
+    for view in VIEWS:
+        browser.show(hash=f"#/{view}?tile=3&step=2")
+        browser.wait(ms=100)
+        found[view] = browser.texts(selector=".stage .card")
+    return found
+
+
+def test_export_says_the_same(browser, small_report, small_server, tmp_path):
+    """All views have the same words and numbers, from file:// and offline."""
+    with open_report(small_report) as reader:
+        export_page(PageData([reader]), tmp_path / "page.html")
+    browser.open(url=small_server.url)
+    served = texts_of_views(browser)
+    browser.open(url=(tmp_path / "page.html").as_uri(), offline=True)
+    assert texts_of_views(browser) == served
+    assert browser.problems() == []
+    assert "exported" in browser.text(selector=".rail .about")

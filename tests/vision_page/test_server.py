@@ -1,0 +1,112 @@
+"""The server answers its own page and nobody else; it serves the page's files and packs only."""
+
+import http.client
+from urllib.parse import urlsplit
+
+import pytest
+
+from tremula.vision.page_data_pack import unpack_pack
+from tremula.vision.server import page_files
+
+
+def ask(server, path, method="GET", **headers):
+    """Status, headers and body of a request; names of headers are written with underscores."""
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    connection.putrequest(method, path, skip_host="Host" in given)
+    for name, value in given.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), body
+
+
+def test_the_token_opens_the_page_and_leaves_the_address(small_server):
+    """The printed address sets a strict cookie and redirects to an address without the token."""
+    url = urlsplit(small_server.url)
+    status, headers, _ = ask(small_server, f"/?{url.query}")
+    assert (status, headers["Location"]) == (303, "/")
+    cookie = headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    status, headers, body = ask(small_server, "/", Cookie=cookie.split(";")[0])
+    assert status == 200
+    assert b"page/main.js" in body
+    assert "script-src 'self'" in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/", "/?token=wrong", "/data/index", "/page/main.js"])
+def test_nothing_without_the_token(small_server, path):
+    """Without the token nothing is served; the answer says what to do."""
+    status, _, body = ask(small_server, path)
+    assert status == 401
+    assert b"tremula view" in body
+    assert ask(small_server, path, Cookie="tremula_1=x; \x01")[0] == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "cors"},
+        {"Sec_Fetch_Site": "same-site", "Sec_Fetch_Mode": "no-cors"},
+    ],
+)
+def test_other_sites_get_nothing(small_server, headers):
+    """Another name, origin or site is refused even with the token."""
+    status, answered, _ = ask(
+        small_server, "/data/index", X_Tremula_Token=small_server.token, **headers
+    )
+    assert status == 403
+    assert "Access-Control-Allow-Origin" not in answered
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/page/../server.py", "/page/%2e%2e/server.py", "/page/..%2fserver.py", "//etc/passwd",
+     "/page//etc/passwd", "/data/../../x", "/profile.pop", "/page/"],
+)  # fmt: skip
+def test_no_other_files(small_server, path):
+    """Only the page's own files have addresses; no path leads out of them."""
+    assert ask(small_server, path, X_Tremula_Token=small_server.token)[0] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_read_only(small_server, method):
+    """Nothing can be sent."""
+    assert ask(small_server, "/data/index", method, X_Tremula_Token=small_server.token)[0] == 501
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "2/summary", "0/nothing", "0/summary/1", "0/trace/999999", "0/trace/-1", "0/heat/phases/0/0/0",
+     "0/heat/phases/99/0/0/0", "0/heat/live/0/0/99999/0", "0/tile-contents/x", "compare", "0",
+     "0/step-tiles/1e3", "0/step-tiles/²", "-1/summary", "0/trace/9999999999999999999999"],
+)  # fmt: skip
+def test_unknown_packs(small_server, name):
+    """A name that does not exist is a plain 404, whatever is in it."""
+    status, _, body = ask(
+        small_server, "/data/" + name.replace("²", "%C2%B2"), X_Tremula_Token=small_server.token
+    )
+    assert status == 404
+    assert b"Traceback" not in body
+
+
+def test_packs_are_served_as_they_are(small_server):
+    """What is served is the pack itself."""
+    status, headers, body = ask(
+        small_server, "/data/0/summary", X_Tremula_Token=small_server.token
+    )
+    assert status == 200
+    assert headers["Content-Type"] == "application/octet-stream"
+    assert unpack_pack(body)[0]["graph"]["steps"] == small_server.data.readers[0].n_steps
+
+
+def test_page_weight():
+    """All files of the page together are at most 600 KB."""
+    assert sum(map(len, page_files().values())) <= 600_000
