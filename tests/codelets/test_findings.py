@@ -53,7 +53,7 @@ def test_what_is_refused_is_not_kept(entries):
         x: tr.Output[tr.FLOAT]
 
         def compute(self):
-            self.x = open("file")
+            self.x = open("file")  # noqa: SIM115
 
     for _ in range(2):
         with pytest.raises(PoplarError):
