@@ -82,7 +82,7 @@ browser: $(BROWSER)
 
 $(BROWSER): tests/vision_page/package-lock.json
 	tests/vision_page/install.sh
-	@mkdir -p $(@D) && touch $@
+	@if test -d $(@D)/playwright-core; then touch $@; fi
 
 clean:
 	rm -rf $(VENV) tests/vision_page/node_modules build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info

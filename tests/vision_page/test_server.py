@@ -84,8 +84,9 @@ def test_read_only(small_server, method):
 
 @pytest.mark.parametrize(
     "name",
-    ["", "2/summary", "0/nothing", "0/summary/1", "0/trace/999999", "0/trace/-1", "0/heat/phases/0/0/0",
-     "0/heat/phases/99/0/0/0", "0/heat/live/0/0/99999/0", "0/tile-contents/x", "compare", "0",
+    ["", "2/summary", "0/nothing", "0/summary/1", "0/trace/999999", "0/trace/-1",
+     "0/heat/phases/0/0/0", "0/heat/phases/99/0/0/0", "0/heat/live/0/0/99999/0", "compare",
+     "0/tile-contents/x", "0",
      "0/step-tiles/1e3", "0/step-tiles/²", "-1/summary", "0/trace/9999999999999999999999"],
 )  # fmt: skip
 def test_unknown_packs(small_server, name):
@@ -99,9 +100,7 @@ def test_unknown_packs(small_server, name):
 
 def test_packs_are_served_as_they_are(small_server):
     """What is served is the pack itself."""
-    status, headers, body = ask(
-        small_server, "/data/0/summary", X_Tremula_Token=small_server.token
-    )
+    status, headers, body = ask(small_server, "/data/0/summary", X_Tremula_Token=small_server.token)
     assert status == 200
     assert headers["Content-Type"] == "application/octet-stream"
     assert unpack_pack(body)[0]["graph"]["steps"] == small_server.data.readers[0].n_steps

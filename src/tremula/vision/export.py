@@ -47,16 +47,14 @@ def page_html(packs: dict[str, str]) -> str:
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     html = sources["index.html"]
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    data = f'<script type="application/json" id="packs">{json.dumps(packs)}</script>'
     for old, new in (
-        (
-            '<meta charset="utf-8">',
-            f'<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        ),
+        ('<meta charset="utf-8">', f'<meta charset="utf-8">\n{meta}'),
         ('<link rel="stylesheet" href="page/style.css">', f"<style>{style}</style>"),
         (
             '<script type="module" src="page/main.js"></script>',
-            f'<script type="application/json" id="packs">{json.dumps(packs)}</script>\n'
-            f'<script type="module">{script}</script>',
+            f'{data}\n<script type="module">{script}</script>',
         ),
     ):
         assert html.count(old) == 1, f"index.html lacks {old}"
@@ -83,9 +81,8 @@ def bundle(sources: dict[str, str], entry: str) -> str:
         exported = ", ".join(_EXPORT.findall(source))
         body = _IMPORT.sub(lambda m: f"const {{{_renamed(m[1])}}} = {_variable(m[2])};\n", source)
         body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
-        parts.append(
-            f"// {name}\nconst {_variable(name)} = (() => {{\n{body}\nreturn {{ {exported} }};\n}})();\n"
-        )
+        opening = f"// {name}\nconst {_variable(name)} = (() => {{\n"
+        parts.append(f"{opening}{body}\nreturn {{ {exported} }};\n}})();\n")
 
     add(entry)
     return "\n".join(parts).replace("</script", "<\\/script")

@@ -20,7 +20,7 @@ def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]
     paths = sorted(reader.path.resolve().parent.glob("*.pvti"))[:MOST_FILES]
     runs = reader.table("runs")
     if not paths:
-        why = "No system trace (*.pvti) lies beside this report. PVTI_OPTIONS or trace.start makes one."
+        why = "No system trace (*.pvti) lies beside this report; PVTI_OPTIONS asks for one."
         return {"found": False, "why": why, "n_runs": len(runs["id"])}, {}
     traces = [_columns_of(path) for path in paths]
     starts = [t["start_ns"].min() for t in traces if len(t["start_ns"])]

@@ -1,7 +1,5 @@
 """What the Memory and Liveness views fetch: tiles, variables, lifetimes, one tile's contents."""
 
-import json
-
 import numpy as np
 
 from tremula.vision.page_data_pack import coded, pack_of
@@ -91,7 +89,7 @@ def variable_tiles_pack(reader: ReportReader, part: int) -> bytes | None:
     ranges = [slice(start[v], start[v + 1]) for v in shown.tolist()]
     tile, n_bytes = reader.column("variable.tile"), reader.column("variable.tile_bytes")
     columns = {
-        "start": np.cumsum([0, *(r.stop - r.start for r in ranges)]),
+        "start": np.cumsum([0, *(int(r.stop - r.start) for r in ranges)]),
         "tile": np.concatenate([tile[r] for r in ranges]),
         "n_bytes": np.concatenate([n_bytes[r] for r in ranges]),
     }
@@ -193,11 +191,3 @@ def _curve(reader: ReportReader, tile: int | None) -> Ints:
     np.add.at(change, first, np.where(last > first, size, 0))
     np.add.at(change, last, np.where(last > first, -size, 0))
     return np.cumsum(change)[: len(at)]
-
-
-def shape_text(shape: str) -> str:
-    """ "[3, 4]" as "3 × 4"; whatever is no list stays as it is."""
-    try:
-        return " × ".join(str(int(n)) for n in json.loads(shape)) or "scalar"
-    except (ValueError, TypeError):
-        return shape

@@ -1,4 +1,4 @@
-"""Packs: what the page fetches. A JSON header, then columns as little-endian arrays, all deflated."""
+"""Packs, what the page fetches: a JSON header, then little-endian columns, all deflated."""
 
 import json
 import struct

@@ -87,7 +87,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._let_in()
         elif not self._has_token():
             self._refuse(
-                HTTPStatus.UNAUTHORIZED, "Open the page with the address that `tremula view` printed."
+                HTTPStatus.UNAUTHORIZED,
+                "Open the page with the address that `tremula view` printed.",
             )
         else:
             self._answer(unquote(url.path))
