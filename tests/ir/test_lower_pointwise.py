@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tests.ir.like_aten import assert_like_aten
 from tremula.base.types import BOOL, HALF, INT, UNSIGNED_CHAR
-from tremula.ir.lowering.build import Schedule, _Builder, build_tile_program
+from tremula.ir.lowering.build import Schedule, build_tile_program
 from tremula.ir.lowering.pointwise_map import number
+from tremula.ir.lowering.step_builder import StepBuilder
 from tremula.ir.lowering.table import lowering_of
 from tremula.ir.tile_run import capture_function
 from tremula.poplar.target import IPUModel
@@ -201,6 +202,6 @@ def test_a_destination_is_written_at_once(monkeypatch, reads_target):
         builder.values[node] = value
         results.append(value is held)
 
-    monkeypatch.setattr(_Builder, "_lower", lower)
+    monkeypatch.setattr(StepBuilder, "_lower", lower)
     build_tile_program(step, IPUModel("bow", tiles_per_ipu=4).create_device().target, Schedule())
     assert results[-1] is reads_target

@@ -167,6 +167,7 @@ class TileProgram:
             repetition.n_replicas,
             repetition.gradient_scale,
             self.placement.ipus,
+            self.placement.pipeline_stages if self._is_pipeline else (),
         )
 
     def _lowering_options(self) -> LoweringOptions:
@@ -181,9 +182,12 @@ class TileProgram:
 
         As PopTorch does by default in a pipeline; the option autoRecomputation 0 keeps all values.
         """
-        is_pipeline = isinstance(self.options._execution_strategy, PipelinedExecution)
         is_off = self.options._Popart.options.get("autoRecomputation") == 0
-        return self.placement.pipeline_stages if is_pipeline and not is_off else ()
+        return self.placement.pipeline_stages if self._is_pipeline and not is_off else ()
+
+    @property
+    def _is_pipeline(self) -> bool:
+        return isinstance(self.options._execution_strategy, PipelinedExecution)
 
     def _engine_options(self) -> dict:
         checks = self.options._Popart.options.get("enableFloatingPointChecks", False)

@@ -60,6 +60,38 @@ def dynamic_slice(
     return graph_copy(graph, out, sequence, name) if out is tensor else out
 
 
+def dynamic_slice_with_output(
+    graph: Graph,
+    output: Tensor,
+    tensor: Tensor,
+    offset: Tensor,
+    sequence: ProgramSequence,
+    name: str = "",
+    *,
+    dims: Sequence[int] = (0,),
+    sizes: Sequence[int] = (1,),
+) -> None:
+    """dynamic_slice into a tensor that exists; best if it lies as the rows do."""
+    dims, sizes = tuple(dims), tuple(sizes)
+    offsets = _checked("dynamic_slice_with_output", tensor, offset, dims, sizes)
+    expected = slice_shape(tensor.shape, dims, sizes)
+    if output.shape != expected or output.type != tensor.type:
+        raise PoplibsError(
+            f"dynamic_slice_with_output got an output of {output.type} {list(output.shape)}, "
+            f"expected {tensor.type} {list(expected)}.",
+            source=user_source(),
+            mend="give the output the shape of the slice",
+        )
+    if not output.n_elems:
+        return
+    order = _best_order(tensor.shape, dims, sizes)
+    for place, which in enumerate(order):
+        tensor = _slice_dim(
+            graph, tensor, offsets[which], dims[which], sizes[which], sequence,
+            name or "dynamicSlice", False, output if place == len(order) - 1 else None,
+        )  # fmt: skip
+
+
 def graph_copy(graph: Graph, tensor: Tensor, sequence: ProgramSequence, name: str) -> Tensor:
     copy = graph.clone(tensor, name or "copy")
     sequence.add(Copy(tensor, copy))
@@ -173,10 +205,15 @@ def _slice_dim(  # noqa: PLR0917 - steps of one function, taken out of it
     sequence: ProgramSequence,
     name: str,
     remaps: bool,
+    output: Tensor | None = None,
 ) -> Tensor:
     table = to_matrix(tensor, (dim,))
     cuts, tiles = regions_of_slice(graph, table)
-    out, own = add_matrix_like(graph, tensor.type, size, cuts, tiles, name)
+    if output is None:
+        out, own = add_matrix_like(graph, tensor.type, size, cuts, tiles, name)
+    else:
+        out = to_matrix(output, (dim,))
+        own = BlockCuts(np.array([0, size], np.int64), cuts.column)
     compute_set = graph.add_compute_set(name)
     blocks = block_slices(table, cuts)
     graph.add_vertices(

@@ -1,0 +1,41 @@
+"""How a step is repeated over chips and micro-batches, and what a built program is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tremula.ir.step import Slot
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Program
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How often a step's parts run per call, and how gradients are combined."""
+
+    n_iterations: int = 1
+    n_accumulation: int = 1
+    n_replicas: int = 1
+    gradient_scale: float = 1.0  # 1 / (accumulation × all replicas) for the mean
+    chip_of_block: tuple[int, ...] = ()
+    stage_of_block: tuple[int, ...] = ()  # of a pipeline: the forward stage of each block
+
+    @property
+    def n_chips(self) -> int:
+        return max(self.chip_of_block, default=0) + 1
+
+    @property
+    def is_pipelined(self) -> bool:
+        """Whether stages work on different micro-batches at the same time."""
+        return len(set(self.stage_of_block)) > 1
+
+
+@dataclass
+class BuiltProgram:
+    """A graph with its program, and the handles under which the host finds things."""
+
+    graph: Graph
+    program: Program
+    held: dict[tuple[str, int], str] = field(default_factory=dict)  # (kind, index) -> handle
+    inputs: list[str] = field(default_factory=list)  # stream handles
+    outputs: list[tuple[Slot, str]] = field(default_factory=list)
+    host_functions: dict[str, Callable] = field(default_factory=dict)  # by handle

@@ -1,0 +1,370 @@
+"""Builds variables, streams and vertices of a step that runs one micro-batch after another."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from tremula.base.source import Source, at_source
+from tremula.ir.lowering.layouts import wished_layout
+from tremula.ir.lowering.schedule import BuiltProgram, Schedule
+from tremula.ir.lowering.table import lowering_of, overload_name
+from tremula.ir.lowering.tiles import HOST_FUNCTIONS, LoweringOptions, Tiles
+from tremula.ir.lowering.types import tile_type
+from tremula.ir.origin import OPTIMISER, ORIGIN
+from tremula.ir.passes.views import is_view
+from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Copy, Program, Repeat, Sequence
+from tremula.poplar.target import Target
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs import popops, poputil
+
+GRADIENT_MARK = torch.ops.tremula.gradient.default
+
+
+class StepBuilder:
+    """Every chip takes its turn with each micro-batch. A pipeline replaces some of the methods."""
+
+    def __init__(
+        self, step: CapturedStep, target: Target, schedule: Schedule, options: LoweringOptions
+    ):
+        self.step = step
+        self.schedule = schedule
+        self.options = options
+        self.graph = Graph(target, schedule.n_replicas)
+        self.chips = self._chip_graphs()
+        self.before = Sequence()  # what runs before the first micro-batch of each update
+        self.micro = Sequence()
+        self.update = Sequence()
+        self.values: dict[fx.Node, object] = {}
+        self.chip_of: dict[fx.Node, int] = {}
+        self.copies: dict[tuple[fx.Node, int], Tensor] = {}
+        self.shared: list[dict] = [{} for _ in self.chips]
+        self.built = BuiltProgram(self.graph, self.micro)
+        self._place_nodes()
+        self.overwrites = self._overwrites()
+
+    def _chip_graphs(self) -> list[Graph]:
+        if self.schedule.n_chips == 1 and self.graph.target.n_ipus == 1:
+            return [self.graph]
+        n_tiles = self.graph.target.n_tiles // self.graph.target.n_ipus
+        return [
+            self.graph.create_virtual_graph(chip * n_tiles, (chip + 1) * n_tiles)
+            for chip in range(self.graph.target.n_ipus)
+        ]
+
+    def build(self, progress: Callable[[int, int], None] | None) -> BuiltProgram:
+        nodes = list(self.step.graph.nodes)
+        self._hold_inputs()
+        for done, node in enumerate(nodes):
+            if node.op == "get_attr":
+                self.values[node] = self._constant(node, self.chip_of[node])
+            elif node.op == "call_function":
+                self._lower(node)
+            if progress is not None:
+                progress(done + 1, len(nodes))
+        self._give_results()
+        for shared in self.shared:
+            self.built.host_functions.update(shared.get(HOST_FUNCTIONS, {}))
+        self.built.program = self._program()
+        return self.built
+
+    # -- where things are --------------------------------------------------------------------------
+
+    def _place_nodes(self) -> None:
+        """Each node has a chip of its own, or follows its largest operand, or is on chip 0."""
+        for node in self.step.graph.nodes:
+            chip = self._own_chip(node)
+            if chip is not None:
+                self.chip_of[node] = chip
+        self._place_held()
+        for node in self.step.graph.nodes:
+            if node not in self.chip_of:
+                known = [n for n in node.all_input_nodes if n in self.chip_of]
+                largest = max(known, key=n_elements, default=None)
+                self.chip_of[node] = 0 if largest is None else self.chip_of[largest]
+
+    def _own_chip(self, node: fx.Node) -> int | None:
+        """The chip of its block; a view is where its base is, an update where the weights are."""
+        origin = node.meta.get(ORIGIN)
+        if origin is None or origin.block is None or not self.schedule.chip_of_block:
+            return None
+        if follows_operand(node) or origin.phase == OPTIMISER:
+            return None
+        return self.schedule.chip_of_block[origin.block]
+
+    def _place_held(self) -> None:
+        """A held tensor is on the chip that first uses it, a state on its parameter's."""
+        chip_of_parameter = {}
+        for slot, node in zip(self.step.inputs, self.step.placeholders(), strict=True):
+            user = next((user for user in consumers(node) if user in self.chip_of), None)
+            if user is not None and node not in self.chip_of:
+                self.chip_of[node] = self.chip_of[user]
+            if slot.kind == PARAMETER:
+                chip_of_parameter[slot.name] = self.chip_of.get(node, 0)
+            elif slot.kind == STATE:
+                self.chip_of[node] = chip_of_parameter.get(slot.name.rpartition("___")[2], 0)
+
+    def _tiles(self, node: fx.Node) -> Tiles:
+        return self._tiles_on(node, self.chip_of[node], self._sequence_of(node))
+
+    def _tiles_on(self, node: fx.Node, chip: int, sequence: Sequence) -> Tiles:
+        return Tiles(self.chips[chip], sequence, node, self.options, self.shared[chip], chip)
+
+    def _sequence_of(self, node: fx.Node) -> Sequence:
+        return self.update if is_of_update(node) else self.micro
+
+    def _constant(self, node: fx.Node, chip: int) -> Tensor:
+        tiles = self._tiles_on(node, chip, self.micro)
+        return tiles.constant_of(self.step.constants[str(node.target)])
+
+    def _read(self, node: fx.Node, tiles: Tiles) -> object:
+        """A value on the chip that reads it; copies between chips are explicit, and made once."""
+        value = self.values[node]
+        home = self.chip_of[node]
+        if home == tiles.chip or not isinstance(value, Tensor) or value.contains_constant:
+            return value
+        key = (node, tiles.chip)
+        if key not in self.copies:
+            name = f"{tiles.name}/copy"
+            self.copies[key] = poputil.copy_to_ipu(
+                self.graph, value, tiles.sequence, tiles.chip, name
+            )
+        return self.copies[key]
+
+    def _overwrites(self) -> dict[fx.Node, fx.Node]:
+        """Nodes that may write their value over the held tensor it becomes: node → placeholder."""
+        order = {node: place for place, node in enumerate(self.step.graph.nodes)}
+        held = self._held_nodes()
+        found = {}
+        for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
+            old = held.get((slot.kind, slot.index))
+            if slot.kind not in (PARAMETER, STATE) or old is None or node.op != "call_function":
+                continue
+            if _last_read(old, order) <= order[node]:
+                found[node] = old
+        return found
+
+    def _held_nodes(self) -> dict[tuple[str, int], fx.Node]:
+        pairs = zip(self.step.inputs, self.step.placeholders(), strict=True)
+        return {(slot.kind, slot.index): node for slot, node in pairs}
+
+    # -- variables and streams ---------------------------------------------------------------------
+
+    def _hold_inputs(self) -> None:
+        for slot, node in zip(self.step.inputs, self.step.placeholders(), strict=True):
+            with at_source(_source_of_user(node)):
+                tensor = self._variable(slot, node)
+            self.values[node] = tensor
+            if slot.kind == INPUT:
+                self._input_stream(slot, tensor, self._reads_of(node))
+            else:
+                handle = f"{slot.kind}:{slot.name}"
+                self.graph.create_host_write(handle, tensor)
+                self.graph.create_host_read(handle, tensor)
+                self.built.held[slot.kind, slot.index] = handle
+
+    def _variable(self, slot: Slot, node: fx.Node) -> Tensor:
+        chip = self.chip_of[node]
+        if slot.kind in (PARAMETER, INPUT, BUFFER):
+            wished = wished_layout(node, lambda user: self._tiles_on(user, chip, self.micro))
+            if wished is not None:
+                return wished
+        if slot.kind == STATE and (like := self._parameter_of(slot, node)) is not None:
+            return self.graph.clone(like, slot.name)
+        value = node.meta["val"]
+        shape = [int(n) for n in value.shape]
+        mapping = 0 if slot.kind == HYPER else "linear"
+        graph = self.chips[chip]
+        return graph.add_variable(tile_type(value.dtype), shape, slot.name, mapping=mapping)
+
+    def _parameter_of(self, state: Slot, node: fx.Node) -> Tensor | None:
+        """An optimiser's state lies as the parameter it belongs to."""
+        owner, fake = state.name.rpartition("___")[2], node.meta["val"]
+        for slot, parameter in zip(self.step.inputs, self.step.placeholders(), strict=True):
+            if slot.kind == PARAMETER and slot.name == owner:
+                other = parameter.meta["val"]
+                same = fake.shape == other.shape and fake.dtype == other.dtype
+                found = self.values.get(parameter) if same else None
+                return found if isinstance(found, Tensor) else None
+        return None
+
+    def _reads_of(self, node: fx.Node) -> Sequence:  # noqa: ARG002
+        """Where an input is read from its stream."""
+        return self.micro
+
+    def _input_stream(self, slot: Slot, tensor: Tensor, sequence: Sequence) -> None:
+        handle = f"input:{slot.index}"
+        stream = self.graph.add_host_to_device_fifo(handle, tensor.type, max(tensor.n_elems, 1))
+        sequence.add(Copy(stream, tensor.flatten()))
+        self.built.inputs.append(handle)
+
+    # -- operations --------------------------------------------------------------------------------
+
+    def _lower(self, node: fx.Node) -> None:
+        tiles = self._tiles(node)
+        if node.target is GRADIENT_MARK:
+            self.values[node] = self._reduced_gradient(node, tiles)
+            return
+        overwritten = self.overwrites.get(node)
+        if overwritten is not None and self.chip_of[overwritten] == tiles.chip:
+            target = self.values[overwritten]
+            assert isinstance(target, Tensor), "held tensors are tensors"
+            tiles.destination = target
+        self.values[node] = self._built(tiles, lambda n: self._read(n, tiles))
+
+    def _built(self, tiles: Tiles, read: Callable[[fx.Node], Any]) -> object:
+        """What the lowering of a node gives for the operands that `read` finds."""
+        node = tiles.node
+        args, kwargs = fx.map_arg((node.args, node.kwargs), read)
+        origin = node.meta.get(ORIGIN)
+        lowering = lowering_of(node)
+        assert lowering is not None, "what has none was refused before"
+        with at_source(origin.source if origin is not None else None):
+            value = lowering.build(tiles, *args, **kwargs)
+        _check_result(node, value)
+        return value
+
+    def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Tensor:
+        """The gradient the optimiser sees: over all micro-batches and replicas of the step."""
+        schedule = self.schedule
+        value = self._read(node.all_input_nodes[0], tiles)
+        assert isinstance(value, Tensor), "gradients are tensors"
+        if schedule.n_accumulation * schedule.n_replicas == 1 and schedule.gradient_scale == 1:
+            return value
+        if schedule.n_accumulation > 1:
+            total = self._accumulator(value, tiles)
+            popops.add_in_place(tiles.graph, total, value, tiles.sequence, tiles.name)
+        else:
+            total = poputil.duplicate(tiles.graph, value, self.update, tiles.name)
+        return self._over_replicas(total, tiles)
+
+    def _accumulator(self, like: Tensor, tiles: Tiles) -> Tensor:
+        """A variable that is zero before the first micro-batch of each update."""
+        total = self.graph.clone(like, f"{tiles.name}/accumulator")
+        popops.zero(tiles.graph, total, self.before, tiles.name)
+        return total
+
+    def _over_replicas(self, total: Tensor, tiles: Tiles) -> Tensor:
+        """The update begins with a sum over replicas, then the scale of the mean."""
+        if self.schedule.n_replicas > 1:
+            from tremula.poplibs import gcl
+
+            gcl.all_reduce_in_place(tiles.graph, total, self.update, tiles.name)
+        if self.schedule.gradient_scale != 1:
+            scale = tiles.constant(self.schedule.gradient_scale, total.type)
+            popops.mul_in_place(tiles.graph, total, scale, self.update, tiles.name)
+        return total
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def _give_results(self) -> None:
+        held = self._held_nodes()
+        writes: dict[int, tuple[Sequence, list[tuple[Tensor, Tensor]]]] = {}
+        for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
+            value = self.values[node]
+            assert isinstance(value, Tensor), "results are tensors"
+            if slot.kind in (OUTPUT, INPUT):
+                self._output_stream(slot, value, self._gives_of(node))
+            elif slot.kind in (PARAMETER, BUFFER, STATE):
+                target, sequence = self.values[held[slot.kind, slot.index]], self._writes_of(slot)
+                assert isinstance(target, Tensor), "held tensors are tensors"
+                if value is not target:  # else it was written in place
+                    writes.setdefault(id(sequence), (sequence, []))[1].append((value, target))
+        for sequence, pairs in writes.values():
+            self._write(pairs, sequence)
+
+    def _gives_of(self, node: fx.Node) -> Sequence:  # noqa: ARG002
+        """Where an output is written to its stream."""
+        return self.micro
+
+    def _writes_of(self, slot: Slot) -> Sequence:
+        """Where a held tensor gets its new value."""
+        return self.micro if slot.kind == BUFFER else self.update
+
+    def _write(self, pairs: list[tuple[Tensor, Tensor]], sequence: Sequence) -> None:
+        """A new value that is a view of another held tensor is saved before that one is written."""
+        targets = {v for _, target in pairs for v in target.variable_ids()}
+        safe = []
+        for value, target in pairs:
+            aliases = targets & set(value.variable_ids())
+            saved = poputil.duplicate(self.graph, value, sequence, "saved") if aliases else value
+            safe.append((saved, target))
+        for value, target in safe:
+            sequence.add(Copy(value.flatten(), target.flatten()))
+
+    def _output_stream(self, slot: Slot, value: Tensor, sequence: Sequence) -> None:
+        handle = f"{slot.kind}-out:{slot.index}"
+        stream = self.graph.add_device_to_host_fifo(handle, value.type, max(value.n_elems, 1))
+        sequence.add(Copy(value.flatten(), stream))
+        self.built.outputs.append((slot, handle))
+
+    def _program(self) -> Program:
+        schedule = self.schedule
+        passes = self.micro
+        if schedule.n_accumulation > 1:
+            passes = Repeat(schedule.n_accumulation, self.micro)
+        whole = Sequence(self.before, passes, self.update)
+        return Repeat(schedule.n_iterations, whole) if schedule.n_iterations > 1 else whole
+
+
+def n_elements(node: fx.Node) -> int:
+    value = node.meta.get("val")
+    return value.numel() if isinstance(value, torch.Tensor) else 0
+
+
+def follows_operand(node: fx.Node) -> bool:
+    """Whether a node computes nothing: a view, one of several results, the mark of a gradient."""
+    return node.target in (operator.getitem, GRADIENT_MARK) or (
+        is_view(node.target) and node.op == "call_function"
+    )
+
+
+def is_of_update(node: fx.Node) -> bool:
+    origin = node.meta.get(ORIGIN)
+    return origin is not None and origin.phase == OPTIMISER
+
+
+def consumers(node: fx.Node) -> list[fx.Node]:
+    """Nodes that compute with a value or with a view of it."""
+    found = []
+    for user in node.users:
+        found += consumers(user) if follows_operand(user) else [user]
+    return found
+
+
+def _source_of_user(node: fx.Node) -> Source | None:
+    origin = next((u.meta[ORIGIN] for u in node.users if ORIGIN in u.meta), None)
+    return origin.source if origin is not None else None
+
+
+def _last_read(node: fx.Node, order: dict[fx.Node, int]) -> int:
+    """When a value, or a view of it, is read last; being a result of the step is no reading."""
+    last = -1
+    for user in node.users:
+        if user.op != "output":
+            reach = _last_read(user, order) if is_view(user.target) else -1
+            last = max(last, order[user], reach)
+    return last
+
+
+def _check_result(node: fx.Node, value: object) -> None:
+    """A lowering gives the shape and type PyTorch promised; anything else is our mistake."""
+    expected = node.meta["val"]
+    pairs = [(expected, value)]
+    if isinstance(expected, tuple | list):
+        assert isinstance(value, tuple | list), f"{node.name} has several results"
+        pairs = [
+            p for p in zip(expected, value, strict=True) if p[0] is not None and p[1] is not None
+        ]
+    for fake, tensor in pairs:
+        want = (tuple(int(n) for n in fake.shape), tile_type(fake.dtype))
+        if not isinstance(tensor, Tensor) or (tuple(tensor.shape), tensor.type) != want:
+            got = f"{tensor.type}{list(tensor.shape)}" if isinstance(tensor, Tensor) else tensor
+            raise AssertionError(
+                f"lowering of {overload_name(node.target)} gave {got},"
+                f" expected {want[1]}{list(want[0])}"
+            )
