@@ -1,11 +1,12 @@
 """Records ↔ bytes: a versioned, hashed container of JSON and arrays. Nothing in it can run."""
 
+import gc
 import hashlib
 import json
-import math
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -14,15 +15,13 @@ from typing import TypeVar
 import numpy as np
 
 from tremula.base.errors import FileLoadError
+from tremula.compiler.packed_columns import ListedColumns, PackedColumns, UnpackedColumns
 
 MAGIC = b"TREMULA\x00"
-FORMAT_VERSION = 2  # 1 had no narrowed columns
+FORMAT_VERSION = 3  # 1 had no narrowed columns, 2 no differences
 _DIGEST_BYTES = 32
 _PREFIX_BYTES = len(MAGIC) + 4 + 8 + _DIGEST_BYTES
 _ALIGN_BYTES = 64
-_NARROW_FROM = 4096  # elements
-_WIDE = np.dtype(np.int64).str
-_ARRAY_KINDS = "biufc"  # plain numbers only: no objects, no strings
 # What decoding contents that are not ours can raise.
 _UNREADABLE = (
     KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError,
@@ -43,13 +42,12 @@ def record(cls: Cls) -> Cls:
 # -- records ↔ trees -------------------------------------------------------------------------------
 
 
-def to_tree(value: object, arrays: list[np.ndarray]) -> object:
-    """A JSON-able tree; arrays are appended to `arrays` and referred to by index."""
+def to_tree(value: object, arrays: ListedColumns | PackedColumns) -> object:
+    """A JSON-able tree; arrays are added to `arrays` and referred to by index."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):
-        arrays.append(value)
-        return {"$array": len(arrays) - 1}
+        return {"$array": arrays.add(value)}
     if isinstance(value, np.integer | np.floating | np.bool_):
         return value.item()
     if isinstance(value, Enum):
@@ -68,7 +66,7 @@ def to_tree(value: object, arrays: list[np.ndarray]) -> object:
     raise TypeError(f"{type(value).__name__} cannot be written to a file")
 
 
-def from_tree(tree: object, arrays: list[np.ndarray]) -> object:
+def from_tree(tree: object, arrays: UnpackedColumns) -> object:
     """The reverse of to_tree; JSON lists become tuples."""
     if isinstance(tree, list):
         return tuple(from_tree(v, arrays) for v in tree)
@@ -88,10 +86,10 @@ def from_tree(tree: object, arrays: list[np.ndarray]) -> object:
 
 def digest_of(value: object) -> str:
     """A content hash of records, arrays included."""
-    arrays: list[np.ndarray] = []
+    arrays = ListedColumns()
     tree = to_tree(value, arrays)
     digest = hashlib.blake2b(json.dumps(tree, sort_keys=True).encode(), digest_size=_DIGEST_BYTES)
-    for array in arrays:
+    for array in arrays.arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).view(np.uint8).ravel().data)
     return digest.hexdigest()
@@ -102,11 +100,11 @@ def digest_of(value: object) -> str:
 
 def write_record(path: str | os.PathLike, kind: str, value: object) -> None:
     """Write atomically: a reader sees the old file or the whole new one."""
-    arrays: list[np.ndarray] = []
-    tree = to_tree(value, arrays)
-    header, blobs = _layout(kind, tree, arrays)
+    columns = PackedColumns()
+    tree = to_tree(value, columns)
+    header = _header(kind, tree, columns)
     digest = hashlib.blake2b(header, digest_size=_DIGEST_BYTES)
-    for blob in blobs:
+    for blob in columns.blobs:
         digest.update(blob)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +114,7 @@ def write_record(path: str | os.PathLike, kind: str, value: object) -> None:
             file.write(MAGIC + FORMAT_VERSION.to_bytes(4, "little"))
             file.write(len(header).to_bytes(8, "little") + digest.digest())
             file.write(header)
-            for blob in blobs:
+            for blob in columns.blobs:
                 file.write(blob)
             file.flush()
             os.fsync(file.fileno())
@@ -126,28 +124,11 @@ def write_record(path: str | os.PathLike, kind: str, value: object) -> None:
         raise
 
 
-def _layout(kind: str, tree: object, arrays: list[np.ndarray]) -> tuple[bytes, list[bytes]]:
-    table, blobs, place = [], [], 0
-    for array in arrays:
-        stored = _narrowed(array)
-        blob = np.ascontiguousarray(stored).tobytes()
-        blob += bytes(-len(blob) % _ALIGN_BYTES)
-        entry = {"dtype": stored.dtype.str, "shape": list(array.shape), "at": place}
-        table.append(entry if stored is array else {**entry, "wide": array.dtype.str})
-        blobs.append(blob)
-        place += len(blob)
-    header = json.dumps({"kind": kind, "tree": tree, "arrays": table, "n_bytes": place}).encode()
+def _header(kind: str, tree: object, columns: PackedColumns) -> bytes:
+    contents = {"kind": kind, "tree": tree, "arrays": columns.table, "n_bytes": columns.n_bytes}
+    header = json.dumps(contents).encode()
     # Blanks behind it, so that arrays are aligned in the file and in what is read from it.
-    return header + b" " * (-(len(header) + _PREFIX_BYTES) % _ALIGN_BYTES), blobs
-
-
-def _narrowed(array: np.ndarray) -> np.ndarray:
-    """Large columns of small numbers take half the place, and half the time to read and check."""
-    if array.dtype != np.int64 or array.size < _NARROW_FROM:
-        return array
-    limits = np.iinfo(np.int32)
-    fits = limits.min <= array.min() and array.max() <= limits.max
-    return array.astype(np.int32) if fits else array
+    return header + b" " * (-(len(header) + _PREFIX_BYTES) % _ALIGN_BYTES)
 
 
 def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record:
@@ -168,11 +149,11 @@ def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record
     if n_header > len(body) or digest != data[20:_PREFIX_BYTES]:
         raise fail("is truncated or was altered", "compile and save again")
     try:
-        header = json.loads(bytes(body[:n_header]))
-        found = header["kind"]
-        value = (
-            from_tree(header["tree"], _arrays(header, body[n_header:])) if found == kind else None
-        )
+        with _collecting_no_garbage():
+            header = json.loads(bytes(body[:n_header]))
+            found = header["kind"]
+            columns = UnpackedColumns(header["arrays"], body[n_header:])
+            value = from_tree(header["tree"], columns) if found == kind else None
     except _UNREADABLE as error:
         raise fail(f"has contents this version cannot read ({error})", "compile again") from error
     if found != kind:
@@ -180,6 +161,18 @@ def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record
     if not isinstance(value, cls):
         raise fail(f"has no {cls.__name__} in it", "compile and save again")
     return value
+
+
+@contextmanager
+def _collecting_no_garbage() -> Iterator[None]:
+    """Many new objects, none of them garbage: looking for some takes longer than making them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _read_bytes(path: str | os.PathLike) -> bytes:
@@ -194,20 +187,3 @@ def _read_bytes(path: str | os.PathLike) -> bytes:
 
 def _failure(path: str | os.PathLike) -> Callable[[str, str], FileLoadError]:
     return lambda what, mend: FileLoadError(f"{str(path)!r} {what}.", mend=mend)
-
-
-def _arrays(header: dict, payload: memoryview) -> list[np.ndarray]:
-    result = []
-    for entry in header["arrays"]:
-        dtype = np.dtype(entry["dtype"])
-        if dtype.kind not in _ARRAY_KINDS:
-            raise ValueError(f"array type {dtype}")
-        shape = entry["shape"]
-        if not all(type(n) is int and n >= 0 for n in shape):
-            raise ValueError(f"array shape {shape}")
-        array = np.frombuffer(payload, dtype, math.prod(shape), entry["at"]).reshape(shape)
-        if entry.get("wide") == _WIDE:
-            array = array.astype(np.int64)
-            array.flags.writeable = False
-        result.append(array)
-    return result

@@ -36,9 +36,10 @@ def validate(executable: Executable, path: str) -> None:
         _check_code(executable)
         _check_steps(executable)
         _check_costs(executable)
-        _check_copies(executable)
-        _check_tables(executable)
-        _check_views(executable)
+        limits = _Limits()
+        _check_copies(executable, limits)
+        _check_tables(executable, limits)
+        _check_views(executable, limits)
     except (
         _Inconsistent,
         PoplarError,
@@ -169,9 +170,32 @@ def _check_range(values: np.ndarray, limit: int, what: str) -> None:
     _require(bool(((values >= 0) & (values < limit)).all()), what)
 
 
-def _check_runs(runs: Runs, n_elems: int, what: str) -> None:
+class _Limits:
+    """Least and most of columns, found once for each: many records share theirs."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int]] = {}  # by id: the executable keeps them alive
+
+    def of(self, column: np.ndarray) -> tuple[int, int]:
+        if not column.size:
+            return 0, 0
+        found = self._known.get(id(column))
+        if found is None:
+            found = self._known[id(column)] = int(column.min()), int(column.max())
+        return found
+
+    def check_range(self, column: np.ndarray, limit: int, what: str) -> None:
+        least, most = self.of(column)
+        _require(not column.size or (least >= 0 and most < limit), what)
+
+
+def _check_runs(runs: Runs, n_elems: int, limits: _Limits, what: str) -> None:
     for column in runs:
         _require(column.dtype == np.int64 and column.shape == runs.start.shape[:1], what)
+    start, count, stride = (limits.of(column) for column in runs)
+    # Runs that end inside even if the longest began last and had the widest stride: most are so.
+    if min(start[0], count[0], stride[0]) >= 0 and start[1] + stride[1] * count[1] < n_elems:
+        return
     # Bounds that no legal run exceeds, and within which the sum below cannot overflow.
     is_sane = (np.abs(runs.stride) <= n_elems) & ((runs.count <= n_elems) | (runs.stride == 0))
     _require(bool((is_sane | (runs.count <= 1)).all()), what)
@@ -180,7 +204,7 @@ def _check_runs(runs: Runs, n_elems: int, what: str) -> None:
     _require(bool((inside | (runs.count == 0)).all()) and bool((runs.count >= 0).all()), what)
 
 
-def _check_copies(executable: Executable) -> None:
+def _check_copies(executable: Executable, limits: _Limits) -> None:
     copies = [
         *executable.copies,
         *(c for cs in executable.compute_sets for c in (*cs.gathers, *cs.scatters)),
@@ -188,24 +212,25 @@ def _check_copies(executable: Executable) -> None:
     for copy in copies:
         _require(isinstance(copy, CopyPlan) and copy.n_bytes in (1, 2, 4, 8), "a copy is malformed")
         n_elems = executable.n_arena_bytes // copy.n_bytes
-        _require(np.array_equal(copy.source.count, copy.destination.count), "a copy is uneven")
+        counts = copy.source.count, copy.destination.count
+        _require(counts[0] is counts[1] or np.array_equal(*counts), "a copy is uneven")
         for runs in (copy.source, copy.destination):
-            _check_runs(runs, n_elems, "a copy leaves the memory")
+            _check_runs(runs, n_elems, limits, "a copy leaves the memory")
 
 
-def _check_tables(executable: Executable) -> None:
+def _check_tables(executable: Executable, limits: _Limits) -> None:
     for compute_set in executable.compute_sets:
         for table in compute_set.tables:
             _check_range(
                 np.array([table.codelet]), len(executable.codelet_forms), "no such codelet"
             )
-            _check_table(table, executable)
+            _check_table(table, executable, limits)
 
 
-def _check_table(table: TableRecord, executable: Executable) -> None:
+def _check_table(table: TableRecord, executable: Executable, limits: _Limits) -> None:
     spec = executable.codelets[table.codelet].spec
     columns = columns_of(spec.fields)
-    _check_range(table.tile, executable.target.n_tiles, "a vertex is on a missing tile")
+    limits.check_range(table.tile, executable.target.n_tiles, "a vertex is on a missing tile")
     is_state = {c.index for c in columns if c.role == "value" and not c.field.is_const}
     _require(is_state == set(table.state_columns), "a vertex table has the wrong state")
     n_columns = len(columns) + spec.has_worker_state
@@ -236,12 +261,13 @@ def _check_table(table: TableRecord, executable: Executable) -> None:
         n_elems = executable.n_arena_bytes // column.field.type.n_bytes
         if column.role == "offset":
             offset = values
-            _check_range(values, n_elems, "a field lies outside the memory")
+            limits.check_range(values, n_elems, "a field lies outside the memory")
         elif column.role == "length":
-            _check_range(values, n_elems + 1, "a field is too long")
-            _check_range(offset + values, n_elems + 1, "a field reaches outside the memory")
+            limits.check_range(values, n_elems + 1, "a field is too long")
+            if limits.of(offset)[1] + limits.of(values)[1] > n_elems:
+                _check_range(offset + values, n_elems + 1, "a field reaches outside the memory")
         elif column.role == "metadata":
-            _check_range(values, executable.n_arena_bytes, "metadata lies outside the memory")
+            limits.check_range(values, executable.n_arena_bytes, "metadata lies outside the memory")
 
 
 def _check_worker_states(spec: CodeletSpec, table: TableRecord, executable: Executable) -> None:
@@ -254,7 +280,7 @@ def _check_worker_states(spec: CodeletSpec, table: TableRecord, executable: Exec
     _require(not rest.any(), "a worker's record is misplaced")
 
 
-def _check_views(executable: Executable) -> None:
+def _check_views(executable: Executable, limits: _Limits) -> None:
     host = executable.host
     views: list[View] = [
         *host.writes.values(),
@@ -263,9 +289,8 @@ def _check_views(executable: Executable) -> None:
         *(initial.view for initial in executable.initial_values),
     ]
     for view in views:
-        _check_runs(
-            view.runs, executable.n_arena_bytes // view.type.n_bytes, "a tensor lies outside"
-        )
+        n_elems = executable.n_arena_bytes // view.type.n_bytes
+        _check_runs(view.runs, n_elems, limits, "a tensor lies outside")
         _require(view.n_elems == math.prod(view.shape), "a tensor's shape is wrong")
         in_order = list(range(len(view.shape)))
         _require(sorted(view.order) in ([], in_order), "a tensor's order is wrong")
