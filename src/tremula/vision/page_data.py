@@ -91,8 +91,8 @@ class PageData:
         parts = name.split("/")
         if name == "index":
             return self._index()
-        if name == "compare" and len(self.readers) == 2:
-            return pack_of(compare(*self.readers))
+        if name == "compare" and len(self.readers) > 1:
+            return pack_of(compare(*self.readers[:2]))
         number = _whole(parts[0])
         if number is None or number >= len(self.readers) or len(parts) < 2:
             raise _unknown(name)
@@ -119,7 +119,7 @@ class PageData:
     def names(self) -> Iterator[str]:
         """All names, the most needed first: an export takes as many as it has room for."""
         yield "index"
-        if len(self.readers) == 2:
+        if len(self.readers) > 1:
             yield "compare"
         numbers = range(len(self.readers))
         yield from (f"{i}/{name}" for i in numbers for name in SINGLE)

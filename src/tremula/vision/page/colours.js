@@ -14,7 +14,7 @@ export function forgetColours() {
 // Series that stand beside each other; the order keeps neighbours apart for colour-blind eyes too.
 export const SERIES = [
   "#3b82f6", "#f5a524", "#12a594", "#e5604d", "#8e7cf0", "#84a32b", "#d6409f", "#0ea5b7", "#a16a3c",
-  "#6b7b93",
+  "#6b7b93", "#b4530a", "#5b8def", "#3f7d58",
 ];
 
 // From nothing to full: dark blue, teal, yellow. Even steps of lightness, like viridis.
