@@ -415,12 +415,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [("ForkServer",), ("SharedMemory", "FileSystem")])
-def test_a_script_ends_with_its_processes(names, tmp_path):
+def test_a_script_ends_with_its_processes(tmp_path):
     """Every way to start works in a script, survives an interrupt quietly, and leaves nothing.
 
     All processes inherit the script's output, so its end is seen only when all of them are gone.
     """
+    names = ("ForkServer", "SharedMemory", "FileSystem")
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     path = os.pathsep.join([str(HERE), *sys.path])

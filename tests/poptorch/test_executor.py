@@ -495,5 +495,5 @@ def test_floating_point_exceptions_of_tiles():
     options.Precision.enableFloatingPointExceptions(True)
     layer = nn.Identity()
     layer.forward = EXCEPTIONS["x/0"]
-    with pytest.raises(poptorch.Error, match="(?i)floating.point"):
+    with pytest.raises(poptorch.Error, match=r"(?i)floating.point"):
         poptorch.inferenceModel(layer, options)(torch.ones(2))

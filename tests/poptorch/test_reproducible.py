@@ -32,7 +32,7 @@ def trained(start: nn.Module, x: torch.Tensor, **settings: object) -> tuple:
 
 
 def test_host_and_tiles_drop_the_same_elements():
-    """Two calls of two iterations: the same masks, so equal outputs and weights but for rounding."""
+    """Two calls of two iterations: the same masks, so equal results but for rounding."""
     torch.manual_seed(0)
     start, x = Net(), torch.randn(8, 12)
     on_host, host_weight, _ = trained(start, x)

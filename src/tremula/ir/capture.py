@@ -54,7 +54,8 @@ def held_tensors(model: nn.Module, kind: str) -> list[Held]:
     return [Held(name, tensor, tuple(places)) for name, tensor, places in found.values()]
 
 
-def _table(module: nn.Module, kind: str) -> dict[str, Tensor | None]:
+def _table(module: nn.Module, kind: str) -> dict[str, Any]:
+    """Where a module keeps its parameters or buffers by name: tensors or None."""
     return module._parameters if kind == PARAMETER else module._buffers
 
 
@@ -173,26 +174,29 @@ class _Capture:
 
     def _train(self, parameters: list[Tensor]) -> list[tuple[Slot, fx.Node]]:
         """Differentiate the loss, reduce, update: the new weights, states and the gradients."""
+        rule = self.rule
+        assert rule is not None, "only training has a rule"
         nodes = [(self.recorder.node_of(tensor), tensor) for tensor, _ in self.state.losses]
         node = surviving_loss([node for node, _ in nodes])
         with _outside_the_recording():
-            numbers = [(name, torch.zeros(())) for name in self.rule.hyper_names]
+            numbers = [(name, torch.zeros(())) for name in rule.hyper_names]
         hypers = self._placeholders(HYPER, numbers)
         by_name = {held.name: fake for held, fake in zip(self.parameters, parameters, strict=True)}
-        trained = [by_name[name] for name in self.rule.names]
-        found = self._differentiate(dict(nodes)[node], trained, hypers)
+        trained = [by_name[name] for name in rule.names]
+        scaling = rule.loss_scaling_in(hypers)
+        found = self._differentiate(dict(nodes)[node], trained, scaling)
         loss = [(Slot(LOSS, 0, "loss"), node)] if self.keep_loss else []
         # A weight the loss does not depend on is not updated, as torch's optimisers leave it.
-        used = [i for i, gradient in enumerate(found) if gradient is not None]
-        self.rule = self.rule.restricted(used)
+        used = {i: gradient for i, gradient in enumerate(found) if gradient is not None}
+        self.rule = rule.restricted(list(used))
         self.state.phase = OPTIMISER
-        return loss + self._update([trained[i] for i in used], [found[i] for i in used], hypers)
+        updated = [trained[i] for i in used]
+        return loss + self._update(self.rule, updated, list(used.values()), hypers)
 
     def _differentiate(
-        self, loss: Tensor, trained: list[Tensor], hypers: list[Tensor]
+        self, loss: Tensor, trained: list[Tensor], scaling: Tensor | float
     ) -> list[Tensor | None]:
         self.state.phase = BACKWARD
-        scaling = self.rule.loss_scaling_in(hypers)
         total = scalar_loss(loss)
         if not isinstance(scaling, float) or scaling != 1:
             total = total * scaling
@@ -205,9 +209,12 @@ class _Capture:
         ]
 
     def _update(
-        self, trained: list[Tensor], gradients: list[Tensor], hypers: list[Tensor]
+        self,
+        rule: UpdateRule,
+        trained: list[Tensor],
+        gradients: list[Tensor],
+        hypers: list[Tensor],
     ) -> list[tuple[Slot, fx.Node]]:
-        rule = self.rule
         slot_of = {slot.name: slot for slot in self.slots if slot.kind == PARAMETER}
         real = {held.name: held.tensor for held in self.parameters}
         names = rule.state_names()
@@ -255,9 +262,9 @@ def _swapped(held: list[Held], stand_ins: list[Tensor]) -> Iterator[None]:
 
 def _put(entry: Held, tensor: Tensor) -> None:
     for module, name in entry.places:
-        table = module._parameters if isinstance(entry.tensor, nn.Parameter) else module._buffers
-        table[name] = tensor
-        if hasattr(module, "_flat_weights_names") and name in module._flat_weights_names:
+        kind = PARAMETER if isinstance(entry.tensor, nn.Parameter) else BUFFER
+        _table(module, kind)[name] = tensor
+        if isinstance(module, nn.RNNBase) and name in module._flat_weights_names:
             module._flat_weights[module._flat_weights_names.index(name)] = tensor
 
 

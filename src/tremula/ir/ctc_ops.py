@@ -3,9 +3,13 @@
 What ATen's forward pass keeps for its gradient hangs on the *tape*, an empty tensor.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+
+from tremula.ir.tapes import kept_on, new_tape
 
 _library = torch.library.Library("tremula", "FRAGMENT")
 _OPERANDS = (
@@ -24,12 +28,10 @@ def _wide(x: Tensor) -> Tensor:
 
 def _run(log_probs: Tensor, *operands: object) -> tuple[Tensor, Tensor]:
     """Losses [batch] and the tape."""
-    *operands, is_differentiated = operands
-    loss, alphas = torch.ops.aten._ctc_loss.Tensor(_wide(log_probs), *operands)
-    tape = log_probs.new_empty(0)
-    if is_differentiated:
-        tape.kept = loss, alphas
-    return loss.to(log_probs.dtype, copy=True), tape
+    *given, is_differentiated = operands
+    kept = torch.ops.aten._ctc_loss.Tensor(_wide(log_probs), *given)  # losses, alphas
+    tape = new_tape(log_probs, kept if is_differentiated else None)
+    return kept[0].to(log_probs.dtype, copy=True), tape
 
 
 def _run_backward(
@@ -37,7 +39,7 @@ def _run_backward(
     *operands: object,
 ) -> Tensor:  # fmt: skip
     *lengths, blank, zero_infinity = operands
-    loss, alphas = tape.kept
+    loss, alphas = kept_on(tape)
     result = torch.ops.aten._ctc_loss_backward.Tensor(
         _wide(gradient), _wide(log_probs), targets, *lengths, loss, alphas, blank, zero_infinity
     )
@@ -62,21 +64,21 @@ torch.library.register_fake("tremula::ctc_loss_backward", _backward_shape, lib=_
 
 class _CtcLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: object, log_probs: Tensor, targets: Tensor, *operands: object) -> Tensor:
+    def forward(ctx: Any, log_probs: Tensor, targets: Tensor, *operands) -> Tensor:  # noqa: ANN401 - as torch types it
         loss, tape = torch.ops.tremula.ctc_loss(log_probs, targets, *operands, True)
         input_lengths, target_lengths, *ctx.settings = operands
         ctx.save_for_backward(tape, loss, log_probs, targets, input_lengths, target_lengths)
         return loss
 
     @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> tuple:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple:  # noqa: ANN401
         operands = (*ctx.saved_tensors, *ctx.settings)
-        found = torch.ops.tremula.ctc_loss_backward(gradient, *operands)
+        found = torch.ops.tremula.ctc_loss_backward(*gradients, *operands)
         return (found, *(None for _ in range(5)))
 
 
 CTC_FUNCTIONS = frozenset({F.ctc_loss, torch.ctc_loss})
-_REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
+_REDUCTIONS: dict[str | int, str] = {0: "none", 1: "mean", 2: "sum"}
 
 
 def record(
@@ -96,10 +98,10 @@ def record(
         loss = torch.ops.tremula.ctc_loss(*operands, False)[0]
     if zero_infinity:
         loss = torch.where(loss == float("inf"), 0.0, loss)
-    reduction = _REDUCTIONS.get(reduction, reduction)
-    if reduction == "mean":
+    named = _REDUCTIONS.get(reduction, reduction)
+    if named == "mean":
         return (loss / lengths[1].clamp(min=1).to(loss.dtype)).mean()
-    if reduction == "sum":
+    if named == "sum":
         return loss.sum()
     return loss.squeeze(0) if is_alone else loss
 

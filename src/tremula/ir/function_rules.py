@@ -105,8 +105,9 @@ def _without_values(tensor: Tensor) -> str:
 
 
 def _as_long(value: object) -> object:
-    is_index = isinstance(value, Tensor) and value.dtype is torch.int32
-    return value.long() if is_index else value
+    if isinstance(value, Tensor) and value.dtype is torch.int32:
+        return value.long()
+    return value
 
 
 def _in_the_type_of_the_activation(args: tuple, kwargs: dict) -> tuple[tuple, dict]:

@@ -15,8 +15,9 @@ from torch import Tensor, fx
 
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.table import overload_name
+from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
-from tremula.ir.passes.clean import is_random, schema_name
+from tremula.ir.passes.clean import is_random
 from tremula.ir.passes.decompose import _Decomposer
 from tremula.ir.recorder import Recorder
 from tremula.ir.step import BUFFER, PARAMETER, CapturedStep, Slot

@@ -3,9 +3,11 @@
 import bisect
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 from torch.utils._pytree import tree_map
@@ -91,11 +93,11 @@ class Recorder(TorchDispatchMode):
         self._record(func, args, kwargs, result, origin)
         return result
 
-    def _run(self, func: Callable, args: tuple, kwargs: dict) -> object:
+    def _run(self, func: Callable, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
         return func(*args, **kwargs)
 
     def _record(
-        self, func: object, args: tuple, kwargs: dict, result: object, origin: Origin
+        self, func: OpOverload, args: tuple, kwargs: dict, result: object, origin: Origin
     ) -> None:
         node_args, node_kwargs = tree_map(self._as_node, (args, kwargs))
         node = self.graph.call_function(func, node_args, node_kwargs)
@@ -104,12 +106,14 @@ class Recorder(TorchDispatchMode):
             self._bind(node, result)
         elif isinstance(result, tuple | list):
             node.meta["val"] = result
-            self._bind_items(node, result, origin)
+            self._bind_items(node, result, origin, is_write=func._schema.is_mutable)
 
-    def _bind_items(self, node: fx.Node, results: tuple | list, origin: Origin) -> None:
+    def _bind_items(
+        self, node: fx.Node, results: tuple | list, origin: Origin, *, is_write: bool
+    ) -> None:
         for index, item in enumerate(results):
-            if not isinstance(item, Tensor):
-                continue
+            if not isinstance(item, Tensor) or (self.knows(item) and not is_write):
+                continue  # an argument given back as it is, such as by a dropout that drops nothing
             getter = self.graph.call_function(_GETITEM, (node, index))
             getter.meta[ORIGIN] = origin
             self._bind(getter, item)
@@ -167,7 +171,7 @@ class Recorder(TorchDispatchMode):
             origin = self.recording.origin()
             if self.recording.phase == FORWARD:
                 # Autograd numbers the node it makes for an operation just before calling us.
-                number = torch.autograd._get_sequence_nr() - 1
+                number = _next_sequence_number() - 1
                 self._origins_by_sequence.append((number, origin))
             return origin
         number = differentiating._sequence_nr()
@@ -201,6 +205,8 @@ def _as_real_tensors_say(func: Callable, args: tuple, kwargs: dict, error: Excep
     return error
 
 
+# torch's stubs hide it.
+_next_sequence_number = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 _FAKE = torch._subclasses.FakeTensor
 _GETITEM = operator.getitem
 _ATEN_NAMES = {

@@ -7,10 +7,14 @@ second also takes operands and results of the first: the tape may refer to them,
 over them.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from tremula.ir.tapes import kept_on, new_tape
 
 _library = torch.library.Library("tremula", "FRAGMENT")
 _CONFIGURATION = (
@@ -47,9 +51,8 @@ def _run(  # noqa: PLR0917 - one argument per setting of a net
             leaves[0], of_states if kind == "lstm" else of_states[0], leaves[1 + len(states) :],
             has_biases, n_layers, 0.0, any(needs), bidirectional, batch_first,
         )  # fmt: skip
-    tape = x.new_empty(0)
-    if any(needs):
-        tape.kept = results, [leaf for leaf in leaves if leaf.requires_grad]
+    kept = (results, [leaf for leaf in leaves if leaf.requires_grad]) if any(needs) else None
+    tape = new_tape(x, kept)
     detached = [r.detach() for r in results]
     return (*detached, tape) if kind == "lstm" else (*detached, x.new_empty(0), tape)
 
@@ -80,7 +83,7 @@ def _run_backward(
     tape: Tensor, *_configuration: object,
 ) -> list[Tensor]:  # fmt: skip
     """Gradients of what `needs` named, in its order."""
-    results, leaves = tape.kept
+    results, leaves = kept_on(tape)
     gradients = (output_gradient, state_gradient, cell_gradient)
     pairs = [(r, g) for r, g in zip(results, gradients, strict=False) if g is not None]
     found = torch.autograd.grad(
@@ -113,10 +116,9 @@ def _shapes(  # noqa: PLR0917
     return output, torch.empty_like(states[0]), cells, x.new_empty(0)
 
 
-def _backward_shapes(*arguments: object) -> list[Tensor]:
+def _backward_shapes(*arguments) -> list[Tensor]:
     x, states, weights = arguments[5:8]
-    needs = arguments[-1]
-    given = [x, *states, *weights]
+    given, needs = [x, *states, *weights], arguments[-1]
     return [torch.empty_like(t) for t, need in zip(given, needs, strict=True) if need]
 
 
@@ -130,7 +132,7 @@ class _Recurrent(torch.autograd.Function):
     """Ties the two operations together while a model is recorded."""
 
     @staticmethod
-    def forward(ctx: object, n_states: int, how: tuple, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, n_states: int, how: tuple, *tensors: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401 - as torch types it
         x, states, weights = tensors[0], tensors[1 : 1 + n_states], tensors[1 + n_states :]
         *results, tape = torch.ops.tremula.recurrent(x, list(states), list(weights), *how)
         ctx.n_states, ctx.how = n_states, how
@@ -139,7 +141,7 @@ class _Recurrent(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    def backward(ctx: object, *gradients: Tensor | None) -> tuple:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple:  # noqa: ANN401
         tape, *results, x = ctx.saved_tensors[:5]
         rest = ctx.saved_tensors[5:]
         states, weights = rest[: ctx.n_states], rest[ctx.n_states :]
@@ -151,7 +153,7 @@ class _Recurrent(torch.autograd.Function):
         return (None, None, *(next(found) if need else None for need in needs))
 
 
-def is_recurrent(func: object, args: tuple) -> bool:
+def is_recurrent(func: Callable, args: tuple) -> bool:
     """Whether a call is one of a net over whole, equally long sequences without projections."""
     if getattr(func, "__name__", "") not in KINDS or len(args) != 9:
         return False
@@ -164,7 +166,7 @@ def is_recurrent(func: object, args: tuple) -> bool:
     return weights[1].shape[0] == n_gates * weights[1].shape[1]  # else outputs are projected
 
 
-def record(func: object, args: tuple) -> tuple[Tensor, ...]:
+def record(func: Callable, args: tuple) -> tuple[Tensor, ...]:
     """A net's call as whole operations; layers with dropout between them are one each."""
     x, states, weights, has_biases, n_layers, dropout, training, bidirectional, batch_first = args
     states = [states] if isinstance(states, Tensor) else list(states)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tremula.base.types import Type
 from tremula.ir.host.program import Held, HostProgram
 from tremula.ir.host.waiting import backend_for
 from tremula.ir.lowering.types import narrow, tile_type, torch_type
@@ -204,5 +205,5 @@ class TileSession:
         return tensors
 
 
-def _tensor(values: np.ndarray, type: object) -> Tensor:
+def _tensor(values: np.ndarray, type: Type) -> Tensor:
     return torch.from_numpy(np.array(values)).to(torch_type(type))

@@ -1,7 +1,8 @@
 """A captured step: one functional graph with named inputs and outputs, and its blocks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -55,7 +56,7 @@ class CapturedStep:
 
     def results(self) -> list[fx.Node]:
         """The nodes the graph gives back, in the order of `outputs`."""
-        return list(self.graph.output_node().args[0])
+        return list(cast("Sequence[fx.Node]", self.graph.output_node().args[0]))
 
     def of_kind(self, kind: str) -> list[tuple[int, Slot]]:
         """Positions and slots of the inputs of one kind."""

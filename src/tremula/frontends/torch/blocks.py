@@ -16,13 +16,39 @@ Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
 
-class Block:
+class _Scope:
+    """Says something to the recording of a model when it is entered and left; else nothing."""
+
+    _recording: Recording | None = None
+
+    def __enter__(self) -> Self:
+        self._recording = active()
+        if self._recording is not None:
+            self._enter(self._recording)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._recording is not None:
+            self._leave(self._recording)
+
+    def _enter(self, recording: Recording) -> None:
+        raise NotImplementedError
+
+    def _leave(self, recording: Recording) -> None:
+        raise NotImplementedError
+
+
+class Block(_Scope):
     """Operations inside `with poptorch.Block(…)` form a block. Outside of a model: nothing."""
 
     def __init__(self, user_id: str | None = None, ipu_id: int | None = None):
         self._user_id = user_id
         self._ipu_id = ipu_id
-        self._recording: Recording | None = None
 
     @staticmethod
     def useAutoId() -> None:  # noqa: N802
@@ -38,20 +64,11 @@ class Block:
         if recording is not None:
             recording.start_block(user_id, ipu_id)
 
-    def __enter__(self) -> Self:
-        self._recording = active()
-        if self._recording is not None:
-            self._recording.begin_block(self._user_id, self._ipu_id)
-        return self
+    def _enter(self, recording: Recording) -> None:
+        recording.begin_block(self._user_id, self._ipu_id)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._recording is not None:
-            self._recording.end_block()
+    def _leave(self, recording: Recording) -> None:
+        recording.end_block()
 
 
 def BlockFunction(  # noqa: N802
@@ -182,31 +199,21 @@ def print(*args, **kwargs) -> None:
     builtins.print(*shown, **kwargs)  # noqa: T201
 
 
-class NameScope:
+class NameScope(_Scope):
     """Operations inside `with poptorch.NameScope("name")` have that name in front of theirs."""
 
     def __init__(self, name: str):
         assert isinstance(name, str), f"a name scope is named by text, got {name!r}"
         self.name = name
-        self._recording: Recording | None = None
 
-    def __enter__(self) -> Self:
-        self._recording = active()
-        if self._recording is not None:
-            self._recording.push_name(self.name)
-        return self
+    def _enter(self, recording: Recording) -> None:
+        recording.push_name(self.name)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._recording is not None:
-            self._recording.pop_name()
+    def _leave(self, recording: Recording) -> None:
+        recording.pop_name()
 
 
-class Attribute:
+class Attribute(_Scope):
     """Operations inside `with poptorch.Attribute(group={"key": "value"})` carry these notes."""
 
     def __init__(self, **attributes: dict[str, str]):
@@ -215,19 +222,9 @@ class Attribute:
                 f"the attributes {group!r} must be a dict, got {notes!r}"
             )
         self._attributes = attributes
-        self._recording: Recording | None = None
 
-    def __enter__(self) -> Self:
-        self._recording = active()
-        if self._recording is not None:
-            self._recording.push_attributes(self._attributes)
-        return self
+    def _enter(self, recording: Recording) -> None:
+        recording.push_attributes(self._attributes)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._recording is not None:
-            self._recording.pop_attributes()
+    def _leave(self, recording: Recording) -> None:
+        recording.pop_attributes()

@@ -49,11 +49,11 @@ def _own_options(options: Options | None, mode: OutputMode) -> Options:
         raise createPoptorchError(
             f"Invalid type: 'options' is of type {type(options)} (Expected poptorch.Options)"
         )
-    options = Options() if options is None else options.clone()
-    if options.defaultOutputMode():
-        options.outputMode(mode)
-    options._freeze()
-    return options
+    own = Options() if options is None else options.clone()
+    if own.defaultOutputMode():
+        own.outputMode(mode)
+    own._freeze()
+    return own
 
 
 def trainingModel(  # noqa: N802

@@ -7,8 +7,8 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
 from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
-from tremula.ir.passes.clean import schema_name
 from tremula.ir.session import HostSession
 
 _COMPARISONS = frozenset(
@@ -21,15 +21,15 @@ def stop_at_exceptions(session: HostSession) -> None:
     module = getattr(session.program.micro, "__self__", None)
     assert isinstance(module, fx.GraphModule), "only programs that run node by node can be checked"
     checker = _Checker(module)
-    session.program.micro = lambda *args: checker.run(*args)  # noqa: PLW0108 - run is overridden
+    session.program.micro = checker.run
 
 
 class _Checker(fx.Interpreter):
     """Runs a graph; notes which values have NaNs and infinities, to see where they come from."""
 
-    def run(self, *args: Tensor) -> list[Tensor]:
-        self._has: dict[fx.Node, tuple[bool, bool]] = {}  # NaN, infinity
-        return super().run(*args)
+    def __init__(self, module: fx.GraphModule):
+        super().__init__(module)
+        self._has: dict[fx.Node, tuple[bool, bool]] = {}  # NaN, infinity; of this run
 
     def run_node(self, n: fx.Node) -> object:
         result = super().run_node(n)

@@ -10,8 +10,8 @@ from torch import fx
 
 from tremula.frontends.torch.enums import MultiConvPlanType
 from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
-from tremula.ir.passes.clean import schema_name
 from tremula.ir.recording import Recording, active
 
 _CONVOLUTION = "aten::convolution"

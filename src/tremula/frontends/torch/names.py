@@ -3,14 +3,14 @@
 import json
 from dataclasses import dataclass
 
-from torch import fx
+from torch import Tensor, fx
 
 from tremula.base.errors import suggest
 from tremula.frontends.torch.enums import OutputMode
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.frontends.torch.options import AnchoredTensor, Options
+from tremula.ir.nodes import operand, schema_name
 from tremula.ir.origin import FORWARD, ORIGIN
-from tremula.ir.passes.clean import schema_name
 from tremula.ir.step import BUFFER, GRADIENT, INPUT, LOSS, OUTPUT, PARAMETER, CapturedStep, Slot
 
 UPDATED = "UpdatedVar___"
@@ -58,7 +58,7 @@ class TensorNames:
         for slot, node in zip(step.outputs, step.results(), strict=True):
             if slot.kind == GRADIENT:
                 # Before gradients of micro-batches and replicas are reduced.
-                self._add(f"Gradient___{slot.name}", node.args[0])
+                self._add(f"Gradient___{slot.name}", operand(node))
             elif slot.kind == PARAMETER:
                 self.updated[UPDATED + slot.name] = slot.index
 
@@ -154,7 +154,7 @@ def graph_as_json(step: CapturedStep) -> str:
 
 def _described(node: fx.Node) -> dict[str, object]:
     value = node.meta.get("val")
-    if not hasattr(value, "shape"):
+    if not isinstance(value, Tensor):
         return {"name": node.name}
     shape = [int(n) for n in value.shape]
     return {"name": node.name, "shape": str(shape), "type": str(value.dtype).split(".")[-1]}

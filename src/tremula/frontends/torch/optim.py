@@ -114,6 +114,18 @@ class Optimizer:
         state["host_state_is_dirty"] = False
         return state
 
+    def _start(
+        self, of_torch: type[torch.optim.Optimizer], params: Iterable, given: dict[str, Any]
+    ) -> None:
+        """Begin as both classes do; torch's gets what is its own and was given."""
+        Optimizer.__init__(self)
+        start: Callable[..., None] = of_torch.__init__
+        start(self, params, **_without_none(self._not_own(given)))
+
+    def _not_own(self, given: dict[str, Any]) -> dict[str, Any]:
+        own = {*self._own_defaults, "velocity_scaling"}  # the latter is an attribute of groups
+        return {name: value for name, value in given.items() if name not in own}
+
     def _finish(self, given: dict[str, Any]) -> None:
         """Set own attributes from the arguments, and note which of these the user gave."""
         for name, default in self._own_defaults.items():
@@ -126,6 +138,13 @@ class Optimizer:
         self.variable_attrs = VariableAttributes(
             list(_without_none(given)), [*defaults, "loss_scaling"]
         )
+
+
+def _arguments(names: dict[str, Any]) -> dict[str, Any]:
+    """All arguments of a constructor, from its `locals()`; one that was not given is None."""
+    given = {name: names[name] for name in names if name not in ("self", "params")}
+    torch_options = given.pop("torch_options", {})
+    return {**given, **torch_options}
 
 
 def _without_none(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -177,29 +196,10 @@ class SGD(Optimizer, torch.optim.SGD):
         max_grad_norm: float | None = None,
         **torch_options,
     ):
-        torch_arguments = {
-            "lr": lr,
-            "momentum": momentum,
-            "dampening": dampening,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "maximize": maximize,
-            "foreach": foreach,
-            "differentiable": differentiable,
-            **torch_options,
-        }
-        own_arguments = {
-            "loss_scaling": loss_scaling,
-            "velocity_scaling": velocity_scaling,
-            "use_combined_accum": use_combined_accum,
-            "accum_type": accum_type,
-            "velocity_accum_type": velocity_accum_type,
-            "max_grad_norm": max_grad_norm,
-        }
-        Optimizer.__init__(self)
-        torch.optim.SGD.__init__(self, params, **_without_none(torch_arguments))
+        given = _arguments(locals())
+        self._start(torch.optim.SGD, params, given)
         self._set_velocity_scaling(velocity_scaling, bool(use_combined_accum))
-        self._finish({**torch_arguments, **own_arguments})
+        self._finish(given)
 
     def _set_velocity_scaling(self, scaling: float | None, is_combined: bool) -> None:
         if is_combined:
@@ -251,29 +251,9 @@ class Adam(Optimizer, torch.optim.Adam):
         max_grad_norm: float | None = None,
         **torch_options,
     ):
-        torch_arguments = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-            "fused": fused,
-            **torch_options,
-        }
-        own_arguments = {
-            "loss_scaling": loss_scaling,
-            "accum_type": accum_type,
-            "first_order_momentum_accum_type": first_order_momentum_accum_type,
-            "second_order_momentum_accum_type": second_order_momentum_accum_type,
-            "max_grad_norm": max_grad_norm,
-        }
-        Optimizer.__init__(self)
-        torch.optim.Adam.__init__(self, params, **_without_none(torch_arguments))
-        self._finish({**torch_arguments, **own_arguments})
+        given = _arguments(locals())
+        self._start(torch.optim.Adam, params, given)
+        self._finish(given)
 
 
 class AdamW(Optimizer, torch.optim.AdamW):
@@ -318,30 +298,9 @@ class AdamW(Optimizer, torch.optim.AdamW):
         max_grad_norm: float | None = None,
         **torch_options,
     ):
-        torch_arguments = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-            "fused": fused,
-            **torch_options,
-        }
-        own_arguments = {
-            "loss_scaling": loss_scaling,
-            "bias_correction": bias_correction,
-            "accum_type": accum_type,
-            "first_order_momentum_accum_type": first_order_momentum_accum_type,
-            "second_order_momentum_accum_type": second_order_momentum_accum_type,
-            "max_grad_norm": max_grad_norm,
-        }
-        Optimizer.__init__(self)
-        torch.optim.AdamW.__init__(self, params, **_without_none(torch_arguments))
-        self._finish({**torch_arguments, **own_arguments})
+        given = _arguments(locals())
+        self._start(torch.optim.AdamW, params, given)
+        self._finish(given)
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
@@ -380,28 +339,9 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         use_tf_variant: bool | None = None,
         **torch_options,
     ):
-        torch_arguments = {
-            "lr": lr,
-            "alpha": alpha,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "centered": centered,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            **torch_options,
-        }
-        own_arguments = {
-            "loss_scaling": loss_scaling,
-            "accum_type": accum_type,
-            "first_order_momentum_accum_type": first_order_momentum_accum_type,
-            "second_order_momentum_accum_type": second_order_momentum_accum_type,
-            "use_tf_variant": use_tf_variant,
-        }
-        Optimizer.__init__(self)
-        torch.optim.RMSprop.__init__(self, params, **_without_none(torch_arguments))
-        self._finish({**torch_arguments, **own_arguments})
+        given = _arguments(locals())
+        self._start(torch.optim.RMSprop, params, given)
+        self._finish(given)
 
 
 class LAMB(Optimizer, torch.optim.Optimizer):
@@ -433,24 +373,11 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         first_order_momentum_accum_type: torch.dtype | None = None,
         second_order_momentum_accum_type: torch.dtype | None = None,
     ):
-        group_arguments = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "max_weight_norm": max_weight_norm,
-        }
-        own_arguments = {
-            "loss_scaling": loss_scaling,
-            "bias_correction": bias_correction,
-            "accum_type": accum_type,
-            "first_order_momentum_accum_type": first_order_momentum_accum_type,
-            "second_order_momentum_accum_type": second_order_momentum_accum_type,
-        }
+        given = _arguments(locals())
         Optimizer.__init__(self)
-        defaults = {**LAMB_DEFAULTS, **_without_none(group_arguments)}
+        defaults = LAMB_DEFAULTS | _without_none(self._not_own(given))
         torch.optim.Optimizer.__init__(self, params, defaults)
-        self._finish({**group_arguments, **own_arguments})
+        self._finish(given)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]

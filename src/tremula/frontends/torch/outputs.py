@@ -11,7 +11,8 @@ from tremula.frontends.torch.arg_parsers import NARROWER, micro_batch
 from tremula.frontends.torch.enums import CommGroupType, OutputMode
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.frontends.torch.options import Options
-from tremula.ir.passes.clean import is_random, schema_name
+from tremula.ir.nodes import operand, schema_name
+from tremula.ir.passes.clean import is_random
 from tremula.ir.passes.views import is_view
 
 # Results that may share memory with an operand although no schema says so.
@@ -52,7 +53,7 @@ class InputCutter:
             tensor.split(size) if size else (tensor,) * (max(self.order) + 1)
             for tensor, size in zip(tensors, self._sizes, strict=True)
         ]
-        slices = list(zip(*parts, strict=True))
+        slices: list[Sequence[Tensor]] = list(zip(*parts, strict=True))
         return slices if self._in_turn else [slices[i] for i in self.order]
 
 
@@ -126,7 +127,7 @@ def _owner_of_memory(node: fx.Node) -> fx.Node:
         is_item = not schema_name(node)
         if not (is_item or is_view(node.target) or schema_name(node) in _MAY_ALIAS):
             return node
-        source = node.args[0]
+        source = operand(node)
         if is_item and not is_view(source.target):
             return node
         node = source

@@ -8,7 +8,7 @@ from tremula.frontends.torch.enums import OutputMode, OverlapMode
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.frontends.torch.options import Options
 from tremula.frontends.torch.strategies import PipelinedExecution
-from tremula.ir.passes.clean import schema_name
+from tremula.ir.nodes import schema_name
 from tremula.ir.step import INPUT, OUTPUT, CapturedStep
 
 _MARK = "tremula::overlap"

@@ -136,9 +136,9 @@ class PoplarExecutor:
             compiled = self._compile(parsed)
         else:
             parsed = self._parser.parse_again(args, kwargs, compiled.first)
-        if not self._attachment.is_attached:
-            self._attach()
-        if self._training:
+        if not self.isAttachedToDevice():
+            self._attach(compiled)
+        if self._optimizer_state is not None:
             self._optimizer_state.before_run()
         else:
             self._follow_training()
@@ -151,10 +151,7 @@ class PoplarExecutor:
         inputs = compiled.cutter.cut(tensors)
         collector = OutputCollector(compiled.output_groups)
         try:
-            if compiled.random.is_used:
-                with compiled.random.drawing():
-                    compiled.session.run(inputs, collector.give)
-            else:
+            with compiled.random.drawing():
                 compiled.session.run(inputs, collector.give)
         except PoplarError as error:
             raise error if isinstance(error, Error) else createPoptorchError(str(error)) from error
@@ -176,6 +173,7 @@ class PoplarExecutor:
             if anchor.is_output:
                 self._anchored[anchor.short_name] = next(values)
             elif anchor.long_name == LOSS_SCALE:
+                assert self._optimizer_state is not None, "only training scales a loss"
                 self._anchored[anchor.short_name] = self._optimizer_state.loss_scaling()
             else:
                 index = compiled.names.updated[anchor.long_name]
@@ -211,7 +209,7 @@ class PoplarExecutor:
         if self._training:
             wrap(self._model, self)
             named = [(held.name, held.tensor) for held in held_tensors(self._model, PARAMETER)]
-            rule = self._tracker.start(self._optimizer, named)
+            rule = self._tracker.start(self._needs_optimizer(), named)
         settings = host_settings()
         on_tiles = _is_model(options) or settings.tiles == "run"
         groupings = {
@@ -234,7 +232,7 @@ class PoplarExecutor:
         self._compiled, self._attachment, self._n_runs = compiled, attachment, 0
         self._optimizer_state = None
         if attachment.kind is ConnectionType.Always:
-            self._attach()
+            self._attach(compiled)
         write_profile(compiled, self._model_name())
         return compiled
 
@@ -279,7 +277,7 @@ class PoplarExecutor:
             self._flush()
             if self._optimizer_state is not None and self._optimizer_state.own is not None:
                 self._optimizer_state.own._fetch = None
-            self._attachment.release()
+            self._device().release()
             write_profile(self._compiled, self._model_name())
             self._compiled = self._attachment = self._optimizer_state = None
         self._rng_state = None
@@ -305,25 +303,32 @@ class PoplarExecutor:
 
     def attachToDevice(self) -> None:  # noqa: N802
         """Take the device again: weights go there."""
-        self._needs_compiled()
-        self._attach()
+        self._attach(self._needs_compiled())
 
     def detachFromDevice(self) -> None:  # noqa: N802
         """Leave the device to other models; weights, optimiser and random numbers are kept."""
         self._needs_compiled()
-        if self._attachment.is_attached:
+        if self.isAttachedToDevice():
             self._flush()
-        self._attachment.detach()
+        self._device().detach()
 
-    def _attach(self) -> None:
-        self._attachment.attach()
+    def _device(self) -> Attachment:
+        assert self._attachment is not None, "a compiled model has an attachment"
+        return self._attachment
+
+    def _needs_optimizer(self) -> torch.optim.Optimizer:
+        assert self._optimizer is not None, "trainingModel gives every training model an optimiser"
+        return self._optimizer
+
+    def _attach(self, compiled: CompiledModel) -> None:
+        self._device().attach()
         if not self._training:
             for owner in self._sources.owners():
                 owner.copyWeightsToHostIfNeeded()
                 self._seen_versions[id(owner)] = owner._host_weights_version
         self.copyWeightsToDevice()
         if self._training and self._optimizer_state is None:
-            self._optimizer_state = OptimizerState(self._optimizer, self._compiled)
+            self._optimizer_state = OptimizerState(self._needs_optimizer(), compiled)
             self._optimizer_state.write_first()
 
     def _check_online(self) -> None:

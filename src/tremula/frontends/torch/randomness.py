@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -18,8 +18,8 @@ class DeviceRandom(Protocol):
     """A device's generators: a seed, and a state that goes on from call to call."""
 
     seed: int
-    is_used: bool  # whether the model draws random numbers at all
 
+    def drawing(self) -> AbstractContextManager[None]: ...  # while the model runs
     def words(self) -> list[int]: ...
     def set_words(self, words: list[int]) -> None: ...
 
@@ -62,7 +62,7 @@ class HostRandom:
 
     def __init__(self, session: HostSession, seed: int):
         self.seed = seed
-        self.is_used = session.program.is_random
+        self._is_used = session.program.is_random
         kinds = ["cpu"] if session.device.type == "cpu" else ["cpu", session.device.type]
         self._devices = [torch.device(kind) for kind in kinds]
         self._states = [torch.Generator(d).manual_seed(seed).get_state() for d in self._devices]
@@ -70,6 +70,9 @@ class HostRandom:
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Inside, PyTorch draws the model's numbers; after it the script's go on undisturbed."""
+        if not self._is_used:
+            yield
+            return
         before = [_get(device) for device in self._devices]
         self._set_all(self._states)
         try:
@@ -101,9 +104,10 @@ def _get(device: torch.device) -> torch.Tensor:
 class CountedRandom:
     """A seed and a counter in a buffer of the step: host and tiles draw the same numbers."""
 
+    drawing = nullcontext  # no generator of the script's is touched
+
     def __init__(self, session: Session, seed: int, counter: int):
         self.seed = seed
-        self.is_used = False  # no generator of the script's is touched
         self._session = session
         self._counter = counter
         self._is_written = False
@@ -126,9 +130,10 @@ class CountedRandom:
 class TileRandom:
     """The generators of every worker of every tile."""
 
+    drawing = nullcontext  # nothing of the script's is touched while tiles run
+
     def __init__(self, session: TileSession, seed: int):
         self.seed = seed
-        self.is_used = False  # nothing of the script's is touched while tiles run
         self._engine = session.engine
         self._n_replicas = session.repetition.n_replicas
 

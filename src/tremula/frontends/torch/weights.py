@@ -8,10 +8,11 @@ Copies, pickles and state dictionaries of a wrapped module are plain.
 import copyreg
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _rebuild_parameter
 
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.ir.capture import held_tensors
@@ -69,8 +70,8 @@ class PoptorchParameter(_Asks, nn.Parameter):
             memo[id(self)] = nn.Parameter(values, self.requires_grad)
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: int) -> tuple:
-        return torch._utils._rebuild_parameter, (self.data, self.requires_grad, {})
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple:
+        return _rebuild_parameter, (self.data, self.requires_grad, {})
 
 
 class PoptorchBuffer(_Asks, Tensor):
@@ -81,7 +82,7 @@ class PoptorchBuffer(_Asks, Tensor):
             memo[id(self)] = self.detach().clone(memory_format=torch.preserve_format)
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: int) -> tuple:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple:
         return self.detach().__reduce_ex__(protocol)
 
 
@@ -109,14 +110,15 @@ class _WrappedModule:
         made.__dict__.update(self.__dict__)
         return made
 
-    def __reduce_ex__(self, protocol: int) -> tuple:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple:
         # A copy or pickle is a module of the user's own class; see `_Asks` for its tensors.
         self._poptorch_owner.copyWeightsToHostIfNeeded()
-        wrapper, self.__class__ = type(self), self._poptorch_class
+        wrapper = type(self)
+        _set_class(self, self._poptorch_class)
         try:
             made = self.__reduce_ex__(protocol)
         finally:
-            self.__class__ = wrapper
+            _set_class(self, wrapper)
         if made[0] is not copyreg.__newobj__:  # pyright: ignore[reportAttributeAccessIssue]
             return made
         (kind, *rest), state = made[1], made[2:]
@@ -140,8 +142,9 @@ def wrap(model: nn.Module, owner: Owner) -> None:
         _wrap_class(model, owner)
     for kind, cls in ((PARAMETER, PoptorchParameter), (BUFFER, PoptorchBuffer)):
         for held in held_tensors(model, kind):
-            held.tensor.__class__ = cls
-            held.tensor._owner = owner
+            tensor: Any = held.tensor
+            _set_class(tensor, cls)
+            tensor._owner = owner
     _generation[0] += 1
 
 
@@ -153,8 +156,8 @@ def unwrap(model: nn.Module) -> None:
         for held in held_tensors(model, kind):
             if isinstance(held.tensor, _Asks):
                 del held.tensor._owner
-                held.tensor.__class__ = cls
-    model.__class__ = model._poptorch_class
+                _set_class(held.tensor, cls)
+    _set_class(model, model._poptorch_class)
     _generation[0] += 1
 
 
@@ -169,14 +172,19 @@ def _restoreWrapperIfNecessary(obj: nn.Module) -> nn.Module:  # noqa: N802
 def _wrap_class(model: nn.Module, owner: Owner) -> None:
     own = {"_poptorch_owner": owner, "_poptorch_class": type(model)}
     name = f"Poptorch{type(model).__name__}"
-    model.__class__ = type(name, (_WrappedModule, type(model)), own)
+    _set_class(model, type(name, (_WrappedModule, type(model)), own))
+
+
+def _set_class(thing: Any, cls: type) -> None:  # noqa: ANN401
+    """Let a thing be of another class, related to its own: values stay where they are."""
+    thing.__class__ = cls
 
 
 def _check_classes(model: nn.Module, owner: Owner) -> None:
     for word, kind, cls in (("parameter", PARAMETER, nn.Parameter), ("buffer", BUFFER, Tensor)):
         for held in held_tensors(model, kind):
             found = type(held.tensor)
-            if issubclass(found, _Asks):
+            if isinstance(held.tensor, _Asks):
                 if held.tensor._owner is owner:
                     continue
                 raise RuntimeError(
@@ -198,12 +206,12 @@ def plain(model: nn.Module) -> Iterator[None]:
     hooked = [(tensor, type(tensor)) for tensor in tensors if isinstance(tensor, _Asks)]
     for tensor, _ in hooked:
         is_parameter = isinstance(tensor, PoptorchParameter)
-        tensor.__class__ = nn.Parameter if is_parameter else Tensor
+        _set_class(tensor, nn.Parameter if is_parameter else Tensor)
     try:
         yield
     finally:
         for tensor, cls in hooked:
-            tensor.__class__ = cls
+            _set_class(tensor, cls)
 
 
 _generation = [0]  # counts wraps and unwraps, so that links need not be sought in each call

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tremula.ir.host.inductor import InductorProgram
 from tremula.ir.host.program import Held, HostProgram
-from tremula.ir.step import INPUT
+from tremula.ir.step import INPUT, CapturedStep
 
 _WARM_UP_RUNS = 3  # lets libraries choose kernels and allocate before the graph is captured
 
@@ -15,8 +15,8 @@ _WARM_UP_RUNS = 3  # lets libraries choose kernels and allocate before the graph
 class CudaGraphProgram(HostProgram):
     """Static memory for inputs and outputs; a call copies its batch in and replays the graph."""
 
-    def __init__(self, *args: object, **options: object):
-        super().__init__(*args, **options)
+    def __init__(self, step: CapturedStep, **options):
+        super().__init__(step, **options)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._captured_for: Held | None = None
         self._captured_floats: list[float] = []
@@ -34,6 +34,7 @@ class CudaGraphProgram(HostProgram):
         for own, given in zip(self._inputs, inputs, strict=True):
             for target, value in zip(own, given, strict=True):
                 target.copy_(value, non_blocking=True)
+        assert self._graph is not None, "captured above"
         self._graph.replay()
         for own, given in zip(self._inputs, inputs, strict=True):
             for _, slot in self.step.results_of_kind(INPUT):  # written by the model

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.passes.clean import schema_name
+from tremula.ir.nodes import schema_name
 from tremula.ir.passes.views import is_view
 from tremula.ir.step import CapturedStep
 

@@ -1,5 +1,7 @@
 """Host execution through TorchInductor: the micro-batch part compiled to fused native code."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -17,13 +19,15 @@ class InductorProgram(HostProgram):
         from torch._inductor.compile_fx import compile_fx
 
         module = _with_free_strides(part).module()
-        compiled: MicroBatch | None = None
+        compiled: Callable | None = None
 
         def run(*args: Tensor) -> list[Tensor]:
             nonlocal compiled
             with torch.no_grad():
                 if compiled is None:  # strides and devices are those of the first call
-                    compiled = compile_fx(module, list(args))
+                    made = compile_fx(module, list(args))
+                    assert callable(made), "a graph without other graphs in it is one function"
+                    compiled = made
                 return list(compiled(*args))
 
         return run

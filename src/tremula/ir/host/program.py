@@ -8,6 +8,8 @@ from torch import Tensor
 
 from tremula.ir.host.distributed import join_processes, sum_over_processes
 from tremula.ir.host.in_place import write_over_dead_operands
+from tremula.ir.nodes import schema_name
+from tremula.ir.passes.clean import is_random
 from tremula.ir.passes.split import drop_markers, micro_batch_part, on_device
 from tremula.ir.step import BUFFER, GRADIENT, HYPER, INPUT, OUTPUT, PARAMETER, CapturedStep
 
@@ -116,18 +118,23 @@ class HostProgram:
         buffers[index] = value
 
     def update(self, held: Held, found: "Gradients") -> None:
+        rule = self.rule
+        assert rule is not None, "only training updates"
         if self.n_processes > 1:
             found.total = sum_over_processes(found.total)
         gradients = found.scaled(self.gradient_scale)
         trained = [held.parameters[i] for i in self._trained]
-        next_scale = self.rule.next_loss_scale(gradients, held.hyper_tensors)
-        self.rule.update_(trained, gradients, held.states, held.hyper_tensors, held.hyper_floats)
+        next_scale = rule.next_loss_scale(gradients, held.hyper_tensors)
+        rule.update_(trained, gradients, held.states, held.hyper_tensors, held.hyper_floats)
         if next_scale is not None:  # found before the update, which may overwrite gradients
             held.set_loss_scale(next_scale)
 
 
 class Gradients:
-    """The sum over micro-batches. Those of one may be views, so they are not written."""
+    """The sum over micro-batches. Those of one may be views, so they are not written.
+
+    Operations on lists of tensors are what torch's own optimisers use; its stubs hide them.
+    """
 
     def __init__(self) -> None:
         self.total: list[Tensor] = []
@@ -137,20 +144,19 @@ class Gradients:
         if not self.total:
             self.total = found
         elif self.is_own:
-            torch._foreach_add_(self.total, found)
+            torch._foreach_add_(self.total, found)  # pyright: ignore[reportPrivateImportUsage]
         elif found:
-            self.total, self.is_own = list(torch._foreach_add(self.total, found)), True
+            added = torch._foreach_add(self.total, found)  # pyright: ignore[reportPrivateImportUsage]
+            self.total, self.is_own = list(added), True
 
     def scaled(self, factor: float) -> list[Tensor]:
         if factor == 1 or not self.total:
             return self.total
-        return list(torch._foreach_mul(self.total, factor))
+        return list(torch._foreach_mul(self.total, factor))  # pyright: ignore[reportPrivateImportUsage]
 
 
 def has_random(step: CapturedStep) -> bool:
     """Whether the step draws random numbers."""
-    from tremula.ir.passes.clean import is_random, schema_name
-
     return any(
         is_random(node) and not schema_name(node).startswith("aten::empty")
         for node in step.graph.nodes

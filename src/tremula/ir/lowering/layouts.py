@@ -7,6 +7,7 @@ from torch import fx
 
 from tremula.ir.lowering.table import LayoutWish, wish_of
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.nodes import ints, operand, overload_of
 from tremula.poplar.tensor import Tensor
 
 aten = torch.ops.aten
@@ -41,24 +42,24 @@ def _consumer(node: fx.Node) -> tuple[list[fx.Node], fx.Node, LayoutWish] | None
 
 
 def _undone(view: fx.Node, tensor: Tensor) -> Tensor:
-    return _UNDO[view.target](view, tensor)
+    return _UNDO[overload_of(view)](view, tensor)
 
 
 def _reshaped(view: fx.Node, tensor: Tensor) -> Tensor:
-    return tensor.reshape([int(n) for n in view.args[0].meta["val"].shape])
+    return tensor.reshape([int(n) for n in operand(view).meta["val"].shape])
 
 
 def _transposed(view: fx.Node, tensor: Tensor) -> Tensor:
     if tensor.rank < 2:  # `t` of a vector is the vector
         return tensor
     order = list(range(tensor.rank))
-    a, b = view.args[1:] if len(view.args) > 1 else (0, 1)
+    a, b = ints(view.args[1:] or (0, 1))
     order[a], order[b] = order[b], order[a]
     return tensor.dim_shuffle(order)
 
 
 def _permuted(view: fx.Node, tensor: Tensor) -> Tensor:
-    order = [d % tensor.rank for d in view.args[1]]
+    order = [d % tensor.rank for d in ints(view.args[1])]
     return tensor.dim_shuffle(sorted(range(len(order)), key=order.__getitem__))
 
 

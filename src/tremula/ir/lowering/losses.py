@@ -1,10 +1,11 @@
 """Lowerings of losses: the negative log likelihood, one element picked per row, and CTC."""
 
 from tremula.base.types import FLOAT, INT, UNSIGNED_INT
-from tremula.ir.lowering.norms import narrow, wide
+from tremula.ir.lowering.precision import narrow, wide
 from tremula.ir.lowering.reductions import last_dim
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.nodes import operand
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popnn import ctc
@@ -127,16 +128,18 @@ def ctc_loss(
     blank: int, _zero_infinity: bool, is_differentiated: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Losses of a batch. The gradient comes with them and waits for the backward pass."""
-    whole = [
+    labels, of_inputs, of_labels = (
         tiles.cast(t, INT).reinterpret(UNSIGNED_INT)
         for t in (targets, input_lengths, target_lengths)
-    ]
-    operands = (tiles.graph, x, *whole, tiles.sequence, tiles.name)
-    options = {"blank_class": blank, "out_type": x.type}
+    )
+    operands = (tiles.graph, x, labels, of_inputs, of_labels, tiles.sequence, tiles.name)
     tape = tiles.new((0,), x.type)
     if not is_differentiated:
-        return ctc.calc_ctc_loss_log_probabilities(*operands, **options), tape
-    loss, gradient = ctc.calc_loss_and_gradient_log_probabilities(*operands, **options)
+        loss = ctc.calc_ctc_loss_log_probabilities(*operands, blank_class=blank, out_type=x.type)
+        return loss, tape
+    loss, gradient = ctc.calc_loss_and_gradient_log_probabilities(
+        *operands, blank_class=blank, out_type=x.type
+    )
     tiles.shared["ctc", tiles.node.name] = gradient
     return loss, tape
 
@@ -149,7 +152,7 @@ def ctc_loss_backward(
 
     Labels that no path can give have a gradient of 0.
     """
-    found = tiles.shared["ctc", tiles.node.args[1].args[0].name]
+    found = tiles.shared["ctc", operand(operand(tiles.node, 1)).name]
     total = popops.reduce(
         tiles.graph, found, [2], "ADD", tiles.sequence, f"{tiles.name}/total", out_type=FLOAT
     )

@@ -8,13 +8,14 @@ gets scaled, so this costs no more passes than squaring first.
 import math
 from dataclasses import dataclass
 
-from tremula.base.types import FLOAT, HALF, Type
+from tremula.base.types import FLOAT
+from tremula.ir.lowering.precision import narrow, wide
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popops import Reduction
-from tremula.poplibs.popops.expr import Cast, Expr, PlaceHolder, _1, _2, _3, rsqrt
+from tremula.poplibs.popops.expr import Expr, PlaceHolder, _1, _2, _3, rsqrt
 
 Kept = tuple[int, ...]
 
@@ -125,14 +126,6 @@ class Norm:
         return self.map(narrow(expr, self.x.type), gradient, whitened, *per_statistic)
 
 
-def wide(value: Expr, type: Type) -> Expr:
-    return Cast(value, FLOAT) if type is HALF else value
-
-
-def narrow(value: Expr, type: Type) -> Expr:
-    return Cast(value, HALF) if type is HALF else value
-
-
 # -- layer norm ----------------------------------------------------------------------------------
 
 
@@ -160,14 +153,20 @@ def _forward(
     """Result, mean and inverse deviation in the shapes and types PyTorch keeps them."""
     centred, mean, variance = norm.statistics()
     inverse = norm.inverse(variance, epsilon)
-    results = (norm.scaled(centred, inverse, gamma, beta), mean, inverse)
-    return tuple(_as_result(tiles, index, value) for index, value in enumerate(results))
+    return (
+        _as_result(tiles, 0, norm.scaled(centred, inverse, gamma, beta)),
+        _as_result(tiles, 1, mean),
+        _as_result(tiles, 2, inverse),
+    )
 
 
-def _as_result(tiles: Tiles, index: int, value: Tensor | None) -> Tensor | None:
-    if value is None:
-        return None
+def _as_result(tiles: Tiles, index: int, value: Tensor) -> Tensor:
     return tiles.cast(value, tiles.result_type(index)).reshape(list(tiles.result_shape(index)))
+
+
+def _gradients(tiles: Tiles, *found: Tensor | None) -> tuple[Tensor | None, ...]:
+    """As results, those that are wanted."""
+    return tuple(None if g is None else _as_result(tiles, i, g) for i, g in enumerate(found))
 
 
 @lowers("native_layer_norm_backward", calls="popops.reduce_many, popops.map")
@@ -185,8 +184,7 @@ def _backward(
     gradient = gradient.reshape(list(norm.x.shape))
     whitened = norm.whitened(mean, inverse)
     of_x = norm.input_gradient(whitened, gradient, inverse, gamma) if mask[0] else None
-    results = (of_x, *norm.parameter_gradients(whitened, gradient, mask[1:]))
-    return tuple(_as_result(tiles, index, value) for index, value in enumerate(results))
+    return _gradients(tiles, of_x, *norm.parameter_gradients(whitened, gradient, mask[1:]))
 
 
 # -- group norm ----------------------------------------------------------------------------------
@@ -234,8 +232,9 @@ def native_batch_norm(  # noqa: PLR0917 - as ATen
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Normalised, saved mean and inverse deviation; the functional form also new running values."""
     if not training:
-        results = _with_running(tiles, x, gamma, beta, running_mean, running_variance, epsilon)
-        return (*results, running_mean, running_variance)[: len(tiles.node.meta["val"])]
+        running = _given(running_mean), _given(running_variance)
+        results = _with_running(tiles, x, gamma, beta, *running, epsilon)
+        return (*results, *running)[: len(tiles.node.meta["val"])]
     norm = _batch(tiles, x)
     centred, mean, variance = norm.statistics()
     inverse = norm.inverse(variance, epsilon)
@@ -243,9 +242,15 @@ def native_batch_norm(  # noqa: PLR0917 - as ATen
     if running_mean is not None:
         unbiased = momentum * norm.n / max(norm.n - 1, 1)
         results.append(_moved(tiles, running_mean, mean, momentum, momentum))
-        results.append(_moved(tiles, running_variance, variance, momentum, unbiased))
+        results.append(_moved(tiles, _given(running_variance), variance, momentum, unbiased))
     n_results = len(tiles.node.meta["val"])
     return tuple(_as_result(tiles, index, v) for index, v in enumerate(results[:n_results]))
+
+
+def _given(statistic: Tensor | None) -> Tensor:
+    """PyTorch refuses a model without the statistics that it needs when it is captured."""
+    assert statistic is not None, "a batch norm needs statistics, of the batch or running ones"
+    return statistic
 
 
 def _moved(tiles: Tiles, running: Tensor, new: Tensor, momentum: float, share: float) -> Tensor:
@@ -267,8 +272,10 @@ def _with_running(
     column = norm.beside(tiles.cast(mean, FLOAT))
     centred = norm.map(wide(_1, x.type) - _2, x, column)
     result = norm.scaled(centred, inverse, gamma, beta)
-    saved = (tiles.new(tiles.result_shape(k), tiles.result_type(k)) for k in (1, 2))
-    return (result, *saved)
+    mean_saved, inverse_saved = (
+        tiles.new(tiles.result_shape(k), tiles.result_type(k)) for k in (1, 2)
+    )
+    return result, mean_saved, inverse_saved
 
 
 @lowers("_native_batch_norm_legit_no_training", calls="popops.map")
@@ -295,9 +302,8 @@ def native_batch_norm_backward(  # noqa: PLR0913, PLR0917 - as ATen
 ) -> tuple:  # fmt: skip
     norm = _batch(tiles, x)
     if training:
-        return _backward(tiles, norm, gradient, mean, inverse, gamma, mask)
-    inverse = norm.inverse(running_variance, epsilon)
-    whitened = norm.whitened(running_mean, inverse)
+        return _backward(tiles, norm, gradient, _given(mean), _given(inverse), gamma, mask)
+    inverse = norm.inverse(_given(running_variance), epsilon)
+    whitened = norm.whitened(_given(running_mean), inverse)
     of_x = norm.scaled_gradient(gradient, inverse, gamma) if mask[0] else None
-    results = (of_x, *norm.parameter_gradients(whitened, gradient, mask[1:]))
-    return tuple(_as_result(tiles, index, value) for index, value in enumerate(results))
+    return _gradients(tiles, of_x, *norm.parameter_gradients(whitened, gradient, mask[1:]))

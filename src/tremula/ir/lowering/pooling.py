@@ -7,6 +7,7 @@ import numpy as np
 
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.nodes import schema_name
 from tremula.poplar.tensor import Tensor, concat
 from tremula.poplibs import poplin, popnn, popops
 from tremula.poplibs.popnn import PoolParams
@@ -87,7 +88,7 @@ def max_pool_backward(  # noqa: PLR0917 - as ATen
 
 def _n_field(tiles: Tiles) -> int:
     """2 of aten::max_pool2d…: the dimension count is part of every name."""
-    name = tiles.node.target._schema.name
+    name = schema_name(tiles.node)
     return next(n for n in (1, 2, 3) if f"{n}d" in name)
 
 
@@ -232,7 +233,7 @@ def _nearest(n_in: int, n_out: int, scale: float | None, exact: bool) -> np.ndar
 
 
 def _nearest_places(tiles: Tiles, field: Ints, out: Ints, scales: tuple) -> list[np.ndarray]:
-    exact = "exact" in tiles.node.target._schema.name
+    exact = "exact" in schema_name(tiles.node)
     scales = scales or (None,) * len(field)
     return [_nearest(i, o, s, exact) for i, o, s in zip(field, out, scales, strict=True)]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.nodes import operand
 from tremula.poplar.tensor import Tensor, concat
 from tremula.poplibs import popops
 from tremula.poplibs.popnn import gru_reset_after, lstm, rnn
@@ -56,11 +57,16 @@ class Cell:
     forward: Any = None
     gradients: list[Tensor] = field(default_factory=list)  # of PyTorch's weights, in its order
 
+    @property
+    def non_linearity(self) -> str:
+        """Of a vanilla net: TANH of rnn_tanh."""
+        return self.net.kind.removeprefix("rnn_").upper()
+
     def run(self, x: Tensor, states: list[Tensor]) -> list[Tensor]:
         """Outputs of all steps, and the last states."""
         self.x = x
         graph, sequence, kind = self.net.tiles.graph, self.net.tiles.sequence, self.net.kind
-        options = {"inference_only": self.net.is_inference}
+        options: dict[str, Any] = {"inference_only": self.net.is_inference}
         if kind == "lstm":
             self.forward = lstm.lstm_fwd(
                 graph, x, lstm.LstmState(*states), self.weights, sequence, self.name,
@@ -70,22 +76,16 @@ class Cell:
         if kind == "gru":
             run = gru_reset_after.gru_after_fwd
         else:
-            run, options["non_linearity"] = rnn.rnn_fwd, kind[4:].upper()
+            run, options["non_linearity"] = rnn.rnn_fwd, self.non_linearity
         self.forward = run(graph, x, states[0], self.weights, sequence, self.name, **options)
         return [self.forward.output, self.forward.output[-1]]
 
     def run_backward(self, gradient: Tensor, of_cell: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """Gradients of the inputs and of the initial states; those of the weights are kept."""
         graph, sequence, kind = self.net.tiles.graph, self.net.tiles.sequence, self.net.kind
-        operands = (
-            graph,
-            self.x,
-            self.weights,
-            self.forward,
-            gradient,
-            sequence,
-            f"{self.name}/bwd",
-        )
+        assert self.x is not None, "the forward pass runs first"
+        name = f"{self.name}/bwd"
+        operands = (graph, self.x, self.weights, self.forward, gradient, sequence, name)
         if kind == "gru":
             found = gru_reset_after.gru_after_bwd_with_wu(*operands)
             self.gradients = self._gru_gradients(found.weights)
@@ -96,7 +96,7 @@ class Cell:
             )
             states = list(backward.state_gradient)
         else:
-            backward, update = rnn.rnn_bwd_with_wu(*operands, non_linearity=kind[4:].upper())
+            backward, update = rnn.rnn_bwd_with_wu(*operands, non_linearity=self.non_linearity)
             states = [backward.state_gradient]
         self.gradients = [_as_torch(update.input), _as_torch(update.output)]
         self.gradients += [update.biases.flatten()] * 2  # they are only ever added
@@ -149,7 +149,7 @@ def _cell(net: Net, place: tuple[int, int], weights: list[Tensor]) -> Cell:
 
 @lowers("tremula::recurrent", calls="popnn.lstm, popnn.gru_reset_after, popnn.rnn")
 def recurrent(
-    tiles: Tiles, x: Tensor, states: list[Tensor], weights: list[Tensor], *how: object
+    tiles: Tiles, x: Tensor, states: list[Tensor], weights: list[Tensor], *how
 ) -> tuple[Tensor, ...]:
     """Outputs, last states, last cells; the tape is nothing on tiles, the cells are remembered."""
     net = Net(tiles, *how)
@@ -186,10 +186,10 @@ def _steps_first(net: Net, x: Tensor) -> Tensor:
 def recurrent_backward(
     tiles: Tiles, of_output: Tensor | None, of_states: Tensor | None, of_cells: Tensor | None,
     _tape: Tensor, _results: list[Tensor], _x: Tensor, states: list[Tensor], _weights: list[Tensor],
-    *how: object,
+    *how,
 ) -> list[Tensor]:  # fmt: skip
     net = Net(tiles, *how)
-    cells = tiles.shared["recurrent", tiles.node.args[3].args[0].name]
+    cells = tiles.shared["recurrent", operand(operand(tiles.node, 3)).name]
     gradient = None if of_output is None else _steps_first(net, of_output)
     n_out = states[0].shape[2]
     state_gradients: dict[int, list[Tensor]] = {}
@@ -208,20 +208,26 @@ def recurrent_backward(
         gradient = parts[0]
         if net.bidirectional:
             gradient = popops.add(tiles.graph, *parts, tiles.sequence, f"{tiles.name}/both_ways")
+    assert gradient is not None, "a net has layers"
     return _wanted(net, gradient, state_gradients, cells)
 
 
 def _with_last(cell: Cell, gradient: Tensor | None, of_last: Tensor | None) -> Tensor:
     """The gradient of all outputs, of which the last is also the last state; or of that alone."""
     tiles = cell.net.tiles
-    if gradient is None and of_last is None:
-        nothing = tiles.new(tuple(cell.forward.output.shape[1:]), cell.x.type, f"{cell.name}/zero")
-        popops.zero(tiles.graph, nothing, tiles.sequence, f"{cell.name}/zero")
-        return nothing
-    if gradient is None or of_last is None:
-        return of_last if gradient is None else gradient
+    if gradient is None:
+        return _zero_of_last(cell) if of_last is None else of_last
+    if of_last is None:
+        return gradient
     last = popops.add(tiles.graph, gradient[-1], of_last, tiles.sequence, f"{cell.name}/last")
     return concat([gradient[:-1], last.expand([0])])
+
+
+def _zero_of_last(cell: Cell) -> Tensor:
+    tiles, output, name = cell.net.tiles, cell.forward.output, f"{cell.name}/zero"
+    nothing = tiles.new(tuple(output.shape[1:]), output.type, name)
+    popops.zero(tiles.graph, nothing, tiles.sequence, name)
+    return nothing
 
 
 def _wanted(

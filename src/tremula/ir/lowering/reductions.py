@@ -4,8 +4,10 @@ import math
 from collections.abc import Sequence as ListOf
 
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type
+from tremula.ir.lowering.precision import narrow, wide
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.nodes import schema_name
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popops.expr import Cast, Expr, _1, _2, exp, is_inf, log, select, sqrt
@@ -169,28 +171,21 @@ def linalg_vector_norm(
 ) -> Tensor:
     del keepdim
     dims = reduced_dims(x, dim)
-    wide = _wide(_1, x.type)
+    value = wide(_1, x.type)
     if order == 2:
         total = _reduce(tiles, x, dims, "SQUARE_ADD", FLOAT)
-        result = _map(tiles, _narrow(sqrt(_1), tiles.out_type), total)
+        result = _map(tiles, narrow(sqrt(_1), tiles.out_type), total)
     elif math.isinf(order):
         result = _reduce(
             tiles, _map(tiles, abs(_1), x), dims, "MAX" if order > 0 else "MIN", x.type
         )
     else:
-        terms = {0: Cast(_1 != 0.0, FLOAT), 1: abs(wide)}.get(order, abs(wide) ** float(order))
+        known: dict[float, Expr] = {0: Cast(_1 != 0.0, FLOAT), 1: abs(value)}
+        terms = known.get(order, abs(value) ** float(order))
         result = _reduce(tiles, _map(tiles, terms, x), dims, "ADD", FLOAT)
         if order not in (0, 1):
             result = _map(tiles, _1 ** (1.0 / order), result)
     return tiles.cast(result, tiles.out_type).reshape(list(tiles.out_shape))
-
-
-def _wide(value: Expr, type: Type) -> Expr:
-    return Cast(value, FLOAT) if type is HALF else value
-
-
-def _narrow(value: Expr, type: Type) -> Expr:
-    return Cast(value, HALF) if type is HALF else value
 
 
 def _moments(tiles: Tiles, x: Tensor, dim: Dims, correction: float | None) -> tuple[Tensor, Tensor]:
@@ -199,56 +194,31 @@ def _moments(tiles: Tiles, x: Tensor, dim: Dims, correction: float | None) -> tu
     n = count(x, dims)
     average = _reduce(tiles, x, dims, "ADD", FLOAT, 1 / n if n else math.nan)
     beside = average.reshape([1 if d in dims else size for d, size in enumerate(x.shape)])
-    centred = _map(tiles, _wide(_1, x.type) - _2, x, beside)
+    centred = _map(tiles, wide(_1, x.type) - _2, x, beside)
     divisor = max(n - (1 if correction is None else correction), 0)
     scale = 1 / divisor if divisor else math.inf
     return _reduce(tiles, centred, dims, "SQUARE_ADD", FLOAT, scale), average
 
 
-@lowers("var.correction", calls="popops.reduce, popops.map")
+@lowers("var.correction", "std.correction", calls="popops.reduce, popops.map")
 def var(
-    tiles: Tiles,
-    x: Tensor,
-    dim: Dims = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
+    tiles: Tiles, x: Tensor, dim: Dims = None, *, correction: float | None = None, **_: object
 ) -> Tensor:
-    del keepdim
-    variance, _ = _moments(tiles, x, dim, correction)
-    return tiles.cast(variance, tiles.out_type).reshape(list(tiles.out_shape))
-
-
-@lowers("std.correction", calls="popops.reduce, popops.map")
-def std(
-    tiles: Tiles,
-    x: Tensor,
-    dim: Dims = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> Tensor:
-    del keepdim
-    variance, _ = _moments(tiles, x, dim, correction)
-    result = _map(tiles, _narrow(sqrt(_1), tiles.out_type), variance)
-    return result.reshape(list(tiles.out_shape))
+    found, _mean = _moments(tiles, x, dim, correction)
+    if schema_name(tiles.node) == "aten::std":
+        found = _map(tiles, narrow(sqrt(_1), tiles.out_type), found)
+    return tiles.cast(found, tiles.out_type).reshape(list(tiles.out_shape))
 
 
 @lowers("var_mean.correction", "std_mean.correction", calls="popops.reduce, popops.map")
 def var_mean(
-    tiles: Tiles,
-    x: Tensor,
-    dim: Dims = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
+    tiles: Tiles, x: Tensor, dim: Dims = None, *, correction: float | None = None, **_: object
 ) -> tuple[Tensor, Tensor]:
-    del keepdim
     first, average = _moments(tiles, x, dim, correction)
-    if tiles.node.target._schema.name == "aten::std_mean":
+    if schema_name(tiles.node) == "aten::std_mean":
         first = _map(tiles, sqrt(_1), first)
-    results = (tiles.cast(t, tiles.result_type(0)) for t in (first, average))
-    return tuple(t.reshape(list(tiles.result_shape(0))) for t in results)
+    type, shape = tiles.result_type(0), list(tiles.result_shape(0))
+    return tiles.cast(first, type).reshape(shape), tiles.cast(average, type).reshape(shape)
 
 
 @lowers("logsumexp", calls="popops.reduce, popops.map")
@@ -260,7 +230,7 @@ def logsumexp(tiles: Tiles, x: Tensor, dim: Dims, keepdim: bool = False) -> Tens
     largest = tiles.cast(_reduce(tiles, x, dims, "MAX", x.type), FLOAT)
     shift = _map(tiles, select(0.0, _1, is_inf(_1)), largest)
     beside = shift.reshape([1 if d in dims else size for d, size in enumerate(x.shape)])
-    powers = _map(tiles, exp(_wide(_1, x.type) - _2), x, beside)
+    powers = _map(tiles, exp(wide(_1, x.type) - _2), x, beside)
     total = _reduce(tiles, powers, dims, "ADD", FLOAT)
-    result = _map(tiles, _narrow(log(_1) + _2, tiles.out_type), total, shift)
+    result = _map(tiles, narrow(log(_1) + _2, tiles.out_type), total, shift)
     return result.reshape(list(tiles.out_shape))

@@ -8,6 +8,7 @@ from torch import fx
 
 from tremula.base.types import Type
 from tremula.ir.lowering.types import narrow, tile_type
+from tremula.ir.nodes import operand
 from tremula.ir.origin import ORIGIN, Origin
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
@@ -72,10 +73,10 @@ class Tiles:
 
     def shape_of(self, argument: int) -> tuple[int, ...]:
         """Static shape of one operand of the node."""
-        return tuple(int(n) for n in self.node.args[argument].meta["val"].shape)
+        return tuple(int(n) for n in operand(self.node, argument).meta["val"].shape)
 
     def type_of(self, argument: int) -> Type:
-        return tile_type(self.node.args[argument].meta["val"].dtype)
+        return tile_type(operand(self.node, argument).meta["val"].dtype)
 
     def constant(self, values: object, type: Type) -> Tensor:
         """A constant on one tile; equal scalars are made once."""

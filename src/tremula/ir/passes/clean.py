@@ -5,6 +5,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_flatten
 
 from tremula.ir.marker_ops import MARKERS
+from tremula.ir.nodes import operand, schema_name
 from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
@@ -35,11 +36,6 @@ _IDENTITIES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 _FOLD_LIMIT = 1 << 16  # elements: larger constants are cheaper to make again than to keep
 
 
-def schema_name(node: fx.Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    return schema.name if schema is not None else ""
-
-
 def is_random(node: fx.Node) -> bool:
     return schema_name(node) in RANDOM
 
@@ -57,10 +53,10 @@ def _is_identity(node: fx.Node) -> bool:
     if node.target in _IDENTITIES:
         return True
     if node.target is aten._to_copy.default:
-        had, has = node.args[0].meta["val"], node.meta["val"]
+        had, has = operand(node).meta["val"], node.meta["val"]
         return had.dtype == has.dtype and "memory_format" not in node.kwargs
     if node.target in (aten.view.default, aten.expand.default, aten._unsafe_view.default):
-        return node.args[0].meta["val"].shape == node.meta["val"].shape
+        return operand(node).meta["val"].shape == node.meta["val"].shape
     return False
 
 

@@ -1,11 +1,11 @@
 """Pass: operations without a lowering of their own are spelled out in operations that have one."""
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tremula.ir.decompositions import decomposition_of
@@ -69,7 +69,7 @@ class _Decomposer(Recorder):
                 self.values[node] = value
                 return
         as_node = fx.map_arg((node.args, node.kwargs), self._node_for)
-        copy = self.graph.call_function(node.target, *as_node)
+        copy = self.graph.create_node("call_function", node.target, *as_node)
         copy.meta.update(node.meta)
         self.values[node] = node.meta["val"]
         if isinstance(node.meta["val"], Tensor):
@@ -83,7 +83,7 @@ class _Decomposer(Recorder):
         return self.node_of(self.values[node])
 
     def __torch_dispatch__(
-        self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None
+        self, func: OpOverload, types: tuple, args: tuple = (), kwargs: dict | None = None
     ) -> object:
         expand = None if has_lowering(func) else decomposition_of(func)
         if expand is not None:
@@ -98,7 +98,7 @@ class _Decomposer(Recorder):
         return self.current or Origin(FORWARD)
 
 
-def _is_composite(func: torch._ops.OpOverload) -> bool:
+def _is_composite(func: OpOverload) -> bool:
     return func.namespace == "aten" and func.has_kernel_for_dispatch_key(_COMPOSITE)
 
 

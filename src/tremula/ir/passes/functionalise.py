@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import Argument
 from torch.utils._pytree import tree_map_only
 
 from tremula.ir.errors import CaptureError
+from tremula.ir.nodes import operand, overload_of, schema_name
 from tremula.ir.origin import FORWARD, ORIGIN, Origin
 from tremula.ir.passes.views import is_view, written_view
 from tremula.ir.step import OUTPUT, CapturedStep
@@ -104,7 +106,7 @@ class _Functionaliser:
         elif node.target in WRITTEN_THROUGH and _writes_statistics(node):
             self._written_through(node)
         elif (written := written_argument(node.target)) is not None:
-            self._write(node, node.args[written])
+            self._write(node, operand(node, written))
         elif is_view(node.target):
             self._view(node)
         else:
@@ -131,7 +133,7 @@ class _Functionaliser:
         self._fresh(node, self.new.node_copy(node, self.read_or_other))
 
     def _view(self, node: fx.Node) -> None:
-        of = self.tensors[node.args[0]]
+        of = self.tensors[operand(node)]
         self.tensors[node] = _Tensor(of.base, (*of.chain, node), dict(of.item))
 
     def _apply_view(self, view: fx.Node, value: fx.Node, tensor: _Tensor) -> fx.Node:
@@ -143,7 +145,7 @@ class _Functionaliser:
         if is_moved:
             node = self.emit(aten.reshape.default, (value, view.args[1]), like=view)
         else:
-            node = self.emit(view.target, (value, *view.args[1:]), view.kwargs, like=view)
+            node = self.emit(overload_of(view), (value, *view.args[1:]), view.kwargs, like=view)
         if item is None:
             return node
         part = self.emit(_GETITEM, (node, item))
@@ -185,13 +187,13 @@ class _Functionaliser:
     def _functional_value(self, node: fx.Node, target: fx.Node) -> fx.Node:
         args = tuple(self._argument(a) for a in node.args)
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items() if k != "out"}
-        special = _FUNCTIONAL_FORMS.get(node.target._schema.name)
+        special = _FUNCTIONAL_FORMS.get(schema_name(node))
         if special is not None:
             return special(self, target, args, kwargs)
-        func = functional_overload(node.target)
+        func = functional_overload(overload_of(node))
         return self.emit(func, args, kwargs, like=node)
 
-    def _argument(self, value: object) -> object:
+    def _argument(self, value: Argument) -> Argument:
         return fx.map_arg(value, self.read_or_other)
 
     def _written_through(self, node: fx.Node) -> None:
@@ -283,7 +285,7 @@ def _copy(work: _Functionaliser, target: fx.Node, args: tuple, _kwargs: dict) ->
 
 
 def _filled(work: _Functionaliser, target: fx.Node, args: tuple, _kwargs: dict) -> fx.Node:
-    value = args[1] if len(args) > 1 else 0
+    value = next(iter(args[1:]), 0)
     if isinstance(value, fx.Node):
         return _copy(work, target, (args[0], value), {})
     like = target.meta["val"]
@@ -297,7 +299,7 @@ def _normal(work: _Functionaliser, target: fx.Node, args: tuple, kwargs: dict) -
 def _bernoulli(work: _Functionaliser, target: fx.Node, args: tuple, kwargs: dict) -> fx.Node:
     """In place, p is 0.5 where it is not given; the functional form has no such default."""
     kwargs = dict(kwargs)
-    p = args[1] if len(args) > 1 else kwargs.pop("p", 0.5)
+    p = kwargs.pop("p", 0.5) if len(args) == 1 else args[1]
     func = aten.bernoulli.Tensor if isinstance(p, fx.Node) else aten.bernoulli.p
     return work.emit(func, (args[0], p), kwargs, like=target)
 

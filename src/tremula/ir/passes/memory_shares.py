@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from torch import fx
 
+from tremula.ir.nodes import schema_name
 from tremula.ir.origin import BACKWARD, ORIGIN, Origin
-from tremula.ir.passes.clean import schema_name
 from tremula.ir.step import CapturedStep
 
 _MARK = "tremula::set_available_memory"

@@ -4,7 +4,8 @@ import torch
 from torch import fx
 
 from tremula.ir.marker_ops import MARKERS
-from tremula.ir.passes.clean import drop_dead, schema_name
+from tremula.ir.nodes import schema_name
+from tremula.ir.passes.clean import drop_dead
 from tremula.ir.step import HYPER, PARAMETER, STATE, CapturedStep
 
 _KEPT_MARKERS = {"tremula::print_tensor"}

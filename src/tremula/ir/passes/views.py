@@ -7,6 +7,7 @@ import torch
 from torch import fx
 
 from tremula.ir.errors import CaptureError
+from tremula.ir.nodes import ints, overload_of, whole
 
 aten = torch.ops.aten
 
@@ -44,7 +45,7 @@ def written_view(
     work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, item: int | None
 ) -> fx.Node:
     """`around` with the part that `view` shows replaced by `value`."""
-    inverse = VIEW_INVERSES.get(view.target)
+    inverse = VIEW_INVERSES.get(overload_of(view))
     if inverse is None:
         raise CaptureError(
             f"A tensor is written through {view.target}, which a static program cannot follow.",
@@ -77,7 +78,8 @@ def _selected(
 def _permuted(
     work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _item: None
 ) -> fx.Node:
-    order = [d % len(view.args[1]) for d in view.args[1]]
+    dims = ints(view.args[1])
+    order = [d % len(dims) for d in dims]
     back = sorted(range(len(order)), key=order.__getitem__)
     return work.emit(aten.permute.default, (value, back), like=around)
 
@@ -85,13 +87,14 @@ def _permuted(
 def _transposed(
     work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, _item: None
 ) -> fx.Node:
-    return work.emit(view.target, (value, *view.args[1:]), view.kwargs, like=around)
+    return work.emit(overload_of(view), (value, *view.args[1:]), view.kwargs, like=around)
 
 
 def _part(
     work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, item: int | None
 ) -> fx.Node:
     """Split and split_with_sizes: the item is a slice."""
+    assert item is not None, "a part of a split is one of its items"
     sizes = [int(part.shape[_dim(view)]) for part in view.meta["val"]]
     start = sum(sizes[:item])
     args = (around, value, _dim(view), start, start + sizes[item])
@@ -117,7 +120,7 @@ def _diagonal(
 
 def _dim(view: fx.Node) -> int:
     rank = view.meta["val"][0].dim()
-    return (view.args[2] if len(view.args) > 2 else 0) % rank
+    return whole(view.args[2] if len(view.args) > 2 else 0) % rank
 
 
 VIEW_INVERSES = {

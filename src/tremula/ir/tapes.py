@@ -1,0 +1,19 @@
+"""Tapes: empty tensors that carry what an operation kept on the host for its backward pass."""
+
+from typing import Any
+
+from torch import Tensor
+
+_KEPT = "kept"  # an attribute, so what is kept lives as long as its tape does
+
+
+def new_tape(like: Tensor, kept: object = None) -> Tensor:
+    """An empty tensor of the type and device of another, with something hanging on it."""
+    tape = like.new_empty(0)
+    if kept is not None:
+        setattr(tape, _KEPT, kept)
+    return tape
+
+
+def kept_on(tape: Tensor) -> Any:  # noqa: ANN401 - whatever the forward pass kept
+    return getattr(tape, _KEPT)
