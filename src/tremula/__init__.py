@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from tremula.hardware import chip as chip
     from tremula.hardware import load_chip as load_chip
     from tremula.hardware import system as system
+    from tremula.ir.settings import configure as configure
+    from tremula.ir.settings import configured as configured
     from tremula.poplar import *  # noqa: F403 - all its public names are ours
     from tremula.runtime.engine import Engine as Engine
+    from tremula.runtime.forecast import forecast as forecast
     from tremula.runtime.stream_ports import StreamCallback as StreamCallback
+    from tremula.vision.report_reader import open_report as open_report
 
 __version__ = _version.VERSION
 
@@ -28,6 +32,10 @@ _HOME = {
     "StreamCallback": "tremula.runtime.stream_ports",
     "Executable": "tremula.compiler.executable",
     "compile_graph": "tremula.compiler.compile",
+    "forecast": "tremula.runtime.forecast",
+    "configure": "tremula.ir.settings",
+    "configured": "tremula.ir.settings",
+    "open_report": "tremula.vision.report_reader",
     "chip": "tremula.hardware",
     "load_chip": "tremula.hardware",
     "system": "tremula.hardware",

@@ -4,10 +4,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-
-import torch
+from typing import TYPE_CHECKING
 
 from tremula.base.errors import InvalidOption, suggest
+
+if TYPE_CHECKING:  # settings can be chosen before PyTorch is loaded
+    import torch
 
 _CHOICES = {
     "host": ("auto", "eager", "inductor", "cuda-graph", "inductor-cuda-graph"),
@@ -45,7 +47,9 @@ class HostSettings:
                     mend=suggest(str(value), [str(a) for a in allowed]),
                 )
 
-    def torch_device(self) -> torch.device:
+    def torch_device(self) -> "torch.device":
+        import torch
+
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if self.device == "cuda" and not torch.cuda.is_available():
