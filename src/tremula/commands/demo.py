@@ -108,9 +108,9 @@ def _accuracy(network: Any, test: "Mnist") -> float:  # noqa: ANN401
 
 def _tell_machine(model: Any, n_images: int, args: argparse.Namespace) -> None:  # noqa: ANN401
     """Compile the step for tiles; say how long it takes there, and leave a report."""
-    from tremula.compiler.profile_summary import profile_summary
     from tremula.hardware.known_chips import chip
     from tremula.runtime.forecast import forecast
+    from tremula.vision.write_report import write_report
 
     print(f"\nCompiling the same step for the tiles of a {args.chip} …")
     cycles = model.cycleCount()
@@ -119,7 +119,8 @@ def _tell_machine(model: Any, n_images: int, args: argparse.Namespace) -> None: 
     print(f"Modelled: {cycles / N_ITERATIONS:,.0f} cycles per batch of {N_BATCH} images,")
     print(f"  {rate:,.0f} images per second in training on a {args.chip}")
     args.report.mkdir(parents=True, exist_ok=True)
-    path = args.report / "profile.txt"
-    summary = profile_summary(forecast(model._compiled.tiles.program().executable))
-    path.write_text(summary, encoding="utf-8")
+    executable = model._compiled.tiles.program().executable
+    path = write_report(args.report, executable, forecast(executable))
     print(f"The report is in {path}")
+    print(f"  see it in a browser: tremula view {path}")
+    print(f"  or here:             tremula report {path} summary")
