@@ -4,6 +4,7 @@ import numpy as np
 
 from tremula.base.errors import PoplarError
 from tremula.vision.heat_blocks import heat_shape
+from tremula.vision.operations import operation_of_step
 from tremula.vision.page_data_pack import coded, pack_of
 from tremula.vision.report_reader import ReportReader
 
@@ -24,6 +25,7 @@ def steps_pack(reader: ReportReader) -> bytes:
     texts, columns = {}, {}
     for name in ("path", "name", "type", "source"):
         texts[name], columns[name] = coded(table[name])
+    texts["operation"], columns["operation"] = operation_of_step(reader)
     columns |= {name: table[name] for name in _STEP_COLUMNS}
     for name in ("balance", "active_balance"):
         columns[name] = table[name].astype(np.float32)

@@ -22,19 +22,28 @@ export async function operationsView(context) {
   return { element: view.element, select: (state) => view.select(state) };
 }
 
-// The name of the group a step or variable of a path belongs to.
-function groupOf(path, source, layer) {
-  if (layer === "line") return source || "(no line)";
-  if (layer === "step") return path || "(unnamed)";
-  const cut = layer === "module" ? path.indexOf("/") : path.lastIndexOf("/");
-  return (cut < 0 ? path : path.slice(0, cut)) || "(unnamed)";
+// The name of the group a step belongs to.
+function groupOf(steps, i, layer) {
+  if (layer === "operation") return text(steps, "operation", i) || "(unnamed)";
+  if (layer === "line") return text(steps, "source", i) || "(no line)";
+  const path = text(steps, "path", i);
+  return (layer === "module" ? path.split("/")[0] : path) || "(unnamed)";
+}
+
+// The group that made a variable: of its own name, or of the nearest name above it.
+function makerOf(found, name, source, layer) {
+  if (layer === "line") return found.get(source);
+  for (let path = name; path; path = path.slice(0, Math.max(0, path.lastIndexOf("/")))) {
+    if (found.has(path)) return found.get(path);
+  }
+  return undefined;
 }
 
 function groups(steps, variables, vertices, layer) {
   const found = new Map(), { columns } = steps;
   const half = halfSets(vertices);
   for (let i = 0; i < columns.cycles.length; i++) {
-    const name = groupOf(text(steps, "path", i), text(steps, "source", i), layer);
+    const name = groupOf(steps, i, layer);
     let group = found.get(name);
     if (!group) {
       group = Object.assign({ name, steps: [], balance: 0, weight: 0, ideal: 0, temporary: 0, variableBytes: 0, source: text(steps, "source", i) }, Object.fromEntries(FIELDS.map((f) => [f, 0])));
@@ -43,8 +52,7 @@ function groups(steps, variables, vertices, layer) {
     addStep(group, steps, i, half);
   }
   for (let row = 0; row < variables.columns.id.length; row++) {
-    const path = text(variables, "name", row);
-    const group = found.get(groupOf(path, text(variables, "source", row), layer)) ?? found.get(path);
+    const group = makerOf(found, text(variables, "name", row), text(variables, "source", row), layer);
     if (group) group.variableBytes += variables.columns.n_bytes[row];
   }
   return found;
