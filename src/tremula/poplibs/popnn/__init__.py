@@ -99,5 +99,6 @@ __all__ = [
     "pool_input_gradient", "pool_places",
 ]  # fmt: skip
 __all__ += [  # recurrent nets and CTC, each a name space as in PopLibs
-    "ctc", "ctc_inference", "gru", "gru_after_entries", "gru_reset_after", "lstm", "lstm_entries", "recurrent_entries", "rnn",
+    "ctc", "ctc_inference", "gru", "gru_after_entries", "gru_reset_after", "lstm", "lstm_entries",
+    "recurrent_entries", "rnn",
 ]  # fmt: skip

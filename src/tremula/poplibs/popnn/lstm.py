@@ -16,11 +16,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensor import Tensor, concat
 from tremula.poplibs import popops
-from tremula.poplibs.poplin.mat_mul import (
-    create_mat_mul_input_lhs,
-    create_mat_mul_input_rhs,
-    mat_mul,
-)
+from tremula.poplibs.poplin.mat_mul import create_mat_mul_input_rhs, mat_mul
 from tremula.poplibs.popnn.recurrent import (
     TimeLoop,
     add_sequence,
@@ -34,6 +30,8 @@ from tremula.poplibs.popnn.recurrent import (
     input_gradient,
     joined_gates,
     missing_intermediates,
+    new_input,
+    new_state,
     project,
     sliceable,
     split_gates,
@@ -81,17 +79,15 @@ def create_input(
     name: str = "",
 ) -> Tensor:  # fmt: skip
     """Inputs [n_steps, n_batches, n_in], laid out for the product with the input weights."""
-    shapes = (n_steps * n_batches, n_in), (n_in, N_GATES * n_out)
-    rows = create_mat_mul_input_lhs(graph, type, *shapes, name or "lstmInput")
-    return rows.reshape((n_steps, n_batches, n_in))
+    shape = (n_steps, n_batches, n_in)
+    return new_input(graph, type, shape, N_GATES * n_out, name or "lstmInput")
 
 
 def create_initial_state(
     graph: Graph, type: Type | str, n_batches: int, n_out: int, name: str = ""
 ) -> LstmState:
-    shape, name = [n_batches, n_out], name or "lstmState"
-    made = (graph.add_variable(as_type(type), shape, name, mapping="linear") for _ in range(2))
-    return LstmState(*made)
+    name = name or "lstmState"
+    return LstmState(*(new_state(graph, type, n_batches, n_out, name) for _ in range(2)))
 
 
 def create_weights(

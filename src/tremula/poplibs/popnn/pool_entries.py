@@ -98,8 +98,8 @@ def _by_places_reference(
     del params
     flat = np.zeros((*gradient.shape[:2], int(np.prod(field))))
     at = places.reshape((*places.shape[:2], -1))
-    b, c = np.ogrid[: at.shape[0], : at.shape[1]]
-    np.add.at(flat, (b[..., None], c[..., None], at), gradient.reshape(at.shape))
+    b, c = (np.arange(n) for n in at.shape[:2])
+    np.add.at(flat, (b[:, None, None], c[:, None], at), gradient.reshape(at.shape))
     return flat.reshape((*gradient.shape[:2], *field)).astype(gradient.dtype)
 
 

@@ -82,8 +82,9 @@ def pool_places(
     params = params.complete(x.shape[2:])
     _check_pooled(x, pooled, params)
     if params.kind is not PoolingType.MAX or math.prod(x.shape[2:]) > LARGEST_FIELD:
+        kind, field = PoolingType(params.kind).value, list(x.shape[2:])
         raise PoplibsError(
-            f"pool_places got a {params.kind.value} pooling of a field {list(x.shape[2:])}: only a "
+            f"pool_places got a {kind} pooling of a field {field}: only a "
             f"maximum has a place, and a field at most {LARGEST_FIELD} elements.",
             source=user_source(),
             mend="use a maximum of a smaller field",

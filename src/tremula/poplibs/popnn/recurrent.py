@@ -7,12 +7,16 @@ inputs of all steps, gradients of all weights and of all inputs are one product 
 from math import prod
 
 from tremula.base.source import user_source
-from tremula.base.types import FLOAT, HALF, UNSIGNED_INT, Type
+from tremula.base.types import FLOAT, HALF, UNSIGNED_INT, Type, as_type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Repeat, Sequence
 from tremula.poplar.tensor import Tensor, concat
 from tremula.poplibs import popops
-from tremula.poplibs.poplin.mat_mul import create_mat_mul_input_rhs, mat_mul
+from tremula.poplibs.poplin.mat_mul import (
+    create_mat_mul_input_lhs,
+    create_mat_mul_input_rhs,
+    mat_mul,
+)
 from tremula.poplibs.popops.expr import _1, _2
 from tremula.poplibs.registry import PoplibsError
 
@@ -47,6 +51,19 @@ class TimeLoop:
         step = _1 - 1 if self.is_backward else _1 + 1
         popops.map_in_place(self.graph, step, [both], self.body, f"{self.name}/count")
         sequence.add(Repeat(self.n_steps, self.body))
+
+
+def new_input(
+    graph: Graph, type: Type | str, shape: tuple[int, int, int], n_columns: int, name: str
+) -> Tensor:
+    """Inputs [n_steps, n_batches, n_in], laid out for the product with [n_in, n_columns]."""
+    n_steps, n_batches, n_in = shape
+    shapes = (n_steps * n_batches, n_in), (n_in, n_columns)
+    return create_mat_mul_input_lhs(graph, type, *shapes, name).reshape(shape)
+
+
+def new_state(graph: Graph, type: Type | str, n_batches: int, n_out: int, name: str) -> Tensor:
+    return graph.add_variable(as_type(type), [n_batches, n_out], name, mapping="linear")
 
 
 def add_sequence(graph: Graph, type: Type, shape: tuple[int, ...], name: str) -> Tensor:

@@ -9,11 +9,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops
-from tremula.poplibs.poplin.mat_mul import (
-    create_mat_mul_input_lhs,
-    create_mat_mul_input_rhs,
-    mat_mul,
-)
+from tremula.poplibs.poplin.mat_mul import create_mat_mul_input_rhs, mat_mul
 from tremula.poplibs.popnn.recurrent import (
     TimeLoop,
     add_sequence,
@@ -25,6 +21,8 @@ from tremula.poplibs.popnn.recurrent import (
     copied,
     input_gradient,
     missing_intermediates,
+    new_input,
+    new_state,
     project,
     sliceable,
     weight_gradient,
@@ -63,16 +61,14 @@ def create_input(
     name: str = "",
 ) -> Tensor:  # fmt: skip
     """Inputs [n_steps, n_batches, n_in], laid out for the product with the input weights."""
-    shapes = (n_steps * n_batches, n_in), (n_in, n_out)
-    rows = create_mat_mul_input_lhs(graph, type, *shapes, name or "rnnInput")
-    return rows.reshape((n_steps, n_batches, n_in))
+    shape = (n_steps, n_batches, n_in)
+    return new_input(graph, type, shape, n_out, name or "rnnInput")
 
 
 def create_initial_state(
     graph: Graph, type: Type | str, n_batches: int, n_out: int, name: str = ""
 ) -> Tensor:
-    shape = [n_batches, n_out]
-    return graph.add_variable(as_type(type), shape, name or "rnnState", mapping="linear")
+    return new_state(graph, type, n_batches, n_out, name or "rnnState")
 
 
 def create_weights(

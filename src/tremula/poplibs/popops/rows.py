@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.source import user_source
-from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_CHAR, UNSIGNED_INT, Type, int64, uint32
+from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_CHAR, UNSIGNED_INT, Type, uint32
 from tremula.codelets import InOut, Input, Output, Vector, Vertex
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
@@ -123,7 +123,7 @@ def select_codelet(element: Type, index_type: Type) -> type:
         first: uint32  # pyright: ignore[reportInvalidTypeForm]
 
         def compute(self: Any) -> None:
-            index = int64(self.index) - int64(self.first)
+            index = int(self.index) - int(self.first)
             if 0 <= index < len(self.params):
                 self.out = self.params[index]
             else:

@@ -17,7 +17,6 @@ SIFT_SLOTS, SIFT_VALUE_SLOTS = 9, 2  # per element and level of the heap
 MERGE_SLOTS, MERGE_VALUE_SLOTS = 8, 2  # per element: loads, compare, branch, store
 
 
-
 def is_less(x, y):  # noqa: ANN001, ANN201 - compiled for several types
     """Whether x goes before y; NaN goes last."""
     return x < y or (x == x and y != y)  # noqa: PLR0124 - only NaN differs from itself
