@@ -8,6 +8,7 @@ but the part that is on the tile already has to be copied into place, and output
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -28,8 +29,15 @@ from tremula.compiler.form import (
     Step,
     StepKind,
 )
-from tremula.compiler.intervals import edge_bytes, merge, merge_per_group, sum_per_tile
+from tremula.compiler.intervals import (
+    edge_bytes,
+    merge,
+    merge_per_group,
+    sum_per_tile,
+    ungrouped,
+)
 from tremula.compiler.on_tile_copies import TileCopies, copies_of_compute_set, copies_of_pieces
+from tremula.compiler.parallel import in_parallel
 from tremula.poplar.target import Target
 from tremula.poplar.tensor import Tensor
 
@@ -109,24 +117,26 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
     firsts, row_of_set, n_alike = np.unique(
         np.array(graph.set_numbers(), np.int64), return_inverse=True, return_counts=True
     )
-    distinct = [exchange_of_compute_set(graph.compute_sets[i], graph) for i in firsts.tolist()]
+    sets = [graph.compute_sets[i] for i in firsts.tolist()]
+    copies = sorted({copy.first for copy in programs.alike_copies})
+    distinct = in_parallel(lambda moving: moving(graph), [
+        *(partial(exchange_of_compute_set, s) for s in sets),
+        *(partial(exchange_of_copy, programs.copies[i]) for i in copies),
+    ])  # fmt: skip
     row_of_step = np.full(len(programs.steps), -1, np.int64)
     copy_of_step = programs.copies_by_step()
-    row_of_copy: dict[int, int] = {}
-    n_uses = n_alike.tolist()
+    row_of_copy = {copy: len(sets) + i for i, copy in enumerate(copies)}
+    n_uses = [*n_alike.tolist(), *[0] * len(copies)]
     for number, step in enumerate(programs.steps):
         if step.kind is StepKind.EXECUTE:
             row_of_step[number] = row_of_set[step.compute_set]
             continue
         if step.kind is StepKind.COPY:
-            first = programs.alike_copies[copy_of_step[number]].first
-            if first in row_of_copy:
-                row_of_step[number] = row_of_copy[first]
-                n_uses[row_of_copy[first]] += 1
-                continue
-            moved = exchange_of_copy(programs.copies[first], graph)
-            row_of_copy[first] = len(distinct)
-        elif step.kind is StepKind.CROSS_REPLICA or step.kind in _HOST_KINDS:
+            row = row_of_copy[programs.alike_copies[copy_of_step[number]].first]
+            row_of_step[number] = row
+            n_uses[row] += 1
+            continue
+        if step.kind is StepKind.CROSS_REPLICA or step.kind in _HOST_KINDS:
             moved = _exchange_with_outside(step, graph)
         else:
             continue
@@ -188,9 +198,7 @@ def _needed(
                 begin, end, row, _ = edge_bytes(table, spec)
                 shift = table.tile[row].astype(np.int64) * span
                 parts.append(merge(begin + shift, end + shift))
-    low, high = merge(*(np.concatenate(c) for c in zip(*parts, strict=True)))
-    tile = low // span
-    return tile, low - tile * span, high - tile * span
+    return ungrouped(*merge(*(np.concatenate(c) for c in zip(*parts, strict=True))), span)
 
 
 def _phase_of_needs(
@@ -234,10 +242,11 @@ def _phase(
     n_tiles = target.n_tiles
     key = destination.astype(np.int64) * span + low
     order = np.argsort(key, kind="stable")
-    ends = np.maximum.accumulate((key + (high - low))[order])
+    sorted_key, sorted_end = key[order], (key + (high - low))[order]
+    ends = np.maximum.accumulate(sorted_end)
     # A piece that brings no new byte to its tile (a repeated source) is no fragment.
     is_new = np.concatenate(([True], ends[1:] > ends[:-1])) if len(ends) else ends.astype(bool)
-    got_tile, got_low, got_high = merge_per_group(destination, low, high, span)
+    got_tile, got_low, got_high = ungrouped(*merge(sorted_key, sorted_end), span)
     sent_tile, sent_low, sent_high = merge_per_group(source, low, high, span)
     sent = sum_per_tile(sent_tile, sent_high - sent_low, n_tiles)
     shared, sent_wide = shared_on_buses(

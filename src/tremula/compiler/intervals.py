@@ -54,9 +54,14 @@ def merge(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
 def merge_per_group(group: Ints, begin: Ints, end: Ints, span: int) -> tuple[Ints, Ints, Ints]:
     """The union of intervals within each group: (group, begin, end), sorted."""
     shift = group.astype(np.int64) * span
-    low, high = merge(begin + shift, end + shift)
-    found = low // span
-    return found, low - found * span, high - found * span
+    return ungrouped(*merge(begin + shift, end + shift), span)
+
+
+def ungrouped(low: Ints, high: Ints, span: int) -> tuple[Ints, Ints, Ints]:
+    """(group, begin, end) of intervals that were shifted by group * span."""
+    group = low // span
+    shift = group * span
+    return group, low - shift, high - shift
 
 
 def sum_per_tile(tile: Ints, amount: Ints | None, n_tiles: int) -> Ints:

@@ -7,7 +7,7 @@ from numba import njit
 # Each function is one loop whose step depends on the one before, which NumPy cannot express.
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def find_race(begin, end, owner, is_written):
     """The first two overlapping intervals of different owners of which one is written, or -1, -1.
 

@@ -18,8 +18,11 @@ from tremula.compiler.intervals import (
     merge,
     source_of_row,
 )
+from tremula.compiler.parallel import in_parallel
 from tremula.compiler.races import check_races
 from tremula.poplar.vertex_columns import EdgeColumn, FrozenTable
+
+Touched = Callable[[], tuple[np.ndarray, np.ndarray]]  # finds byte intervals
 
 # Longest vector a layout can describe: the length of a SHORT_SPAN has 11 bits.
 MAX_ELEMS_OF_LAYOUT = {"SHORT_SPAN": 2047}
@@ -49,10 +52,13 @@ def check_vertices_mapped(programs: LoweredPrograms) -> None:
 
 def check_data_mapped(programs: LoweredPrograms) -> None:
     tile_map = programs.graph.tile_map
-    for begin, end in _used_intervals(programs):
-        gap = tile_map.first_gap(begin, end)
+
+    def check(touched: Touched) -> None:
+        gap = tile_map.first_gap(*merge(*touched()))
         if gap is not None:
             raise programs.graph.variables.unmapped_error(*gap)
+
+    in_parallel(check, _used_intervals(programs))
 
 
 def check_data_on_tiles(programs: LoweredPrograms) -> None:
@@ -121,8 +127,8 @@ def check_layouts(programs: LoweredPrograms) -> None:
 
 
 def check_no_races(programs: LoweredPrograms) -> None:
-    for compute_set in _different_sets(programs):
-        check_races(compute_set, programs.graph.variables)
+    variables = programs.graph.variables
+    in_parallel(lambda compute_set: check_races(compute_set, variables), _different_sets(programs))
 
 
 # In order: later checks rely on earlier ones.
@@ -158,18 +164,17 @@ def _edges(
                 yield compute_set, table, spec
 
 
-def _used_intervals(programs: LoweredPrograms) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """What each field and each step touches, as unions."""
+def _used_intervals(programs: LoweredPrograms) -> Iterator[Touched]:
+    """What finds the bytes that each field and each step touches."""
     for _, table, spec in _edges(programs):
-        edges = edge_bytes(table, spec)
-        yield merge(edges.begin, edges.end)
+        yield lambda table=table, spec=spec: edge_bytes(table, spec)[:2]
     copy_of_step = programs.copies_by_step()
     for number, step in enumerate(programs.steps):
         copy = copy_of_step.get(number)
         is_repeated = copy is not None and programs.alike_copies[copy].first < copy
         if step.kind is not StepKind.WRITE_UNDEF and not is_repeated:
             for tensor in (*step.reads, *step.writes):
-                yield merge(*tensor.byte_intervals())
+                yield tensor.byte_intervals
 
 
 def _row_with_repeat(table: FrozenTable, spec: FieldSpec) -> int:

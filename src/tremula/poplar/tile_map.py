@@ -23,6 +23,10 @@ class ByteTileMap(NamedTuple):
     def split(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, ...]:
         """Cut intervals at tile boundaries: (owner, begin, end, tile), gaps left out."""
         first = np.searchsorted(self.end, begin, side="right")
+        if len(first) and int(first.max()) < len(self.end):  # mostly nothing needs a cut
+            start = self.begin[first]
+            if bool(((start < end) & (end <= self.end[first])).all()):
+                return np.arange(len(first)), np.maximum(begin, start), end, self.tile[first]
         last = np.searchsorted(self.begin, end, side="left")
         owner, within = expand(np.maximum(last - first, 0))
         entry = first[owner] + within

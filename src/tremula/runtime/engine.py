@@ -1,6 +1,5 @@
 """Engine: loads an executable and runs its programs, natively, with the modelled clock."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +23,7 @@ from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable import Executable
 from tremula.compiler.form import Op, StepKind
 from tremula.compiler.lower import Programs
+from tremula.compiler.parallel import n_cores
 from tremula.compiler.profile_summary import profile_summary
 from tremula.compiler.report import Report, make_report
 from tremula.poplar.graph import Graph
@@ -96,7 +96,7 @@ class Engine:
     def _load(self, device: Device | None) -> None:
         self._check_device(device)
         executable = self.executable
-        n_threads = self.options.whole("tremula.threads") or _n_cores()
+        n_threads = self.options.whole("tremula.threads") or n_cores()
         self._n_threads = n_threads
         self.tables: NativeTables = build_tables(executable, n_threads)
         self._storage = Storage(executable, self.options.whole("tremula.seed"))
@@ -389,7 +389,3 @@ class Engine:
         """Print the report as text; with `show_execution_steps` every step too."""
         text = profile_summary(self.report(), show_execution_steps=show_execution_steps)
         print(text, file=stream or sys.stdout)
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

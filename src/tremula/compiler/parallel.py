@@ -1,0 +1,27 @@
+"""The same work on many independent things, by several threads: columns leave Python alone."""
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Each thread has the temporary columns of one compute set or copy, and those can be large.
+_MAX_THREADS = 8
+
+
+def in_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """What `function` makes of each item, in order; the first error in that order is raised."""
+    items = list(items)
+    n_threads = min(n_cores(), len(items), _MAX_THREADS)
+    if n_threads < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(function, items))
+
+
+def n_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
