@@ -6,7 +6,8 @@ import pytest
 import tremula as tr
 from tremula.base.errors import MissingProfileData
 from tremula.poplibs import popops
-from tremula.runtime.forecast import forecast
+from tremula.runtime.clock import Clock
+from tremula.runtime.forecast import forecast, foretell_transfers
 
 
 def small_graph() -> tuple[tr.Device, tr.Graph, tr.Tensor, tr.Sequence]:
@@ -39,3 +40,27 @@ def test_what_depends_on_data_cannot_be_foretold():
     engine = tr.Engine(graph, [tr.Sequence(body, tr.If(flag, body, body))])
     with pytest.raises(MissingProfileData, match="run the program on tiles"):
         forecast(engine.executable)
+
+
+def test_transfers_of_alike_iterations():
+    """Each iteration of a loop has its transfers, as far apart as iterations are long."""
+    _, graph, x, body = small_graph()
+    stream = graph.add_host_to_device_fifo("in", tr.FLOAT, x.n_elems)
+    loop = tr.Repeat(6, tr.Sequence(tr.Copy(stream, x), body))
+    executable = tr.Engine(graph, [loop]).executable
+    found = foretell_transfers(executable, Clock(executable))
+    assert len(found.steps) == 6
+    assert (found.end > found.begin).all()
+    assert len(set(np.diff(found.begin).tolist())) == 1
+    assert found.end[-1] < found.total_cycles == forecast(executable).total_cycles
+
+
+def test_transfers_behind_a_condition():
+    """A loop that data ends counts once each time it is met."""
+    _, graph, x, body = small_graph()
+    stream = graph.add_host_to_device_fifo("in", tr.FLOAT, x.n_elems)
+    test = tr.Sequence()
+    flag = popops.cast(graph, x[0], tr.INT, test)
+    inner = tr.RepeatWhileTrue(test, flag, tr.Sequence(tr.Copy(stream, x), body))
+    executable = tr.Engine(graph, [tr.Repeat(3, inner)]).executable
+    assert len(foretell_transfers(executable, Clock(executable)).steps) == 3
