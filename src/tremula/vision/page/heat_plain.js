@@ -1,6 +1,5 @@
-// Draws heat blocks on a plain canvas: an image per block, stretched column by column.
+// Draws heat blocks on a plain canvas, pixel by pixel: for machines without a graphics processor.
 
-import { sharpen } from "./dom.js";
 import { colour, heat, rgb } from "./colours.js";
 import { lanesOf } from "./heat_gl.js";
 
@@ -11,45 +10,69 @@ const STRIPS = 16;
 export class PlainPainter {
   constructor(canvas) {
     this.canvas = canvas;
+    this.pen = canvas.getContext("2d", { willReadFrequently: true });
   }
 
   paint(blocks, view) {
-    const pen = sharpen(this.canvas, view.width, view.height);
-    this.canvas.style.left = `${view.left}px`;
-    pen.imageSmoothingEnabled = false;
-    pen.fillStyle = colour("sunken");
-    pen.fillRect(0, 0, view.width, view.height);
-    for (const block of blocks) this.paintBlock(pen, block, view);
+    const { canvas, pen } = this, width = Math.max(1, Math.round(view.width)), height = Math.round(view.height);
+    if (canvas.width !== width || canvas.height !== height || !this.image) {
+      Object.assign(canvas, { width, height });
+      canvas.style.cssText = `left: ${view.left}px; width: ${view.width}px; height: ${view.height}px`;
+      this.image = pen.createImageData(width, height);
+      this.pixels = new Uint32Array(this.image.data.buffer);
+    }
+    this.pixels.fill(pixel(rgb(colour("sunken"))));
+    for (const block of blocks) this.paintBlock(block, view, width, height);
+    pen.putImageData(this.image, 0, 0);
   }
 
-  paintBlock(pen, block, view) {
+  // Every pixel looks up its source: a column for each x, a row for each y.
+  paintBlock(block, view, width, height) {
+    const strips = block.level === 0 && view.mode === "phases" ? STRIPS : 1, wide = block.nColumns * strips;
     const key = `${view.mode} ${colour("idle")}`;
-    const strips = block.level === 0 && view.mode === "phases" ? STRIPS : 1;
-    if (block.imageKey !== key) Object.assign(block, { imageKey: key, image: picture(block, view.mode, strips) });
-    const x = (value) => ((value - view.from) / (view.to - view.from)) * view.width;
-    const y = (tile) => ((tile - view.top) / (view.bottom - view.top)) * view.height;
+    if (block.key !== key) Object.assign(block, { key, source: picture(block, view.mode, strips) });
+    const perTile = height / (view.bottom - view.top);
     for (const lane of lanesOf(block)) {
-      const top = y(lane.firstTile), tall = y(lane.firstTile + lane.nRows * lane.tilesPerRow) - top;
-      for (let column = 0; column < block.nColumns; column++) {
-        const i = column * block.nIpus + (block.nIpus === 1 ? 0 : lane.chip);
-        const left = x(block.begin[i]), right = x(block.end[i]);
-        if (right < 0 || left > view.width) continue;
-        pen.drawImage(block.image, column * strips, lane.row, strips, lane.nRows, left, top, Math.max(1, right - left), tall);
+      const [first, last, columnAt] = columnsOf(block, lane, view, width, strips);
+      if (last <= first) continue;
+      const top = (lane.firstTile - view.top) * perTile, perRow = lane.tilesPerRow * perTile;
+      const bottom = Math.min(height, Math.round(top + lane.nRows * perRow));
+      for (let y = Math.max(0, Math.round(top)); y < bottom; y++) {
+        const row = lane.row + Math.min(lane.nRows - 1, Math.max(0, Math.floor((y + 0.5 - top) / perRow)));
+        const from = row * wide, to = y * width;
+        for (let x = first; x < last; x++) {
+          if (columnAt[x] >= 0) this.pixels[to + x] = block.source[from + columnAt[x]];
+        }
       }
     }
   }
 
   drop(block) {
-    block.image = block.imageKey = null;
+    block.source = block.key = null;
   }
 }
 
+// [first x, last x, the source column of each x or -1]: a column is never narrower than a pixel.
+function columnsOf(block, lane, view, width, strips) {
+  const columnAt = new Int32Array(width).fill(-1), scale = width / (view.to - view.from);
+  let first = width, last = 0;
+  for (let column = 0; column < block.nColumns; column++) {
+    const i = column * block.nIpus + (block.nIpus === 1 ? 0 : lane.chip);
+    const left = (block.begin[i] - view.from) * scale, right = Math.max(left + 1, (block.end[i] - view.from) * scale);
+    const from = Math.max(0, Math.round(left)), to = Math.min(width, Math.round(right));
+    for (let x = from; x < to; x++) {
+      const strip = Math.floor(((x + 0.5 - left) / (right - left)) * strips);
+      columnAt[x] = column * strips + Math.max(0, Math.min(strips - 1, strip));
+    }
+    if (to > from) [first, last] = [Math.min(first, from), Math.max(last, to)];
+  }
+  return [first, last, columnAt];
+}
+
+// The pixels of a block, rows of columns of strips.
 function picture(block, mode, strips) {
   const { nColumns, nRows, columns } = block, wide = nColumns * strips;
-  const canvas = document.createElement("canvas");
-  Object.assign(canvas, { width: wide, height: nRows });
-  const pen = canvas.getContext("2d"), image = pen.createImageData(wide, nRows);
-  const pixels = new Uint32Array(image.data.buffer);
+  const pixels = new Uint32Array(wide * nRows);
   const tones = ["compute", "exchange", "sync", "idle", "cell-empty"].map((name) => rgb(colour(name)));
   const packed = tones.map(pixel);
   for (const lane of lanesOf(block)) {
@@ -64,8 +87,7 @@ function picture(block, mode, strips) {
       }
     }
   }
-  pen.putImageData(image, 0, 0);
-  return canvas;
+  return pixels;
 }
 
 function pixel([r, g, b]) {
