@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.ir.steps import captured
-from tremula.ir.lowering.build import BuiltProgram, Schedule, build_tile_program
+from tremula.ir.errors import UnsupportedOperations
+from tremula.ir.lowering.build import Schedule, build_tile_program
 from tremula.ir.lowering.pipeline_program import iterations
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.ir.passes.recompute import recompute_stages
@@ -34,7 +35,7 @@ class Run:
     weights: list[Tensor]
     buffers: list[list[Tensor]]  # of each replica
     cycles: int
-    built: BuiltProgram
+    engine: Engine
 
 
 def run(
@@ -56,7 +57,7 @@ def run(
     scale = 1 / (n_accumulation * n_replicas)
     repetition = Repetition(n_iterations, n_accumulation, n_replicas, scale)
     schedule = Schedule(n_iterations, n_accumulation, n_replicas, scale, chips)
-    moves = [a != b for a, b in pairwise(chips)]
+    moves = [int(a != b) for a, b in pairwise(chips)]
     stages = (0, *accumulate(moves))
     if pipelined:
         schedule = replace(schedule, stage_of_block=stages)
@@ -74,7 +75,7 @@ def run(
     found: list[Tensor] = []
     session.run(list(zip(*inputs, strict=True)), lambda _, outputs: found.extend(outputs))
     weights, buffers = session.read_weights()
-    return Run(found, weights, buffers, engine.clock.total_cycles, built)
+    return Run(found, weights, buffers, engine.clock.total_cycles, engine)
 
 
 class Chain(nn.Module):
@@ -140,3 +141,199 @@ def test_training_is_the_same(n_stages, n_micro, recomputes):
     for before, expected, got in zip(model.parameters(), one.weights, many.weights, strict=True):
         assert not torch.equal(before, got)
         torch.testing.assert_close(got, expected)
+
+
+class Tied(nn.Module):
+    """A table that looks up and projects: the first and the last stage, on one chip."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(8, 4)
+        self.middle = nn.Linear(4, 4)
+
+    def forward(self, tokens, targets):
+        on_chip("look up", 0)
+        x = self.table(tokens)
+        on_chip("middle", 1)
+        x = torch.relu(self.middle(x))
+        on_chip("project", 0)
+        return nn.functional.cross_entropy(x @ self.table.weight.t(), targets)
+
+
+class Apart(Tied):
+    """The same table, but the last stage is on a chip of its own."""
+
+    def forward(self, tokens, targets):
+        on_chip("look up", 0)
+        x = self.table(tokens)
+        on_chip("middle", 1)
+        x = torch.relu(self.middle(x))
+        on_chip("project", 2)
+        return nn.functional.cross_entropy(x @ self.table.weight.t(), targets)
+
+
+@pytest.mark.parametrize(("model", "chips"), [(Tied(), (0, 1, 0)), (Apart(), (0, 1, 2))])
+def test_tied_weights(model, chips):
+    """A weight of two stages has the gradients of both, with two calls' worth of iterations."""
+    tokens, targets = (
+        torch.randint(8, (14, 3), generator=torch.Generator().manual_seed(s)) for s in (0, 1)
+    )
+    one, many = (
+        run(model, [tokens, targets], chips, pipelined=p, rule=sgd(model), n_iterations=2)
+        for p in (False, True)
+    )
+    torch.testing.assert_close(many.outputs, one.outputs)
+    torch.testing.assert_close(many.weights, one.weights)
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(3) for _ in range(2))
+        self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+
+    def forward(self, x):
+        for number in range(2):
+            on_chip(str(number), number)
+            x = torch.relu(self.norms[number](self.layers[number](x)))
+        return nn.functional.mse_loss(x, torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("recomputes", [True, False])
+def test_running_means_are_those_of_the_order(recomputes):
+    """Buffers see micro-batches in order; two replicas each have their own."""
+    model = Normed()
+    one, many = (
+        run(
+            model,
+            [values(8, 4, 3)],
+            (0, 1),
+            pipelined=p,
+            rule=sgd(model),
+            n_replicas=2,
+            recomputes=recomputes,
+        )
+        for p in (False, True)
+    )
+    torch.testing.assert_close(many.outputs, one.outputs)
+    torch.testing.assert_close(many.weights, one.weights)
+    torch.testing.assert_close(many.buffers, one.buffers)
+    assert not torch.equal(many.buffers[0][0], many.buffers[1][0])
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.LSTM(3, 4)
+        self.drop = nn.Dropout(0.5)
+        self.end = nn.Linear(4, 2)
+
+    def forward(self, x, y):
+        on_chip("0", 0)
+        x = self.drop(self.net(x)[0][-1])
+        on_chip("1", 1)
+        return nn.functional.mse_loss(self.end(x), y)
+
+
+@pytest.mark.parametrize("recomputes", [True, False])
+def test_nets_that_remember(recomputes):
+    """States of recurrent nets and random masks belong to the micro-batch that is under way."""
+    model, data = Recurrent(), [values(4, 3, 2, 3), values(4, 2, 2, seed=1)]
+    one, many = (
+        run(model, data, (0, 1), pipelined=p, rule=sgd(model), recomputes=recomputes)
+        for p in (False, True)
+    )
+    torch.testing.assert_close(many.outputs, one.outputs)
+    torch.testing.assert_close(many.weights, one.weights)
+
+
+def test_a_full_pipeline_is_as_fast_as_its_slowest_stage():
+    """Four equal stages take under 40 % of the cycles; a further micro-batch costs one stage."""
+    model = Chain(4, 64, skips=False)
+    x = [values(24, 256, 64)]
+    one, many, more = (
+        run(model, x, (0, 1, 2, 3), pipelined=False),
+        run(model, x, (0, 1, 2, 3), pipelined=True),
+        run(model, [values(25, 256, 64)], (0, 1, 2, 3), pipelined=True),
+    )
+    assert many.cycles < 0.4 * one.cycles
+    clock, is_active = many.engine.clock, many.engine.clock.is_active
+    own = clock.executed[:, None] * clock.step_cycles * is_active
+    of_stages = own[~clock.joins].sum(0) / 24
+    rest = clock.step_cycles[clock.joins & (clock.executed == 21)].max(1).sum()
+    assert more.cycles - many.cycles == pytest.approx(of_stages.max() + rest, rel=0.05)
+
+
+def test_stages_wait_for_transfers_only():
+    """Between shifts and streams, no step of a training pipeline waits for another chip."""
+    model, data = Apart(), [torch.randint(8, (6, 3)), torch.randint(8, (6, 3))]
+    found = run(model, data, (0, 1, 2), pipelined=True, rule=sgd(model)).engine
+    steps = zip(found.executable.steps, found.clock.joins, found.clock.executed, strict=True)
+    waiting = {step.name for step, joins, n in steps if joins and n > 1}
+    assert waiting == {"shift", "Copy"}  # Copy: the streams
+    kinds = {step.kind.name for step in found.executable.steps if step.name == "shift"}
+    assert kinds == {"COPY"}
+
+
+def test_what_is_kept_takes_its_slots():
+    """Stage s keeps 2 (S - 1 - s) micro-batches: of its inputs, or of its results as well."""
+    model = Chain(3, 8, skips=False)
+    data = [values(5, 4, 8), values(5, 4, 8, seed=1)]
+    for recomputes, slots in ((False, [2, 2, 4, 4]), (True, [2, 4])):
+        found = run(model, data, (0, 1, 2), pipelined=True, rule=sgd(model), recomputes=recomputes)
+        table = found.engine.executable.variables
+        rings = [
+            shape
+            for name, shape in zip(table.names, table.shapes, strict=True)
+            if "/ring" in name and len(shape) == 1
+        ]
+        assert rings == [(4 * 8 * n,) for n in slots]
+
+
+class Again(nn.Module):
+    """A norm that two stages share."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        on_chip("0", 0)
+        x = self.norm(x)
+        on_chip("1", 1)
+        return self.norm(x)
+
+
+def test_a_buffer_of_two_stages_is_refused():
+    """Later micro-batches would read a buffer before earlier ones have changed it."""
+    with pytest.raises(
+        UnsupportedOperations,
+        match=r"norm.running_mean is read by stage 0 of the pipeline, but stage 1",
+    ):
+        run(Again(), [values(3, 4, 3)], (0, 1), pipelined=True)
+
+
+class Back(nn.Module):
+    """The first block comes back after the second."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, x, y):
+        for number, layer in enumerate(self.layers):
+            on_chip(str(number % 2), number % 2)
+            x = torch.tanh(layer(x))
+        return nn.functional.mse_loss(x, y)
+
+
+def test_blocks_may_come_back():
+    """What a block does with results of later stages is done there."""
+    model, data = Back(), [values(3, 2, 3), values(3, 2, 3, seed=1)]
+    one, many = (run(model, data, (0, 1), pipelined=p, rule=sgd(model)) for p in (False, True))
+    torch.testing.assert_close(many.outputs, one.outputs)
+    torch.testing.assert_close(many.weights, one.weights)

@@ -8,6 +8,7 @@ import pytest
 
 import tremula as tr
 from tremula.poplibs import popops
+from tremula.poplibs.popops.dynamic_slice import dynamic_slice_with_output
 from tremula.poplibs.popops.multi_slice import grouped_multi_slice
 from tremula.poplibs.popops.row_blocks import BlockCuts, add_blocked_matrix, even_cuts, in_blocks
 from tremula.poplibs.registry import PoplibsError
@@ -329,3 +330,26 @@ def test_a_whole_table_on_a_tile_gives_its_rows(width: int) -> None:
     engine.run()
     expected = np.array([rows[i] if i < 10 else np.zeros(width) for i in wanted])
     assert np.array_equal(engine.read_tensor("out"), expected)
+
+
+@pytest.mark.parametrize("dims", [(), (0,), (0, 2)])
+def test_slices_into_a_tensor(dims):
+    """A dynamic slice fills a tensor that exists, however that lies; its shape is checked."""
+    graph, sequence = small_graph(), tr.Sequence()
+    table = graph.add_variable(tr.FLOAT, [4, 3, 5], mapping="linear")
+    sizes = tuple(2 for _ in dims)
+    output = graph.add_variable(
+        tr.FLOAT, [2 if d in dims else n for d, n in enumerate((4, 3, 5))], mapping=3
+    )
+    offset = graph.add_variable(tr.UNSIGNED_INT, [len(dims)], mapping=0)
+    dynamic_slice_with_output(graph, output, table, offset, sequence, dims=dims, sizes=sizes)
+    values, first = numbers(4, 3, 5), np.array([3, 1][: len(dims)], np.uint32)
+    written = {"table": (table, values)} | ({"offset": (offset, first)} if dims else {})
+    expected = values
+    for dim, start in zip(dims, first, strict=True):
+        expected = np.take(expected, np.arange(start, start + 2) % values.shape[dim], dim)
+    np.testing.assert_array_equal(run(graph, sequence, written, output), expected)
+    with pytest.raises(PoplibsError, match=r"got an output of float \[4, 3\], expected float \["):
+        dynamic_slice_with_output(
+            graph, table[:, :, 0], table, offset, sequence, dims=dims, sizes=sizes
+        )

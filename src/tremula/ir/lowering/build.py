@@ -13,6 +13,7 @@ from tremula.ir.lowering.step_builder import StepBuilder
 from tremula.ir.lowering.table import lowering_of, overload_name
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.origin import ORIGIN
+from tremula.ir.passes.recompute import recompute_remembered
 from tremula.ir.step import CapturedStep
 from tremula.poplar.target import Target
 
@@ -28,6 +29,8 @@ def build_tile_program(
 ) -> BuiltProgram:
     """Lower a functional, decomposed step. `progress(done, total)` counts nodes."""
     refuse_unsupported(step)
+    if schedule.is_pipelined:
+        step = recompute_remembered(step, schedule.stage_of_block)
     builder = PipelineBuilder if schedule.is_pipelined else StepBuilder
     return builder(step, target, schedule, options or LoweringOptions()).build(progress)
 

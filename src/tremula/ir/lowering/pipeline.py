@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -13,8 +14,8 @@ from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.passes.views import is_view
 from tremula.ir.step import INPUT, Slot
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Program, Repeat, Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.programs import Copy, Program, Repeat, Sequence
+from tremula.poplar.tensor import Tensor, concat
 from tremula.poplibs import popops, poputil
 from tremula.poplibs.popops.dynamic_slice import (
     add_matrix_like,
@@ -22,16 +23,21 @@ from tremula.poplibs.popops.dynamic_slice import (
     dynamic_update,
     regions_of_slice,
 )
-from tremula.poplibs.popops.expr import _1
 
 
 @dataclass(frozen=True)
 class _Turns:
-    """The places of rings between two stages of one chip: where to keep, where to restore."""
+    """Slots of the rings between two stages of one chip, in the order in which they are used.
 
-    n_slots: int
+    The first of each is the next one; the stages turn them on, which is cheaper than to count.
+    """
+
     keeps: Tensor
     restores: Tensor
+
+    @property
+    def n_slots(self) -> int:
+        return self.keeps.n_elems
 
 
 class PipelineBuilder(StepBuilder):
@@ -154,35 +160,33 @@ class PipelineBuilder(StepBuilder):
         row, working_row = row.expand([0]), working_row.expand([0])
         cuts, tiles = regions_of_slice(graph, row)
         ring, _ = add_matrix_like(graph, row.type, turns.n_slots, cuts, tiles, name)
-        dynamic_update(graph, ring, row, turns.keeps, self.parts[earlier].keeps, f"{name}/keep")
+        dynamic_update(graph, ring, row, turns.keeps[:1], self.parts[earlier].keeps, f"{name}/keep")
         restores = self.parts[stage].restores
         dynamic_slice_with_output(
-            graph, working_row, ring, turns.restores, restores, f"{name}/restore"
+            graph, working_row, ring, turns.restores[:1], restores, f"{name}/restore"
         )
         return repeated(working)
 
     def _turns(self, graph: Graph, earlier: int, stage: int) -> _Turns:
-        key = (earlier, stage)
+        key, n_slots, name = (earlier, stage), stage - earlier, f"turns{earlier}-{stage}"
         if key not in self.turns:
-            kept, restored = (
-                graph.add_variable(UNSIGNED_INT, [1], f"turn{earlier}-{stage}", mapping=0)
-                for _ in range(2)
+            order = graph.add_constant(UNSIGNED_INT, [n_slots], np.arange(n_slots), mapping=0)
+            keeps, restores = (
+                graph.add_variable(UNSIGNED_INT, [n_slots], name, mapping=0) for _ in range(2)
             )
-            popops.zero(graph, kept, self.before, "turns")
-            popops.zero(graph, restored, self.before, "turns")
-            self.turns[key] = _Turns(stage - earlier, kept, restored)
+            self.before.add(Copy(order, keeps), Copy(order, restores))
+            self.turns[key] = _Turns(keeps, restores)
         return self.turns[key]
 
-    def _advance_turns(self) -> None:
-        """Behind everything that uses the places: on to the next slot."""
+    def _turn_on(self) -> None:
+        """Behind everything that uses a slot: on to the next."""
         for (earlier, stage), turns in self.turns.items():
-            graph = self.chips[self.stages.chip[stage]]
-            for place, sequence in (
-                (turns.keeps, self.parts[earlier].keeps),
-                (turns.restores, self.parts[stage].restores),
-            ):
-                following = (_1 + 1) % turns.n_slots
-                popops.map_in_place(graph, following, [place], sequence, "turns")
+            ends = (
+                (self.parts[earlier].keeps, turns.keeps),
+                (self.parts[stage].restores, turns.restores),
+            )
+            for sequence, slots in ends:
+                sequence.add(Copy(concat([slots[1:], slots[:1]]), slots, name="turn"))
 
     # -- gradients ---------------------------------------------------------------------------------
 
@@ -259,7 +263,7 @@ class PipelineBuilder(StepBuilder):
     def _program(self) -> Program:
         """Device iterations repeat a training step; without an update they are micro-batches."""
         schedule, is_training = self.schedule, self.step.training
-        self._advance_turns()
+        self._turn_on()
         n_runs = schedule.n_iterations if is_training else 1
         n_micro_batches = schedule.n_accumulation * schedule.n_iterations // n_runs
         passes = pipeline_program(self.graph, self.parts, n_micro_batches)

@@ -26,7 +26,7 @@ class StageParts:
 def pipeline_program(graph: Graph, stages: list[StageParts], n_micro_batches: int) -> Program:
     """All micro-batches through all stages; stages without work yet, or any more, are left out."""
     functions = [
-        graph.add_function(Sequence(part.restores, part.compute, part.keeps), f"stage{number}")
+        graph.add_function(Sequence(part.restores, part.compute, part.keeps, name=f"stage{number}"))
         for number, part in enumerate(stages)
     ]
     program = Sequence(name="pipeline")

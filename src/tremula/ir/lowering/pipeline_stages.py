@@ -105,12 +105,15 @@ class _Assignment:
         if min(readers, default=home) < home:
             origin = result.meta.get(ORIGIN)
             raise UnsupportedOperations(
-                f"{placeholder.name} is read by stage {min(readers)} of the pipeline, but stage "
-                f"{home} changes it, when the first has gone on to later micro-batches.",
+                f"{self._name_of(placeholder)} is read by stage {min(readers)} of the pipeline, "
+                f"but stage {home} changes it, when the first has gone on to later micro-batches.",
                 source=origin.source if origin is not None else None,
                 mend="let one stage read and change it, or use poptorch.ShardedExecution",
             )
         self.stage[placeholder] = home
+
+    def _name_of(self, placeholder: fx.Node) -> str:
+        return self.step.inputs[self.step.placeholders().index(placeholder)].name
 
 
 def changed_in_loop(step: CapturedStep) -> dict[fx.Node, fx.Node]:

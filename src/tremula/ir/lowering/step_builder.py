@@ -269,7 +269,7 @@ class StepBuilder:
             assert isinstance(value, Tensor), "results are tensors"
             if slot.kind in (OUTPUT, INPUT):
                 self._output_stream(slot, value, self._gives_of(node))
-            elif slot.kind in (PARAMETER, BUFFER, STATE):
+            elif (slot.kind, slot.index) in held:  # a loss or a gradient is not kept
                 target, sequence = self.values[held[slot.kind, slot.index]], self._writes_of(slot)
                 assert isinstance(target, Tensor), "held tensors are tensors"
                 if value is not target:  # else it was written in place

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 
 from torch import fx
 
+from tremula.ir.nodes import schema_name
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN
-from tremula.ir.passes.clean import is_random, schema_name
+from tremula.ir.passes.clean import is_random
 from tremula.ir.step import CapturedStep
 
 _CHECKPOINT = "tremula::checkpoint"
+_REMEMBERED = ("tremula::recurrent", "tremula::ctc_loss")
 
 
 def recompute_between_checkpoints(step: CapturedStep) -> CapturedStep:
@@ -26,29 +28,45 @@ def recompute_between_checkpoints(step: CapturedStep) -> CapturedStep:
         if node not in before:
             before.add(node)
             front += node.all_input_nodes
-    return _Recomputation(step, _checkpointed(marks), before.__contains__).run()
+    # What the step gives must be kept anyway.
+    stored = _checkpointed(marks) | set(step.results())
+    return _Recomputation(step, lambda node, _user: node in before and node not in stored).run()
 
 
 def recompute_stages(step: CapturedStep, stage_of_block: Sequence[int]) -> CapturedStep:
-    """Of all stages but the last, only what other stages read outlives the forward pass."""
+    """Of all stages but the last, only what comes from other stages outlives the forward pass."""
     if not step.training or len(set(stage_of_block)) < 2:
         return step
+    stored = _checkpointed(_marks(step))
+    is_left = _is_left_by_stages(stage_of_block)
+    return _Recomputation(step, lambda n, user: n not in stored and is_left(n, user)).run()
+
+
+def recompute_remembered(step: CapturedStep, stage_of_block: Sequence[int]) -> CapturedStep:
+    """Stages compute again what leaves more for its gradient than its results.
+
+    Lowerings remember the rest, which is then of another micro-batch.
+    """
+    if not step.training or len(set(stage_of_block)) < 2:
+        return step
+    is_left = _is_left_by_stages(stage_of_block)
+
+    def goes(node: fx.Node, user: fx.Node) -> bool:
+        maker = node.all_input_nodes[0] if _is_item(node) else node
+        return schema_name(maker) in _REMEMBERED and is_left(node, user)
+
+    return _Recomputation(step, goes).run()
+
+
+def _is_left_by_stages(stage_of_block: Sequence[int]) -> Callable[[fx.Node, fx.Node], bool]:
+    """Whether a stage, not the last one, makes a value that its own backward pass uses."""
     last = max(stage_of_block)
 
     def stage(node: fx.Node) -> int:
         block = node.meta[ORIGIN].block if ORIGIN in node.meta else None
         return stage_of_block[block] if block is not None else 0
 
-    def is_forward(node: fx.Node) -> bool:
-        return ORIGIN in node.meta and node.meta[ORIGIN].phase == FORWARD
-
-    crossing = {
-        node
-        for node in step.graph.nodes
-        if any(is_forward(user) and stage(user) != stage(node) for user in node.users)
-    }
-    stored = crossing | _checkpointed(_marks(step))
-    return _Recomputation(step, stored, lambda node: stage(node) != last).run()
+    return lambda node, user: last != stage(node) == stage(user)
 
 
 def _marks(step: CapturedStep) -> list[fx.Node]:
@@ -63,10 +81,9 @@ def _checkpointed(marks: list[fx.Node]) -> set[fx.Node]:
 class _Recomputation:
     """Gives every backward user of a value that is not stored a copy made just before it."""
 
-    def __init__(self, step: CapturedStep, stored: set[fx.Node], may_go: Callable[[fx.Node], bool]):
+    def __init__(self, step: CapturedStep, may_go: Callable[[fx.Node, fx.Node], bool]):
         self.step = step
-        self.stored = stored | set(step.results())  # what the step gives must be kept anyway
-        self.may_go = may_go
+        self.may_go = may_go  # whether a value is not stored for a user of it
         self.copies: dict[fx.Node, fx.Node] = {}
 
     def run(self) -> CapturedStep:
@@ -74,19 +91,18 @@ class _Recomputation:
             origin = node.meta.get(ORIGIN)
             if node.op == "call_function" and origin is not None and origin.phase == BACKWARD:
                 for source in node.all_input_nodes:
-                    if self._goes(source):
+                    if self._goes(source, node):
                         node.replace_input_with(source, self._copy(source, before=node))
         return self.step
 
-    def _goes(self, node: fx.Node) -> bool:
+    def _goes(self, node: fx.Node, user: fx.Node) -> bool:
         """Random values cannot be drawn again, so they are stored; so is what is no operation."""
         origin = node.meta.get(ORIGIN)
         return (
             node.op == "call_function"
             and origin is not None
             and origin.phase == FORWARD
-            and node not in self.stored
-            and self.may_go(node)
+            and self.may_go(node, user)
             and not is_random(node)
             and not any(is_random(source) for source in node.all_input_nodes if _is_item(node))
         )
@@ -99,7 +115,7 @@ class _Recomputation:
             missing = [
                 source
                 for source in current.all_input_nodes
-                if self._goes(source) and source not in self.copies
+                if self._goes(source, current) and source not in self.copies
             ]
             if missing:
                 pending += missing
@@ -111,7 +127,9 @@ class _Recomputation:
 
     def _one_copy(self, node: fx.Node, before: fx.Node) -> fx.Node:
         with self.step.graph.inserting_before(before):
-            copy = self.step.graph.node_copy(node, lambda source: self.copies.get(source, source))
+            copy = self.step.graph.node_copy(
+                node, lambda source: self.copies[source] if self._goes(source, node) else source
+            )
         copy.meta = dict(node.meta)
         copy.meta[ORIGIN] = node.meta[ORIGIN].in_phase(BACKWARD)
         return copy

@@ -84,6 +84,8 @@ def dynamic_slice_with_output(
         )
     if not output.n_elems:
         return
+    if not dims:
+        sequence.add(Copy(tensor, output))
     order = _best_order(tensor.shape, dims, sizes)
     for place, which in enumerate(order):
         tensor = _slice_dim(
