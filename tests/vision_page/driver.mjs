@@ -9,12 +9,14 @@ const browser = await chromium.launch({
 });
 let context, page, problems = [], fetched = 0, waiting = 0;
 
-// Until nothing has been on its way for a moment, and what came is painted.
+// Until the view is built, nothing has been on its way for a moment, and what came is painted.
 async function idle() {
+  await page.waitForSelector(".stage[data-ready]");
   for (let quiet = 0; quiet < 4;) {
     await page.waitForTimeout(15);
     quiet = waiting ? 0 : quiet + 1;
   }
+  await page.waitForFunction(() => [...document.querySelectorAll(".heat")].every((heat) => heat.dataset.complete === "true"));
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done()))));
 }
 
@@ -43,7 +45,11 @@ const commands = {
   },
   // Shows a view and waits until it is built and nothing is being fetched.
   async show({ hash }) {
-    await page.evaluate((to) => { location.hash = to; }, hash);
+    await page.evaluate((to) => new Promise((done) => {
+      if (location.hash === to) done();
+      window.addEventListener("hashchange", () => setTimeout(done), { once: true });
+      location.hash = to;
+    }), hash);
     await idle();
   },
   text: ({ selector }) => page.locator(selector).first().innerText(),

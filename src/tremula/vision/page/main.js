@@ -74,6 +74,7 @@ function onState(state, before) {
 async function rebuild() {
   const state = current(), mine = ++serial;
   const [, make] = VIEWS[state.view] ?? VIEWS.summary;
+  delete stage.dataset.ready;
   paintRail();
   paintChips();
   hint();
