@@ -155,7 +155,13 @@ export class HeatMap {
     this.paintOverlay();
   }
 
+  // Only when something on it moved: a canvas of this size costs as much as the cells below it.
   paintOverlay() {
+    const { tile: marked, span: spans } = this.marks ?? {}, { range } = this.options;
+    const isMoving = (spans?.length ?? 0) > 0 || (this.cursorAt ?? null) !== null;
+    const key = [this.width, this.height, this.rows.from, this.rows.to, marked, colour("ink"), isMoving && [range.from, range.to, this.cursorAt, spans]].join();
+    if (key === this.overlayKey) return;
+    this.overlayKey = key;
     const pen = sharpen(this.overlay, this.width, this.height);
     pen.font = "11px " + colour("font");
     pen.fillStyle = colour("muted");
