@@ -29,6 +29,8 @@ _UNREADABLE = (
     MemoryError,
 )  # fmt: skip
 
+_LEAVES = {str, int, float, bool, type(None)}
+
 Cls = TypeVar("Cls", bound=type)
 Record = TypeVar("Record")
 _RECORDS: dict[str, type] = {}
@@ -69,13 +71,18 @@ def to_tree(value: object, arrays: ListedColumns | PackedColumns) -> object:
 
 def from_tree(tree: object, arrays: UnpackedColumns) -> object:
     """The reverse of to_tree; JSON lists become tuples."""
+    # Most of a tree is texts and numbers: they are passed over without a call for each.
     if isinstance(tree, list):
-        return tuple(from_tree(v, arrays) for v in tree)
+        return tuple([v if v.__class__ in _LEAVES else from_tree(v, arrays) for v in tree])
     if not isinstance(tree, dict):
         return tree
     if "$array" in tree:
         return arrays[tree["$array"]]
-    values = {k: from_tree(v, arrays) for k, v in tree.items() if k != "$"}
+    values = {
+        k: v if v.__class__ in _LEAVES else from_tree(v, arrays)
+        for k, v in tree.items()
+        if k != "$"
+    }
     if "$" not in tree:
         return values
     cls = _RECORDS[tree["$"]]
