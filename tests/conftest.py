@@ -20,6 +20,16 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
+def code_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A code cache of this test run, which its processes share.
+
+    Set TREMULA_CACHE_DIR to it for a module at most: other tests want what is compiled already.
+    """
+    base = tmp_path_factory.getbasetemp()  # of a worker: inside that of the run
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "code_cache"
+
+
+@pytest.fixture(scope="session")
 def gxx() -> str:
     """The path of g++. C++ codelets need it: without it their tests fail, they do not skip."""
     found = shutil.which("g++")

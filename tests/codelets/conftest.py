@@ -11,13 +11,12 @@ from tremula.codelets.python_codelet import PythonCodelet, call_kernel
 from tremula.codelets.spec import CostInput, FieldKind, FieldSpec
 
 
-@pytest.fixture(scope="session", autouse=True)
-def code_cache(tmp_path_factory):
-    """Compile into a fresh folder, so that tests neither use nor leave anything."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("TREMULA_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-    yield
-    patch.undo()
+@pytest.fixture(scope="module", autouse=True)
+def code_cache(code_folder):
+    """Compile into a folder of this run, so that tests neither use nor leave anything."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TREMULA_CACHE_DIR", str(code_folder))
+        yield
 
 
 @dataclass

@@ -1,12 +1,11 @@
-"""Engine tests compile into a code cache of their own, shared by the whole session."""
+"""Engine tests compile into a code cache of their own."""
 
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
-def code_cache(tmp_path_factory):
+@pytest.fixture(scope="module", autouse=True)
+def code_cache(code_folder):
     """Neither use nor leave anything in the user's cache."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("TREMULA_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-    yield
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TREMULA_CACHE_DIR", str(code_folder))
+        yield

@@ -17,22 +17,27 @@ from tremula.codelets.spec import FieldKind
 FILES = Path(__file__).parent / "files"
 
 
-@pytest.fixture(scope="package", autouse=True)
-def own_cache(tmp_path_factory):
+@pytest.fixture(scope="session")
+def cpp_folder(tmp_path_factory):
+    """Of this process alone: tests look at what the compiler leaves there."""
+    return tmp_path_factory.mktemp("cpp_cache")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(cpp_folder, code_cache):
     """Keep the user's cache out of the tests."""
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("TREMULA_CACHE_DIR", str(folder))
-        yield folder
+        patch.setenv("TREMULA_CACHE_DIR", str(cpp_folder))
+        yield cpp_folder
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def codelets(gxx, own_cache):
-    """All codelets of everyday.cpp and special.cpp, linked together."""
+    """All codelets of everyday.cpp and special.cpp, linked together; compiled once."""
     return load_cpp_codelets([FILES / "everyday.cpp", FILES / "special.cpp"])
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def call():
     return call_kernel
 
