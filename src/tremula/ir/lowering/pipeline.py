@@ -13,7 +13,6 @@ from tremula.ir.lowering.step_builder import StepBuilder, is_of_update, n_elemen
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.passes.views import is_view
 from tremula.ir.step import INPUT, Slot
-from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence
 from tremula.poplar.tensor import Tensor, concat
 from tremula.poplibs import popops, poputil
@@ -26,18 +25,11 @@ from tremula.poplibs.popops.dynamic_slice import (
 
 
 @dataclass(frozen=True)
-class _Turns:
-    """Slots of the rings between two stages of one chip, in the order in which they are used.
+class _Kept:
+    """What a stage finds again of what an earlier one on its chip had: two rows of elements."""
 
-    The first of each is the next one; the stages turn them on, which is cheaper than to count.
-    """
-
-    keeps: Tensor
-    restores: Tensor
-
-    @property
-    def n_slots(self) -> int:
-        return self.keeps.n_elems
+    row: Tensor  # the value at the earlier stage
+    working_row: Tensor  # its copy at the later one
 
 
 class PipelineBuilder(StepBuilder):
@@ -53,7 +45,7 @@ class PipelineBuilder(StepBuilder):
         self.fixed_copies: dict[tuple[fx.Node, int], Tensor] = {}
         self.fixed_variables: set[int] = set()
         self.registers: set[int] = set()  # variables that shifts write
-        self.turns: dict[tuple[int, int], _Turns] = {}
+        self.kept: dict[tuple[int, int], list[_Kept]] = {}  # (earlier stage, stage)
         self.terms = self._terms_of_gradients()
         super()._place_nodes()
 
@@ -146,47 +138,40 @@ class PipelineBuilder(StepBuilder):
         return register
 
     def _kept(self, node: fx.Node, earlier: int, stage: int) -> Tensor:
-        """A working copy that a stage restores from a ring, which an earlier one on its chip fills.
-
-        The ring has a slot for each micro-batch under way between the two.
-        """
+        """A working copy of a value that an earlier stage on the same chip had."""
         value = self._at(node, earlier)
         assert isinstance(value, Tensor), "only tensors are kept"
-        graph, name = self.chips[self.stages.chip[stage]], f"{node.name}/ring{stage}"
-        turns = self._turns(graph, earlier, stage)
+        graph, name = self.chips[self.stages.chip[stage]], f"{node.name}/stage{stage}"
         distinct, repeated = poputil.distinct_part(value)
         working = poputil.clone_in_order(graph, distinct, name)
         row, (working_row,) = poputil.in_memory_order(distinct, [working])
-        row, working_row = row.expand([0]), working_row.expand([0])
-        cuts, tiles = regions_of_slice(graph, row)
-        ring, _ = add_matrix_like(graph, row.type, turns.n_slots, cuts, tiles, name)
-        dynamic_update(graph, ring, row, turns.keeps[:1], self.parts[earlier].keeps, f"{name}/keep")
-        restores = self.parts[stage].restores
-        dynamic_slice_with_output(
-            graph, working_row, ring, turns.restores[:1], restores, f"{name}/restore"
-        )
+        self.kept.setdefault((earlier, stage), []).append(_Kept(row, working_row))
         return repeated(working)
 
-    def _turns(self, graph: Graph, earlier: int, stage: int) -> _Turns:
-        key, n_slots, name = (earlier, stage), stage - earlier, f"turns{earlier}-{stage}"
-        if key not in self.turns:
-            order = graph.add_constant(UNSIGNED_INT, [n_slots], np.arange(n_slots), mapping=0)
-            keeps, restores = (
-                graph.add_variable(UNSIGNED_INT, [n_slots], name, mapping=0) for _ in range(2)
-            )
-            self.before.add(Copy(order, keeps), Copy(order, restores))
-            self.turns[key] = _Turns(keeps, restores)
-        return self.turns[key]
+    def _add_rings(self) -> None:
+        """One ring of each type between two stages, with a slot for each micro-batch between them.
 
-    def _turn_on(self) -> None:
-        """Behind everything that uses a slot: on to the next."""
-        for (earlier, stage), turns in self.turns.items():
-            ends = (
-                (self.parts[earlier].keeps, turns.keeps),
-                (self.parts[stage].restores, turns.restores),
-            )
-            for sequence, slots in ends:
-                sequence.add(Copy(concat([slots[1:], slots[:1]]), slots, name="turn"))
+        Which slot is next, a list of their numbers says, which is turned on by one each time: that
+        is cheaper than to count.
+        """
+        for (earlier, stage), kept in self.kept.items():
+            graph, n_slots = self.chips[self.stages.chip[stage]], stage - earlier
+            keeps, restores = self.parts[earlier].keeps, self.parts[stage].restores
+            name = f"ring{earlier}-{stage}"
+            order = graph.add_constant(UNSIGNED_INT, [n_slots], np.arange(n_slots), mapping=0)
+            turns = [graph.clone(order, f"{name}/turn") for _ in range(2)]
+            self.before.add(*(Copy(order, turn) for turn in turns))
+            for type in dict.fromkeys(value.row.type for value in kept):
+                same = [value for value in kept if value.row.type == type]
+                row = concat([value.row for value in same]).expand([0])
+                working = concat([value.working_row for value in same]).expand([0])
+                ring, _ = add_matrix_like(graph, type, n_slots, *regions_of_slice(graph, row), name)
+                dynamic_update(graph, ring, row, turns[0][:1], keeps, f"{name}/keep")
+                dynamic_slice_with_output(
+                    graph, working, ring, turns[1][:1], restores, f"{name}/restore"
+                )
+            for sequence, turn in zip((keeps, restores), turns, strict=True):
+                sequence.add(Copy(concat([turn[1:], turn[:1]]), turn, name=f"{name}/turn"))
 
     # -- gradients ---------------------------------------------------------------------------------
 
@@ -263,7 +248,7 @@ class PipelineBuilder(StepBuilder):
     def _program(self) -> Program:
         """Device iterations repeat a training step; without an update they are micro-batches."""
         schedule, is_training = self.schedule, self.step.training
-        self._turn_on()
+        self._add_rings()
         n_runs = schedule.n_iterations if is_training else 1
         n_micro_batches = schedule.n_accumulation * schedule.n_iterations // n_runs
         passes = pipeline_program(self.graph, self.parts, n_micro_batches)
