@@ -3,10 +3,14 @@
 import copy
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tremula.bench.figures import Figure, Suite
 from tremula.bench.measure import peak_rss_of, ratio
+
+if TYPE_CHECKING:  # PyTorch is loaded where it is used
+    import poptorch
+    from tremula.bench.poptorch_models import Case
 
 SUITE = Suite("poptorch")
 GIB = 2**30
@@ -14,7 +18,7 @@ _CPU_CASES = ("mnist", "cifar", "gpt2-tiny", "gpt2-tiny-50257", "lstm")
 _GPU_CASES = ("mnist", "gpt2-tiny", "gpt2-tiny-50257", "gin-mlp")
 
 
-def _plain_step(case: object, device: str = "cpu", compiled: str = "") -> Callable[..., object]:
+def _plain_step(case: "Case", device: str = "cpu", compiled: str = "") -> Callable[..., object]:
     """The step as a PyTorch script writes it: zero, forward, backward, update."""
     import torch
 
@@ -37,7 +41,10 @@ def _plain_step(case: object, device: str = "cpu", compiled: str = "") -> Callab
     return step
 
 
-def _our_model(case: object, n_iterations: int = 1, **settings: object) -> object:
+def _our_model(
+    case: "Case", n_iterations: int = 1, **settings: object
+) -> "tuple[poptorch.PoplarExecutor, tuple]":
+    """A training model that has run once, and its batch."""
     import torch
 
     import poptorch
@@ -232,7 +239,8 @@ def mnist_epoch() -> Iterator[Figure]:
     n_batch, n_iterations = 16, 50  # 75 calls are an epoch exactly
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
-    models = [WithLoss(nn.Sequential(*(m for m in mnist_cnn() if not isinstance(m, nn.Dropout))))]
+    layers = [m for m in mnist_cnn().children() if not isinstance(m, nn.Dropout)]
+    models = [WithLoss(nn.Sequential(*layers))]
     models.append(copy.deepcopy(models[0]))
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.05) for model in models]
     options = poptorch.Options().deviceIterations(n_iterations)

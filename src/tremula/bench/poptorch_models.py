@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch.optim.optimizer import ParamsT
 
 from tremula.base.errors import RuntimeFailure
 
@@ -112,11 +113,11 @@ def _images(n_channels: int, size: int) -> Callable[[int], tuple[Tensor, ...]]:
     return lambda n: (torch.randn(n, n_channels, size, size), torch.randint(0, 10, (n,)))
 
 
-def _sgd(parameters: object) -> torch.optim.Optimizer:
+def _sgd(parameters: ParamsT) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
 
-def _adamw(parameters: object) -> torch.optim.Optimizer:
+def _adamw(parameters: ParamsT) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-4)
 
 
