@@ -10,7 +10,7 @@ from torch import nn
 from tests.ir.steps import captured, run_host, train_on_tiles
 from tremula.ir.errors import CaptureError
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN
-from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
+from tremula.ir.passes import COMMON_PASSES, SPELLING_PASSES, TILE_PASSES, apply
 from tremula.ir.passes.clean import (
     drop_dead,
     drop_identities,
@@ -19,7 +19,7 @@ from tremula.ir.passes.clean import (
     share_common,
 )
 from tremula.ir.passes.functionalise import functionalise, written_argument
-from tremula.ir.passes.recompute import recompute_stages
+from tremula.ir.passes.recompute import recompute_between_checkpoints, recompute_stages
 from tremula.ir.passes.split import micro_batch_part
 
 ops = torch.ops.tremula
@@ -280,11 +280,11 @@ def test_recomputation_draws_nothing_again():
     assert names(step).count("aten::tanh") > names(plain).count("aten::tanh")
 
 
-def train_step(model, x=None):
+def train_step(model, x=None, passes=TILE_PASSES):
     from tests.ir.steps import training_step
 
     x = torch.randn(8, 16) if x is None else x
-    return apply(training_step(model, x), TILE_PASSES)
+    return apply(training_step(model, x), passes)
 
 
 def test_behind_the_last_checkpoint_nothing_is_computed_again():
@@ -330,6 +330,37 @@ def test_stages_are_recomputed():
         and source.meta[ORIGIN].block == 0
     ]  # fmt: skip
     assert len(set(crossing)) == 1
+
+
+def test_checkpoints_leave_other_stages_alone():
+    """What another stage of a pipeline made is not computed again for a checkpointed one."""
+    from tremula.ir.recording import active
+
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, x):
+            recording = active()
+            for number in range(2):
+                if recording is not None:
+                    recording.start_block(str(number), None)
+                if number == 0:
+                    x = self.layer(x)
+                    mask = torch.sigmoid(x)
+                x = torch.ops.tremula.checkpoint(torch.tanh(self.layer(x) * mask))
+            return F.mse_loss(self.layer(x), torch.zeros_like(x))
+
+    for stages, n_copies in (((0, 0), 1), ((0, 1), 0)):
+        step = recompute_between_checkpoints(train_step(Masked(), passes=SPELLING_PASSES), stages)
+        copies = [
+            node
+            for node in step.graph.nodes
+            if schema_name(node) == "aten::sigmoid" and node.meta[ORIGIN].phase == BACKWARD
+            if any(ORIGIN in user.meta and user.meta[ORIGIN].block == 1 for user in node.users)
+        ]
+        assert len(copies) == n_copies
 
 
 def test_one_tensor_for_two_inputs():

@@ -23,8 +23,8 @@ from tremula.frontends.torch.tile_cache import (
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
-from tremula.ir.passes import TILE_PASSES, apply
-from tremula.ir.passes.recompute import recompute_stages
+from tremula.ir.passes import SPELLING_PASSES, apply
+from tremula.ir.passes.recompute import recompute_between_checkpoints, recompute_stages
 from tremula.ir.session import Repetition, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import INPUT, CapturedStep
@@ -130,7 +130,8 @@ class TileProgram:
 
     def _compile(self, bar: "ProgressBar") -> StoredTileProgram:
         try:
-            step = apply(self._captured, TILE_PASSES)
+            step = apply(self._captured, SPELLING_PASSES)
+            step = recompute_between_checkpoints(step, self._schedule().stage_of_block)
             step = recompute_stages(step, self._recomputed_stages())
             built = build_tile_program(
                 step,

@@ -21,13 +21,18 @@ COMMON_PASSES: tuple[tuple[str, Pass], ...] = (
     ("drop dead nodes", drop_dead),
 )
 
-# The tile program is lowered from what these leave.
-TILE_PASSES: tuple[tuple[str, Pass], ...] = (
+# These leave only operations that have a lowering.
+SPELLING_PASSES: tuple[tuple[str, Pass], ...] = (
     ("decompose", decompose),
     ("functionalise decompositions", functionalise_spellings),
     ("drop identities", drop_identities),
     ("share common subexpressions", share_common),
     ("drop dead nodes", drop_dead),
+)
+
+# The tile program is lowered from what these leave; a pipeline recomputes by stages.
+TILE_PASSES: tuple[tuple[str, Pass], ...] = (
+    *SPELLING_PASSES,
     ("recompute between checkpoints", recompute_between_checkpoints),
 )
 

@@ -13,10 +13,13 @@ _CHECKPOINT = "tremula::checkpoint"
 _REMEMBERED = ("tremula::recurrent", "tremula::ctc_loss")
 
 
-def recompute_between_checkpoints(step: CapturedStep) -> CapturedStep:
+def recompute_between_checkpoints(
+    step: CapturedStep, stage_of_block: Sequence[int] = ()
+) -> CapturedStep:
     """Before the last checkpoint, only checkpoints outlive the forward pass.
 
-    What lies behind the last one is used at once by the backward pass and stays.
+    What lies behind the last one is used at once by the backward pass and stays. So does what
+    comes from another stage of a pipeline: the chip that made it is busy with other micro-batches.
     """
     marks = _marks(step)
     if not marks or not step.training:
@@ -30,16 +33,18 @@ def recompute_between_checkpoints(step: CapturedStep) -> CapturedStep:
             front += node.all_input_nodes
     # What the step gives must be kept anyway.
     stored = _checkpointed(marks) | set(step.results())
-    return _Recomputation(step, lambda node, _user: node in before and node not in stored).run()
+    gone, stage = before - stored, _stages(stage_of_block)
+    return _Recomputation(step, lambda n, user: n in gone and stage(n) == stage(user)).run()
 
 
 def recompute_stages(step: CapturedStep, stage_of_block: Sequence[int]) -> CapturedStep:
     """Of all stages but the last, only what comes from other stages outlives the forward pass."""
     if not step.training or len(set(stage_of_block)) < 2:
         return step
-    stored = _checkpointed(_marks(step))
-    is_left = _is_left_by_stages(stage_of_block)
-    return _Recomputation(step, lambda n, user: n not in stored and is_left(n, user)).run()
+    stored, last, stage = _checkpointed(_marks(step)), max(stage_of_block), _stages(stage_of_block)
+    return _Recomputation(
+        step, lambda n, user: n not in stored and last != stage(n) == stage(user)
+    ).run()
 
 
 def recompute_remembered(step: CapturedStep, stage_of_block: Sequence[int]) -> CapturedStep:
@@ -49,24 +54,23 @@ def recompute_remembered(step: CapturedStep, stage_of_block: Sequence[int]) -> C
     """
     if not step.training or len(set(stage_of_block)) < 2:
         return step
-    is_left = _is_left_by_stages(stage_of_block)
+    last, stage = max(stage_of_block), _stages(stage_of_block)
 
     def goes(node: fx.Node, user: fx.Node) -> bool:
         maker = node.all_input_nodes[0] if _is_item(node) else node
-        return schema_name(maker) in _REMEMBERED and is_left(node, user)
+        return schema_name(maker) in _REMEMBERED and last != stage(node) == stage(user)
 
     return _Recomputation(step, goes).run()
 
 
-def _is_left_by_stages(stage_of_block: Sequence[int]) -> Callable[[fx.Node, fx.Node], bool]:
-    """Whether a stage, not the last one, makes a value that its own backward pass uses."""
-    last = max(stage_of_block)
+def _stages(stage_of_block: Sequence[int]) -> Callable[[fx.Node], int]:
+    """The stage of a node; 0 for all if there is no pipeline."""
 
     def stage(node: fx.Node) -> int:
         block = node.meta[ORIGIN].block if ORIGIN in node.meta else None
-        return stage_of_block[block] if block is not None else 0
+        return stage_of_block[block] if block is not None and stage_of_block else 0
 
-    return lambda node, user: last != stage(node) == stage(user)
+    return stage
 
 
 def _marks(step: CapturedStep) -> list[fx.Node]:
