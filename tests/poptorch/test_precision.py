@@ -144,3 +144,21 @@ def test_half_weights_are_trained(momentum):
         found.append(model.layer.weight.detach().float())
     torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=2e-3)
     assert (found[0] - Wide(torch.float32).layer.weight).abs().max() > 0.01
+
+
+def test_stochastic_rounding_of_the_tiles():
+    """Half an ulp is lost when halves round to nearest, and kept on average when by chance."""
+
+    class Add(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 2.0**-12  # a quarter of the step between halves above one
+
+    x = torch.ones(4096, dtype=torch.half)
+    found = {}
+    for by_chance in (False, True):
+        options = poptorch.Options().randomSeed(1)
+        options.Precision.enableStochasticRounding(by_chance)
+        with configured(tiles="run"):
+            found[by_chance] = poptorch.inferenceModel(Add(), options)(x).float()
+    assert torch.equal(found[False], torch.ones(4096))
+    assert abs(float((found[True] - 1).mean()) - 2.0**-12) < 2.0**-15

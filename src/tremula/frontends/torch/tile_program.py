@@ -28,6 +28,8 @@ from tremula.ir.passes.recompute import recompute_between_checkpoints, recompute
 from tremula.ir.session import Repetition, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import INPUT, CapturedStep
+from tremula.poplar.control import set_stochastic_rounding
+from tremula.poplar.programs import Sequence
 from tremula.poplar.target import Device, IPUModel
 from tremula.runtime.clock import Clock
 from tremula.runtime.engine import Engine
@@ -142,7 +144,11 @@ class TileProgram:
             )
         except UnsupportedOperations as error:
             raise createPoptorchError(str(error)) from error
-        executable = compile_graph(built.graph, [built.program], progress=bar.part(60, 95))
+        program = Sequence()
+        if self._lowering_options().rounds_stochastically:
+            set_stochastic_rounding(built.graph, program, True)
+        program.add(built.program)
+        executable = compile_graph(built.graph, [program], progress=bar.part(60, 95))
         return StoredTileProgram.of(self._key(), executable, built)
 
     def _key(self) -> str:
@@ -176,6 +182,9 @@ class TileProgram:
             partials_type=self.options._Popart.options.get("partialsTypeMatMuls"),
             available_memory=dict(self.options.available_memory_proportion),
             is_training=self._captured.training,
+            rounds_stochastically=bool(
+                self.options._Popart.options.get("enableStochasticRounding", False)
+            ),
         )
 
     def _recomputed_stages(self) -> tuple[int, ...]:

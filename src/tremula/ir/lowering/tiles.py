@@ -26,6 +26,7 @@ class LoweringOptions:
     partials_type: str | None = None  # of products: "half" or "float"
     available_memory: dict[int, float] = field(default_factory=dict)  # by chip
     is_training: bool = False
+    rounds_stochastically: bool = False  # halves, to one of the two neighbours at random
 
 
 @dataclass
