@@ -3,12 +3,13 @@
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from tremula.ir.host.program import HostProgram, MicroBatch
 from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
+_IMAGE_RANK = 4
 
 
 class InductorProgram(HostProgram):
@@ -16,20 +17,19 @@ class InductorProgram(HostProgram):
 
     def compile(self, part: CapturedStep) -> MicroBatch:
         """Inductor takes the functional graph as it is: no second tracing, static shapes."""
-        from torch._inductor import config
         from torch._inductor.compile_fx import compile_fx
 
-        module = _with_own_random(_with_free_strides(part)).module()
-        # Taken for inference, convolutions would turn their weights, which change, in each call.
-        choices = {"layout_optimization": False} if self.device.type == "cpu" else {}
+        part = _with_own_random(_with_free_strides(part))
+        if self.device.type == "cpu":
+            part = _with_channels_last(part)
+        module = part.module()
         compiled: Callable | None = None
 
         def run(*args: Tensor) -> list[Tensor]:
             nonlocal compiled
             with torch.no_grad():
                 if compiled is None:  # strides and devices are those of the first call
-                    with config.patch(choices):
-                        made = compile_fx(module, list(args))
+                    made = compile_fx(module, list(args))
                     assert callable(made), "a graph without other graphs in it is one function"
                     compiled = made
                 return list(compiled(*args))
@@ -60,3 +60,37 @@ def _with_own_random(part: CapturedStep) -> CapturedStep:
         node.replace_all_uses_with(kept)
         part.graph.erase_node(node)
     return part
+
+
+def _with_channels_last(part: CapturedStep) -> CapturedStep:
+    """Images lie with their channels last, as Inductor's convolutions want them on a CPU.
+
+    It knows that by itself, but a gradient would ask for the order of memory that was recorded:
+    forward and backward are one graph here, and all images would be turned back for it.
+    """
+    turned: dict[fx.Node, fx.Node] = {}
+    for node in list(part.graph.nodes):
+        if node.target is aten.convolution.default:
+            places = (0, 1)
+        elif node.target is aten.convolution_backward.default:
+            places = (1, 2)
+        else:
+            continue
+        for place in places:
+            operand = node.args[place]
+            if isinstance(operand, fx.Node) and operand.meta["val"].dim() == _IMAGE_RANK:
+                node.update_arg(place, _turned(part.graph, operand, turned))
+    return part
+
+
+def _turned(graph: fx.Graph, operand: fx.Node, turned: dict[fx.Node, fx.Node]) -> fx.Node:
+    if operand not in turned:
+        # One channel is last and first: only a copy has strides that say "last".
+        is_both = operand.meta["val"].shape[1] == 1
+        turn = aten.clone.default if is_both else aten.contiguous.default
+        with graph.inserting_after(operand):
+            turned[operand] = graph.call_function(
+                turn, (operand,), {"memory_format": torch.channels_last}
+            )
+        turned[operand].meta["val"] = operand.meta["val"]
+    return turned[operand]
