@@ -17,11 +17,14 @@ class InductorProgram(HostProgram):
 
     def compile(self, part: CapturedStep) -> MicroBatch:
         """Inductor takes the functional graph as it is: no second tracing, static shapes."""
+        from torch._inductor import config
         from torch._inductor.compile_fx import compile_fx
 
         part = _with_own_random(_with_free_strides(part))
+        choices = {}
         if self.device.type == "cpu":
             part = _with_channels_last(part)
+            choices["layout_optimization"] = False  # the graph itself says where images lie
         module = part.module()
         compiled: Callable | None = None
 
@@ -29,7 +32,8 @@ class InductorProgram(HostProgram):
             nonlocal compiled
             with torch.no_grad():
                 if compiled is None:  # strides and devices are those of the first call
-                    made = compile_fx(module, list(args))
+                    with config.patch(choices):
+                        made = compile_fx(module, list(args))
                     assert callable(made), "a graph without other graphs in it is one function"
                     compiled = made
                 return list(compiled(*args))
