@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -125,3 +126,39 @@ if __name__ == "__main__":
 def test_poptorch_and_popdist_see_the_processes(script):
     """Options, popdist and DataLoader agree on who loads what, and the processes can talk."""
     assert main(["launch", "--nproc", "2", script(POPDIST)]) == 0
+
+
+TRAINING = """
+import torch, poptorch
+torch.manual_seed(0)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense = torch.nn.Linear(4, 3)
+    def forward(self, x):
+        return torch.nn.functional.mse_loss(self.dense(x), torch.zeros(2, 3))
+model, options = Net(), poptorch.Options()
+n, mine = options.Distributed.numProcesses, options.Distributed.processId
+x = torch.arange(16.0).reshape(4, 4) / 10
+if n == 1:
+    options.replicationFactor(2)
+else:
+    x = x[2 * mine : 2 * mine + 2]
+step = poptorch.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
+for _ in range(3):
+    step(x)
+step.copyWeightsToHost()
+open(__file__ + f".{n}.{mine}", "w").write(str(model.dense.weight.tolist()))
+"""
+
+
+@pytest.mark.slow
+def test_gradients_of_processes_equal_those_of_replicas(script):
+    """Two processes end with the very weights of two replicas in one process."""
+    path = script(TRAINING)
+    for n_processes in (1, 2):
+        assert main(["launch", "--nproc", str(n_processes), path]) == 0
+    alone, *others = (
+        Path(f"{path}.{who}").read_text(encoding="utf-8") for who in ("1.0", "2.0", "2.1")
+    )
+    assert others == [alone, alone]

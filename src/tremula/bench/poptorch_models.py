@@ -67,7 +67,6 @@ class LanguageModel(nn.Module):
         config = transformers.GPT2Config(
             vocab_size=n_vocabulary, n_layer=n_layer, n_embd=n_embd, n_head=n_head
         )
-        config.loss_type = "ForCausalLM"
         self.gpt = transformers.GPT2LMHeadModel(config)
 
     def forward(self, ids: Tensor) -> Tensor:
