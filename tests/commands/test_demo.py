@@ -6,11 +6,15 @@ import pytest
 
 import pva
 from tremula.commands import main
+from tremula.frontends.torch.logging import LOGGER
 
 
 @pytest.mark.slow
 def test_the_demo_tells_accuracy_and_cycles(tmp_path, capsys):
-    """On the small set: accuracy above 85 %, modelled images per second, and a report in a file."""
+    """On the small set: accuracy above 85 %, modelled images per second, and a report in a file.
+
+    What it sets for itself, the level of the log, is as it was afterwards."""
+    level_before = LOGGER.level
     assert main(["demo", "--subset", "--report", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     accuracy = float(re.search(r"Accuracy on 1,000 test images: ([\d.]+)%", printed)[1])
@@ -19,6 +23,7 @@ def test_the_demo_tells_accuracy_and_cycles(tmp_path, capsys):
     report = tmp_path / "profile.pop"
     assert f"The report is in {report}" in printed
     assert pva.openReport(str(report)).execution.totalCycles > 0
+    assert LOGGER.level == level_before
 
 
 def test_the_tile_demo_needs_no_data(capsys):

@@ -15,7 +15,6 @@ from tremula.frontends.torch.arg_parsers import (
     n_batches_to_combine,
     parser_for,
 )
-from tremula.frontends.torch.logging import REPEATS
 
 Pair = namedtuple("Pair", "left right")
 
@@ -37,12 +36,6 @@ class Forwarding(torch.nn.Module):
 
 def ones(*shape, dtype=torch.float32):
     return torch.ones(shape, dtype=dtype)
-
-
-@pytest.fixture(autouse=True)
-def fresh_log():
-    """Each test sees each warning."""
-    REPEATS.forget()
 
 
 @pytest.fixture

@@ -9,19 +9,9 @@ import pytest
 
 import poptorch
 from poptorch import _logging
-from tremula.frontends.torch.logging import LEVELS, REPEATS, RepeatFilter, set_max_repeats
+from tremula.frontends.torch.logging import LEVELS, RepeatFilter, set_max_repeats
 
 LOGGER = logging.getLogger("poptorch::python")
-
-
-@pytest.fixture(autouse=True)
-def fresh_log():
-    """Each test starts with an empty memory and leaves the level as it was."""
-    level, limit = LOGGER.level, REPEATS.limit
-    REPEATS.forget()
-    yield
-    LOGGER.setLevel(level)
-    set_max_repeats(limit)
 
 
 def test_levels_by_name():

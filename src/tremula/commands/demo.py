@@ -40,9 +40,13 @@ def run(args: argparse.Namespace) -> int:
             "the demo needs PyTorch, which is not installed.",
             mend="pip install 'tremula[torch]'; or `tremula demo --tiles`, which does without",
         ) from None
+    from tremula.frontends.torch.logging import shown_from
+    from tremula.ir.settings import configured
+
     torch.manual_seed(1)
     training, test = _data(args.subset)
-    _train_and_test(args, training, test)
+    with shown_from("ERR"), configured(chip=args.chip):
+        _train_and_test(args, training, test)
     return 0
 
 
@@ -63,10 +67,7 @@ def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") 
 
     import poptorch
     from tremula.bench.poptorch_models import WithLoss, mnist_cnn
-    from tremula.ir.settings import configure
 
-    poptorch.setLogLevel("ERR")
-    configure(chip=args.chip)
     network = mnist_cnn()
     options = poptorch.Options().deviceIterations(N_ITERATIONS).logCycleCount(True)
     data = poptorch.DataLoader(options, training, batch_size=N_BATCH, shuffle=True)

@@ -3,6 +3,8 @@
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from typing import TextIO
 
@@ -86,6 +88,17 @@ def setLogLevel(level: str | int) -> None:  # noqa: N802
         known = f"{', '.join(_PUBLIC[:-1])} and {_PUBLIC[-1]}"
         raise ValueError(f"Unknown log level: {level}. Valid values are {known}")
     LOGGER.setLevel(LEVELS[level])
+
+
+@contextmanager
+def shown_from(level: str) -> Iterator[None]:
+    """Show messages from this level on inside a `with`, then as before."""
+    before = LOGGER.level
+    setLogLevel(level)
+    try:
+        yield
+    finally:
+        LOGGER.setLevel(before)
 
 
 def setPopartLogLevel(level: str) -> None:  # noqa: N802

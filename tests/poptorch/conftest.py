@@ -1,0 +1,17 @@
+"""Shared by the tests of PopTorch: each starts with the log as a fresh process has it."""
+
+import pytest
+
+import poptorch
+from tremula.frontends.torch.logging import DEFAULT_LEVEL, LOGGER, REPEATS, set_max_repeats
+
+
+@pytest.fixture(autouse=True)
+def fresh_log():
+    """No message counts as shown before, and the level is as it was afterwards."""
+    level, limit = LOGGER.level, REPEATS.limit
+    REPEATS.forget()
+    poptorch.setLogLevel(DEFAULT_LEVEL)
+    yield
+    LOGGER.setLevel(level)
+    set_max_repeats(limit)
