@@ -1,14 +1,19 @@
-"""Where in the user's program something was made: the first frame outside Tremula."""
+"""Where in the user's program something was made: the first frame that is no machinery."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# The programs of the benches use Tremula as a user's do.
-_USERS = _PACKAGE + "bench" + os.sep
+# Applications inside Tremula use it as a user's programs do.
+_USERS = tuple(_PACKAGE + name + os.sep for name in ("bench", "commands", "garden"))
+_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_INSTALLED = ("site-packages", "dist-packages")  # below the standard library, but no part of it
+# Frozen modules (runpy, importlib) and what torch.fx and NumPy generate.
+_GENERATED = ("<frozen ", "<eval_with_key>", "<__array_function__")
 _stated: "Source | None" = None
 _interned: dict[tuple[str, int], "Source"] = {}
 
@@ -33,14 +38,25 @@ def source_at(file: str, line: int) -> Source:
     return source
 
 
+@cache
+def is_machinery(file: str) -> bool:
+    """Whether code of a file is Tremula's, PyTorch's or Python's own, and so nobody's program."""
+    if file.startswith(_GENERATED):
+        return True
+    if file.startswith(_PACKAGE):
+        return not file.startswith(_USERS)
+    if file.startswith(_STANDARD_LIBRARY) and not any(name in file for name in _INSTALLED):
+        return True
+    torch = sys.modules.get("torch")
+    return torch is not None and file.startswith(os.path.dirname(str(torch.__file__)) + os.sep)
+
+
 def user_source() -> Source:
-    """The line of the nearest caller that is not part of Tremula, or what `at_source` says."""
+    """The line of the nearest caller that is no machinery, or what `at_source` says."""
     if _stated is not None:
         return _stated
     frame = sys._getframe(1)
-    while (
-        (file := frame.f_code.co_filename).startswith(_PACKAGE) and not file.startswith(_USERS)
-    ) or (
+    while is_machinery(file := frame.f_code.co_filename) or (
         file == "<string>" and frame.f_code.co_name == "__init__"  # made by dataclasses
     ):
         if frame.f_back is None:

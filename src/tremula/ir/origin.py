@@ -2,20 +2,11 @@
 
 import sys
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 
-import torch
-
-from tremula.base.source import Source, source_at
+from tremula.base.source import Source, is_machinery, source_at
 
 FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
 ORIGIN = "origin"  # the key under which a node's meta holds its Origin
-
-# Frames of these packages are machinery, not the user's model.
-_TORCH = str(Path(torch.__file__).parent)
-_TREMULA = str(Path(__file__).parent.parent)
-_MACHINERY = (_TORCH, _TREMULA, "<")
 
 
 @dataclass(frozen=True)
@@ -39,17 +30,12 @@ class Origin:
         return "/".join((*self.scope, *([self.module] if self.module else [])))
 
 
-@cache
-def _is_machinery(filename: str, excludes: tuple[str, ...]) -> bool:
-    return filename.startswith(_MACHINERY) or any(part in filename for part in excludes)
-
-
 def model_line(excludes: tuple[str, ...] = ()) -> Source | None:
     """The innermost line of the model's own code that is running now, if any is."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not _is_machinery(name, excludes):
+        if not is_machinery(name) and not any(part in name for part in excludes):
             return source_at(name, frame.f_lineno)
         frame = frame.f_back
     return None

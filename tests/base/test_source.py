@@ -1,0 +1,58 @@
+"""Source lines: the user's own, be it beneath PyTorch, runpy or an application of Tremula."""
+
+import contextlib
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+import tremula
+from tremula.base.source import at_source, is_machinery, source_at, user_source
+
+PACKAGE = Path(tremula.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("file", "is_users"),
+    [
+        ("/home/me/model.py", True),
+        ("<stdin>", True),
+        (str(PACKAGE / "bench" / "poptorch_models.py"), True),
+        (str(PACKAGE / "garden" / "mnist.py"), True),
+        (str(PACKAGE / "commands" / "demo.py"), True),
+        (str(PACKAGE / "poplibs" / "popops" / "reduce.py"), False),
+        ("<frozen runpy>", False),
+        ("<eval_with_key>.3", False),
+        (os.__file__, False),
+        (contextlib.__file__, False),
+        (str(Path(os.__file__).parent / "site-packages" / "transformers" / "model.py"), True),
+    ],
+)
+def test_whose_code_a_file_holds(file, is_users):
+    """Applications and installed models are users' code; libraries beneath them are not."""
+    assert is_machinery(file) != is_users
+
+
+def test_pytorch_is_machinery():
+    """A line of PyTorch is never a source."""
+    torch = pytest.importorskip("torch")
+    is_machinery.cache_clear()
+    assert is_machinery(torch.nn.functional.__file__)
+
+
+def test_a_script_that_runpy_runs(tmp_path):
+    """The script's line is found, not that of what runs it."""
+    script = tmp_path / "script.py"
+    script.write_text("from tremula.base.source import user_source\nfound = user_source()\n")
+    found = runpy.run_path(str(script))["found"]
+    assert str(found) == f"{script}:2"
+
+
+def test_a_line_can_be_stated():
+    """Inside `at_source` everything comes from that line; None changes nothing."""
+    line = source_at("model.py", 7)
+    with at_source(line), at_source(None):
+        assert user_source() is line
+    assert user_source() is source_at(__file__, sys._getframe().f_lineno)
