@@ -211,6 +211,7 @@ def test_old_reports_stay_readable():
         assert reader.trace.step.tolist() == [0, 1] * 3
         assert reader.phases(0, 6, 2).compute.sum() == reader.table("tiles")["compute"].sum()
         assert len(reader.live_at_peak(0).variable) == 3
+        assert reader.tile_addresses(0) is None
 
 
 def test_queries_only_read(report):

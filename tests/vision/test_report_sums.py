@@ -1,5 +1,7 @@
 """Every view of a report adds up to what the engine says."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from tests.engine.random_graphs import make_world, program
 from tests.vision.programs import CountedSum, summing_engine
 from tremula import Engine, Sequence
-from tremula.compiler.memory import CATEGORIES
+from tremula.compiler.memory import CATEGORIES, CODE_CATEGORIES
 from tremula.vision.operations import operation_columns
 from tremula.vision.producers import report_of_engine, report_of_forecast
 from tremula.vision.report_reader import open_report
@@ -43,6 +45,7 @@ def assert_sums(reader, engine):
     assert memory_totals(reader)["total"] == wanted.memory.including_gaps.sum()
     assert_tile_sums(reader, wanted)
     assert_trace_sums(reader, wanted)
+    assert_addresses(reader)
     columns = operation_columns(reader)
     assert columns["cycles"].sum() == reader.table("steps")["total_cycles"].sum()
     roots = [node["total_cycles"] for node in tree(reader) if node["parent"] < 0]
@@ -56,6 +59,26 @@ def assert_tile_sums(reader, wanted):
     largest = compute.reshape(reader.n_steps, reader.n_ipus, -1).max(axis=2)
     counts = np.array([k.value == "OnTileExecute" for k in wanted.steps.kind], bool)
     assert np.array_equal(largest[counts], wanted.steps.compute[counts])
+
+
+def assert_addresses(reader):
+    """Variables that live at the same time overlap on no tile, and none lies on code."""
+    is_code = np.isin(CATEGORIES, CODE_CATEGORIES)
+    code = reader.matrix("always_live").rows(0, len(CATEGORIES))[is_code].sum(axis=0)
+    always = reader.column("variable.always_live").astype(bool)
+    first, last = reader.table("variables")["first_step"], reader.table("variables")["last_step"]
+    for tile in range(reader.n_tiles):
+        variable, n_bytes = reader.tile_variables(tile)
+        address = reader.tile_addresses(tile)
+        is_temporary = last[variable] >= first[variable]
+        assert (address[(always[variable] | is_temporary) & (first[variable] >= 0)] >= 0).all()
+        end = address + n_bytes
+        rows = np.flatnonzero((address >= 0) & (n_bytes > 0))
+        assert (address[rows] >= code[tile]).all()
+        for i, j in combinations(rows.tolist(), 2):
+            v, w = variable[i], variable[j]
+            meet = always[v] or always[w] or (first[v] <= last[w] and first[w] <= last[v])
+            assert not meet or end[i] <= address[j] or end[j] <= address[i], (tile, v, w)
 
 
 def assert_trace_sums(reader, wanted):

@@ -1,6 +1,8 @@
 """Views, advice, comparison, budgets and what-if, from Python and on the command line."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -186,6 +188,15 @@ def test_what_if_from_a_report(report_file, tmp_path, capsys):
         assert points[0].total_cycles == report.info["total_cycles"]
         tight = whatif_report(report, None, {"n_bytes_per_tile": [2**15]})[1]
         assert tight.available_bytes < 2**15
+
+
+def test_what_if_in_a_process_of_its_own(report_file):
+    """The tile program of a report is read where nothing was compiled before."""
+    command = [sys.executable, "-m", "tremula.commands", "whatif", str(report_file)]
+    done = subprocess.run(
+        [*command, "--sweep", "sync=60"], capture_output=True, text=True, check=True
+    )
+    assert "sync_cycles=60" in done.stdout
 
 
 def test_what_a_report_cannot_tell(report, tmp_path, capsys):

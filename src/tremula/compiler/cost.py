@@ -46,6 +46,7 @@ class StepCosts:
     needs_count: Ints  # bool[n_steps]: compute is known only after counting
     standing_cycles: Ints  # int64[n_steps, 4]: vertex cycles by STANDINGS
     n_flops: Ints  # int64[n_steps]
+    peak_cycles: Ints  # int64[n_steps]: tile cycles of the flops at the peak of their units
     compute_sets: tuple[ComputeSetCost, ...]
     compute_set_of_step: Ints  # int64[n_steps], -1 for none
     tile_row: Ints  # int64[n_steps]: row of the tile columns
@@ -111,9 +112,10 @@ def recost_steps(executable: Executable, target: Target) -> StepCosts:
 def _steps_of(executable: Executable) -> list[Step]:
     """Steps as the coster knows them; the tensors of an executable's are views."""
     before = np.append(-1, executable.step_of[:-1])
+    numbers, at = np.unique(executable.step_of, return_index=True)
+    earlier_of = before[at[numbers >= 0]].tolist()
     steps = []
-    for number, of in enumerate(executable.steps):
-        earlier = int(before[executable.step_of == number][0])
+    for of, earlier in zip(executable.steps, earlier_of, strict=True):
         is_merged = (
             of.kind in (StepKind.STREAM_IN, StepKind.STREAM_OUT)
             and earlier >= 0
@@ -183,7 +185,7 @@ class _Coster:
         self.is_active = np.zeros((n, n_chips), bool)
         self.joins, self.needs_count = np.zeros(n, bool), np.zeros(n, bool)
         self.standing = np.zeros((n, len(STANDINGS)), np.int64)
-        self.n_flops = np.zeros(n, np.int64)
+        self.n_flops, self.peak_cycles = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.set_of_step = np.full(n, -1, np.int64)
         self.tile_row = np.zeros(n, np.int64)
         nothing = np.zeros(self.target.n_tiles, np.int64)
@@ -209,7 +211,8 @@ class _Coster:
     def _repeat(self, earlier: int, number: int, step: Step) -> None:
         for column in (
             self.sync, self.exchange, self.link, self.host, self.compute, self.is_active,
-            self.joins, self.needs_count, self.standing, self.n_flops, self.tile_row,
+            self.joins, self.needs_count, self.standing, self.n_flops, self.peak_cycles,
+            self.tile_row,
         ):  # fmt: skip
             column[number] = column[earlier]
         self.set_of_step[number] = step.compute_set
@@ -218,8 +221,8 @@ class _Coster:
         compute, busy, exchange = (np.stack(c) for c in zip(*self.rows, strict=True))
         return StepCosts(
             self.sync, self.exchange, self.link, self.host, self.compute, self.is_active,
-            self.joins, self.needs_count, self.standing, self.n_flops, self.sets, self.set_of_step,
-            self.tile_row, compute, busy, exchange, self.chip.n_workers,
+            self.joins, self.needs_count, self.standing, self.n_flops, self.peak_cycles, self.sets,
+            self.set_of_step, self.tile_row, compute, busy, exchange, self.chip.n_workers,
         )  # fmt: skip
 
     # -- on the chips ------------------------------------------------------------------------------
@@ -229,6 +232,7 @@ class _Coster:
         self.set_of_step[number] = step.compute_set
         self.needs_count[number] = cost.needs_count
         self.n_flops[number] = sum(table.n_flops for table in cost.tables)
+        self.peak_cycles[number] = sum(table.peak_cycles for table in cost.tables)
         self.standing[number] = sum(table.standing_cycles for table in cost.tables)
         self._cost_on_chip(number, cost.tile_cycles, cost.busy_cycles)
         if cost.needs_count:

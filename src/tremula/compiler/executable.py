@@ -222,6 +222,8 @@ class Executable:
     @staticmethod
     def load(path: str) -> "Executable":
         """Read a file; raises FileLoadError if it is not an intact, consistent executable."""
+        # Brings all records an executable is made of: a file can only hold what is known by name.
+        import tremula.compiler.compile  # noqa: F401
         from tremula.compiler.validate import validate
 
         executable = read_record(path, FILE_KIND, Executable)

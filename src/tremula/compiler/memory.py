@@ -12,7 +12,7 @@ from tremula.compiler.codec import record
 from tremula.compiler.exchange import ExchangePhase, StepExchanges
 from tremula.compiler.form import LoweredPrograms, StepKind
 from tremula.compiler.liveness import Liveness
-from tremula.compiler.placement import Placement, place
+from tremula.compiler.placement import Needs, Placement, addresses, place, place_on
 from tremula.compiler.vertex_memory import WORD_BYTES, VertexMemory, vertex_memory
 from tremula.hardware import Chip
 
@@ -101,20 +101,41 @@ def memory_of(
     rows["Control Code"] += n_control * chip.instruction_bytes
     _add_exchange_code(rows, programs, exchanges)
     temporary, peak_at = _peak(programs, liveness, exchanges)
-    code = np.sum([rows[name] for name in CODE_CATEGORIES], axis=0)
-    fixed = np.sum([rows[n] for n in CATEGORIES if n not in CODE_CATEGORIES], axis=0)
-    fixed = fixed - rows["Variables"] - rows["Constants"]
-    placement = place(graph, liveness, code, fixed, temporary)
+    always_live = np.stack([rows[name] for name in CATEGORIES])
     temporaries = np.zeros((len(CATEGORIES), n_tiles), np.int64)
     temporaries[CATEGORIES.index("Variables")] = temporary
     return TileMemory(
-        np.stack([rows[name] for name in CATEGORIES]),
+        always_live,
         temporaries,
         peak_at,
-        placement,
+        place(graph, liveness, needs_of(always_live, temporaries)),
         chip.n_bytes_available_per_tile,
         vertices,
     )
+
+
+def placed_on(chip: Chip, memory: TileMemory, liveness: Liveness) -> Placement | None:
+    """The same contents placed on another chip; None if a file of an older version lacks wishes."""
+    if memory.placement.wishes is None:
+        return None
+    needs = needs_of(memory.always_live, memory.temporary)
+    return place_on(chip, liveness, memory.placement.wishes, needs)
+
+
+def addresses_of(memory: TileMemory, liveness: Liveness, chip: Chip) -> Ints:
+    """int64[n_entries]: where on its tile each variable lies; -1 for nowhere, or not known."""
+    if memory.placement.wishes is None:
+        return np.full(len(liveness.tile), -1, np.int64)
+    needs = needs_of(memory.always_live, memory.temporary)
+    return addresses(chip, liveness, memory.placement.wishes, needs)
+
+
+def needs_of(always_live: Ints, temporary: Ints) -> Needs:
+    """What placement asks of bytes by category × tile."""
+    is_code = np.isin(CATEGORIES, CODE_CATEGORIES)
+    is_variable = np.isin(CATEGORIES, ("Variables", "Constants"))
+    fixed = always_live[~is_code & ~is_variable].sum(axis=0)
+    return Needs(always_live[is_code].sum(axis=0), fixed, temporary.sum(axis=0))
 
 
 def _n_copies(exchanges: StepExchanges, n_tiles: int) -> Ints:

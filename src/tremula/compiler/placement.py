@@ -16,6 +16,7 @@ from tremula.compiler.codec import record
 from tremula.compiler.form import FrozenComputeSet, FrozenGraph
 from tremula.compiler.intervals import edge_bytes, merge_per_group
 from tremula.compiler.liveness import Liveness
+from tremula.hardware import Chip
 from tremula.poplar.compute_set import Modelled
 from tremula.poplar.set_model import SetModel
 from tremula.poplar.vertex_columns import FrozenTable
@@ -27,6 +28,15 @@ ALIGN_BYTES = 8  # of every variable: one load
 
 @record
 @dataclass(frozen=True, slots=True)
+class Wishes:
+    """What variables want of memory: sorted entries of the liveness CSR, each variable on a tile."""
+
+    interleaved: Ints
+    apart: Ints  # want memory elements of their own
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class Placement:
     """int64[n_tiles] columns, in bytes."""
 
@@ -34,88 +44,115 @@ class Placement:
     region0: Ints  # used bytes of each region, gaps left out
     region1: Ints
     overflowed: Ints  # what does not fit; 0 where all is well
+    wishes: Wishes | None = None  # files of older versions lack them
 
 
 @dataclass(frozen=True, slots=True)
-class _Wishes:
-    """bool per (variable, tile) entry of the liveness CSR."""
+class Needs:
+    """int64[n_tiles] bytes that a tile needs besides its always-live variables."""
 
-    is_interleaved: Ints
-    is_apart: Ints  # wants memory elements of its own
+    code: Ints  # must be in region 0
+    fixed: Ints  # always live
+    peak: Ints  # the largest sum of temporary bytes, buffers included
 
 
-def place(
-    graph: FrozenGraph, liveness: Liveness, code_bytes: Ints, fixed_bytes: Ints, peak_bytes: Ints
-) -> Placement:
-    """Place all tiles.
+def place(graph: FrozenGraph, liveness: Liveness, needs: Needs) -> Placement:
+    """Place all tiles."""
+    return place_on(graph.target.chip, liveness, _wishes(graph, liveness), needs)
 
-    int64[n_tiles]: `code_bytes` must be in region 0; `fixed_bytes` are always live besides
-    variables and code; `peak_bytes` is the largest sum of temporary bytes, buffers included.
-    """
-    chip, n_tiles = graph.target.chip, graph.target.n_tiles
-    variable = np.repeat(np.arange(len(liveness.always_live)), np.diff(liveness.tile_start))
-    wishes = _wishes(graph, liveness, variable)
-    is_always = liveness.always_live[variable]
-    top = _bytes_where(liveness, is_always & wishes.is_interleaved & ~wishes.is_apart, n_tiles)
-    plain = is_always & ~wishes.is_interleaved & ~wishes.is_apart
-    floor = code_bytes + fixed_bytes + _bytes_where(liveness, plain, n_tiles)
-    floor = -(-floor // ALIGN_BYTES) * ALIGN_BYTES
-    highest = np.maximum(_place_items(graph, liveness, wishes, variable, floor), floor)
-    apart = _bytes_where(liveness, is_always & wishes.is_apart, n_tiles)
-    excluding = floor + apart + peak_bytes + top
-    including = np.maximum(highest + top, excluding)
+
+def place_on(chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs) -> Placement:
+    """Place all tiles of a chip, or of several alike, with memory of its own size."""
+    items = _Items(chip, liveness, wishes, needs)
+    excluding = items.floor + items.bytes_where(items.is_always & items.is_apart)
+    excluding = excluding + needs.peak + items.top
+    highest = np.maximum(items.addresses()[2], items.floor)
+    including = np.maximum(highest + items.top, excluding)
     available = chip.n_bytes_available_per_tile
-    region0 = np.minimum(excluding - top, chip.n_bytes_region0)
+    region0 = np.minimum(excluding - items.top, chip.n_bytes_region0)
     region1 = np.minimum(excluding - region0, max(0, available - chip.n_bytes_region0))
     too_much = np.maximum(including - available, 0)
-    too_much = np.maximum(too_much, code_bytes - chip.n_bytes_region0)
-    too_much = np.maximum(too_much, top - chip.n_bytes_region1)
-    return Placement(including, region0, region1, too_much)
+    too_much = np.maximum(too_much, needs.code - chip.n_bytes_region0)
+    too_much = np.maximum(too_much, items.top - chip.n_bytes_region1)
+    return Placement(including, region0, region1, too_much, wishes)
 
 
-def _place_items(
-    graph: FrozenGraph, liveness: Liveness, wishes: _Wishes, variable: Ints, floor: Ints
-) -> Ints:
-    """int64[n_tiles]: the highest byte of what is placed one by one."""
-    from tremula.compiler.sweeps import place_ranges
-
-    chip, n_tiles = graph.target.chip, graph.target.n_tiles
-    entry, first, last = _items(liveness, wishes, variable)
-    if not len(entry):
-        return np.zeros(n_tiles, np.int64)
-    tile, n_bytes = liveness.tile[entry], liveness.tile_bytes[entry]
-    order = np.lexsort((-n_bytes, first, tile))
-    entry, tile, n_bytes = entry[order], tile[order], n_bytes[order]
-    lowest = floor[tile]
-    interleaved = wishes.is_interleaved[entry]
-    lowest = np.where(interleaved, np.maximum(lowest, chip.n_bytes_region0), lowest)
-    align = np.where(wishes.is_apart[entry], chip.n_bytes_memory_element, ALIGN_BYTES)
-    start = np.searchsorted(tile, np.arange(n_tiles + 1))
-    address, active = np.zeros((2, len(entry)), np.int64)
-    highest = np.zeros(n_tiles, np.int64)
-    ranges = (start, first[order], last[order], n_bytes)
-    place_ranges(*ranges, lowest, align, address, active, highest)
-    return highest
+def addresses(chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs) -> Ints:
+    """int64[n_entries]: where on its tile each entry of the liveness CSR lies; -1 for nowhere."""
+    items = _Items(chip, liveness, wishes, needs)
+    found = np.full(len(liveness.tile), -1, np.int64)
+    entry, address, _ = items.addresses()
+    found[entry] = address
+    for chosen, begin in (
+        (items.is_plain, needs.code + needs.fixed),
+        (items.is_top, chip.n_bytes_available_per_tile - items.top),
+    ):
+        mine = np.flatnonzero(chosen)
+        mine = mine[np.argsort(liveness.tile[mine], kind="stable")]
+        tile, n_bytes = liveness.tile[mine], liveness.tile_bytes[mine]
+        before = np.cumsum(n_bytes) - n_bytes
+        first_of_tile = np.searchsorted(tile, tile)
+        found[mine] = begin[tile] + before - before[first_of_tile]
+    return found
 
 
-def _items(liveness: Liveness, wishes: _Wishes, variable: Ints) -> tuple[Ints, Ints, Ints]:
-    """(entry, first, last): temporary variables, and always-live ones that lie apart."""
-    n_variables = len(liveness.always_live)
-    first = np.full(n_variables, np.iinfo(np.int64).max)
-    last = np.full(n_variables, -1, np.int64)
-    np.minimum.at(first, liveness.range_variable, liveness.range_first)
-    np.maximum.at(last, liveness.range_variable, liveness.range_last)
-    is_always = liveness.always_live[variable]
-    entry = np.flatnonzero((last[variable] >= 0) & ~is_always | is_always & wishes.is_apart)
-    always = is_always[entry]
-    begin = np.where(always, -1, first[variable[entry]])
-    end = np.where(always, np.iinfo(np.int64).max, last[variable[entry]])
-    return entry, begin, end
+class _Items:
+    """Entries of the liveness CSR by how they are placed."""
 
+    def __init__(self, chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs):
+        self.chip, self.liveness, self.n_tiles = chip, liveness, len(needs.code)
+        n_variables = len(liveness.always_live)
+        self.variable = np.repeat(np.arange(n_variables), np.diff(liveness.tile_start))
+        self.is_interleaved, self.is_apart = np.zeros((2, len(self.variable)), bool)
+        self.is_interleaved[wishes.interleaved] = True
+        self.is_apart[wishes.apart] = True
+        self.is_always = liveness.always_live[self.variable]
+        self.is_top = self.is_always & self.is_interleaved & ~self.is_apart
+        self.is_plain = self.is_always & ~self.is_interleaved & ~self.is_apart
+        self.top = self.bytes_where(self.is_top)
+        floor = needs.code + needs.fixed + self.bytes_where(self.is_plain)
+        self.floor = -(-floor // ALIGN_BYTES) * ALIGN_BYTES
 
-def _bytes_where(liveness: Liveness, chosen: Ints, n_tiles: int) -> Ints:
-    weights = liveness.tile_bytes * chosen
-    return np.bincount(liveness.tile, weights=weights, minlength=n_tiles).astype(np.int64)
+    def bytes_where(self, chosen: Ints) -> Ints:
+        weights = self.liveness.tile_bytes * chosen
+        found = np.bincount(self.liveness.tile, weights=weights, minlength=self.n_tiles)
+        return found.astype(np.int64)
+
+    def addresses(self) -> tuple[Ints, Ints, Ints]:
+        """Of what is placed one by one: entries, addresses; int64[n_tiles]: the highest byte."""
+        from tremula.compiler.sweeps import place_ranges
+
+        highest = np.zeros(self.n_tiles, np.int64)
+        entry, first, last = self._ranges()
+        if not len(entry):
+            return entry, entry, highest
+        tile, n_bytes = self.liveness.tile[entry], self.liveness.tile_bytes[entry]
+        order = np.lexsort((-n_bytes, first, tile))
+        entry, tile, n_bytes = entry[order], tile[order], n_bytes[order]
+        lowest = self.floor[tile]
+        above = np.maximum(lowest, self.chip.n_bytes_region0)
+        lowest = np.where(self.is_interleaved[entry], above, lowest)
+        align = np.where(self.is_apart[entry], self.chip.n_bytes_memory_element, ALIGN_BYTES)
+        start = np.searchsorted(tile, np.arange(self.n_tiles + 1))
+        address, active = np.zeros((2, len(entry)), np.int64)
+        ranges = (start, first[order], last[order], n_bytes)
+        place_ranges(*ranges, lowest, align, address, active, highest)
+        return entry, address, highest
+
+    def _ranges(self) -> tuple[Ints, Ints, Ints]:
+        """(entry, first, last): temporary variables, and always-live ones that lie apart."""
+        live = self.liveness
+        n_variables = len(live.always_live)
+        first = np.full(n_variables, np.iinfo(np.int64).max)
+        last = np.full(n_variables, -1, np.int64)
+        np.minimum.at(first, live.range_variable, live.range_first)
+        np.maximum.at(last, live.range_variable, live.range_last)
+        is_temporary = (last[self.variable] >= 0) & ~self.is_always
+        entry = np.flatnonzero(is_temporary | self.is_always & self.is_apart)
+        always, variable = self.is_always[entry], self.variable[entry]
+        begin = np.where(always, -1, first[variable])
+        end = np.where(always, np.iinfo(np.int64).max, last[variable])
+        return entry, begin, end
 
 
 class _Wish(NamedTuple):
@@ -127,8 +164,9 @@ class _Wish(NamedTuple):
     is_apart: bool
 
 
-def _wishes(graph: FrozenGraph, liveness: Liveness, variable: Ints) -> _Wishes:
+def _wishes(graph: FrozenGraph, liveness: Liveness) -> Wishes:
     n_tiles = graph.target.n_tiles
+    variable = np.repeat(np.arange(len(liveness.always_live)), np.diff(liveness.tile_start))
     entry_of = variable * n_tiles + liveness.tile
     is_interleaved, is_apart = np.zeros((2, len(entry_of)), bool)
     of_model: dict[tuple[SetModel, int], list[_Wish]] = {}
@@ -147,7 +185,7 @@ def _wishes(graph: FrozenGraph, liveness: Liveness, variable: Ints) -> _Wishes:
             entry = np.searchsorted(entry_of, wish.variable * n_tiles + wish.tile)
             is_interleaved[entry] |= wish.is_interleaved
             is_apart[entry] |= wish.is_apart
-    return _Wishes(is_interleaved, is_apart)
+    return Wishes(np.flatnonzero(is_interleaved), np.flatnonzero(is_apart))
 
 
 def _wish_for_slots(wish: _Wish, variables: Ints) -> _Wish:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tremula.compiler.compile import Analysis
 from tremula.compiler.executable import Executable, StepRecord
+from tremula.compiler.memory import CATEGORIES, addresses_of
 from tremula.compiler.report import Execution, Report, make_report
 from tremula.hardware import chip_to_toml, tile_positions
 from tremula.runtime.run_log import RunRecord
@@ -410,15 +411,16 @@ class Contents:
             "live.last": live.range_last,
         }
 
-    def tile_variables(self) -> tuple[Ints, Ints, Ints]:
-        """The same by tile: where each tile's entries start, variables, bytes."""
+    def tile_variables(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """The same by tile: where each tile's entries start, variables, bytes, addresses."""
         live = self.analysis.liveness
         owner = np.repeat(np.arange(len(live.tile_start) - 1), np.diff(live.tile_start))
         # Sorting small unsigned numbers is linear.
         order = np.argsort(live.tile.astype(np.uint16 if self.n_tiles < 65_536 else np.uint32),
                            kind="stable")  # fmt: skip
         start = np.searchsorted(live.tile[order], np.arange(self.n_tiles + 1))
-        return start, owner[order], live.tile_bytes[order]
+        address = addresses_of(self.analysis.memory, live, self.executable.target.chip)
+        return start, owner[order], live.tile_bytes[order], address[order]
 
     # -- tiles, chips, categories ------------------------------------------------------------------
 
@@ -465,8 +467,6 @@ class Contents:
         }
 
     def categories(self) -> Columns:
-        from tremula.compiler.memory import CATEGORIES
-
         memory = self.report.memory
         return {
             "id": np.arange(len(CATEGORIES)),

@@ -105,16 +105,20 @@ class ReportFile:
         row = (name, dtype, json.dumps(list(array.shape)), data)
         self._database.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", row)
 
-    def tile_variables(self, start: Ints, variable: Ints, n_bytes: Ints) -> None:
-        """Variables of each tile and their bytes there: a CSR over tiles."""
+    def tile_variables(self, start: Ints, variable: Ints, n_bytes: Ints, address: Ints) -> None:
+        """Variables of each tile, their bytes and addresses there: a CSR over tiles."""
 
         def row(tile: int) -> tuple:
             mine = slice(start[tile], start[tile + 1])
-            ids = pack(variable[mine])
-            return (tile, int(start[tile + 1] - start[tile]), *ids, *pack(n_bytes[mine]))
+            packed = (
+                part for column in (variable, n_bytes, address) for part in pack(column[mine])
+            )
+            return (tile, int(start[tile + 1] - start[tile]), *packed)
 
         rows = self._in_order(row, range(len(start) - 1))
-        self._database.executemany("INSERT INTO tile_variables VALUES (?, ?, ?, ?, ?, ?)", rows)
+        self._database.executemany(
+            "INSERT INTO tile_variables VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
+        )
 
     def _soon(self, function: Callable[..., Done], *args: object, **kwargs: object) -> Future[Done]:
         """Call a function in another thread or, while the interpreter ends, here and now."""

@@ -452,6 +452,18 @@ class ReportReader:
             raise self.damaged(f"names variables on tile {tile} that do not exist")
         return variable, n_bytes
 
+    def tile_addresses(self, tile: int) -> Ints | None:
+        """Where on the tile each of its variables lies; None in reports before schema 1.1."""
+        if self.schema_version < (1, 1):
+            return None
+        self._check_tile(tile)
+        sql = "SELECT n_variables, address_dtype, address FROM tile_variables WHERE tile = ?"
+        rows = self.execute(sql, (tile,))
+        if not rows or type(rows[0][0]) is not int:
+            raise self.damaged(f"does not say what is on tile {tile}")
+        n, dtype, data = rows[0]
+        return unpack(data, dtype, (n,), f"the list of addresses of tile {tile}")
+
     def tile_bytes(self, variable: int) -> Ints:
         """int64[n_tiles]: a variable's bytes on each tile."""
         start = self.column("variable.tile_start")

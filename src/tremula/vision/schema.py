@@ -8,7 +8,7 @@ from types import MappingProxyType
 APPLICATION = "tremula report"
 FILE_NAME = "profile.pop"
 # A newer first part is refused; a newer second part only adds tables or columns.
-SCHEMA_VERSION = (1, 0)
+SCHEMA_VERSION = (1, 1)
 ROWS_PER_BLOCK = 64
 # A row of level 1 pools this many rows, and one of a later level that many of the level before.
 FIRST_POOL, NEXT_POOL = 8, 4
@@ -62,7 +62,7 @@ TABLES: Mapping[str, str] = MappingProxyType(
             n_entries INTEGER, cycles_from INTEGER, cycles_to INTEGER, host_start_us INTEGER,
             host_end_us INTEGER""",
         "tile_variables": """tile INTEGER PRIMARY KEY, n_variables INTEGER, variable_dtype TEXT,
-            variable BLOB, n_bytes_dtype TEXT, n_bytes BLOB""",
+            variable BLOB, n_bytes_dtype TEXT, n_bytes BLOB, address_dtype TEXT, address BLOB""",
         "columns": "name TEXT PRIMARY KEY, dtype TEXT, shape TEXT, data BLOB",
         "matrices": """name TEXT PRIMARY KEY, n_rows INTEGER, n_columns INTEGER, pooling TEXT,
             unit TEXT, rows_per_level TEXT""",
