@@ -5,18 +5,24 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate, suggest
+from tremula.base.types import Type
 from tremula.codelets.counting import CostModel
 from tremula.codelets.findings import findings_of
+from tremula.codelets.flops import vector_flops_per_cycle
 from tremula.codelets.function_source import FunctionSource, read_function
 from tremula.codelets.kernel_source import KernelText, Variant
 from tremula.codelets.spec import CodeletSpec, CostInput, Standing, VertexBase
 from tremula.codelets.stored_codelet import codelet_as_dict
 from tremula.codelets.taint import TaintTable
 from tremula.codelets.vertex import Vertex, base_of, fields_of
+
+if TYPE_CHECKING:
+    from tremula.hardware import Chip
 
 CostMethod = Callable[["CostView", object], object]
 
@@ -29,6 +35,8 @@ class PythonCodelet:
     compute: FunctionSource
     standing: Standing = Standing.DERIVED
     cost_method: CostMethod | None = None
+    flops_method: CostMethod | None = None
+    matrix_types: tuple[Type, Type] | None = None  # of inputs and partials, on the matrix unit
     has_stored_cost: bool = False  # its `cycles` method stayed behind when it was stored
     vertex_class: type | None = None
     _addresses: dict[tuple[Variant, bool], int] = field(default_factory=dict)
@@ -75,10 +83,22 @@ class PythonCodelet:
         """int64[n]: from the `cycles` method, or counted from sizes and state."""
         if self.cost_method is not None:
             value = self.cost_method(CostView(cost_input), cost_input.chip)
-            return self._checked_cycles(value, cost_input.n_rows)
+            return self._checked_column("cycles", value, cost_input.n_rows)
         if self.is_data_dependent or self.has_stored_cost:
             raise self._missing_cost()
         return self._counted_cycles(cost_input)
+
+    def flops(self, cost_input: CostInput) -> np.ndarray | None:
+        """int64[n] from the `flops` method; None if there is none."""
+        if self.flops_method is None:
+            return None
+        value = self.flops_method(CostView(cost_input), cost_input.chip)
+        return self._checked_column("flops", value, cost_input.n_rows)
+
+    def peak_flops_per_cycle(self, chip: "Chip") -> int:
+        if self.matrix_types is not None:
+            return chip.flops_per_cycle(*self.matrix_types)
+        return vector_flops_per_cycle(self.spec, chip)
 
     def _missing_cost(self) -> MissingPerfEstimate:
         if self.has_stored_cost:
@@ -92,18 +112,18 @@ class PythonCodelet:
             "`def cycles(v, chip)` that returns worker cycles from v.sizes",
         )
 
-    def _checked_cycles(self, value: object, n_rows: int) -> np.ndarray:
+    def _checked_column(self, what: str, value: object, n_rows: int) -> np.ndarray:
         given = np.asarray(value)
         if given.shape not in ((), (n_rows,)) or given.dtype.kind not in "iuf":
             raise MissingPerfEstimate(
-                f"cycles of codelet {self.spec.name!r} must return a number or {n_rows} of them, "
+                f"{what} of codelet {self.spec.name!r} must return a number or {n_rows} of them, "
                 f"got shape {given.shape} of {given.dtype}.",
                 source=self.spec.source,
                 mend="compute with whole columns, v.sizes['x'] // 2 say",
             )
         if given.size and not (np.isfinite(given).all() and given.min() >= 0):
             raise MissingPerfEstimate(
-                f"cycles of codelet {self.spec.name!r} returned {given.min()}.",
+                f"{what} of codelet {self.spec.name!r} returned {given.min()}.",
                 source=self.spec.source,
                 mend="return numbers that are not negative",
             )
@@ -129,8 +149,9 @@ class PythonCodelet:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _cost_text(self) -> str:
-        code = getattr(self.cost_method, "__code__", None)
-        return "" if code is None else _code_text(code)
+        methods = (self.cost_method, self.flops_method)
+        codes = (getattr(method, "__code__", None) for method in methods)
+        return "".join(_code_text(code) for code in codes if code is not None)
 
 
 def _code_text(code: CodeType) -> str:
@@ -214,10 +235,10 @@ def codelet_from_class(cls: type) -> PythonCodelet:
     name = str(cls.__dict__.get("name", cls.__name__))
     fields = fields_of(cls, source)  # pyright: ignore[reportArgumentType]
     compute = read_function(function, f"{cls.__name__}.compute")
-    cost_method = getattr(cls, "cycles", None)
     return make_codelet(
         name, compute, fields, base_of(cls), standing=_standing(cls, compute),
-        cost_method=cost_method, vertex_class=cls,
+        cost_method=getattr(cls, "cycles", None), flops_method=getattr(cls, "flops", None),
+        matrix_types=getattr(cls, "matrix_types", None), vertex_class=cls,
     )  # fmt: skip
 
 

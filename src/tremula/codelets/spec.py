@@ -140,6 +140,14 @@ class Codelet(Protocol):
         """int64[n] cycles per row, without data; raises MissingPerfEstimate if data-dependent."""
         ...
 
+    def flops(self, cost_input: CostInput) -> np.ndarray | None:
+        """int64[n] flops per row; None if the codelet does not say."""
+        ...
+
+    def peak_flops_per_cycle(self, chip: "Chip") -> int:
+        """The most flops per cycle a tile can do on the unit and with the types it uses."""
+        ...
+
     def to_dict(self) -> dict[str, object]:
         """A JSON-able, self-contained form that `codelet_from_dict` turns back into a codelet."""
         ...

@@ -19,7 +19,7 @@ from tremula.base.errors import FileLoadError
 from tremula.compiler.packed_columns import ListedColumns, PackedColumns, UnpackedColumns
 
 MAGIC = b"TREMULA\x00"
-FORMAT_VERSION = 3  # 1 had no narrowed columns, 2 no differences
+FORMAT_VERSION = 4  # 1 had no narrowed columns, 2 no differences, 3 no peaks of flops
 _DIGEST_BYTES = 32
 _PREFIX_BYTES = len(MAGIC) + 4 + 8 + _DIGEST_BYTES
 _ALIGN_BYTES = 64

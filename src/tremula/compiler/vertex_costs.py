@@ -1,7 +1,7 @@
 """Cycles of vertices: from the user, a registered estimator, or the codelet; then per tile."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class TableCost:
     n_flops: int
     standing_cycles: Ints  # int64[4], in the order of STANDINGS
     cycles: Ints
+    peak_cycles: int  # tile cycles that its flops take at the peak of their unit
 
 
 @record
@@ -124,33 +125,26 @@ def compute_from_counts(
 
 
 def _without_rows(cost: TableCost) -> TableCost:
-    return TableCost(
-        cost.codelet,
-        cost.n_rows,
-        cost.is_worker,
-        cost.total_cycles,
-        cost.n_flops,
-        cost.standing_cycles,
-        np.empty(0, np.int64),
-    )
+    return replace(cost, cycles=np.empty(0, np.int64))
 
 
 def cost_table(table: FrozenTable, chip: Chip, estimators: Mapping[str, Estimator]) -> TableCost:
     """The cost of one vertex table, row by row."""
-    cycles, n_flops = np.full(table.n_rows, COUNTED, np.int64), 0
+    cycles, flops = np.full(table.n_rows, COUNTED, np.int64), np.zeros(table.n_rows, np.int64)
     is_users = np.zeros(table.n_rows, bool)
     if table.estimate_cycles is not None:
         is_users = table.estimate_cycles >= 0
         cycles[is_users] = table.estimate_cycles[is_users]
         if table.estimate_flops is not None:
-            n_flops = int(table.estimate_flops[is_users].sum())
+            flops[is_users] = table.estimate_flops[is_users]
     standing = table.codelet.standing
     if not is_users.all():
         own, own_flops, standing = _own_cycles(table, chip, estimators)
         if own is not None:
             cycles[~is_users] = own[~is_users]
-            n_flops += int(own_flops[~is_users].sum()) if own_flops is not None else 0
-    spec = table.codelet.spec
+        if own_flops is not None:
+            flops[~is_users] = own_flops[~is_users]
+    spec, n_flops = table.codelet.spec, int(flops.sum())
     is_counted = bool((cycles == COUNTED).any())
     shares = np.zeros(len(STANDINGS), np.int64)
     shares[STANDINGS.index(Standing.DERIVED)] += int(cycles[is_users].sum())
@@ -163,6 +157,7 @@ def cost_table(table: FrozenTable, chip: Chip, estimators: Mapping[str, Estimato
         n_flops,
         shares,
         cycles,
+        -(-n_flops // table.codelet.peak_flops_per_cycle(chip)),
     )
 
 
@@ -170,17 +165,18 @@ def _own_cycles(
     table: FrozenTable, chip: Chip, estimators: Mapping[str, Estimator]
 ) -> tuple[Ints | None, Ints | None, Standing]:
     """(cycles, flops, standing) from an estimator or the codelet; None must be counted."""
-    codelet = table.codelet
+    codelet, given = table.codelet, cost_input(table, chip)
+    flops = codelet.flops(given)
     estimator = estimators.get(codelet.spec.name)
     if estimator is not None:
-        given = estimator(CostView(cost_input(table, chip)), chip)
-        cycles, flops = given if isinstance(given, tuple) else (given, None)
-        checked = _checked(table, cycles, "its registered estimator")
-        return checked, None if flops is None else _checked(table, flops, "flops"), Standing.DERIVED
+        cycles = estimator(CostView(given), chip)
+        if isinstance(cycles, tuple):
+            cycles, estimated = cycles
+            flops = _checked(table, estimated, "flops")
+        return _checked(table, cycles, "its registered estimator"), flops, Standing.DERIVED
     if codelet.is_data_dependent:
-        return None, None, codelet.standing
-    cycles = codelet.cycles(cost_input(table, chip))
-    return _checked(table, cycles, "its cycles method"), None, codelet.standing
+        return None, flops, codelet.standing
+    return _checked(table, codelet.cycles(given), "its cycles method"), flops, codelet.standing
 
 
 def _checked(table: FrozenTable, given: object, origin: str) -> Ints:

@@ -1,4 +1,4 @@
-"""Codelet families: classes made per type, once, each with a cost; also from generated text."""
+"""Codelet families: classes made per type, once, with cycles and flops; also from texts."""
 
 import hashlib
 import linecache
@@ -13,16 +13,18 @@ Family = TypeVar("Family", bound=Callable[..., type])
 
 
 def family(make: Family) -> Family:
-    """A cached factory of Vertex classes. Refuses a class that has no `cycles` of its own."""
+    """A cached factory of Vertex classes. Refuses one without `cycles` and `flops` of its own."""
 
     @cache
     @wraps(make)
     def made(*arguments: object) -> type:
         cls = make(*arguments)
-        if "cycles" not in vars(cls):
+        missing = [what for what in ("cycles", "flops") if what not in vars(cls)]
+        if missing:
             raise PoplibsError(
-                f"codelet {cls.__name__} has no cost.",
-                mend="give it a static method cycles(v, chip)",
+                f"codelet {cls.__name__} does not say its {' and '.join(missing)}.",
+                mend="give it static methods cycles(v, chip) and flops(v, chip); "
+                "flops = no_flops says that it has none",
             )
         return cls
 

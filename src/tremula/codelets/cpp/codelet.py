@@ -2,13 +2,14 @@
 
 import hashlib
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tremula.base.errors import MissingPerfEstimate
 from tremula.base.source import source_at
 from tremula.base.types import as_type
 from tremula.codelets.cpp.build import Library, library_of
 from tremula.codelets.cpp.preprocess import Unit
+from tremula.codelets.flops import vector_flops_per_cycle
 from tremula.codelets.spec import (
     CodeletSpec,
     CostInput,
@@ -18,6 +19,9 @@ from tremula.codelets.spec import (
     Standing,
     VertexBase,
 )
+
+if TYPE_CHECKING:
+    from tremula.hardware import Chip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +54,12 @@ class CppCodelet:
             mend="run once with profiling, which counts its instructions, or give the vertex"
             " set_perf_estimate(…) or register_perf_estimator(…)",
         )
+
+    def flops(self, cost_input: CostInput) -> None:  # noqa: ARG002 (of the protocol)
+        return None
+
+    def peak_flops_per_cycle(self, chip: "Chip") -> int:
+        return vector_flops_per_cycle(self.spec, chip)
 
     def to_dict(self) -> dict[str, object]:
         return {

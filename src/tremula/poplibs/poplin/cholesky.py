@@ -33,6 +33,7 @@ from tremula.poplibs.poplin.solver_panels import (
     copied_panels,
     panel_update_codelet,
     state,
+    sum_below,
 )
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 
@@ -171,6 +172,12 @@ def cholesky_block_codelet() -> type:
             roots = n * (SQRT_SLOTS + 8) + n * (n - 1) // 2 * (DIVIDE_SLOTS + 8)
             return START_SLOTS + clearing + dots + roots
 
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            n = state(v, "n_columns")
+            # A column: products with those before it, a root, a division for each row below.
+            return sum_below(n, lambda j: (n - j) * (2 * j + 1))
+
     return CholeskyBlock
 
 
@@ -201,6 +208,10 @@ def cholesky_below_codelet() -> type:
             rows = ceil_div(v.sizes["below"] // n, chip.n_workers)
             per_row = n * (n - 1) // 2 * 2 + n * (DIVIDE_SLOTS + 8)
             return LAUNCH_CYCLES + chip.n_workers * (START_SLOTS + rows * per_row)
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return v.sizes["below"] * state(v, "n_columns")  # n (n - 1) / 2 products, n divisions
 
     return CholeskyBelow
 

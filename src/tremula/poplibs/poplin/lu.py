@@ -11,6 +11,7 @@ import numpy as np
 
 from tremula.base.types import FLOAT, INT, Type, float32, int32, uint32
 from tremula.codelets import InOut, Input, MultiVertex, Output, Vector, Vertex
+from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -33,6 +34,7 @@ from tremula.poplibs.poplin.solver_panels import (
     panel_solve_codelet,
     panel_update_codelet,
     state,
+    sum_below,
 )
 from tremula.poplibs.poplin.triangular_solve import triangular_mask, triangular_mask_codelet
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
@@ -233,6 +235,12 @@ def lu_panel_codelet() -> type:
             per_row = 4 + DIVIDE_SLOTS + 4 + 3 * ceil_div(n, 4)
             return START_SLOTS + n_pivots * (20 + 4 * ceil_div(n, 2)) + below * per_row
 
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            n, n_rows = state(v, "n_columns"), v.sizes["panel"] // state(v, "n_columns")
+            # Per row below a pivot: a comparison, a division, a product and a sum in each column.
+            return sum_below(v.sizes["pivots"], lambda j: (n_rows - 1 - j) * 2 * (n - j))
+
     return LUPanel
 
 
@@ -263,6 +271,8 @@ def exchange_rows_codelet() -> type:
             worker = START_SLOTS + v.sizes["pivots"] * (8 + 4 * columns)
             return LAUNCH_CYCLES + chip.n_workers * worker
 
+        flops = no_flops
+
     return ExchangeRows
 
 
@@ -288,6 +298,8 @@ def permutation_codelet() -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return START_SLOTS + 2 * v.sizes["permutation"] + 8 * v.sizes["pivots"]
+
+        flops = no_flops
 
     return PermutationOfPivots
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from tremula.base.types import FLOAT, Type, float32, uint32
 from tremula.codelets import InOut, Input, MultiVertex, Output, Vector, Vertex
+from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -34,6 +35,7 @@ from tremula.poplibs.poplin.solver_panels import (
     copied_panels,
     panel_update_codelet,
     state,
+    sum_below,
 )
 from tremula.poplibs.poplin.triangular_solve import triangular_mask, triangular_mask_codelet
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
@@ -232,6 +234,14 @@ def _times_t_transposed(t: np.ndarray, out: np.ndarray, n: int, count: int, c: i
         out[k * n + c] = total
 
 
+def _reflector_flops(j: int, n: np.ndarray, n_rows: np.ndarray) -> np.ndarray:
+    """Of reflection j: its norm and scaling, its columns to the right, its column of T."""
+    length = n_rows - j
+    making = 3 * (length - 1) + 7
+    reflecting = (n - 1 - j) * (4 * length - 1)
+    return making + reflecting + j * (2 * length + j + 2)
+
+
 @family
 def qr_panel_codelet() -> type:
     """R of one panel, over it, and the reflections that made it."""
@@ -280,7 +290,19 @@ def qr_panel_codelet() -> type:
             ends = count * (40 + SQRT_SLOTS + 2 * DIVIDE_SLOTS) + count**3 // 3
             return START_SLOTS + ends + count * (rows - count // 2) * per_row
 
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            n, count = state(v, "n_columns"), state(v, "n_reflectors")
+            rows = v.sizes["panel"] // n
+            return sum_below(count, lambda j: _reflector_flops(j, n, rows))
+
     return QRPanel
+
+
+def _product_flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
+    """Vᵀ times the panel, and the triangle T times that."""
+    count = v.sizes["out"] // state(v, "n_columns")
+    return 2 * v.sizes["panel"] * count + v.sizes["out"] * (count + 1)
 
 
 @family
@@ -325,6 +347,8 @@ def reflector_products_codelet() -> type:
             worker = rows * count * (1 + 2 * ceil_div(columns, 2)) + columns * count * (count + 8)
             return LAUNCH_CYCLES + chip.n_workers * (START_SLOTS + worker)
 
+        flops = staticmethod(_product_flops)
+
     return ReflectorProducts
 
 
@@ -352,6 +376,8 @@ def identity_codelet() -> type:
             rows = ceil_div(v.sizes["panel"] // state(v, "n_columns"), chip.n_workers)
             worker = START_SLOTS + rows * (3 + ceil_div(state(v, "n_columns"), 2))
             return LAUNCH_CYCLES + chip.n_workers * worker
+
+        flops = no_flops
 
     return IdentityPanel
 

@@ -7,7 +7,7 @@ range of its rows is one piece of memory. A step takes one panel and applies it 
 # Fields of codelets are annotated with values, which pyright cannot see as types.
 # pyright: reportInvalidTypeForm=false
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -39,6 +39,12 @@ AMP_SUPERVISOR, AMP_PASS, AMP_FIRST_ROWS, AMP_ROW = 50, 39, 46, 8
 
 def ceil_div(a: np.ndarray, b: int | np.ndarray) -> np.ndarray:
     return -(-a // b)
+
+
+def sum_below(n: np.ndarray, term: Callable[[int], np.ndarray]) -> np.ndarray:
+    """For each vertex the sum of term(j) over j < n; n is at most the width of a panel."""
+    last = int(n.max(initial=0))
+    return sum((np.where(j < n, term(j), 0) for j in range(last)), np.zeros(len(n), np.int64))
 
 
 def state(v: CostView, name: str) -> np.ndarray:
@@ -184,6 +190,7 @@ def panel_update_codelet() -> type:
     class PanelUpdate(MultiVertex):
         name = "poplin::PanelUpdate<float>"
         standing = "derived"
+        matrix_types = (FLOAT, FLOAT)
         out: InOut[Vector[float32]]
         left: Input[Vector[float32]]
         right: Input[Vector[float32]]
@@ -212,6 +219,10 @@ def panel_update_codelet() -> type:
             rows = ceil_div(v.sizes["out"] // columns, chip.n_workers)
             worker = AMP_FIRST_ROWS + AMP_ROW * np.maximum(rows - 3, 0)
             return AMP_SUPERVISOR + n_passes * (AMP_PASS + chip.n_workers * worker)
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return 2 * v.sizes["out"] * state(v, "n_inner")
 
     return PanelUpdate
 
@@ -251,5 +262,10 @@ def panel_solve_codelet() -> type:
             # Per vector: two loads, a multiply-add and a store; the division is per element.
             worker = n * (n - 1) // 2 * (3 + 3 * vectors) + n * 2 * vectors * DIVIDE_SLOTS
             return LAUNCH_CYCLES + chip.n_workers * (START_SLOTS + worker)
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            n = v.sizes["out"] // state(v, "n_columns")
+            return v.sizes["out"] * (n - 1 + (state(v, "is_unit") == 0))
 
     return PanelSolve

@@ -11,6 +11,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, Type, int32, uint32
 from tremula.codelets import Input, MultiVertex, Output, Vector
+from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -225,6 +226,8 @@ def triangular_mask_codelet(element: Type) -> type:
             # The published 5 slots of a select, and the division that finds the first row.
             worker = START_SLOTS + 280 + 5 * ceil_div(v.sizes["out"], chip.n_workers)
             return LAUNCH_CYCLES + chip.n_workers * worker
+
+        flops = no_flops
 
     return TriangularMask
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tremula.base.types import Type, int32
 from tremula.codelets import Input, MultiVertex, Output, Vector
+from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -57,6 +58,8 @@ def turn(element: Type) -> type:
                 v.state[n].astype(np.int64) for n in ("n_matrices", "n_rows", "n_cols")
             )
             return transpose_cycles(n_matrices, n_rows, n_cols, chip, element)
+
+        flops = no_flops
 
     return Turn
 

@@ -32,6 +32,7 @@ def conv_partial(method: str, inputs: Type, partials: Type) -> type:
 
         name = f"poplin::{_NAMES[method]}<{inputs},{partials}>"
         standing = "fitted" if method == "AMP" else "published"
+        matrix_types = (inputs, partials) if method == "AMP" else None
         left: Input[Vector[inputs]]  # type: ignore[valid-type]
         right: Input[Vector[inputs]]  # type: ignore[valid-type]
         out: Output[Vector[partials]]  # type: ignore[valid-type]
@@ -69,6 +70,15 @@ def conv_partial(method: str, inputs: Type, partials: Type) -> type:
             work = Work(*(v.state[name].astype(np.int64) for name in WORK_FIELDS))
             return work_cycles(method, work, chip, inputs, partials)
 
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            # Items leave out what meets padding: n_rows times inner length, for every column.
+            items = v.state["items"].reshape(-1, ITEM).astype(np.int64)
+            products = np.append(0, np.cumsum(items[:, 3] * items[:, 4]))
+            ends = np.cumsum(v.sizes["items"]) // ITEM
+            n_products = products[ends] - products[ends - v.sizes["items"] // ITEM]
+            return 2 * n_products * v.state["n_cols"].astype(np.int64)
+
     return ConvPartial
 
 
@@ -105,5 +115,9 @@ def conv_reduce(partials: Type, result: Type) -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return reduce_cycles(v.sizes["out"], v.n_subs["parts"], chip, partials)
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return (v.n_subs["parts"] - 1) * v.sizes["out"]
 
     return ConvReduce

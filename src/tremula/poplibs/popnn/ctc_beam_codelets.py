@@ -19,6 +19,7 @@ from tremula.hardware import Chip
 from tremula.poplibs.families import family
 from tremula.poplibs.popnn.ctc_codelets import (
     IMPOSSIBLE,
+    LOG_ADD_FLOPS,
     LOG_ADD_SLOTS,
     LOG_ZERO,
     START_SLOTS,
@@ -150,6 +151,14 @@ def take_next(words: np.ndarray, scores: np.ndarray, width: int) -> None:
         scores[j] = scores[2 * width + j]
 
 
+def _beam_flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
+    """Two sums and two comparisons of each candidate, one of each of half the beam's moves."""
+    width, n_classes = v.sizes["words"] // 6, v.state["n_classes"].astype(np.int64)
+    candidates = width * n_classes * (2 * LOG_ADD_FLOPS + 2)
+    moves = width * (width // 2) * (LOG_ADD_FLOPS + 1)
+    return v.sizes["parent"] // np.maximum(width, 1) * (candidates + moves)
+
+
 @family
 def beam_step_codelet(element: Type) -> type:
     """The beam of one sequence through a part of time."""
@@ -201,6 +210,8 @@ def beam_step_codelet(element: Type) -> type:
             moves = width * (width // 2) * (LOG_ADD_SLOTS + 14)
             return START_SLOTS + n_steps * (candidates + searches + moves + 14 * width)
 
+        flops = staticmethod(_beam_flops)
+
     return CTCBeamSteps
 
 
@@ -240,5 +251,9 @@ def beam_trace_codelet() -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return START_SLOTS + LOG_ADD_SLOTS + v.sizes["labels"] * 14
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return np.full(v.n_rows, LOG_ADD_FLOPS + 1)
 
     return CTCBeamTrace

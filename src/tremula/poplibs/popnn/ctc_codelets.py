@@ -15,6 +15,7 @@ import numpy as np
 
 from tremula.base.types import Type, float32, uint32
 from tremula.codelets import Input, MultiVertex, Output, Vector, Vertex
+from tremula.codelets.flops import flops_per_element
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import family
@@ -27,6 +28,9 @@ IMPOSSIBLE = -1e29  # what is less than this has no path
 LOG_ADD_SLOTS = 15
 PLACE_SLOTS = 2 * LOG_ADD_SLOTS + 12  # of a step: label, probability, three predecessors, store
 START_SLOTS, LAUNCH_CYCLES = 20, 11
+# Flops of a sum of two logarithms (see `log_add`), and of a place: two sums, label, probability.
+LOG_ADD_FLOPS = 5
+PLACE_FLOPS = 2 * LOG_ADD_FLOPS + 2
 
 
 def log_add(a: float, b: float) -> float:
@@ -86,6 +90,8 @@ def ctc_alpha_codelet(element: Type) -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return START_SLOTS + v.sizes["alpha"] * PLACE_SLOTS
 
+        flops = flops_per_element("alpha", PLACE_FLOPS)
+
     return CTCAlpha
 
 
@@ -135,6 +141,8 @@ def ctc_beta_codelet(element: Type) -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return START_SLOTS + v.sizes["beta"] * PLACE_SLOTS
 
+        flops = flops_per_element("beta", PLACE_FLOPS)
+
     return CTCBeta
 
 
@@ -159,6 +167,10 @@ def ctc_loss_codelet() -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return np.full(v.n_rows, START_SLOTS + LOG_ADD_SLOTS + 8)
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return np.full(v.n_rows, LOG_ADD_FLOPS + 1)
 
     return CTCLoss
 
@@ -211,5 +223,10 @@ def ctc_gradient_codelet(element: Type, out: Type) -> type:
             per_step = n_classes * (12 + 3 * n_places) + n_places * 12
             worker = START_SLOTS + -(-n_steps // chip.n_workers) * per_step
             return LAUNCH_CYCLES + chip.n_workers * worker
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            # A comparison per class; three sums, an exponential and a sum per place.
+            return v.sizes["gradient"] + 5 * v.sizes["alpha"]
 
     return CTCGradient

@@ -15,6 +15,7 @@ from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, UNSIGNED_INT, Type, float32, int64, uint32
 from tremula.codelets import Input, Output, Vector, Vertex
+from tremula.codelets.flops import flops_per_element
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -181,6 +182,9 @@ def loss_codelet(kind: LossType, T: Type, has_edges: bool) -> type:  # noqa: N80
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             n_steps = -(-v.sizes["outputs"] // (2 if T is HALF else 1))
             return START_SLOTS + STEP_SLOTS * n_steps
+
+        # Which piece has the label depends on data; the few operations on it are left out.
+        flops = flops_per_element("outputs", 4 if is_squared else 2)
 
     return LossTransform
 

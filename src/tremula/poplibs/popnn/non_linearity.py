@@ -166,6 +166,7 @@ def _codelet(
             lines=(line.format(converter(element)),),
             sized_by="out",
             cost=entry.loop_cost(element, is_gradient, is_multi),
+            flops=1 + entry.slope_flops if is_gradient else entry.flops,
             helpers={"slope_of": entry.slope} if is_gradient else {"value_of": entry.value},
         ),
         is_multi,

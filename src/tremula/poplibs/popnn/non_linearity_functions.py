@@ -119,6 +119,8 @@ class NonLinearityMath:
     gradient_cost: dict[str, VectorCost]
     is_published: bool = True
     from_input: bool = False
+    flops: int = 1  # of a value: functions that are no polynomials count as one
+    slope_flops: int = 1
 
     def loop_cost(self, type: Type, is_gradient: bool, is_multi: bool) -> LoopCost:
         vector = (self.gradient_cost if is_gradient else self.cost)[type.name]
@@ -159,16 +161,17 @@ _PLAIN_GRADIENT = costs(3, 2, 3, 4)
 TABLE: dict[NonLinearityType, NonLinearityMath] = {
     NonLinearityType.SIGMOID: NonLinearityMath(
         sigmoid_of, sigmoid_slope, _sigmoid, lambda y: y * (1 - y), costs(10, 2, 4, 4),
-        _PLAIN_GRADIENT),
+        _PLAIN_GRADIENT, slope_flops=2),
     NonLinearityType.HARD_SIGMOID: NonLinearityMath(
         hard_sigmoid_of, hard_sigmoid_slope, lambda x: np.clip(HARD_SLOPE * x + 0.5, 0, 1),
         lambda y: HARD_SLOPE * ((y > 0) & (y < 1)), costs(5, 2, 5, 4), costs(5, 2, 5, 4),
-        is_published=False),
+        is_published=False, flops=4, slope_flops=2),
     NonLinearityType.RELU: NonLinearityMath(
         relu_of, relu_slope, lambda x: np.maximum(x, 0), lambda y: y > 0, costs(1, 2, 1, 4),
         _PLAIN_GRADIENT),
     NonLinearityType.TANH: NonLinearityMath(
-        tanh_of, tanh_slope, np.tanh, lambda y: 1 - y**2, costs(10, 2, 2, 4), _PLAIN_GRADIENT),
+        tanh_of, tanh_slope, np.tanh, lambda y: 1 - y**2, costs(10, 2, 2, 4), _PLAIN_GRADIENT,
+        slope_flops=2),
     NonLinearityType.GELU: NonLinearityMath(
         gelu_of, gelu_slope, _gelu, _gelu_slope, costs(10, 2, 5, 4), costs(10, 2, 5, 4),
         from_input=True),

@@ -43,6 +43,7 @@ class _Form:
 
     start: str
     line: str
+    flops: int  # of one channel, where an output meets a tap
     dst_rows: tuple[str, ...] = ()
     src_rows: tuple[str, ...] = ()
     before: str = ""
@@ -56,35 +57,36 @@ class _Form:
 
 _FORMS = {
     PoolStep.SUM: _Form(
-        "as_float(0)", "totals[d + c] += weight * as_float(source[s + c])",
+        "as_float(0)", "totals[d + c] += weight * as_float(source[s + c])", flops=2,
         before="weight = row_share * shares[n_share_rows + (s0 + j * src_stride if by_src else "
         "d0 + j * dst_stride)]",
     ),
     PoolStep.MAX: _Form(
-        "as_float(-np.inf)", "totals[d + c] = max(totals[d + c], as_float(source[s + c]))"
+        "as_float(-np.inf)", "totals[d + c] = max(totals[d + c], as_float(source[s + c]))",
+        flops=1,
     ),
     PoolStep.MAX_GRADIENT: _Form(
         "as_float(0)",
         "totals[d + c] += as_float(source[s + c]) if acts[d + c] == pooled[s + c] else as_float(0)",
-        dst_rows=("acts",), src_rows=("pooled",), is_gradient=True,
+        dst_rows=("acts",), src_rows=("pooled",), is_gradient=True, flops=2,
     ),
     PoolStep.COUNT_MAX: _Form(
         "as_float(0)",
         "totals[d + c] += as_float(1) if pooled[d + c] == source[s + c] else as_float(0)",
-        dst_rows=("pooled",),
+        dst_rows=("pooled",), flops=2,
     ),
     PoolStep.PLACE_MAX: _Form(
         "as_float(-1)",
         "totals[d + c] = as_float(place) if totals[d + c] < 0 and pooled[d + c] == source[s + c] "
         "else totals[d + c]",
         dst_rows=("pooled",), before="place = places[at] + s0 + j * src_stride", places_of="src",
-        types=(("dst", "as_int"),),
+        types=(("dst", "as_int"),), flops=1,
     ),
     PoolStep.PLACE_GRADIENT: _Form(
         "as_float(0)",
         "totals[d + c] += as_float(source[s + c]) if chosen[s + c] == place else as_float(0)",
         src_rows=("chosen",), before="place = places[row] + d0 + j * dst_stride",
-        places_of="dst", types=(("chosen", "as_int"),), is_gradient=True,
+        places_of="dst", types=(("chosen", "as_int"),), is_gradient=True, flops=1,
     ),
 }  # fmt: skip
 
@@ -93,7 +95,7 @@ _FORMS = {
 def pool_codelet(step: PoolStep, element: Type, index: Type) -> type:
     """The codelet of a step; `index` is the type of its tables."""
     names: dict[str, object] = {converter(t): t for t in ALL_TYPES}
-    names |= {"np": np, "cost": _cost(step)}
+    names |= {"np": np, "cost": _cost(step), "flops_of": _flops(step)}
     return class_from_text(_text(step, element, index), "Pooling", names)
 
 
@@ -111,6 +113,19 @@ def _cost(step: PoolStep) -> object:
         )  # fmt: skip
 
     return cost
+
+
+def _flops(step: PoolStep) -> object:
+    each = _FORMS[step].flops
+
+    def flops(v: CostView) -> np.ndarray:
+        """Of all taps at all outputs: which of them meet padding is data."""
+        n_rows, n_channels = v.n_subs["dst"], v.state["n_channels"].astype(np.int64)
+        n_cols = v.sizes["dst"] // np.maximum(n_rows * n_channels, 1)
+        n_met = -(-n_cols // v.state["dst_stride"].astype(np.int64)) * n_channels
+        return each * (v.sizes["joined"] - n_rows - 1) * (v.sizes["taps"] // 3) * n_met
+
+    return flops
 
 
 def _text(step: PoolStep, element: Type, index: Type) -> str:
@@ -139,6 +154,10 @@ def _text(step: PoolStep, element: Type, index: Type) -> str:
         "    @staticmethod",
         "    def cycles(v, chip):",
         f"        return cost(v, chip, {converter(element)})",
+        "",
+        "    @staticmethod",
+        "    def flops(v, chip):",
+        "        return flops_of(v)",
         "",
     ])  # fmt: skip
 

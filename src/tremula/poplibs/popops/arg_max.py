@@ -12,6 +12,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type, uint32
 from tremula.codelets import Input, Output, Vector, Vertex
+from tremula.codelets.flops import flops_per_element
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -55,6 +56,8 @@ def extreme_vertex(T: Type) -> type:  # noqa: N803
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return START_SLOTS + ELEMENT_SLOTS * v.sizes["values"]
 
+        flops = flops_per_element("values", 1, T)
+
     return Extreme
 
 
@@ -83,6 +86,8 @@ def best_vertex(T: Type) -> type:  # noqa: N803
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return START_SLOTS + ELEMENT_SLOTS * v.sizes["values"]
+
+        flops = flops_per_element("values", 1, T)
 
     return BestOf
 

@@ -131,6 +131,7 @@ def cast_codelet(source: Type, target: Type, is_multi: bool) -> type:
             lines=(line,),
             sized_by="out",
             cost=LoopCost(LAUNCH_CYCLES if is_multi else 0, START_SLOTS, slots, width),
+            flops=0,
         ),
         is_multi,
     )

@@ -6,6 +6,7 @@ Operands come in the four forms of spread.py: vector, scalar, inner and outer ve
 from dataclasses import dataclass
 
 from tremula.base.types import ALL_TYPES
+from tremula.codelets.flops import flops_per_element
 from tremula.poplibs.families import class_from_text, family
 from tremula.poplibs.popops import element_costs
 from tremula.poplibs.popops.element_costs import LoopCost, fused_cost, single_cost
@@ -73,6 +74,7 @@ def element_codelet(plan: CodeletPlan) -> type:
         for n in ("flat_multi_cycles", "flat_cycles", "row_multi_cycles", "row_cycles", "n_rows_of",
                   "LoopCost")
     }  # fmt: skip
+    cost_names["flops_per_element"] = flops_per_element
     return class_from_text(codelet_text(plan), "ElementWise", names | cost_names)
 
 
@@ -101,6 +103,8 @@ def codelet_text(plan: CodeletPlan) -> str:
         "    @staticmethod",
         "    def cycles(v, chip):",
         f"        return {_cycles_text(plan)}",
+        "",
+        f"    flops = flops_per_element({plan.out!r}, {plan.body.n_flops})",
     ]
     return "\n".join(lines) + "\n"
 

@@ -76,6 +76,10 @@ class ElementOp:
     bool_text: str = ""
     gives_bool: bool = False
     in_float: bool = False  # halves widen to float32 before, and round once after
+    flops: int = 1  # of one element, where operands are floats
+
+    def flops_of(self, element: Type) -> int:
+        return self.flops if element.is_floating else 0
 
     def cost_of(self, element: Type, has_scalar: bool = False) -> VectorCost:
         table = self.scalar_cost if has_scalar and self.scalar_cost else self.cost
@@ -256,10 +260,10 @@ _BINARY = (
             costs(3, 2, 4, 4)),
     _binary("variance_to_inv_std_dev", "1 / sqrt(variance + epsilon).",
             "inverse_std_dev({0}, {1})", _in_double(lambda v, e: 1 / np.sqrt(v + e)),
-            costs(11, 2, 22, 4), FLOATS, in_float=True),
+            costs(11, 2, 22, 4), FLOATS, in_float=True, flops=2),
     _binary("inv_std_dev_to_variance", "1 / inverse deviation squared, minus epsilon.",
             "variance_of({0}, {1})", _in_double(lambda s, e: 1 / (s * s) - e),
-            costs(11, 2, 22, 4), FLOATS, in_float=True),
+            costs(11, 2, 22, 4), FLOATS, in_float=True, flops=3),
     _binary("eq", "Equal.", "{0} == {1}", np.equal, _COMPARE, ANY, gives_bool=True),
     _binary("neq", "Not equal.", "{0} != {1}", np.not_equal, _COMPARE, ANY, gives_bool=True),
     _binary("lt", "Less.", "{0} < {1}", np.less, _COMPARE, ANY, gives_bool=True),
@@ -286,11 +290,12 @@ _TERNARY = (
     ElementOp(
         name="select", about="The first where the third is true, else the second.", n_operands=3,
         text="{0} if {2} else {1}", numpy=_select, types=ANY, cost={"INT": VectorCost(5)},
+        flops=0,
     ),
     ElementOp(
         name="clamp", about="The first, held between the second and the third.", n_operands=3,
         text="smaller(larger({0}, {1}), {2})", numpy=lambda a, low, high: np.minimum(
-            np.maximum(a, low), high), types=NUMBERS, cost=costs(2, 2, 2, 4, 7),
+            np.maximum(a, low), high), types=NUMBERS, cost=costs(2, 2, 2, 4, 7), flops=2,
     ),
 )  # fmt: skip
 

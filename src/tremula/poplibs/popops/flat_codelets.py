@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tremula.base.types import ALL_TYPES, Type
+from tremula.codelets.flops import flops_per_element
 from tremula.poplibs.families import class_from_text
 from tremula.poplibs.popops.element_costs import LoopCost, flat_cycles, flat_multi_cycles
 from tremula.poplibs.popops.fused import converter
 
 NAMES: Mapping[str, object] = {converter(t): t for t in ALL_TYPES} | {
     "flat_cycles": flat_cycles, "flat_multi_cycles": flat_multi_cycles, "LoopCost": LoopCost,
+    "flops_per_element": flops_per_element,
 }  # fmt: skip
 
 
@@ -30,6 +32,7 @@ class FlatCodelet:
     lines: Sequence[str]
     sized_by: str  # the vector whose length counts
     cost: LoopCost
+    flops: int  # of one element
     helpers: Mapping[str, object] | None = None
 
 
@@ -57,6 +60,8 @@ def make_flat(form: FlatCodelet, is_multi: bool) -> type:
         "    @staticmethod",
         "    def cycles(v, chip):",
         f"        return {_cycles(form, is_multi)}",
+        "",
+        f"    flops = flops_per_element({form.sized_by!r}, {form.flops})",
         "",
     ])  # fmt: skip
     return class_from_text(text, "Flat", {**NAMES, **(form.helpers or {})})

@@ -31,6 +31,11 @@ class FusedBody:
         is_single = len(self.ops) == 1 and len(self.lines) == 1
         return self.ops[0] if is_single else None
 
+    @property
+    def n_flops(self) -> int:
+        """Of one element."""
+        return sum(ELEMENT_OPS[op].flops_of(element) for op, element in self.ops)
+
 
 def fuse(expr: Expr, types: Sequence[Type]) -> FusedBody:
     """Check an expression against the types of its tensors, and write its source."""

@@ -63,6 +63,10 @@ def histogram_vertex(T: Type) -> type:  # noqa: N803
             per_level = LEVEL_SLOTS + VECTOR_SLOTS * n_vectors
             return START_SLOTS + v.sizes["levels"] * per_level
 
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return v.sizes["levels"] * v.sizes["values"] * T.is_floating
+
     return Histogram
 
 

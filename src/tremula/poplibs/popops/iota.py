@@ -8,6 +8,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type
 from tremula.codelets import Input, Output, Vector, Vertex
+from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -70,6 +71,8 @@ def iota_codelet(element: Type) -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return START_SLOTS + 2 * v.sizes["out"]
+
+        flops = no_flops
 
     return Iota
 
@@ -160,6 +163,8 @@ def one_hot_codelet(index: Type, element: Type) -> type:
             # Derived: 64 bits of `off` per slot, then one store of `on` per row.
             n_vectors = ceil_div(v.sizes["out"] * element.n_bytes, chip.data_path_bytes)
             return START_SLOTS + n_vectors + 8 * v.sizes["indices"]
+
+        flops = no_flops
 
     return EncodeOneHot
 

@@ -9,6 +9,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, Type
 from tremula.codelets import Input, Output, Vector, Vertex
+from tremula.codelets.flops import flops_per_element
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -92,6 +93,8 @@ def nan_codelet(element: Type, with_inf: bool) -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             n_vectors = ceil_div(v.sizes["x"] * element.n_bytes, chip.data_path_bytes)
             return START_SLOTS + SUB_VECTOR_SLOTS * v.n_subs["x"] + 2 * n_vectors
+
+        flops = flops_per_element("x", 1, element)
 
     return HasNaN
 

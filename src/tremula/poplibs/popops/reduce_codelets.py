@@ -40,6 +40,7 @@ class Operation:
     identity: float
     slots: int = 1  # per vector of floats, the load included
     slots_half: int = 1
+    flops: int = 1  # of a step, where its values are floats
 
     @property
     def takes_scale(self) -> bool:
@@ -59,8 +60,8 @@ OPERATIONS = {
     operation.name: operation
     for operation in (
         Operation("ADD", "{0} + {1}", "ADD", NUMBERS, 0),
-        Operation("SQUARE_ADD", "{0} + {1} * {1}", "ADD", NUMBERS, 0),
-        Operation("LOG_ADD", "log_add({0}, {1})", "LOG_ADD", (FLOAT, HALF), -math.inf, 23, 13),
+        Operation("SQUARE_ADD", "{0} + {1} * {1}", "ADD", NUMBERS, 0, flops=2),
+        Operation("LOG_ADD", "log_add({0}, {1})", "LOG_ADD", (FLOAT, HALF), -math.inf, 23, 13, 5),
         Operation("MUL", "{0} * {1}", "MUL", NUMBERS, 1),
         Operation("MIN", "min({0}, {1})", "MIN", NUMBERS, math.inf),
         Operation("MAX", "max({0}, {1})", "MAX", NUMBERS, -math.inf),
@@ -136,6 +137,17 @@ def multi_cycles(
         operation, type, chip, share, share * n_rows, n_parts, np.zeros(len(n_outs), bool)
     )
     return 11 + chip.n_workers * worker
+
+
+def reduce_flops(
+    operation: str, type: Type, n_outs: np.ndarray, n_elems: np.ndarray, n_finishing: int
+) -> np.ndarray:
+    """The first element of an output is taken as it is, or squared; then `n_finishing` more."""
+    if not type.is_floating:
+        return np.zeros(len(n_outs), np.int64)
+    kind = OPERATIONS[operation]
+    joins = OPERATIONS[kind.join].flops * np.minimum(n_outs, n_elems)
+    return kind.flops * n_elems - joins + n_finishing * n_outs
 
 
 # Indices are unsigned: the host can then vectorise, since none counts from the end.
@@ -239,9 +251,13 @@ def reduce_vertex(operation: str, T: Type, Out: Type, is_multi: bool, finish: Fi
             return multi_cycles(operation, T, chip, *sizes)
         return worker_cycles(operation, T, chip, *sizes, v.state["is_inner"])
 
+    def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
+        n_finishing = bool(finish.scale) + finish.updates
+        return reduce_flops(operation, T, v.sizes["out"], v.sizes["parts"], n_finishing)
+
     more = "".join(f",{x}" for x in (finish.scale, "update" * finish.updates) if x)
     cls.name = f"popops::Reduce{'Multi' * is_multi}<{operation},{T},{Out}{more}>"
     # PopLibs' estimates, except that GC2's element cost was chosen from measured reductions.
     cls.standing = "fitted"
-    cls.cycles = staticmethod(cycles)
+    cls.cycles, cls.flops = staticmethod(cycles), staticmethod(flops)
     return cls

@@ -8,6 +8,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_CHAR, UNSIGNED_INT, Type, uint32
 from tremula.codelets import InOut, Input, Output, Vector, Vertex
+from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -133,6 +134,8 @@ def select_codelet(element: Type, index_type: Type) -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return np.full(v.n_rows, ROW_SLOTS)
 
+        flops = no_flops
+
     return SelectFromRow
 
 
@@ -156,6 +159,10 @@ def join_codelet(element: Type) -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return ROW_SLOTS + JOIN_SLOTS * v.sizes["found"]
 
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return (v.sizes["found"] - 1) * element.is_floating
+
     return JoinFinds
 
 
@@ -175,6 +182,10 @@ def update_codelet(element: Type, index_type: Type) -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return np.full(v.n_rows, ROW_SLOTS + 2)
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return np.full(v.n_rows, int(element.is_floating))
 
     return UpdateInRow
 

@@ -136,6 +136,7 @@ def scaled_codelet(
             ),
             sized_by="a",
             cost=_cost(a_type, b_type, kind, is_multi),
+            flops=(1 + len(scales)) * a_type.is_floating,
         ),
         is_multi,
     )  # fmt: skip

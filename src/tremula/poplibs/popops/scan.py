@@ -13,6 +13,7 @@ from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type
 from tremula.codelets import Input, Output, Vector, Vertex
+from tremula.codelets.flops import flops_per_element
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -108,6 +109,8 @@ def scan_vertex(operation: str, T: Type) -> type:  # noqa: N803
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return START_SLOTS + ELEMENT_SLOTS * v.sizes["out"]
+
+        flops = flops_per_element("out", 1, T)
 
     return Scan
 

@@ -8,6 +8,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type, uint32, uint64
 from tremula.codelets import InOut, Input, Vector, Vertex
+from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -58,6 +59,8 @@ def sequence_slice_vertex(T: Type) -> type:  # noqa: N803
             passes = 1 + v.state["zeroes_rest"].astype(np.int64) / 2
             rows = ROW_SLOTS * v.n_subs["out"] + VECTOR_SLOTS * n_vectors
             return START_SLOTS + SEQUENCE_SLOTS * v.sizes["n_rows"] + rows * passes
+
+        flops = no_flops
 
     return SequenceSlice
 

@@ -16,6 +16,7 @@ from tremula.base.types import (
     uint32,
 )
 from tremula.codelets import InOut, Input, MultiVertex, Output, Vector
+from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.tensor import Tensor
@@ -87,6 +88,8 @@ def multi_slice_codelet(T: Type) -> type:  # noqa: N803
             n_lookups = v.sizes["indices"]
             return multi_slice_cycles(n_lookups, width, T.n_bytes, share, chip, v.n_rows)
 
+        flops = no_flops
+
     return MultiSlice
 
 
@@ -118,6 +121,8 @@ def collect_codelet(T: Type) -> type:  # noqa: N803
             width = v.state["n_columns"].astype(np.int64)
             return multi_slice_cycles(v.sizes["part"], width, T.n_bytes, 1.0, chip)
 
+        flops = no_flops
+
     return CollectSlices
 
 
@@ -147,6 +152,8 @@ def part_codelet() -> type:
             return 11 + chip.n_workers * (
                 20 + per_index * ceil_div(v.sizes["part"], chip.n_workers)
             )
+
+        flops = no_flops
 
     return PartOfIndex
 
@@ -188,6 +195,8 @@ def dynamic_slice_codelet(T: Type) -> type:  # noqa: N803
             width = v.state["n_columns"].astype(np.int64)
             return dynamic_slice_cycles(v.sizes["out"] // width, width, T.n_bytes, chip)
 
+        flops = no_flops
+
     return DynamicSlice
 
 
@@ -223,6 +232,8 @@ def dynamic_update_codelet(T: Type) -> type:  # noqa: N803
             width = v.state["n_columns"].astype(np.int64)
             return dynamic_slice_cycles(v.sizes["update"] // width, width, T.n_bytes, chip)
 
+        flops = no_flops
+
     return DynamicUpdateSlice
 
 
@@ -246,5 +257,7 @@ def check_indices_codelet() -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             # One load and one maximum per index, beside the start of a multi-worker vertex.
             return 11 + chip.n_workers * (20 + 2 * ceil_div(v.sizes["indices"], chip.n_workers))
+
+        flops = no_flops
 
     return IndicesInRange

@@ -7,6 +7,7 @@ stable. NaN counts as larger than all numbers.
 import numpy as np
 
 from tremula.base.types import BOOL, Type
+from tremula.codelets.flops import flops_per_element
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import class_from_text, family
@@ -125,10 +126,14 @@ class MergeBlocks(Vertex):
 """
 
 
+def heap_levels(n_elems: np.ndarray) -> np.ndarray:
+    return np.ceil(np.log2(np.maximum(n_elems, 2))).astype(np.int64)
+
+
 def sort_slots(n_elems: np.ndarray, has_values: bool) -> np.ndarray:
     """Worker slots of sorting n_elems: as many levels as the heap has, for each element."""
-    levels = np.ceil(np.log2(np.maximum(n_elems, 2))).astype(np.int64)
-    return START_SLOTS + n_elems * levels * (SIFT_SLOTS + SIFT_VALUE_SLOTS * has_values)
+    per_level = SIFT_SLOTS + SIFT_VALUE_SLOTS * has_values
+    return START_SLOTS + n_elems * heap_levels(n_elems) * per_level
 
 
 def merge_slots(n_elems: np.ndarray, has_values: bool) -> np.ndarray:
@@ -155,7 +160,11 @@ def sort_vertex(K: Type, V: Type | None) -> type:  # noqa: N803
     def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
         return sort_slots(v.sizes["out"], V is not None)
 
-    cls.cycles = staticmethod(cycles)
+    def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
+        # Each element at each level: which child is larger, and whether its parent is.
+        return 2 * v.sizes["out"] * heap_levels(v.sizes["out"]) * K.is_floating
+
+    cls.cycles, cls.flops = staticmethod(cycles), staticmethod(flops)
     return cls
 
 
@@ -167,5 +176,5 @@ def merge_vertex(K: Type, V: Type | None) -> type:  # noqa: N803
     def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
         return merge_slots(v.sizes["out"], V is not None)
 
-    cls.cycles = staticmethod(cycles)
+    cls.cycles, cls.flops = staticmethod(cycles), flops_per_element("out", 1, K)
     return cls

@@ -8,6 +8,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type, uint32, uint64
 from tremula.codelets import Input, Output, Vector, Vertex
+from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
@@ -53,6 +54,8 @@ def transpose_vertex(T: Type) -> type:  # noqa: N803
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return transpose_cycles(v.sizes["out"], v.state["n_rows"], v.state["n_cols"], T)
+
+        flops = no_flops
 
     return Transpose
 

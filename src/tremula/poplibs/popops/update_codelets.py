@@ -10,6 +10,7 @@ import numpy as np
 
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type, uint32
 from tremula.codelets import InOut, Input, MultiVertex, Output, Vector
+from tremula.codelets.flops import flops_per_element
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import family
@@ -136,6 +137,10 @@ def multi_update_codelet(T: Type, P: Type, operation: str, starts: bool = False)
             update = _update_cycles(v, P, operation != "set", chip)
             return update + fill_cycles(v.sizes["table"], P, chip) if starts else update
 
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return _update_flops(v, P, int(operation != "set"))
+
     return MultiUpdateOp
 
 
@@ -172,6 +177,10 @@ def scaled_update_codelet(T: Type) -> type:  # noqa: N803
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return _update_cycles(v, T, True, chip)
 
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return _update_flops(v, T, 2)
+
     return ScaledMultiUpdateAdd
 
 
@@ -188,6 +197,12 @@ def _update_cycles(v: CostView, type: Type, is_op: bool, chip: Chip) -> np.ndarr
         chip,
         v.n_rows,
     )
+
+
+def _update_flops(v: CostView, type: Type, n_each: int) -> np.ndarray:
+    """Every index is in one block of the table; where is data, so all have their share."""
+    n_elems = v.sizes["indices"] * v.sizes["table"] / v.state["n_entries"]
+    return n_each * type.is_floating * n_elems
 
 
 @family
@@ -217,6 +232,11 @@ def join_partials_codelet(T: Type, operation: str) -> type:  # noqa: N803
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return partials_cycles(v.sizes["out"], v.n_subs["partials"], T, chip)
 
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            each = int(T.is_floating and operation != "set")
+            return each * (v.n_subs["partials"] - 1) * v.sizes["out"]
+
     return JoinPartials
 
 
@@ -244,5 +264,7 @@ def apply_updates_codelet(T: Type, P: Type, operation: str) -> type:  # noqa: N8
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return scaled_add_cycles(v.sizes["table"], P, chip)
+
+        flops = flops_per_element("table", is_scaled + (operation != "set"), P)
 
     return ApplyUpdates

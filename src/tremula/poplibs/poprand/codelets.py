@@ -14,6 +14,7 @@ import numpy as np
 
 from tremula.base.types import INT, Type, float32, int32, uint32, uint64
 from tremula.codelets import Input, MultiVertex, Output, Vector
+from tremula.codelets.flops import flops_per_element, no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.codelets.random import (
     random_normal,
@@ -75,6 +76,8 @@ def uniform_codelet(T: Type) -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return fill_cycles(v, chip, T, NUMBER_SLOTS, NUMBER_START_SLOTS)
 
+        flops = flops_per_element("out", 3)
+
     return Uniform
 
 
@@ -100,6 +103,8 @@ def uniform_int_codelet() -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return fill_cycles(v, chip, INT, INTEGER_SLOTS, NUMBER_START_SLOTS)
+
+        flops = no_flops
 
     return UniformInt
 
@@ -129,6 +134,8 @@ def log_uniform_codelet(T: Type) -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return fill_cycles(v, chip, T, LOG_UNIFORM_SLOTS, NUMBER_START_SLOTS)
 
+        flops = flops_per_element("out", 5)
+
     return LogUniform
 
 
@@ -154,6 +161,8 @@ def normal_codelet(T: Type) -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return fill_cycles(v, chip, T, NUMBER_SLOTS, NUMBER_START_SLOTS)
+
+        flops = flops_per_element("out", 2)
 
     return Normal
 
@@ -192,6 +201,11 @@ def truncated_normal_codelet(T: Type) -> type:
             words = -(-v.sizes["out"] * T.n_bytes // (VECTOR_BYTES * chip.n_workers))
             return LAUNCH_CYCLES + chip.n_workers * (NUMBER_START_SLOTS + slots * words)
 
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            # As in `cycles`: a comparison for every try, the triangle, and its scaling.
+            return v.sizes["out"] * (v.state["n_tries"].astype(np.int64) + 6)
+
     return TruncatedNormal
 
 
@@ -217,6 +231,8 @@ def bernoulli_codelet(T: Type) -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return fill_cycles(v, chip, T, BERNOULLI_SLOTS, BERNOULLI_START_SLOTS)
+
+        flops = no_flops  # bits are compared
 
     return Bernoulli
 
@@ -247,6 +263,8 @@ def dropout_codelet(T: Type) -> type:
             launch, start = DROPOUT_LAUNCH_CYCLES, DROPOUT_START_SLOTS
             return fill_cycles(v, chip, T, DROPOUT_SLOTS, start, launch)
 
+        flops = flops_per_element("out", 1)
+
     return Dropout
 
 
@@ -273,6 +291,8 @@ def set_seed_codelet() -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return seeding_cycles(v, chip, SEED_SLOTS)
 
+        flops = no_flops
+
     return SetSeed
 
 
@@ -297,6 +317,8 @@ def save_and_set_seed_codelet() -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return seeding_cycles(v, chip, SAVE_SLOTS + SEED_SLOTS)
 
+        flops = no_flops
+
     return SaveAndSetSeed
 
 
@@ -316,5 +338,7 @@ def restore_seed_codelet() -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return seeding_cycles(v, chip, SAVE_SLOTS)
+
+        flops = no_flops
 
     return RestoreSeed
