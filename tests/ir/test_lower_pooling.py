@@ -1,4 +1,4 @@
-"""Pooling and resizing on tiles against ATen: values, indices, gradients."""
+"""Pooling on tiles against ATen: values, indices, gradients."""
 
 import pytest
 import torch
@@ -82,20 +82,19 @@ def test_averages(dtype):
     assert_like_aten(function, field(dtype), **tolerance)
 
 
-def test_resizing():
-    """Nearest and linear interpolation by whole and by odd factors, corners aligned or not."""
+def test_adaptive_maxima():
+    """As many maxima as wanted, from windows of equal and of unequal sizes, and their gradients."""
+    aten = torch.ops.aten
 
     def function(x):
         x = x.detach().requires_grad_()
         results = (
-            F.interpolate(x, scale_factor=2), F.interpolate(x, size=(13, 5)),
-            F.interpolate(x, scale_factor=1.5), F.interpolate(x[0], scale_factor=3),
-            F.interpolate(x, size=(4, 16), mode="nearest-exact"),
-            F.interpolate(x, scale_factor=2, mode="bilinear"),
-            F.interpolate(x, size=(13, 5), mode="bilinear", align_corners=True),
-            F.interpolate(x[0], size=13, mode="linear"),
-            F.interpolate(x.unsqueeze(0), scale_factor=(1, 2, 2), mode="trilinear"),
+            F.adaptive_max_pool2d(x, (3, 4)), F.adaptive_max_pool2d(x, (4, 5)),
+            F.adaptive_max_pool1d(x[0], 3), F.adaptive_max_pool2d(x[0], (None, 1)),
+            F.adaptive_max_pool3d(x, (2, 3, 5)), F.adaptive_max_pool3d(x, (1, 3, 4)),
         )  # fmt: skip
-        return with_gradients(results, x)
+        places = [aten.adaptive_max_pool2d(x, [4, 5])[1], aten.adaptive_max_pool3d(x, [2, 3, 5])[1]]
+        return with_gradients(results, x) + places
 
-    assert_like_aten(function, field())
+    x = torch.randint(-4, 5, (2, 3, 9, 8), generator=torch.Generator().manual_seed(1)).float()
+    assert_like_aten(function, x)

@@ -110,7 +110,8 @@ def _table() -> dict[object, Callable]:
     import tremula.ir.own_decompositions_attention
     import tremula.ir.own_decompositions_geometry
     import tremula.ir.own_decompositions_lookups
-    import tremula.ir.own_decompositions_order  # noqa: F401 - all fill OWN
+    import tremula.ir.own_decompositions_order
+    import tremula.ir.own_decompositions_pooling  # noqa: F401 - all fill OWN
     from tremula.ir.own_decompositions import OWN
 
     return {**core_aten_decompositions(), **get_decompositions(_FURTHER), **OWN}

@@ -75,26 +75,28 @@ def _with_channels_last(part: CapturedStep) -> CapturedStep:
     turned: dict[fx.Node, fx.Node] = {}
     for node in list(part.graph.nodes):
         if node.target is aten.convolution.default:
-            places = (0, 1)
+            operands = node.args[:2]
         elif node.target is aten.convolution_backward.default:
-            places = (1, 2)
+            operands = node.args[1:3]
         else:
             continue
-        for place in places:
-            operand = node.args[place]
+        for operand in operands:
             if isinstance(operand, fx.Node) and operand.meta["val"].dim() == _IMAGE_RANK:
-                node.update_arg(place, _turned(part.graph, operand, turned))
+                node.replace_input_with(operand, _turned(part.graph, operand, turned))
     return part
 
 
 def _turned(graph: fx.Graph, operand: fx.Node, turned: dict[fx.Node, fx.Node]) -> fx.Node:
     if operand not in turned:
-        # One channel is last and first: only a copy has strides that say "last".
-        is_both = operand.meta["val"].shape[1] == 1
-        turn = aten.clone.default if is_both else aten.contiguous.default
+        value = operand.meta["val"]
         with graph.inserting_after(operand):
-            turned[operand] = graph.call_function(
-                turn, (operand,), {"memory_format": torch.channels_last}
-            )
-        turned[operand].meta["val"] = operand.meta["val"]
+            if value.shape[1] == 1 and operand.op == "placeholder":
+                # One channel is last and first at once: only its stride has to say "last".
+                strides = torch.empty_like(value, memory_format=torch.channels_last).stride()
+                last = graph.call_function(aten.as_strided.default, (operand, value.shape, strides))
+            else:
+                order = {"memory_format": torch.channels_last}
+                last = graph.call_function(aten.contiguous.default, (operand,), order)
+        last.meta["val"] = value
+        turned[operand] = last
     return turned[operand]

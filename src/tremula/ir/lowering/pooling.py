@@ -1,15 +1,15 @@
-"""Lowerings of pooling, resizing and their gradients; fields of one, two and three dimensions."""
+"""Lowerings of pooling and its gradients; fields of one, two and three dimensions."""
 
-import math
 from collections.abc import Sequence as ListOf
 
 import numpy as np
 
+from tremula.ir.lowering.resizing import separable
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import schema_name
-from tremula.poplar.tensor import Tensor, concat
-from tremula.poplibs import poplin, popnn, popops
+from tremula.poplar.tensor import Tensor
+from tremula.poplibs import popnn, popops
 from tremula.poplibs.popnn import PoolParams
 
 Ints = ListOf[int]
@@ -208,117 +208,3 @@ def _adaptive_matrix(n_in: int, n_out: int) -> np.ndarray:
         begin, end = o * n_in // n_out, -(-(o + 1) * n_in // n_out)
         matrix[begin:end, o] = 1 / (end - begin)
     return matrix
-
-
-def separable(tiles: Tiles, x: Tensor, matrices: list[np.ndarray]) -> Tensor:
-    """[batch, channels, field…] with a matrix [in, out] applied along each dimension of a field."""
-    for d, matrix in enumerate(matrices, start=2):
-        rows = x.dim_roll(d, x.rank - 1)
-        flat = rows.reshape([math.prod(rows.shape[:-1]), rows.shape[-1]])
-        weights = tiles.constant(matrix, x.type)
-        name = f"{tiles.name}/along_{d - 2}"
-        product = poplin.mat_mul(tiles.graph, flat, weights, tiles.sequence, name)
-        x = product.reshape([*rows.shape[:-1], matrix.shape[1]]).dim_roll(x.rank - 1, d)
-    return x
-
-
-# -- resizing ------------------------------------------------------------------------------------
-
-
-def _nearest(n_in: int, n_out: int, scale: float | None, exact: bool) -> np.ndarray:
-    """The input each output shows."""
-    ratio = 1 / scale if scale else n_in / n_out
-    places = np.floor((np.arange(n_out, dtype=np.float32) + 0.5 * exact) * np.float32(ratio))
-    return np.minimum(places.astype(np.int64), n_in - 1)
-
-
-def _nearest_places(tiles: Tiles, field: Ints, out: Ints, scales: tuple) -> list[np.ndarray]:
-    exact = "exact" in schema_name(tiles.node)
-    scales = scales or (None,) * len(field)
-    return [_nearest(i, o, s, exact) for i, o, s in zip(field, out, scales, strict=True)]
-
-
-_NEAREST = [
-    f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)
-]
-
-
-@lowers(*_NEAREST, calls="Tensor.broadcast")
-def upsample_nearest(tiles: Tiles, x: Tensor, out: Ints, *scales: float | None) -> Tensor:
-    """Repeated elements, which no memory is needed for."""
-    for d, places in enumerate(_nearest_places(tiles, x.shape[2:], out, scales), start=2):
-        x = _chosen(x, places, d)
-    return x
-
-
-def _chosen(x: Tensor, places: np.ndarray, dim: int) -> Tensor:
-    """X at rising places along one dimension."""
-    counts = np.bincount(places, minlength=x.shape[dim])
-    if np.ptp(counts) == 0:
-        n = int(counts[0])
-        repeated = x.expand([dim + 1]).broadcast(n, dim + 1)
-        return repeated.flatten(dim, dim + 2)
-    index = (slice(None),) * dim
-    return concat([x[(*index, slice(p, p + 1))] for p in places.tolist()], dim)
-
-
-@lowers(*[f"{name}_backward" for name in _NEAREST], calls="popops.reduce, poplin.mat_mul")
-def upsample_nearest_backward(
-    tiles: Tiles, gradient: Tensor, out: Ints, _shape: Ints, *scales: float | None
-) -> Tensor:
-    field = tiles.out_shape[2:]
-    places = _nearest_places(tiles, field, out, scales)
-    counts = [np.bincount(p, minlength=n) for p, n in zip(places, field, strict=True)]
-    if all(np.ptp(c) == 0 for c in counts):
-        return _summed_blocks(tiles, gradient, [int(c[0]) for c in counts])
-    matrices = [
-        (p[:, None] == np.arange(n)).astype(float) for p, n in zip(places, field, strict=True)
-    ]
-    return separable(tiles, gradient, matrices)
-
-
-def _summed_blocks(tiles: Tiles, gradient: Tensor, factors: list[int]) -> Tensor:
-    shape = list(gradient.shape[:2])
-    for size, factor in zip(gradient.shape[2:], factors, strict=True):
-        shape += [size // factor, factor]
-    blocks = gradient.reshape(shape)
-    dims = list(range(3, len(shape), 2))
-    return popops.reduce(tiles.graph, blocks, dims, "ADD", tiles.sequence, tiles.name)
-
-
-def _linear_matrix(n_in: int, n_out: int, align: bool, scale: float | None) -> np.ndarray:
-    """[in, out]: what each input weighs in each output of a linear interpolation."""
-    outs = np.arange(n_out, dtype=np.float32)
-    if align:
-        source = outs * np.float32((n_in - 1) / (n_out - 1) if n_out > 1 else 0)
-    else:
-        ratio = np.float32(1 / scale if scale else n_in / n_out)
-        source = np.maximum((outs + np.float32(0.5)) * ratio - np.float32(0.5), 0)
-    low = np.minimum(source.astype(np.int64), n_in - 1)
-    high = np.minimum(low + 1, n_in - 1)
-    share = np.clip(source - low, 0, 1)
-    matrix = np.zeros((n_in, n_out))
-    np.add.at(matrix, (low, np.arange(n_out)), 1 - share)
-    np.add.at(matrix, (high, np.arange(n_out)), share)
-    return matrix
-
-
-_LINEAR = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
-
-
-@lowers(*_LINEAR, calls="poplin.mat_mul")
-def upsample_linear(
-    tiles: Tiles, x: Tensor, out: Ints, align: bool, *scales: float | None
-) -> Tensor:
-    scales = scales or (None,) * len(out)
-    sizes = zip(x.shape[2:], out, scales, strict=True)
-    return separable(tiles, x, [_linear_matrix(i, o, align, s) for i, o, s in sizes])
-
-
-@lowers(*[f"{name}_backward" for name in _LINEAR], calls="poplin.mat_mul")
-def upsample_linear_backward(
-    tiles: Tiles, gradient: Tensor, out: Ints, shape: Ints, align: bool, *scales: float | None
-) -> Tensor:
-    scales = scales or (None,) * len(out)
-    sizes = zip(shape[2:], out, scales, strict=True)
-    return separable(tiles, gradient, [_linear_matrix(i, o, align, s).T for i, o, s in sizes])

@@ -22,6 +22,7 @@ _FAMILIES = (
     "convolutions",
     "norms",
     "pooling",
+    "resizing",
     "lookups",
     "updates",
     "sorting",

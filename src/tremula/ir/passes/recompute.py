@@ -6,7 +6,7 @@ from torch import fx
 
 from tremula.ir.nodes import schema_name
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN
-from tremula.ir.passes.clean import is_random
+from tremula.ir.passes.clean import drop_dead, is_random
 from tremula.ir.step import CapturedStep
 
 _CHECKPOINT = "tremula::checkpoint"
@@ -97,7 +97,7 @@ class _Recomputation:
                 for source in node.all_input_nodes:
                     if self._goes(source, node):
                         node.replace_input_with(source, self._copy(source, before=node))
-        return self.step
+        return drop_dead(self.step)  # what only the backward pass read
 
     def _goes(self, node: fx.Node, user: fx.Node) -> bool:
         """Random values cannot be drawn again, so they are stored; so is what is no operation."""
