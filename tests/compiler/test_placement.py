@@ -53,6 +53,11 @@ def chain(graph, n_bytes, n_links=3, tile=0):
     return p.Sequence([p.Copy(a, b) for a, b in pairwise(links)])
 
 
+def _error_of(found):
+    variables = found.low.graph.variables
+    return out_of_memory_error(found.memory, found.liveness, variables, chip("gc200"))
+
+
 items = st.lists(
     st.tuples(
         st.integers(0, 2), st.integers(0, 9), st.integers(0, 5), st.integers(1, 40),
@@ -184,7 +189,7 @@ def test_out_of_memory_text(small_graph, analysed):
     graph.create_host_read("big", big)
     found = analysed(graph, p.Copy(big[0:1000], small))
     assert found.memory.is_full.tolist() == [False, False, True, False]
-    error = out_of_memory_error(found.memory, found.liveness, found.low.graph.variables)
+    error = _error_of(found)
     text = str(error)
     machine = chip("gc200")
     assert "Out of memory on 1 tile(s): tile 2 needs" in text
@@ -197,7 +202,7 @@ def test_out_of_memory_text(small_graph, analysed):
 def test_no_error_when_all_fits(small_graph, analysed):
     """A program that fits has no error."""
     found = analysed(*_with_graph(small_graph, 64))
-    assert out_of_memory_error(found.memory, found.liveness, found.low.graph.variables) is None
+    assert _error_of(found) is None
 
 
 def test_code_must_fit_region_0(small_graph, analysed, monkeypatch):
@@ -212,8 +217,10 @@ def test_code_must_fit_region_0(small_graph, analysed, monkeypatch):
     monkeypatch.setattr(codelet, "spec", grown)
     found = analysed(graph, p.Execute(cs))
     assert found.memory.is_full.tolist() == [True, False, False, False]
-    text = str(out_of_memory_error(found.memory, found.liveness, found.low.graph.variables))
+    text = str(_error_of(found))
     assert "largest: vertex code 256,000" in text
+    room = chip("gc200").n_bytes_region0
+    assert f"bytes of code but has {room:,} for it" in text
 
 
 def test_elements_apart_leave_gaps(small_graph, analysed, monkeypatch):

@@ -131,7 +131,8 @@ def compile_graph(
 def check_memory(executable: Executable, options: Options) -> None:
     """Raise, or with debug.allowOutOfMemory warn, if a tile is out of memory."""
     analysis: Analysis = executable.analysis  # pyright: ignore[reportAssignmentType]
-    error = out_of_memory_error(analysis.memory, analysis.liveness, executable.variables)
+    chip = executable.target.chip
+    error = out_of_memory_error(analysis.memory, analysis.liveness, executable.variables, chip)
     if error is None:
         return
     if options.flag("debug.allowOutOfMemory"):

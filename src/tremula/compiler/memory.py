@@ -213,7 +213,7 @@ class VariableNames(Protocol):
 
 
 def out_of_memory_error(
-    memory: TileMemory, liveness: Liveness, variables: VariableNames
+    memory: TileMemory, liveness: Liveness, variables: VariableNames, chip: Chip
 ) -> GraphMemoryAllocationError | None:
     """The error of the worst tile, naming the largest things on it; None if all tiles fit."""
     full = np.flatnonzero(memory.is_full)
@@ -229,9 +229,16 @@ def out_of_memory_error(
     if largest >= 0:
         mend = f"spread {variables.names[largest]!r} over more tiles, or make it smaller"
     source = variables.sources[largest] if largest >= 0 else None
+    limit = f"tile {tile} needs {needed:,} bytes but has {has:,}"
+    n_code = int(needs_of(memory.always_live, memory.temporary).code[tile])
+    if over == n_code - chip.n_bytes_region0:
+        limit = (
+            f"tile {tile} needs {n_code:,} bytes of code but has {chip.n_bytes_region0:,} for it"
+        )
+        mend = "use fewer kinds of operations on this tile, or more chips"
+        source = None
     return GraphMemoryAllocationError(
-        f"Out of memory on {len(full)} tile(s): tile {tile} needs {needed:,} bytes but has {has:,} "
-        f"({over:,} over).\n  largest: {shown}",
+        f"Out of memory on {len(full)} tile(s): {limit} ({over:,} over).\n  largest: {shown}",
         source=source,  # pyright: ignore[reportArgumentType] - a stored line prints the same
         mend=mend,
     )
