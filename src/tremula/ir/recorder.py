@@ -85,13 +85,20 @@ class Recorder(TorchDispatchMode):
         origin = self._origin()
         args, kwargs = tree_map(self._inside, (args, kwargs))
         if torch.Tag.inplace_view in func.tags:  # squeeze_ and its like change a shape, not values
-            self.node_of(args[0]).meta["val"] = args[0].detach()
+            self._keep_shape(args[0])
         try:
             result = self._run(func, args, kwargs)
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
             raise _as_real_tensors_say(func, args, kwargs, error) from None
         self._record(func, args, kwargs, result, origin)
         return result
+
+    def _keep_shape(self, tensor: Tensor) -> None:
+        """Whatever has been this tensor so far keeps its shape."""
+        before = tensor.detach()
+        for node in self.graph.nodes:
+            if node.meta.get("val") is tensor:
+                node.meta["val"] = before
 
     def _run(self, func: Callable, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
         return func(*args, **kwargs)

@@ -106,13 +106,15 @@ class _Functionaliser:
         elif node.target in WRITTEN_THROUGH and _writes_statistics(node):
             self._written_through(node)
         elif (written := written_argument(node.target)) is not None:
-            self._write(node, operand(node, written))
+            self._write(node, _written_node(node, written))
         elif is_view(node.target):
             self._view(node)
         else:
             self._plain(node)
 
     def _plain(self, node: fx.Node) -> None:
+        if "val" not in node.meta:
+            return  # no result and no write: a check that raises in PyTorch
         copy = self.new.node_copy(node, self.read_or_other)
         copy.meta["val"] = self._own(node.meta["val"])
         if isinstance(node.meta["val"], Tensor):
@@ -260,17 +262,39 @@ def written_argument(func: object) -> int | None:
     return None
 
 
+def _written_node(node: fx.Node, position: int) -> fx.Node:
+    """The argument that is written, which `out=` names and others have in their place."""
+    name = overload_of(node)._schema.arguments[position].name
+    written = node.kwargs[name] if name in node.kwargs else node.args[position]
+    assert isinstance(written, fx.Node), f"{node.target} writes {written}, no node"
+    return written
+
+
 def functional_overload(func: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """add_.Tensor -> add.Tensor."""
+    """add_.Tensor and add.out -> add.Tensor: the one that takes the same and writes nothing."""
     name = func._schema.name.removeprefix("aten::").removesuffix("_")
     packet = getattr(aten, name, None)
-    overload = getattr(packet, func._overloadname, None) if packet is not None else None
-    if overload is None or overload._schema.is_mutable:
+    wanted = _read_types(func)
+    overload = next(
+        (o for o in _overloads(packet) if not o._schema.is_mutable and _read_types(o) == wanted),
+        None,
+    )
+    if overload is None:
         raise CaptureError(
             f"{func} has no functional form, so a static program cannot hold it.",
             mend="write the value into a new tensor",
         )
     return overload
+
+
+def _overloads(packet: torch._ops.OpOverloadPacket | None) -> list[torch._ops.OpOverload]:
+    return [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
+
+
+def _read_types(func: torch._ops.OpOverload) -> list[tuple[str, str]]:
+    """Names and types of what an operation takes, but for the result of `out=`."""
+    given = [a for a in func._schema.arguments if not (a.kwarg_only and a.alias_info is not None)]
+    return [(a.name, str(a.type)) for a in given]
 
 
 def _copy(work: _Functionaliser, target: fx.Node, args: tuple, _kwargs: dict) -> fx.Node:
