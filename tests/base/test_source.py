@@ -17,7 +17,7 @@ PACKAGE = Path(tremula.__file__).parent
 @pytest.mark.parametrize(
     ("file", "is_users"),
     [
-        ("/home/me/model.py", True),
+        ("/models/model.py", True),
         ("<stdin>", True),
         (str(PACKAGE / "bench" / "poptorch_models.py"), True),
         (str(PACKAGE / "garden" / "mnist.py"), True),

@@ -4,14 +4,16 @@ import pytest
 
 import poptorch
 from tremula.frontends.torch.logging import DEFAULT_LEVEL, LOGGER, REPEATS, set_max_repeats
+from tremula.vision import trace
 
 
 @pytest.fixture(autouse=True)
 def fresh_log():
-    """No message counts as shown before, and the level is as it was afterwards."""
+    """No message counts as shown before, the level is as it was afterwards, no trace goes on."""
     level, limit = LOGGER.level, REPEATS.limit
     REPEATS.forget()
     poptorch.setLogLevel(DEFAULT_LEVEL)
     yield
     LOGGER.setLevel(level)
     set_max_repeats(limit)
+    trace.stop()  # profiled models open one

@@ -1,18 +1,24 @@
-"""Named stretches of host time. Off, a stretch costs a function call; on, see vision/trace.py."""
+"""Named stretches of host time, and numbers. Off, they cost a call; on, see vision/trace.py."""
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from tremula.base.late import vision
 
 OPTIONS_VARIABLE = "PVTI_OPTIONS"
+POPLAR, POPDIST = "poplar", "popdist"  # channels of engines, and of processes that run together
 
 
 class Recorder(Protocol):
-    """What records stretches while a trace is open."""
+    """What records stretches and numbers while a trace is open."""
 
-    def span(self, channel: str, label: str) -> AbstractContextManager[object]: ...
+    def span(
+        self, channel: str, label: str, details: Mapping[str, object]
+    ) -> AbstractContextManager[object]: ...
+
+    def sample(self, graph: str, series: str, value: float, unit: str) -> None: ...
 
 
 class _Switch:
@@ -25,14 +31,27 @@ class _Switch:
 _NOTHING = nullcontext()
 
 
-def span(channel: str, label: str) -> AbstractContextManager[object]:
-    """A context manager whose block is recorded if a trace is open."""
+def span(channel: str, label: str, **details: object) -> AbstractContextManager[object]:
+    """A context manager whose block is recorded, with its details, if a trace is open."""
     if _Switch.recorder is not None:
-        return _Switch.recorder.span(channel, label)
+        return _Switch.recorder.span(channel, label, details)
     if not _Switch.has_looked:
         _look()
-        return span(channel, label)
+        return span(channel, label, **details)
     return _NOTHING
+
+
+def is_tracing() -> bool:
+    """Whether a trace is open: ask before computing what only a trace needs."""
+    if not _Switch.has_looked:
+        _look()
+    return _Switch.recorder is not None
+
+
+def sample(graph: str, series: str, value: float, unit: str = "") -> None:
+    """A number of a series, now, if a trace is open."""
+    if is_tracing() and _Switch.recorder is not None:
+        _Switch.recorder.sample(graph, series, value, unit)
 
 
 def set_recorder(recorder: Recorder | None) -> None:

@@ -2,11 +2,11 @@
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
-from tremula.vision.schema import report_path
-from tremula.vision.scripts import reporting_to, run_script
+from tremula.vision.scripts import reporting_to, reports_in, run_script
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,16 @@ def run(args: argparse.Namespace) -> int:
     if args.report is None:
         run_script(script, args.arguments)
     else:
+        began_s = time.time()
         with reporting_to(args.report):
             run_script(script, args.arguments)
-        print(f"report: {report_path(args.report)}", file=sys.stderr)
+        _tell_reports(args.report, began_s)
     return 0
+
+
+def _tell_reports(folder: Path, began_s: float) -> None:
+    reports = reports_in(folder, began_s)
+    for path in reports:
+        print(f"report: {path}", file=sys.stderr)
+    if not reports:
+        print(f"no report: the script ran no engine and no model ({folder})", file=sys.stderr)

@@ -17,7 +17,7 @@ from tremula.base.errors import (
     suggest,
 )
 from tremula.base.options import Options, parse_options
-from tremula.base.tracing import span
+from tremula.base.tracing import POPLAR, span
 from tremula.codelets.random import MODE_WORD
 from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable import Executable
@@ -37,7 +37,6 @@ from tremula.runtime.stream_ports import CallbackPort, RingPort, StreamCallback
 
 # The interpreter comes back about this often, so that Ctrl-C and stop() are heard.
 SECONDS_BETWEEN_RETURNS = 0.1
-CHANNEL = "poplar"  # of the system trace
 
 Named = TypeVar("Named")
 
@@ -77,7 +76,7 @@ class Engine:
         progress: Progress | None,
     ) -> Executable:
         try:
-            with span(CHANNEL, "Engine.compile"):
+            with span(POPLAR, "Engine.compile"):
                 return compile_graph(graph, programs, options, progress)
         except GraphMemoryAllocationError as error:
             # A report of what does not fit is worth most.
@@ -89,7 +88,7 @@ class Engine:
 
     def load(self, device: Device | None = None) -> "Engine":
         """Compile the kernels, write initial values, reset state and clock. Returns itself."""
-        with span(CHANNEL, "Engine.load"):
+        with span(POPLAR, "Engine.load"):
             self._load(device)
         return self
 
@@ -160,7 +159,7 @@ class Engine:
     def run(self, program: int | str = 0) -> None:
         """Run a program, by index or name, to its end."""
         entry = self._entry(program)
-        with span(CHANNEL, "Engine.run"):
+        with span(POPLAR, "Engine.run"):
             if self._auto_report is None:
                 self._run_from(entry)
             else:
@@ -279,14 +278,16 @@ class Engine:
         """Write a tensor that `create_host_write` named; to all replicas unless told which."""
         view = self._named(self.executable.host.writes, handle, "host write")
         values = host_array(view.type_name, view.n_elems, data, f"host write {handle!r}")
-        for r in self._chosen_replicas(replica):
-            self.storage.write(view, values, r)
+        with span(POPLAR, "Engine.write_tensor", tensor=handle):
+            for r in self._chosen_replicas(replica):
+                self.storage.write(view, values, r)
 
     def read_tensor(self, handle: str, replica: int = 0) -> np.ndarray:
         """A copy of a tensor that `create_host_read` named; 8-bit floats come as float32."""
         view = self._named(self.executable.host.reads, handle, "host read")
         (replica,) = self._chosen_replicas(replica)
-        return self.storage.read_values(view, replica)
+        with span(POPLAR, "Engine.read_tensor", tensor=handle):
+            return self.storage.read_values(view, replica)
 
     def connect_stream(self, handle: str, data: np.ndarray, replica: int | None = None) -> None:
         """Let a stream take its chunks from (or put them into) an array, round and round."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tremula.base.errors import ApplicationRuntimeError, RuntimeFailure, StreamConnectionError
+from tremula.base.tracing import POPLAR, span
 from tremula.base.types import HALF
 from tremula.compiler.executable import StepRecord
 from tremula.compiler.form import StepKind
@@ -82,7 +83,8 @@ def _host_call(engine: "Engine", step: StepRecord) -> None:
     for replica in range(engine.n_replicas):
         inputs = [engine.storage.read(view, replica).ravel() for view in step.reads]
         outputs = [engine.storage.read(view, replica).ravel() for view in step.writes]
-        function(inputs, outputs)
+        with span(POPLAR, "host function", function=handle):
+            function(inputs, outputs)
         for view, values in zip(step.writes, outputs, strict=True):
             engine.storage.write(view, values, replica)
 

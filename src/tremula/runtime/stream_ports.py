@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from tremula.base.errors import StreamConnectionError
+from tremula.base.tracing import POPLAR, span
 from tremula.base.types import as_type
 from tremula.compiler.executable import StreamRecord
 
@@ -94,7 +95,8 @@ class CallbackPort:
             chunk = chunk if was_available else None
         if chunk is None:
             chunk = self._buffer()
-            self.fetch(chunk)
+            with span(POPLAR, "StreamCallback.fetch", stream=self.stream.handle):
+                self.fetch(chunk)
         self.complete()
         if self.prefetch is not None:
             self.pending = self._start_prefetch(self.prefetch)
@@ -104,10 +106,16 @@ class CallbackPort:
         if CallbackPort._worker is None:
             CallbackPort._worker = ThreadPoolExecutor(1, thread_name_prefix="tremula-prefetch")
         buffer = self._buffer()
-        return CallbackPort._worker.submit(lambda: (bool(prefetch(buffer)), buffer))
+
+        def ahead() -> tuple[bool, np.ndarray]:
+            with span(POPLAR, "StreamCallback.prefetch", stream=self.stream.handle):
+                return bool(prefetch(buffer)), buffer
+
+        return CallbackPort._worker.submit(ahead)
 
     def give(self, values: np.ndarray) -> None:
-        self.fetch(values)
+        with span(POPLAR, "StreamCallback.fetch", stream=self.stream.handle):
+            self.fetch(values)
         self.complete()
 
     def rewind(self) -> None:

@@ -1,5 +1,6 @@
 """The system traces beside a report, as columns for the Host view."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,11 @@ MOST_EVENTS, MOST_SAMPLES, MOST_FILES = 60_000, 20_000, 8
 
 def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]:
     """Facts and columns; `found` says whether there is a trace at all. Times are µs from t0."""
-    paths = sorted(reader.path.resolve().parent.glob("*.pvti"))[:MOST_FILES]
-    runs = reader.table("runs")
-    if not paths:
+    traces = _of_last_run([_columns_of(path) for path in trace_paths(reader)])
+    if not traces:
         why = "No system trace (*.pvti) lies beside this report; PVTI_OPTIONS asks for one."
-        return {"found": False, "why": why, "n_runs": len(runs["id"])}, {}
-    traces = [_columns_of(path) for path in paths]
-    starts = [t["start_ns"].min() for t in traces if len(t["start_ns"])]
-    origin_ns = int(min(starts, default=0))
+        return {"found": False, "why": why, "n_runs": len(reader.table("runs")["id"])}, {}
+    origin_ns = min(t["from_ns"] for t in traces)
     events = _merged(traces, origin_ns)
     lanes, lane = coded(events.pop("lane"))
     labels, label = coded(events.pop("label"))
@@ -33,33 +31,90 @@ def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]
     facts = {
         "found": True,
         "origin_ns": str(origin_ns),
-        "files": [path.name for path in paths],
+        "files": [t["file"] for t in traces],
         "lanes": lanes,
         "labels": labels,
         "channels": channels,
         "graphs": graphs,
         "n_events": int(sum(len(t["start_ns"]) for t in traces)),
-        "runs": [
-            {
-                "name": runs["name"][i],
-                "from": (int(runs["host_start_us"][i]) * 1000 - origin_ns) / 1e3,
-                "to": (int(runs["host_end_us"][i]) * 1000 - origin_ns) / 1e3,
-                "cycles_from": int(runs["cycles_from"][i]),
-                "cycles_to": int(runs["cycles_to"][i]),
-            }
-            for i in range(len(runs["id"]))
-            if runs["host_end_us"][i] > 0
-        ],
+        "runs": [*_runs_of_engine(reader, origin_ns), *_runs_of_model(reader, traces, origin_ns)],
     }
     return facts, {"lane": lane, "label": label, "channel": channel, **events, **samples}
+
+
+def trace_paths(reader: ReportReader) -> list[Path]:
+    """The newest traces beside a report; models have folders in the one of their run."""
+    folder = reader.path.resolve().parent
+    folders = [folder, folder.parent] if _model_of(reader) else [folder]
+    paths = [path for one in folders for path in one.glob("*.pvti")]
+    return sorted(paths, key=lambda path: path.stat().st_mtime)[-MOST_FILES:]
+
+
+def _model_of(reader: ReportReader) -> object:
+    return (reader.info.get("extra") or {}).get("model")
+
+
+def _of_last_run(traces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that were open together with the last one: a folder keeps the traces of older runs."""
+    if not traces:
+        return []
+    last = max(traces, key=lambda t: t["to_ns"])
+    return [t for t in traces if t["to_ns"] >= last["from_ns"]]
+
+
+def _runs_of_engine(reader: ReportReader, origin_ns: int) -> list[dict[str, object]]:
+    """Runs that an engine noted with their time."""
+    runs = reader.table("runs")
+    return [
+        {
+            "name": runs["name"][i],
+            "from": (int(runs["host_start_us"][i]) * 1000 - origin_ns) / 1e3,
+            "to": (int(runs["host_end_us"][i]) * 1000 - origin_ns) / 1e3,
+            "cycles_from": int(runs["cycles_from"][i]),
+            "cycles_to": int(runs["cycles_to"][i]),
+        }
+        for i in range(len(runs["id"]))
+        if runs["host_end_us"][i] > 0
+    ]
+
+
+def _runs_of_model(
+    reader: ReportReader, traces: list[dict[str, Any]], origin_ns: int
+) -> list[dict[str, object]]:
+    """Calls of a model that computed on the host: each would take the report's one run."""
+    model, found = _model_of(reader), []
+    for trace in traces:
+        for event, details in trace["details"].items():
+            if model is not None and _report_in(details) == model:
+                start_ns = int(trace["start_ns"][event]) - origin_ns
+                end_ns = start_ns + int(trace["duration_ns"][event])
+                found.append({"name": model, "from": start_ns / 1e3, "to": end_ns / 1e3})
+    cycles = {"cycles_from": 0, "cycles_to": int(reader.info.get("total_cycles") or 0)}
+    return [{**run, **cycles} for run in found]
+
+
+def _report_in(details: str) -> object:
+    """The report that an event's details name."""
+    try:
+        given = json.loads(details)
+    except ValueError:
+        return None
+    return given.get("report") if isinstance(given, dict) else None
 
 
 def _columns_of(path: Path) -> dict[str, Any]:
     with TraceReader(path) as trace:
         events = trace.events
+        ends = [events.start_ns + np.maximum(events.duration_ns, 0)]
+        ends += [one["time_ns"] for one in trace.series]  # pyright: ignore[reportArgumentType]
+        starts_ns = int(trace.info.get("started_ns", 0))
         names = trace.thread_names
         pairs = zip(events.pid.tolist(), events.tid.tolist(), strict=True)
         return {
+            "file": path.name,
+            "from_ns": min([starts_ns, *events.start_ns[:1].tolist()]),
+            "to_ns": max([starts_ns, *(int(e.max()) for e in ends if len(e))]),
+            "details": trace.details,
             "lane": [f"{names.get((p, t)) or t} · {p}" for p, t in pairs],
             "label": [trace.labels[i] for i in events.label.tolist()],
             "channel": [trace.channels[i] for i in events.channel.tolist()],

@@ -11,19 +11,23 @@
 While no trace is open, everything here does nothing and costs a call.
 """
 
+import atexit
 import functools
 import json
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from tremula.base.errors import InvalidOption
 from tremula.base.tracing import OPTIONS_VARIABLE, set_recorder
+from tremula.vision.trace_clerk import HOST, Clerk
 from tremula.vision.trace_file import TraceFile
 
 Parameters = ParamSpec("Parameters")
@@ -39,7 +43,9 @@ class _State:
     ends_at_ns: int = 0  # 0: never
     channels: dict[str, "Channel"] = {}  # noqa: RUF012 - there is one state
     enabled: frozenset[str] | None = None  # None: all
+    clerk: "Clerk | None" = None
     lock = threading.RLock()
+    inherited: list[TraceFile] = []  # noqa: RUF012 - of a forked process: its parent's, kept shut
 
 
 class Channel:
@@ -204,37 +210,83 @@ def start(
         for known in _State.channels.values():
             known.is_enabled = _State.enabled is None or known.name in _State.enabled
         _State.ends_at_ns = time.monotonic_ns() + int(duration_s * 1e9) if duration_s > 0 else 0
-        _State.file = TraceFile(Path(directory))
+        file = _State.file = TraceFile(Path(directory))
+        samples_host = _State.enabled is None or HOST in _State.enabled
+        _State.clerk = Clerk(file, samples_host=samples_host, on_failure=_give_up)
         set_recorder(_Recorder())
-        return _State.file.path
+        return file.path
 
 
 def stop() -> Path | None:
     """Close the trace, if one is open; returns where it is."""
     with _State.lock:
-        file, _State.file = _State.file, None
+        file, clerk = _State.file, _State.clerk
+        _State.file = _State.clerk = None
         set_recorder(None)
-        if file is None:
+        if file is None or clerk is None:
             return None
-        file.close()
+        clerk.end()
         return file.path
+
+
+def _give_up(file: TraceFile, error: Exception) -> None:
+    """Say that a trace cannot be written any more; the program goes on without it."""
+    if _State.file is file:
+        _State.file = _State.clerk = None
+        set_recorder(None)
+        warnings.warn(f"the trace {file.path} ends here: {error}", RuntimeWarning, stacklevel=2)
+
+
+def _leave_to_parent() -> None:
+    """A forked process has its parent's trace in its memory, but must not write to it."""
+    if _State.file is not None:
+        _State.inherited.append(_State.file)
+    _State.file = _State.clerk = None
+    _State.lock = threading.RLock()
+    set_recorder(None)
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+atexit.register(stop)
 
 
 def current_path() -> Path | None:
     return None if _State.file is None else _State.file.path
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How a trace was started; a process that this one starts can do the same."""
+
+    directory: Path
+    only: frozenset[str] | None
+
+    def start(self) -> None:
+        start(self.directory, only=self.only)
+
+
+def current_request() -> Request | None:
+    """What another process needs for a trace beside this one; None while there is none."""
+    path = current_path()
+    return None if path is None else Request(path.parent, _State.enabled)
+
+
 class _Recorder:
     """What the engine and others that cannot import this module record with."""
 
-    def span(self, channel: str, label: str) -> AbstractContextManager[object]:
-        return _channel(channel).span(label)
+    def span(
+        self, channel: str, label: str, details: Mapping[str, object]
+    ) -> AbstractContextManager[object]:
+        return _channel(channel).span(label, **details)
+
+    def sample(self, graph: str, series: str, value: float, unit: str) -> None:
+        file = _State.file
+        if file is not None:
+            file.sample(graph, unit, series, time.time_ns(), float(value))
 
 
 def start_from_environment() -> Path | None:
     """Start as PVTI_OPTIONS says; unreadable options mean all defaults, as libpvti has it."""
-    import atexit
-
     text = os.environ.get(OPTIONS_VARIABLE, "").strip()
     if not text or _State.file is not None:
         return current_path()
@@ -248,7 +300,6 @@ def start_from_environment() -> Path | None:
     names = given.get("channels")
     only = [str(n) for n in names] if isinstance(names, list) and names else None
     seconds = given.get("duration", 0)
-    atexit.register(stop)
     return start(
         str(given.get("directory", ".")),
         only=only,

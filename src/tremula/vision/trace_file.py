@@ -1,5 +1,6 @@
 """Trace files: events and numbers of one process in an SQLite file, committed as they come."""
 
+import itertools
 import json
 import os
 import sqlite3
@@ -13,9 +14,6 @@ from tremula.base.errors import FileLoadError
 
 APPLICATION = "tremula trace"
 SCHEMA_VERSION = (1, 0)
-# Events wait in a list until there are so many, or so much time has gone by since the last were
-# written.
-_MOST_WAITING, _LONGEST_WAIT_NS = 5_000, 1_000_000_000
 
 TABLES = {
     "info": "key TEXT PRIMARY KEY, value TEXT",
@@ -33,27 +31,22 @@ TABLES = {
 
 
 class TraceFile:
-    """A trace being written. A killed process loses what came in its last second at most."""
+    """A trace being written. Rows wait until `flush`; what it wrote survives a killed process."""
 
     def __init__(self, directory: Path):
-        stamp = time.strftime("%a_%b_%d_%H-%M-%S_%Y_GMT", time.gmtime())
-        self.path = directory / f"{stamp}_{os.getpid()}.pvti"
-        for number in range(2, 1000):
-            if not self.path.exists():
-                break
-            self.path = directory / f"{stamp}_{os.getpid()}-{number}.pvti"
-        self._lock = threading.RLock()
-        self._numbers: dict[tuple[str, ...], int] = {}
+        self.path = _free_path(directory)
+        self._lock = threading.Lock()  # of what waits; held for moments only
+        self._writing = threading.Lock()  # of the database
+        self._numbers: dict[str, dict[tuple[str, ...], int]] = {}
         self._threads: set[int] = set()
-        self._events: list[tuple] = []
-        self._samples: list[tuple] = []
-        self._bins: list[tuple] = []
-        self._written_ns = time.monotonic_ns()
+        self._waiting: dict[str, list[tuple]] = {}
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(
                 self.path, check_same_thread=False, isolation_level=None
             )
+            # Nobody waits for the disk: only a computer that loses its power loses a trace.
+            self._database.execute("PRAGMA synchronous = OFF")
             for table, columns in TABLES.items():
                 self._database.execute(f"CREATE TABLE {table} ({columns})")
         except (OSError, sqlite3.Error) as error:
@@ -67,24 +60,23 @@ class TraceFile:
             "pid": os.getpid(),
             "started_ns": time.time_ns(),
         }
-        rows = [(k, json.dumps(v)) for k, v in facts.items()]
-        self._database.executemany("INSERT INTO info VALUES (?, ?)", rows)
+        with self._lock:
+            for key, value in facts.items():
+                self._add("info", (key, json.dumps(value)))
 
     def event(
         self, channel: str, label: str, start_ns: int, duration_ns: int, details: str
     ) -> None:
         thread = threading.get_ident()
-        row = (os.getpid(), thread, channel, label, start_ns, duration_ns, details)
         with self._lock:
             if thread not in self._threads:
                 self._name_thread(thread, threading.current_thread().name)
-            self._events.append(row)
-            self._write_if_due()
+            numbers = self._number("channels", (channel,)), self._number("labels", (label,))
+            self._add("events", (os.getpid(), thread, *numbers, start_ns, duration_ns, details))
 
     def _name_thread(self, thread: int, name: str) -> None:
         self._threads.add(thread)
-        row = (os.getpid(), thread, name)
-        self._database.execute("INSERT OR REPLACE INTO threads VALUES (?, ?, ?)", row)
+        self._add("threads", (os.getpid(), thread, name))
 
     def name_thread(self, name: str) -> None:
         with self._lock:
@@ -92,55 +84,54 @@ class TraceFile:
 
     def sample(self, graph: str, unit: str, series: str, time_ns: int, value: float) -> None:
         with self._lock:
-            number = self._number(("series", graph, series), (graph, series, unit))
-            self._samples.append((number, time_ns, value))
-            self._write_if_due()
+            number = self._number("series", (graph, series), unit)
+            self._add("samples", (number, time_ns, value))
 
     def bins(
         self, name: str, unit: str, edges: list[float], time_ns: int, counts: np.ndarray
     ) -> None:
         with self._lock:
-            number = self._number(("heatmaps", name), (name, unit, json.dumps(edges)))
-            data = counts.astype("<u8").tobytes()
-            self._bins.append((number, time_ns, data))
-            self._write_if_due()
+            number = self._number("heatmaps", (name,), unit, json.dumps(edges))
+            self._add("heatmap_data", (number, time_ns, counts.astype("<u8").tobytes()))
 
-    def _number(self, key: tuple[str, ...], row: tuple) -> int:
-        """The id of a row of the table key[0], added when it is new."""
-        number = self._numbers.get(key)
+    def _number(self, table: str, key: tuple[str, ...], *rest: str) -> int:
+        """The id of a row of a table of names, added when it is new."""
+        known = self._numbers.setdefault(table, {})
+        number = known.get(key)
         if number is None:
-            number = self._numbers[key] = sum(k[0] == key[0] for k in self._numbers)
-            marks = ", ".join("?" * (len(row) + 1))
-            self._database.execute(f"INSERT INTO {key[0]} VALUES ({marks})", (number, *row))
+            number = known[key] = len(known)
+            self._add(table, (number, *key, *rest))
         return number
 
-    def _write_if_due(self) -> None:
-        n = len(self._events) + len(self._samples) + len(self._bins)
-        if n >= _MOST_WAITING or time.monotonic_ns() - self._written_ns > _LONGEST_WAIT_NS:
-            self.flush()
+    def _add(self, table: str, row: tuple) -> None:
+        self._waiting.setdefault(table, []).append(row)
 
     def flush(self) -> None:
-        """Write and commit what waits."""
-        with self._lock:
+        """Write and commit what waits; others go on recording meanwhile."""
+        with self._writing:
+            with self._lock:
+                waiting, self._waiting = self._waiting, {}
+            if not waiting:
+                return
             self._database.execute("BEGIN")
-            rows = [
-                (
-                    pid,
-                    tid,
-                    self._number(("channels", c), (c,)),
-                    self._number(("labels", x), (x,)),
-                    *rest,
-                )
-                for pid, tid, c, x, *rest in self._events
-            ]
-            self._database.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-            self._database.executemany("INSERT INTO samples VALUES (?, ?, ?)", self._samples)
-            self._database.executemany("INSERT INTO heatmap_data VALUES (?, ?, ?)", self._bins)
+            for table, rows in waiting.items():
+                marks = ", ".join("?" * len(rows[0]))
+                self._database.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
             self._database.execute("COMMIT")
-            self._events, self._samples, self._bins = [], [], []
-            self._written_ns = time.monotonic_ns()
 
     def close(self) -> None:
-        with self._lock:
+        try:
             self.flush()
+        finally:
             self._database.close()
+
+
+def _free_path(directory: Path) -> Path:
+    """A name that says when and by which process, as libpvti's do, and that nobody has."""
+    stamp = time.strftime("%a_%b_%d_%H-%M-%S_%Y_GMT", time.gmtime())
+    for number in itertools.count(1):
+        suffix = "" if number == 1 else f"-{number}"
+        path = directory / f"{stamp}_{os.getpid()}{suffix}.pvti"
+        if not path.exists():
+            return path
+    raise AssertionError("there is always another number")

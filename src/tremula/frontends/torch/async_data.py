@@ -15,13 +15,15 @@ from typing import Any, NoReturn, cast
 
 import torch
 
+from tremula.base.tracing import span
 from tremula.frontends.torch.async_ring import Ring, make_ring, send
-from tremula.frontends.torch.async_worker import LoadingTask, RandomState, load
+from tremula.frontends.torch.async_worker import CHANNEL, LoadingTask, RandomState, load
 from tremula.frontends.torch.custom_parsers import _parsers
 from tremula.frontends.torch.enums import SharingStrategy
 from tremula.frontends.torch.exceptions import Error, createPoptorchError
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.structures import Structure, put_together
+from tremula.vision import trace
 
 __all__ = ["AsynchronousDataAccessor", "poptorchAtExit"]
 
@@ -98,6 +100,7 @@ class AsynchronousDataAccessor:
             tensor_sharing=_tensor_sharing(strategy),
             start_method=multiprocessing.get_start_method(),
             parsers=_pickled_parsers(),
+            trace=trace.current_request(),
         )
         self._epoch = 0
         self._is_in_epoch = False
@@ -134,7 +137,8 @@ class AsynchronousDataAccessor:
         if self._worker.n_slots == 1:
             self._free_slot()  # otherwise there is no place for the next batch
         while True:
-            kind, epoch, *rest = self._worker.receive()
+            with span(CHANNEL, "wait for batch"):
+                kind, epoch, *rest = self._worker.receive()
             if epoch < self._epoch:
                 if kind == "ready":
                     self._worker.free(rest[0])

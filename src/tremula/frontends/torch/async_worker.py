@@ -34,16 +34,20 @@ import numpy as np
 import torch
 from torch._utils import ExceptionWrapper
 
+from tremula.base.tracing import span
 from tremula.frontends.torch.async_ring import Ring, open_ring, ring_layout, send
 from tremula.frontends.torch.batch_structure import structure_and_tensors, tensors_like
 from tremula.frontends.torch.custom_parsers import registerCustomArgParser
 from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.frontends.torch.profiling import timed_batches
 from tremula.frontends.torch.structures import Structure
+from tremula.vision import trace
 
 __all__ = ["LoadingTask", "RandomState", "load"]
 
 PARENT_CHECK_S = 1.0
 LEAVE_S = 10.0
+CHANNEL = "poptorch.AsynchronousDataAccessor"  # of the system trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class LoadingTask:
     tensor_sharing: str
     start_method: str
     parsers: tuple[bytes, ...]
+    trace: trace.Request | None
 
 
 class Restart(Exception):
@@ -98,6 +103,8 @@ def load(connection: Connection, task: LoadingTask, inherited: Connection | None
     multiprocessing.set_start_method(task.start_method, force=True)
     _watch_parent()
     task.random_state.restore()
+    if task.trace is not None:
+        task.trace.start()
     for pickled in task.parsers:
         # A class that cannot be found here is none that this data set makes.
         with contextlib.suppress(AttributeError, ImportError):
@@ -106,6 +113,7 @@ def load(connection: Connection, task: LoadingTask, inherited: Connection | None
     gone = (EOFError, BrokenPipeError, ConnectionResetError)
     with contextlib.suppress(SystemExit, *gone), torch.no_grad():
         Loader(connection, task).run()
+    trace.stop()
     # A spawned interpreter would now take torch apart, for a second. A forked one never does.
     atexit.register(os._exit, 0)
 
@@ -156,7 +164,7 @@ class Loader:
 
     def _write_all(self) -> None:
         size = self.task.rebatched_size
-        for element in self.task.dataset:
+        for element in timed_batches(CHANNEL, "load batch", self.task.dataset):
             tensors = self._tensors_of(element)
             for piece in [tensors] if size is None else self._pieces(tensors, size):
                 self._write(piece)
@@ -195,7 +203,8 @@ class Loader:
         if self.slot is None:
             self.slot = self._free_slot()
         self._check_fits(piece)
-        ring.write(self.slot, piece, self.n_rows_filled)
+        with span(CHANNEL, "write batch"):
+            ring.write(self.slot, piece, self.n_rows_filled)
         size = self.task.rebatched_size
         if size is None:
             n_rows = [len(tensor) if tensor.ndim else 1 for tensor in piece]
@@ -248,7 +257,9 @@ class Loader:
             is_asked = self.wanted_epoch >= 0 or self.task.early_preload or not self.n_published
             if is_asked and self.free_slots:
                 return self.free_slots.popleft()
-            self._handle(self.connection.recv())
+            with span(CHANNEL, "wait until batches are used"):
+                message = self.connection.recv()
+            self._handle(message)
 
     def _take_back_slot(self) -> None:
         if self.slot is not None:

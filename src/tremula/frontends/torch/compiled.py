@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from tremula.base.tracing import span
 from tremula.frontends.torch.arg_parsers import ParsedArgs, micro_batch
 from tremula.frontends.torch.compile_hooks import compile_hooks
 from tremula.frontends.torch.enums import ReductionType
-from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.frontends.torch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.torch.float_checks import stop_at_exceptions
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.names import TensorNames, take_loss, with_anchors
@@ -29,10 +30,9 @@ from tremula.frontends.torch.randomness import CountedRandom, make_random, new_s
 from tremula.frontends.torch.replica_weights import GroupedSession, Grouping, one_slice_of
 from tremula.frontends.torch.structures import flatten_outputs
 from tremula.frontends.torch.tile_cache import StoredTileProgram
-from tremula.frontends.torch.tile_program import TileProgram
+from tremula.frontends.torch.tile_program import CHANNEL, TileProgram
 from tremula.frontends.torch.weights import HostWeights, plain
 from tremula.ir.capture import capture
-from tremula.ir.errors import CaptureError
 from tremula.ir.host.cuda_graph import CudaGraphProgram
 from tremula.ir.origin import FORWARD, ORIGIN
 from tremula.ir.passes import COMMON_PASSES, apply
@@ -67,10 +67,12 @@ class CompiledModel:
         with plain(model):
             self.weights = HostWeights(model)
             n_replicas = options.replication_factor
-            with one_slice_of(self.weights.parameters, self.groupings, n_replicas):
+            slices = one_slice_of(self.weights.parameters, self.groupings, n_replicas)
+            with slices, span(CHANNEL, "capture"):
                 self.step, loss = take_loss(_captured(model, first, options, rule))
         self.names = TensorNames(self.step, loss)
         self.n_outputs = len(self.step.results_of_kind(OUTPUT))
+        self.loss_output = _place_of_loss(self.step, loss)
         self.step, self.anchors = with_anchors(self.step, self.names, options)
         check_overlap(self.step, options)
         self.placement = _placed(self.step, options)
@@ -90,7 +92,8 @@ class CompiledModel:
         self.output_groups = self._output_groups()
         self.wide_inputs = [i for i, t in enumerate(first.tensors) if _on_device(t) is not t]
         self.writes_inputs = bool(self.step.results_of_kind(INPUT))
-        self.session: Session = self._open_session()
+        with span(CHANNEL, "open session"):
+            self.session: Session = self._open_session()
         self.random = make_random(self.session, seed, self.step)
         self.moves_inputs = _moves_inputs(self.session)
         self.seconds = time.perf_counter() - began
@@ -171,6 +174,12 @@ class CompiledModel:
         )
 
 
+def _place_of_loss(step: CapturedStep, loss: fx.Node | None) -> int | None:
+    """Which output is the loss, if forward returns it."""
+    outputs = [step.results()[place] for place, _ in step.results_of_kind(OUTPUT)]
+    return next((i for i, node in enumerate(outputs) if node is loss), None)
+
+
 def _captured(
     model: nn.Module, first: ParsedArgs, options: Options, rule: UpdateRule | None
 ) -> CapturedStep:
@@ -187,7 +196,7 @@ def _captured(
             LOGGER.warning("Output expected to be on the IPU but is on cpu")
         return outputs, rebuild
 
-    try:
+    with poptorch_errors():
         with compile_hooks():
             recorded = capture(
                 model,
@@ -200,8 +209,6 @@ def _captured(
                 keep_loss=True,
             )
         return apply(recorded, COMMON_PASSES)
-    except CaptureError as error:
-        raise createPoptorchError(str(error)) from error
 
 
 def _on_device(tensor: Tensor) -> Tensor:

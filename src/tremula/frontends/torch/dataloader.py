@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from tremula.base.errors import suggest
+from tremula.base.tracing import is_tracing
 from tremula.frontends.torch.arg_parsers import n_batches_to_combine
 from tremula.frontends.torch.async_data import AsynchronousDataAccessor
 from tremula.frontends.torch.batch_structure import concatenated
@@ -15,9 +16,13 @@ from tremula.frontends.torch.enums import DataLoaderMode
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.options import Options
+from tremula.frontends.torch.profile_folder import trace_if_profiled
+from tremula.frontends.torch.profiling import timed_batches
 from tremula.frontends.torch.samplers import PartitionSampler
 
 __all__ = ["DataLoader"]
+
+CHANNEL = "poptorch.DataLoader"  # of the system trace
 
 
 class DataLoader(torch.utils.data.DataLoader):
@@ -57,6 +62,7 @@ class DataLoader(torch.utils.data.DataLoader):
         **kwargs,
     ):
         _check_options(options)
+        trace_if_profiled(options)
         mode = DataLoaderMode(mode)
         options._freeze()
         self.options = options
@@ -111,6 +117,8 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._accessor is not None:
             return iter(self._accessor)
         batches = super().__iter__()
+        if is_tracing():
+            batches = timed_batches(CHANNEL, "load batch", batches)
         return self._combine(batches) if self._is_sampled_in_batches else batches
 
     def __getstate__(self) -> dict[str, Any]:

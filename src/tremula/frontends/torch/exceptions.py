@@ -1,9 +1,11 @@
 """The exceptions of PopTorch: one class for what a user may mend, two for a machine that failed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import NoReturn
 
-from tremula.base.errors import PoplarError
+from tremula.base.errors import PoplarError, poplar_name
 
 PYTHON_ERROR = "poptorch_py_error"
 
@@ -46,6 +48,22 @@ def _remade(kind: type[Error], fields: dict, args: tuple) -> Error:
 def createPoptorchError(msg: str) -> Error:  # noqa: N802
     """The error to raise for something a script did wrong."""
     return Error(PYTHON_ERROR, msg)
+
+
+@contextmanager
+def poptorch_errors() -> Iterator[None]:
+    """Inside, what the compiler or the machine raises is an `Error` of PopTorch, caused by it.
+
+    Its type is Poplar's name for it: 'poplar_graph_memory_allocation_error'.
+    """
+    try:
+        yield
+    except Error:
+        raise
+    except PoplarError as error:
+        is_poplars = type(error).__module__ == PoplarError.__module__
+        kind = f"poplar_{poplar_name(type(error))}" if is_poplars else PYTHON_ERROR
+        raise Error(kind, str(error)) from error
 
 
 class TestErrorType(Enum):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from tremula.base.tracing import POPDIST, span
+
 _POPRUN_MARK = "POPDIST_NUM_TOTAL_REPLICAS"
 _TORCHRUN_MARKS = ("RANK", "WORLD_SIZE")
 
@@ -123,9 +125,10 @@ def init(timeout: timedelta | None = None) -> None:
             "they meet (MASTER_ADDR is not set). Start them with torchrun."
         )
     instance = this_instance()
-    dist.init_process_group(
-        "gloo", rank=instance.index, world_size=instance.n_instances, timeout=timeout
-    )
+    with span(POPDIST, "init"):
+        dist.init_process_group(
+            "gloo", rank=instance.index, world_size=instance.n_instances, timeout=timeout
+        )
 
 
 def finalize() -> None:
@@ -142,7 +145,8 @@ def synchronize() -> None:
 
     if getNumInstances() > 1:
         init()
-        dist.barrier()
+        with span(POPDIST, "synchronize"):
+            dist.barrier()
 
 
 def execute_on_instances(

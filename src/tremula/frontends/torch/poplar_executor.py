@@ -1,19 +1,20 @@
 """PoplarExecutor: a module that runs as a compiled program."""
 
 import datetime as dt
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tremula.base.errors import PoplarError
+from tremula.base.tracing import is_tracing, sample, span
 from tremula.frontends.torch import performance, saving
 from tremula.frontends.torch.arg_parsers import NARROWER, ArgsParser, ParsedArgs
 from tremula.frontends.torch.attachment import Attachment
 from tremula.frontends.torch.blocks import module_repr
 from tremula.frontends.torch.compiled import CompiledModel
 from tremula.frontends.torch.enums import CommGroupType, ConnectionType, VariableRetrievalMode
-from tremula.frontends.torch.exceptions import Error, createPoptorchError
+from tremula.frontends.torch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.torch.logging import LOGGER, set_max_repeats
 from tremula.frontends.torch.loss_scaling import automatic_loss_scaling
 from tremula.frontends.torch.names import LOSS_SCALE, graph_as_json
@@ -23,7 +24,7 @@ from tremula.frontends.torch.options import Options
 from tremula.frontends.torch.outputs import OutputCollector
 from tremula.frontends.torch.placement import _is_model
 from tremula.frontends.torch.popart_options import validate_options
-from tremula.frontends.torch.profile_folder import write_profile
+from tremula.frontends.torch.profile_folder import trace_if_profiled, write_profile
 from tremula.frontends.torch.randomness import restore, state_of
 from tremula.frontends.torch.replica_weights import Grouping
 from tremula.frontends.torch.tile_cache import StoredTileProgram
@@ -73,6 +74,8 @@ class PoplarExecutor:
         self._anchored: dict[str, Tensor] = {}
         self._groupings: dict[int, Grouping] = {}  # by id of the parameter
         self._n_runs = 0
+        self._channel = "poptorch.trainingModel" if training else "poptorch.inferenceModel"
+        trace_if_profiled(options)
         if training:
             wrap(model, self)
 
@@ -129,20 +132,21 @@ class PoplarExecutor:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Run one call's worth of micro-batches; the first call compiles."""
-        compiled = self._compiled
-        if compiled is None:
-            self._check_online()
-            parsed = self._parser.parse(args, kwargs)
-            compiled = self._compile(parsed)
-        else:
-            parsed = self._parser.parse_again(args, kwargs, compiled.first)
-        if not self.isAttachedToDevice():
-            self._attach(compiled)
-        if self._optimizer_state is not None:
-            self._optimizer_state.before_run()
-        else:
-            self._follow_training()
-        return self._run(compiled, parsed)
+        with span(self._channel, "call"):
+            compiled = self._compiled
+            if compiled is None:
+                self._check_online()
+                parsed = self._parser.parse(args, kwargs)
+                compiled = self._compile(parsed)
+            else:
+                parsed = self._parser.parse_again(args, kwargs, compiled.first)
+            if not self.isAttachedToDevice():
+                self._attach(compiled)
+            if self._optimizer_state is not None:
+                self._optimizer_state.before_run()
+            else:
+                self._follow_training()
+            return self._run(compiled, parsed)
 
     def _run(self, compiled: CompiledModel, parsed: ParsedArgs) -> Any:  # noqa: ANN401
         tensors = parsed.tensors
@@ -150,11 +154,10 @@ class PoplarExecutor:
             tensors = _as_device_has_them(tensors, compiled)
         inputs = compiled.cutter.cut(tensors)
         collector = OutputCollector(compiled.output_groups)
-        try:
-            with compiled.random.drawing():
-                compiled.session.run(inputs, collector.give)
-        except PoplarError as error:
-            raise error if isinstance(error, Error) else createPoptorchError(str(error)) from error
+        # What the device would do in this stretch is in the report of that name.
+        traced = span(self._channel, "run", report=self._name)
+        with poptorch_errors(), traced, compiled.random.drawing():
+            compiled.session.run(inputs, collector.give)
         self._dirty_host_weights = self._training
         if self._optimizer is not None:
             # A schedule of torch's warns where its optimiser has not taken a step before it.
@@ -163,6 +166,8 @@ class PoplarExecutor:
         if compiled.writes_inputs:
             _write_back(parsed.originals, tensors)
         outputs, *anchored = collector.results()
+        if compiled.loss_output is not None and is_tracing():
+            sample("loss", self._name, float(outputs[compiled.loss_output].mean()))
         if compiled.anchors:
             self._keep_anchors(compiled, [tensor for (tensor,) in anchored])
         return compiled.step.rebuild_outputs(outputs)
@@ -200,6 +205,13 @@ class PoplarExecutor:
     def _compile(
         self, parsed: ParsedArgs, stored: StoredTileProgram | None = None
     ) -> CompiledModel:
+        with span(self._channel, "compile"):
+            compiled = self._compile_step(parsed, stored)
+        with span(self._channel, "write profile"):
+            write_profile(compiled, self._name)
+        return compiled
+
+    def _compile_step(self, parsed: ParsedArgs, stored: StoredTileProgram | None) -> CompiledModel:
         options = self._options
         set_max_repeats(options.max_repeat_logs)
         validate_options(options.toDict())
@@ -233,10 +245,11 @@ class PoplarExecutor:
         self._optimizer_state = None
         if attachment.kind is ConnectionType.Always:
             self._attach(compiled)
-        write_profile(compiled, self._model_name())
         return compiled
 
-    def _model_name(self) -> str:
+    @cached_property
+    def _name(self) -> str:
+        """Under which reports and traces know the model."""
         if self._options.exists("model_name"):
             return self._options.model_name
         return "training" if self._training else "inference"
@@ -278,7 +291,7 @@ class PoplarExecutor:
             if self._optimizer_state is not None and self._optimizer_state.own is not None:
                 self._optimizer_state.own._fetch = None
             self._device().release()
-            write_profile(self._compiled, self._model_name())
+            write_profile(self._compiled, self._name)
             self._compiled = self._attachment = self._optimizer_state = None
         self._rng_state = None
         if self._training:
@@ -339,7 +352,8 @@ class PoplarExecutor:
     def copyWeightsToDevice(self) -> None:  # noqa: N802
         """Host → device, without fetching first: what was trained since is overwritten."""
         compiled = self._needs_compiled()
-        compiled.write_weights()
+        with span(self._channel, "copyWeightsToDevice"):
+            compiled.write_weights()
 
     def copyNamedBuffersToDevice(self) -> None:  # noqa: N802
         """Host → device for the buffers named by `Options.updatableNamedBuffers`."""
@@ -356,7 +370,8 @@ class PoplarExecutor:
     def copyWeightsToHost(self) -> None:  # noqa: N802
         """Device → host, always."""
         compiled = self._needs_compiled()
-        compiled.weights.store(*compiled.read_weights())
+        with span(self._channel, "copyWeightsToHost"):
+            compiled.weights.store(*compiled.read_weights())
         self._host_weights_version += 1
         self._dirty_host_weights = False
 

@@ -3,31 +3,45 @@
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tremula.base.tracing import is_tracing
 from tremula.compiler.profile_summary import profile_summary
-from tremula.frontends.torch.compiled import CompiledModel
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.options import Options
 from tremula.runtime.forecast import forecast
+from tremula.vision import trace
 from tremula.vision.write_report import write_report
+
+if TYPE_CHECKING:
+    from tremula.frontends.torch.compiled import CompiledModel
 
 SUMMARY_FILE = "profile.txt"
 
 
-def profile_folder(options: Options, model_name: str) -> Path | None:
-    """Where a model's reports go; None if nobody asked for them."""
+def profile_folder(options: Options) -> Path | None:
+    """Where reports go, each model's in a folder of its own; None if nobody asked for them."""
     engine = json.loads(os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}")
     engine.update(options._Popart.options.get("engineOptions", {}))
     if str(engine.get("autoReport.all", "false")).lower() != "true":
         return None
-    return Path(engine.get("autoReport.directory", ".")) / model_name
+    return Path(engine.get("autoReport.directory", "."))
 
 
-def write_profile(compiled: CompiledModel, model_name: str) -> None:
+def trace_if_profiled(options: Options) -> None:
+    """A profiled model leaves a system trace beside its report, unless one is open already."""
+    if not is_tracing():
+        folder = profile_folder(options)
+        if folder is not None:
+            trace.start(folder)
+
+
+def write_profile(compiled: "CompiledModel", model_name: str) -> None:
     """Write what is known about the tile program, which is compiled for that; and say where."""
-    folder = profile_folder(compiled.options, model_name)
-    if folder is None:
+    root = profile_folder(compiled.options)
+    if root is None:
         return
+    folder = root / model_name
     folder.mkdir(parents=True, exist_ok=True)
     executable = compiled.tiles.program().executable
     report = forecast(executable)

@@ -1,11 +1,13 @@
-"""Named stretches of host time, shown by PyTorch's profiler."""
+"""Named stretches of host time, shown by the system trace and by PyTorch's profiler."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+
+from tremula.base.tracing import span
 
 Instrumented = TypeVar("Instrumented")
 
@@ -19,7 +21,7 @@ class Channel:
     @contextmanager
     def tracepoint(self, name: str) -> Iterator[None]:
         """Trace what happens inside `with channel.tracepoint(name)`."""
-        with torch.profiler.record_function(f"{self.name}::{name}"):
+        with span(self.name, name), torch.profiler.record_function(f"{self.name}::{name}"):
             yield
 
     def instrument(self, obj: Instrumented, *methods: str) -> Instrumented:
@@ -35,3 +37,14 @@ class Channel:
                 return function(*args, **kwargs)
 
         return traced
+
+
+def timed_batches(channel: str, label: str, batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches themselves; the time until each of them came is a stretch of the trace."""
+    iterator, end = iter(batches), object()
+    while True:
+        with span(channel, label):
+            batch = next(iterator, end)
+        if batch is end:
+            return
+        yield batch

@@ -7,8 +7,9 @@ from typing import IO
 
 import torch
 
+from tremula.base.tracing import span
 from tremula.compiler.compile import compile_graph
-from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.frontends.torch.exceptions import poptorch_errors
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.options import Options
 from tremula.frontends.torch.performance import CallTiming, time_call
@@ -20,7 +21,6 @@ from tremula.frontends.torch.tile_cache import (
     can_be_kept,
     program_key,
 )
-from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.passes import SPELLING_PASSES, apply
@@ -33,6 +33,8 @@ from tremula.poplar.programs import Sequence
 from tremula.poplar.target import Device, IPUModel
 from tremula.runtime.clock import Clock
 from tremula.runtime.engine import Engine
+
+CHANNEL = "poptorch"  # of the system trace
 
 
 class TileProgram:
@@ -78,7 +80,8 @@ class TileProgram:
         if self.stored is None:
             began = time.perf_counter()
             is_shown = self.options.show_compilation_progress_bar
-            with ProgressBar("Graph compilation", is_shown) as bar:
+            progress = ProgressBar("Graph compilation", is_shown)
+            with poptorch_errors(), span(CHANNEL, "compile tile program"), progress as bar:
                 self.stored = self._find_or_compile(bar)
             self.seconds = time.perf_counter() - began
         return self.stored
@@ -86,8 +89,10 @@ class TileProgram:
     def engine(self) -> Engine:
         """The program with its kernels and memory, ready to run."""
         if self._engine is None:
-            engine = Engine(self.program().executable, options=self._engine_options())
-            self._engine = engine.load(self.device())
+            executable = self.program().executable
+            with poptorch_errors():
+                engine = Engine(executable, options=self._engine_options())
+                self._engine = engine.load(self.device())
         return self._engine
 
     def session(self) -> TileSession:
@@ -131,10 +136,10 @@ class TileProgram:
         return stored
 
     def _compile(self, bar: "ProgressBar") -> StoredTileProgram:
-        try:
-            step = apply(self._captured, SPELLING_PASSES)
-            step = recompute_between_checkpoints(step, self._schedule().stage_of_block)
-            step = recompute_stages(step, self._recomputed_stages())
+        step = apply(self._captured, SPELLING_PASSES)
+        step = recompute_between_checkpoints(step, self._schedule().stage_of_block)
+        step = recompute_stages(step, self._recomputed_stages())
+        with span(CHANNEL, "lower to tiles"):
             built = build_tile_program(
                 step,
                 self.device().target,
@@ -142,13 +147,14 @@ class TileProgram:
                 self._lowering_options(),
                 bar.part(0, 60),
             )
-        except UnsupportedOperations as error:
-            raise createPoptorchError(str(error)) from error
         program = Sequence()
         if self._lowering_options().rounds_stochastically:
             set_stochastic_rounding(built.graph, program, True)
         program.add(built.program)
-        executable = compile_graph(built.graph, [program], progress=bar.part(60, 95))
+        with span(CHANNEL, "compile graph"):
+            engine_options = self._engine_options()
+            progress = bar.part(60, 95)
+            executable = compile_graph(built.graph, [program], engine_options, progress)
         return StoredTileProgram.of(self._key(), executable, built)
 
     def _key(self) -> str:
@@ -185,6 +191,7 @@ class TileProgram:
             rounds_stochastically=bool(
                 self.options._Popart.options.get("enableStochasticRounding", False)
             ),
+            checks_indices=parse_options(self._engine_options()).flag("debug.strict"),
         )
 
     def _recomputed_stages(self) -> tuple[int, ...]:
@@ -200,8 +207,15 @@ class TileProgram:
         return isinstance(self.options._execution_strategy, PipelinedExecution)
 
     def _engine_options(self) -> dict:
-        checks = self.options._Popart.options.get("enableFloatingPointChecks", False)
-        return {"tremula.seed": self.seed, "debug.floatPointOpException": checks}
+        """What the script gave; reports are written by the model, not by its engine."""
+        choices = self.options._Popart.options
+        given = choices.get("engineOptions", {})
+        checks = choices.get("enableFloatingPointChecks", False)
+        return {
+            **{k: v for k, v in given.items() if not k.startswith("autoReport.")},
+            "tremula.seed": self.seed,
+            "debug.floatPointOpException": checks,
+        }
 
 
 class ProgressBar:

@@ -4,10 +4,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tremula.base.tracing import span
+from tremula.base.tracing import POPDIST, span
 from tremula.ir.errors import CaptureError
 
-CHANNEL = "popdist"  # of the system trace
 _FLAT_BYTES = 1 << 25  # small gradients travel together, up to this many bytes at a time
 
 
@@ -16,7 +15,7 @@ def join_processes(n_processes: int, device: torch.device) -> None:
     if n_processes == 1:
         return
     if not dist.is_initialized():
-        with span(CHANNEL, "init"):
+        with span(POPDIST, "init"):
             dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     if dist.get_world_size() != n_processes:
         raise CaptureError(
@@ -31,7 +30,7 @@ def sum_over_processes(gradients: list[Tensor]) -> list[Tensor]:
     results: list[Tensor] = [torch.empty(0)] * len(gradients)
     for group in _groups(gradients):
         flat = torch.cat([gradients[i].reshape(-1) for i in group])
-        with span(CHANNEL, "sum gradients", n_elements=flat.numel()):
+        with span(POPDIST, "sum gradients", n_elements=flat.numel()):
             dist.all_reduce(flat)
         parts = flat.split([gradients[i].numel() for i in group])
         for i, part in zip(group, parts, strict=True):
