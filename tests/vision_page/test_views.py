@@ -152,6 +152,28 @@ def test_operations(page, opened):
     assert "op=" in page.hash()
 
 
+def test_roofline(page, opened):
+    """Every operation with flops is a point; keys and clicks choose it, and its flops are shown."""
+    wanted = operation_columns(opened.reader)
+    has_flops = wanted["n_flops"] > 0
+    page.show(hash="#/operations")
+    assert page.attribute(selector=".roofline", name="data-points") == str(has_flops.sum())
+    page.focus(selector=".roofline canvas")
+    page.press(key="ArrowRight")
+    page.wait(ms=150)
+    facts = dict(
+        zip(page.texts(selector=".facts dt"), page.texts(selector=".facts dd"), strict=True)
+    )
+    name = page.texts(selector=".card h2")[-1]
+    at = wanted["name"].index(name)
+    assert has_flops[at]
+    assert whole(facts["Flops"].split(", ")[0]) == wanted["n_flops"][at]
+    assert facts["Bound by"] == wanted["bound"][at]
+    page.press(key="ArrowRight")
+    page.wait(ms=150)
+    assert page.texts(selector=".card h2")[-1] != name
+
+
 def test_execution(page, opened):
     """A step's cycles, balance and critical tile are the report's; all ways to draw it work."""
     steps = opened.reader.table("steps")

@@ -109,6 +109,8 @@ class Contents:
             "exchange_bytes_per_cycle": chip.exchange_bytes_per_cycle,
             "flops_per_cycle_half": chip.flops_per_cycle_half_half,
             "flops_per_cycle_float": chip.flops_per_cycle_float_float,
+            "flops_per_cycle_vector_half": chip.flops_per_cycle_vector_half,
+            "flops_per_cycle_vector_float": chip.flops_per_cycle_vector_float,
             "chip_toml": chip_to_toml(chip),
         }
 
@@ -176,6 +178,7 @@ class Contents:
             "cycles": cycles[at],
             "total_cycles": cycles[at] * executed,
             "n_flops": self.analysis.costs.n_flops,
+            "peak_cycles": self.analysis.costs.peak_cycles,
             "n_active_tiles": report.n_active_tiles,
             "balance": tiles.balance[at],
             "active_balance": report.balance,

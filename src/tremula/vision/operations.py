@@ -38,7 +38,9 @@ def operation_columns(reader: ReportReader) -> dict[str, object]:
         "compute": _per_operation(operation, n, steps["compute"] * executed),
         "exchange": _per_operation(operation, n, steps["exchange"] * executed),
         "sync": _per_operation(operation, n, steps["sync"] * executed),
+        "host": _per_operation(operation, n, host_cycles_of_steps(reader) * executed),
         "n_flops": _per_operation(operation, n, steps["n_flops"] * executed),
+        "peak_cycles": _per_operation(operation, n, steps["peak_cycles"] * executed),
         "n_steps": np.bincount(operation, minlength=n),
         "executed": _per_operation(operation, n, executed),
         "bytes_moved": _per_operation(operation, n, steps["bytes_in"] * executed),
@@ -56,7 +58,8 @@ def operation_columns(reader: ReportReader) -> dict[str, object]:
         "first_step": first,
         "last_step": last,
         "largest_temporary_bytes": largest,
-        "efficiency": _efficiency(reader, sums["n_flops"], sums["cycles"]),
+        **_roofline(reader, sums, np.bincount(operation, ideal_cycles(reader) * executed, n)),
+        "bound": _bounds(sums),
         "balance": _balance(operation, n, steps),
         "source": [steps["source"][i] for i in first.tolist()],
     }
@@ -67,10 +70,40 @@ def _vertices_of_step(reader: ReportReader) -> Ints:
     return counts[reader.table("steps")["compute_set"]]  # -1 is the last: none
 
 
-def _efficiency(reader: ReportReader, n_flops: Ints, cycles: Ints) -> Ints:
-    """float64: flops against the chips' peak with half inputs, in the same time."""
-    peak = reader.target["flops_per_cycle_half"] * reader.n_tiles
-    return np.where(cycles > 0, n_flops / np.maximum(cycles * max(1, peak), 1), 0.0)
+def ideal_cycles(reader: ReportReader) -> Ints:
+    """float64[n_steps]: the longer of computing at the peak and receiving at the full rate.
+
+    Both take all tiles: flops at the peak of the unit and types that compute them.
+    """
+    steps = reader.table("steps")
+    rate = reader.target["exchange_bytes_per_cycle"] * reader.n_tiles
+    return np.maximum(steps["peak_cycles"] / reader.n_tiles, steps["bytes_in"] / max(1, rate))
+
+
+def host_cycles_of_steps(reader: ReportReader) -> Ints:
+    """int64[n_steps]: cycles of exchange that are with the host or streaming memory."""
+    slowest = reader.by_ipu("host_exchange").max(axis=1, initial=0)
+    return np.minimum(slowest, reader.table("steps")["exchange"])
+
+
+def _roofline(reader: ReportReader, sums: dict[str, Ints], ideal: Ints) -> dict[str, Ints]:
+    """float64 columns; 0 where nothing ran, or for `intensity` where nothing moves."""
+    cycles = np.maximum(sums["cycles"], 1)
+    moved = np.maximum(sums["bytes_moved"], 1)
+    return {
+        "flops_per_cycle": sums["n_flops"] / cycles,
+        "efficiency": sums["peak_cycles"] / (cycles * reader.n_tiles),
+        "roofline": ideal / cycles,
+        "intensity": np.where(sums["bytes_moved"] > 0, sums["n_flops"] / moved, 0.0),
+    }
+
+
+def _bounds(sums: dict[str, Ints]) -> list[str]:
+    """What most cycles of each operation go to; empty if it took none."""
+    on_chip = sums["exchange"] - sums["host"]
+    names = np.array(["compute", "exchange", "sync", "host"])
+    parts = np.stack([sums["compute"], on_chip, sums["sync"], sums["host"]])
+    return np.where(parts.any(axis=0), names[parts.argmax(axis=0)], "").tolist()
 
 
 def _balance(operation: Ints, n: int, steps: dict) -> Ints:

@@ -4,7 +4,7 @@ import numpy as np
 
 from tremula.base.errors import PoplarError
 from tremula.vision.heat_blocks import heat_shape
-from tremula.vision.operations import operation_of_step
+from tremula.vision.operations import host_cycles_of_steps, ideal_cycles, operation_of_step
 from tremula.vision.page_data_pack import coded, pack_of
 from tremula.vision.report_reader import ReportReader
 
@@ -14,8 +14,8 @@ ENTRIES_PER_PART = 16_384
 _MOST_BUCKETS = 1_024
 _STEP_COLUMNS = (
     "compute_set", "executed", "is_known", "sync", "exchange", "compute", "cycles", "total_cycles",
-    "n_flops", "n_active_tiles", "balance", "active_balance", "critical_tile", "bytes_in",
-    "bytes_out", "temporary_bytes", "largest_temporary",
+    "n_flops", "peak_cycles", "n_active_tiles", "balance", "active_balance", "critical_tile",
+    "bytes_in", "bytes_out", "temporary_bytes", "largest_temporary",
 )  # fmt: skip
 
 
@@ -29,6 +29,8 @@ def steps_pack(reader: ReportReader) -> bytes:
     columns |= {name: table[name] for name in _STEP_COLUMNS}
     for name in ("balance", "active_balance"):
         columns[name] = table[name].astype(np.float32)
+    columns["host"] = host_cycles_of_steps(reader)
+    columns["ideal"] = ideal_cycles(reader).astype(np.float32)
     columns["n_vertices"] = _vertices_of(reader, table["compute_set"])
     if reader.n_ipus > 1:
         takes_part = reader.by_ipu("is_active") | reader.by_ipu("joins")
@@ -37,13 +39,23 @@ def steps_pack(reader: ReportReader) -> bytes:
     facts = {
         "texts": texts,
         "n_ipus": reader.n_ipus,
-        "peak_flops": {
-            name: reader.target[f"flops_per_cycle_{name}"] * reader.n_tiles
-            for name in ("half", "float")
-        },
+        "n_tiles": reader.n_tiles,
+        "peaks": _peaks(reader),
         "exchange_bytes_per_cycle": reader.target["exchange_bytes_per_cycle"] * reader.n_tiles,
     }
     return pack_of(facts, columns)
+
+
+def _peaks(reader: ReportReader) -> list[tuple[str, int]]:
+    """(unit and type, flops per cycle of all tiles), the highest first."""
+    units = {"half": "matrix, half", "float": "matrix, float",
+             "vector_half": "vector, half", "vector_float": "vector, float"}  # fmt: skip
+    found = [
+        (text, reader.target[f"flops_per_cycle_{name}"] * reader.n_tiles)
+        for name, text in units.items()
+        if f"flops_per_cycle_{name}" in reader.target  # schema 1.0 has no vector units
+    ]
+    return sorted(found, key=lambda peak: -peak[1])
 
 
 def _vertices_of(reader: ReportReader, compute_set: Ints) -> Ints:

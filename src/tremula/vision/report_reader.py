@@ -19,6 +19,7 @@ from tremula.base.errors import FileLoadError, MissingProfileData, suggest
 from tremula.vision.matrices import Matrix
 from tremula.vision.packing import MAX_UNPACKED_BYTES, inflate, unpack
 from tremula.vision.schema import (
+    ADDED_COLUMNS,
     APPLICATION,
     COLUMN_TABLES,
     SCHEMA_VERSION,
@@ -248,6 +249,9 @@ class ReportReader:
         found = {}
         for (_, column, kind, *_), values in zip(declared, listed, strict=False):
             found[column] = self._as_column(name, column, kind, values)
+        for column in ADDED_COLUMNS.get(name, ()):
+            if column not in found:
+                found[column] = self._as_column(name, column, "INTEGER", [0] * len(rows))
         return found
 
     def _as_column(self, table: str, column: str, kind: str, values: Sequence[object]) -> object:
@@ -501,7 +505,14 @@ class ReportReader:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "executable")
             path.write_bytes(content)
-            return Executable.load(str(path))
+            try:
+                return Executable.load(str(path))
+            except FileLoadError as error:
+                why = error.what.replace(repr(str(path)), "its tile program")
+                raise FileLoadError(
+                    f"report {str(self.path)!r}: {why}",
+                    mend="write the report again with this version",
+                ) from error
 
 
 def _are_whole(values: list) -> bool:

@@ -29,9 +29,9 @@ TABLES: Mapping[str, str] = MappingProxyType(
             program INTEGER, compute_set INTEGER, debug_context INTEGER, source TEXT,
             instruction INTEGER, executed INTEGER, is_known INTEGER, sync INTEGER,
             exchange INTEGER, compute INTEGER, cycles INTEGER, total_cycles INTEGER,
-            n_flops INTEGER, n_active_tiles INTEGER, balance REAL, active_balance REAL,
-            critical_tile INTEGER, bytes_in INTEGER, bytes_out INTEGER, temporary_bytes INTEGER,
-            largest_temporary INTEGER""",
+            n_flops INTEGER, peak_cycles INTEGER, n_active_tiles INTEGER, balance REAL,
+            active_balance REAL, critical_tile INTEGER, bytes_in INTEGER, bytes_out INTEGER,
+            temporary_bytes INTEGER, largest_temporary INTEGER""",
         "steps_by_ipu": """step_id INTEGER, replica INTEGER, ipu INTEGER, sync INTEGER,
             exchange INTEGER, link_exchange INTEGER, host_exchange INTEGER, compute INTEGER,
             cycles INTEGER, is_active INTEGER, joins INTEGER, active_tiles INTEGER,
@@ -77,6 +77,10 @@ COLUMN_TABLES = (
     "programs", "steps", "steps_by_ipu", "compute_sets", "vertex_types", "vertices", "variables",
     "debug_contexts", "tiles", "ipus", "categories", "runs",
 )  # fmt: skip
+
+
+# Columns that files of an older second part lack; they read as zeros.
+ADDED_COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType({"steps": ("peak_cycles",)})
 
 
 def report_path(path: str | os.PathLike[str]) -> Path:

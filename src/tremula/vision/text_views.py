@@ -138,10 +138,13 @@ def _curve(values: list[int], n_rows: int = 16) -> list[str]:
 
 
 def _ops(found: list, limit: int) -> str:
-    heads = ("operation", "cycles", "times", "flops", "of peak", "balance", "vertices")
+    heads = (
+        "operation", "cycles", "times", "flops", "flops/cycle", "of peak", "of roofline",
+        "flops/byte", "bound by", "balance", "vertices",
+    )  # fmt: skip
     rows = [
-        (o["name"], o["cycles"], o["executed"], o["n_flops"], o["efficiency"], o["balance"],
-         o["n_vertices"])
+        (o["name"], o["cycles"], o["executed"], o["n_flops"], o["flops_per_cycle"],
+         o["efficiency"], o["roofline"], o["intensity"], o["bound"], o["balance"], o["n_vertices"])
         for o in found
     ]  # fmt: skip
     return table(heads, rows, limit)

@@ -2,6 +2,7 @@
 
 import { card, choice, h, replace } from "./dom.js";
 import { Chart } from "./chart.js";
+import { Roofline } from "./roofline.js";
 import { Table } from "./table.js";
 import { colour } from "./colours.js";
 import { text } from "./data.js";
@@ -12,12 +13,12 @@ const LAYERS = [
   ["operation", "Operation", "what one call of an operation made"], ["module", "Module", "the first part of each name"],
   ["line", "Source line"], ["step", "Step"],
 ];
-const FIELDS = ["cycles", "compute", "exchange", "sync", "flops", "bytesMoved", "nVertices", "nSteps", "executed"];
+const FIELDS = ["cycles", "compute", "exchange", "sync", "host", "flops", "peak", "ideal", "bytesMoved", "nVertices", "nSteps", "executed"];
 
 export async function operationsView(context) {
   const [steps, variables, vertices] = await Promise.all(["steps", "variables", "vertices"].map(context.load));
   const layer = current().layer ?? "operation";
-  const others = context.other && (await Promise.all(["steps", "variables", "vertices"].map(context.other.load)));
+  const others = context.other && (await Promise.all(["steps", "variables"].map(context.other.load)));
   const view = new OperationsView(context, { steps, variables, vertices, layer, theirs: others && groups(...others, layer) });
   return { element: view.element, select: (state) => view.select(state) };
 }
@@ -39,17 +40,16 @@ function makerOf(found, name, source, layer) {
   return undefined;
 }
 
-function groups(steps, variables, vertices, layer) {
+function groups(steps, variables, layer) {
   const found = new Map(), { columns } = steps;
-  const half = halfSets(vertices);
   for (let i = 0; i < columns.cycles.length; i++) {
     const name = groupOf(steps, i, layer);
     let group = found.get(name);
     if (!group) {
-      group = Object.assign({ name, steps: [], balance: 0, weight: 0, ideal: 0, temporary: 0, variableBytes: 0, source: text(steps, "source", i) }, Object.fromEntries(FIELDS.map((f) => [f, 0])));
+      group = Object.assign({ name, steps: [], balance: 0, weight: 0, temporary: 0, variableBytes: 0, source: text(steps, "source", i) }, Object.fromEntries(FIELDS.map((f) => [f, 0])));
       found.set(name, group);
     }
-    addStep(group, steps, i, half);
+    addStep(group, steps, i);
   }
   for (let row = 0; row < variables.columns.id.length; row++) {
     const group = makerOf(found, text(variables, "name", row), text(variables, "source", row), layer);
@@ -58,12 +58,13 @@ function groups(steps, variables, vertices, layer) {
   return found;
 }
 
-function addStep(group, steps, i, half) {
-  const { columns, facts } = steps, n = columns.executed[i];
+function addStep(group, { columns }, i) {
+  const n = columns.executed[i];
   group.steps.push(i);
   group.cycles += columns.total_cycles[i];
-  for (const name of ["compute", "exchange", "sync"]) group[name] += columns[name][i] * n;
+  for (const name of ["compute", "exchange", "sync", "host", "ideal"]) group[name] += columns[name][i] * n;
   group.flops += columns.n_flops[i] * n;
+  group.peak += columns.peak_cycles[i] * n;
   group.bytesMoved += columns.bytes_in[i] * n;
   group.nVertices += columns.n_vertices[i];
   group.nSteps += 1;
@@ -72,29 +73,28 @@ function addStep(group, steps, i, half) {
   const weight = columns.compute[i] * Math.max(1, n);
   group.weight += weight;
   group.balance += weight * columns.balance[i];
-  // The roofline: the longer of computing at the chips' peak and of moving bytes at their rate.
-  const peak = facts.peak_flops[half.has(columns.compute_set[i]) ? "half" : "float"] || 1;
-  group.ideal += n * Math.max(columns.n_flops[i] / peak, columns.bytes_in[i] / (facts.exchange_bytes_per_cycle || 1));
 }
 
-// Compute sets with vertices that compute in halves, whose peak is higher.
-function halfSets(vertices) {
-  const { columns, facts } = vertices, found = new Set();
-  columns.compute_set.forEach((set, i) => {
-    if (/half/i.test(facts.texts.name[columns.vertex_type[i]])) found.add(set);
-  });
-  return found;
+// What most of its cycles go to.
+function boundBy(group) {
+  const parts = { compute: group.compute, exchange: group.exchange - group.host, sync: group.sync, host: group.host };
+  const [name, cycles] = Object.entries(parts).reduce((most, part) => (part[1] > most[1] ? part : most));
+  return cycles ? name : "–";
 }
+
+const known = (show) => (value) => (value > 0 ? show(value) : "–");
 
 class OperationsView {
   constructor(context, packs) {
     Object.assign(this, packs, { context });
-    this.rows = [...groups(this.steps, this.variables, this.vertices, this.layer).values()];
+    this.rows = [...groups(this.steps, this.variables, this.layer).values()];
     this.total = Math.max(1, this.rows.reduce((sum, row) => sum + row.cycles, 0));
     this.details = h("section.card", {});
     this.table = this.makeTable();
+    this.plotted = this.rows.filter((row) => row.flops > 0 && row.cycles > 0);
+    this.roofline = this.makeRoofline();
     this.element = h("div", {}, card("Operations", [this.table.tools, h("div.spring"),
-      choice("Layer", LAYERS, this.layer, (layer) => context.select({ layer, op: undefined }))], this.table.element), this.details);
+      choice("Layer", LAYERS, this.layer, (layer) => context.select({ layer, op: undefined }))], this.table.element), this.rooflineCard(), this.details);
   }
 
   makeTable() {
@@ -105,8 +105,10 @@ class OperationsView {
       { title: "Share", get: (i) => rows[i].cycles / this.total, show: percent },
       { title: "Compute", get: (i) => rows[i].compute, show: short },
       { title: "Exchange", get: (i) => rows[i].exchange, show: short },
-      { title: "Flops", get: (i) => rows[i].flops, show: (v) => (v ? short(v) : "–"), about: "where the operation knows them" },
-      { title: "Of roofline", get: (i) => (rows[i].cycles ? rows[i].ideal / rows[i].cycles : 0), show: (v) => (v > 0 ? percent(v) : "–"), about: "the best the chip could do, over what it takes" },
+      { title: "Flops", get: (i) => rows[i].flops, show: known(short), about: "floating-point operations its vertices say they do" },
+      { title: "Of peak", get: (i) => this.ofPeak(rows[i]), show: known(percent), about: "flops at the peak of the units and types that do them, over what it takes" },
+      { title: "Of roofline", get: (i) => (rows[i].cycles ? rows[i].ideal / rows[i].cycles : 0), show: known(percent), about: "the best the chip could do, computing or moving, over what it takes" },
+      { title: "Bound by", isText: true, get: (i) => boundBy(rows[i]), about: "what most of its cycles go to" },
       { title: "Tile balance", get: (i) => (rows[i].weight ? rows[i].balance / rows[i].weight : 1), show: percent },
       { title: "Memory", get: (i) => rows[i].variableBytes, show: bytes, about: "variables it made" },
       { title: "Vertices", get: (i) => rows[i].nVertices, show: whole },
@@ -119,6 +121,26 @@ class OperationsView {
     });
   }
 
+  // All tiles at the peak of their units, over the cycles it takes.
+  ofPeak(row) {
+    return row.cycles ? row.peak / this.steps.facts.n_tiles / row.cycles : 0;
+  }
+
+  makeRoofline() {
+    const { plotted } = this, { peaks, exchange_bytes_per_cycle: bytesPerCycle } = this.steps.facts;
+    return new Roofline({
+      peaks, bytesPerCycle, label: "Roofline: arrow keys choose an operation",
+      points: plotted.map((row) => ({ name: row.name, intensity: row.flops / row.bytesMoved, rate: row.flops / row.cycles, share: row.cycles / this.total })),
+      describe: (i) => [plotted[i].name, ["flops per cycle", short(plotted[i].flops / plotted[i].cycles)], ["flops per byte", known(short)(plotted[i].flops / plotted[i].bytesMoved)], ["of peak", percent(this.ofPeak(plotted[i]))], ["bound by", boundBy(plotted[i])]],
+      onpick: (i) => this.context.select({ op: plotted[i].name }),
+    });
+  }
+
+  rooflineCard() {
+    if (!this.plotted.length) return null;
+    return card("Roofline", null, h("p.note", {}, "Every operation that has flops: a point's area is its share of all cycles. What moves nothing stands at the right edge."), this.roofline.element);
+  }
+
   differenceColumn() {
     const change = (i) => (this.theirs.get(this.rows[i].name)?.cycles ?? 0) - this.rows[i].cycles;
     return { title: "B − A", get: change, show: (v, i) => (this.theirs.has(this.rows[i].name) ? signed(v, whole) : "only A"), tone: (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint") };
@@ -127,6 +149,8 @@ class OperationsView {
   select(state) {
     const at = this.rows.findIndex((row) => row.name === state.op || (state.op === undefined && row.steps.includes(state.step)));
     if (at >= 0) this.table.reveal(at);
+    const point = this.plotted.indexOf(this.rows[at]);
+    this.roofline.select(point < 0 ? null : point);
     this.show(this.rows[at]);
   }
 
@@ -134,7 +158,7 @@ class OperationsView {
     if (!row) {
       const sum = (name) => this.rows.reduce((total, one) => total + one[name], 0);
       replace(this.details, h("header", {}, h("h2", {}, "All operations")), h("dl.facts", {}, [
-        ["Operations", whole(this.rows.length)], ["Cycles", whole(sum("cycles"))], ["Vertices", whole(sum("nVertices"))], ["Moved", bytes(sum("bytesMoved"))],
+        ["Operations", whole(this.rows.length)], ["Cycles", whole(sum("cycles"))], ["Flops", whole(sum("flops"))], ["Vertices", whole(sum("nVertices"))], ["Moved", bytes(sum("bytesMoved"))],
       ].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
       return;
     }
@@ -153,9 +177,15 @@ class OperationsView {
       h("dl.facts.half", {}, [
         ["Cycles", `${whole(row.cycles)}, ${percent(row.cycles / this.total)} of all`], ["Steps", `${whole(row.nSteps)}, run ${whole(row.executed)} times`],
         ["Compute, exchange, sync", `${whole(row.compute)}, ${whole(row.exchange)}, ${whole(row.sync)}`], ["Data moved", bytes(row.bytesMoved)],
-        ["Flops", row.flops ? short(row.flops) : "not known"], ["Vertices", this.vertexText(row)], ["Line", row.source || "–"],
+        ["Flops", this.flopsText(row)], ["Bound by", boundBy(row)], ["Vertices", this.vertexText(row)], ["Line", row.source || "–"],
       ].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
       h("div.half", {}, chart.element)));
+  }
+
+  flopsText(row) {
+    if (!row.flops) return "none, or its vertices do not say";
+    const moved = row.bytesMoved ? `, ${short(row.flops / row.bytesMoved)} per byte moved` : "";
+    return `${whole(row.flops)}, ${short(row.flops / Math.max(1, row.cycles))} per cycle, ${percent(this.ofPeak(row))} of the peak${moved}`;
   }
 
   vertexText(row) {
