@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.ir.like_aten import assert_like_aten
+from tests.ir.like_aten import assert_close, assert_like_aten
+from tremula.base.errors import ApplicationRuntimeError
 from tremula.base.types import FLOAT
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.build import Schedule, build_tile_program
@@ -203,3 +204,40 @@ def test_what_depends_on_values_is_refused():
             torch.randn(3, 2),
             torch.tensor([1, 2, 1]),
         )
+
+
+OUT_OF_RANGE = {
+    "embedding": (lambda t, i: F.embedding(i, t), "0 to 4"),
+    "index_select": (lambda t, i: t.index_select(0, i), "0 to 4"),
+    "index": (lambda t, i: t[i], "-5 to 4"),
+    "gather": (lambda t, i: t.gather(0, i.expand(1, 2)), "0 to 4"),
+    "index_put": (lambda t, i: t.index_put((i,), t[:2]), "-5 to 4"),
+    "scatter_add": (lambda t, i: t.scatter_add(0, i.expand(1, 2), t), "0 to 4"),
+    "nll_loss_forward": (lambda t, i: F.nll_loss(t[:2], i), "0 to 2"),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_strict_mode_stops_at_an_index_out_of_range(name):
+    """Strict mode names operation, module, range and line; without it such an index has no row."""
+    function, wanted = OUT_OF_RANGE[name]
+    table, indices = torch.randn(5, 3), torch.tensor([1, 7])
+    (found,) = run_on_tiles(function, table, indices)
+    assert found.isfinite().all()
+    with pytest.raises(ApplicationRuntimeError) as error:
+        run_on_tiles(function, table, indices, engine_options={"debug.strict": True})
+    assert f"aten::{name} in the model: an index is out of range, expected {wanted};" in str(
+        error.value
+    )
+    assert "test_lower_lookups.py:" in str(error.value)
+
+
+def test_strict_mode_lets_good_indices_pass():
+    """Negative indices count back, an ignored label has no class: neither is out of range."""
+
+    def function(t, i):
+        return [t[i - 2], F.nll_loss(t[:2], i, ignore_index=1)]
+
+    table, indices = torch.randn(5, 3), torch.tensor([1, 0])
+    found = run_on_tiles(function, table, indices, engine_options={"debug.strict": True})
+    assert_close(found[0], table[indices - 2], "rows")

@@ -1,11 +1,13 @@
 """Runs a function of tensors on tiles: captured, lowered, compiled, executed vertex by vertex."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tremula.base.options import parse_options
 from tremula.ir.capture import capture
 from tremula.ir.lowering.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
@@ -46,6 +48,8 @@ def run_on_tiles(
     """What a function gives when every one of its operations runs on tiles."""
     device = device or IPUModel("bow", tiles_per_ipu=8).create_device()
     step = capture_function(function, list(inputs))
+    is_strict = parse_options(engine_options).flag("debug.strict")
+    options = replace(options or LoweringOptions(), checks_indices=is_strict)
     built = build_tile_program(step, device.target, Schedule(), options)
     engine = Engine(built.graph, [built.program], engine_options)
     engine.load(device)

@@ -7,6 +7,7 @@ from typing import IO
 
 import torch
 
+from tremula.base.options import parse_options
 from tremula.base.tracing import span
 from tremula.compiler.compile import compile_graph
 from tremula.frontends.torch.exceptions import poptorch_errors

@@ -7,6 +7,7 @@ from torch import fx
 
 from tremula.base.types import BOOL
 from tremula.ir.errors import UnsupportedOperations
+from tremula.ir.lowering.index_checks import check_indices
 from tremula.ir.lowering.row_tables import Along, Indexed, Table, new_table, put_rows, take_rows
 from tremula.ir.lowering.table import lowers, wishes
 from tremula.ir.lowering.tiles import Tiles
@@ -19,7 +20,7 @@ _SLICE = "popops.grouped_multi_slice"
 
 @lowers("embedding", calls=_SLICE)
 def embedding(tiles: Tiles, table: Tensor, indices: Tensor, *_training: object) -> Tensor:
-    """An index out of range gives zeros; PyTorch would raise."""
+    check_indices(tiles, indices, table.shape[0])
     rows = take_rows(tiles, table.expand([0]), indices.reshape((1, indices.n_elems)))
     return rows.reshape(list(tiles.out_shape))
 
@@ -66,6 +67,7 @@ def index_select(tiles: Tiles, x: Tensor, dim: int, indices: Tensor) -> Tensor:
         return x
     dim %= x.rank
     n = indices.n_elems
+    check_indices(tiles, indices, x.shape[dim])
     how = Indexed(x.shape, (dim,), (n,))
     return how.result(take_rows(tiles, how.table(x), indices.reshape((1, n))))
 
@@ -75,6 +77,7 @@ def gather(tiles: Tiles, x: Tensor, dim: int, indices: Tensor, **_sparse: object
     if indices.rank == 0:
         return x.reshape([])
     x = x.reshape((1,)) if x.rank == 0 else x
+    check_indices(tiles, indices, x.shape[dim % x.rank])
     how = Along.of(indices, dim % indices.rank)
     return how.result(take_rows(tiles, how.table(x), how.indices(indices)))
 

@@ -1,6 +1,7 @@
 """Lowerings of losses: the negative log likelihood, one element picked per row, and CTC."""
 
 from tremula.base.types import FLOAT, INT, UNSIGNED_INT
+from tremula.ir.lowering.index_checks import check_indices
 from tremula.ir.lowering.precision import narrow, wide
 from tremula.ir.lowering.reductions import last_dim
 from tremula.ir.lowering.table import lowers
@@ -26,6 +27,7 @@ class _Rows:
         n_classes = by_class.shape[-1]
         self.x = by_class.reshape([by_class.n_elems // max(n_classes, 1), n_classes])
         self.labels = tiles.cast(target, INT).flatten()
+        check_indices(tiles, self.labels, n_classes, ignored=ignored)
         if 0 <= ignored < n_classes:
             self.labels = self.map(select(_NO_CLASS, _1, _1 == ignored), self.labels)
 

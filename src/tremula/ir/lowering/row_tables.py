@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
+from tremula.ir.lowering.index_checks import check_indices
 from tremula.ir.lowering.products import product_options
 from tremula.ir.lowering.tiles import Tiles
 from tremula.poplar.tensor import Tensor
@@ -197,6 +198,8 @@ class Indexed:
     def rows(self, tiles: Tiles, indices: list[Tensor | None]) -> Tensor:
         """INT [1, n]: the rows of the table that the indices mean; negative ones count back."""
         tensors = [tiles.cast(index, INT) for index in indices if index is not None]
+        for index, dim in zip(tensors, self.dims, strict=True):
+            check_indices(tiles, index, self.x_shape[dim], first=-self.x_shape[dim])
         rows, step = [], 1
         for place in reversed(range(len(tensors))):
             n, index = self.x_shape[self.dims[place]], PlaceHolder(place + 1)

@@ -4,6 +4,7 @@ import numpy as np
 
 from tremula.base.types import BOOL, INT, Type
 from tremula.ir.errors import UnsupportedOperations
+from tremula.ir.lowering.index_checks import check_indices
 from tremula.ir.lowering.row_tables import Along, Indexed, combining_type, own_copy, put_rows
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
@@ -60,6 +61,7 @@ def index_add(
 ) -> Tensor:
     type = combining_type(x.type, "add")
     shape = x.shape or (1,)
+    check_indices(tiles, indices, shape[dim % len(shape)])
     how = Indexed(shape, (dim % len(shape),), (indices.n_elems,))
     target = own_copy(tiles, x, type)
     source = tiles.cast(source, type)
@@ -107,6 +109,7 @@ def _put(
 ) -> None:
     """Combine a source of the index's shape, or a number, into the target."""
     indices = indices.reshape((1,)) if indices.rank == 0 else indices
+    check_indices(tiles, indices, target.shape[dim % target.rank])
     how = Along.of(indices, dim % indices.rank)
     if not isinstance(source, Tensor):
         source = broadcast_view(tiles.constant(source, target.type), indices.shape)
