@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tremula.base import version as _version
+from tremula.base.errors import suggest as _suggest
 
 if TYPE_CHECKING:
     from tremula.frontends.torch.arg_parsers import ICustomArgParser as ICustomArgParser
@@ -96,10 +97,16 @@ def __getattr__(name: str) -> object:
     if name in _SUBMODULES:
         return import_module(f"poptorch.{name}")
     if name not in _HOME:
-        raise AttributeError(f"module 'poptorch' has no attribute {name!r}")
+        raise AttributeError(f"module 'poptorch' has no attribute {name!r}: {_advice(name)}")
     value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
+
+
+def _advice(name: str) -> str:
+    if name == "AnchorMode":
+        return "it is now called 'OutputMode'"
+    return _suggest(name, [*_HOME, *_SUBMODULES])
 
 
 def __dir__() -> list[str]:

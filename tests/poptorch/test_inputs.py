@@ -211,6 +211,24 @@ def test_failed_training_can_be_tried_again():
     assert torch.isfinite(layer.weight).all()
 
 
+class TwoLosses(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x):
+        out = self.linear(x)
+        return nn.functional.mse_loss(out, x), nn.functional.l1_loss(out, x)
+
+
+def test_two_losses_are_named():
+    """Losses that feed no common one are an error with the line of each."""
+    line = r"\S*inputs.py:\d+"
+    text = rf"Multiple independent losses(.|\n)*losses: \S+ at {line}; \S+ at {line}"
+    with pytest.raises(poptorch.Error, match=text):
+        poptorch.trainingModel(TwoLosses())(torch.ones(2, 2))
+
+
 def test_printing_inside_forward(capfd):
     """A tensor that is printed while forward is recorded has no values to show."""
 

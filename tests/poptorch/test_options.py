@@ -8,6 +8,8 @@ import torch
 
 import poptorch
 from poptorch import poptorch_core
+from tremula.base.errors import GraphMemoryAllocationError
+from tremula.compiler.compile import OutOfMemoryWarning
 from tremula.frontends.torch.placement import n_ipus_needed
 
 
@@ -486,3 +488,50 @@ def test_the_ipu_model_has_any_number_of_ipus(opts, monkeypatch):
     assert n_ipus_needed([0, 1, 2], 1, opts) == 3
     with pytest.raises(poptorch.Error, match="reserve a minimum of 4"):
         n_ipus_needed([0, 1, 2], 1, opts.useIpuModel(False))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        (lambda o: o.deviceIteratons(3), "did you mean 'deviceIterations'"),
+        (lambda o: o.anchorMode(2), "it is now called 'outputMode'"),
+        (
+            lambda o: o.Training.accumulationReductionType(1),
+            "it is now called 'accumulationAndReplicationReductionType'",
+        ),
+        (lambda _: poptorch.TrainingModel, "did you mean 'trainingModel'"),
+        (lambda _: poptorch.AnchorMode, "it is now called 'OutputMode'"),
+    ],
+)
+def test_misspelt_and_old_names(opts, wrong, right):
+    """A setter or name that does not exist says what it is called."""
+    with pytest.raises(AttributeError, match=right):
+        wrong(opts)
+
+
+def test_engine_options_are_checked_at_once(opts):
+    """An option the engine does not know is an error of the first call, on the host too."""
+    opts._Popart.setEngineOptions({"debug.allowOutOfMemry": "true"})
+    wrapped = poptorch.inferenceModel(torch.nn.Identity(), opts)
+    text = (
+        "poplar_invalid_option.*debug.allowOutOfMemry(.|\n)*did you mean 'debug.allowOutOfMemory'"
+    )
+    with pytest.raises(poptorch.Error, match=text):
+        wrapped(torch.ones(2))
+
+
+def test_engine_options_reach_the_compiler(opts, monkeypatch):
+    """A model that is too large is PopTorch's error by Poplar's name; an option lets it pass."""
+    monkeypatch.setattr("tremula.compiler.compile.out_of_memory_error", lambda *_: _full())
+    opts.useIpuModel(True)
+    with pytest.raises(poptorch.Error, match="tile 3 is full") as caught:
+        poptorch.inferenceModel(torch.nn.ReLU(), opts)(torch.ones(2))
+    assert caught.value.type == "poplar_graph_memory_allocation_error"
+    assert isinstance(caught.value.__cause__, GraphMemoryAllocationError)
+    opts._Popart.setEngineOptions({"debug.allowOutOfMemory": "true"})
+    with pytest.warns(OutOfMemoryWarning):
+        poptorch.inferenceModel(torch.nn.ReLU(), opts)(torch.ones(2))
+
+
+def _full():
+    return GraphMemoryAllocationError("tile 3 is full")

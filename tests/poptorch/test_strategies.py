@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import torch
 
 import poptorch
 from tremula.frontends.torch.placement import (
@@ -76,8 +77,8 @@ def test_settings_of_phases():
 
 
 def test_same_as_ipu():
-    """The stage of a block is its chip; operations before all blocks are on chip 0."""
-    blocks = [None, ("0", 1), ("1", 1), ("2", 2), ("0", 1)]
+    """The stage of a block is its chip; where the chip changes, a pipeline has a new stage."""
+    blocks = [("a", 0), ("0", 1), ("1", 1), ("2", 2), ("0", 1)]
     placed = resolve_blocks(poptorch.PipelinedExecution(), blocks)
     assert placed.ipus == placed.stages == (0, 1, 1, 2, 1)
     assert placed.pipeline_stages == (0, 1, 1, 2, 3)
@@ -92,8 +93,8 @@ def test_auto_increment():
     placed = resolve_blocks(auto, [("0", 0), ("1", 1), ("2", 2), ("3", 1), ("1", 1)])
     assert placed.stages == (1, 2, 3, 4, 2)
     assert placed.ipus == (0, 1, 2, 1, 1)
-    placed = resolve_blocks(auto, [None, ("a", None), ("b", None)])
-    assert placed.stages == placed.ipus == (0, 1, 2)
+    placed = resolve_blocks(auto, [("a", None), ("b", None)])
+    assert placed.stages == placed.ipus == (1, 2)
 
 
 def test_explicit_stages():
@@ -121,14 +122,24 @@ def test_places_of_phases():
     assert placed.stages == (0, 1, 2, 3)
 
 
-def test_operations_outside_of_blocks():
-    """Without blocks all is on chip 0; behind a block, an operation needs another one."""
-    placed = resolve_blocks(poptorch.PipelinedExecution(), [None, None])
-    assert placed.ipus == (0, 0)
+def test_without_blocks():
+    """Without blocks all is on one chip."""
     assert resolve_blocks(poptorch.PipelinedExecution(), []).n_pipeline_stages == 1
-    text = "No active Block, all the ops must belong to a Block"
+
+
+class HalfInABlock(torch.nn.Module):
+    def forward(self, x):
+        x = x + 1  # before all blocks
+        with poptorch.Block("a", ipu_id=0):
+            x = x * 2
+        return torch.tanh(x)
+
+
+def test_operations_outside_of_blocks():
+    """Behind a block, an operation needs another one; the error names it and its line."""
+    text = r"No active Block, all the ops must belong to a Block: aten::tanh at \S*strategies.py"
     with pytest.raises(poptorch.Error, match=text):
-        resolve_blocks(poptorch.PipelinedExecution(), [("a", 0), None])
+        poptorch.inferenceModel(HalfInABlock())(torch.ones(2))
 
 
 def test_pipeline_depth_in_training():

@@ -1,17 +1,6 @@
 """The page of all errors, made from their classes."""
 
-import re
-
 from tremula.base import errors
-
-# Where our name differs from Poplar's beyond spelling.
-_POPLAR_NAMES = {
-    "TensorIndexError": "index_error",
-    "TypeMismatch": "type_error",
-    "OverflowInField": "overflow_error",
-    "RuntimeFailure": "runtime_error",
-    "StrictModeError": "",
-}
 
 _HEAD = """# Errors
 
@@ -52,11 +41,7 @@ def errors_markdown() -> str:
         depth = len(cls.__mro__) - len(errors.PoplarError.__mro__)
         when = (cls.__doc__ or "").strip().splitlines()[0]
         indent = "· " * max(0, depth - 1)
-        rows.append(f"| {indent}`{cls.__name__}` | {_poplar_name(cls.__name__)} | {when} |")
+        theirs = errors.poplar_name(cls)
+        known = f"`{theirs}`" if theirs else "ours alone"
+        rows.append(f"| {indent}`{cls.__name__}` | {known} | {when} |")
     return _HEAD + "\n".join(rows) + "\n"
-
-
-def _poplar_name(name: str) -> str:
-    snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-    known = _POPLAR_NAMES.get(name, snake)
-    return f"`{known}`" if known else "ours alone"

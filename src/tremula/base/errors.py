@@ -1,5 +1,6 @@
 """All exceptions: Poplar's tree; each message says what, expected and got, where, and the mend."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -14,6 +15,22 @@ def suggest(name: str, known: Iterable[str]) -> str:
         return "did you mean " + " or ".join(repr(n) for n in near) + "?"
     shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
     return f"known names: {shown}" if known else "nothing of that kind exists yet"
+
+
+# Where our name differs from Poplar's beyond spelling; StrictModeError is ours alone.
+_POPLAR_NAMES = {
+    "TensorIndexError": "index_error",
+    "TypeMismatch": "type_error",
+    "OverflowInField": "overflow_error",
+    "RuntimeFailure": "runtime_error",
+    "StrictModeError": "",
+}
+
+
+def poplar_name(kind: "type[PoplarError]") -> str:
+    """What Poplar calls an error, such as graph_memory_allocation_error; empty if it has none."""
+    snake = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+    return _POPLAR_NAMES.get(kind.__name__, snake)
 
 
 class PoplarError(Exception):

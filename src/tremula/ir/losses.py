@@ -7,6 +7,8 @@ import torch.nn.functional as F  # noqa: N812  everyone's name for it
 from torch import fx
 
 from tremula.ir.errors import CaptureError
+from tremula.ir.nodes import schema_name
+from tremula.ir.origin import ORIGIN
 
 # Functions whose result is a loss of the model unless it feeds another loss.
 LOSS_FUNCTIONS: frozenset[Callable] = frozenset(
@@ -33,9 +35,10 @@ LOSS_FUNCTIONS: frozenset[Callable] = frozenset(
 
 def surviving_loss(marked: Iterable[fx.Node]) -> fx.Node:
     """The one marked node that feeds no other mark."""
+    marked = list(marked)
     nodes = set(marked)
     fed = set().union(*(_ancestors(node) & nodes for node in nodes)) if nodes else set()
-    final = [node for node in nodes if node not in fed]
+    final = [node for node in dict.fromkeys(marked) if node not in fed]
     if not final:
         raise CaptureError(
             "Couldn't find a loss in graph!",
@@ -46,8 +49,17 @@ def surviving_loss(marked: Iterable[fx.Node]) -> fx.Node:
         raise CaptureError(
             "Multiple independent losses found in graph. Graph must have one final loss. Wrap final"
             " graph loss in poptorch.identity_loss."
+            f"\n  losses: {'; '.join(_place(node) for node in final)}",
+            mend="add up what is to be trained and wrap it; compute what is only watched from the"
+            " outputs, behind the call",
         )
     return final[0]
+
+
+def _place(node: fx.Node) -> str:
+    origin = node.meta.get(ORIGIN)
+    where = f" at {origin.source}" if origin is not None and origin.source is not None else ""
+    return f"{schema_name(node)}{where}"
 
 
 def _ancestors(node: fx.Node) -> set[fx.Node]:

@@ -13,7 +13,12 @@ from tremula.base.tracing import span
 from tremula.frontends.torch.arg_parsers import ParsedArgs, micro_batch
 from tremula.frontends.torch.compile_hooks import compile_hooks
 from tremula.frontends.torch.enums import ReductionType
-from tremula.frontends.torch.exceptions import createPoptorchError, poptorch_errors
+from tremula.frontends.torch.exceptions import (
+    PYTHON_ERROR,
+    Error,
+    createPoptorchError,
+    poptorch_errors,
+)
 from tremula.frontends.torch.float_checks import stop_at_exceptions
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.names import TensorNames, take_loss, with_anchors
@@ -34,6 +39,7 @@ from tremula.frontends.torch.tile_program import CHANNEL, TileProgram
 from tremula.frontends.torch.weights import HostWeights, plain
 from tremula.ir.capture import capture
 from tremula.ir.host.cuda_graph import CudaGraphProgram
+from tremula.ir.nodes import schema_name
 from tremula.ir.origin import FORWARD, ORIGIN
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.random_bits import initial_state, reproducible
@@ -219,15 +225,27 @@ def _on_device(tensor: Tensor) -> Tensor:
 
 def _placed(step: CapturedStep, options: Options) -> Placement:
     """The chip of each block, in the order operations met them."""
-    met: list[int | None] = []
-    for node in step.graph.nodes:
-        origin = node.meta.get(ORIGIN)
-        if origin is not None and origin.phase == FORWARD and origin.block not in met:
-            met.append(origin.block)
-    if not step.blocks:
-        return Placement((), (), (), ())
+    _check_all_in_blocks(step)
     ids = [(block.user_id, block.ipu_id) for block in step.blocks]
     return resolve_blocks(options._execution_strategy, ids)
+
+
+def _check_all_in_blocks(step: CapturedStep) -> None:
+    """What comes before the first block is on chip 0; later on, every operation needs a block."""
+    is_in_blocks = False
+    for node in step.graph.nodes:
+        origin = node.meta.get(ORIGIN)
+        if node.op != "call_function" or origin is None or origin.phase != FORWARD:
+            continue
+        if is_in_blocks and origin.block is None:
+            raise Error(
+                PYTHON_ERROR,
+                "No active Block, all the ops must belong to a Block:"
+                f" {schema_name(node)} at {origin.source}",
+                mend="make it part of a poptorch.Block, or use BeginBlock or Block.start, which"
+                " last until the next block",
+            )
+        is_in_blocks = is_in_blocks or origin.block is not None
 
 
 def _repetition(options: Options) -> Repetition:

@@ -86,10 +86,10 @@ class OptimizerTracker:
         """
         assert self.rule is not None, "start() comes first"
         settings = settings_of(optimizer)
-        self._warn_about_attributes(optimizer, settings.facts.variant)
         if settings != self.settings:
             self._check_facts(settings.facts)
             self._check_groups(settings)
+        self._warn_about_attributes(optimizer, settings.facts.variant)
         self._check_membership(optimizer, list(named_parameters))
         if settings == self.settings:
             return None
@@ -129,7 +129,8 @@ class OptimizerTracker:
             raise createPoptorchError(
                 "Constant optimizer attributes cannot change after compilation: "
                 f"{'; '.join(changes)}. Mark what is to change before the model is compiled: "
-                "optimizer.variable_attrs.markAsVariable(name)."
+                "optimizer.variable_attrs.markAsVariable(name), which the optimizers of "
+                "poptorch.optim have."
             )
 
     def _check_membership(

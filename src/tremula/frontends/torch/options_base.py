@@ -6,6 +6,13 @@ from typing import Any, Self
 
 from tremula.base.errors import suggest
 
+# Setters of PopTorch 1 and 2 that scripts may still call.
+RENAMED = {
+    "anchorMode": "outputMode",
+    "accumulationReductionType": "accumulationAndReplicationReductionType",
+    "setMeanAccumulationReductionStrategy": "setMeanAccumulationAndReplicationReductionStrategy",
+}
+
 
 class _SealedWhenMade(type):
     """Ends the construction of an object, so that no new private attribute slips in by a typo."""
@@ -28,9 +35,16 @@ class OptionsDict(metaclass=_SealedWhenMade):
         # Only called for what is no real attribute. A copy that is being made has no values yet.
         values = self.__dict__.get("_values")
         if option.startswith("_") or values is None or option not in values:
-            near = f": {suggest(option, values)}" if values and not option.startswith("_") else ""
+            near = f": {self._advice(option)}" if values and not option.startswith("_") else ""
             raise AttributeError(f"Invalid attribute {option!r} of {type(self).__name__}{near}")
         return values[option]
+
+    def _advice(self, option: str) -> str:
+        """What somebody may have meant: a setter, or a value; names of old versions included."""
+        if option in RENAMED:
+            return f"it is now called {RENAMED[option]!r}"
+        setters = [name for name in dir(type(self)) if not name.startswith("_")]
+        return suggest(option, [*setters, *self._values])
 
     def __setattr__(self, option: str, value: object) -> None:
         if option == "_is_frozen" or option.startswith("__"):

@@ -29,21 +29,10 @@ class Placement:
         return 1 + max(self.pipeline_stages, default=0)
 
 
-def resolve_blocks(strategy: ExecutionStrategy, blocks: Sequence[BlockIds | None]) -> Placement:
-    """The stage, chip and phase of each block, in the order in which operations met them.
-
-    None stands for an operation outside of all blocks: at the start it belongs to an implicit
-    block on chip 0, behind another block it is an error.
-    """
-    rows: list[tuple[int, int, int]] = []
+def resolve_blocks(strategy: ExecutionStrategy, blocks: Sequence[BlockIds]) -> Placement:
+    """The stage, chip and phase of each block, in the order in which operations met them."""
     numbers: dict[str, int] = {}
-    for block in blocks:
-        if block is None:
-            if any(known is not None for known in blocks[: len(rows)]):
-                raise createPoptorchError("No active Block, all the ops must belong to a Block")
-            rows.append((0, 0, 0))
-        else:
-            rows.append(_row_of(strategy, block, numbers))
+    rows = [_row_of(strategy, block, numbers) for block in blocks]
     stages, ipus, phases = (
         (tuple(column) for column in zip(*rows, strict=True)) if rows else ((),) * 3
     )

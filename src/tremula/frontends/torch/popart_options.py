@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from tremula.base.errors import suggest
-from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.base.options import parse_options
+from tremula.frontends.torch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.torch.logging import LOGGER
 
 # Names by the kind of their value; each kind is called as an error message calls it.
@@ -147,12 +148,16 @@ class _PopartOptions:
 
 
 def validate_options(options: Mapping[str, object]) -> None:
-    """Raise for an option that no part knows; log the others as the compiler takes them."""
+    """Raise for an option that neither compiler nor engine knows; log the others."""
     for name, value in options.items():
         kind = _kind_of(name, value)
         if name not in KNOWN_OPTIONS[kind]:
             raise createPoptorchError(f"Unknown {kind} option {name}: {_advice(name, kind)}")
         _log_option(name, value)
+    engine_options = options.get("engineOptions", {})
+    assert isinstance(engine_options, Mapping), "its kind was checked above"
+    with poptorch_errors():
+        parse_options(engine_options)
 
 
 def _kind_of(name: str, value: object) -> str:
