@@ -111,11 +111,13 @@ export class Roofline {
     pen.strokeStyle = colour("compute");
     pen.fillStyle = colour("muted");
     pen.textAlign = "right";
-    pen.textBaseline = "bottom";
+    let above = -Infinity; // the last text's line: one that is near it says its own below
     for (const [text, peak] of peaks) {
-      const y = Math.round(this.y(peak)) + 0.5;
+      const y = Math.round(this.y(peak)) + 0.5, isNear = y - above < 14;
       line(pen, this.x(peak / bytesPerCycle), y, right, y);
-      pen.fillText(`${text}: ${short(peak)}`, right - 2, y - 2);
+      pen.textBaseline = isNear ? "top" : "bottom";
+      pen.fillText(`${text}: ${short(peak)}`, right - 2, y + (isNear ? 3 : -2));
+      above = y;
     }
   }
 
@@ -166,6 +168,11 @@ export class Roofline {
   pick(i) {
     if (i !== null) this.options.onpick(i);
   }
+}
+
+// Flops per cycle or byte: small ones with two digits.
+export function rate(value) {
+  return value > 0 && value < 10 ? String(Number(value.toPrecision(2))) : short(value);
 }
 
 function decades(values) {

@@ -2,7 +2,7 @@
 
 import { card, choice, h, replace } from "./dom.js";
 import { Chart } from "./chart.js";
-import { Roofline } from "./roofline.js";
+import { Roofline, rate } from "./roofline.js";
 import { Table } from "./table.js";
 import { colour } from "./colours.js";
 import { text } from "./data.js";
@@ -131,7 +131,7 @@ class OperationsView {
     return new Roofline({
       peaks, bytesPerCycle, label: "Roofline: arrow keys choose an operation",
       points: plotted.map((row) => ({ name: row.name, intensity: row.flops / row.bytesMoved, rate: row.flops / row.cycles, share: row.cycles / this.total })),
-      describe: (i) => [plotted[i].name, ["flops per cycle", short(plotted[i].flops / plotted[i].cycles)], ["flops per byte", known(short)(plotted[i].flops / plotted[i].bytesMoved)], ["of peak", percent(this.ofPeak(plotted[i]))], ["bound by", boundBy(plotted[i])]],
+      describe: (i) => [plotted[i].name, ["flops per cycle", rate(plotted[i].flops / plotted[i].cycles)], ["flops per byte", rate(plotted[i].flops / plotted[i].bytesMoved)], ["of peak", percent(this.ofPeak(plotted[i]))], ["bound by", boundBy(plotted[i])]],
       onpick: (i) => this.context.select({ op: plotted[i].name }),
     });
   }
@@ -184,8 +184,8 @@ class OperationsView {
 
   flopsText(row) {
     if (!row.flops) return "none, or its vertices do not say";
-    const moved = row.bytesMoved ? `, ${short(row.flops / row.bytesMoved)} per byte moved` : "";
-    return `${whole(row.flops)}, ${short(row.flops / Math.max(1, row.cycles))} per cycle, ${percent(this.ofPeak(row))} of the peak${moved}`;
+    const moved = row.bytesMoved ? `, ${rate(row.flops / row.bytesMoved)} per byte moved` : "";
+    return `${whole(row.flops)}, ${rate(row.flops / Math.max(1, row.cycles))} per cycle, ${percent(this.ofPeak(row))} of the peak${moved}`;
   }
 
   vertexText(row) {
