@@ -1,24 +1,17 @@
 """Fixtures of the page's tests: reports, servers of them, one browser."""
 
+import os
 import threading
 from contextlib import contextmanager
 
 import pytest
 
 from tests.vision_page import demo
+from tests.vision_page.mnist_run import mnist_reports
 from tremula.bench.browser import Browser, missing
 from tremula.vision.page_data import PageData
 from tremula.vision.report_reader import open_report
 from tremula.vision.server import PageServer
-
-
-@pytest.fixture(scope="session", autouse=True)
-def code_cache(tmp_path_factory):
-    """Neither use nor leave anything in the user's cache."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("TREMULA_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-    yield
-    patch.undo()
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +28,13 @@ def larger_report(tmp_path_factory):
 def long_report(tmp_path_factory):
     """10⁶ cells of steps × tiles."""
     return demo.long_report(tmp_path_factory.mktemp("long"), 1_000_000)
+
+
+@pytest.fixture(scope="session")
+def mnist_folder(tmp_path_factory):
+    """Where the MNIST example left its reports `training` and `inference`, and its trace."""
+    base = tmp_path_factory.getbasetemp()  # of a worker: inside that of the run
+    return mnist_reports(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
 @contextmanager

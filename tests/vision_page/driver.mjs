@@ -58,6 +58,7 @@ const commands = {
   attribute: ({ selector, name }) => page.locator(selector).first().getAttribute(name),
   click: ({ selector, x, y }) => page.locator(selector).first().click({ position: x === undefined ? undefined : { x, y } }),
   fill: ({ selector, text }) => page.locator(selector).first().fill(text),
+  choose: ({ selector, value }) => page.locator(selector).first().selectOption(value),
   focus: ({ selector }) => page.locator(selector).first().focus(),
   press: ({ key }) => page.keyboard.press(key),
   hash: () => page.evaluate(() => location.hash),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.vision_page.test_views import VIEWS, whole
+from tests.vision_page.checks import whole
+from tests.vision_page.test_views import VIEWS
 from tremula.vision.compare import compare
 from tremula.vision.report_reader import open_report
 

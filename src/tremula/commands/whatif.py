@@ -2,12 +2,13 @@
 
 import argparse
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
 from tremula.hardware import load_chip
 from tremula.vision.curves import draw_curve
+from tremula.vision.export import write_page
+from tremula.vision.page_data_whatif import standalone_packs
 from tremula.vision.report_reader import open_report
 from tremula.vision.text_views import table
 from tremula.vision.whatif import Point, parse_sweep, whatif_report, whatif_script
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sweep", nargs="+", default=[], metavar="NAME=A,B", help="tiles=736,1472 sram=… clock=…"
     )
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curve of microseconds")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="a page of all curves, one file")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -38,11 +40,14 @@ def run(args: argparse.Namespace) -> int:
         with open_report(subject) as report:
             points = whatif_report(report, chip, sweep)
     if args.json:
-        print(json.dumps([asdict(point) for point in points], indent=1))
+        print(json.dumps([point.as_dict() for point in points], indent=1))
     else:
         print(_text(points))
     if args.png is not None:
         _draw(args.png, points, next(iter(sweep), ""))
+    if args.html is not None:
+        title = subject.name if subject.suffix else subject.resolve().name
+        write_page(args.html, standalone_packs(title, sweep, points))
     return 0
 
 

@@ -29,7 +29,7 @@ ALIGN_BYTES = 8  # of every variable: one load
 @record
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What variables want of memory: sorted entries of the liveness CSR, each variable on a tile."""
+    """What variables want of memory, tile by tile: sorted entries of the liveness CSR."""
 
     interleaved: Ints
     apart: Ints  # want memory elements of their own

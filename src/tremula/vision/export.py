@@ -27,15 +27,21 @@ def export_page(
             continue
         pack = data.pack(name)
         n_bytes += len(pack)
-        packs[name] = base64.b64encode(pack).decode()
+        packs[name] = pack
+    write_page(path, packs)
+    return len(packs), n_left_out
+
+
+def write_page(path: str | Path, packs: dict[str, bytes]) -> None:
+    """The page and its packs as one file."""
+    encoded = {name: base64.b64encode(pack).decode() for name, pack in packs.items()}
     try:
-        Path(path).write_text(page_html(packs), encoding="utf-8")
+        Path(path).write_text(page_html(encoded), encoding="utf-8")
     except OSError as error:
         raise FileLoadError(
             f"cannot write {str(path)!r}: {error.strerror or error}.",
             mend="give a file in a folder you may write to",
         ) from error
-    return len(packs), n_left_out
 
 
 def page_html(packs: dict[str, str]) -> str:

@@ -4,16 +4,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from tremula.base.errors import MissingProfileData
+from tremula.base.errors import MissingProfileData, PoplarError
 from tremula.base.version import VERSION
 from tremula.vision import page_data_memory as memory
 from tremula.vision import page_data_time as times
+from tremula.vision import page_data_whatif as whatif
 from tremula.vision.compare import compare
 from tremula.vision.heat_blocks import KINDS, heat_block, heat_shape
 from tremula.vision.insights import insights
-from tremula.vision.page_data_pack import pack_of
+from tremula.vision.page_data_pack import pack_of, unpack_pack
 from tremula.vision.report_reader import ReportReader
 from tremula.vision.summary import summary
+from tremula.vision.whatif import TileProgram
 
 _KEPT_PACKS = 512
 _N_TOP = 10
@@ -74,6 +76,9 @@ class PageData:
     readers: Sequence[ReportReader]
     _kept: dict[str, bytes] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
+    # One at a time: whoever moves a slider asks often. By report, the reason where there is none.
+    _programs: dict[int, TileProgram | str] = field(default_factory=dict)
+    _programs_lock: Lock = field(default_factory=Lock)
 
     def pack(self, name: str) -> bytes:
         """The pack of a name; raises MissingProfileData if there is none."""
@@ -96,10 +101,31 @@ class PageData:
         number = _whole(parts[0])
         if number is None or number >= len(self.readers) or len(parts) < 2:
             raise _unknown(name)
+        if parts[1] == "whatif":
+            return self._whatif(number, parts[2:])
         pack = _report_pack(self.readers[number], parts[1], parts[2:])
         if pack is None:
             raise _unknown(name)
         return pack
+
+    def _whatif(self, number: int, sweep: list[str]) -> bytes:
+        """What can be varied, or the points of a sweep: the one thing computed on demand."""
+        with self._programs_lock:
+            program = self._program(number)
+            if not sweep:
+                why_not = program if isinstance(program, str) else ""
+                return pack_of(whatif.whatif_facts(self.readers[number], why_not))
+            if isinstance(program, str):
+                raise MissingProfileData(program)
+            return whatif.points_pack(program, sweep)
+
+    def _program(self, number: int) -> TileProgram | str:
+        if number not in self._programs:
+            try:
+                self._programs[number] = TileProgram(self.readers[number])
+            except PoplarError as error:
+                self._programs[number] = str(error)
+        return self._programs[number]
 
     def _index(self) -> bytes:
         reports = [
@@ -125,6 +151,10 @@ class PageData:
         yield from (f"{i}/{name}" for i in numbers for name in SINGLE)
         for i in numbers:
             yield from (f"{i}/{name}" for name in _heat_names(self.readers[i], is_coarse=True))
+        for i in numbers:
+            yield f"{i}/whatif"
+            sweeps = unpack_pack(self.pack(f"{i}/whatif"))[0]["sweeps"]
+            yield from (f"{i}/whatif/{sweep}" for sweep in sweeps)
         for i in numbers:
             yield from (f"{i}/{name}" for name in _part_names(self.readers[i]))
         for i in numbers:

@@ -7,16 +7,18 @@ needs the script.
 """
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tremula.base.errors import InvalidOption, MissingProfileData, suggest
 from tremula.compiler.cost import StepCosts, recost_steps
 from tremula.compiler.executable import Executable
+from tremula.compiler.memory import placed_on
 from tremula.hardware import Chip, chip_from_toml, single
 from tremula.hardware.facts import quantities
 from tremula.poplar.target import Target, machine_changed
@@ -42,17 +44,37 @@ RECOSTED = (
 )  # fmt: skip
 
 
+# Those that decide where on a tile things go.
+MEMORY = (
+    "n_bytes_per_tile", "n_bytes_reserved_per_tile", "n_bytes_region0", "n_bytes_region1",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One chip and what the program takes on it."""
+    """One chip and what the program takes on it.
+
+    Compute, exchange, sync and waiting are those of the slowest chip, and add up to its total.
+    """
 
     label: str
     changes: dict[str, Number]
     total_cycles: int
     microseconds: float
+    compute_cycles: int
+    exchange_cycles: int
+    sync_cycles: int
+    waiting_cycles: int
     largest_tile_bytes: int
     available_bytes: int
-    fits: bool
+    overflowed_bytes: int  # of any tile: what has no place, in all or in the region it must be in
+
+    @property
+    def fits(self) -> bool:
+        return self.overflowed_bytes == 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "fits": self.fits}
 
 
 def parse_sweep(texts: Sequence[str]) -> dict[str, list[Number]]:
@@ -77,7 +99,7 @@ def _number(name: str, text: str) -> Number:
         raise InvalidOption(
             f"{name} of a sweep must be numbers, got {text!r}.", mend=f"write {name}=1,2,3"
         ) from None
-    return int(number) if number.is_integer() and "e" not in text.lower() else number
+    return int(number) if number.is_integer() else number
 
 
 def points_of(sweep: Mapping[str, Sequence[Number]]) -> list[dict[str, Number]]:
@@ -86,7 +108,14 @@ def points_of(sweep: Mapping[str, Sequence[Number]]) -> list[dict[str, Number]]:
 
 
 def changed_chip(chip: Chip, changes: Mapping[str, Number]) -> Chip:
-    """A chip with other constants; with other memory, its regions keep their shares."""
+    """A chip with other constants.
+
+    With other memory, its regions keep their shares; with one other region, the other is the rest.
+    """
+    rest = {"n_bytes_region0": "n_bytes_region1", "n_bytes_region1": "n_bytes_region0"}
+    alone = {"n_bytes_per_tile", *rest} & changes.keys()
+    if len(alone) == 1 and (name := alone.pop()) in rest:
+        changes = {**changes, rest[name]: chip.n_bytes_per_tile - changes[name]}
     return chip.replace(name=f"{chip.name}, changed", **changes) if changes else chip  # pyright: ignore[reportArgumentType]
 
 
@@ -97,21 +126,89 @@ def whatif_report(
     report: ReportReader, chip: Chip | None, sweep: Mapping[str, Sequence[Number]]
 ) -> list[Point]:
     """The report's own chip first, then every other one, on the same tile program."""
-    executable = report.executable()
-    own = executable.target.chip
-    executed = report.table("steps")["executed"]
-    base = chip or own
-    chips = [(dict(changes), changed_chip(base, changes)) for changes in points_of(sweep)]
     if chip is None and not sweep:
         raise InvalidOption(
             "nothing to vary.", mend="give --chip my.toml, or --sweep clock=1.5e9,2e9"
         )
-    points = [_recosted(report, executable, own, {}, executed, _AS_REPORTED)]
-    for changes, other in chips:
-        _check_recostable(own, other)
-        label = ", ".join(f"{k}={v:g}" for k, v in changes.items()) or other.name
-        points.append(_recosted(report, executable, other, changes, executed, label))
-    return points
+    program = TileProgram(report)
+    return [program.as_reported(), *program.sweep(sweep, chip)]
+
+
+class TileProgram:
+    """A report's tile program, to be costed on other chips."""
+
+    def __init__(self, report: ReportReader):
+        self.report, self.executable = report, report.executable()
+        self.chip = self.executable.target.chip
+        analysis: Any = self.executable.analysis
+        self._memory, self._liveness = analysis.memory, analysis.liveness
+
+    def as_reported(self) -> Point:
+        """What it takes on its own chip."""
+        return self._point(self.chip, {}, _AS_REPORTED)
+
+    def sweep(
+        self, sweep: Mapping[str, Sequence[Number]], chip: Chip | None = None
+    ) -> Iterator[Point]:
+        """A point for every combination of values, on the program's own chip or on another."""
+        base = chip or self.chip
+        chips = [(changes, changed_chip(base, changes)) for changes in points_of(sweep)]
+        for changes, other in chips:
+            _check_recostable(self.chip, other)
+            yield self._point(other, changes, _label(changes) or other.name)
+
+    def _point(self, chip: Chip, changes: dict[str, Number], label: str) -> Point:
+        largest, overflowed = self._fullest(chip)
+        parts = self._cycles(recosted(self.executable, chip))
+        total = sum(parts.values())
+        return Point(
+            label=label,
+            changes=changes,
+            total_cycles=total,
+            microseconds=total / chip.clock_hz * 1e6,
+            **parts,
+            largest_tile_bytes=largest,
+            available_bytes=chip.n_bytes_available_per_tile,
+            overflowed_bytes=overflowed,
+        )
+
+    def _cycles(self, costs: StepCosts) -> dict[str, int]:
+        """Compute, exchange, sync and waiting of the slowest chip.
+
+        Chips that wait for each other wait as long as they did.
+        """
+        executed = self.report.table("steps")["executed"]
+        times = (costs.is_active | costs.joins[:, None]) * executed[:, None]
+        # The report's compute includes steps that were counted while they ran.
+        kinds = (self.report.by_ipu("compute"), costs.exchange, costs.sync)
+        parts = np.stack(
+            [*((kind * times).sum(axis=0) for kind in kinds), self.report.table("ipus")["waiting"]]
+        )
+        return _named(parts[:, parts.sum(axis=0).argmax()])
+
+    def _fullest(self, chip: Chip) -> tuple[int, int]:
+        """Bytes of the fullest tile, and the most that any has no place for; placed if need be."""
+        tiles = self.report.table("tiles")
+        including, overflowed = tiles["including_gaps"], tiles["overflowed"]
+        if any(getattr(chip, name) != getattr(self.chip, name) for name in MEMORY):
+            placement = placed_on(chip, self._memory, self._liveness)
+            if placement is None:
+                raise MissingProfileData(
+                    "this report's tile program does not say what variables want of memory.",
+                    mend="write the report again with this version",
+                )
+            including, overflowed = placement.including_gaps, placement.overflowed
+        return int(including.max()), max(0, int(overflowed.max()))
+
+
+def _named(parts: np.ndarray) -> dict[str, int]:
+    """int64[4] as fields of a point."""
+    names = ("compute_cycles", "exchange_cycles", "sync_cycles", "waiting_cycles")
+    return dict(zip(names, parts.tolist(), strict=True))
+
+
+def _label(changes: Mapping[str, Number]) -> str:
+    return ", ".join(f"{name}={value:g}" for name, value in changes.items())
 
 
 def _check_recostable(own: Chip, other: Chip) -> None:
@@ -123,40 +220,6 @@ def _check_recostable(own: Chip, other: Chip) -> None:
             mend="give the script instead: tremula whatif script.py --sweep …; a report can be "
             f"costed again with other {', '.join(RECOSTED[:6])}, …",
         )
-
-
-def _recosted(
-    report: ReportReader,
-    executable: Executable,
-    chip: Chip,
-    changes: dict[str, Number],
-    executed: np.ndarray,
-    label: str,
-) -> Point:
-    costs = recosted(executable, chip)
-    counted = report.by_ipu("compute")  # includes steps that were counted while they ran
-    cycles = costs.sync + costs.exchange + counted
-    total = _total_cycles(report, costs, cycles, executed)
-    largest, available = (
-        report.table("tiles")["including_gaps"].max(),
-        report.info["available_bytes"],
-    )
-    largest += report.table("tiles")["overflowed"].max()
-    if changes or label != _AS_REPORTED:
-        available = chip.n_bytes_available_per_tile
-    return Point(
-        label, changes, total, total / chip.clock_hz * 1e6, int(largest), int(available),
-        bool(largest <= available),
-    )  # fmt: skip
-
-
-def _total_cycles(
-    report: ReportReader, costs: StepCosts, cycles: np.ndarray, executed: np.ndarray
-) -> int:
-    """Of the slowest chip. Chips that wait for each other wait as long as they did."""
-    takes_part = costs.is_active | costs.joins[:, None]
-    busy = (cycles * takes_part * executed[:, None]).sum(axis=0)
-    return int((busy + report.table("ipus")["waiting"]).max())
 
 
 def recosted(executable: Executable, chip: Chip) -> StepCosts:
@@ -186,8 +249,7 @@ def whatif_script(
             where = (keep or Path(folder)) / str(number)
             with machine_changed(chip, changes), reporting_to(where):
                 run_script(script, arguments)
-            label = ", ".join(f"{k}={v:g}" for k, v in changes.items()) or "the script's chip"
-            points.append(_reported(where, label, dict(changes)))
+            points.append(_reported(where, _label(changes) or "the script's chip", changes))
     return points
 
 
@@ -208,13 +270,25 @@ def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
         raise MissingProfileData(
             f"the script left no report for {label}.", mend="let it make and run an Engine"
         )
-    total, microseconds, largest, available, fits = 0, 0.0, 0, 0, True
+    microseconds, largest, available, overflowed = 0.0, 0, 0, 0
+    parts = np.zeros(4, np.int64)
     for path in paths:
         with open_report(path) as report:
             _check_took(report, changes)
-            total += int(report.info["total_cycles"])
+            ipus, tiles = report.table("ipus"), report.table("tiles")
+            slowest = int(ipus["cycles"].argmax())
+            parts += [ipus[n][slowest] for n in ("compute", "exchange", "sync", "waiting")]
             microseconds += 1e6 * report.info["total_seconds"]
-            largest = max(largest, int(report.table("tiles")["including_gaps"].max()))
+            largest = max(largest, int(tiles["including_gaps"].max()))
             available = int(report.info["available_bytes"])
-            fits = fits and not bool(report.table("tiles")["overflowed"].any())
-    return Point(label, changes, total, microseconds, largest, available, fits)
+            overflowed = max(overflowed, int(tiles["overflowed"].max()))
+    return Point(
+        label=label,
+        changes=changes,
+        total_cycles=int(parts.sum()),
+        microseconds=microseconds,
+        **_named(parts),
+        largest_tile_bytes=largest,
+        available_bytes=available,
+        overflowed_bytes=overflowed,
+    )

@@ -31,16 +31,20 @@ export function replace(element, ...children) {
   return element;
 }
 
+// An element of a drawing: drawn("circle", {r: 3, onclick}, child, …).
+export function drawn(tag, attributes, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value);
+  }
+  append(element, children);
+  return element;
+}
+
 // An icon of one path on a grid of 24, drawn with a pen of the text's colour.
 export function icon(path) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 24 24");
-  svg.setAttribute("class", "icon");
-  svg.setAttribute("aria-hidden", "true");
-  const line = document.createElementNS(SVG, "path");
-  line.setAttribute("d", path);
-  svg.append(line);
-  return svg;
+  return drawn("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, drawn("path", { d: path }));
 }
 
 // A row of buttons of which one is chosen; arrow keys move between them.

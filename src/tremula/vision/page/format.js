@@ -32,6 +32,7 @@ export function percent(share) {
 
 export function duration(seconds) {
   if (!Number.isFinite(seconds)) return "–";
+  if (seconds === 0) return "0 s";
   for (const [unit, size] of [["s", 1], ["ms", 1e-3], ["µs", 1e-6]]) {
     if (seconds >= size) return `${(seconds / size).toPrecision(4)} ${unit}`;
   }
@@ -41,6 +42,14 @@ export function duration(seconds) {
 // The same for axes, where zeros at the end only take room.
 export function shortDuration(seconds) {
   return duration(seconds).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
+}
+
+// A constant of the chip: bytes as bytes, others in few digits with their unit.
+export function quantity(value, unit) {
+  if (unit === "B") return bytes(value);
+  if (unit === "s") return shortDuration(value);
+  const digits = Math.abs(value) >= 1e4 ? short(value) : String(Number(value.toPrecision(4)));
+  return unit === "Hz" ? `${digits}Hz` : unit ? `${digits} ${unit}` : digits;
 }
 
 export function signed(value, format) {

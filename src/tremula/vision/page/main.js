@@ -12,6 +12,7 @@ import { treeView } from "./view_tree.js";
 import { operationsView } from "./view_operations.js";
 import { executionView } from "./view_execution.js";
 import { hostView } from "./view_host.js";
+import { whatifView } from "./view_whatif.js";
 import { compareView } from "./view_compare.js";
 
 const VIEWS = {
@@ -22,8 +23,13 @@ const VIEWS = {
   operations: ["Operations", operationsView, "M4 4h7v7H4zm9 0h7v7h-7zM4 13h7v7H4zm9 3.500h7m-3.500-3.500v7"],
   execution: ["Execution", executionView, "M3 6h9m-5 6h12M5 18h8"],
   host: ["Host", hostView, "M3 5h18v11H3zm5 15h8m-4-4v4"],
+  whatif: ["What if", whatifView, "M4 19c5 0 6-12 16-13M4 4v16h16"],
   compare: ["Compare", compareView, "M8 4 4 8l4 4M4 8h16m-4 4 4 4-4 4m4-4H4"],
 };
+// The first is shown when nothing is asked for. A file of points alone has the What-if view alone.
+function viewNames() {
+  return Object.keys(VIEWS).filter((name) => (index.views ?? [name]).includes(name) && (name !== "compare" || index.reports.length > 1));
+}
 const SELECTIONS = { tile: "tile", step: "step", op: "op", variable: "variable", source: "line" };
 
 let index, shown = [], stage, rail, chips, serial = 0;
@@ -73,7 +79,7 @@ function onState(state, before) {
 
 async function rebuild() {
   const state = current(), mine = ++serial;
-  const [, make] = VIEWS[state.view] ?? VIEWS.summary;
+  const [, make] = VIEWS[viewNames().includes(state.view) ? state.view : viewNames()[0]];
   delete stage.dataset.ready;
   paintRail();
   paintChips();
@@ -118,16 +124,14 @@ function contextsOf(state) {
 
 function paintRail() {
   const { view } = current();
-  const items = Object.entries(VIEWS)
-    .filter(([name]) => name !== "compare" || index.reports.length > 1)
-    .map(([name, [title, , path]], i) => h("a", {
-      href: link({ view: name }), "aria-current": name === view ? "page" : undefined,
-      title: `${title} (${i + 1})`,
-      onclick: (event) => {
-        event.preventDefault();
-        change({ view: name, from: undefined, to: undefined });
-      },
-    }, icon(path), h("span", {}, title)));
+  const items = viewNames().map((name, i) => h("a", {
+    href: link({ view: name }), "aria-current": name === view ? "page" : undefined,
+    title: `${VIEWS[name][0]} (${i + 1})`,
+    onclick: (event) => {
+      event.preventDefault();
+      change({ view: name, from: undefined, to: undefined });
+    },
+  }, icon(VIEWS[name][2]), h("span", {}, VIEWS[name][0])));
   replace(rail, h("div.logo", {}, h("i"), h("span", {}, "Tremula")), items, h("div.spring"),
     h("p.about", {}, `${index.version}${isExported ? " · exported" : ""}`));
   const modes = document.querySelector(".modes");
@@ -150,8 +154,8 @@ function paintChips() {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return;
-  const names = Object.keys(VIEWS).filter((name) => name !== "compare" || index.reports.length > 1);
-  if (/^[1-8]$/.test(event.key) && names[event.key - 1]) change({ view: names[event.key - 1] });
+  const names = viewNames();
+  if (/^[1-9]$/.test(event.key) && names[event.key - 1]) change({ view: names[event.key - 1] });
   else if (event.key === "d") toggleTheme();
   else if (event.key === "/") {
     document.querySelector(".stage .search")?.focus();

@@ -1,6 +1,6 @@
 // What is shown and selected. It lives in the address, so that any view can be sent as a link.
 
-const NUMBERS = new Set(["tile", "step", "variable", "report", "entry", "from", "to"]);
+const NUMBERS = new Set(["tile", "step", "variable", "report", "entry", "from", "to", "row"]);
 const listeners = new Set();
 let state = parse();
 
