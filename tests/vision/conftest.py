@@ -1,4 +1,4 @@
-"""Fixtures of report tests: a code cache of their own, one report that many tests read."""
+"""Fixtures of report tests: one report that many tests read."""
 
 import pytest
 
@@ -8,15 +8,6 @@ from tremula.vision.pytest_plugin import tremula_budget
 from tremula.vision.report_reader import open_report
 
 __all__ = ["tremula_budget"]  # a fixture that installing Tremula brings by itself
-
-
-@pytest.fixture(scope="session", autouse=True)
-def code_cache(tmp_path_factory):
-    """Neither use nor leave anything in the user's cache."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("TREMULA_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-    yield
-    patch.undo()
 
 
 @pytest.fixture(scope="session")

@@ -234,7 +234,11 @@ def _give_up(file: TraceFile, error: Exception) -> None:
     if _State.file is file:
         _State.file = _State.clerk = None
         set_recorder(None)
-        warnings.warn(f"the trace {file.path} ends here: {error}", RuntimeWarning, stacklevel=2)
+    warnings.warn(
+        f"the system trace {file.path} cannot be written any more and ends early: {error}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _leave_to_parent() -> None:
