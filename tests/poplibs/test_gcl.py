@@ -87,6 +87,21 @@ def test_in_place_in_a_virtual_graph():
     np.testing.assert_array_equal(found[1]["out"], rows.sum(axis=0))
 
 
+@pytest.mark.parametrize(("size", "stride"), [(1, 1), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2)])
+def test_groups_of_replicas(size, stride):
+    """Within a group every replica gets the sum of its members, to the bit."""
+    n, (graph, sequence) = 8, (replicated(8, n_tiles=2), tr.Sequence())
+    x = graph.add_variable(tr.FLOAT, [3], "x", mapping="linear")
+    gcl.all_reduce_in_groups_in_place(graph, x, size, stride, sequence)
+    rows = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
+    found = run(graph, sequence, {"in": (x, rows)}, {"out": x})
+    for r in range(n):
+        first = r - (r // stride % size) * stride
+        members = [first + m * stride for m in range(size)]
+        np.testing.assert_allclose(found[r]["out"], rows[members].sum(axis=0), rtol=1e-5)
+        np.testing.assert_array_equal(found[r]["out"], found[first]["out"])
+
+
 @pytest.mark.parametrize("n_elems", [64, 60_000])
 def test_the_cheaper_way_is_taken(n_elems, monkeypatch):
     """Pairs of eight replicas win while syncs weigh more than bytes; else the ring does."""
@@ -119,3 +134,5 @@ def test_errors():
         gcl.all_reduce(graph, whole, "MEAN", sequence)
     with pytest.raises(PoplibsError, match="broadcast got root 2, expected 0 to 1"):
         gcl.broadcast(graph, x, sequence, root=2)
+    with pytest.raises(PoplibsError, match="groups of 3 of 2 replicas, 1 apart"):
+        gcl.all_reduce_in_groups_in_place(graph, x, 3, 1, sequence)

@@ -229,6 +229,7 @@ class Scales(nn.Module):
 ONE, EVERY = poptorch.VariableRetrievalMode.OnePerGroup, poptorch.VariableRetrievalMode.AllReplicas
 
 
+@pytest.mark.parametrize("on_tiles", [False, True])
 @pytest.mark.parametrize(
     ("kind", "size", "n_groups", "expected"),
     [
@@ -237,30 +238,39 @@ ONE, EVERY = poptorch.VariableRetrievalMode.OnePerGroup, poptorch.VariableRetrie
         (CommGroupType.Orthogonal, 2, 2, [1, 2, 1, 2]),
     ],
 )
-def test_groups_of_replicas_have_weights(kind, size, n_groups, expected):
+def test_groups_of_replicas_have_weights(kind, size, n_groups, expected, on_tiles):
     """Each group of replicas computes with its slice of a grouped parameter."""
     model = Scales(torch.arange(1.0, n_groups + 1).reshape(n_groups, 1))
-    wrapped = poptorch.inferenceModel(model, poptorch.Options().replicationFactor(4))
+    options = poptorch.Options().replicationFactor(4).useIpuModel(on_tiles)
+    wrapped = poptorch.inferenceModel(model, options)
     wrapped.weight.replicaGrouping(kind, size, ONE)
     assert wrapped(torch.ones(4))[0].tolist() == expected
     wrapped.copyWeightsToHost()
     assert model.weight.flatten().tolist() == list(range(1, n_groups + 1))
 
 
-def test_groups_train_apart():
+@pytest.mark.parametrize("on_tiles", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "x"),
+    [
+        (CommGroupType.Consecutive, [1.0, 3.0, 10.0, 30.0]),
+        (CommGroupType.Orthogonal, [1.0, 10.0, 3.0, 30.0]),
+    ],
+)
+def test_groups_train_apart(kind, x, on_tiles):
     """A grouped parameter is trained by its group's gradients, others by those of all."""
     model = Scales(torch.tensor([[1.0], [2.0]]))
-    options = poptorch.Options().replicationFactor(4)
+    options = poptorch.Options().replicationFactor(4).useIpuModel(on_tiles)
     optimizer = poptorch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
     wrapped = poptorch.trainingModel(model, options, optimizer)
-    wrapped.weight.replicaGrouping(CommGroupType.Consecutive, 2, ONE)
-    wrapped(torch.tensor([1.0, 3.0, 10.0, 30.0]))
+    wrapped.weight.replicaGrouping(kind, 2, ONE)
+    wrapped(torch.tensor(x))
     assert model.weight.flatten().tolist() == [1 - 2, 2 - 20]
     assert model.shared.tolist() == [-1.0]
     state = optimizer.state_dict()["ipu_state"]
-    assert state["Accl1___weight"].flatten().tolist() == [2, 2, 20, 20]
+    assert sorted(state["Accl1___weight"].flatten().tolist()) == [2, 2, 20, 20]
     assert state["Accl1___shared"].tolist() == [1.0]
-    wrapped(torch.tensor([1.0, 3.0, 10.0, 30.0]))
+    wrapped(torch.tensor(x))
     assert model.weight.flatten().tolist() == [1 - 2 - 3, 2 - 20 - 30]
 
 
@@ -277,22 +287,15 @@ def test_all_replicas_return_their_weights():
 
 
 def test_groupings_that_do_not_fit():
-    """The number of slices and the size of groups must fit the replicas; tiles refuse."""
+    """The number of slices and the size of groups must fit the replicas."""
     options = poptorch.Options().replicationFactor(4)
     cases = [
-        (
-            CommGroupType.Consecutive,
-            2,
-            3,
-            options,
-            r"number of groups \(2\), got 3",
-        ),
-        (CommGroupType.Consecutive, 3, 4, options, "not a factor of the replication factor"),
-        (CommGroupType.NoGrouping, 0, 4, options.clone().useIpuModel(True), "tiles do not run"),
+        (2, 3, r"number of groups \(2\), got 3"),
+        (3, 4, "not a factor of the replication factor"),
     ]
-    for kind, size, n_slices, chosen, text in cases:
-        wrapped = poptorch.inferenceModel(Scales(torch.ones(n_slices, 1)), chosen)
-        wrapped.weight.replicaGrouping(kind, size, ONE)
+    for size, n_slices, text in cases:
+        wrapped = poptorch.inferenceModel(Scales(torch.ones(n_slices, 1)), options)
+        wrapped.weight.replicaGrouping(CommGroupType.Consecutive, size, ONE)
         with pytest.raises(poptorch.Error, match=text):
             wrapped(torch.ones(4))
     wrapped = poptorch.inferenceModel(Scales(torch.ones(1)), options)

@@ -179,19 +179,23 @@ class TileSession:
 
     def _connect_outputs(self, replica: int) -> list:
         n_micro = self.repetition.n_micro_batches // self.repetition.n_replicas
-        by_slot = dict(zip(self.step.outputs, self.step.results(), strict=True))
+        handles = dict(self.built.outputs)  # none with synthetic data: nothing comes back
         results = []
-        for slot, handle in self.built.outputs:
-            value = by_slot[slot].meta["val"]
+        for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
+            if slot.kind != OUTPUT and slot not in handles:
+                continue
+            value = node.meta["val"]
             type = tile_type(value.dtype)
             data = np.zeros((n_micro, *value.shape), type.dtype)
-            self.engine.connect_stream(handle, data.reshape(-1), replica)
+            if slot in handles:
+                self.engine.connect_stream(handles[slot], data.reshape(-1), replica)
             results.append((slot, data, type))
         return results
 
-    def _write(self, kind: str, tensors: list[Tensor]) -> None:
+    def _write(self, kind: str, tensors: list[Tensor], replica: int | None = None) -> None:
+        """To one replica, or to all of them."""
         for index, tensor in enumerate(tensors):
-            self.engine.write_tensor(self.built.held[kind, index], narrow(tensor))
+            self.engine.write_tensor(self.built.held[kind, index], narrow(tensor), replica)
 
     def _read(self, kind: str, replica: int) -> list[Tensor]:
         nodes = dict(zip(self.step.inputs, self.step.placeholders(), strict=True))

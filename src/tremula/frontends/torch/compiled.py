@@ -90,7 +90,13 @@ class CompiledModel:
         self.n_ipus = n_ipus_needed(self.placement.ipus, options.replication_factor, options)
         seed = options.random_seed % 2**63 if options.exists("random_seed") else new_seed()
         self.tiles = TileProgram(
-            self.step, self.placement, self.repetition, options, settings, seed=seed
+            self.step,
+            self.placement,
+            self.repetition,
+            options,
+            settings,
+            seed=seed,
+            groupings=self.groupings,
         )
         self.tiles.offer(stored)
         self.cutter = InputCutter(first.tensors, options)
@@ -130,25 +136,18 @@ class CompiledModel:
         return parameters, buffers[0][: len(self.weights.buffers)]
 
     def _open_session(self) -> Session:
-        if self.groupings:
-            return self._grouped_session()
         if self.run_on_tiles:
             return self.tiles.session()
         if self.settings.tiles == "ahead":
             self.tiles.program()
+        if self.groupings:
+            return GroupedSession(self.step, self.repetition, self.settings, self.groupings)
         if not self.options._Popart.options.get("enableFloatingPointChecks", False):
             return HostSession(self.step, self.repetition, self.settings)
         settings = replace(self.settings, host="eager")  # fused operations cannot be looked at
         session = HostSession(self.step, self.repetition, settings)
         stop_at_exceptions(session)
         return session
-
-    def _grouped_session(self) -> Session:
-        if self.run_on_tiles:
-            raise createPoptorchError(
-                "replicaGrouping: tiles do not run models whose weights differ between replicas"
-            )
-        return GroupedSession(self.step, self.repetition, self.settings, self.groupings)
 
     def _output_groups(self) -> list[OutputGroup]:
         """The outputs of forward, and each anchored tensor with a mode of its own."""

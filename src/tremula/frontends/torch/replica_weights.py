@@ -16,9 +16,10 @@ from tremula.frontends.torch.enums import CommGroupType, VariableRetrievalMode
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.ir.capture import Held as HeldTensor
 from tremula.ir.host.program import Gradients, Held
-from tremula.ir.session import Give, HostSession, Repetition
+from tremula.ir.session import Give, Handles, HostSession, Repetition, TileSession
 from tremula.ir.settings import HostSettings
-from tremula.ir.step import PARAMETER, STATE, CapturedStep
+from tremula.ir.step import BUFFER, PARAMETER, STATE, CapturedStep
+from tremula.runtime.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class Grouping:
     def size(self) -> int:
         """Replicas in a group."""
         return 1 if self.kind is CommGroupType.NoGrouping else self.n_members
+
+    def stride(self, n_replicas: int) -> int:
+        """From one replica of a group to the next."""
+        return self.n_groups(n_replicas) if self.kind is CommGroupType.Orthogonal else 1
 
     def n_groups(self, n_replicas: int) -> int:
         size = self.size
@@ -95,6 +100,86 @@ def _check_slices(held: HeldTensor, grouping: Grouping, n_replicas: int) -> None
         )
 
 
+class _Slices:
+    """Parameters and states of a step as its replicas have them, and back."""
+
+    def __init__(
+        self, step: CapturedStep, repetition: Repetition, groupings: Mapping[str, Grouping]
+    ):
+        if repetition.n_processes > 1:
+            raise createPoptorchError("replicaGrouping works within one process only")
+        self.n_replicas = repetition.n_replicas
+        self.grouping_of = {
+            slot.index: groupings[slot.name]
+            for slot in step.inputs
+            if slot.kind == PARAMETER and slot.name in groupings
+        }
+        states = [slot.name for slot in step.inputs if slot.kind == STATE]
+        self._state_is_grouped = [name.partition("___")[2] in groupings for name in states]
+        placeholders = zip(step.inputs, step.placeholders(), strict=True)
+        self._state_dims = [n.meta["val"].dim() for slot, n in placeholders if slot.kind == STATE]
+
+    def parameters_of(self, replica: int, parameters: Sequence[Tensor]) -> list[Tensor]:
+        return [
+            g.slice_of(value, replica, self.n_replicas) if (g := self.grouping_of.get(i)) else value
+            for i, value in enumerate(parameters)
+        ]
+
+    def joined_parameters(self, of_replicas: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        return [
+            g.joined([own[i] for own in of_replicas]) if (g := self.grouping_of.get(i)) else value
+            for i, value in enumerate(of_replicas[0])
+        ]
+
+    def states_of(self, replica: int, states: Sequence[Tensor]) -> list[Tensor]:
+        """A state of a grouped parameter has a slice for each replica, or is the same for all."""
+        return [
+            state[replica] if state.dim() > n_dims else state
+            for state, n_dims in zip(states, self._state_dims, strict=True)
+        ]
+
+    def joined_states(self, of_replicas: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        return [
+            torch.stack([own[i] for own in of_replicas]) if is_grouped else of_replicas[0][i]
+            for i, is_grouped in enumerate(self._state_is_grouped)
+        ]
+
+
+class GroupedTileSession(TileSession):
+    """The step on tiles with weights and optimiser states for each replica."""
+
+    def __init__(
+        self,
+        step: CapturedStep,
+        built: Handles,
+        engine: Engine,
+        repetition: Repetition,
+        groupings: Mapping[str, Grouping],
+    ):
+        super().__init__(step, built, engine, repetition)
+        self.slices = _Slices(step, repetition, groupings)
+
+    def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        self._write(BUFFER, buffers)
+        for r in self._replicas:
+            self._write(PARAMETER, self.slices.parameters_of(r, parameters), r)
+
+    def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
+        own = [self._read(PARAMETER, r) for r in self._replicas]
+        return self.slices.joined_parameters(own), [self._read(BUFFER, r) for r in self._replicas]
+
+    def write_states(self, states: list[Tensor]) -> None:
+        for r in self._replicas:
+            self._write(STATE, self.slices.states_of(r, states), r)
+
+    def read_states(self) -> list[Tensor]:
+        return self.slices.joined_states([self._read(STATE, r) for r in self._replicas])
+
+    @property
+    def _replicas(self) -> range:
+        return range(self.repetition.n_replicas)
+
+
 class GroupedSession(HostSession):
     """The step on this computer with weights and optimiser states for each replica."""
 
@@ -105,55 +190,26 @@ class GroupedSession(HostSession):
         settings: HostSettings,
         groupings: Mapping[str, Grouping],
     ):
-        if repetition.n_processes > 1:
-            raise createPoptorchError("replicaGrouping works within one process only")
+        self.slices = _Slices(step, repetition, groupings)
         super().__init__(step, repetition, replace(settings, host="eager"))
-        self.grouping_of = {
-            slot.index: groupings[slot.name]
-            for slot in step.inputs
-            if slot.kind == PARAMETER and slot.name in groupings
-        }
-        states = [slot.name for slot in step.inputs if slot.kind == STATE]
-        self._state_is_grouped = [name.partition("___")[2] in groupings for name in states]
-        placeholders = zip(step.inputs, step.placeholders(), strict=True)
-        self._state_dims = [n.meta["val"].dim() for slot, n in placeholders if slot.kind == STATE]
         self.replicas = [Held([], [], [], [], []) for _ in range(self.n_replicas)]
 
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         super().write_weights([], buffers)
         for r, own in enumerate(self.replicas):
-            mine = [
-                g.slice_of(value, r, self.n_replicas) if (g := self.grouping_of.get(i)) else value
-                for i, value in enumerate(parameters)
-            ]
-            own.parameters = self._stored(own.parameters, mine)
+            own.parameters = self._stored(own.parameters, self.slices.parameters_of(r, parameters))
             own.buffers = self.held.buffers
 
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
-        parameters = [
-            g.joined([own.parameters[i] for own in self.replicas])
-            if (g := self.grouping_of.get(i))
-            else value
-            for i, value in enumerate(self.replicas[0].parameters)
-        ]
-        return parameters, self.held.buffers
+        own = [replica.parameters for replica in self.replicas]
+        return self.slices.joined_parameters(own), self.held.buffers
 
     def write_states(self, states: list[Tensor]) -> None:
-        """A state of a grouped parameter has a slice for each replica, or is the same for all."""
         for r, own in enumerate(self.replicas):
-            mine = [
-                state[r] if state.dim() > n_dims else state
-                for state, n_dims in zip(states, self._state_dims, strict=True)
-            ]
-            own.states = self._stored(own.states, mine)
+            own.states = self._stored(own.states, self.slices.states_of(r, states))
 
     def read_states(self) -> list[Tensor]:
-        return [
-            torch.stack([own.states[i] for own in self.replicas])
-            if is_grouped
-            else self.replicas[0].states[i]
-            for i, is_grouped in enumerate(self._state_is_grouped)
-        ]
+        return self.slices.joined_states([own.states for own in self.replicas])
 
     def set_hyper(self, values: Sequence[float]) -> None:
         super().set_hyper(values)
@@ -187,7 +243,7 @@ class GroupedSession(HostSession):
             self.program.update(own, reduced)
 
     def _reduced(self, parameter: int, gradients: list[Tensor], replica: int) -> Tensor:
-        grouping, n = self.grouping_of.get(parameter), self.n_replicas
+        grouping, n = self.slices.grouping_of.get(parameter), self.n_replicas
         if grouping is None:
             return torch.stack(gradients).sum(0)
         group = grouping.group_of(replica, n)

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO
 
 import torch
@@ -15,6 +15,7 @@ from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.options import Options
 from tremula.frontends.torch.performance import CallTiming, time_call
 from tremula.frontends.torch.placement import Placement
+from tremula.frontends.torch.replica_weights import GroupedTileSession, Grouping
 from tremula.frontends.torch.strategies import PipelinedExecution
 from tremula.frontends.torch.tile_cache import (
     ProgramCache,
@@ -50,7 +51,9 @@ class TileProgram:
         settings: HostSettings,
         *,
         seed: int = 0,
+        groupings: Mapping[str, Grouping] | None = None,
     ):
+        self.groupings = groupings or {}
         self._captured = step
         self.placement = placement
         self.repetition = repetition
@@ -97,7 +100,8 @@ class TileProgram:
         return self._engine
 
     def session(self) -> TileSession:
-        return TileSession(self._captured, self.program(), self.engine(), self.repetition)
+        parts = self._captured, self.program(), self.engine(), self.repetition
+        return GroupedTileSession(*parts, self.groupings) if self.groupings else TileSession(*parts)
 
     def timing(self, *, has_run: bool) -> CallTiming:
         """What one call takes on the machine; `has_run` if this engine ran since it was loaded."""
@@ -182,6 +186,10 @@ class TileProgram:
             repetition.gradient_scale,
             self.placement.ipus,
             self.placement.pipeline_stages if self._is_pipeline else (),
+            tuple(
+                (name, grouping.size, grouping.stride(repetition.n_replicas))
+                for name, grouping in self.groupings.items()
+            ),
         )
 
     def _lowering_options(self) -> LoweringOptions:
@@ -192,6 +200,7 @@ class TileProgram:
             rounds_stochastically=bool(
                 self.options._Popart.options.get("enableStochasticRounding", False)
             ),
+            has_synthetic_data=self.options._Popart.options.get("syntheticDataMode", 0) != 0,
             checks_indices=parse_options(self._engine_options()).flag("debug.strict"),
         )
 

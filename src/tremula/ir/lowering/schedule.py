@@ -18,6 +18,13 @@ class Schedule:
     gradient_scale: float = 1.0  # 1 / (accumulation × all replicas) for the mean
     chip_of_block: tuple[int, ...] = ()
     stage_of_block: tuple[int, ...] = ()  # of a pipeline: the forward stage of each block
+    # Parameters that differ between groups of replicas: (name, size of a group, stride in it).
+    groups: tuple[tuple[str, int, int], ...] = ()
+
+    def group_of(self, parameter: str) -> tuple[int, int]:
+        """Size and stride of the groups of replicas that share a parameter."""
+        found = {name: (size, stride) for name, size, stride in self.groups}
+        return found.get(parameter, (self.n_replicas, 1))
 
     @property
     def n_chips(self) -> int:

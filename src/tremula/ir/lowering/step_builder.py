@@ -197,6 +197,9 @@ class StepBuilder:
         return self.micro
 
     def _input_stream(self, slot: Slot, tensor: Tensor, sequence: Sequence) -> None:
+        if self.options.has_synthetic_data:
+            self.graph.set_initial_value(tensor, 0)
+            return
         handle = f"input:{slot.index}"
         stream = self.graph.add_host_to_device_fifo(handle, tensor.type, max(tensor.n_elems, 1))
         sequence.add(Copy(stream, tensor.flatten()))
@@ -249,13 +252,25 @@ class StepBuilder:
         return total
 
     def _over_replicas(self, total: Tensor, tiles: Tiles) -> Tensor:
-        """The update begins with a sum over replicas, then the scale of the mean."""
-        if self.schedule.n_replicas > 1:
+        """The update begins with a sum over replicas, then the scale of the mean.
+
+        A parameter that differs between groups of replicas has the sum and the mean of its group.
+        """
+        n_replicas, scale = self.schedule.n_replicas, self.schedule.gradient_scale
+        assert self.step.rule is not None, "only training has gradients"
+        place = tiles.node.args[1]
+        size, stride = self.schedule.group_of(self.step.rule.names[place])  # pyright: ignore[reportArgumentType, reportCallIssue] - the mark's number
+        if n_replicas > 1:
             from tremula.poplibs import gcl
 
-            gcl.all_reduce_in_place(tiles.graph, total, self.update, tiles.name)
-        if self.schedule.gradient_scale != 1:
-            scale = tiles.constant(self.schedule.gradient_scale, total.type)
+            if size == n_replicas:
+                gcl.all_reduce_in_place(tiles.graph, total, self.update, tiles.name)
+            else:
+                gcl.all_reduce_in_groups_in_place(
+                    tiles.graph, total, size, stride, self.update, tiles.name
+                )
+        if scale != 1:
+            scale = tiles.constant(scale * n_replicas / size, total.type)
             popops.mul_in_place(tiles.graph, total, scale, self.update, tiles.name)
         return total
 
@@ -297,6 +312,8 @@ class StepBuilder:
             sequence.add(Copy(value.flatten(), target.flatten()))
 
     def _output_stream(self, slot: Slot, value: Tensor, sequence: Sequence) -> None:
+        if self.options.has_synthetic_data:
+            return
         handle = f"{slot.kind}-out:{slot.index}"
         stream = self.graph.add_device_to_host_fifo(handle, value.type, max(value.n_elems, 1))
         sequence.add(Copy(value.flatten(), stream))

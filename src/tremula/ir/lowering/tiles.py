@@ -27,6 +27,7 @@ class LoweringOptions:
     available_memory: dict[int, float] = field(default_factory=dict)  # by chip
     is_training: bool = False
     rounds_stochastically: bool = False  # halves, to one of the two neighbours at random
+    has_synthetic_data: bool = False  # zeros on the device instead of streams from and to the host
     checks_indices: bool = False  # stop at an index out of range, which else reads zeros
 
 

@@ -4,6 +4,7 @@ from tremula.poplibs.gcl import entries
 from tremula.poplibs.gcl.collectives import (
     all_gather,
     all_reduce,
+    all_reduce_in_groups_in_place,
     all_reduce_in_place,
     broadcast,
     reduce_scatter,
@@ -12,6 +13,7 @@ from tremula.poplibs.gcl.collectives import (
 __all__ = [
     "all_gather",
     "all_reduce",
+    "all_reduce_in_groups_in_place",
     "all_reduce_in_place",
     "broadcast",
     "entries",

@@ -74,6 +74,33 @@ def all_reduce_in_place(
     sequence.add(Copy(whole, tensor.flatten()))
 
 
+def all_reduce_in_groups_in_place(
+    graph: Graph,
+    tensor: Tensor,
+    size: int,
+    stride: int,
+    sequence: Sequence,
+    name: str = "",
+    *,
+    operation: str = "ADD",
+) -> None:
+    """The same within groups of `size` replicas, each `stride` from the next; sizes are 1, 2, 4, …
+
+    Stride 1 is Poplar's group of consecutive replicas, the number of groups its orthogonal one.
+    """
+    combine = _checked("all_reduce_in_groups", tensor, operation)
+    n = n_replicas_of(graph)
+    if size < 1 or size & (size - 1) or stride < 1 or n % (size * stride) or operation == "MEAN":
+        raise PoplibsError(
+            f"all_reduce_in_groups of {operation} does not work for groups of {size} of {n} "
+            f"replicas, {stride} apart.",
+            source=user_source(),
+            mend="use a power of two that divides the replicas; a mean is a sum and a division",
+        )
+    if tensor.n_elems:
+        reduced_by_pairs(graph, tensor, combine, sequence, name or "allReduce", (size, stride))
+
+
 def reduce_scatter(
     graph: Graph, tensor: Tensor, operation: str, sequence: Sequence, name: str = ""
 ) -> Tensor:

@@ -120,12 +120,23 @@ def gathered_parts(graph: Graph, own: Tensor, sequence: Sequence, name: str) -> 
 
 
 def reduced_by_pairs(
-    graph: Graph, tensor: Tensor, combine: Combine, sequence: Sequence, name: str
+    graph: Graph,
+    tensor: Tensor,
+    combine: Combine,
+    sequence: Sequence,
+    name: str,
+    group: tuple[int, int] | None = None,
 ) -> None:
-    """Combine in place in log2(n) rounds. Partners compute the same sum, so replicas stay equal."""
-    n, distance = n_replicas_of(graph), 1
-    while distance < n:
-        partner = {r: r ^ distance for r in range(n)}
+    """Combine in place in log2(n) rounds. Partners compute the same sum, so replicas stay equal.
+
+    `group` (size, stride): only within groups of `size` replicas, each `stride` from the next.
+    """
+    n = n_replicas_of(graph)
+    size, stride = group or (n, 1)
+    distance = 1
+    while distance < size:
+        member = [r // stride % size for r in range(n)]
+        partner = {r: r + ((m ^ distance) - m) * stride for r, m in enumerate(member)}
         received = send_round(graph, tensor, partner, sequence, name)
         combine(graph, tensor, received, sequence, f"{name}/combine")
         distance *= 2
