@@ -48,8 +48,21 @@ def assert_sums(reader, engine):
     assert_addresses(reader)
     columns = operation_columns(reader)
     assert columns["cycles"].sum() == reader.table("steps")["total_cycles"].sum()
+    assert_flop_sums(reader, columns)
     roots = [node["total_cycles"] for node in tree(reader) if node["parent"] < 0]
     assert sum(roots) == reader.table("steps")["total_cycles"].sum()
+
+
+def assert_flop_sums(reader, operations):
+    """Flops of vertices, compute sets, steps and operations are the same ones."""
+    steps, sets, vertices = (reader.table(n) for n in ("steps", "compute_sets", "vertices"))
+    of_set = np.bincount(vertices["compute_set"], vertices["n_flops"], len(sets["id"]))
+    assert np.array_equal(of_set, sets["n_flops"])
+    of_step = np.append(sets["n_flops"], 0)[steps["compute_set"]]  # -1 is the last: none
+    assert np.array_equal(of_step, steps["n_flops"])
+    assert operations["n_flops"].sum() == (steps["n_flops"] * steps["executed"]).sum()
+    assert (operations["efficiency"] <= operations["roofline"] + 1e-9).all()
+    assert (operations["roofline"] <= 1).all()
 
 
 def assert_tile_sums(reader, wanted):
