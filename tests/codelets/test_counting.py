@@ -309,3 +309,20 @@ def test_code_bytes_grow_with_the_code():
     # 13 entry; 2 loads, add; loop: 2 setup, load, 1 iteration, add; store
     assert codelet_of(Adder).spec.n_code_bytes == 4 * (13 + 3 + 5 + 1)
     assert codelet_of(Stencil).spec.n_code_bytes > codelet_of(Adder).spec.n_code_bytes
+
+
+def test_code_of_routines_is_called():
+    """A division of integers and a sine are calls of routines; an exponential is an instruction."""
+
+    class Calls(Vertex):
+        n: Input[int32]
+        x: Input[float32]
+        out: Output[float32]
+
+        def compute(self):
+            self.out = np.sin(np.exp(self.x)) + float32(self.n // 3 + self.n // 7)
+
+    spec = codelet_of(Calls).spec
+    # 13 entry; 3 loads, sin 3, exp 1, 2 divisions of 3, 2 sums, 2 for the conversion, store
+    assert spec.n_code_bytes == 4 * (13 + 3 + 3 + 1 + 6 + 2 + 2 + 1)
+    assert dict(spec.routines) == {"integer_divide": 256, "sin_float": 256}

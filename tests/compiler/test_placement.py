@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tremula.base.types import FLOAT, float32
+from tremula.base.types import FLOAT, INT, float32, int32
 from tremula.codelets import Input, Output, Vector, Vertex
 from tremula.codelets.spec import CodeletSpec
 from tremula.compiler.memory import CATEGORIES, out_of_memory_error
@@ -30,6 +30,22 @@ class Move(Vertex):
 
     def cycles(v, chip):
         return v.sizes["x"]
+
+
+class Divide(Vertex):
+    n: Input[int32]
+    m: Output[int32]
+
+    def compute(self):
+        self.m = self.n // 3
+
+
+class DivideTwice(Vertex):
+    n: Input[int32]
+    m: Output[int32]
+
+    def compute(self):
+        self.m = self.n // 3 + self.n // 5
 
 
 class Interleaved(Vertex):
@@ -137,6 +153,20 @@ def test_temporaries_share_memory(small_graph, analysed):
 def _with_graph(small_graph, n_bytes, **more):
     graph = small_graph()
     return graph, chain(graph, n_bytes, **more)
+
+
+def test_routines_lie_once_on_a_tile(small_graph, analysed):
+    """Two codelets that divide integers share the routine for it."""
+    graph = small_graph()
+    data = graph.add_variable(INT, [4], "data", mapping=0)
+    cs = graph.add_compute_set("cs")
+    for place, codelet in ((0, Divide), (2, DivideTwice)):
+        graph.add_vertex(cs, codelet, {"n": data[place], "m": data[place + 1]}, tile=0)
+    found = analysed(graph, p.Execute(cs))
+    specs = [table.codelet.spec for table in found.low.graph.compute_sets[0].tables]
+    n_routine = dict(specs[0].routines)["integer_divide"]
+    n_code = specs[0].n_code_bytes + specs[1].n_code_bytes + n_routine
+    assert found.memory.category("Vertex Code").tolist() == [n_code, 0, 0, 0]
 
 
 def test_categories(small_graph, analysed):

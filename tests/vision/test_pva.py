@@ -78,7 +78,7 @@ def test_programs(opened):
     assert {v.name for v in execute.vars} == {"weights/matrix", "layer1/totals"}
     assert execute.estimatedCyclesByTile.max() > 0
     assert execute.codeBytesByTile.sum() > 0
-    assert root.controlCodeByTile.tolist() == [64] * 8
+    assert root.controlCodeByTile.tolist() == [16] * 8  # two steps of two instructions
     with pytest.raises(AttributeError, match="a Sequence has no computeset"):
         _ = root.computeset
 

@@ -81,12 +81,16 @@ class CostModel:
         assert isinstance(target, FunctionSource), target
         return target
 
-    def n_code_bytes(self) -> int:
-        """Bytes of code: every operation written once, loops not unrolled."""
+    def code(self) -> tuple[int, dict[str, int]]:
+        """Bytes of code, and of each routine that is called.
+
+        Every operation is written once: loops are not unrolled.
+        """
         total = Slots()
         for key, tree in self.trees.items():
             total += _static_total(tree.body, self.pricers[key])
-        return slots.VERTEX_OVERHEAD_BYTES + total.n_instructions * slots.INSTRUCTION_BYTES
+        n_bytes = slots.VERTEX_OVERHEAD_BYTES + total.n_instructions * slots.INSTRUCTION_BYTES
+        return n_bytes, {name: slots.n_routine_bytes(name) for name in sorted(total.routines)}
 
     # -- the two ways of counting
 

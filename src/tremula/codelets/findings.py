@@ -29,6 +29,7 @@ class Findings:
 
     returns_bool: bool
     n_code_bytes: int
+    routines: dict[str, int]  # that it calls, and their bytes
     draws_random: bool
     rounds_to_half: bool
     kernel_text: str  # of the plain kernel
@@ -50,9 +51,11 @@ def _analysed(
     name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase
 ) -> Findings:
     check_compute(compute, fields, base)
+    n_code_bytes, routines = CostModel(compute, fields, base).code()
     return Findings(
         returns_bool=is_returning_value(compute),
-        n_code_bytes=CostModel(compute, fields, base).n_code_bytes(),
+        n_code_bytes=n_code_bytes,
+        routines=routines,
         draws_random=draws_random(compute),
         rounds_to_half=_rounds_to_half(compute, fields),
         # What cannot be written as a kernel is refused now, not when it compiles.

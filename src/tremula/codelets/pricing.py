@@ -272,7 +272,11 @@ def _loaded(target: ast.expr) -> ast.expr:
 
 def _function_slots(name: str, kind: Kind) -> Slots:
     for_float, for_half = slots.FUNCTIONS.get(name, (1, 1))
-    return Slots(aux=for_half if kind.base == "half" else for_float)
+    n_slots = for_half if kind.base == "half" else for_float
+    if n_slots >= slots.ROUTINE_SLOTS:
+        return slots.routine(f"{name}_{kind.base}", aux=n_slots)
+    is_single = name in slots.SINGLE_INSTRUCTIONS and kind.base == "float"
+    return Slots(aux=n_slots, n_saved=n_slots - 1 if is_single else 0)
 
 
 def _integer_operation(node: ast.BinOp) -> Slots:

@@ -210,7 +210,8 @@ def make_codelet(
     found = findings_of(name, compute, fields, base)
     spec = CodeletSpec(
         name=name, fields=fields, base=base, returns_bool=found.returns_bool, language="python",
-        n_code_bytes=found.n_code_bytes, source=compute.source, draws_random=found.draws_random,
+        n_code_bytes=found.n_code_bytes, routines=tuple(found.routines.items()),
+        source=compute.source, draws_random=found.draws_random,
         rounds_to_half=found.rounds_to_half,
     )  # fmt: skip
     texts = {(Variant.RUN, False): found.kernel_text}

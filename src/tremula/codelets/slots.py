@@ -14,22 +14,49 @@ ISA = "public instruction set: one slot per instruction, two pipelines"
 POPLIBS = "PopLibs cycle estimators, per element less its load and store"
 
 
+# Code. One instruction may take several slots, and what takes many is a routine: it lies once on a
+# tile, each use of it is a call, and loops make it shorter than its time. Placeholders: from how
+# many slots on, the instructions of a call (operand, call, result), the longest routine.
+ROUTINE_SLOTS = 16
+CALL_INSTRUCTIONS = 3
+MOST_ROUTINE_INSTRUCTIONS = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Slots on the two pipelines."""
+    """Slots on the two pipelines, and the code that takes them."""
 
     main: int = 0
     aux: int = 0
+    n_saved: int = 0  # slots beyond one per instruction
+    routines: frozenset[str] = frozenset()  # that are called
 
     def __add__(self, other: "Slots") -> "Slots":
-        return Slots(self.main + other.main, self.aux + other.aux)
+        return Slots(
+            self.main + other.main, self.aux + other.aux, self.n_saved + other.n_saved,
+            self.routines | other.routines,
+        )  # fmt: skip
 
     def cycles(self, is_supervisor: bool = False) -> int:
         return self.main + self.aux if is_supervisor else max(self.main, self.aux)
 
     @property
     def n_instructions(self) -> int:
-        return self.main + self.aux
+        return self.main + self.aux - self.n_saved
+
+
+def routine(name: str, *, main: int = 0, aux: int = 0) -> Slots:
+    """A call of a routine that takes so many slots."""
+    n_slots = main + aux
+    _routine_slots[name] = n_slots
+    return Slots(main, aux, n_slots - CALL_INSTRUCTIONS, frozenset({name}))
+
+
+_routine_slots: dict[str, int] = {}
+
+
+def n_routine_bytes(name: str) -> int:
+    return min(_routine_slots[name], MOST_ROUTINE_INSTRUCTIONS) * INSTRUCTION_BYTES
 
 
 NOTHING = Slots()
@@ -42,8 +69,10 @@ CONVERT_HALF = Slots(aux=1)  # ISA
 SELECT = Slots(main=1)
 LOOP_SETUP = Slots(main=2)  # ISA: the count and the `rpt`, or the counter and its test
 LOOP_ITERATION = Slots(main=1)  # ISA: decrement and branch in one; nothing under `rpt`
-INTEGER_DIVIDE = Slots(main=270)  # POPLIBS: 277 per element, 7 of them load, store and loop
-INTEGER_REMAINDER = Slots(main=285)  # POPLIBS: 292
+INTEGER_DIVIDE = routine(
+    "integer_divide", main=270
+)  # POPLIBS: 277 per element, 7 of them load, store and loop
+INTEGER_REMAINDER = routine("integer_remainder", main=285)  # POPLIBS: 292
 SHIFT_DIVIDE = Slots(main=2)  # by a power of two
 
 # Float functions: slots on aux for fp32 and for half. POPLIBS and the multi-slot instructions that
@@ -57,13 +86,15 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
     "ceil": (1, 1), "trunc": (1, 1), "rint": (1, 1), "round": (1, 1), "copysign": (1, 1),
     "isnan": (1, 1), "isinf": (1, 1), "isfinite": (1, 1), "degrees": (1, 1), "radians": (1, 1),
 }  # fmt: skip
+SINGLE_INSTRUCTIONS = frozenset("div exp log sqrt tanh".split())  # ISA, for fp32
 
 # Random numbers. ISA: 64 bits per instruction of the aux pipeline, normal numbers in pairs; a float
 # of [0, 1) is bits, an exponent put in, and 1 taken off. A state is two control registers a word.
 RANDOM: dict[str, Slots] = {
     "random_uint32": Slots(main=1, aux=1), "random_uint64": Slots(main=1, aux=1),
     "random_uniform": Slots(aux=3), "random_normal": Slots(aux=1),
-    "random_state": Slots(main=2), "set_random_state": Slots(main=2), "seed_random": Slots(main=40),
+    "random_state": Slots(main=2), "set_random_state": Slots(main=2),
+    "seed_random": routine("seed_random", main=40),
 }  # fmt: skip
 
 # Entry, fetching field pointers and exit. Source: the fixed part of PopLibs' estimate of a fused

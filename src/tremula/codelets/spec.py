@@ -78,6 +78,7 @@ class CodeletSpec:
     returns_bool: bool
     language: str  # "python" or "c++"
     n_code_bytes: int  # estimate of the vertex code on a tile
+    routines: tuple[tuple[str, int], ...] = ()  # that it calls, and their bytes
     constraints: tuple[str, ...] = ()  # "elem(*a) != elem(*b)", …
     source: Source | None = None
     draws_random: bool = False  # calls the functions of random.py

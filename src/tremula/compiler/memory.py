@@ -31,8 +31,9 @@ CODE_CATEGORIES = (
 )  # fmt: skip
 # A copy within a tile is described by its source, its destination and its size.
 COPY_DESCRIPTOR_BYTES = 3 * WORD_BYTES
-# Placeholder: the supervisor calls exchange and compute of a step and advances its worklist.
-CONTROL_INSTRUCTIONS_PER_STEP = 8
+# Published: 8,861,908 bytes of control code for the 832 programs of an EfficientNet on 1472 tiles
+# (PopLiner's test profiles), 7.2 bytes each: a step calls its exchange and its compute set.
+CONTROL_INSTRUCTIONS_PER_STEP = 2
 _HOST_KINDS = (
     StepKind.STREAM_IN, StepKind.STREAM_OUT, StepKind.REMOTE_READ, StepKind.REMOTE_WRITE,
     StepKind.HOST_CALL, StepKind.PRINT,

@@ -63,11 +63,12 @@ def vertex_memory(graph: FrozenGraph, n_copies: Ints, copy_bytes: int) -> Vertex
             sums = [n * int(c.sum()) for c in (state, pointers + outside, padding, listed)]
             parts[[0, 1, 3, 4]] += sums
             of_type[spec.name] = of_type.get(spec.name, 0) + sum(sums)
-            here = uses_code.setdefault(spec.name, np.zeros(n_tiles, bool))
-            is_new = np.zeros(n_tiles, bool)
-            is_new[table.tile] = True
-            code += spec.n_code_bytes * (is_new & ~here)
-            here |= is_new
+            for name, n_bytes in ((spec.name, spec.n_code_bytes), *spec.routines):
+                here = uses_code.setdefault(name, np.zeros(n_tiles, bool))
+                is_new = np.zeros(n_tiles, bool)
+                is_new[table.tile] = True
+                code += n_bytes * (is_new & ~here)
+                here |= is_new
     return VertexMemory(instances, field_data, descriptors, code, table_bytes, parts, of_type)
 
 
