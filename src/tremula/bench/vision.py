@@ -68,6 +68,42 @@ def trace_off() -> Iterator[Figure]:
     yield Figure.of("tracepoint-off", cost_ns, "ns", "<= 2000")
 
 
+@SUITE.measurement("profiling")
+def profiling() -> Iterator[Figure]:
+    """A training step of the MNIST CNN on the host, with `enableProfiling` and without."""
+    import poptorch
+    from tremula.bench.measure import ratio
+    from tremula.bench.poptorch_models import cases
+    from tremula.ir.settings import configured
+    from tremula.vision import trace
+
+    case = cases()["mnist"]
+    batch = case.batch(case.n_batch)
+
+    def model(options: poptorch.Options) -> poptorch.PoplarExecutor:
+        module = case.make()
+        made = poptorch.trainingModel(module, options, case.optimizer(module.parameters()))
+        with configured(host="eager", device="cpu"):
+            made(*batch)  # compiles, and a profiled one writes its report
+        return made
+
+    with tempfile.TemporaryDirectory() as folder:
+        on, off = model(poptorch.Options().enableProfiling(folder)), model(poptorch.Options())
+
+        def profiled() -> None:
+            if trace.current_path() is None:
+                trace.start(folder)
+            on(*batch)
+
+        def plain() -> None:
+            trace.stop()  # one trace serves a process: it is open while the other model runs
+            off(*batch)
+
+        measured = ratio(profiled, plain, min_time_s=2)
+        trace.stop()
+    yield Figure.of("profiling-on", measured.value, "× off", "<= 1.05")
+
+
 @SUITE.measurement("page")
 def page() -> Iterator[Figure]:
     """The analyser page on a report of 10⁷ cells, in headless Chromium."""
