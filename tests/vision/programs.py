@@ -20,6 +20,10 @@ class RowSum(Vertex):
     def cycles(v, chip):
         return 17 + v.sizes["row"] // 2
 
+    @staticmethod
+    def flops(v, chip):
+        return v.sizes["row"] - 1
+
 
 class CountedSum(Vertex):
     """Its cycles depend on its data."""
