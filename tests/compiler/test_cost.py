@@ -166,6 +166,41 @@ def test_sources_of_cost_in_order(small_graph, analysed):
     assert estimated.standing_cycles[0, STANDINGS.index(Standing.DERIVED)] == 49
 
 
+class Adding(Six):
+    """Says its flops."""
+
+    def flops(v, chip):
+        return 3 * v.x.size
+
+
+class Lost(Six):
+    def flops(v, chip):
+        return -v.x.size
+
+
+def test_sources_of_flops_in_order(small_graph, analysed):
+    """Flops come from the user, an estimator that gives them, or the codelet; peaks from its unit."""
+    graph = small_graph()
+    program = one_set(graph, Adding, 0, 1)
+    per_vertex = int(analysed(graph, program).costs.n_flops[0]) // 2
+    assert per_vertex > 0
+    graph.register_perf_estimator("Adding", lambda v, chip: v.x.size * 2)
+    costs = analysed(graph, program).costs
+    assert costs.n_flops.tolist() == [2 * per_vertex]
+    peak = chip("gc200").flops_per_cycle_vector_float
+    assert costs.peak_cycles.tolist() == [-(-2 * per_vertex // peak)]
+    graph.register_perf_estimator("Adding", lambda v, chip: (v.x.size * 2, 1))
+    assert analysed(graph, program).costs.n_flops.tolist() == [2]
+
+
+def test_flops_without_numbers(small_graph, analysed):
+    """A flops method that gives no usable number is an error that names the codelet."""
+    graph = small_graph()
+    program = one_set(graph, Lost, 0)
+    with pytest.raises(MissingPerfEstimate, match="flops of codelet 'Lost' returned -"):
+        analysed(graph, program)
+
+
 def test_estimator_without_numbers(small_graph, analysed):
     """An estimator that gives no usable cost is an error, not zero."""
     for bad, got in ((-1, "-1 for vertex 0"), (np.zeros(5), "float64 of shape (5,)")):
