@@ -87,6 +87,13 @@ def test_incomplete_batches_are_dropped_unless_asked_for(capsys):
     assert values(loader) == list(range(7))
 
 
+def test_a_data_set_smaller_than_a_combined_batch(capsys):
+    """A loader that will give nothing says why."""
+    loader = DataLoader(options(device_iterations=5), Counting(8), batch_size=2)
+    assert len(loader) == 0
+    assert "8 elements, fewer than one combined batch of 10" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("n_elements", [100, 96, 11])
 @pytest.mark.parametrize(("n_processes", "n_iterations"), [(2, 1), (3, 4)])
 def test_processes_get_contiguous_parts(n_elements, n_processes, n_iterations):

@@ -1,5 +1,7 @@
 """What goes into a model: sizes, static shapes and values, writes to inputs, factories, types."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -292,6 +294,38 @@ def test_cpu_tensors_leaking_in():
         match=r"Expected an IPU tensor but got tensor\(device=cpu, shape=\[2\], dtype=Long\)",
     ):
         infer(lambda x: x + outside, torch.ones(2))
+
+
+class Lookup(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(4, 2)
+
+    def forward(self, numbers):
+        return self.table(numbers) * 2
+
+
+def test_errors_while_running_name_the_line():
+    """What PyTorch raises in a call keeps its type; a note says in which operation."""
+    model = poptorch.inferenceModel(Lookup())
+    model(torch.tensor([0, 3]))
+    with pytest.raises(IndexError) as caught:
+        model(torch.tensor([0, 4]))
+    (note,) = caught.value.__notes__
+    assert re.search(r"in aten::embedding of module table, forward, at \S*inputs.py:\d+", note)
+
+
+def test_numpy_in_forward():
+    """Arrays of NumPy have no place in a recorded model: the error says so at the line."""
+    text = r"Tensor.numpy is only supported in eager mode[\s\S]*inputs.py[\s\S]*poptorch.CPU"
+    with pytest.raises(poptorch.Error, match=text):
+        infer(lambda x: torch.tensor(x.numpy() * 2), torch.ones(2))
+
+
+def test_models_are_modules():
+    """A function is no model."""
+    with pytest.raises(poptorch.Error, match=r"'model' is of type .*Expected torch.nn.Module"):
+        poptorch.inferenceModel(lambda x: x)
 
 
 @pytest.mark.parametrize("use", [lambda x: x.sum().item(), lambda x: x[x > 0], torch.nonzero])

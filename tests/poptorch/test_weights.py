@@ -477,3 +477,12 @@ def test_modules_reached_through_closures():
     before = inner.bias.detach().clone()
     poptorch.trainingModel(Outer())(X)
     torch.testing.assert_close(inner.bias, before - 0.04)
+
+
+def test_trained_tensors_print_as_others():
+    """Parameters and buffers of a module in training look as they always do."""
+    module = nn.BatchNorm1d(2)
+    shown = repr(module.weight), repr(module.running_mean)
+    wrapped = poptorch.trainingModel(module)
+    assert (repr(module.weight), repr(module.running_mean)) == shown
+    wrapped.destroy()

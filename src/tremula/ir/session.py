@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tremula.base.types import Type
+from tremula.ir.host.blame import note_operation
 from tremula.ir.host.program import Held, HostProgram
 from tremula.ir.host.waiting import backend_for
 from tremula.ir.lowering.types import narrow, tile_type, torch_type
@@ -102,7 +103,11 @@ class HostSession:
         self.held.hyper_floats[:] = [float(value) for value in values]
 
     def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
-        self.program.run(self.held, inputs, give)
+        try:
+            self.program.run(self.held, inputs, give)
+        except Exception as error:
+            note_operation(error, self.program.micro)
+            raise
 
     def _stored(self, own: list[Tensor], values: list[Tensor]) -> list[Tensor]:
         """Values on the device: into the memory they have there, or into new memory."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from tremula.ir.dynamic_slices import get_item, set_item
 from tremula.ir.errors import CaptureError
@@ -78,7 +79,20 @@ def _narrow(
     return func(input, dim, start, length)
 
 
+def _as_array(state: Recording, func: Callable, tensor: Tensor, *args: object) -> object:
+    if isinstance(tensor, FakeTensor):
+        raise _refuse(
+            state,
+            f"Tensor.{func.__name__} is only supported in eager mode: the values of a tensor are"
+            " not known while a model is recorded.",
+            "use functions of torch instead of NumPy's, or poptorch.CPU for code of the host",
+        )
+    return func(tensor, *args)
+
+
 RULES: dict[Callable, Rule] = {
+    Tensor.numpy: _as_array,
+    Tensor.__array__: _as_array,
     F.one_hot: _one_hot,
     torch.bincount: _bincount,
     Tensor.bincount: _bincount,

@@ -204,10 +204,18 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def _warn_about_short_batch(self) -> None:
         size = self._combined_batch_size
-        if self.drops_last_combined or not size or self._is_sampled_in_batches:
+        if not size or self._is_sampled_in_batches or not isinstance(self.sampler, Sized):
             return
-        n_left = len(self.sampler) % size if isinstance(self.sampler, Sized) else 0
-        if n_left:
+        n_left = len(self.sampler) % size
+        if self.drops_last_combined:
+            if 0 < len(self.sampler) == n_left:
+                LOGGER.warning(
+                    "The data set has %d elements, fewer than one combined batch of %d: with "
+                    "drop_last=True there is no batch at all.",
+                    n_left,
+                    size,
+                )
+        elif n_left:
             LOGGER.warning(
                 "drop_last=False: the last of the combined batches of %d elements has only %d. "
                 "A compiled model has static shapes and will refuse it.",

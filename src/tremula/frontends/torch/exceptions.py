@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import NoReturn
 
-from tremula.base.errors import PoplarError, poplar_name
+from tremula.base.errors import GraphMemoryAllocationError, PoplarError, poplar_name
 
 PYTHON_ERROR = "poptorch_py_error"
 
@@ -50,6 +50,14 @@ def createPoptorchError(msg: str) -> Error:  # noqa: N802
     return Error(PYTHON_ERROR, msg)
 
 
+# What a PopTorch script can do where a graph program would do something else.
+_MENDS: dict[type[PoplarError], str] = {
+    GraphMemoryAllocationError: "a smaller micro-batch, more chips (poptorch.BeginBlock), half"
+    " precision, poptorch.recomputationCheckpoint, or a smaller memory proportion;"
+    " Options.enableProfiling with the engine option debug.allowOutOfMemory shows what is where",
+}
+
+
 @contextmanager
 def poptorch_errors() -> Iterator[None]:
     """Inside, what the compiler or the machine raises is an `Error` of PopTorch, caused by it.
@@ -63,7 +71,8 @@ def poptorch_errors() -> Iterator[None]:
     except PoplarError as error:
         is_poplars = type(error).__module__ == PoplarError.__module__
         kind = f"poplar_{poplar_name(type(error))}" if is_poplars else PYTHON_ERROR
-        raise Error(kind, str(error)) from error
+        message = str(PoplarError(error.what, source=error.source))
+        raise Error(kind, message, mend=_MENDS.get(type(error), error.mend)) from error
 
 
 class TestErrorType(Enum):

@@ -40,7 +40,12 @@ __all__ = [
 
 
 def _user_model(model: nn.Module | PoplarExecutor) -> nn.Module:
-    return model.model if isinstance(model, PoplarExecutor) else model
+    model = model.model if isinstance(model, PoplarExecutor) else model
+    if not isinstance(model, nn.Module):
+        raise createPoptorchError(
+            f"Invalid type: 'model' is of type {type(model)} (Expected torch.nn.Module)"
+        )
+    return model
 
 
 def _own_options(options: Options | None, mode: OutputMode) -> Options:

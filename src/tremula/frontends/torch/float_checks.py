@@ -29,6 +29,7 @@ class _Checker(fx.Interpreter):
 
     def __init__(self, module: fx.GraphModule):
         super().__init__(module)
+        self.extra_traceback = False  # our text names operation and line
         self._has: dict[fx.Node, tuple[bool, bool]] = {}  # NaN, infinity; of this run
 
     def run_node(self, n: fx.Node) -> object:

@@ -73,6 +73,10 @@ class PoptorchParameter(_Asks, nn.Parameter):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple:
         return _rebuild_parameter, (self.data, self.requires_grad, {})
 
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
+        """As that of any other parameter."""
+        return repr(nn.Parameter(self.data, self.requires_grad))
+
 
 class PoptorchBuffer(_Asks, Tensor):
     """A buffer of a module in training."""
@@ -84,6 +88,9 @@ class PoptorchBuffer(_Asks, Tensor):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple:
         return self.detach().__reduce_ex__(protocol)
+
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
+        return repr(self.detach())
 
 
 class _WrappedModule:
