@@ -179,7 +179,7 @@ class Lost(Six):
 
 
 def test_sources_of_flops_in_order(small_graph, analysed):
-    """Flops come from the user, an estimator that gives them, or the codelet; peaks from its unit."""
+    """Flops come from an estimator that gives them, or the codelet; peaks from its unit."""
     graph = small_graph()
     program = one_set(graph, Adding, 0, 1)
     per_vertex = int(analysed(graph, program).costs.n_flops[0]) // 2
