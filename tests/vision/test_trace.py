@@ -112,6 +112,62 @@ def test_exports(recorded, report, tmp_path):
     assert {b"outer", b"inner", b"flag"} <= labels
 
 
+def test_chrome_files_keep_the_rules(recorded, report, tmp_path):
+    """Strict JSON; each phase has its keys; slices of a thread nest; times begin near zero."""
+    trace.start(tmp_path / "other")
+    trace.Graph("loss").series("training").add(float("nan"))
+    with pva.openTrace(trace.stop()) as other:
+        json.loads(
+            export_chrome(tmp_path / "n.json", other).read_text(), parse_constant=pytest.fail
+        )
+    text = export_chrome(tmp_path / "t.json", recorded, report).read_text()
+    events = json.loads(text, parse_constant=pytest.fail)["traceEvents"]
+    needed = {"X": "ts dur pid tid", "i": "ts s pid tid", "C": "ts pid args", "M": "pid args"}
+    lanes = {}
+    for event in events:
+        assert {"name", *needed[event["ph"]].split()} <= set(event)
+        if event["ph"] == "X":
+            assert 0 <= event["ts"] < 3600e6
+            assert max(event["pid"], event["tid"]) < 2**31
+            lanes.setdefault((event["pid"], event["tid"]), []).append(event)
+        if event["ph"] == "C":
+            assert all(isinstance(value, float) for value in event["args"].values())
+    for slices in lanes.values():
+        assert_nested(sorted((e["ts"], -e["dur"]) for e in slices))
+    outer = next(event for event in events if event["name"] == "outer")
+    assert outer["args"] == {"batch": 3}
+
+
+def assert_nested(slices):
+    """No slice reaches over the end of one that is open when it begins."""
+    ends = []
+    for start, negative_length in slices:
+        while ends and ends[-1] <= start:
+            ends.pop()
+        end = start - negative_length
+        assert not ends or end <= ends[-1] + 1e-3
+        ends.append(end)
+
+
+def test_perfetto_tracks(recorded, report, tmp_path):
+    """Slices of every track are closed in order, on tracks that were described before."""
+    packets = packets_of(export_perfetto(tmp_path / "t.pftrace", recorded, report).read_bytes())
+    described, last_ns, n_open = set(), {}, {}
+    for packet in packets:
+        if 60 in packet:
+            described.add(fields(packet[60][0])[1][0])
+        for event in packet.get(11, []):
+            (track,), (kind,), (time_ns,) = event[11], event[9], packet[8]
+            assert track in described
+            assert time_ns >= last_ns.get(track, 0)
+            last_ns[track] = time_ns
+            n_open[track] = n_open.get(track, 0) + {1: 1, 2: -1}.get(kind, 0)
+            assert n_open[track] >= 0
+    assert set(n_open.values()) == {0}
+    (details,) = [p[11][0][4] for p in packets if 11 in p and 4 in p[11][0]]
+    assert fields(details[0]) == {10: [b"batch"], 6: [b"3"]}
+
+
 def packets_of(data):
     """Packets of a Perfetto file as {field: values}; track events (11) are taken apart, too."""
     found = []
@@ -254,6 +310,13 @@ def test_files_that_are_no_traces(tmp_path, recorded):
     database.close()
     with pytest.raises(FileLoadError, match="update Tremula"):
         pva.openTrace(other)
+    other.write_bytes(recorded.path.read_bytes())
+    database = sqlite3.connect(other)
+    database.execute("UPDATE events SET details = '[1' WHERE details != ''")
+    database.commit()
+    database.close()
+    with pytest.raises(FileLoadError, match="details of an event"), pva.openTrace(other) as reader:
+        export_chrome(tmp_path / "t.json", reader)
     other.write_bytes(recorded.path.read_bytes()[:5000])
     with pytest.raises(FileLoadError, match="damaged"):
         len(pva.openTrace(other).events.pid)

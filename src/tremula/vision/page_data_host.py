@@ -45,12 +45,13 @@ def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]
 def trace_paths(reader: ReportReader) -> list[Path]:
     """The newest traces beside a report; models have folders in the one of their run."""
     folder = reader.path.resolve().parent
-    folders = [folder, folder.parent] if _model_of(reader) else [folder]
+    folders = [folder, folder.parent] if model_of(reader) else [folder]
     paths = [path for one in folders for path in one.glob("*.pvti")]
     return sorted(paths, key=lambda path: path.stat().st_mtime)[-MOST_FILES:]
 
 
-def _model_of(reader: ReportReader) -> object:
+def model_of(reader: ReportReader) -> object:
+    """The PopTorch model that a report is about; None for others."""
     return (reader.info.get("extra") or {}).get("model")
 
 
@@ -82,10 +83,10 @@ def _runs_of_model(
     reader: ReportReader, traces: list[dict[str, Any]], origin_ns: int
 ) -> list[dict[str, object]]:
     """Calls of a model that computed on the host: each would take the report's one run."""
-    model, found = _model_of(reader), []
+    model, found = model_of(reader), []
     for trace in traces:
         for event, details in trace["details"].items():
-            if model is not None and _report_in(details) == model:
+            if model is not None and report_in(details) == model:
                 start_ns = int(trace["start_ns"][event]) - origin_ns
                 end_ns = start_ns + int(trace["duration_ns"][event])
                 found.append({"name": model, "from": start_ns / 1e3, "to": end_ns / 1e3})
@@ -93,20 +94,16 @@ def _runs_of_model(
     return [{**run, **cycles} for run in found]
 
 
-def _report_in(details: str) -> object:
+def report_in(details: str) -> object:
     """The report that an event's details name."""
-    try:
-        given = json.loads(details)
-    except ValueError:
-        return None
-    return given.get("report") if isinstance(given, dict) else None
+    return json.loads(details).get("report")
 
 
 def _columns_of(path: Path) -> dict[str, Any]:
     with TraceReader(path) as trace:
         events = trace.events
-        ends = [events.start_ns + np.maximum(events.duration_ns, 0)]
-        ends += [one["time_ns"] for one in trace.series]  # pyright: ignore[reportArgumentType]
+        ends: list[Any] = [events.start_ns + np.maximum(events.duration_ns, 0)]
+        ends += [one["time_ns"] for one in trace.series]
         starts_ns = int(trace.info.get("started_ns", 0))
         names = trace.thread_names
         pairs = zip(events.pid.tolist(), events.tid.tolist(), strict=True)

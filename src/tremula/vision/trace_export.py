@@ -13,10 +13,41 @@ from pathlib import Path
 import numpy as np
 
 from tremula.base.errors import MissingProfileData
+from tremula.vision.page_data_host import model_of, report_in
 from tremula.vision.report_reader import ReportReader
 from tremula.vision.trace_reader import TraceReader
 
-_DEVICE_PID = 0  # no process has it
+_DEVICE_PID = 1 << 22  # Linux gives processes smaller numbers
+
+
+def _origin_ns(trace: TraceReader | None) -> int:
+    """The first moment of a trace."""
+    if trace is None:
+        return 0
+    times = [time_ns for _, time_ns, _ in _samples(trace)]
+    return min([int(trace.info.get("started_ns", 0)), *trace.events.start_ns.tolist(), *times])
+
+
+def _device_start_ns(trace: TraceReader | None, report: ReportReader) -> int:
+    """When the device's clock began: with the first run that an engine or the trace knows of."""
+    starts = report.table("runs")["host_start_us"]
+    if len(starts) and starts[0]:
+        return int(starts[0]) * 1000
+    model = model_of(report)
+    if trace is not None and model is not None:
+        for event, details in trace.details.items():
+            if report_in(details) == model:
+                return int(trace.events.start_ns[event])
+    return _origin_ns(trace)
+
+
+def _thread_numbers(trace: TraceReader) -> dict[tuple[int, int], int]:
+    """Small numbers for threads: other tools keep 32 bits of them."""
+    pairs = zip(trace.events.pid.tolist(), trace.events.tid.tolist(), strict=True)
+    return {pair: number for number, pair in enumerate(dict.fromkeys(pairs), 1)}
+
+
+# -- Chrome ----------------------------------------------------------------------------------------
 
 
 def export_chrome(
@@ -24,67 +55,84 @@ def export_chrome(
     trace: TraceReader | None = None,
     report: ReportReader | None = None,
 ) -> Path:
-    """JSON for chrome://tracing and ui.perfetto.dev: host events, device steps or both."""
-    events = [*_host_events(trace), *_device_events(report)]
-    text = json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})
-    Path(path).write_text(text, encoding="utf-8")
+    """JSON for chrome://tracing and ui.perfetto.dev: host events, device steps or both.
+
+    Times are microseconds from the trace's beginning, which `otherData` tells in nanoseconds:
+    a float of microseconds since 1970 would be too coarse.
+    """
+    origin_ns = _origin_ns(trace)
+    events = [*_host_events(trace, origin_ns), *_device_events(trace, report, origin_ns)]
+    whole = {
+        "traceEvents": events,
+        "displayTimeUnit": "ns",
+        "otherData": {"started_ns": str(origin_ns)},
+    }
+    Path(path).write_text(json.dumps(whole, allow_nan=False), encoding="utf-8")
     return Path(path)
 
 
-def _host_events(trace: TraceReader | None) -> Iterator[dict]:
+def _host_events(trace: TraceReader | None, origin_ns: int) -> Iterator[dict]:
     if trace is None:
         return
-    for (pid, tid), name in trace.thread_names.items():
-        yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
+    threads = _thread_numbers(trace)
+    for (pid, tid), number in threads.items():
+        name = trace.thread_names.get((pid, tid), str(tid))
+        yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": number, "args": {"name": name}}
     events = trace.events
     columns = (
-        events.pid,
-        events.tid,
-        events.channel,
-        events.label,
-        events.start_ns,
-        events.duration_ns,
-    )
-    for i, (pid, tid, c, label, start, length) in enumerate(
-        zip(*(x.tolist() for x in columns), strict=True)
-    ):
+        events.pid, events.tid, events.channel, events.label, events.start_ns, events.duration_ns,
+    )  # fmt: skip
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for i, (pid, tid, channel, label, start_ns, duration_ns) in enumerate(rows):
         row = {
-            "name": trace.labels[label], "cat": trace.channels[c], "pid": pid, "tid": tid,
-            "ts": start / 1000,
+            "name": trace.labels[label], "cat": trace.channels[channel], "pid": pid,
+            "tid": threads[pid, tid], "ts": (start_ns - origin_ns) / 1000,
         }  # fmt: skip
         if i in trace.details:
             row["args"] = json.loads(trace.details[i])
-        yield (
-            {**row, "ph": "i", "s": "t"} if length < 0 else {**row, "ph": "X", "dur": length / 1000}
-        )
-    for series in trace.series:
-        pairs = zip(series["time_ns"].tolist(), series["value"].tolist(), strict=True)  # pyright: ignore[reportAttributeAccessIssue]
-        for time_ns, value in pairs:
-            args = {str(series["name"]): value}
+        is_instant = duration_ns < 0
+        yield {**row, "ph": "i", "s": "t"} if is_instant else {
+            **row, "ph": "X", "dur": duration_ns / 1000,
+        }  # fmt: skip
+    yield from _counter_events(trace, origin_ns)
+
+
+def _counter_events(trace: TraceReader, origin_ns: int) -> Iterator[dict]:
+    """Numbers over time; JSON has no infinity and no NaN."""
+    for series, time_ns, value in _samples(trace):
+        if np.isfinite(value):
             yield {
                 "ph": "C", "name": series["graph"], "pid": trace.info.get("pid", 1),
-                "ts": time_ns / 1000, "args": args,
+                "ts": (time_ns - origin_ns) / 1000, "args": {str(series["name"]): value},
             }  # fmt: skip
 
 
-def _device_events(report: ReportReader | None) -> Iterator[dict]:
-    """Steps of each chip; microseconds of the modelled clock, from the first traced run's start."""
+def _samples(trace: TraceReader) -> Iterator[tuple[dict[str, object], int, float]]:
+    for series in trace.series:
+        pairs = zip(series["time_ns"].tolist(), series["value"].tolist(), strict=True)  # pyright: ignore[reportAttributeAccessIssue]
+        for time_ns, value in pairs:
+            yield series, time_ns, value
+
+
+def _device_events(
+    trace: TraceReader | None, report: ReportReader | None, origin_ns: int
+) -> Iterator[dict]:
+    """Steps of each chip, on the modelled clock, from the first traced run's start."""
     if report is None:
         return
+    begin_us = (_device_start_ns(trace, report) - origin_ns) / 1000
     per_us = report.target["clock_hz"] / 1e6
-    runs = report.table("runs")
-    begin = int(runs["host_start_us"][0]) if len(runs["id"]) else 0
-    trace, steps = report.trace, report.table("steps")
+    ran, steps = report.trace, report.table("steps")
     named = {"ph": "M", "pid": _DEVICE_PID}
     yield {**named, "name": "process_name", "args": {"name": f"{report.target['chip']} (modelled)"}}
     for ipu in range(report.n_ipus):
         yield {**named, "name": "thread_name", "tid": ipu, "args": {"name": f"IPU {ipu}"}}
-        lane = zip(trace.step, trace.times, trace.start[:, ipu], trace.end[:, ipu], strict=True)
+        lane = zip(ran.step, ran.times, ran.start[:, ipu], ran.end[:, ipu], strict=True)
         for step, times, start, end in lane:
             if end > start:
                 yield {
                     "ph": "X", "pid": _DEVICE_PID, "tid": ipu, "cat": steps["type"][step],
-                    "name": steps["path"][step], "ts": begin + float(start / per_us),
+                    "name": steps["path"][step], "ts": begin_us + float(start / per_us),
                     "dur": float((end - start) / per_us), "args": {"times": int(times)},
                 }  # fmt: skip
 
@@ -132,9 +180,10 @@ def _track(uuid: int, name: str, extra: bytes = b"") -> bytes:
     return _packet(_bytes(60, _whole(1, uuid) + _text(2, name) + extra))
 
 
-def _slice(kind: int, uuid: int, name: str = "", category: str = "") -> bytes:
+def _slice(kind: int, uuid: int, name: str = "", category: str = "", details: str = "{}") -> bytes:
     labels = (_text(22, category) if category else b"") + (_text(23, name) if name else b"")
-    return _bytes(11, _whole(9, kind) + _whole(11, uuid) + labels)
+    notes = (_bytes(4, _text(10, k) + _text(6, str(v))) for k, v in json.loads(details).items())
+    return _bytes(11, _whole(9, kind) + _whole(11, uuid) + labels + b"".join(notes))
 
 
 def export_perfetto(
@@ -147,20 +196,16 @@ def export_perfetto(
         if trace is not None:
             file.writelines(_host_packets(trace))
         if report is not None:
-            file.writelines(_device_packets(report))
+            file.writelines(_device_packets(trace, report))
     return Path(path)
 
 
 def _host_packets(trace: TraceReader) -> Iterator[bytes]:
-    events = trace.events
-    uuids: dict[tuple[int, int], int] = {}
-    for pid, tid in zip(events.pid.tolist(), events.tid.tolist(), strict=True):
-        if (pid, tid) not in uuids:
-            uuid = uuids[pid, tid] = 1000 + len(uuids)
-            name = trace.thread_names.get((pid, tid), str(tid))
-            # Thread ids are 32 bits wide there; only their difference matters.
-            thread = _whole(1, pid) + _whole(2, uuid) + _text(5, name)
-            yield _track(uuid, name, _bytes(4, thread))
+    events, uuids = trace.events, _thread_numbers(trace)
+    for (pid, tid), uuid in uuids.items():
+        name = trace.thread_names.get((pid, tid), str(tid))
+        thread = _whole(1, pid) + _whole(2, uuid) + _text(5, name)
+        yield _track(uuid, name, _bytes(4, thread))
     ends: list[tuple[int, int]] = []  # (end, uuid) of slices that are open, outermost first
     last: tuple[int, int] | None = None
     for i in range(len(events.pid)):
@@ -171,10 +216,10 @@ def _host_packets(trace: TraceReader) -> Iterator[bytes]:
             yield _packet(_slice(_END, uuid), end)
         last, uuid = key, uuids[key]
         name, category = trace.labels[int(events.label[i])], trace.channels[int(events.channel[i])]
-        if duration < 0:
-            yield _packet(_slice(_INSTANT, uuid, name, category), start)
-        else:
-            yield _packet(_slice(_BEGIN, uuid, name, category), start)
+        kind = _INSTANT if duration < 0 else _BEGIN
+        details = trace.details.get(i, "{}")
+        yield _packet(_slice(kind, uuid, name, category, details), start)
+        if duration >= 0:
             ends.append((start + duration, uuid))
     while ends:
         end, uuid = ends.pop()
@@ -183,27 +228,28 @@ def _host_packets(trace: TraceReader) -> Iterator[bytes]:
 
 
 def _counter_packets(trace: TraceReader) -> Iterator[bytes]:
-    for number, series in enumerate(trace.series):
-        uuid = 500_000 + number
-        counter = _bytes(8, _text(6, str(series["unit"])))
-        yield _track(uuid, f"{series['graph']} {series['name']}", counter)
-        pairs = zip(series["time_ns"].tolist(), series["value"].tolist(), strict=True)  # pyright: ignore[reportAttributeAccessIssue]
-        for time_ns, value in pairs:
-            event = _whole(9, _COUNTER) + _whole(11, uuid) + _double(44, value)
-            yield _packet(_bytes(11, event), time_ns)
+    uuids: dict[tuple[object, object], int] = {}
+    for series, time_ns, value in _samples(trace):
+        key = series["graph"], series["name"]
+        if key not in uuids:
+            uuids[key] = 500_000 + len(uuids)
+            counter = _bytes(8, _text(6, str(series["unit"])))
+            yield _track(uuids[key], f"{series['graph']} {series['name']}", counter)
+        event = _whole(9, _COUNTER) + _whole(11, uuids[key]) + _double(44, value)
+        yield _packet(_bytes(11, event), time_ns)
 
 
-def _device_packets(report: ReportReader) -> Iterator[bytes]:
-    runs, trace, steps = report.table("runs"), report.trace, report.table("steps")
-    begin_ns = int(runs["host_start_us"][0]) * 1000 if len(runs["id"]) else 0
+def _device_packets(trace: TraceReader | None, report: ReportReader) -> Iterator[bytes]:
+    ran, steps = report.trace, report.table("steps")
+    begin_ns = _device_start_ns(trace, report)
     ns_per_cycle = 1e9 / report.target["clock_hz"]
     for ipu in range(report.n_ipus):
         uuid = 1_000_000 + ipu
         yield _track(uuid, f"{report.target['chip']} IPU {ipu} (modelled)")
         lane = zip(
-            trace.step.tolist(),
-            trace.start[:, ipu].tolist(),
-            trace.end[:, ipu].tolist(),
+            ran.step.tolist(),
+            ran.start[:, ipu].tolist(),
+            ran.end[:, ipu].tolist(),
             strict=True,
         )
         for step, start, end in lane:

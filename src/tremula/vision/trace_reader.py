@@ -96,9 +96,16 @@ class TraceReader:
 
     @cached_property
     def details(self) -> dict[int, str]:
-        """JSON details by event number, of those that have some."""
+        """Details by event number, of those that have some: texts of JSON objects."""
         sql = f"SELECT details FROM events {_ORDER}"
-        return {i: str(d) for i, (d,) in enumerate(self._all(sql)) if d}
+        found = {i: str(d) for i, (d,) in enumerate(self._all(sql)) if d}
+        try:
+            is_whole = all(isinstance(json.loads(text), dict) for text in found.values())
+        except ValueError:
+            is_whole = False
+        if not is_whole:
+            raise self._damaged("details of an event are no JSON object")
+        return found
 
     @cached_property
     def events(self) -> EventColumns:
