@@ -497,3 +497,15 @@ def test_floating_point_exceptions_of_tiles():
     layer.forward = EXCEPTIONS["x/0"]
     with pytest.raises(poptorch.Error, match=r"(?i)floating.point"):
         poptorch.inferenceModel(layer, options)(torch.ones(2))
+
+
+def test_variables_of_the_ipu_model(monkeypatch):
+    """Scripts choose the modelled machine by PopTorch's variables: its version, and a small one."""
+    monkeypatch.setenv("POPTORCH_SMALL_IPU_MODEL", "1")
+    monkeypatch.setenv("POPTORCH_IPU_MODEL_VERSION", "ipu1")
+    model, x = nn.Linear(3, 2), torch.ones(4, 3)
+    wrapped = poptorch.inferenceModel(model)
+    torch.testing.assert_close(wrapped(x), model(x).detach())
+    target = wrapped._compiled.tiles.device().target
+    assert target.n_tiles == 4
+    assert target.chip.name == "GC2"

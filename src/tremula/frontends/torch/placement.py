@@ -12,6 +12,7 @@ from tremula.frontends.torch.strategies import ExecutionStrategy, PipelinedExecu
 
 BlockIds = tuple[str, int | None]  # user id, chip or None
 MAX_IPUS_OF_PROCESS = 64
+TILES_OF_SMALL_MODEL = 4
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,18 @@ def _is_model(options: Options) -> bool:
         return options.use_model
     names = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
     return any(os.environ.get(name, "0") not in ("", "0") for name in names)
+
+
+def machine_of(options: Options, chip: str) -> tuple[str, int]:
+    """The chip to build for, and how many of its tiles; 0 means all.
+
+    For the IPU model, POPTORCH_IPU_MODEL_VERSION is ipu1, ipu2 or ipu21, and
+    POPTORCH_SMALL_IPU_MODEL has four tiles.
+    """
+    if not _is_model(options):
+        return chip, 0
+    is_small = os.environ.get("POPTORCH_SMALL_IPU_MODEL", "0") not in ("", "0")
+    return os.environ.get("POPTORCH_IPU_MODEL_VERSION") or chip, TILES_OF_SMALL_MODEL * is_small
 
 
 def _settle_rounding(n_used: int, n_reserved: int, options: Options) -> None:

@@ -14,7 +14,7 @@ from tremula.frontends.torch.exceptions import poptorch_errors
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.options import Options
 from tremula.frontends.torch.performance import CallTiming, time_call
-from tremula.frontends.torch.placement import Placement
+from tremula.frontends.torch.placement import Placement, machine_of
 from tremula.frontends.torch.replica_weights import GroupedTileSession, Grouping
 from tremula.frontends.torch.strategies import PipelinedExecution
 from tremula.frontends.torch.tile_cache import (
@@ -59,6 +59,7 @@ class TileProgram:
         self.repetition = repetition
         self.options = options
         self.settings = settings
+        self.machine = machine_of(options, settings.chip)
         self.seed = seed
         self.seconds = 0.0
         self.stored: StoredTileProgram | None = None  # given by a file, or compiled
@@ -165,7 +166,7 @@ class TileProgram:
     def _key(self) -> str:
         return program_key(
             self._captured,
-            self.settings.chip,
+            self.machine,
             self._schedule(),
             self._lowering_options(),
             self._recomputed_stages(),
@@ -175,7 +176,8 @@ class TileProgram:
     def device(self) -> Device:
         n_chips = max(self.placement.ipus, default=0) + 1
         n_ipus = n_chips * self.repetition.n_replicas
-        return IPUModel(self.settings.chip, n_ipus=n_ipus).create_device()
+        chip, n_tiles = self.machine
+        return IPUModel(chip, n_ipus, n_tiles).create_device()
 
     def _schedule(self) -> Schedule:
         repetition = self.repetition
