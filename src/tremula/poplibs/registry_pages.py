@@ -41,7 +41,7 @@ _HEAD = """# Operations
 
 Made from the registry in `src/tremula/poplibs/registry.py`; `make docs` renews it. Every operation
 here is tested against a reference, on each of its types and on random layouts
-(`tests/poplibs/test_registry.py`), and every vertex it uses has a cost.
+(`tests/poplibs/test_registry.py`), and every vertex it uses says its cycles and flops.
 
 Call an operation as `op(graph, tensors…, sequence, name="", **options)`: it adds vertices to the
 graph and programs to the sequence, and returns its result, mapped to tiles. An operand of a type

@@ -108,6 +108,7 @@ class Contents:
             "sync_cycles": chip.sync_cycles,
             "exchange_bytes_per_cycle": chip.exchange_bytes_per_cycle,
             "flops_per_cycle_half": chip.flops_per_cycle_half_half,
+            "flops_per_cycle_half_float": chip.flops_per_cycle_half_float,
             "flops_per_cycle_float": chip.flops_per_cycle_float_float,
             "flops_per_cycle_vector_half": chip.flops_per_cycle_vector_half,
             "flops_per_cycle_vector_float": chip.flops_per_cycle_vector_float,

@@ -73,11 +73,13 @@ def _vertices_of_step(reader: ReportReader) -> Ints:
 def ideal_cycles(reader: ReportReader) -> Ints:
     """float64[n_steps]: the longer of computing at the peak and receiving at the full rate.
 
-    Both take all tiles: flops at the peak of the unit and types that compute them.
+    Both take all tiles: flops at the peak of the unit and types that compute them. Where tiles of a
+    bus share what they receive, moving is faster than the rate, and what it takes is the best.
     """
     steps = reader.table("steps")
     rate = reader.target["exchange_bytes_per_cycle"] * reader.n_tiles
-    return np.maximum(steps["peak_cycles"] / reader.n_tiles, steps["bytes_in"] / max(1, rate))
+    moving = np.minimum(steps["bytes_in"] / max(1, rate), steps["exchange"])
+    return np.maximum(steps["peak_cycles"] / reader.n_tiles, moving)
 
 
 def host_cycles_of_steps(reader: ReportReader) -> Ints:

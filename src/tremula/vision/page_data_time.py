@@ -48,12 +48,14 @@ def steps_pack(reader: ReportReader) -> bytes:
 
 def _peaks(reader: ReportReader) -> list[tuple[str, int]]:
     """(unit and type, flops per cycle of all tiles), the highest first."""
-    units = {"half": "matrix, half", "float": "matrix, float",
-             "vector_half": "vector, half", "vector_float": "vector, float"}  # fmt: skip
+    units = {
+        "half": "matrix, half", "half_float": "matrix, half to float", "float": "matrix, float",
+        "vector_half": "vector, half", "vector_float": "vector, float",
+    }  # fmt: skip
     found = [
         (text, reader.target[f"flops_per_cycle_{name}"] * reader.n_tiles)
         for name, text in units.items()
-        if f"flops_per_cycle_{name}" in reader.target  # schema 1.0 has no vector units
+        if f"flops_per_cycle_{name}" in reader.target  # schema 1.0 has but two of them
     ]
     return sorted(found, key=lambda peak: -peak[1])
 

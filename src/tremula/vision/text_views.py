@@ -143,11 +143,17 @@ def _ops(found: list, limit: int) -> str:
         "flops/byte", "bound by", "balance", "vertices",
     )  # fmt: skip
     rows = [
-        (o["name"], o["cycles"], o["executed"], o["n_flops"], o["flops_per_cycle"],
-         o["efficiency"], o["roofline"], o["intensity"], o["bound"], o["balance"], o["n_vertices"])
+        (o["name"], o["cycles"], o["executed"], o["n_flops"], _rate(o["flops_per_cycle"]),
+         o["efficiency"], o["roofline"], _rate(o["intensity"]), o["bound"], o["balance"],
+         o["n_vertices"])
         for o in found
     ]  # fmt: skip
     return table(heads, rows, limit)
+
+
+def _rate(value: float) -> float | int:
+    """Whole where more digits than three say nothing."""
+    return round(value) if value >= 1000 else value
 
 
 def _steps(found: list, limit: int) -> str:
