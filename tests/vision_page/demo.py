@@ -58,6 +58,24 @@ def _engine(n_hidden: int, options: dict[str, str]) -> tr.Engine:
     return engine
 
 
+def train_on_chips(folder: Path, n_ipus: int) -> Path:
+    """A product spread over several chips, run once, with a report."""
+    device = tr.IPUModel("bow", n_ipus=n_ipus, tiles_per_ipu=24).create_device()
+    graph = tr.Graph(device)
+    left = graph.add_variable(tr.FLOAT, [96, 64], "left", mapping="linear")
+    right = graph.add_variable(tr.FLOAT, [64, 96], "right", mapping="linear")
+    for values in (left, right):
+        graph.set_initial_value(values, 0.5)
+    program = tr.Sequence()
+    poplin.mat_mul(graph, left, right, program, "product")
+    options = {"autoReport.all": "true", "autoReport.directory": str(folder)}
+    engine = tr.Engine(graph, program, options)
+    engine.load(device)
+    engine.run()
+    del engine  # writes its report
+    return folder
+
+
 def long_report(folder: Path, n_cells: int) -> Path:
     """A report of so many cells of steps × 1,472 tiles."""
     executable = long_executable(n_cells // 1472, 1472)

@@ -10,7 +10,9 @@ from tests.vision_page.demo import EVIL
 from tremula.vision.operations import operation_columns
 
 pytestmark = pytest.mark.slow
-VIEWS = ("summary", "memory", "liveness", "tree", "operations", "execution", "host", "whatif")
+VIEWS = (
+    "summary", "memory", "liveness", "tree", "operations", "execution", "chip", "host", "whatif",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def opened(small_report):
 
 
 def test_every_view_paints_in_both_themes(browser, small_server):
-    """Each view has cards, in light and dark, without an error; keys 1 to 8 reach them."""
+    """Each view has cards, in light and dark, without an error; keys 1 to 9 reach them."""
     for theme in ("light", "dark"):
         browser.open(url=small_server.url, theme=theme)
         for number, view in enumerate(VIEWS, 1):

@@ -69,17 +69,22 @@ def test_ready_sweeps_are_possible(reader):
         assert [p.total_cycles for p in own] == [reader.info["total_cycles"]]
 
 
+def just_enough(program: TileProgram) -> int:
+    """Reserved bytes that leave the fullest tile exactly what it needs."""
+    return program.chip.n_bytes_per_tile - program.as_reported().largest_tile_bytes
+
+
 def test_memory_is_placed_again(reader):
-    """A tile just large enough holds the program; one with too little memory does not."""
+    """A tile just large enough holds the program; with eight bytes less it does not."""
     program = TileProgram(reader)
+    most = just_enough(program)
+    enough, short = program.sweep({"n_bytes_reserved_per_tile": [most, most + 8]})
+    assert enough.fits
+    assert not short.fits
+    assert short.overflowed_bytes == 8
     element = program.chip.n_bytes_memory_element
-    large, small = program.sweep({"n_bytes_per_tile": [20 * element, element]})
-    assert large.fits
-    assert not small.fits
-    assert small.overflowed_bytes >= small.largest_tile_bytes - small.available_bytes
     (moved,) = program.sweep({"n_bytes_region0": [element]})
     assert moved.available_bytes == program.as_reported().available_bytes
-    assert moved.fits == (moved.overflowed_bytes == 0)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +184,8 @@ def test_sliders_and_values(page):
 @slow
 def test_what_does_not_fit(page, reader):
     """Points without room are marked, counted in words, and red in the table."""
-    page.show(hash=asked("n_bytes_per_tile=16384,638976"))
+    most = just_enough(TileProgram(reader))
+    page.show(hash=asked(f"n_bytes_reserved_per_tile={most},{most + 8}"))
     assert "1 of 2 points do not fit" in page.text(selector=".answer")
     assert page.count(selector=".curves circle.bad") == 2
     assert page.texts(selector=".results .cell.bad") == ["no"]

@@ -9,7 +9,9 @@ from pathlib import Path
 from tremula.bench.browser import Browser
 from tremula.bench.figures import Figure
 
-VIEWS = ("summary", "memory", "liveness", "tree", "operations", "execution", "host")
+VIEWS = (
+    "summary", "memory", "liveness", "tree", "operations", "execution", "chip", "host", "whatif",
+)  # fmt: skip
 HEAT = ".heat canvas[tabindex]"
 _N_ZOOMS = 12
 

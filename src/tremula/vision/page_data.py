@@ -3,19 +3,21 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from tremula.base.errors import MissingProfileData, PoplarError
 from tremula.base.version import VERSION
 from tremula.vision import page_data_memory as memory
 from tremula.vision import page_data_time as times
-from tremula.vision import page_data_whatif as whatif
 from tremula.vision.compare import compare
 from tremula.vision.heat_blocks import KINDS, heat_block, heat_shape
 from tremula.vision.insights import insights
 from tremula.vision.page_data_pack import pack_of, unpack_pack
 from tremula.vision.report_reader import ReportReader
 from tremula.vision.summary import summary
-from tremula.vision.whatif import TileProgram
+
+if TYPE_CHECKING:  # costing a program again takes the compiler, looking at a report does not
+    from tremula.vision.whatif import TileProgram
 
 _KEPT_PACKS = 512
 _N_TOP = 10
@@ -64,6 +66,7 @@ SINGLE: dict[str, Callable[[ReportReader], bytes]] = {
 PARTS: dict[str, Callable[[ReportReader, int], bytes | None]] = {
     "tile-contents": memory.tile_contents_pack,
     "variable-tiles": memory.variable_tiles_pack,
+    "step-live": memory.step_live_pack,
     "trace": times.trace_pack,
     "step-tiles": times.step_tiles_pack,
 }
@@ -77,7 +80,7 @@ class PageData:
     _kept: dict[str, bytes] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     # One at a time: whoever moves a slider asks often. By report, the reason where there is none.
-    _programs: dict[int, TileProgram | str] = field(default_factory=dict)
+    _programs: "dict[int, TileProgram | str]" = field(default_factory=dict)
     _programs_lock: Lock = field(default_factory=Lock)
 
     def pack(self, name: str) -> bytes:
@@ -110,6 +113,8 @@ class PageData:
 
     def _whatif(self, number: int, sweep: list[str]) -> bytes:
         """What can be varied, or the points of a sweep: the one thing computed on demand."""
+        from tremula.vision import page_data_whatif as whatif
+
         with self._programs_lock:
             program = self._program(number)
             if not sweep:
@@ -119,7 +124,9 @@ class PageData:
                 raise MissingProfileData(program)
             return whatif.points_pack(program, sweep)
 
-    def _program(self, number: int) -> TileProgram | str:
+    def _program(self, number: int) -> "TileProgram | str":
+        from tremula.vision.whatif import TileProgram
+
         if number not in self._programs:
             try:
                 self._programs[number] = TileProgram(self.readers[number])
@@ -179,6 +186,7 @@ def _part_names(reader: ReportReader) -> Iterator[str]:
         ("trace", -(-reader.n_entries // times.ENTRIES_PER_PART)),
         ("tile-contents", -(-reader.n_tiles // memory.TILES_PER_PART)),
         ("variable-tiles", -(-n_shown // memory.VARIABLES_PER_PART)),
+        ("step-live", -(-reader.n_steps // memory.STEPS_PER_PART)),
         ("step-tiles", reader.n_steps),
     ):
         yield from (f"{name}/{part}" for part in range(n_parts))

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tremula.hardware import chip_from_toml
 from tremula.vision.page_data_pack import coded, pack_of
 from tremula.vision.report_reader import ReportReader
 
@@ -9,12 +10,13 @@ Ints = np.ndarray
 
 # The page lists so many variables, the largest; the others are summed up in one line.
 MOST_VARIABLES = 20_000
-TILES_PER_PART, VARIABLES_PER_PART = 16, 64
+TILES_PER_PART, VARIABLES_PER_PART, STEPS_PER_PART = 16, 64, 16
 _TILE_COLUMNS = (
     "ipu", "always_live", "temporary", "excluding_gaps", "including_gaps", "region0", "region1",
     "overflowed", "peak_step", "compute", "busy", "exchange",
 )  # fmt: skip
 _MOST_FREEING = 40
+_VARIABLE_CATEGORIES = ("Variables", "Constants")
 
 
 def tiles_pack(reader: ReportReader) -> bytes:
@@ -31,8 +33,26 @@ def tiles_pack(reader: ReportReader) -> bytes:
         "tiles_per_ipu": reader.tiles_per_ipu,
         "n_ipus": reader.n_ipus,
         "categories": names,
+        "memory": _memory_facts(reader, names),
     }
     return pack_of(facts, columns)
+
+
+def _memory_facts(reader: ReportReader, categories: list[str]) -> dict[str, object]:
+    """What an address map needs to know: the regions, and what lies below the variables."""
+    chip = chip_from_toml(reader.target["chip_toml"])
+    return {
+        "region0": chip.n_bytes_region0,
+        "element": chip.n_bytes_memory_element,
+        "base_address": chip.memory_base_address,
+        "code": [name for name in categories if is_code(name)],
+        "variables": [name for name in categories if name in _VARIABLE_CATEGORIES],
+    }
+
+
+def is_code(category: str) -> bool:
+    """Whether a category of memory is code, which lies at the bottom of a tile."""
+    return category.endswith(" Code")
 
 
 def shown_variables(reader: ReportReader) -> Ints:
@@ -111,11 +131,28 @@ def tile_contents_pack(reader: ReportReader, part: int) -> bytes | None:
         "variable": np.concatenate([v for v, _ in held]),
         "n_bytes": np.concatenate([n for _, n in held]),
         "at_peak": np.concatenate(peak).astype(np.int64),
+        **_addresses(reader, tiles),
         "vertex_start": vertex_start,
         "vertex_type": vertex_type,
         "vertex_count": vertex_count,
     }
     return pack_of({}, columns)
+
+
+def _addresses(reader: ReportReader, tiles: range) -> dict[str, Ints]:
+    """Where each variable lies, -1 for nowhere; nothing in reports that do not say."""
+    found = [reader.tile_addresses(tile) for tile in tiles]
+    known = [address for address in found if address is not None]
+    return {"address": np.concatenate(known)} if len(known) == len(found) else {}
+
+
+def step_live_pack(reader: ReportReader, part: int) -> bytes | None:
+    """Temporary bytes of every tile at each of 16 steps; None if there is no such part."""
+    first = part * STEPS_PER_PART
+    last = min(reader.n_steps, first + STEPS_PER_PART)
+    if part < 0 or first >= last:
+        return None
+    return pack_of({"n_steps": last - first}, {"live": reader.matrix("live").rows(first, last)})
 
 
 def _vertices_on(reader: ReportReader, tiles: range) -> tuple[Ints, Ints, Ints]:

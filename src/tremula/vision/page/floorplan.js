@@ -3,7 +3,9 @@
 import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
 import { colour, css } from "./colours.js";
 
-// options: tiles (pack), value(tile), shade(value) → [r, g, b], describe(tile), onpick(tile), chosen, height
+export const ORDERS = [["place", "Place", "where tiles lie on the chip"], ["number", "Number", "row by row, in the order of their numbers"]];
+
+// options: order (of ORDERS), tiles (pack), value(tile), shade(value) → [r, g, b], describe(tile), onpick(tile), chosen, height
 export class FloorPlan {
   constructor(options) {
     this.options = options;
@@ -30,13 +32,14 @@ export class FloorPlan {
 
   update(options) {
     Object.assign(this.options, options);
+    if (options.label) this.canvas.setAttribute("aria-label", options.label);
     this.draw();
   }
 
   // Chips side by side, as large as they fit; a tile's box spans half-way to its neighbours.
   arrange() {
-    const { x_mm: x, y_mm: y } = this.options.tiles.columns;
     const { n_ipus: n, tiles_per_ipu: per } = this.options.tiles.facts;
+    const { x_mm: x, y_mm: y } = this.options.order === "number" ? inRows(n, per) : this.options.tiles.columns;
     const xs = [...new Set(x.slice(0, per))].sort((a, b) => a - b);
     const ys = [...new Set(y.slice(0, per))].sort((a, b) => a - b);
     const step = (values) => (values.length > 1 ? (values.at(-1) - values[0]) / (values.length - 1) : 1);
@@ -97,4 +100,11 @@ export class FloorPlan {
     const next = Math.max(0, Math.min(this.boxes.length - 1, (this.options.chosen ?? -1) + step));
     this.options.onpick?.(next);
   }
+}
+
+// Places of tiles in rows of their numbers, from the top; about twice as wide as high.
+function inRows(n, per) {
+  const across = Math.max(1, Math.ceil(Math.sqrt(2 * per)));
+  const on = (place) => Float32Array.from({ length: n * per }, (_, tile) => place(tile % per));
+  return { x_mm: on((tile) => tile % across), y_mm: on((tile) => -Math.floor(tile / across)) };
 }

@@ -12,6 +12,7 @@ import { treeView } from "./view_tree.js";
 import { operationsView } from "./view_operations.js";
 import { executionView } from "./view_execution.js";
 import { hostView } from "./view_host.js";
+import { chipView } from "./view_chip.js";
 import { whatifView } from "./view_whatif.js";
 import { compareView } from "./view_compare.js";
 
@@ -22,6 +23,7 @@ const VIEWS = {
   tree: ["Program", treeView, "M5 4v13a2 2 0 0 0 2 2h4M5 9h6m4-2h5v4h-5zm0 10h5v4h-5z"],
   operations: ["Operations", operationsView, "M4 4h7v7H4zm9 0h7v7h-7zM4 13h7v7H4zm9 3.500h7m-3.500-3.500v7"],
   execution: ["Execution", executionView, "M3 6h9m-5 6h12M5 18h8"],
+  chip: ["Chip", chipView, "M7 7h10v10H7zM10 3v4m4-4v4m-4 10v4m4-4v4M3 10h4m-4 4h4m10-4h4m-4 4h4"],
   host: ["Host", hostView, "M3 5h18v11H3zm5 15h8m-4-4v4"],
   whatif: ["What if", whatifView, "M4 19c5 0 6-12 16-13M4 4v16h16"],
   compare: ["Compare", compareView, "M8 4 4 8l4 4M4 8h16m-4 4 4 4-4 4m4-4H4"],
@@ -69,7 +71,7 @@ function reportNames() {
 }
 
 function onState(state, before) {
-  const isSame = ["view", "report", "mode", "by", "show", "layer", "phase", "zone"]
+  const isSame = ["view", "report", "mode", "by", "show", "layer", "phase", "zone", "order", "span", "pace"]
     .every((key) => state[key] === before[key]);
   paintRail();
   paintChips();
@@ -126,7 +128,7 @@ function paintRail() {
   const { view } = current();
   const items = viewNames().map((name, i) => h("a", {
     href: link({ view: name }), "aria-current": name === view ? "page" : undefined,
-    title: `${VIEWS[name][0]} (${i + 1})`,
+    title: `${VIEWS[name][0]} (${(i + 1) % 10})`,
     onclick: (event) => {
       event.preventDefault();
       change({ view: name, from: undefined, to: undefined });
@@ -155,7 +157,8 @@ function paintChips() {
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return;
   const names = viewNames();
-  if (/^[1-9]$/.test(event.key) && names[event.key - 1]) change({ view: names[event.key - 1] });
+  const number = /^[0-9]$/.test(event.key) ? (Number(event.key) + 9) % 10 : -1; // 0 is the tenth
+  if (names[number]) change({ view: names[number] });
   else if (event.key === "d") toggleTheme();
   else if (event.key === "/") {
     document.querySelector(".stage .search")?.focus();

@@ -36,10 +36,9 @@ export class Table {
 
   layout() {
     const { columns } = this.options;
-    const widths = columns.map((c) => c.width ?? (c.isText ? "minmax(180px, 3fr)" : "minmax(84px, 1fr)"));
+    const widths = columns.map((c) => c.width ?? `minmax(${leastWidth(c)}px, ${c.isText ? 3 : 1}fr)`);
     this.element.style.setProperty("--columns", widths.join(" "));
-    const least = columns.reduce((sum, c) => sum + (c.isText ? 190 : 92), 0);
-    this.element.style.setProperty("--least", `${least}px`);
+    this.element.style.setProperty("--least", `${columns.reduce((sum, c) => sum + leastWidth(c), 8)}px`);
     replace(this.head, columns.map((column, i) => h(`button.cell${column.isText ? ".text" : ""}`, {
       type: "button", role: "columnheader", title: column.about ?? column.title,
       "aria-sort": this.sorting[0] !== i ? "none" : this.sorting[1] ? "descending" : "ascending",
@@ -117,6 +116,13 @@ export class Table {
     this.pick(row);
     this.reveal(row);
   }
+}
+
+// A column is never narrower than its title; names may be cut, their ends show on hovering.
+function leastWidth(column) {
+  if (column.width) return parseInt(/\d+/.exec(column.width)[0], 10);
+  const title = Math.ceil(6.6 * column.title.length) + 30;
+  return column.isText ? Math.max(120, title) : Math.max(70, title);
 }
 
 function compare(a, b) {

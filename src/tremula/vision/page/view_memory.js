@@ -3,7 +3,8 @@
 import { card, choice, h, replace } from "./dom.js";
 import { Chart, legend } from "./chart.js";
 import { Table } from "./table.js";
-import { FloorPlan } from "./floorplan.js";
+import { FloorPlan, ORDERS } from "./floorplan.js";
+import { Addresses } from "./addresses.js";
 import { SERIES, colour, css, difference, heat } from "./colours.js";
 import { text } from "./data.js";
 import { byteTicks, bytes, percent, place, shape, signed, whole } from "./format.js";
@@ -36,16 +37,19 @@ class MemoryView {
     this.key = h("div", {}, legend(this.chart.options.series.toReversed()));
     this.plan = new FloorPlan({
       tiles: this.tiles, ...this.shading(), describe: (tile) => this.describe(tile),
-      onpick: (tile) => context.select({ tile }), height: 430,
+      onpick: (tile) => context.select({ tile }), height: 430, order: current().order,
     });
     this.contents = h("section.card.half", {});
+    this.addresses = new Addresses(context, packs, this.rowOf);
     this.table = this.variableTable();
     this.element = h("div", {},
       card(this.other ? "Bytes on each tile, B − A" : "Bytes on each tile", [h("div.spring"), choice("Split by", SPLITS, this.by, (by) => context.select({ by }))],
         this.chart.element, this.key),
       h("div.grid", {},
-        h("section.card.half", {}, h("header", {}, h("h2", {}, "On the chip"), h("div.spring"), this.scale()), this.plan.element),
+        h("section.card.half", {}, h("header", {}, h("h2", {}, "On the chip"), h("div.spring"), this.scale(),
+          choice("Order of tiles", ORDERS, current().order ?? "place", (order) => context.select({ order }))), this.plan.element),
         this.contents),
+      h("div.grid", {}, this.addresses.element),
       h("div.grid", {}, h("section.card", {}, h("header", {}, h("h2", {}, "Variables"), h("div.spring"), this.table.tools), this.table.element,
         this.variables.facts.n_left_out > 0 && h("p.note", {}, `${whole(this.variables.facts.n_left_out)} smaller ones, together ${bytes(this.variables.facts.bytes_left_out)}, are not listed.`))),
       h("div.grid", {}, this.categoryCard(), this.vertexCard()));
@@ -198,6 +202,7 @@ class MemoryView {
     this.chart.update({ marks: tile === undefined ? [] : [tile] });
     this.plan.update({ chosen: tile });
     if (tile !== before.tile || !this.contents.firstChild) this.showTile(tile);
+    this.addresses.show(tile ?? this.fullest(), state);
     if (state.variable !== this.variable) this.showVariable(state.variable);
   }
 
@@ -225,9 +230,13 @@ class MemoryView {
     }
   }
 
+  fullest() {
+    return this.used.indexOf(Math.max(...this.used));
+  }
+
   async showTile(tile) {
     if (tile === undefined) {
-      const fullest = this.used.indexOf(Math.max(...this.used));
+      const fullest = this.fullest();
       replace(this.contents, h("header", {}, h("h2", {}, "One tile")),
         h("p.note", {}, "Choose a tile in the chart or on the chip to see what it holds. "),
         h("p", { style: { marginTop: "10px" } }, h("button.plain", { type: "button", onclick: () => this.context.select({ tile: fullest }) }, `The fullest: tile ${fullest}`)));
@@ -249,6 +258,7 @@ class MemoryView {
       return row === undefined ? `variable ${part.variable[from + i]}` : text(this.variables, "name", row);
     };
     const most = Math.max(1, ...part.n_bytes.subarray(from, from + count));
+    const base = this.tiles.facts.memory.base_address;
     const isAlways = (i) => this.variables.columns.always_live[this.rowOf.get(part.variable[from + i])];
     return new Table({
       count, noun: "variables", label: "Variables on this tile", sort: [1, true], height: 290, filter: nameOf,
@@ -256,6 +266,7 @@ class MemoryView {
       columns: [
         { title: "Variable", isText: true, get: nameOf },
         { title: "Bytes here", get: (i) => part.n_bytes[from + i], show: bytes, bar: (v) => v / most },
+        ...(part.address ? [{ title: "Address", width: "minmax(92px, 1fr)", get: (i) => part.address[from + i], show: (v) => (v < 0 ? "–" : `0x${(v + base).toString(16)}`) }] : []),
         { title: "At its peak", get: (i) => (isAlways(i) ? 2 : part.at_peak[from + i]), show: (v) => ["–", "temporary", "always"][v] },
       ],
     });
