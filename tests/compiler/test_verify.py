@@ -2,9 +2,16 @@
 
 import pytest
 
-from tremula.base.errors import GraphConnectionError, InvalidTileMapping, OverflowInField
+from tremula.base.errors import (
+    GraphConnectionError,
+    InvalidTileMapping,
+    MemoryElemConstraintsError,
+    OverflowInField,
+    StreamMemoryAllocationError,
+)
 from tremula.base.types import FLOAT, float32
 from tremula.codelets import Input, Output, Vector, Vertex
+from tremula.codelets.spec import CodeletSpec
 from tremula.compiler.lower import lower
 from tremula.compiler.verify import CHECKS, verify
 from tremula.poplar import programs as p
@@ -97,4 +104,49 @@ def test_short_span_is_short(small_graph):
             verify(low)
         else:
             with pytest.raises(OverflowInField, match="at most 2047 elements, got 2048"):
+                verify(low)
+
+
+class Scale(Vertex):
+    x: Input[Vector[float32]]
+    y: Output[Vector[float32]]
+
+    def compute(self):
+        for i in range(len(self.x)):
+            self.y[i] = self.x[i] * 2
+
+
+@pytest.mark.parametrize(
+    ("home_of_x", "first", "is_good"), [(0, 0, False), (0, 4, True), (1, 4, True)]
+)
+def test_memory_elements_cannot_be_shared(small_graph, monkeypatch, home_of_x, first, is_good):
+    """Fields that want different memory elements may not be the same data of their tile."""
+    graph = small_graph()
+    data = graph.add_variable(FLOAT, [8], "data", mapping=0)
+    graph.set_tile_mapping(data[4:], home_of_x)
+    cs = graph.add_compute_set("cs")
+    graph.add_vertex(cs, Scale, {"x": data[first : first + 4], "y": data[2:4]}, tile=0)
+    codelet = graph.state.codelets["Scale"]
+    fields = {f: getattr(codelet.spec, f) for f in CodeletSpec.__dataclass_fields__}
+    apart = CodeletSpec(**{**fields, "constraints": ("elem(*x) != elem(*y)",)})
+    monkeypatch.setattr(codelet, "spec", apart)
+    low = lower(graph, p.Execute(cs))
+    check = dict(CHECKS)["memory elements can differ"]
+    if is_good:
+        check(low)
+    else:
+        with pytest.raises(MemoryElemConstraintsError, match="fields x and y of Scale share"):
+            check(low)
+
+
+def test_remote_buffers_fit_the_streaming_memory(small_graph):
+    """Buffers larger than the memory of the machines are refused; the largest is named."""
+    for n_rows, is_good in ((1, True), (1 << 20, False)):
+        graph = small_graph()
+        graph.add_remote_buffer("store", FLOAT, 1 << 18, repeats=n_rows)
+        low = lower(graph, p.Sequence())
+        if is_good:
+            verify(low)
+        else:
+            with pytest.raises(StreamMemoryAllocationError, match="the largest is 'store'"):
                 verify(low)

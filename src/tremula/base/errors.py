@@ -133,10 +133,6 @@ class OverflowInField(PoplarError):
     """A value or length does not fit its field."""
 
 
-class ProfilingDisabled(PoplarError):
-    """A profile was asked for, but profiling is off."""
-
-
 class StreamConnectionError(PoplarError):
     """A stream is unknown, unconnected, or connected to data of the wrong size."""
 
@@ -179,19 +175,3 @@ class ApplicationRuntimeError(RuntimeFailure):
 
 class StrictModeError(RuntimeFailure):
     """Strict mode saw what hardware would not forgive: an Input written, an Output read, …"""
-
-
-class SystemRuntimeError(RuntimeFailure):
-    """The machine failed."""
-
-
-class RecoverableRuntimeError(SystemRuntimeError):
-    """The machine failed and can go on after a reset."""
-
-
-class UnrecoverableRuntimeError(SystemRuntimeError):
-    """The machine failed for good."""
-
-
-class UnknownRuntimeError(SystemRuntimeError):
-    """The machine failed in an unknown way."""

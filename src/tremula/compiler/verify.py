@@ -1,5 +1,6 @@
 """Checks of a lowered program before anything is computed from it, as a table of named checks."""
 
+import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -7,7 +8,9 @@ import numpy as np
 from tremula.base.errors import (
     ControlProgramError,
     InvalidTileMapping,
+    MemoryElemConstraintsError,
     OverflowInField,
+    StreamMemoryAllocationError,
 )
 from tremula.codelets.spec import FieldKind, FieldSpec
 from tremula.compiler.form import FrozenComputeSet, LoweredPrograms, StepKind
@@ -26,6 +29,7 @@ Touched = Callable[[], tuple[np.ndarray, np.ndarray]]  # finds byte intervals
 
 # Longest vector a layout can describe: the length of a SHORT_SPAN has 11 bits.
 MAX_ELEMS_OF_LAYOUT = {"SHORT_SPAN": 2047}
+_DIFFERENT_ELEMENTS = re.compile(r"elem\(\s*\*\s*(\w+)[^)]*\)\s*!=\s*elem\(\s*\*\s*(\w+)[^)]*\)")
 
 
 def verify(programs: LoweredPrograms) -> None:
@@ -126,6 +130,43 @@ def check_layouts(programs: LoweredPrograms) -> None:
             )
 
 
+def check_memory_elements(programs: LoweredPrograms) -> None:
+    """Fields that must lie in different memory elements cannot be the same bytes of a tile."""
+    for _, table in _tables(programs):
+        spec = table.codelet.spec
+        for constraint in spec.constraints:
+            for pair in _DIFFERENT_ELEMENTS.findall(constraint):
+                one, other = (spec.field(name) for name in pair)
+                row = _row_that_shares(programs, table, one, other)
+                if row >= 0:
+                    raise MemoryElemConstraintsError(
+                        f"fields {one.name} and {other.name} of {spec.name} share elements on the "
+                        f"vertex's tile, but the codelet wants {constraint}.",
+                        source=source_of_row(table, row),
+                        mend="connect a copy to one of them, or drop the constraint",
+                    )
+
+
+def check_remote_buffers(programs: LoweredPrograms) -> None:
+    """Machines with streaming memory keep remote buffers there; without any, the host does."""
+    graph = programs.graph
+    assert graph.target.system is not None, "a target has a system from its start"
+    n_there = graph.target.system.n_bytes_dram
+    buffers = {
+        name: b.type.n_bytes * b.n_elements * b.repeats * graph.replication_factor
+        for name, b in graph.handles.remote_buffers.items()
+    }
+    n_needed = sum(buffers.values())
+    if 0 < n_there < n_needed:
+        largest = max(buffers, key=lambda name: buffers[name])
+        raise StreamMemoryAllocationError(
+            f"remote buffers need {n_needed:,} bytes but the streaming memory of "
+            f"{graph.target.system.name} has {n_there:,}; the largest is {largest!r}, "
+            f"{buffers[largest]:,}.",
+            mend="use smaller or fewer buffers, or a system with more machines",
+        )
+
+
 def check_no_races(programs: LoweredPrograms) -> None:
     variables = programs.graph.variables
     in_parallel(lambda compute_set: check_races(compute_set, variables), _different_sets(programs))
@@ -139,6 +180,8 @@ CHECKS: tuple[tuple[str, Callable[[LoweredPrograms], None]], ...] = (
     ("no constant is written", check_no_constant_written),
     ("a written field holds no element twice", check_outputs_distinct),
     ("vectors fit their layout", check_layouts),
+    ("memory elements can differ", check_memory_elements),
+    ("remote buffers fit", check_remote_buffers),
     ("no data races", check_no_races),
 )
 
@@ -192,6 +235,26 @@ def _row_with_repeat(table: FrozenTable, spec: FieldSpec) -> int:
         begin, end, row = begin[order], end[order], row[order]
     overlaps = np.flatnonzero((begin[1:] < end[:-1]) & (row[1:] == row[:-1]))
     return int(row[overlaps[0]]) if len(overlaps) else -1
+
+
+def _row_that_shares(
+    programs: LoweredPrograms, table: FrozenTable, one: FieldSpec, other: FieldSpec
+) -> int:
+    """The first row in which two fields share bytes of the vertex's own tile, or -1.
+
+    What comes from another tile is a copy, which can lie anywhere.
+    """
+    ranges = [edge_bytes(table, spec)[:3] for spec in (one, other)]
+    begin, end, row = (np.concatenate(columns) for columns in zip(*ranges, strict=True))
+    field = np.repeat((0, 1), [len(columns[0]) for columns in ranges])
+    order = np.lexsort((begin, row))
+    begin, end, row, field = begin[order], end[order], row[order], field[order]
+    shared = (begin[1:] < end[:-1]) & (row[1:] == row[:-1]) & (field[1:] != field[:-1])
+    low = begin[1:][shared]
+    owner, _, _, home = programs.graph.tile_map.split(low, np.minimum(end[:-1], end[1:])[shared])
+    rows = row[1:][shared][owner]
+    here = np.flatnonzero(table.tile[rows] == home)
+    return int(rows[here[0]]) if len(here) else -1
 
 
 def _row_of_sub(column: EdgeColumn, sub: int) -> int:
