@@ -124,6 +124,9 @@ def test_budgets(report_file, tmp_path, capsys):
     [
         ("total_cycle = 1", "did you mean 'total_cycles'"),
         ("total_cycles = 'many'", "must be a number"),
+        ("total_cycles = nan", "must be a number"),
+        ("", "the budget is empty"),
+        ("[execution]\ntotal_cycles = 3", "its tables are .* stand above them"),
         ("operations = 3", "must be a table"),
         ("[operations]\nnothing = 3", "no operation is like 'nothing'"),
         ("[categories]\nvertexcode = 3", "did you mean 'vertex_code'"),
@@ -144,6 +147,9 @@ def test_budget_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bad.toml").write_text("= 3")
     with pytest.raises(FileLoadError, match="is no TOML"):
         load_budget(tmp_path / "bad.toml")
+    (tmp_path / "bad.toml").write_bytes(b"\xfb\x00")
+    with pytest.raises(FileLoadError, match="it is no text"):
+        load_budget(tmp_path / "bad.toml")
 
 
 def test_the_fixture(tremula_budget, engine, report_file, tmp_path):
@@ -152,6 +158,10 @@ def test_the_fixture(tremula_budget, engine, report_file, tmp_path):
     tremula_budget(report_file, {"n_steps": 2})
     with pytest.raises(pytest.fail.Exception, match="OVER total_cycles"):
         tremula_budget(engine, total_cycles=2_561)
+    with pytest.raises(InvalidOption, match="the budget is empty"):
+        tremula_budget(engine)
+    with pytest.raises(InvalidOption, match="an engine, a report or its path, got dict"):
+        tremula_budget({}, total_cycles=1)
 
 
 def branching_executable():
@@ -265,3 +275,24 @@ def test_png_is_a_png():
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     assert data[16:24] == (3).to_bytes(4) + (2).to_bytes(4)
     assert data.endswith(b"IEND\xaeB`\x82")
+
+
+def test_a_folder_of_several_reports(report_file, tmp_path, capsys):
+    """Reports one folder deeper are named; so are those that a run has left."""
+    for name in ("training", "inference"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "profile.pop").write_bytes(report_file.read_bytes())
+    assert main(["report", str(tmp_path)]) == 1
+    assert f"has reports in {tmp_path / 'inference'}, {tmp_path / 'training'}" in (
+        capsys.readouterr().err
+    )
+    script = tmp_path / "script.py"
+    script.write_text("print('no engine')\n")
+    assert main(["run", "--report", str(tmp_path), str(script)]) == 0
+    assert "no report: the script ran no engine" in capsys.readouterr().err
+
+
+def test_options_may_come_first(report_file, capsys):
+    """An option between the arguments of a command is no mistake."""
+    assert main(["report", str(report_file), "--json", "ops"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["cycles"] > 0

@@ -63,8 +63,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command is None:
         return 2
     module = cast(CommandModule, import_module(command.module))
-    args = _command_parser(command, module).parse_args(arguments[n_own + 1 :])
+    args = _parsed(_command_parser(command, module), arguments[n_own + 1 :])
     return _guarded(lambda: module.run(args), shows_traceback or args.traceback)
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    """Options may stand anywhere, but not among the arguments of a script that is run."""
+    takes_rest = any(action.nargs == argparse.REMAINDER for action in parser._actions)
+    parse = parser.parse_args if takes_rest else parser.parse_intermixed_args
+    return parse(arguments)
 
 
 def _own_parser() -> argparse.ArgumentParser:

@@ -42,4 +42,5 @@ def run(args: argparse.Namespace) -> int:
 
 def _columns(pair: dict) -> tuple[object, ...]:
     percent = f"{100 * pair['difference'] / pair['before']:+.1f}" if pair["before"] else "new"
+    percent = percent if pair["difference"] else ""
     return pair["before"], pair["after"], f"{pair['difference']:+,}", percent

@@ -89,13 +89,20 @@ def load_budget(path: str | os.PathLike[str]) -> dict[str, object]:
         return tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise FileLoadError(
-            f"cannot read the budget {str(path)!r}: {error}.", mend="give the path of a TOML file"
+            f"cannot read the budget {str(path)!r}: {_why(error)}.",
+            mend="give the path of a TOML file",
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise FileLoadError(
             f"budget {str(path)!r} is no TOML: {error}.",
             mend="write lines such as  total_cycles = 1_000_000",
         ) from error
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    return (
+        "it is no text" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
+    )
 
 
 def check_budget(
@@ -105,6 +112,11 @@ def check_budget(
     if not isinstance(report, ReportReader):
         with open_report(report) as opened:
             return check_budget(opened, budget)
+    if not budget:
+        raise InvalidOption(
+            "the budget is empty, so nothing would be checked.",
+            mend="write lines such as  total_cycles = 1_000_000",
+        )
     verdicts = []
     for name, limit in budget.items():
         if name in _TABLES:
@@ -112,10 +124,18 @@ def check_budget(
         elif name in MEASURES:
             verdicts.append(_verdict(name, MEASURES[name](report), limit))
         else:
-            raise InvalidOption(
-                f"a budget knows no {name!r}.", mend=suggest(name, [*MEASURES, *_TABLES])
-            )
+            raise _unknown(name, limit)
     return verdicts
+
+
+def _unknown(name: str, limit: object) -> InvalidOption:
+    if isinstance(limit, Mapping):
+        known = " and ".join(f"[{table}]" for table in _TABLES)
+        return InvalidOption(
+            f"a budget has no table [{name}].",
+            mend=f"its tables are {known}; measures such as total_cycles stand above them",
+        )
+    return InvalidOption(f"a budget knows no {name!r}.", mend=suggest(name, [*MEASURES, *_TABLES]))
 
 
 def _check_table(report: ReportReader, name: str, limits: object) -> list[Verdict]:
@@ -138,7 +158,7 @@ def _check_table(report: ReportReader, name: str, limits: object) -> list[Verdic
 
 
 def _verdict(name: str, value: Number, limit: object) -> Verdict:
-    if isinstance(limit, bool) or not isinstance(limit, int | float):
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or np.isnan(limit):
         raise InvalidOption(
             f"the limit of {name} must be a number, got {limit!r}.", mend=f"write  {name} = 1000"
         )

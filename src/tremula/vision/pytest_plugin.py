@@ -31,10 +31,17 @@ def tremula_budget(tmp_path: Path) -> Callable[..., None]:
 
 
 def _written(subject: object, folder: Path) -> object:
-    """The report of an engine; anything else is taken for a reader."""
+    """The report of an engine, or the open one that was given."""
+    from tremula.base.errors import InvalidOption
     from tremula.runtime.engine import Engine
     from tremula.vision.producers import report_of_engine
+    from tremula.vision.report_reader import ReportReader
 
-    if not isinstance(subject, Engine):
-        return subject
-    return report_of_engine(subject, folder / "budget.pop")
+    if isinstance(subject, Engine):
+        return report_of_engine(subject, folder / "budget.pop")
+    if not isinstance(subject, ReportReader):
+        raise InvalidOption(
+            f"tremula_budget takes an engine, a report or its path, got {type(subject).__name__}.",
+            mend="give a PopTorch model's folder: Options().enableProfiling(dir) names it",
+        )
+    return subject

@@ -26,6 +26,7 @@ from tremula.vision.schema import (
     TABLES,
     pool_of_level,
     report_path,
+    reports_instead,
 )
 
 if TYPE_CHECKING:
@@ -527,7 +528,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     except OSError as error:
         raise FileLoadError(
             f"cannot read the report {str(path)!r}: {error.strerror or error}.",
-            mend="give a profile.pop, or the folder it is in",
+            mend=reports_instead(path),
         ) from error
     if head != _MAGIC:
         what = "is empty" if not head else "is no report: it does not begin as one"

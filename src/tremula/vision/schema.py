@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 APPLICATION = "tremula report"
 FILE_NAME = "profile.pop"
+_MOST_NAMED = 6  # reports in an error
 # A newer first part is refused; a newer second part only adds tables or columns.
 SCHEMA_VERSION = (1, 1)
 ROWS_PER_BLOCK = 64
@@ -87,6 +88,15 @@ def report_path(path: str | os.PathLike[str]) -> Path:
     """The report's own path: that of a file, or of `profile.pop` in a folder."""
     path = Path(path)
     return path if path.suffix == ".pop" else path / FILE_NAME
+
+
+def reports_instead(path: Path) -> str:
+    """What to give instead of a missing report: models and further engines have own folders."""
+    deeper = sorted(str(found.parent) for found in path.parent.glob(f"*/{FILE_NAME}"))
+    if path.name != FILE_NAME or not deeper:
+        return "give a profile.pop, or the folder it is in"
+    rest = ", …" if len(deeper) > _MOST_NAMED else ""
+    return f"this folder has reports in {', '.join(deeper[:_MOST_NAMED])}{rest}: give one of them"
 
 
 def pool_of_level(level: int) -> int:
