@@ -150,6 +150,10 @@ def test_operations_and_debug_contexts(opened):
     assert context.location.fileName.endswith("programs.py")
     assert context.parents[0].name == "main/layer1"
     assert '"layer": "program"' in context.json
+    columns = analysis.columns()
+    assert columns["n_flops"][0] > 0
+    assert 0 < columns["efficiency"][0] <= columns["roofline"][0] <= 1
+    assert columns["bound"][0] in ("compute", "exchange", "sync", "host")
 
 
 def test_the_question_people_ask(opened):
