@@ -55,12 +55,15 @@ _ERFC = (
 )  # fmt: skip
 
 
+def erfc_tail(x: Expr) -> Expr:
+    """The complement of erf at |x|, times e^(x²)."""
+    t = 1 / (1 + 0.5 * abs(x))
+    return t * expr.exp(polynomial(_ERFC[::-1], t))
+
+
 def _erfc(x: Expr) -> Expr:
     t = 1 / (1 + 0.5 * abs(x))
-    fit: Expr | float = _ERFC[-1]
-    for coefficient in reversed(_ERFC[:-1]):
-        fit = coefficient + t * fit
-    tail = t * expr.exp(fit - x * x)
+    tail = t * expr.exp(polynomial(_ERFC[::-1], t) - x * x)
     return expr.select(tail, 2 - tail, x >= 0)
 
 
@@ -75,7 +78,8 @@ _ERFINV_FAR = (
 )  # fmt: skip
 
 
-def _polynomial(coefficients: tuple[float, ...], x: Expr) -> Expr:
+def polynomial(coefficients: tuple[float, ...], x: Expr) -> Expr:
+    """Its value at x; the highest power comes first."""
     value: Expr | float = coefficients[0]
     for coefficient in coefficients[1:]:
         value = coefficient + value * x
@@ -84,8 +88,8 @@ def _polynomial(coefficients: tuple[float, ...], x: Expr) -> Expr:
 
 def _erfinv(x: Expr) -> Expr:
     w = -expr.log((1 - x) * (1 + x))
-    near = _polynomial(_ERFINV_NEAR, w - 2.5)
-    far = _polynomial(_ERFINV_FAR, expr.sqrt(w) - 3)
+    near = polynomial(_ERFINV_NEAR, w - 2.5)
+    far = polynomial(_ERFINV_FAR, expr.sqrt(w) - 3)
     inside = expr.select(near, far, w < 5.0) * x
     return expr.select(x * math.inf, inside, abs(x) == 1.0)
 

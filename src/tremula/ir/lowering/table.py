@@ -13,6 +13,7 @@ _FAMILIES = (
     "pointwise",
     "pointwise_unary",
     "pointwise_activations",
+    "pointwise_special",
     "views",
     "strided",
     "create",
