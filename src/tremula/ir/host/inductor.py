@@ -1,5 +1,6 @@
 """Host execution through TorchInductor: the micro-batch part compiled to fused native code."""
 
+import operator
 from collections.abc import Callable
 
 import torch
@@ -21,9 +22,10 @@ class InductorProgram(HostProgram):
         from torch._inductor.compile_fx import compile_fx
 
         part = _with_own_random(_with_free_strides(part))
+        n_results = len(part.results())
         choices = {}
         if self.device.type == "cpu":
-            part = _with_channels_last(part)
+            part = _with_kept_places(_with_channels_last(part))
             choices["layout_optimization"] = False  # the graph itself says where images lie
         module = part.module()
         compiled: Callable | None = None
@@ -36,7 +38,7 @@ class InductorProgram(HostProgram):
                         made = compile_fx(module, list(args))
                     assert callable(made), "a graph without other graphs in it is one function"
                     compiled = made
-                return list(compiled(*args))
+                return list(compiled(*args))[:n_results]
 
         return run
 
@@ -66,6 +68,20 @@ def _with_own_random(part: CapturedStep) -> CapturedStep:
     return part
 
 
+def _with_kept_places(part: CapturedStep) -> CapturedStep:
+    """Where each pool found its maximum: Inductor keeps what is given back.
+
+    Gradients need it, and Inductor would look for all the maxima a second time.
+    """
+    results = list(part.results())
+    for node in part.graph.nodes:
+        is_part = node.target is operator.getitem and node.args[1] == 1
+        if is_part and node.args[0].target is aten.max_pool2d_with_indices.default:
+            results.append(node)
+    part.graph.output_node().args = (results,)
+    return part
+
+
 def _with_channels_last(part: CapturedStep) -> CapturedStep:
     """Images lie with their channels last, as Inductor's convolutions want them on a CPU.
 
@@ -74,14 +90,13 @@ def _with_channels_last(part: CapturedStep) -> CapturedStep:
     """
     turned: dict[fx.Node, fx.Node] = {}
     for node in list(part.graph.nodes):
-        if node.target is aten.convolution.default:
-            operands = node.args[:2]
-        elif node.target is aten.convolution_backward.default:
-            operands = node.args[1:3]
-        else:
+        is_backward = node.target is aten.convolution_backward.default
+        if not is_backward and node.target is not aten.convolution.default:
             continue
-        for operand in operands:
-            if isinstance(operand, fx.Node) and operand.meta["val"].dim() == _IMAGE_RANK:
+        for operand in node.args[1:3] if is_backward else node.args[:2]:
+            value = operand.meta["val"]
+            # Of one channel nothing has to be turned; a gradient then takes all as it is.
+            if value.dim() == _IMAGE_RANK and (value.shape[1] > 1 or not is_backward):
                 node.replace_input_with(operand, _turned(part.graph, operand, turned))
     return part
 
@@ -89,14 +104,22 @@ def _with_channels_last(part: CapturedStep) -> CapturedStep:
 def _turned(graph: fx.Graph, operand: fx.Node, turned: dict[fx.Node, fx.Node]) -> fx.Node:
     if operand not in turned:
         value = operand.meta["val"]
-        with graph.inserting_after(operand):
-            if value.shape[1] == 1 and operand.op == "placeholder":
-                # One channel is last and first at once: only its stride has to say "last".
-                strides = torch.empty_like(value, memory_format=torch.channels_last).stride()
-                last = graph.call_function(aten.as_strided.default, (operand, value.shape, strides))
-            else:
-                order = {"memory_format": torch.channels_last}
-                last = graph.call_function(aten.contiguous.default, (operand,), order)
+        if value.shape[1] == 1:
+            last = _called_last(graph, operand)
+        else:
+            with graph.inserting_after(operand):
+                last = graph.call_function(
+                    aten.contiguous.default, (operand,), {"memory_format": torch.channels_last}
+                )
         last.meta["val"] = value
         turned[operand] = last
     return turned[operand]
+
+
+def _called_last(graph: fx.Graph, operand: fx.Node) -> fx.Node:
+    """One channel is last and first at once: a view whose strides say "last"."""
+    n, _, *size = operand.meta["val"].shape
+    with graph.inserting_after(operand):
+        flat = graph.call_function(aten.reshape.default, (operand, [n, *size, 1]))
+    with graph.inserting_after(flat):
+        return graph.call_function(aten.permute.default, (flat, [0, 3, 1, 2]))
