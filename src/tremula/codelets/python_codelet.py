@@ -96,9 +96,9 @@ class PythonCodelet:
         return self._checked_column("flops", value, cost_input.n_rows)
 
     def peak_flops_per_cycle(self, chip: "Chip") -> int:
-        if self.matrix_types is not None:
-            return chip.flops_per_cycle(*self.matrix_types)
-        return vector_flops_per_cycle(self.spec, chip)
+        """Of the matrix unit if it uses that, and the chip has one for its types."""
+        matrix = chip.flops_per_cycle(*self.matrix_types) if self.matrix_types else 0
+        return matrix or vector_flops_per_cycle(self.spec, chip)
 
     def _missing_cost(self) -> MissingPerfEstimate:
         if self.has_stored_cost:
