@@ -1,12 +1,14 @@
 """`tremula demo` trains MNIST and says what a machine would take."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 import pva
 from tremula.commands import main
 from tremula.frontends.torch.logging import LOGGER
+from tremula.vision.page_data_host import host_columns
 
 
 @pytest.mark.slow
@@ -22,7 +24,12 @@ def test_the_demo_tells_accuracy_and_cycles(tmp_path, capsys):
     assert re.search(r"[\d,]+ images per second in training on a bow", printed)
     report = tmp_path / "profile.pop"
     assert f"The report is in {report}" in printed
-    assert pva.openReport(str(report)).execution.totalCycles > 0
+    opened = pva.openReport(str(report))
+    assert opened.execution.totalCycles > 0
+    sources = {source.rpartition(":")[0] for source in opened.reader.table("steps")["source"]}
+    assert {Path(source).name for source in sources} == {"poptorch_models.py", "demo.py"}
+    facts, _ = host_columns(opened.reader)
+    assert len(facts["runs"]) == 7  # calls of 50 batches of 16, from 6,000 images
     assert LOGGER.level == level_before
 
 

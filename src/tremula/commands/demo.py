@@ -42,11 +42,16 @@ def run(args: argparse.Namespace) -> int:
         ) from None
     from tremula.frontends.torch.logging import shown_from
     from tremula.ir.settings import configured
+    from tremula.vision import trace
 
     torch.manual_seed(1)
     training, test = _data(args.subset)
-    with shown_from("ERR"), configured(chip=args.chip):
-        _train_and_test(args, training, test)
+    trace.start(args.report)
+    try:
+        with shown_from("ERR"), configured(chip=args.chip):
+            _train_and_test(args, training, test)
+    finally:
+        trace.stop()
     return 0
 
 
@@ -119,9 +124,8 @@ def _tell_machine(model: Any, n_images: int, args: argparse.Namespace) -> None: 
     rate = n_images * clock_hz / cycles
     print(f"Modelled: {cycles / N_ITERATIONS:,.0f} cycles per batch of {N_BATCH} images,")
     print(f"  {rate:,.0f} images per second in training on a {args.chip}")
-    args.report.mkdir(parents=True, exist_ok=True)
     executable = model._compiled.tiles.program().executable
-    path = write_report(args.report, executable, forecast(executable))
+    path = write_report(args.report, executable, forecast(executable), extra={"model": model._name})
     print(f"The report is in {path}")
     print(f"  see it in a browser: tremula view {path}")
     print(f"  or here:             tremula report {path} summary")
