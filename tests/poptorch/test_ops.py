@@ -489,7 +489,21 @@ def test_multi_conv():
         if schema_name(n) == "aten::convolution"
     ]
     assert [o.available_memory for o in origins] == [0.2, 0.4]
+    assert [o.partials_type for o in origins] == ["half", "half"]
     assert [dict(o.attributes)["multi conv"] for o in origins] == ["0", "1"]
+
+
+def test_partials_of_a_multi_conv(monkeypatch):
+    """On tiles, convolutions have partial sums of the type that the group says."""
+    monkeypatch.setenv("POPTORCH_SMALL_IPU_MODEL", "1")
+    for type, name in ((torch.half, "<half,half"), (torch.float, "<half,float")):
+        model = TwoConvolutions(poptorch.MultiConv().partialsTypes(type)).half()
+        compiled = poptorch.inferenceModel(model, quiet())
+        compiled(IMAGE.half())
+        codelets = compiled._compiled.tiles.program().executable.codelets
+        partials = [c.spec.name for c in codelets if "ConvPartial" in c.spec.name]
+        assert partials
+        assert all(name in partial for partial in partials)
 
 
 def nested(x):

@@ -71,9 +71,9 @@ def registered(key: str) -> CustomOperation:
     if key not in _registered:
         raise CaptureError(
             f"No custom operation {key} is registered.",
-            mend=suggest(key, list(_registered))
-            or "enter it with tremula.ir.custom_ops.register(name, domain, version, host=…)"
-            " before the model runs (docs/custom_ops.md)",
+            mend=(f"{suggest(key, _registered)} or " if _registered else "")
+            + "enter it with tremula.ir.custom_ops.register(name, domain, version, host=…) before"
+            " the model runs (docs/custom_ops.md); libraries of C++ operations are not read",
         )
     return _registered[key]
 

@@ -20,6 +20,7 @@ class Origin:
     scope: tuple[str, ...] = ()  # poptorch.NameScope, outermost first
     attributes: tuple[tuple[str, str], ...] = ()  # poptorch.Attribute
     available_memory: float | None = None  # poptorch.set_available_memory of this product
+    partials_type: str | None = None  # of this product's sums, "half" or "float"
 
     def in_phase(self, phase: str) -> "Origin":
         return replace(self, phase=phase)

@@ -15,7 +15,7 @@ from tremula.ir.origin import ORIGIN
 from tremula.ir.recording import Recording, active
 
 _CONVOLUTION = "aten::convolution"
-_PARTIALS = {torch.float: "float", torch.half: "half", torch.float32: "float"}
+_PARTIALS = {torch.float: "float", torch.half: "half"}
 
 
 class MultiConv:
@@ -110,5 +110,10 @@ class MultiConv:
         }
         notes = tuple((f"multi conv {name}", str(value)) for name, value in chosen.items())
         memory = chosen.get("available memory proportions", origin.available_memory)
+        partials = origin.partials_type
+        if "partials types" in chosen:
+            partials = _PARTIALS[chosen["partials types"]]
         attributes = (*origin.attributes, ("multi conv", str(place)), *notes)
-        return replace(origin, available_memory=memory, attributes=attributes)
+        return replace(
+            origin, available_memory=memory, partials_type=partials, attributes=attributes
+        )

@@ -148,7 +148,14 @@ def program_key(step: CapturedStep, *choices: object) -> str:
 def _node_text(node: fx.Node) -> str:
     origin = node.meta.get(ORIGIN)
     place = (
-        (origin.phase, origin.path, origin.block, origin.attributes, origin.available_memory)
+        (
+            origin.phase,
+            origin.path,
+            origin.block,
+            origin.attributes,
+            origin.available_memory,
+            origin.partials_type,
+        )
         if origin is not None
         else ()
     )

@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from torch import fx
 
 from tremula.base.types import FLOAT, HALF, INT, Type
+from tremula.ir.lowering.layouts import lies_for_another
 from tremula.ir.lowering.table import lowers, wishes
 from tremula.ir.lowering.tiles import Tiles
 from tremula.poplar.tensor import Tensor, concat
@@ -17,13 +18,16 @@ from tremula.poplibs.poplin.mat_mul import ProductOptions
 Shape = tuple[int, ...]
 Options = dict[str, Any]
 _MULTIPLIED = (FLOAT, HALF)  # what the matrix unit knows
+_REARRANGED_SHARE = 1 / 32  # of all memory, for a copy of a weight that lies otherwise
 
 
 def product_options(tiles: Tiles) -> Options:
     """The user's choices for one product: type of partial sums, memory it may take for a while."""
     options: Options = {}
-    if tiles.options.partials_type is not None:
-        options["partials_type"] = tiles.options.partials_type
+    own = tiles.origin.partials_type if tiles.origin is not None else None
+    partials = own or tiles.options.partials_type
+    if partials is not None:
+        options["partials_type"] = partials
     memory = tiles.origin.available_memory if tiles.origin is not None else None
     if memory is None:
         memory = tiles.options.available_memory.get(tiles.chip)
@@ -51,7 +55,24 @@ def _product_of_integers(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
 
 @lowers("mm", "bmm", calls="poplin.mat_mul, poplin.mat_mul_grouped")
 def mm(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
-    return product(tiles, a, b)
+    n_parts = _n_rearranged_parts(tiles, b)
+    if n_parts == 1:
+        return product(tiles, a, b)
+    return concat([product(tiles, a, part) for part in _parts(b, -1, n_parts)], a.rank - 1)
+
+
+def _n_rearranged_parts(tiles: Tiles, b: Tensor) -> int:
+    """In how many parts to multiply by a weight that lies as another operation wants it.
+
+    It is rearranged for the product, such as a table of embeddings that is also the output layer;
+    in parts, only one part of it is on the tiles twice.
+    """
+    n_bytes = b.n_elems * b.type.n_bytes
+    target = tiles.graph.target
+    room = _REARRANGED_SHARE * target.n_tiles * target.chip.n_bytes_available_per_tile
+    if n_bytes <= room or not lies_for_another(tiles.node, 1):
+        return 1
+    return -(-n_bytes // int(room))
 
 
 @lowers("mv", calls="poplin.mat_mul")
