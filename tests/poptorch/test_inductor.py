@@ -1,0 +1,65 @@
+"""Training with Inductor on a CPU gives what training with ATen gives."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import poptorch
+from tremula import configured
+
+N_IMAGES = 6
+
+
+class Classifier(nn.Module):
+    """Scores and their loss."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x, labels):
+        scores = self.network(x)
+        return scores, nn.functional.cross_entropy(scores, labels)
+
+
+def of_grey_images():
+    """One channel, pools between convolutions: MNIST's network made small."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(4, 6, 3, padding=1), nn.MaxPool2d(3, 2), nn.ReLU(),
+        nn.Flatten(), nn.Linear(12, 3),
+    )  # fmt: skip
+
+
+def of_coloured_images():
+    """Several channels, groups, a depth-wise convolution, batch norm, a mean over each image."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 8, 3, groups=2),
+        nn.Conv2d(8, 8, 3, groups=8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3),
+    )  # fmt: skip
+
+
+def trained(network, images, labels, host):
+    model = Classifier(copy.deepcopy(network))
+    with configured(host=host, device="cpu"):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        training = poptorch.trainingModel(model, optimizer=optimizer)
+        losses = [training(images, labels)[1].item() for _ in range(3)]
+        training.copyWeightsToHost()
+    return losses, model.state_dict()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [of_grey_images, of_coloured_images])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of modules that Inductor imports
+def test_inductor_trains_as_aten_does(network):
+    """Losses and weights of three steps."""
+    torch.manual_seed(0)
+    start = network()
+    images, labels = torch.randn(N_IMAGES, 1, 12, 10), torch.arange(N_IMAGES) % 3
+    losses, weights = trained(start, images, labels, "inductor")
+    expected_losses, expected = trained(start, images, labels, "eager")
+    torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(weights, expected, rtol=1e-4, atol=1e-6)
