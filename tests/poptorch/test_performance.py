@@ -189,3 +189,23 @@ def test_progress_bar():
         with ProgressBar("Graph compilation", is_wanted, stream):
             pass
         assert not stream.getvalue()
+
+
+def test_settings_that_are_not_modelled_are_named(capfd):
+    """Compiling a tile program says which settings do not change it; the host needs no word."""
+    options = poptorch.Options().logCycleCount(True)
+    options.TensorLocations.numIOTiles(32).setOptimizerLocation(
+        poptorch.TensorLocationSettings().useOnChipStorage(False)
+    )
+    options.TensorLocations.setWeightLocation(
+        poptorch.TensorLocationSettings().useOnChipStorage(True)
+    )
+    options.setExecutionStrategy(poptorch.SerialPhasedExecution("a"))
+    options.syncPattern(poptorch.SyncPattern.SinglePipeline)
+    model = trained(options, 2)
+    assert "does not model" not in capfd.readouterr().err
+    model.cycleCount()
+    (line,) = [text for text in capfd.readouterr().err.splitlines() if "does not model" in text]
+    for name in ("setOptimizerLocation", "numIOTiles", "SerialPhasedExecution", "syncPattern"):
+        assert name in line
+    assert "setWeightLocation" not in line

@@ -12,6 +12,7 @@ from tremula.base.tracing import span
 from tremula.compiler.compile import compile_graph
 from tremula.frontends.torch.exceptions import poptorch_errors
 from tremula.frontends.torch.logging import LOGGER
+from tremula.frontends.torch.not_modelled import not_modelled
 from tremula.frontends.torch.options import Options
 from tremula.frontends.torch.performance import CallTiming, time_call
 from tremula.frontends.torch.placement import Placement, machine_of
@@ -142,6 +143,12 @@ class TileProgram:
         return stored
 
     def _compile(self, bar: "ProgressBar") -> StoredTileProgram:
+        if unfollowed := not_modelled(self.options):
+            LOGGER.warning(
+                "The tile program does not model: %s. Results are the same; its memory and cycles"
+                " are those of tensors that stay on the chips.",
+                "; ".join(unfollowed),
+            )
         step = apply(self._captured, SPELLING_PASSES)
         step = recompute_between_checkpoints(step, self._schedule().stage_of_block)
         step = recompute_stages(step, self._recomputed_stages())
