@@ -113,7 +113,28 @@ def test_the_loading_process_has_a_trace_of_its_own(tmp_path):
     with pva.openTrace(other) as reader:
         found = events_of(reader)
         assert {(channel, "load batch"), (channel, "write batch")} <= set(found)
+        (thread,) = reader.processes[0].threads
+        assert thread.name == "AsynchronousDataAccessor"
         assert reader.processes[0].pid != os.getpid()
+
+
+def test_sums_over_processes(tmp_path):
+    """What processes that train together wait for is in the channel popdist."""
+    import torch
+    import torch.distributed as dist
+
+    from tremula.ir.host.distributed import sum_over_processes
+
+    path = trace.start(tmp_path)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        (total,) = sum_over_processes([torch.ones(3)])
+    finally:
+        dist.destroy_process_group()
+    trace.stop()
+    assert total.tolist() == [1, 1, 1]
+    with pva.openTrace(path) as reader:
+        assert events_of(reader) == [("popdist", "sum gradients")]
 
 
 def test_a_profiled_model_opens_a_trace(tmp_path):

@@ -8,7 +8,8 @@ from typing import Protocol
 from tremula.base.late import vision
 
 OPTIONS_VARIABLE = "PVTI_OPTIONS"
-POPLAR, POPDIST = "poplar", "popdist"  # channels of engines, and of processes that run together
+# Channels of engines, of compiling and profiling models, of processes that run together.
+POPLAR, POPTORCH, POPDIST = "poplar", "poptorch", "popdist"
 
 
 class Recorder(Protocol):

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+from multiprocessing import current_process
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ class TraceFile:
         thread = threading.get_ident()
         with self._lock:
             if thread not in self._threads:
-                self._name_thread(thread, threading.current_thread().name)
+                self._name_thread(thread, _thread_name())
             numbers = self._number("channels", (channel,)), self._number("labels", (label,))
             self._add("events", (os.getpid(), thread, *numbers, start_ns, duration_ns, details))
 
@@ -124,6 +125,13 @@ class TraceFile:
             self.flush()
         finally:
             self._database.close()
+
+
+def _thread_name() -> str:
+    """The thread's name; the first thread of a process that another one started has its name."""
+    thread, process = threading.current_thread(), current_process()
+    is_first = thread is threading.main_thread() and process.name != "MainProcess"
+    return process.name if is_first else thread.name
 
 
 def _free_path(directory: Path) -> Path:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from tremula.base.tracing import span
+from tremula.base.tracing import POPTORCH, span
 from tremula.frontends.torch.arg_parsers import ParsedArgs, micro_batch
 from tremula.frontends.torch.compile_hooks import compile_hooks
 from tremula.frontends.torch.enums import ReductionType
@@ -35,7 +35,7 @@ from tremula.frontends.torch.randomness import CountedRandom, make_random, new_s
 from tremula.frontends.torch.replica_weights import GroupedSession, Grouping, one_slice_of
 from tremula.frontends.torch.structures import flatten_outputs
 from tremula.frontends.torch.tile_cache import StoredTileProgram
-from tremula.frontends.torch.tile_program import CHANNEL, TileProgram
+from tremula.frontends.torch.tile_program import TileProgram
 from tremula.frontends.torch.weights import HostWeights, plain
 from tremula.ir.capture import capture
 from tremula.ir.host.cuda_graph import CudaGraphProgram
@@ -74,7 +74,7 @@ class CompiledModel:
             self.weights = HostWeights(model)
             n_replicas = options.replication_factor
             slices = one_slice_of(self.weights.parameters, self.groupings, n_replicas)
-            with slices, span(CHANNEL, "capture"):
+            with slices, span(POPTORCH, "capture"):
                 self.step, loss = take_loss(_captured(model, first, options, rule))
         self.names = TensorNames(self.step, loss)
         self.n_outputs = len(self.step.results_of_kind(OUTPUT))
@@ -104,7 +104,7 @@ class CompiledModel:
         self.output_groups = self._output_groups()
         self.wide_inputs = [i for i, t in enumerate(first.tensors) if _on_device(t) is not t]
         self.writes_inputs = bool(self.step.results_of_kind(INPUT))
-        with span(CHANNEL, "open session"):
+        with span(POPTORCH, "open session"):
             self.session: Session = self._open_session()
         self.random = make_random(self.session, seed, self.step)
         self.moves_inputs = _moves_inputs(self.session)

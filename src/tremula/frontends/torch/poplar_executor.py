@@ -207,8 +207,7 @@ class PoplarExecutor:
     ) -> CompiledModel:
         with span(self._channel, "compile"):
             compiled = self._compile_step(parsed, stored)
-        with span(self._channel, "write profile"):
-            write_profile(compiled, self._name)
+        write_profile(compiled, self._name)
         return compiled
 
     def _compile_step(self, parsed: ParsedArgs, stored: StoredTileProgram | None) -> CompiledModel:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tremula.base.tracing import is_tracing
+from tremula.base.tracing import POPTORCH, is_tracing, span
 from tremula.compiler.profile_summary import profile_summary
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.options import Options
@@ -44,8 +44,9 @@ def write_profile(compiled: "CompiledModel", model_name: str) -> None:
     folder = root / model_name
     folder.mkdir(parents=True, exist_ok=True)
     executable = compiled.tiles.program().executable
-    report = forecast(executable)
-    text = profile_summary(report)
-    (folder / SUMMARY_FILE).write_text(text, encoding="utf-8")
-    path = write_report(folder, executable, report, extra={"model": model_name})
+    with span(POPTORCH, "write profile"):
+        report = forecast(executable)
+        text = profile_summary(report)
+        (folder / SUMMARY_FILE).write_text(text, encoding="utf-8")
+        path = write_report(folder, executable, report, extra={"model": model_name})
     LOGGER.info("The profile of %s is in %s: tremula view %s", model_name, folder, path)
