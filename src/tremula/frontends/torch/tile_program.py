@@ -8,7 +8,7 @@ from typing import IO
 import torch
 
 from tremula.base.options import parse_options
-from tremula.base.tracing import span
+from tremula.base.tracing import POPTORCH, span
 from tremula.compiler.compile import compile_graph
 from tremula.frontends.torch.exceptions import poptorch_errors
 from tremula.frontends.torch.logging import LOGGER
@@ -36,8 +36,6 @@ from tremula.poplar.programs import Sequence
 from tremula.poplar.target import Device, IPUModel
 from tremula.runtime.clock import Clock
 from tremula.runtime.engine import Engine
-
-CHANNEL = "poptorch"  # of the system trace
 
 
 class TileProgram:
@@ -87,7 +85,7 @@ class TileProgram:
             began = time.perf_counter()
             is_shown = self.options.show_compilation_progress_bar
             progress = ProgressBar("Graph compilation", is_shown)
-            with poptorch_errors(), span(CHANNEL, "compile tile program"), progress as bar:
+            with poptorch_errors(), span(POPTORCH, "compile tile program"), progress as bar:
                 self.stored = self._find_or_compile(bar)
             self.seconds = time.perf_counter() - began
         return self.stored
@@ -152,7 +150,7 @@ class TileProgram:
         step = apply(self._captured, SPELLING_PASSES)
         step = recompute_between_checkpoints(step, self._schedule().stage_of_block)
         step = recompute_stages(step, self._recomputed_stages())
-        with span(CHANNEL, "lower to tiles"):
+        with span(POPTORCH, "lower to tiles"):
             built = build_tile_program(
                 step,
                 self.device().target,
@@ -164,7 +162,7 @@ class TileProgram:
         if self._lowering_options().rounds_stochastically:
             set_stochastic_rounding(built.graph, program, True)
         program.add(built.program)
-        with span(CHANNEL, "compile graph"):
+        with span(POPTORCH, "compile graph"):
             engine_options = self._engine_options()
             progress = bar.part(60, 95)
             executable = compile_graph(built.graph, [program], engine_options, progress)
