@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tremula.commands import main
 from tremula.hardware import chip, save_chip
 from tremula.vision.budget import check_budget, load_budget
 from tremula.vision.compare import align, compare
-from tremula.vision.curves import png
+from tremula.vision.curves import draw_curves, png
 from tremula.vision.insights import insights
 from tremula.vision.producers import report_of_engine
 from tremula.vision.report_reader import open_report
@@ -296,3 +297,13 @@ def test_options_may_come_first(report_file, capsys):
     """An option between the arguments of a command is no mistake."""
     assert main(["report", str(report_file), "--json", "ops"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["cycles"] > 0
+
+
+def test_curves_have_colours_of_their_own(tmp_path):
+    """Two curves are drawn in two colours, besides ink, grid and paper."""
+    path = draw_curves(tmp_path / "curves.png", [([1, 2, 4], [3, 2, 1]), ([1, 2, 4], [6, 5, 4])])
+    data = path.read_bytes()
+    width, height = (int.from_bytes(data[at : at + 4]) for at in (16, 20))
+    rows = zlib.decompress(data[data.index(b"IDAT") + 4 : -16])
+    pixels = np.frombuffer(rows, np.uint8).reshape(height, 1 + 3 * width)[:, 1:].reshape(-1, 3)
+    assert len(np.unique(pixels, axis=0)) == 5

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError
 from tremula.hardware import load_chip
-from tremula.vision.curves import draw_curve
+from tremula.vision.curves import draw_curves
 from tremula.vision.export import write_page
 from tremula.vision.page_data_whatif import standalone_packs
 from tremula.vision.report_reader import open_report
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sweep", nargs="+", default=[], metavar="NAME=A,B", help="tiles=736,1472 sram=… clock=…"
     )
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curve of microseconds")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw curves of microseconds")
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page of all curves, one file")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(_text(points))
     if args.png is not None:
-        _draw(args.png, points, next(iter(sweep), ""))
+        _draw(args.png, points, list(sweep))
     if args.html is not None:
         title = subject.name if subject.suffix else subject.resolve().name
         write_page(args.html, standalone_packs(title, sweep, points))
@@ -65,10 +65,14 @@ def _times(first: Point, point: Point) -> str:
     return f"{first.microseconds / max(point.microseconds, 1e-12):.2f}×"
 
 
-def _draw(path: Path, points: list[Point], name: str) -> None:
-    """Over the swept constant or, of several, over the points in order."""
-    swept = [p for p in points if name in p.changes] or points
-    values = [float(p.changes.get(name, i)) for i, p in enumerate(swept)]
-    is_single = len({*values}) == len(values)
-    x = values if is_single else [float(i) for i in range(len(swept))]
-    draw_curve(path, x, [p.microseconds for p in swept])
+def _draw(path: Path, points: list[Point], names: list[str]) -> None:
+    """Microseconds over the first swept constant, a curve for each combination of the others."""
+    lines: dict[tuple, tuple[list[float], list[float]]] = {}
+    for number, point in enumerate(points):
+        if names and not point.changes:
+            continue  # the chip as it is has a place of its own only among whole chips
+        others = tuple(point.changes[name] for name in names[1:])
+        x, y = lines.setdefault(others, ([], []))
+        x.append(float(point.changes[names[0]]) if names else float(number))
+        y.append(point.microseconds)
+    draw_curves(path, list(lines.values()))

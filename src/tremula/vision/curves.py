@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 400, 80, 20, 30, 50
-_INK, _GRID, _LINE = (40, 40, 40), (220, 220, 220), (31, 97, 196)
+_INK, _GRID = (40, 40, 40), (220, 220, 220)
+_LINES = (
+    (31, 97, 196), (214, 132, 10), (18, 150, 130), (214, 70, 60), (120, 100, 220), (110, 140, 30),
+)  # fmt: skip
 # Digits and signs in 3 × 5 cells, a row of three bits each, top first.
 _GLYPHS = {
     "0": "75557", "1": "26227", "2": "71747", "3": "71717", "4": "55711", "5": "74717",
@@ -28,42 +31,53 @@ def shown(value: float) -> str:
     return f"{value:.4g}"
 
 
-def draw_curve(
-    path: str | os.PathLike[str], x: Sequence[float], y: Sequence[float], marks: Sequence[str] = ()
-) -> Path:
-    """One curve through points, y from zero; `marks` stand under the points in place of x."""
+Line = tuple[Sequence[float], Sequence[float]]
+
+
+def draw_curves(path: str | os.PathLike[str], lines: Sequence[Line]) -> Path:
+    """Curves through points (x, y), each in a colour of its own, y from zero."""
     image = np.full((_HEIGHT, _WIDTH, 3), 255, np.uint8)
-    x_low, x_high = min(x), max(x)
-    y_high = max([*y, 1e-30]) * 1.05
-    across = _WIDTH - _LEFT - _RIGHT
-    down = _HEIGHT - _TOP - _BOTTOM
+    xs = sorted({value for x, _ in lines for value in x})
+    y_high = max([*(value for _, y in lines for value in y), 1e-30]) * 1.05
+    across, down = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def place(a: float, b: float) -> tuple[int, int]:
-        share = (a - x_low) / (x_high - x_low) if x_high > x_low else 0.5
+        share = (a - xs[0]) / (xs[-1] - xs[0]) if xs[-1] > xs[0] else 0.5
         return _LEFT + round(share * across), _HEIGHT - _BOTTOM - round(b / y_high * down)
 
     for i in range(6):
-        row = place(x_low, y_high * i / 5)[1]
+        row = place(xs[0], y_high * i / 5)[1]
         image[row, _LEFT : _WIDTH - _RIGHT] = _GRID
         _write(image, shown(y_high * i / 5), _LEFT - 8, row - 5, to_left=True)
     image[_TOP : _HEIGHT - _BOTTOM, _LEFT] = _INK
-    points = [place(a, b) for a, b in zip(x, y, strict=True)]
-    for (x0, y0), (x1, y1) in pairwise(points):
-        _line(image, x0, y0, x1, y1)
-    labels = marks or [shown(value) for value in x]
-    for (column, row), label in zip(points, labels, strict=True):
-        image[max(0, row - 3) : row + 4, max(0, column - 3) : column + 4] = _LINE
-        _write(image, label, column, _HEIGHT - _BOTTOM + 10)
+    for number, (x, y) in enumerate(lines):
+        points = [place(a, b) for a, b in sorted(zip(x, y, strict=True))]
+        _curve(image, points, _LINES[number % len(_LINES)])
+    free = -_WIDTH
+    for value in xs:
+        column, label = place(value, 0)[0], shown(value)
+        if column - 4 * len(label) >= free:
+            _write(image, label, column, _HEIGHT - _BOTTOM + 10)
+            free = column + 4 * len(label) + 8
     Path(path).write_bytes(png(image))
     return Path(path)
 
 
-def _line(image: np.ndarray, x0: int, y0: int, x1: int, y1: int) -> None:
+def _curve(image: np.ndarray, points: list[tuple[int, int]], colour: tuple[int, int, int]) -> None:
+    for (x0, y0), (x1, y1) in pairwise(points):
+        _line(image, x0, y0, x1, y1, colour)
+    for column, row in points:
+        image[max(0, row - 3) : row + 4, max(0, column - 3) : column + 4] = colour
+
+
+def _line(
+    image: np.ndarray, x0: int, y0: int, x1: int, y1: int, colour: tuple[int, int, int]
+) -> None:
     n = max(abs(x1 - x0), abs(y1 - y0), 1)
     columns = np.rint(np.linspace(x0, x1, n + 1)).astype(int)
     rows = np.rint(np.linspace(y0, y1, n + 1)).astype(int)
     for shift in (0, 1):
-        image[np.clip(rows + shift, 0, _HEIGHT - 1), columns] = _LINE
+        image[np.clip(rows + shift, 0, _HEIGHT - 1), columns] = colour
 
 
 def _write(image: np.ndarray, text: str, column: int, row: int, *, to_left: bool = False) -> None:

@@ -179,12 +179,7 @@ export class HeatMap {
       pen.lineWidth = 1.5;
       pen.strokeRect(LEFT, y - 0.5, this.width - LEFT - 1, tall + 1);
     }
-    for (const [from, to] of span ?? []) {
-      const x = this.x(from), wide = Math.max(1.5, this.x(to) - x);
-      if (x + wide < LEFT || x > this.width) continue;
-      pen.lineWidth = 1.5;
-      pen.strokeRect(Math.max(LEFT, x), 0.5, wide, this.height - 1);
-    }
+    this.paintSpans(pen, span ?? []);
     if (this.cursorAt !== undefined && this.cursorAt !== null) {
       pen.strokeStyle = colour("muted");
       pen.lineWidth = 1;
@@ -202,6 +197,19 @@ export class HeatMap {
 
   y(tile) {
     return ((tile - this.rows.from) / this.rows.span) * this.height;
+  }
+
+  // Frames around the executions of a step or, where they would cover what they frame, ticks.
+  paintSpans(pen, spans) {
+    const seen = spans.map(([from, to]) => [this.x(from), this.x(to)]).filter(([left, right]) => right >= LEFT && left <= this.width);
+    const isCrowded = seen.length > 6 && seen.reduce((sum, [left, right]) => sum + (right - left < 8), 0) > 6;
+    pen.lineWidth = 1.5;
+    pen.fillStyle = colour("ink");
+    for (const [left, right] of seen) {
+      const wide = Math.max(1.5, right - left), x = Math.max(LEFT, left);
+      if (!isCrowded) pen.strokeRect(x, 0.5, wide, this.height - 1);
+      else for (const y of [0, this.height - 7]) pen.fillRect(x, y, Math.max(2, wide), 7);
+    }
   }
 
   mark(marks) {

@@ -2,7 +2,7 @@
 
 import { h, onSize, perFrame, replace } from "./dom.js";
 
-const ROW = 30;
+const ROW = 30, N_MEASURED = 60;
 
 // columns: [{title, get(row), show(value, row), isText, width, bar, tone(value), title}]
 // options: count, columns, sort: [column, isDown], filter(row) → text, onpick(row), chosen, label, height
@@ -36,14 +36,28 @@ export class Table {
 
   layout() {
     const { columns } = this.options;
-    const widths = columns.map((c) => c.width ?? `minmax(${leastWidth(c)}px, ${c.isText ? 3 : 1}fr)`);
+    const least = columns.map((c, i) => this.leastWidth(c, i));
+    const widths = columns.map((c, i) => c.width ?? `minmax(${least[i]}px, ${c.isText ? 3 : 1}fr)`);
     this.element.style.setProperty("--columns", widths.join(" "));
-    this.element.style.setProperty("--least", `${columns.reduce((sum, c) => sum + leastWidth(c), 8)}px`);
+    this.element.style.setProperty("--least", `${least.reduce((sum, width) => sum + width, 8)}px`);
     replace(this.head, columns.map((column, i) => h(`button.cell${column.isText ? ".text" : ""}`, {
       type: "button", role: "columnheader", title: column.about ?? column.title,
       "aria-sort": this.sorting[0] !== i ? "none" : this.sorting[1] ? "descending" : "ascending",
       onclick: () => this.sort(i),
     }, column.title)));
+  }
+
+  // In pixels: numbers are never cut; names may be, and show their ends on hovering.
+  leastWidth(column, place) {
+    if (column.width) return parseInt(/\d+/.exec(column.width)[0], 10);
+    const title = Math.ceil(6.7 * column.title.length) + 30;
+    const step = Math.max(1, Math.floor(this.options.count / N_MEASURED)), lengths = [];
+    for (let row = 0; row < this.options.count; row += step) {
+      const value = column.get(row), content = column.show ? column.show(value, row) : value;
+      lengths.push(content instanceof Node ? 12 : String(content).length);
+    }
+    const content = Math.ceil(8.2 * Math.max(4, ...lengths)) + 18;
+    return Math.max(title, column.isText ? Math.min(content, place ? 110 : 200) : Math.min(content, 160));
   }
 
   sort(column) {
@@ -55,7 +69,7 @@ export class Table {
 
   update(options) {
     Object.assign(this.options, options);
-    if (options.columns) this.layout();
+    if (options.columns || options.count !== undefined) this.layout();
     if (options.count !== undefined || options.columns) this.arrange();
     else this.draw();
   }
@@ -118,13 +132,6 @@ export class Table {
   }
 }
 
-// A column is never narrower than its title; names may be cut, their ends show on hovering.
-function leastWidth(column) {
-  if (column.width) return parseInt(/\d+/.exec(column.width)[0], 10);
-  const title = Math.ceil(6.6 * column.title.length) + 30;
-  return column.isText ? Math.max(120, title) : Math.max(70, title);
-}
-
 function compare(a, b) {
   return typeof a === "string" ? a.localeCompare(b) : (Number.isNaN(a) ? -Infinity : a) - (Number.isNaN(b) ? -Infinity : b);
 }
@@ -136,7 +143,9 @@ function cell(column, row) {
     style: { width: `${Math.max(0, Math.min(100, 100 * column.bar(value, row)))}%`, background: column.colour ?? "" },
   });
   const tone = column.tone?.(value, row);
-  return h(`div.cell${column.isText ? ".text" : ""}${tone ? `.${tone}` : ""}`, {
+  // Of a path without room its end is shown: what names have in common is at their beginning.
+  const isPath = column.isText && typeof content === "string" && content.includes("/");
+  return h(`div.cell${column.isText ? ".text" : ""}${isPath ? ".path" : ""}${tone ? `.${tone}` : ""}`, {
     role: "gridcell", title: column.isText && typeof content === "string" ? content : undefined,
   }, bar, content instanceof Node ? content : h("span", {}, content));
 }

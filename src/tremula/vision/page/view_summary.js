@@ -135,7 +135,7 @@ function exchangeCard(facts) {
 }
 
 function plainTable(titles, rows) {
-  const columns = { "--columns": "minmax(0, 3fr) 1fr 1.2fr 1.4fr", "--least": "420px" };
+  const columns = { "--columns": "minmax(110px, 3fr) minmax(84px, 1fr) minmax(84px, 1.2fr) minmax(92px, 1.4fr)", "--least": "380px" };
   const element = h("div.scroll", {}, h("div.row.head", {}, titles.map((title, i) => h(`div.cell${i ? "" : ".text"}`, {}, title))),
     rows.map((row) => h("div.row", {}, row.map((value, i) => {
       const [content, share] = Array.isArray(value) ? value : [value];
@@ -149,7 +149,7 @@ function plainTable(titles, rows) {
 function detailsCard(facts) {
   const made = facts.created ? new Date(facts.created * 1000).toISOString().replace("T", " ").slice(0, 16) : "–";
   return card("Report", null, factList([
-    ["Written", `${made} UTC`], ["Programs", (facts.programs ?? []).join(", ")],
+    ["Written", `${made} UTC`], ["Programs", (facts.programs ?? []).map((name) => `“${name}”`).join(", ")],
     ["Graph", Object.entries(facts.graph).map(([name, n]) => `${whole(n)} ${name.replace("_", " ")}`).join(", ")],
     ["Versions", Object.entries(facts.versions).map(([name, v]) => `${name} ${v}`).join(", ")],
   ]), h("details", {}, h("summary", {}, `Options (${Object.keys(facts.options).length})`),

@@ -121,7 +121,7 @@ class TreeView {
   label(node) {
     const kind = text(this.tree, "kind", node), name = this.name(node), n = this.tree.columns.n_times[node];
     const hasChildren = this.children[node].length > 0;
-    return h("span.tree-name", { style: { paddingLeft: `${this.depth[node] * 18}px` } },
+    return h("span.tree-name", { title: `${name || kind} (${kind})`, style: { paddingLeft: `${this.depth[node] * 18}px` } },
       h("button.twist", {
         type: "button", tabIndex: -1, "aria-label": this.open.has(node) ? "Close" : "Open",
         onclick: (event) => {
