@@ -16,6 +16,7 @@ from tremula.poplibs import popops
 from tremula.poplibs.poplin.mat_mul import create_mat_mul_input_rhs, mat_mul
 from tremula.poplibs.popnn.recurrent import (
     TimeLoop,
+    add_own_gradient,
     add_sequence,
     add_states,
     arranged,
@@ -26,14 +27,13 @@ from tremula.poplibs.popnn.recurrent import (
     gates_of,
     input_gradient,
     joined_gates,
+    last_state_gradient,
     missing_intermediates,
     new_input,
     new_state,
     project,
-    sliceable,
     split_gates,
     weight_gradient,
-    zeros,
 )
 from tremula.poplibs.popops.expr import _1, _2, _3, _4, _5, sigmoid, tanh
 
@@ -147,20 +147,13 @@ def gru_bwd(
     check_gradient("gru_bwd", output_gradient, forward.outputs[1:])
     n_steps, n_batches, n_out = forward.outputs[1:].shape
     type = output_gradient.type
-    is_whole = output_gradient.rank == 3
-    state = (
-        zeros(graph, type, (n_batches, n_out), sequence, f"{name}/state")
-        if is_whole
-        else copied(graph, output_gradient, sequence, f"{name}/state")
-    )
+    state = last_state_gradient(graph, output_gradient, sequence, name)
     gradients = add_sequence(graph, type, forward.gates.shape, f"{name}/gateGradients")
     first, second = _recurrent_weights(weights, is_transposed=True)
     first = arranged(graph, n_batches, first, sequence, f"{name}/weights")
     second = arranged(graph, n_batches, second, sequence, f"{name}/weights")
     loop = TimeLoop(graph, n_steps, name, is_backward=True)
-    if is_whole:
-        given = loop.take(sliceable(graph, output_gradient, sequence, f"{name}/outputGradient"))
-        popops.map_in_place(graph, _1 + _2, [state, given], loop.body, f"{name}/sum")
+    add_own_gradient(loop, state, output_gradient, sequence)
     reset, update, candidate = gates_of(loop.take(forward.gates), N_GATES)
     before = loop.take(forward.outputs)
     new = graph.add_variable(type, (n_batches, N_GATES * n_out), f"{name}/gates", mapping="linear")

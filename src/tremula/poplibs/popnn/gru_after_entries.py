@@ -4,22 +4,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tremula.base.types import FLOAT, HALF, Type
+from tremula.base.types import FLOAT, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
-from tremula.poplibs.poplin.vertices import conv_partial
 from tremula.poplibs.popnn.gru_reset_after import (
     GruAfterWeights,
     gru_after_bwd_with_wu,
     gru_after_fwd,
 )
-from tremula.poplibs.popnn.lstm_entries import TOLERANCE, sigmoid
-from tremula.poplibs.popops.element_codelets import element_codelet
-from tremula.poplibs.popops.slice_codelets import dynamic_slice_codelet, dynamic_update_codelet
-from tremula.poplibs.registry import ErrorCase, Op, Sample, register
-
-Arrays = tuple[np.ndarray, ...]
+from tremula.poplibs.popnn.recurrent_registry import Arrays, register_cell, sigmoid
+from tremula.poplibs.registry import ErrorCase, Sample
 
 
 def forward_of_tensors(
@@ -108,21 +103,20 @@ def _training_samples(element: Type, rng: np.random.Generator) -> Iterator[Sampl
 
 
 _GOOD = _operands(FLOAT, np.random.default_rng(0), 3, 4, 5)
-_CODELETS = (conv_partial, element_codelet, dynamic_slice_codelet, dynamic_update_codelet)
 
-register(Op(
-    name="popnn.gru_reset_after.gru_after_fwd", function=forward_of_tensors,
-    about="All steps of a GRU whose reset gate acts after the recurrent product.",
-    types=(FLOAT, HALF), samples=_samples, reference=_forward, codelets=_CODELETS,
-    errors=(ErrorCase(Sample((_GOOD[0][0], *_GOOD[1:])), "gru expected x [n_steps"),),
-    tolerance=TOLERANCE,
-))  # fmt: skip
-register(Op(
-    name="popnn.gru_reset_after.gru_after_bwd_with_wu", function=training_of_tensors,
-    about="Gradients of such a GRU's inputs, state and weights.",
-    types=(FLOAT, HALF), samples=_training_samples, reference=_training, codelets=_CODELETS,
-    errors=(
-        ErrorCase(Sample((*_GOOD, _GOOD[0])), "gru_after_bwd_with_wu expected an output gradient"),
-    ),
-    tolerance=TOLERANCE,
-))  # fmt: skip
+register_cell(
+    "popnn.gru_reset_after.gru_after_fwd",
+    "All steps of a GRU whose reset gate acts after the recurrent product.",
+    forward_of_tensors,
+    _forward,
+    _samples,
+    ErrorCase(Sample((_GOOD[0][0], *_GOOD[1:])), "gru expected x [n_steps"),
+)
+register_cell(
+    "popnn.gru_reset_after.gru_after_bwd_with_wu",
+    "Gradients of such a GRU's inputs, state and weights.",
+    training_of_tensors,
+    _training,
+    _training_samples,
+    ErrorCase(Sample((*_GOOD, _GOOD[0])), "gru_after_bwd_with_wu expected an output gradient"),
+)

@@ -16,6 +16,7 @@ from tremula.poplibs.poplin.mat_mul import mat_mul
 from tremula.poplibs.popnn.gru import N_GATES, GruForward
 from tremula.poplibs.popnn.recurrent import (
     TimeLoop,
+    add_own_gradient,
     add_sequence,
     add_states,
     arranged,
@@ -26,11 +27,10 @@ from tremula.poplibs.popnn.recurrent import (
     gates_of,
     input_gradient,
     joined_gates,
+    last_state_gradient,
     missing_intermediates,
     project,
-    sliceable,
     weight_gradient,
-    zeros,
 )
 from tremula.poplibs.popops.expr import Expr, _1, _2, _3, _4, sigmoid, tanh
 
@@ -111,19 +111,13 @@ def _add_loop(
     assert forward.outputs is not None
     assert forward.gates is not None
     n_steps, n_batches, n_out = forward.outputs[1:].shape
-    type, is_whole = output_gradient.type, output_gradient.rank == 3
-    state = (
-        zeros(graph, type, (n_batches, n_out), sequence, f"{name}/state")
-        if is_whole
-        else copied(graph, output_gradient, sequence, f"{name}/state")
-    )
+    type = output_gradient.type
+    state = last_state_gradient(graph, output_gradient, sequence, name)
     gradients = add_sequence(graph, type, forward.gates.shape, f"{name}/gateGradients")
     matrix = joined_gates(weights.output).transpose()
     recurrent = arranged(graph, n_batches, matrix, sequence, f"{name}/weights")
     loop = TimeLoop(graph, n_steps, name, is_backward=True)
-    if is_whole:
-        given = loop.take(sliceable(graph, output_gradient, sequence, f"{name}/outputGradient"))
-        popops.map_in_place(graph, _1 + _2, [state, given], loop.body, f"{name}/sum")
+    add_own_gradient(loop, state, output_gradient, sequence)
     kept = gates_of(loop.take(forward.gates), 4)
     before = loop.take(forward.outputs)
     new = graph.add_variable(type, (n_batches, 4 * n_out), f"{name}/gates", mapping="linear")

@@ -19,6 +19,7 @@ from tremula.poplibs import popops
 from tremula.poplibs.poplin.mat_mul import create_mat_mul_input_rhs, mat_mul
 from tremula.poplibs.popnn.recurrent import (
     TimeLoop,
+    add_own_gradient,
     add_sequence,
     add_states,
     arranged,
@@ -29,11 +30,11 @@ from tremula.poplibs.popnn.recurrent import (
     gates_of,
     input_gradient,
     joined_gates,
+    last_state_gradient,
     missing_intermediates,
     new_input,
     new_state,
     project,
-    sliceable,
     split_gates,
     weight_gradient,
     zeros,
@@ -168,21 +169,18 @@ def lstm_bwd(
     check_gradient("lstm_bwd", output_gradient, forward.outputs[1:])
     weights = _in_order(weights, cell_order)
     n_steps, n_batches, n_out = forward.outputs[1:].shape
-    type, shape = output_gradient.type, (n_batches, n_out)
-    is_whole = output_gradient.rank == 3
-    output, cell = (
-        copied(graph, given, sequence, f"{name}/state")
-        if given is not None
-        else zeros(graph, type, shape, sequence, f"{name}/state")
-        for given in (None if is_whole else output_gradient, last_cell_gradient)
+    type = output_gradient.type
+    output = last_state_gradient(graph, output_gradient, sequence, name)
+    cell = (
+        zeros(graph, type, (n_batches, n_out), sequence, f"{name}/state")
+        if last_cell_gradient is None
+        else copied(graph, last_cell_gradient, sequence, f"{name}/state")
     )
     gradients = add_sequence(graph, type, forward.gates.shape, f"{name}/gateGradients")
     matrix = joined_gates(weights.output).transpose()
     recurrent = arranged(graph, n_batches, matrix, sequence, f"{name}/weights")
     loop = TimeLoop(graph, n_steps, name, is_backward=True)
-    if is_whole:
-        given = loop.take(sliceable(graph, output_gradient, sequence, f"{name}/outputGradient"))
-        popops.map_in_place(graph, _1 + _2, [output, given], loop.body, f"{name}/sum")
+    add_own_gradient(loop, output, output_gradient, sequence)
     z = loop.take(forward.gates)
     before, after = loop.take(forward.cells), loop.take(forward.cells, is_after=True)
     new = graph.add_variable(type, (n_batches, N_GATES * n_out), f"{name}/gates", mapping="linear")

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tremula.base.types import FLOAT, HALF, Type
+from tremula.base.types import FLOAT, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
-from tremula.poplibs.poplin.vertices import conv_partial
 from tremula.poplibs.popnn.lstm import (
     CELL_ORDER,
     LstmState,
@@ -16,9 +15,13 @@ from tremula.poplibs.popnn.lstm import (
     lstm_bwd_with_wu,
     lstm_fwd,
 )
-from tremula.poplibs.popops.element_codelets import element_codelet
-from tremula.poplibs.popops.slice_codelets import dynamic_slice_codelet, dynamic_update_codelet
-from tremula.poplibs.registry import ErrorCase, Op, Sample, register
+from tremula.poplibs.popnn.recurrent_registry import (
+    operands,
+    random_gradient,
+    register_cell,
+    sigmoid,
+)
+from tremula.poplibs.registry import ErrorCase, Sample
 
 INPUT_FIRST = ("input", "forget", "candidate", "output")
 
@@ -50,10 +53,6 @@ def training_of_tensors(  # noqa: PLR0913, PLR0917 - all operands in a row
         last_cell_gradient=cell_gradient, cell_order=cell_order,
     )  # fmt: skip
     return forward.output, backward.input_gradient, *backward.state_gradient, *update
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
 
 
 def _ordered(weights: np.ndarray, order: tuple[str, ...], *, is_back: bool = False) -> np.ndarray:
@@ -122,17 +121,6 @@ def _training(
     return tuple(a.astype(arrays[0].dtype) for a in (result, to_x, to_output, to_cell, *updates))
 
 
-def operands(
-    type: Type, rng: np.random.Generator, sizes: tuple[int, int, int, int], n_gates: int,
-    n_states: int,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
-    """X, states and weights of a cell of sizes (n_steps, n_batches, n_in, n_out)."""
-    n_steps, n_batches, n_in, n_out = sizes
-    shapes = [(n_steps, n_batches, n_in), *[(n_batches, n_out)] * n_states]
-    shapes += [(n_gates, n_in, n_out), (n_gates, n_out, n_out), (n_gates, n_out)]
-    return tuple((0.5 * rng.standard_normal(s)).astype(type.dtype) for s in shapes)
-
-
 def _forward_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample(operands(type, rng, (1, 1, 1, 1), 4, 2))
     yield Sample(operands(type, rng, (5, 2, 3, 7), 4, 2), {"cell_order": INPUT_FIRST})
@@ -143,52 +131,31 @@ def _forward_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
 def _training_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
     for sizes, is_whole, order in (((3, 2, 5, 4), True, INPUT_FIRST), ((4, 3, 2, 6), False, None)):
         given = operands(type, rng, sizes, 4, 2)
-        shape = (sizes[0], *given[1].shape) if is_whole else given[1].shape
-        gradients = (rng.standard_normal(shape), rng.standard_normal(given[2].shape))
-        inputs = (*given, *(g.astype(type.dtype) for g in gradients))
-        yield Sample(inputs, {"cell_order": order} if order else {})
+        of_output = random_gradient(type, rng, given, is_whole=is_whole)
+        of_cell = random_gradient(type, rng, given, is_whole=False)
+        yield Sample((*given, of_output, of_cell), {"cell_order": order} if order else {})
 
 
 _GOOD = operands(FLOAT, np.random.default_rng(0), (2, 1, 2, 3), 4, 2)
-_CODELETS = (conv_partial, element_codelet, dynamic_slice_codelet, dynamic_update_codelet)
-TOLERANCE = {"FLOAT": 1e-5, "HALF": 2e-2}
 
-register(
-    Op(
-        name="popnn.lstm.lstm_fwd",
-        function=forward_of_tensors,
-        about="LSTM over a sequence: outputs and the last cell state.",
-        types=(FLOAT, HALF),
-        samples=_forward_samples,
-        reference=_forward,
-        codelets=_CODELETS,
-        errors=(
-            ErrorCase(
-                Sample((_GOOD[0][0], *_GOOD[1:])), "lstm expected x [n_steps, n_batches, n_in]"
-            ),
-            ErrorCase(
-                Sample((*_GOOD[:5], _GOOD[5].astype(np.float16))), "all operands alike, got float"
-            ),
-            ErrorCase(Sample(_GOOD, {"cell_order": ("input",) * 4}), "expected each of ['forget',"),
-        ),
-        tolerance=TOLERANCE,
-    )
+register_cell(
+    "popnn.lstm.lstm_fwd",
+    "LSTM over a sequence: outputs and the last cell state.",
+    forward_of_tensors,
+    _forward,
+    _forward_samples,
+    ErrorCase(Sample((_GOOD[0][0], *_GOOD[1:])), "lstm expected x [n_steps, n_batches, n_in]"),
+    ErrorCase(Sample((*_GOOD[:5], _GOOD[5].astype(np.float16))), "all operands alike, got float"),
+    ErrorCase(Sample(_GOOD, {"cell_order": ("input",) * 4}), "expected each of ['forget',"),
 )
-register(
-    Op(
-        name="popnn.lstm.lstm_bwd_with_wu",
-        function=training_of_tensors,
-        about="LSTM over a sequence: gradients of inputs, initial state and weights.",
-        types=(FLOAT, HALF),
-        samples=_training_samples,
-        reference=_training,
-        codelets=_CODELETS,
-        errors=(
-            ErrorCase(
-                Sample((*_GOOD, np.ones((3, 1, 3), np.float32), _GOOD[2])),
-                "lstm_bwd expected an output gradient of float [2, 1, 3] or [1, 3], got float",
-            ),
-        ),
-        tolerance=TOLERANCE,
-    )
+register_cell(
+    "popnn.lstm.lstm_bwd_with_wu",
+    "LSTM over a sequence: gradients of inputs, initial state and weights.",
+    training_of_tensors,
+    _training,
+    _training_samples,
+    ErrorCase(
+        Sample((*_GOOD, np.ones((3, 1, 3), np.float32), _GOOD[2])),
+        "lstm_bwd expected an output gradient of float [2, 1, 3] or [1, 3], got float",
+    ),
 )

@@ -102,6 +102,27 @@ def zeros(
     return made
 
 
+def last_state_gradient(
+    graph: Graph, output_gradient: Tensor, sequence: Sequence, name: str
+) -> Tensor:
+    """What a loop backwards starts from: the last output's gradient, or 0 where all are given."""
+    if output_gradient.rank == 3:
+        shape = output_gradient.shape[1:]
+        return zeros(graph, output_gradient.type, shape, sequence, f"{name}/state")
+    return copied(graph, output_gradient, sequence, f"{name}/state")
+
+
+def add_own_gradient(
+    loop: TimeLoop, state: Tensor, output_gradient: Tensor, sequence: Sequence
+) -> None:
+    """Add a step's own output gradient to what later steps gave, where all are given."""
+    if output_gradient.rank == 3:
+        name = loop.name
+        steps = sliceable(loop.graph, output_gradient, sequence, f"{name}/outputGradient")
+        given = loop.take(steps)
+        popops.map_in_place(loop.graph, _1 + _2, [state, given], loop.body, f"{name}/sum")
+
+
 def joined_gates(weights: Tensor) -> Tensor:
     """Weights [n_gates, n_in, n_out] as one matrix [n_in, n_gates · n_out]."""
     n_gates, n_in, n_out = weights.shape

@@ -4,19 +4,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tremula.base.types import FLOAT, HALF, Type
+from tremula.base.types import FLOAT, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
-from tremula.poplibs.poplin.vertices import conv_partial
 from tremula.poplibs.popnn.gru import GruWeights, gru_bwd_with_wu, gru_fwd
-from tremula.poplibs.popnn.lstm_entries import TOLERANCE, operands, sigmoid
+from tremula.poplibs.popnn.recurrent_registry import (
+    Arrays,
+    operands,
+    random_gradient,
+    register_cell,
+    sigmoid,
+)
 from tremula.poplibs.popnn.rnn import RnnWeights, rnn_bwd_with_wu, rnn_fwd
-from tremula.poplibs.popops.element_codelets import element_codelet
-from tremula.poplibs.popops.slice_codelets import dynamic_slice_codelet, dynamic_update_codelet
-from tremula.poplibs.registry import ErrorCase, Op, Sample, register
-
-Arrays = tuple[np.ndarray, ...]
+from tremula.poplibs.registry import ErrorCase, Sample
 
 
 def gru_forward_of_tensors(
@@ -181,8 +182,7 @@ def _with_gradient(
 ) -> Arrays:  # fmt: skip
     sizes = (3, 2, 5, 4) if is_whole else (4, 3, 2, 6)
     given = operands(type, rng, sizes, n_gates, 1)
-    shape = (sizes[0], *given[1].shape) if is_whole else given[1].shape
-    return (*given, rng.standard_normal(shape).astype(type.dtype))
+    return (*given, random_gradient(type, rng, given, is_whole=is_whole))
 
 
 def _gru_training_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
@@ -196,74 +196,41 @@ def _rnn_training_samples(type: Type, rng: np.random.Generator) -> Iterator[Samp
         yield Sample(inputs, {"non_linearity": function})
 
 
-_CODELETS = (conv_partial, element_codelet, dynamic_slice_codelet, dynamic_update_codelet)
 _GRU = operands(FLOAT, np.random.default_rng(0), (2, 1, 2, 3), 3, 1)
 _RNN = operands(FLOAT, np.random.default_rng(0), (2, 1, 2, 3), 1, 1)
 _BAD_GRADIENT = np.ones((3, 1, 3), np.float32)
 
-register(
-    Op(
-        name="popnn.gru.gru_fwd",
-        function=gru_forward_of_tensors,
-        about="GRU over a sequence: its outputs.",
-        types=(FLOAT, HALF),
-        samples=_gru_forward_samples,
-        reference=_gru_forward,
-        codelets=_CODELETS,
-        errors=(
-            ErrorCase(Sample((_GRU[0][0], *_GRU[1:])), "gru expected x [n_steps, n_batches, n_in]"),
-            ErrorCase(Sample((*_GRU[:4], _GRU[4].astype(np.int32))), "all operands alike, got"),
-        ),
-        tolerance=TOLERANCE,
-    )
+register_cell(
+    "popnn.gru.gru_fwd",
+    "GRU over a sequence: its outputs.",
+    gru_forward_of_tensors,
+    _gru_forward,
+    _gru_forward_samples,
+    ErrorCase(Sample((_GRU[0][0], *_GRU[1:])), "gru expected x [n_steps, n_batches, n_in]"),
+    ErrorCase(Sample((*_GRU[:4], _GRU[4].astype(np.int32))), "all operands alike, got"),
 )
-register(
-    Op(
-        name="popnn.gru.gru_bwd_with_wu",
-        function=gru_training_of_tensors,
-        about="GRU over a sequence: gradients of inputs, initial state and weights.",
-        types=(FLOAT, HALF),
-        samples=_gru_training_samples,
-        reference=_gru_training,
-        codelets=_CODELETS,
-        errors=(
-            ErrorCase(
-                Sample((*_GRU, _BAD_GRADIENT)), "gru_bwd expected an output gradient of float"
-            ),
-        ),
-        tolerance=TOLERANCE,
-    )
+register_cell(
+    "popnn.gru.gru_bwd_with_wu",
+    "GRU over a sequence: gradients of inputs, initial state and weights.",
+    gru_training_of_tensors,
+    _gru_training,
+    _gru_training_samples,
+    ErrorCase(Sample((*_GRU, _BAD_GRADIENT)), "gru_bwd expected an output gradient of float"),
 )
-register(
-    Op(
-        name="popnn.rnn.rnn_fwd",
-        function=rnn_forward_of_tensors,
-        about="A vanilla recurrent net over a sequence: its outputs.",
-        types=(FLOAT, HALF),
-        samples=_rnn_forward_samples,
-        reference=_rnn_forward,
-        codelets=_CODELETS,
-        errors=(
-            ErrorCase(Sample((_RNN[0][0], *_RNN[1:])), "rnn expected x [n_steps, n_batches, n_in]"),
-            ErrorCase(Sample(_RNN, {"non_linearity": "TAHN"}), "did you mean 'TANH'"),
-        ),
-        tolerance=TOLERANCE,
-    )
+register_cell(
+    "popnn.rnn.rnn_fwd",
+    "A vanilla recurrent net over a sequence: its outputs.",
+    rnn_forward_of_tensors,
+    _rnn_forward,
+    _rnn_forward_samples,
+    ErrorCase(Sample((_RNN[0][0], *_RNN[1:])), "rnn expected x [n_steps, n_batches, n_in]"),
+    ErrorCase(Sample(_RNN, {"non_linearity": "TAHN"}), "did you mean 'TANH'"),
 )
-register(
-    Op(
-        name="popnn.rnn.rnn_bwd_with_wu",
-        function=rnn_training_of_tensors,
-        about="A vanilla recurrent net: gradients of inputs, initial state and weights.",
-        types=(FLOAT, HALF),
-        samples=_rnn_training_samples,
-        reference=_rnn_training,
-        codelets=_CODELETS,
-        errors=(
-            ErrorCase(
-                Sample((*_RNN, _BAD_GRADIENT)), "rnn_bwd expected an output gradient of float"
-            ),
-        ),
-        tolerance=TOLERANCE,
-    )
+register_cell(
+    "popnn.rnn.rnn_bwd_with_wu",
+    "A vanilla recurrent net: gradients of inputs, initial state and weights.",
+    rnn_training_of_tensors,
+    _rnn_training,
+    _rnn_training_samples,
+    ErrorCase(Sample((*_RNN, _BAD_GRADIENT)), "rnn_bwd expected an output gradient of float"),
 )

@@ -12,6 +12,7 @@ from tremula.poplibs import popops
 from tremula.poplibs.poplin.mat_mul import create_mat_mul_input_rhs, mat_mul
 from tremula.poplibs.popnn.recurrent import (
     TimeLoop,
+    add_own_gradient,
     add_sequence,
     add_states,
     arranged,
@@ -20,13 +21,12 @@ from tremula.poplibs.popnn.recurrent import (
     check_operands,
     copied,
     input_gradient,
+    last_state_gradient,
     missing_intermediates,
     new_input,
     new_state,
     project,
-    sliceable,
     weight_gradient,
-    zeros,
 )
 from tremula.poplibs.popops.expr import Const, Expr, _1, _2, relu, select, sigmoid, tanh
 from tremula.poplibs.registry import PoplibsError
@@ -134,19 +134,12 @@ def rnn_bwd(
     _, slope = _function(non_linearity)
     check_gradient("rnn_bwd", output_gradient, forward.outputs[1:])
     shape, type = forward.outputs[1:].shape, output_gradient.type
-    is_whole = output_gradient.rank == 3
-    state = (
-        zeros(graph, type, shape[1:], sequence, f"{name}/state")
-        if is_whole
-        else copied(graph, output_gradient, sequence, f"{name}/state")
-    )
+    state = last_state_gradient(graph, output_gradient, sequence, name)
     gradients = add_sequence(graph, type, shape, f"{name}/sumGradients")
     matrix = weights.output[0].transpose()
     recurrent = arranged(graph, shape[1], matrix, sequence, f"{name}/weights")
     loop = TimeLoop(graph, shape[0], name, is_backward=True)
-    if is_whole:
-        given = loop.take(sliceable(graph, output_gradient, sequence, f"{name}/outputGradient"))
-        popops.map_in_place(graph, _1 + _2, [state, given], loop.body, f"{name}/sum")
+    add_own_gradient(loop, state, output_gradient, sequence)
     after = loop.take(forward.outputs, is_after=True)
     popops.map_in_place(graph, slope, [state, after], loop.body, f"{name}/slope")
     loop.put(gradients, state)
