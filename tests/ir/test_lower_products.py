@@ -142,3 +142,25 @@ def test_turned_weights_are_written_and_read_in_few_pieces():
     engine.write_tensor("weight", values)
     assert (engine.read_tensor("weight") == values).all()
     assert len(view_of(weight).runs.start) < values.size / 4
+
+
+def test_a_table_that_is_also_the_output_layer_is_multiplied_in_parts(monkeypatch):
+    """It lies as lookups want it; in parts, fewer bytes of it are on the tiles twice at a time."""
+
+    def function(x, rows, table):
+        return (x + F.embedding(rows, table)) @ table.t()
+
+    random = torch.Generator().manual_seed(1)
+    table = torch.randn(768, 256, generator=random)
+    inputs = [torch.randn(4, 256, generator=random), torch.tensor([0, 767, 5, 5]), table]
+    assert_like_aten(function, *inputs, atol=1e-4)
+    in_parts = peak_bytes(function, inputs)
+    monkeypatch.setattr(products, "_REARRANGED_SHARE", 1)
+    assert in_parts < peak_bytes(function, inputs) - table.nbytes / 8 / 2
+
+
+def peak_bytes(function, inputs):
+    """Of the fullest tile of eight."""
+    device = IPUModel("bow", tiles_per_ipu=8).create_device()
+    built = build_tile_program(capture_function(function, inputs), device.target, Schedule())
+    return Engine(built.graph, [built.program]).load(device).report().tiles.n_bytes.max()

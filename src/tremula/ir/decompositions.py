@@ -101,6 +101,10 @@ _FURTHER = (
     aten.heaviside,
     aten.frac,
     aten.hypot,
+    aten.grid_sampler_2d,
+    aten.cauchy,
+    aten.geometric,
+    aten.log_normal,
 )
 
 
@@ -110,8 +114,10 @@ def _table() -> dict[object, Callable]:
     import tremula.ir.own_decompositions_attention
     import tremula.ir.own_decompositions_geometry
     import tremula.ir.own_decompositions_lookups
+    import tremula.ir.own_decompositions_losses
     import tremula.ir.own_decompositions_order
-    import tremula.ir.own_decompositions_pooling  # noqa: F401 - all fill OWN
+    import tremula.ir.own_decompositions_pooling
+    import tremula.ir.own_decompositions_sampling  # noqa: F401 - all fill OWN
     from tremula.ir.own_decompositions import OWN
 
     return {**core_aten_decompositions(), **get_decompositions(_FURTHER), **OWN}

@@ -20,6 +20,41 @@ def spells(*overloads: object) -> Callable[[Callable], Callable]:
     return enter
 
 
+def gradients_by_autograd(
+    function: Callable[..., Tensor], gradient: Tensor, *operands: Tensor
+) -> tuple[Tensor, ...]:
+    """The gradients of a function's operands, for a backward operation of ATen's."""
+    with torch.enable_grad():
+        leaves = [x.detach().requires_grad_() for x in operands]
+        y = function(*leaves)
+    return torch.autograd.grad(y, leaves, gradient)
+
+
+@spells(aten._trilinear.default)
+def trilinear(
+    a: Tensor, b: Tensor, c: Tensor, new_a: list[int], new_b: list[int], new_c: list[int],
+    summed: list[int], _unroll_dim: int = 1,
+) -> Tensor:  # fmt: skip
+    """A sum of products of three, as matrix products; `new_…` are dimensions that one lacks."""
+    n_dims = a.dim() + len(new_a)
+    letters = "".join(chr(ord("a") + d) for d in range(n_dims))
+    names = [
+        "".join(x for d, x in enumerate(letters) if d not in new) for new in (new_a, new_b, new_c)
+    ]
+    kept = "".join(x for d, x in enumerate(letters) if d not in summed)
+    return torch.einsum(f"{','.join(names)}->{kept}", a, b, c)
+
+
+@spells(aten.fake_quantize_per_tensor_affine_cachemask.default)
+def fake_quantize(
+    x: Tensor, scale: float, zero_point: int, lowest: int, highest: int
+) -> tuple[Tensor, Tensor]:
+    """X as a whole number of steps, and where that number needs no clamp."""
+    steps = torch.round(x * (1 / scale)) + zero_point
+    is_inside = (steps >= lowest) & (steps <= highest)
+    return (steps.clamp(lowest, highest) - zero_point) * scale, is_inside
+
+
 @spells(aten.addbmm.default)
 def addbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """One product over batch and inner dimension together."""

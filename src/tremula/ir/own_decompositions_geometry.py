@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tremula.ir.own_decompositions import spells
+from tremula.ir.own_decompositions import gradients_by_autograd, spells
 
 aten = torch.ops.aten
 
@@ -39,6 +39,18 @@ def cdist_backward(gradient: Tensor, a: Tensor, b: Tensor, p: float, distance: T
     ratio = difference if p == 2 else difference.sign() * difference.abs() ** (p - 1)
     slope = ratio / (distance if p == 2 else distance ** (p - 1))
     return (gradient * torch.where(distance == 0, 0, slope)).sum(-2)
+
+
+@spells(aten._pdist_forward.default)
+def pdist(x: Tensor, p: float = 2) -> Tensor:
+    """Distances of all pairs of points, from their differences."""
+    first, second = torch.triu_indices(len(x), len(x), 1, device=x.device)
+    return torch.linalg.vector_norm(x[first] - x[second], p, 1)
+
+
+@spells(aten._pdist_backward.default)
+def pdist_backward(gradient: Tensor, x: Tensor, p: float, _distance: Tensor) -> Tensor:
+    return gradients_by_autograd(lambda x: pdist(x, p), gradient, x)[0]
 
 
 @spells(

@@ -1,4 +1,4 @@
-"""Our own spellings of writes through masks: choices by element instead of numbers of elements."""
+"""Our own spellings of writes through masks and at rows, and of lookups that change their table."""
 
 import torch
 from torch import Tensor
@@ -32,3 +32,21 @@ def masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) ->
     places = torch.clamp(count - 1, 0, max(n - 1, 0))
     values = torch.where(mask, gradient.reshape(-1), gradient.new_zeros(()))
     return torch.index_add(gradient.new_zeros(n), 0, places, values).reshape(sizes)
+
+
+@spells(aten.embedding_renorm.default)
+def embedding_renorm(table: Tensor, rows: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """Rows that are looked up and longer than `max_norm` are scaled down to it."""
+    norms = torch.linalg.vector_norm(table, norm_type, 1)
+    is_used = table.new_zeros(len(table)).index_fill(0, rows.flatten(), 1) > 0
+    scale = torch.where(is_used & (norms > max_norm), max_norm / (norms + 1e-7), 1)
+    return table * scale.unsqueeze(1)
+
+
+@spells(aten.index_reduce.default)
+def index_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    shape = [-1 if d == dim % x.dim() else 1 for d in range(x.dim())]
+    places = index.reshape(shape).expand(source.shape)
+    return x.scatter_reduce(dim, places, source, reduce, include_self=include_self)

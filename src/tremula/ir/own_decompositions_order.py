@@ -30,6 +30,35 @@ def median_of_all(x: Tensor) -> Tensor:
     return median(x.flatten(), 0)[0]
 
 
+@spells(aten.nanmedian.dim)
+def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The median of what is a number: NaN is sorted last, so the others come first."""
+    values, places = aten.sort.stable(x, stable=True, dim=dim)
+    n_numbers = (~x.isnan()).sum(dim, keepdim=True)
+    middle = ((n_numbers - 1) // 2).clamp(min=0)
+    picked = [t.gather(dim, middle) for t in (values, places)]
+    found, place = picked if keepdim else [t.squeeze(dim) for t in picked]
+    return found, place
+
+
+@spells(aten.nanmedian.default)
+def nanmedian_of_all(x: Tensor) -> Tensor:
+    return nanmedian(x.flatten(), 0)[0]
+
+
+@spells(aten.histc.default)
+def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements each bin has; the last one includes its upper border."""
+    x = x.flatten()
+    low, high = (x.min(), x.max()) if min == max else (x.new_full((), min), x.new_full((), max))
+    if min == max:  # the range of the values; of equal ones, one to either side
+        is_point = low == high
+        low, high = torch.where(is_point, low - 1, low), torch.where(is_point, high + 1, high)
+    places = ((x - low) * (bins / (high - low))).floor().clamp(0, bins - 1).to(torch.int64)
+    is_inside = (x >= low) & (x <= high)
+    return x.new_zeros(bins).scatter_add(0, places, is_inside.to(x.dtype))
+
+
 @spells(aten.bucketize.Tensor)
 def bucketize(
     x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
@@ -115,24 +144,6 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
 
 
 # -- masks and places ------------------------------------------------------------------------------
-
-
-@spells(aten.masked_scatter.default)
-def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """The n-th place that the mask names takes the n-th element of the source."""
-    x, mask = torch.broadcast_tensors(x, mask)
-    places = (mask.flatten().cumsum(0) - 1).clamp(0, source.numel() - 1)
-    chosen = source.flatten().index_select(0, places).reshape(x.shape)
-    return torch.where(mask, chosen, x)
-
-
-@spells(aten.masked_scatter_backward.default)
-def masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) -> Tensor:
-    mask = mask.expand_as(gradient).flatten()
-    n = torch.Size(sizes).numel()
-    places = (mask.cumsum(0) - 1).clamp(0, n - 1)
-    kept = torch.where(mask, gradient.flatten(), 0)
-    return gradient.new_zeros(n).scatter_add(0, places, kept).reshape(sizes)
 
 
 @spells(aten.put.default)

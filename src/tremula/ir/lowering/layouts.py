@@ -1,6 +1,7 @@
 """Where weights and inputs of a model lie: laid out as the first product that reads them wants."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import fx
@@ -25,6 +26,17 @@ def wished_layout(placeholder: fx.Node, place: Callable[[fx.Node], Tiles]) -> Te
     for view in reversed(chain):
         tensor = _undone(view, tensor)
     return tensor
+
+
+def lies_for_another(reader: fx.Node, argument: int) -> bool:
+    """Whether an operand is a weight or an input that was laid out for an earlier reader."""
+    node: Any = reader.args[argument]
+    while isinstance(node, fx.Node) and node.target in _UNDO:
+        node = node.args[0]
+    if not isinstance(node, fx.Node) or node.op != "placeholder":
+        return False
+    found = _consumer(node)
+    return found is not None and found[1] is not reader
 
 
 def _consumer(node: fx.Node) -> tuple[list[fx.Node], fx.Node, LayoutWish] | None:
