@@ -56,12 +56,13 @@ class ChipView {
     this.scaleText = h("span", {});
     const button = (path, by, title) => h("button.plain", { type: "button", title, "aria-label": title, onclick: () => this.move(by) }, icon(path));
     this.paintPlay();
+    const isHalf = this.context.other && h("p.note", {}, "Steps of two programs need not match, so this is A alone; Side by side shows both.");
     this.element = h("div", {},
       card("The chip, step by step", [h("div.spring"), choice("Colour", SHOWN, this.what, (show) => this.context.select({ show })),
         choice("Order of tiles", ORDERS, current().order ?? "place", (order) => this.context.select({ order }))],
       h("div.player", {}, button(BACK, -1, "One step back (,)"), this.play, button(FORWARD, 1, "One step on (.)"), this.slider,
         choice("Steps per second", SPEEDS, String(this.pace), (pace) => this.context.select({ pace }))),
-      h("p", {}, this.title), this.about, this.plan.element, this.scale()),
+      isHalf, h("p", {}, this.title), this.about, this.plan.element, this.scale()),
       card(this.isBytes ? "Temporary bytes over steps" : "Cycles over steps", null, this.chart.element));
   }
 

@@ -92,7 +92,7 @@ class WhatifView {
   series(points, valueOf, shape = {}) {
     const groups = Map.groupBy(points, (p) => this.groupOf(p));
     return [...groups].map(([name, members], i) => ({
-      name: `${shape.prefix ?? ""}${name || shape.name || "this program"}`, colour: SERIES[i % SERIES.length], ...shape.look,
+      name: [shape.name, name].filter(Boolean).join(": "), colour: SERIES[(i + (shape.shift ?? 0)) % SERIES.length], ...shape.look,
       points: members.map((p) => ({ x: this.xOf(p), y: valueOf(p), isBad: !p.fits, row: this.points.indexOf(p) })),
     }));
   }
@@ -123,8 +123,8 @@ class WhatifView {
     const way = current().show ?? "time";
     const valueOf = { time: (p) => p.microseconds / 1e6, cycles: (p) => p.total_cycles, speed: (p) => this.speed(p) }[way] ?? ((p) => p.microseconds / 1e6);
     const yFormat = { time: shortDuration, cycles: short, speed: (v) => `${v.toFixed(2)}×` }[way] ?? shortDuration;
-    const others = this.others ? this.series(this.others, valueOf, { prefix: "B: ", name: "B", look: { isDashed: true } }) : [];
-    const series = [...this.series(this.points, valueOf), ...others];
+    const others = this.others ? this.series(this.others, valueOf, { name: "B", shift: 3, look: { isDashed: true } }) : [];
+    const series = [...this.series(this.points, valueOf, { name: this.others ? "A" : "" }), ...others];
     const ends = series[0].points.map((p) => `${this.xText(p.x)}: ${yFormat(p.y)}`);
     return { series, yFormat, label: `${this.timeTitle(way)} over ${this.first?.name ?? "chips"}. ${ends.join("; ")}` };
   }
