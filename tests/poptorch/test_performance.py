@@ -194,18 +194,15 @@ def test_progress_bar():
 def test_settings_that_are_not_modelled_are_named(capfd):
     """Compiling a tile program says which settings do not change it; the host needs no word."""
     options = poptorch.Options().logCycleCount(True)
-    options.TensorLocations.numIOTiles(32).setOptimizerLocation(
-        poptorch.TensorLocationSettings().useOnChipStorage(False)
-    )
-    options.TensorLocations.setWeightLocation(
-        poptorch.TensorLocationSettings().useOnChipStorage(True)
-    )
+    elsewhere = poptorch.TensorLocationSettings().useOnChipStorage(False)
+    options.TensorLocations.numIOTiles(32).setWeightLocation(elsewhere)
+    options.TensorLocations.setOptimizerLocation(elsewhere)
     options.setExecutionStrategy(poptorch.SerialPhasedExecution("a"))
     options.syncPattern(poptorch.SyncPattern.SinglePipeline)
     model = trained(options, 2)
     assert "does not model" not in capfd.readouterr().err
     model.cycleCount()
     (line,) = [text for text in capfd.readouterr().err.splitlines() if "does not model" in text]
-    for name in ("setOptimizerLocation", "numIOTiles", "SerialPhasedExecution", "syncPattern"):
+    for name in ("setWeightLocation", "numIOTiles", "SerialPhasedExecution", "syncPattern"):
         assert name in line
-    assert "setWeightLocation" not in line
+    assert "setOptimizerLocation" not in line

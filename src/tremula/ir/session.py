@@ -199,15 +199,24 @@ class TileSession:
 
     def _write(self, kind: str, tensors: list[Tensor], replica: int | None = None) -> None:
         """To one replica, or to all of them."""
+        replicas = range(self.repetition.n_replicas) if replica is None else [replica]
         for index, tensor in enumerate(tensors):
-            self.engine.write_tensor(self.built.held[kind, index], narrow(tensor), replica)
+            handle, value = self.built.held[kind, index], narrow(tensor)
+            if handle not in self.engine.executable.host.buffers:
+                self.engine.write_tensor(handle, value, replica)
+                continue
+            for each in replicas:
+                self.engine.copy_to_remote_buffer(value.reshape(-1), handle, replica=each)
 
     def _read(self, kind: str, replica: int) -> list[Tensor]:
         nodes = dict(zip(self.step.inputs, self.step.placeholders(), strict=True))
         tensors = []
         for slot, node in nodes.items():
             if slot.kind == kind:
-                values = self.engine.read_tensor(self.built.held[kind, slot.index], replica)
+                handle = self.built.held[kind, slot.index]
+                is_remote = handle in self.engine.executable.host.buffers
+                read = self.engine.copy_from_remote_buffer if is_remote else self.engine.read_tensor
+                values = read(handle, replica=replica)
                 fake = node.meta["val"]
                 tensor = torch.from_numpy(np.array(values)).reshape(tuple(fake.shape))
                 tensors.append(tensor.to(fake.dtype))

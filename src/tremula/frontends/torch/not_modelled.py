@@ -13,14 +13,14 @@ _SETTER_OF_LOCATION = {
 
 
 def not_modelled(options: Options) -> list[str]:
-    """What a script asked for that the tile program does without: everything stays on the chips.
+    """What a script asked for that the tile program does without.
 
     Results are the same either way; memory and cycles of a report are not.
     """
     found = [
         f"{setter} (tensors off the chip or shared out over replicas)"
         for name, setter in _SETTER_OF_LOCATION.items()
-        if _leaves_the_chip(getattr(options.TensorLocations, name))
+        if _is_elsewhere(name, getattr(options.TensorLocations, name))
     ]
     if options.TensorLocations.exists("numIOTiles"):
         found.append("numIOTiles (tiles set aside for transfers)")
@@ -32,6 +32,7 @@ def not_modelled(options: Options) -> list[str]:
     return found
 
 
-def _leaves_the_chip(location: dict[str, int]) -> bool:
-    is_off = location.get("onChip", 1) == 0
+def _is_elsewhere(name: str, location: dict[str, int]) -> bool:
+    """States of the optimiser can be off the chip; nothing is shared out over replicas."""
+    is_off = location.get("onChip", 1) == 0 and name != "location_optimizer"
     return is_off or location.get("useReplicatedTensorSharding", 0) == 1

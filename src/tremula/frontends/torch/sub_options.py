@@ -175,6 +175,10 @@ class _DistributedOptions(OptionsDict):
         self.configureProcessId(process_id, n_processes)
 
 
+# PopART's default: single numbers stay on the chip.
+_LEAST_OFF_CHIP = 2
+
+
 class TensorLocationSettings(OptionsDict):
     """Where the tensors of one kind live and when they leave the chip."""
 
@@ -243,6 +247,13 @@ class _TensorLocationOptions(OptionsDict):
     def setAccumulatorLocation(self, location: TensorLocationSettings) -> Self:  # noqa: N802
         """Where accumulated gradients live."""
         return self._set_location("location_accumulator", location)
+
+    @property
+    def least_off_chip_state(self) -> int | None:
+        """Elements from which on an optimiser's state is off the chip; None: never."""
+        location = self.location_optimizer
+        is_off = location.get("onChip", 1) == 0
+        return location.get("minElementsForOffChip", _LEAST_OFF_CHIP) if is_off else None
 
     def _set_location(self, name: str, location: TensorLocationSettings) -> Self:
         assert isinstance(location, TensorLocationSettings), (

@@ -207,6 +207,7 @@ class TileProgram:
             rounds_stochastically=bool(
                 self.options._Popart.options.get("enableStochasticRounding", False)
             ),
+            least_off_chip_state=self.options.TensorLocations.least_off_chip_state,
             has_synthetic_data=self.options._Popart.options.get("syntheticDataMode", 0) != 0,
             checks_indices=parse_options(self._engine_options()).flag("debug.strict"),
         )

@@ -18,6 +18,7 @@ from tremula.ir.passes.views import is_view
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence
+from tremula.poplar.streams import RemoteBuffer
 from tremula.poplar.target import Target
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops, poputil
@@ -46,6 +47,9 @@ class StepBuilder:
         self.built = BuiltProgram(self.graph, self.micro)
         self._place_nodes()
         self.overwrites = self._overwrites()
+        self.remote: dict[fx.Node, RemoteBuffer] = {}  # states in streaming memory
+        self.loaded: set[fx.Node] = set()
+        self.states_of = self._states_by_result()
 
     def _chip_graphs(self) -> list[Graph]:
         if self.schedule.n_chips == 1 and self.graph.target.n_ipus == 1:
@@ -123,6 +127,7 @@ class StepBuilder:
 
     def _read(self, node: fx.Node, tiles: Tiles) -> object:
         """A value on the chip that reads it; copies between chips are explicit, and made once."""
+        self._load(node)
         value = self.values[node]
         home = self.chip_of[node]
         if home == tiles.chip or not isinstance(value, Tensor) or value.contains_constant:
@@ -163,9 +168,43 @@ class StepBuilder:
                 self._input_stream(slot, tensor, self._reads_of(node))
             else:
                 handle = f"{slot.kind}:{slot.name}"
-                self.graph.create_host_write(handle, tensor)
-                self.graph.create_host_read(handle, tensor)
+                if self._is_off_chip(slot, tensor):
+                    n = tensor.n_elems
+                    self.remote[node] = self.graph.add_remote_buffer(handle, tensor.type, n)
+                else:
+                    self.graph.create_host_write(handle, tensor)
+                    self.graph.create_host_read(handle, tensor)
                 self.built.held[slot.kind, slot.index] = handle
+
+    def _is_off_chip(self, slot: Slot, tensor: Tensor) -> bool:
+        """Whether a state is in streaming memory and on the chip only while its weight changes."""
+        least = self.options.least_off_chip_state
+        return slot.kind == STATE and least is not None and tensor.n_elems >= least
+
+    def _load(self, node: fx.Node) -> None:
+        """Fetch a state from streaming memory before the update reads it first."""
+        if node in self.remote and node not in self.loaded:
+            self.loaded.add(node)
+            value = self.values[node]
+            assert isinstance(value, Tensor), "states are tensors"
+            self.update.add(Copy(self.remote[node], value.flatten()))
+
+    def _store(self, node: fx.Node) -> None:
+        """Send new states to streaming memory as soon as they are there."""
+        for state in self.states_of.get(node, ()):
+            value = self.values[node]
+            if state in self.remote:
+                assert isinstance(value, Tensor), "states are tensors"
+                self.update.add(Copy(value.flatten(), self.remote[state]))
+
+    def _states_by_result(self) -> dict[fx.Node, list[fx.Node]]:
+        """For a node of the update: the states that become its value."""
+        found: dict[fx.Node, list[fx.Node]] = {}
+        held = self._held_nodes()
+        for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
+            if slot.kind == STATE:
+                found.setdefault(node, []).append(held[slot.kind, slot.index])
+        return found
 
     def _variable(self, slot: Slot, node: fx.Node) -> Tensor:
         chip = self.chip_of[node]
@@ -218,6 +257,7 @@ class StepBuilder:
             assert isinstance(target, Tensor), "held tensors are tensors"
             tiles.destination = target
         self.values[node] = self._built(tiles, lambda n: self._read(n, tiles))
+        self._store(node)
 
     def _built(self, tiles: Tiles, read: Callable[[fx.Node], Any]) -> object:
         """What the lowering of a node gives for the operands that `read` finds."""
@@ -284,6 +324,8 @@ class StepBuilder:
             assert isinstance(value, Tensor), "results are tensors"
             if slot.kind in (OUTPUT, INPUT):
                 self._output_stream(slot, value, self._gives_of(node))
+            elif held.get((slot.kind, slot.index)) in self.remote:
+                continue  # it was stored
             elif (slot.kind, slot.index) in held:  # a loss or a gradient is not kept
                 target, sequence = self.values[held[slot.kind, slot.index]], self._writes_of(slot)
                 assert isinstance(target, Tensor), "held tensors are tensors"

@@ -28,6 +28,8 @@ class LoweringOptions:
     is_training: bool = False
     rounds_stochastically: bool = False  # halves, to one of the two neighbours at random
     has_synthetic_data: bool = False  # zeros on the device instead of streams from and to the host
+    # Optimiser states of at least so many elements are in streaming memory; None: all on chips.
+    least_off_chip_state: int | None = None
     checks_indices: bool = False  # stop at an index out of range, which else reads zeros
 
 
