@@ -1,4 +1,4 @@
-"""Runs: element addresses as (start, count, stride) columns, and arithmetic on byte intervals."""
+"""Runs: element addresses as (start, count, stride) columns; arithmetic on strides and bytes."""
 
 from typing import Any, NamedTuple
 
@@ -76,6 +76,37 @@ def merge_dims(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[i
             sizes.append(size)
             steps.append(step)
     return sizes, steps
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def reshaped_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], new_shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides of the same elements in another shape, or None if strides cannot express it."""
+    if 0 in shape:
+        return row_major(new_shape)
+    sizes, steps = merge_dims(shape, strides)
+    result: list[int] = []
+    dim, left = 0, sizes[0] if sizes else 1
+    for size in new_shape:
+        if size == 1:
+            result.append(0)
+            continue
+        if left % size:
+            return None
+        left //= size
+        result.append(left * steps[dim])
+        if left == 1 and dim + 1 < len(sizes):
+            dim += 1
+            left = sizes[dim]
+    return tuple(result)
 
 
 def strided_runs(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Runs:

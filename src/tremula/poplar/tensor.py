@@ -1,36 +1,45 @@
 """Tensor: an immutable, free view of variables. No view ever touches elements."""
 
 import math
-import operator
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from tremula.base.errors import TensorCreationError, TensorIndexError, TypeMismatch
+from tremula.base.errors import TensorCreationError, TensorIndexError
 from tremula.base.source import user_source
 from tremula.base.types import Type, as_type
+from tremula.poplar.regions import (
+    Interval,
+    contiguous_regions,
+    has_aliases,
+    intersect,
+    is_one_region,
+    regions_of_variables,
+)
 from tremula.poplar.runs import (
     Pieces,
     Runs,
     byte_intervals,
     concat_runs,
-    merge_dims,
+    reshaped_strides,
+    row_major,
     strided_runs,
 )
+from tremula.poplar.tensor_checks import (
+    bad_slice,
+    check_concat,
+    check_moves,
+    check_permutation,
+    check_reinterpret,
+    check_reshape,
+    check_slice_ends,
+    check_squeeze,
+    no_dimension,
+    out_of_range,
+    whole_index,
+    whole_indices,
+)
 from tremula.poplar.variables import VariableTable
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Interval:
-    """Half-open [begin, end) over the flattened elements of a tensor."""
-
-    begin: int
-    end: int
-
-    def __len__(self) -> int:
-        return self.end - self.begin
 
 
 class Tensor:
@@ -126,7 +135,7 @@ class Tensor:
         if index.__class__ is int:  # the fast path: t[i]
             shape = self.shape
             if not shape or not -shape[0] <= index < shape[0]:  # pyright: ignore[reportOperatorIssue]
-                raise self._out_of_range(index, 0)
+                raise out_of_range(shape, index, 0)
             if index < 0:  # pyright: ignore[reportOperatorIssue]
                 index += shape[0]  # pyright: ignore[reportOperatorIssue]
             strides = self.strides
@@ -144,16 +153,7 @@ class Tensor:
         return (self[i] for i in range(len(self)))
 
     def _getitem_general(self, index: tuple) -> "Tensor":
-        if Ellipsis in index:
-            at = index.index(Ellipsis)
-            n_full = self.rank - (len(index) - 1)
-            index = index[:at] + (slice(None),) * n_full + index[at + 1 :]
-        if len(index) > self.rank:
-            raise TensorIndexError(
-                f"{len(index)} indices for a tensor of shape {list(self.shape)}.",
-                source=user_source(),
-                mend=f"give at most {self.rank}",
-            )
+        index = whole_indices(self.shape, index)
         offset, shape, strides = self.offset, [], []
         for dim, part in enumerate(index):
             size, stride = self.shape[dim], self.strides[dim]
@@ -163,9 +163,9 @@ class Tensor:
                 shape.append(len(picked))
                 strides.append(stride * picked.step)
             else:
-                position = _whole_index(part)
+                position = whole_index(part)
                 if not -size <= position < size:
-                    raise self._out_of_range(position, dim)
+                    raise out_of_range(self.shape, position, dim)
                 offset += (position % size) * stride
         rest = len(index)
         return self._view(offset, (*shape, *self.shape[rest:]), (*strides, *self.strides[rest:]))
@@ -183,7 +183,7 @@ class Tensor:
         if begin.__class__ is int and end.__class__ is int:
             shape, strides = self.shape, self.strides
             if not (0 <= dim < len(shape) and 0 <= begin <= end <= shape[dim]):  # pyright: ignore[reportOperatorIssue]
-                raise self._bad_slice(begin, end, dim)
+                raise bad_slice(shape, begin, end, dim)
             return Tensor(
                 self.variables,
                 self.type,
@@ -193,21 +193,15 @@ class Tensor:
                 self.pieces,
             )
         if isinstance(begin, Interval):
-            return self.slice(begin.begin, begin.end, dim if end is None else _whole_index(end))
+            return self.slice(begin.begin, begin.end, dim if end is None else whole_index(end))
         if isinstance(begin, Iterable) and isinstance(end, Iterable):
             begins, ends = list(begin), list(end)
-            if not len(begins) == len(ends) == self.rank:
-                raise TensorIndexError(
-                    f"slice of a rank-{self.rank} tensor got {len(begins)} begins, {len(ends)} "
-                    "ends.",
-                    source=user_source(),
-                    mend="give one begin and one end per dimension",
-                )
+            check_slice_ends(self.rank, begins, ends)
             view = self
             for d, (low, high) in enumerate(zip(begins, ends, strict=True)):
                 view = view.slice(int(low), int(high), d)
             return view
-        return self.slice(_whole_index(begin), _whole_index(end), dim)
+        return self.slice(whole_index(begin), whole_index(end), dim)
 
     def slices(self, parts: Iterable, dim: int = 0) -> list["Tensor"]:
         """A slice per interval, per list of intervals (concatenated), or per index."""
@@ -231,28 +225,17 @@ class Tensor:
 
     def reshape(self, shape: Sequence[int]) -> "Tensor":
         shape = tuple(int(s) for s in shape)
-        if math.prod(shape) != self.n_elems or any(s < 0 for s in shape):
-            raise TensorCreationError(
-                f"cannot reshape {list(self.shape)} ({self.n_elems} elements) to {list(shape)} "
-                f"({math.prod(shape)} elements).",
-                source=user_source(),
-                mend="keep the number of elements",
-            )
-        strides = _reshaped_strides(self.shape, self.strides, shape)
+        check_reshape(self.shape, shape)
+        strides = reshaped_strides(self.shape, self.strides, shape)
         if strides is not None:
             return self._view(self.offset, shape, strides)
-        return Tensor(self.variables, self.type, 0, shape, _row_major(shape), Pieces(self.runs()))
+        return Tensor(self.variables, self.type, 0, shape, row_major(shape), Pieces(self.runs()))
 
     def reshape_partial(self, begin_dim: int, end_dim: int, sizes: Sequence[int]) -> "Tensor":
         return self.reshape((*self.shape[:begin_dim], *sizes, *self.shape[end_dim:]))
 
     def dim_shuffle(self, permutation: Sequence[int]) -> "Tensor":
-        if sorted(permutation) != list(range(self.rank)):
-            raise TensorCreationError(
-                f"{list(permutation)} is not a permutation of the {self.rank} dimensions.",
-                source=user_source(),
-                mend=f"use each of {list(range(self.rank))} once",
-            )
+        check_permutation(self.rank, permutation)
         return self._view(
             self.offset,
             tuple(self.shape[d] for d in permutation),
@@ -263,13 +246,7 @@ class Tensor:
         """Move dimension source[i] to place destination[i]; the others keep their order."""
         for dim in (*source, *destination):
             self._checked_dim(dim)
-        if not len(source) == len(destination) == len(set(source)) == len(set(destination)):
-            raise TensorCreationError(
-                f"dim_shuffle_partial got sources {list(source)} and destinations "
-                f"{list(destination)}.",
-                source=user_source(),
-                mend="give as many destinations as sources, each once",
-            )
+        check_moves(source, destination)
         place = dict(zip(destination, source, strict=True))
         others = iter(d for d in range(self.rank) if d not in set(source))
         return self.dim_shuffle(
@@ -293,7 +270,7 @@ class Tensor:
         shape, strides = list(self.shape), list(self.strides)
         for dim in sorted(dims, reverse=True):
             if not 0 <= dim <= self.rank:
-                raise self._out_of_range(dim, 0, "dimension")
+                raise no_dimension(self.shape, dim)
             shape.insert(dim, 1)
             strides.insert(dim, 0)
         return self._view(self.offset, tuple(shape), tuple(strides))
@@ -301,13 +278,7 @@ class Tensor:
     def squeeze(self, dims: Sequence[int] | None = None) -> "Tensor":
         """Remove the given dimensions of size 1 (all of them if not given)."""
         chosen = {d for d, s in enumerate(self.shape) if s == 1} if dims is None else set(dims)
-        for dim in chosen:
-            if self.shape[self._checked_dim(dim)] != 1:
-                raise TensorCreationError(
-                    f"cannot squeeze dimension {dim} of size {self.shape[dim]}.",
-                    source=user_source(),
-                    mend="only dimensions of size 1 can go",
-                )
+        check_squeeze(self.shape, chosen)
         kept = [d for d in range(self.rank) if d not in chosen]
         return self._view(
             self.offset, tuple(self.shape[d] for d in kept), tuple(self.strides[d] for d in kept)
@@ -352,13 +323,7 @@ class Tensor:
     def reinterpret(self, type: Type | str) -> "Tensor":
         """The same bits as another type of the same size."""
         type = as_type(type)
-        if type.n_bytes != self.type.n_bytes:
-            raise TypeMismatch(
-                f"cannot reinterpret {self.type} ({self.type.n_bytes} bytes) as {type} "
-                f"({type.n_bytes} bytes).",
-                source=user_source(),
-                mend="both types must have the same size",
-            )
+        check_reinterpret(self.type, type)
         return Tensor(self.variables, type, self.offset, self.shape, self.strides, self.pieces)
 
     # -- properties --------------------------------------------------------------------------------
@@ -366,23 +331,12 @@ class Tensor:
     @property
     def is_contiguous(self) -> bool:
         """One ascending region of one variable."""
-        runs = self.runs()
-        if len(runs.start) > 1:
-            return bool(
-                (runs.stride[runs.count > 1] == 1).all()
-                and (runs.start[1:] == runs.start[:-1] + runs.count[:-1]).all()
-            )
-        return len(runs.start) == 0 or runs.count[0] == 1 or runs.stride[0] == 1
+        return is_one_region(self.runs())
 
     @property
     def contains_aliases(self) -> bool:
         """Some element appears twice."""
-        runs = self._runs_in_any_order()
-        begin, end, _ = byte_intervals(runs, self.type.n_bytes)
-        if bool(((runs.stride == 0) & (runs.count > 1)).any()):
-            return True
-        order = np.argsort(begin, kind="stable")
-        return bool((begin[order][1:] < end[order][:-1]).any())
+        return has_aliases(self._runs_in_any_order(), self.type.n_bytes)
 
     @property
     def contains_constant(self) -> bool:
@@ -402,31 +356,17 @@ class Tensor:
 
     def contiguous_regions(self) -> list[Interval]:
         """Intervals of the flattened view that are contiguous in memory."""
-        begin, end = self.ordered_intervals()
-        size = self.type.n_bytes
-        n_elems = (end - begin) // size
-        ends = np.cumsum(n_elems)
-        joins = np.flatnonzero(begin[1:] != end[:-1])
-        cuts = np.concatenate(([0], ends[joins], ends[-1:])).tolist() if len(ends) else []
-        return [Interval(a, b) for a, b in pairwise(cuts)]
+        return contiguous_regions(self.ordered_intervals(), self.type.n_bytes)
 
     def var_regions(self) -> list[tuple[int, Interval]]:
         """(variable id, element interval of the variable) in view order."""
-        begin, end = self.ordered_intervals()
-        ids = self.variables.ids_at(begin)
-        base = np.asarray(self.variables.base_bytes)[ids]
-        low, high = (begin - base) // self.type.n_bytes, (end - base) // self.type.n_bytes
-        return [(int(v), Interval(int(a), int(b))) for v, a, b in zip(ids, low, high, strict=True)]
+        intervals = self.ordered_intervals()
+        return regions_of_variables(self.variables, intervals, self.type.n_bytes)
 
     def intersects_with(self, other: "Tensor") -> bool:
         if not self.n_elems or not other.n_elems:
             return False
-        begin, end = self.byte_intervals()
-        order = np.argsort(begin)
-        begin, end = begin[order], np.maximum.accumulate(end[order])
-        other_begin, other_end = other.byte_intervals()
-        last = np.searchsorted(begin, other_end, side="left") - 1
-        return bool((end[np.maximum(last, 0)] > other_begin)[last >= 0].any())
+        return intersect(self.byte_intervals(), other.byte_intervals())
 
     def __eq__(self, other: object) -> bool:
         """The same view: type, shape and elements; not their values."""
@@ -449,35 +389,15 @@ class Tensor:
 
     def _checked_dim(self, dim: int) -> int:
         if not 0 <= dim < self.rank:
-            raise self._out_of_range(dim, 0, "dimension")
+            raise no_dimension(self.shape, dim)
         return dim
-
-    def _out_of_range(self, index: object, dim: int, what: str = "index") -> TensorIndexError:
-        limit = self.rank if what == "dimension" or not self.shape else self.shape[dim]
-        where = "" if what == "dimension" else f" of dimension {dim}"
-        kind = "empty" if self.shape else "a scalar"
-        return TensorIndexError(
-            f"{what} {index}{where} is out of range for a tensor of shape {list(self.shape)}.",
-            source=user_source(),
-            mend=f"use 0 to {limit - 1}" if limit else f"the tensor is {kind}: do not index it",
-        )
-
-    def _bad_slice(self, begin: object, end: object, dim: int) -> TensorIndexError:
-        if not 0 <= dim < self.rank:
-            return self._out_of_range(dim, 0, "dimension")
-        return TensorIndexError(
-            f"slice [{begin}, {end}) of dimension {dim} is out of range for a tensor of shape "
-            f"{list(self.shape)}.",
-            source=user_source(),
-            mend=f"use 0 <= begin <= end <= {self.shape[dim]}",
-        )
 
 
 def variable_tensor(variables: VariableTable, variable: int) -> Tensor:
     """The whole of a variable."""
     type, shape = variables.types[variable], variables.shapes[variable]
     offset = variables.base_bytes[variable] // type.n_bytes
-    return Tensor(variables, type, offset, shape, _row_major(shape))
+    return Tensor(variables, type, offset, shape, row_major(shape))
 
 
 def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -496,86 +416,18 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
             )
     if len(tensors) == 1:
         return tensors[0]
-    _check_concat(tensors, dim)
+    check_concat(tensors, dim)
     rolled = [t if dim == 0 else t.dim_roll(dim, 0) for t in tensors]
     shape = (sum(t.shape[0] for t in rolled), *rolled[0].shape[1:])
     pieces = Pieces(concat_runs([t.runs() for t in rolled]))
     first = tensors[0]
-    joined = Tensor(first.variables, first.type, 0, shape, _row_major(shape), pieces)
+    joined = Tensor(first.variables, first.type, 0, shape, row_major(shape), pieces)
     return joined if dim == 0 else joined.dim_roll(0, dim)
 
 
 def append(tensor: Tensor, part: Tensor, dim: int = 0) -> Tensor:
     """`tensor` with `part`, of one rank less, added at the end of a dimension."""
     return concat([tensor, part.expand([dim])], dim)
-
-
-def _check_concat(tensors: list[Tensor], dim: int) -> None:
-    first = tensors[0]
-    first._checked_dim(dim)
-    for t in tensors[1:]:
-        if t.variables is not first.variables:
-            raise TensorCreationError(
-                "cannot concat tensors of different graphs.",
-                source=user_source(),
-                mend="use one graph",
-            )
-        if t.type != first.type:
-            raise TypeMismatch(
-                f"cannot concat {first.type} and {t.type}.",
-                source=user_source(),
-                mend="cast one of them first",
-            )
-        others = [d for d in range(first.rank) if d != dim]
-        if t.rank != first.rank or any(t.shape[d] != first.shape[d] for d in others):
-            raise TensorCreationError(
-                f"cannot concat {list(first.shape)} and {list(t.shape)} along dimension {dim}.",
-                source=user_source(),
-                mend="all other dimensions must agree",
-            )
-
-
-def _whole_index(index: object) -> int:
-    """An index as an int, or an error for what is none."""
-    try:
-        return operator.index(index)  # pyright: ignore[reportArgumentType]
-    except TypeError:
-        raise TensorIndexError(
-            f"a tensor cannot be indexed with {index!r}.",
-            source=user_source(),
-            mend="use whole numbers, slices, or one ...",
-        ) from None
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
-
-
-def _reshaped_strides(
-    shape: tuple[int, ...], strides: tuple[int, ...], new_shape: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """Strides of the same elements in another shape, or None if strides cannot express it."""
-    if 0 in shape:
-        return _row_major(new_shape)
-    sizes, steps = merge_dims(shape, strides)
-    result: list[int] = []
-    dim, left = 0, sizes[0] if sizes else 1
-    for size in new_shape:
-        if size == 1:
-            result.append(0)
-            continue
-        if left % size:
-            return None
-        left //= size
-        result.append(left * steps[dim])
-        if left == 1 and dim + 1 < len(sizes):
-            dim += 1
-            left = sizes[dim]
-    return tuple(result)
 
 
 __all__ = ["Interval", "Tensor", "append", "concat", "variable_tensor"]
