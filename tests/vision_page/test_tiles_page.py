@@ -203,3 +203,16 @@ def test_several_chips(browser, tmp_path):
             == reader.n_tiles
         )
         assert browser.problems() == []
+
+
+@slow
+def test_charts_in_words(page, reader):
+    """Charts say in words what is largest, and where."""
+    page.show(hash="#/memory?by=total")
+    tile = int(reader.table("tiles")["including_gaps"].argmax())
+    label = page.attribute(selector=".chart canvas", name="aria-label")
+    assert label.startswith("Bytes on every tile: including gaps at most ")
+    assert label.endswith(f"tile {tile}")
+    page.show(hash="#/liveness")
+    step = int(reader.table("steps")["temporary_bytes"].argmax())
+    assert page.attribute(selector=".chart canvas", name="aria-label").endswith(f"step {step}")

@@ -13,7 +13,8 @@ export class Chart {
     this.options = options;
     this.view = [0, this.count()];
     this.cursor = null;
-    this.canvas = h("canvas", { tabIndex: 0, role: "img", "aria-label": options.label });
+    this.canvas = h("canvas", { tabIndex: 0, role: "img" });
+    this.tell();
     this.element = h("div.chart", { style: { height: `${options.height ?? 260}px` } }, this.canvas);
     this.draw = perFrame(() => this.paint());
     this.observer = onSize(this.element, (width, height) => {
@@ -30,7 +31,18 @@ export class Chart {
   // New series or marks; the zoom stays.
   update(options) {
     Object.assign(this.options, options);
+    if (options.series) this.tell();
     this.draw();
+  }
+
+  // For those who do not see it: the largest value of each series, and where it is.
+  tell() {
+    const { label, series, xName = "", yFormat = whole } = this.options;
+    const peaks = series.map(({ name, values }) => {
+      const most = values.reduce((high, value) => Math.max(high, value), -Infinity);
+      return `${name} at most ${yFormat(most)}, ${xName} ${whole(values.indexOf(most))}`;
+    });
+    this.canvas.setAttribute("aria-label", `${label}: ${peaks.join("; ")}`);
   }
 
   // -- where things are ---------------------------------------------------------------------------

@@ -200,7 +200,8 @@ class MemoryView {
   select(state, before) {
     const tile = state.tile >= 0 && state.tile < this.n ? state.tile : undefined;
     this.chart.update({ marks: tile === undefined ? [] : [tile] });
-    this.plan.update({ chosen: tile });
+    const fullest = this.fullest();
+    this.plan.update({ chosen: tile, label: `Tiles on the chip: tile ${fullest} needs most, ${bytes(this.used[fullest])}` });
     if (tile !== before.tile || !this.contents.firstChild) this.showTile(tile);
     this.addresses.show(tile ?? this.fullest(), state);
     if (state.variable !== this.variable) this.showVariable(state.variable);
