@@ -10,9 +10,12 @@ IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 SHOTS = {
     "summary": ("#/summary", "light", 720),
     "memory": ("#/memory?tile=312&by=category", "light", 860),
+    "addresses": ("#/memory?tile=312&span=used", "light", 640),
     "liveness": ("#/liveness", "light", 1010),
-    "operations": ("#/operations?op=model.3%2Fconvolution_default_1", "light", 800),
-    "execution": ("#/execution?from=100000&to=130000&show=flat&step=9&tile=700", "dark", 1000),
+    "operations": ("#/operations", "light", 960),
+    "execution": ("#/execution?from=152000&to=190000&show=flat&step=9&tile=700", "dark", 1000),
+    "chip": ("#/chip?step=9&show=compute&tile=700", "dark", 860),
+    "whatif": ("#/whatif", "light", 1060),
 }
 
 
@@ -30,6 +33,9 @@ def take(browser, url, name, hash, theme, height):
     browser.open(url=url, theme=theme, width=1240, height=height)
     browser.show(hash=hash)
     browser.wait(ms=400)
+    if name == "addresses":
+        browser.evaluate(code="document.querySelector('.addresses').scrollIntoView()")
+        browser.wait(ms=200)
     browser.screenshot(path=str(IMAGES / f"vision-{name}.png"))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -168,3 +169,18 @@ def test_modules_keep_to_the_forms_that_can_be_joined():
     assert not re.search(r"^(?:import|export) ", joined, re.MULTILINE)
     for name in modules:
         assert sources[name].startswith("// "), f"{name} does not say what it is"
+
+
+def test_reports_of_one_name_are_told_apart(small_report, tmp_path):
+    """Two reports in folders of the same name have the folders above them in their titles."""
+    for name in ("before", "after"):
+        (tmp_path / name / "training").mkdir(parents=True)
+        shutil.copy(small_report / "profile.pop", tmp_path / name / "training")
+    with (
+        open_report(tmp_path / "before" / "training") as before,
+        open_report(tmp_path / "after" / "training") as after,
+    ):
+        facts, _ = unpack_pack(PageData([before, after]).pack("index"))
+        assert [r["title"] for r in facts["reports"]] == ["before/training", "after/training"]
+        facts, _ = unpack_pack(PageData([before]).pack("index"))
+        assert facts["reports"][0]["title"] == "training"

@@ -51,6 +51,16 @@ def _title(reader: ReportReader) -> str:
     return path.parent.name if path.name == "profile.pop" and path.parent.name else path.name
 
 
+def _titles(readers: Sequence[ReportReader]) -> list[str]:
+    """Titles of reports; those that would be the same begin with the folder above."""
+    titles = [_title(reader) for reader in readers]
+    above = [reader.path.resolve().parent.parent.name for reader in readers]
+    return [
+        f"{folder}/{title}" if folder and titles.count(title) > 1 else title
+        for folder, title in zip(above, titles, strict=True)
+    ]
+
+
 # Of one report: those that stand alone, and those that come in parts.
 SINGLE: dict[str, Callable[[ReportReader], bytes]] = {
     "summary": summary_pack,
@@ -137,7 +147,7 @@ class PageData:
     def _index(self) -> bytes:
         reports = [
             {
-                "title": _title(reader),
+                "title": title,
                 "chip": reader.target.get("chip"),
                 "n_ipus": reader.n_ipus,
                 "n_tiles": reader.n_tiles,
@@ -145,7 +155,7 @@ class PageData:
                 "has_run": reader.has_run,
                 "total_cycles": reader.info.get("total_cycles"),
             }
-            for reader in self.readers
+            for reader, title in zip(self.readers, _titles(self.readers), strict=True)
         ]
         return pack_of({"reports": reports, "version": VERSION})
 
