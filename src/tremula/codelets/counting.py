@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tremula.codelets import slots
+from tremula.codelets.added_statements import Count, CountHelper
 from tremula.codelets.folding import folded_tree
 from tremula.codelets.function_source import FunctionSource, Known, dotted_name
 from tremula.codelets.kinds import ALLOCATIONS, INT, KindTable
 from tremula.codelets.pricing import Price, Pricer
 from tremula.codelets.slots import Slots
 from tremula.codelets.spec import FieldSpec, VertexBase
-from tremula.codelets.statements import Count, CountHelper
 
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 _CONTROL = (ast.If, ast.For, ast.While)

@@ -10,9 +10,9 @@ of range gives an empty vector (`Hoist`).
 import ast
 from collections.abc import Mapping
 
+from tremula.codelets.added_statements import Hoist
 from tremula.codelets.function_source import dotted_name
 from tremula.codelets.spec import FieldKind, FieldSpec
-from tremula.codelets.statements import Hoist
 
 _PLAIN_INDEX = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)
 _LOOPS = (ast.For, ast.While)

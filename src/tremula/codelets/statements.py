@@ -3,42 +3,13 @@
 import ast
 from dataclasses import dataclass, field
 
-from tremula.codelets.function_source import FunctionSource, Known, dotted_name
-from tremula.codelets.kinds import ALLOCATIONS, KindTable
+from tremula.codelets.added_statements import Count, CountHelper, Hoist
+from tremula.codelets.elementwise import PickElement, is_elementwise
+from tremula.codelets.function_source import Known, dotted_name
 from tremula.codelets.lowering import BINARY, INPLACE, ExpressionLowering, call
 from tremula.codelets.spec import FieldKind, FieldSpec
 
 Iteration = tuple[list[str], str, list[str]]  # lines before, trip count, lines per item
-
-
-class Count(ast.stmt):
-    """A statement that adds cycles: `n_slots`, plus `n_slots_each` times the length of a vector."""
-
-    _fields = ()
-
-    def __init__(self, n_slots: int, terms: tuple[tuple[ast.expr, int], ...] = ()) -> None:
-        super().__init__()
-        self.n_slots, self.terms = n_slots, terms
-
-
-class CountHelper(ast.stmt):
-    """A statement that adds the cycles of a helper call, without making the call."""
-
-    _fields = ()
-
-    def __init__(self, helper: FunctionSource, arguments: list[ast.expr]) -> None:
-        super().__init__()
-        self.helper, self.arguments = helper, arguments
-
-
-class Hoist(ast.stmt):
-    """A statement that fetches sub-vector `index` of a field; out of range it is empty."""
-
-    _fields = ()
-
-    def __init__(self, name: str, spec: FieldSpec, index: ast.expr) -> None:
-        super().__init__()
-        self.name, self.spec, self.index = name, spec, index
 
 
 @dataclass
@@ -90,7 +61,7 @@ class Writer:
         kinds, index = self.lowering.kinds, self._temporary()
         assert kinds is not None
         base = self._text(self.lowering.visit(target.value))
-        picking = _PickElement(kinds, index)
+        picking = PickElement(kinds, index)
         value = self.lowering.visit(picking.visit(_as_read(node.value)))
         self._line(f"for {index} in range(len({base})):", depth, node)
         self._line(f"{base}[{index}] = {self.lowering.element_text(base, value)}", depth + 1, node)
@@ -328,57 +299,6 @@ def _as_read(target: ast.expr) -> ast.expr:
     """The same place, read instead of written."""
     copy = ast.parse(ast.unparse(target), mode="eval").body
     return ast.copy_location(copy, target)
-
-
-def is_elementwise(target: ast.expr, value: ast.expr, kinds: KindTable | None) -> bool:
-    """Is this `vector[:] = expression` where each element depends on the same element only?"""
-    if kinds is None or not isinstance(target, ast.Subscript):
-        return False
-    is_whole = isinstance(target.slice, ast.Slice) and not any(
-        (target.slice.lower, target.slice.upper, target.slice.step)
-    )
-    is_vector = isinstance(target.value, ast.Name | ast.Attribute)
-    return is_whole and is_vector and _has_plain_vectors(value, kinds)
-
-
-def _has_plain_vectors(node: ast.expr, kinds: KindTable) -> bool:
-    """Vectors occur only by name, below operators and functions of numbers."""
-    if kinds.of(node).rank == 0:
-        calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-        return not any(kinds.of(a).rank for c in calls for a in c.args)
-    if isinstance(node, ast.Name | ast.Attribute):
-        return True
-    if isinstance(node, ast.BinOp):
-        return _has_plain_vectors(node.left, kinds) and _has_plain_vectors(node.right, kinds)
-    if isinstance(node, ast.UnaryOp):
-        return _has_plain_vectors(node.operand, kinds)
-    if isinstance(node, ast.Call):
-        bound = kinds.function.bindings.get(dotted_name(node.func) or "")
-        is_unary = isinstance(bound, Known) and bound.where == "numpy" and len(node.args) <= 2
-        is_made = isinstance(bound, Known) and bound.name in ALLOCATIONS
-        return is_unary and not is_made and all(_has_plain_vectors(a, kinds) for a in node.args)
-    return False
-
-
-class _PickElement(ast.NodeTransformer):
-    """Vectors by name become their element `index`."""
-
-    def __init__(self, kinds: KindTable, index: str) -> None:
-        self.kinds, self.index = kinds, index
-
-    def _picked(self, node: ast.expr) -> ast.expr:
-        if self.kinds.of(node).rank == 0:
-            return node
-        return ast.Subscript(node, ast.Name(self.index, ast.Load()), ast.Load())
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._picked(node)
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        return self._picked(node)
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        return ast.Call(node.func, [self.visit(a) for a in node.args], [])
 
 
 def field_setup(spec: FieldSpec, lowering: ExpressionLowering, has_arena: bool = True) -> list[str]:

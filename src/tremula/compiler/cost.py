@@ -2,15 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, cast
 
 import numpy as np
 
-from tremula.base.source import source_at
 from tremula.compiler.codec import record
 from tremula.compiler.exchange import ExchangePhase, StepExchange, StepExchanges
-from tremula.compiler.executable import Executable
 from tremula.compiler.form import LoweredPrograms, Step, StepKind
 from tremula.compiler.vertex_costs import (
     STANDINGS,
@@ -19,11 +15,9 @@ from tremula.compiler.vertex_costs import (
     cost_compute_set,
 )
 from tremula.hardware import Chip, System, longest_exchange_latency_cycles
-from tremula.poplar.target import Target
 from tremula.poplar.tensor import Tensor
 
 Ints = np.ndarray
-NOWHERE = source_at("", 0)
 
 
 @record
@@ -90,52 +84,10 @@ def cost_steps(programs: LoweredPrograms, exchanges: StepExchanges) -> StepCosts
         compute_set = programs.graph.compute_sets[number]
         copy_cycles = _copy_cycles(exchanges.of_compute_set(number), n_tiles)
         sets.append(cost_compute_set(compute_set, programs.graph, copy_cycles))
-    coster = _Coster(programs, exchanges, tuple(sets))
+    coster = Coster(programs, exchanges, tuple(sets))
     for number, step in enumerate(programs.steps):
         coster.add(number, step)
     return coster.finish()
-
-
-def recost_steps(executable: Executable, target: Target) -> StepCosts:
-    """Costs of an executable's steps on another target of as many tiles, compute left as it is.
-
-    Vertices and copies within tiles keep their cycles; everything between tiles, chips and the host
-    is costed again.
-    """
-    costs: StepCosts = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
-    coster = _Recoster(executable, target, costs)
-    for number, step in enumerate(_steps_of(executable)):
-        coster.add(number, step)
-    return coster.finish()
-
-
-def _steps_of(executable: Executable) -> list[Step]:
-    """Steps as the coster knows them; the tensors of an executable's are views."""
-    before = np.append(-1, executable.step_of[:-1])
-    numbers, at = np.unique(executable.step_of, return_index=True)
-    earlier_of = before[at[numbers >= 0]].tolist()
-    steps = []
-    for of, earlier in zip(executable.steps, earlier_of, strict=True):
-        is_merged = (
-            of.kind in (StepKind.STREAM_IN, StepKind.STREAM_OUT)
-            and earlier >= 0
-            and executable.steps[earlier].kind is of.kind
-        )
-        reads: Any = of.reads
-        steps.append(
-            Step(
-                of.kind,
-                of.name,
-                NOWHERE,
-                of.path,
-                of.compute_set,
-                reads,
-                (),
-                of.detail,
-                is_merged,
-            )
-        )
-    return steps
 
 
 def phase_tile_cycles(phase: ExchangePhase, chip: Chip) -> Ints:
@@ -165,7 +117,7 @@ def _copy_cycles(moved: StepExchange, n_tiles: int) -> Ints:
     return total
 
 
-class _Coster:
+class Coster:
     """Fills the columns, one step at a time."""
 
     def __init__(
@@ -204,7 +156,7 @@ class _Coster:
         if is_shared and row in self.step_of_row:
             self._repeat(self.step_of_row[row], number, step)
             return
-        _COST_OF_KIND.get(step.kind, _Coster.cost_nothing)(self, number, step)
+        _COST_OF_KIND.get(step.kind, Coster.cost_nothing)(self, number, step)
         if is_shared:
             self.step_of_row[row] = number
 
@@ -391,38 +343,19 @@ class _Coster:
             self.rows.append((compute, busy, exchange))
 
 
-class _Recoster(_Coster):
-    """Costs an executable, which has tables in place of a graph."""
-
-    def __init__(self, executable: Executable, target: Target, costs: StepCosts):
-        self.executable = executable
-        analysis: Any = executable.analysis
-        graph = SimpleNamespace(
-            target=target, tile_map=None, replication_factor=executable.replication_factor
-        )
-        programs: Any = SimpleNamespace(graph=graph, steps=executable.steps)
-        super().__init__(programs, analysis.exchanges, costs.compute_sets)
-
-    def _home_of(self, scalar: Any) -> int:  # noqa: ANN401 - a View, which has no tile map
-        variables, live = self.executable.variables, cast(Any, self.executable.analysis).liveness
-        at = int(scalar.runs.start[0]) * scalar.type.n_bytes
-        owner = int(np.searchsorted(variables.base_bytes, at, side="right")) - 1
-        return int(live.tile[live.tile_start[owner]])
-
-
-_COST_OF_KIND: dict[StepKind, Callable[[_Coster, int, Step], None]] = {
-    StepKind.EXECUTE: _Coster.cost_execute,
-    StepKind.COPY: _Coster.cost_copy,
-    StepKind.BRANCH: _Coster.cost_branch,
-    StepKind.SYNC: _Coster.cost_sync,
-    StepKind.STAMP: _Coster.cost_sync,
-    StepKind.MACHINE_STATE: _Coster.cost_machine_state,
-    StepKind.CROSS_REPLICA: _Coster.cost_cross_replica,
-    StepKind.STREAM_IN: _Coster.cost_stream,
-    StepKind.STREAM_OUT: _Coster.cost_stream,
-    StepKind.HOST_CALL: _Coster.cost_stream,
-    StepKind.PRINT: _Coster.cost_stream,
-    StepKind.REMOTE_READ: _Coster.cost_remote,
-    StepKind.REMOTE_WRITE: _Coster.cost_remote,
-    StepKind.LOAD_CODE: _Coster.cost_load_code,
+_COST_OF_KIND: dict[StepKind, Callable[[Coster, int, Step], None]] = {
+    StepKind.EXECUTE: Coster.cost_execute,
+    StepKind.COPY: Coster.cost_copy,
+    StepKind.BRANCH: Coster.cost_branch,
+    StepKind.SYNC: Coster.cost_sync,
+    StepKind.STAMP: Coster.cost_sync,
+    StepKind.MACHINE_STATE: Coster.cost_machine_state,
+    StepKind.CROSS_REPLICA: Coster.cost_cross_replica,
+    StepKind.STREAM_IN: Coster.cost_stream,
+    StepKind.STREAM_OUT: Coster.cost_stream,
+    StepKind.HOST_CALL: Coster.cost_stream,
+    StepKind.PRINT: Coster.cost_stream,
+    StepKind.REMOTE_READ: Coster.cost_remote,
+    StepKind.REMOTE_WRITE: Coster.cost_remote,
+    StepKind.LOAD_CODE: Coster.cost_load_code,
 }

@@ -1,27 +1,13 @@
 """Programs → a flat instruction table over static steps."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, cast
-
-import numpy as np
 
 from tremula.base.errors import ControlProgramError, GraphRecursionError
 from tremula.base.source import user_source
-from tremula.compiler.alike import alike_copies, first_alike
-from tremula.compiler.copies import CopyModel, model_copy, variables_of_copy
-from tremula.compiler.form import (
-    N_OPERANDS,
-    CopyPlan,
-    FrozenComputeSet,
-    FrozenGraph,
-    LoweredPrograms,
-    Op,
-    Step,
-    StepKind,
-)
+from tremula.compiler.form import LoweredPrograms, Op, StepKind
+from tremula.compiler.instruction_table import InstructionTable
 from tremula.poplar import programs as p
-from tremula.poplar.compute_set import ComputeSet
 from tremula.poplar.graph import Graph
 from tremula.poplar.streams import DataStream, Function, FunctionBuffer, HostFunction, RemoteBuffer
 from tremula.poplar.tensor import Tensor
@@ -31,11 +17,11 @@ Programs = p.Program | Mapping[str, p.Program] | Iterable[p.Program]
 
 def lower(graph: Graph, programs: Programs) -> LoweredPrograms:
     """Freeze the graph and flatten its programs."""
-    lowering = _Lowering()
+    table = InstructionTable()
     for name, program in named_programs(programs).items():
-        lowering.add_entry(name, program)
-    lowering.add_functions()
-    return lowering.finish(graph.top)
+        _add_entry(table, name, program)
+    _add_functions(table)
+    return table.finish(graph.top)
 
 
 def named_programs(programs: Programs) -> dict[str, p.Program]:
@@ -66,168 +52,71 @@ def _named_by_index(programs: list[p.Program]) -> dict[str, p.Program]:
     }
 
 
-class _Lowering:
-    """Grows the instruction table while walking program trees."""
+def _add_entry(table: InstructionTable, name: str, program: p.Program) -> None:
+    table.names.append(name)
+    table.entries.append(table.here())
+    _walk(table, program)
+    table.emit(Op.END)
 
-    def __init__(self) -> None:
-        self.code: list[list[int]] = []
-        self.step_of: list[int] = []
-        self.steps: list[Step] = []
-        self.copies: list[CopyPlan] = []
-        self.copy_kinds: list[tuple[bytes, tuple[int, ...]]] = []  # digest and variables
-        self.copy_models: dict[p.Copy, CopyModel] = {}
-        self.cases: list[tuple[int, int]] = []
-        self.compute_sets: dict[ComputeSet, int] = {}
-        self.names: list[str] = []
-        self.entries: list[int] = []
-        self.functions: dict[Function, int] = {}  # function -> number, in order of first call
-        self.function_entries: list[int] = []
-        self.calls: dict[Function | None, set[Function]] = {}  # who calls whom
-        self.caller: Function | None = None
-        self.path: tuple[str, ...] = ()
-        self.n_loop_slots = 0
 
-    def emit(self, op: Op, *operands: int, step: int = -1) -> int:
-        """Append an instruction; return its index, for patching."""
-        self.code.append([int(op), *operands, *[0] * (N_OPERANDS - len(operands))])
-        self.step_of.append(step)
-        return len(self.code) - 1
+def _add_functions(table: InstructionTable) -> None:
+    """Emit each called function once; functions may call further functions."""
+    while len(table.function_entries) < len(table.functions):
+        function = list(table.functions)[len(table.function_entries)]
+        table.function_entries.append(table.here())
+        table.caller = function
+        _walk(table, function.program)
+        table.emit(Op.RETURN)
+    _check_recursion(table)
+    for instruction in table.code:
+        if instruction[0] == Op.CALL:
+            instruction[1] = table.function_entries[instruction[1]]
 
-    def here(self) -> int:
-        return len(self.code)
 
-    def patch(self, at: int, operand: int) -> None:
-        """Let an operand (0 = a) of an earlier instruction point here."""
-        self.code[at][1 + operand] = self.here()
+def _check_recursion(table: InstructionTable) -> None:
+    done: set[Function] = set()
 
-    def add_step(
-        self,
-        program: p.Program,
-        kind: StepKind,
-        *,
-        name: str = "",
-        compute_set: int = -1,
-        reads: tuple[Tensor, ...] = (),
-        writes: tuple[Tensor, ...] = (),
-        detail: object = None,
-    ) -> int:
-        name = name or program.name or type(program).__name__
-        is_merged = self._follows_stream_copy(kind)
-        step = Step(
-            kind, name, program.source, self.path, compute_set, reads, writes, detail, is_merged
-        )
-        self.steps.append(step)
-        return len(self.steps) - 1
-
-    def _follows_stream_copy(self, kind: StepKind) -> bool:
-        """Adjacent stream copies of one direction share a host sync."""
-        before = self.step_of[-1] if self.step_of else -1
-        streams = (StepKind.STREAM_IN, StepKind.STREAM_OUT)
-        return before >= 0 and kind in streams and self.steps[before].kind is kind
-
-    def add_copy(self, first: p.Copy, source: Tensor, destination: Tensor) -> int:
-        """Plan a copy, or shift the plan of the one that it repeats; returns its number."""
-        model = self.copy_models.get(first)
-        if model is None:
-            sides = first.source_of_data, first.destination
-            model = self.copy_models[first] = model_copy(*cast("tuple[Tensor, Tensor]", sides))
-        variables = variables_of_copy(source, destination)
-        self.copies.append(model.over(source.variables, variables))
-        self.copy_kinds.append((model.digest, variables))
-        return len(self.copies) - 1
-
-    def add_entry(self, name: str, program: p.Program) -> None:
-        self.names.append(name)
-        self.entries.append(self.here())
-        self.walk(program)
-        self.emit(Op.END)
-
-    def add_functions(self) -> None:
-        """Emit each called function once; functions may call further functions."""
-        while len(self.function_entries) < len(self.functions):
-            function = list(self.functions)[len(self.function_entries)]
-            self.function_entries.append(self.here())
-            self.caller = function
-            self.walk(function.program)
-            self.emit(Op.RETURN)
-        self._check_recursion()
-        for instruction in self.code:
-            if instruction[0] == Op.CALL:
-                instruction[1] = self.function_entries[instruction[1]]
-
-    def _check_recursion(self) -> None:
-        done: set[Function] = set()
-
-        def visit(function: Function, callers: tuple[Function, ...]) -> None:
-            if function in callers:
-                name = function.name or "a function"
-                raise GraphRecursionError(
-                    f"{name} calls itself: {len(callers)} calls deep.",
-                    source=function.program.source,
-                    mend="use Repeat or RepeatWhileTrue; functions have no stack on a tile",
-                )
-            if function not in done:
-                for callee in self.calls.get(function, ()):
-                    visit(callee, (*callers, function))
-                done.add(function)
-
-        for function in self.functions:
-            visit(function, ())
-
-    def finish(self, graph: Graph) -> LoweredPrograms:
-        state = graph.state
-        frozen = FrozenGraph(
-            graph.target,
-            graph.replication_factor,
-            state.variables,
-            state.tile_map.resolve(),
-            tuple(
-                FrozenComputeSet(cs.name, cs.source, cs.modelled or cs.frozen_tables())
-                for cs in self.compute_sets
-            ),
-            state.handles,
-            tuple(state.initial_parts),
-            dict(state.perf_estimators),
-            state.replica_index,
-        )
-        frozen = replace(frozen, first_alike=first_alike(frozen))
-        return LoweredPrograms(
-            frozen,
-            tuple(self.names),
-            tuple(self.entries),
-            np.array(self.code, np.int64).reshape(-1, 1 + N_OPERANDS),
-            np.array(self.step_of, np.int64),
-            tuple(self.steps),
-            tuple(self.copies),
-            np.array(self.cases, np.int64).reshape(-1, 2),
-            self.n_loop_slots,
-            alike_copies(frozen, self.copy_kinds),
-        )
-
-    def walk(self, program: p.Program) -> None:
-        handler = _HANDLERS.get(type(program))
-        if handler is None:
-            raise ControlProgramError(
-                f"{type(program).__name__} is not a program this compiler knows.",
-                source=program.source,
-                mend="use the programs Tremula exports",
+    def visit(function: Function, callers: tuple[Function, ...]) -> None:
+        if function in callers:
+            name = function.name or "a function"
+            raise GraphRecursionError(
+                f"{name} calls itself: {len(callers)} calls deep.",
+                source=function.program.source,
+                mend="use Repeat or RepeatWhileTrue; functions have no stack on a tile",
             )
-        outer = self.path
-        if program.name and not isinstance(program, p.Execute | p.Copy):
-            self.path = (*outer, program.name)
-        handler(self, program)
-        self.path = outer
+        if function not in done:
+            for callee in table.calls.get(function, ()):
+                visit(callee, (*callers, function))
+            done.add(function)
+
+    for function in table.functions:
+        visit(function, ())
 
 
-def _sequence(low: _Lowering, program: p.Sequence) -> None:
+def _walk(table: InstructionTable, program: p.Program) -> None:
+    handler = _HANDLERS.get(type(program))
+    if handler is None:
+        raise ControlProgramError(
+            f"{type(program).__name__} is not a program this compiler knows.",
+            source=program.source,
+            mend="use the programs Tremula exports",
+        )
+    outer = table.path
+    if program.name and not isinstance(program, p.Execute | p.Copy):
+        table.path = (*outer, program.name)
+    handler(table, program)
+    table.path = outer
+
+
+def _sequence(table: InstructionTable, program: p.Sequence) -> None:
     for step in program.steps:
-        low.walk(step)
+        _walk(table, step)
 
 
-def _execute(low: _Lowering, program: p.Execute) -> None:
-    number = low.compute_sets.setdefault(program.compute_set, len(low.compute_sets))
+def _execute(table: InstructionTable, program: p.Execute) -> None:
+    number = table.compute_sets.setdefault(program.compute_set, len(table.compute_sets))
     result = program.result
-    step = low.add_step(
+    step = table.add_step(
         program,
         StepKind.EXECUTE,
         name=program.name or program.compute_set.name,
@@ -235,7 +124,7 @@ def _execute(low: _Lowering, program: p.Execute) -> None:
         writes=() if result is None else (result,),
     )
     address, n_bytes = (-1, 0) if result is None else _location(result)
-    low.emit(Op.EXECUTE, number, address, n_bytes, step=step)
+    table.emit(Op.EXECUTE, number, address, n_bytes, step=step)
 
 
 def _location(scalar: Tensor) -> tuple[int, int]:
@@ -244,18 +133,20 @@ def _location(scalar: Tensor) -> tuple[int, int]:
     return int(scalar.runs().start[0]) * size, size
 
 
-def _copy(low: _Lowering, program: p.Copy) -> None:
+def _copy(table: InstructionTable, program: p.Copy) -> None:
     src, dst = program.source_of_data, program.destination
     if isinstance(src, FunctionBuffer):
-        low.emit(Op.STEP, step=low.add_step(program, StepKind.LOAD_CODE))
+        table.emit(Op.STEP, step=table.add_step(program, StepKind.LOAD_CODE))
     elif isinstance(src, Tensor) and isinstance(dst, Tensor):
-        step = low.add_step(program, StepKind.COPY, reads=(src,), writes=(dst,))
-        low.emit(Op.COPY, low.add_copy(program.repeats or program, src, dst), step=step)
+        step = table.add_step(program, StepKind.COPY, reads=(src,), writes=(dst,))
+        table.emit(Op.COPY, table.add_copy(program.repeats or program, src, dst), step=step)
     else:
-        _host_copy(low, program, src, dst)
+        _host_copy(table, program, src, dst)
 
 
-def _host_copy(low: _Lowering, program: p.Copy, src: p.CopySource, dst: p.CopyDestination) -> None:
+def _host_copy(
+    table: InstructionTable, program: p.Copy, src: p.CopySource, dst: p.CopyDestination
+) -> None:
     offset = () if program.offset is None else (program.offset,)
     reads = (*((src,) if isinstance(src, Tensor) else ()), *offset)
     writes = (dst,) if isinstance(dst, Tensor) else ()
@@ -264,70 +155,70 @@ def _host_copy(low: _Lowering, program: p.Copy, src: p.CopySource, dst: p.CopyDe
     else:
         kind = StepKind.REMOTE_READ if isinstance(src, RemoteBuffer) else StepKind.REMOTE_WRITE
     handle = next(side.handle for side in (src, dst) if isinstance(side, DataStream | RemoteBuffer))
-    step = low.add_step(program, kind, reads=reads, writes=writes, detail={"handle": handle})
-    low.emit(Op.HOST, step=step)
+    step = table.add_step(program, kind, reads=reads, writes=writes, detail={"handle": handle})
+    table.emit(Op.HOST, step=step)
 
 
-def _repeat(low: _Lowering, program: p.Repeat) -> None:
-    slot = low.n_loop_slots
-    low.n_loop_slots += 1
-    begin = low.emit(Op.LOOP_BEGIN, slot, program.count)
-    body = low.here()
-    low.walk(program.body)
-    low.emit(Op.LOOP_END, slot, body)
-    low.patch(begin, 2)
+def _repeat(table: InstructionTable, program: p.Repeat) -> None:
+    slot = table.n_loop_slots
+    table.n_loop_slots += 1
+    begin = table.emit(Op.LOOP_BEGIN, slot, program.count)
+    body = table.here()
+    _walk(table, program.body)
+    table.emit(Op.LOOP_END, slot, body)
+    table.patch(begin, 2)
 
 
-def _branch(low: _Lowering, program: p.Program, predicate: Tensor, op: Op) -> int:
-    step = low.add_step(program, StepKind.BRANCH, reads=(predicate,))
-    return low.emit(op, *_location(predicate), step=step)
+def _branch(table: InstructionTable, program: p.Program, predicate: Tensor, op: Op) -> int:
+    step = table.add_step(program, StepKind.BRANCH, reads=(predicate,))
+    return table.emit(op, *_location(predicate), step=step)
 
 
-def _repeat_while(low: _Lowering, program: p.RepeatWhileTrue) -> None:
-    top = low.here()
-    low.walk(program.condition)
+def _repeat_while(table: InstructionTable, program: p.RepeatWhileTrue) -> None:
+    top = table.here()
+    _walk(table, program.condition)
     op = Op.BRANCH_NONZERO if program.stops_on else Op.BRANCH_ZERO
-    leave = _branch(low, program, program.predicate, op)
-    low.walk(program.body)
-    low.emit(Op.JUMP, top)
-    low.patch(leave, 2)
+    leave = _branch(table, program, program.predicate, op)
+    _walk(table, program.body)
+    table.emit(Op.JUMP, top)
+    table.patch(leave, 2)
 
 
-def _loop(low: _Lowering, program: p.Loop) -> None:
-    top = low.here()
-    low.walk(program.body)
-    low.emit(Op.LOOP_FOREVER, top)
+def _loop(table: InstructionTable, program: p.Loop) -> None:
+    top = table.here()
+    _walk(table, program.body)
+    table.emit(Op.LOOP_FOREVER, top)
 
 
-def _if(low: _Lowering, program: p.If) -> None:
-    to_false = _branch(low, program, program.predicate, Op.BRANCH_ZERO)
-    low.walk(program.true_body)
-    to_end = low.emit(Op.JUMP)
-    low.patch(to_false, 2)
-    low.walk(program.false_body)
-    low.patch(to_end, 0)
+def _if(table: InstructionTable, program: p.If) -> None:
+    to_false = _branch(table, program, program.predicate, Op.BRANCH_ZERO)
+    _walk(table, program.true_body)
+    to_end = table.emit(Op.JUMP)
+    table.patch(to_false, 2)
+    _walk(table, program.false_body)
+    table.patch(to_end, 0)
 
 
-def _switch(low: _Lowering, program: p.Switch) -> None:
+def _switch(table: InstructionTable, program: p.Switch) -> None:
     cases: Mapping[int, p.Program] = program.cases  # pyright: ignore[reportAssignmentType]
-    step = low.add_step(program, StepKind.BRANCH, reads=(program.control,))
-    first = len(low.cases)
-    low.cases.extend((value, -1) for value in cases)
-    at = low.emit(Op.SWITCH, *_location(program.control), first, first + len(cases), step=step)
+    step = table.add_step(program, StepKind.BRANCH, reads=(program.control,))
+    first = len(table.cases)
+    table.cases.extend((value, -1) for value in cases)
+    at = table.emit(Op.SWITCH, *_location(program.control), first, first + len(cases), step=step)
     leaves = []
     for i, (value, body) in enumerate(cases.items()):
-        low.cases[first + i] = (_sign_extended(value, program.control), low.here())
-        low.walk(body)
-        leaves.append(low.emit(Op.JUMP))
-    low.patch(at, 4)
+        table.cases[first + i] = (_sign_extended(value, program.control), table.here())
+        _walk(table, body)
+        leaves.append(table.emit(Op.JUMP))
+    table.patch(at, 4)
     if program.on_no_match == "error":
         no_case = p.Abort(f"Switch: no case for the control value; cases are {list(cases)}")
         object.__setattr__(no_case, "source", program.source)  # not the line of the compilation
-        low.walk(no_case)
+        _walk(table, no_case)
     else:
-        low.walk(program.default)
+        _walk(table, program.default)
     for leave in leaves:
-        low.patch(leave, 0)
+        table.patch(leave, 0)
 
 
 def _sign_extended(value: int, control: Tensor) -> int:
@@ -336,85 +227,87 @@ def _sign_extended(value: int, control: Tensor) -> int:
     return value - n_values if value >= n_values // 2 else value
 
 
-def _call(low: _Lowering, program: p.Call) -> None:
+def _call(table: InstructionTable, program: p.Call) -> None:
     function = program.function
     if isinstance(function, HostFunction):
-        step = low.add_step(
+        step = table.add_step(
             program,
             StepKind.HOST_CALL,
             reads=tuple(program.inputs),
             writes=tuple(program.outputs),
             detail={"handle": function.handle},
         )
-        low.emit(Op.HOST, step=step)
+        table.emit(Op.HOST, step=step)
         return
-    low.calls.setdefault(low.caller, set()).add(function)
-    low.emit(Op.CALL, low.functions.setdefault(function, len(low.functions)))
+    table.calls.setdefault(table.caller, set()).add(function)
+    table.emit(Op.CALL, table.functions.setdefault(function, len(table.functions)))
 
 
-def _block(low: _Lowering, program: p.Block) -> None:
-    low.walk(program.body)
+def _block(table: InstructionTable, program: p.Block) -> None:
+    _walk(table, program.body)
 
 
-def _sync(low: _Lowering, program: p.Sync) -> None:
+def _sync(table: InstructionTable, program: p.Sync) -> None:
     detail = {"sync_type": program.sync_type.value}
-    low.emit(Op.STEP, step=low.add_step(program, StepKind.SYNC, detail=detail))
+    table.emit(Op.STEP, step=table.add_step(program, StepKind.SYNC, detail=detail))
 
 
-def _print_tensor(low: _Lowering, program: p.PrintTensor) -> None:
+def _print_tensor(table: InstructionTable, program: p.PrintTensor) -> None:
     from dataclasses import asdict
 
     fmt = None if program.fmt is None else asdict(program.fmt)
-    step = low.add_step(
+    step = table.add_step(
         program,
         StepKind.PRINT,
         reads=(program.tensor,),
         detail={"title": program.title, "fmt": fmt},
     )
-    low.emit(Op.HOST, step=step)
+    table.emit(Op.HOST, step=step)
 
 
-def _write_undef(low: _Lowering, program: p.WriteUndef) -> None:
-    low.emit(Op.STEP, step=low.add_step(program, StepKind.WRITE_UNDEF, writes=(program.tensor,)))
+def _write_undef(table: InstructionTable, program: p.WriteUndef) -> None:
+    table.emit(
+        Op.STEP, step=table.add_step(program, StepKind.WRITE_UNDEF, writes=(program.tensor,))
+    )
 
 
-def _assume_equal(low: _Lowering, program: p.AssumeEqualAcrossReplicas) -> None:
+def _assume_equal(table: InstructionTable, program: p.AssumeEqualAcrossReplicas) -> None:
     """A promise; the runtime checks every predicate on all replicas anyway."""
 
 
-def _cross_replica(low: _Lowering, program: p.CrossReplicaCopy) -> None:
-    step = low.add_step(
+def _cross_replica(table: InstructionTable, program: p.CrossReplicaCopy) -> None:
+    step = table.add_step(
         program,
         StepKind.CROSS_REPLICA,
         reads=(program.source_of_data,),
         writes=(program.destination,),
         detail={"pairs": [[int(a), int(b)] for a, b in program.replica_map.items()]},
     )
-    low.emit(Op.HOST, step=step)
+    table.emit(Op.HOST, step=step)
 
 
-def _abort(low: _Lowering, program: p.Abort) -> None:
+def _abort(table: InstructionTable, program: p.Abort) -> None:
     detail = {"message": program.message}
-    low.emit(Op.HOST, step=low.add_step(program, StepKind.ABORT, detail=detail))
+    table.emit(Op.HOST, step=table.add_step(program, StepKind.ABORT, detail=detail))
 
 
-def _abort_on_condition(low: _Lowering, program: p.AbortOnCondition) -> None:
-    skip = _branch(low, program, program.predicate, Op.BRANCH_ZERO)
+def _abort_on_condition(table: InstructionTable, program: p.AbortOnCondition) -> None:
+    skip = _branch(table, program, program.predicate, Op.BRANCH_ZERO)
     detail = {"message": program.message}
-    low.emit(Op.HOST, step=low.add_step(program, StepKind.ABORT, detail=detail))
-    low.patch(skip, 2)
+    table.emit(Op.HOST, step=table.add_step(program, StepKind.ABORT, detail=detail))
+    table.patch(skip, 2)
 
 
-def _error_program(low: _Lowering, program: p.ErrorProgram) -> None:
-    step = low.add_step(
+def _error_program(table: InstructionTable, program: p.ErrorProgram) -> None:
+    step = table.add_step(
         program, StepKind.ABORT, reads=(program.tensor,), detail={"message": program.message}
     )
-    low.emit(Op.HOST, step=step)
+    table.emit(Op.HOST, step=step)
 
 
-def _stamp(low: _Lowering, program: p.CycleStamp) -> None:
+def _stamp(table: InstructionTable, program: p.CycleStamp) -> None:
     since = () if program.since is None else (program.since,)
-    step = low.add_step(
+    step = table.add_step(
         program,
         StepKind.STAMP,
         reads=since,
@@ -422,25 +315,25 @@ def _stamp(low: _Lowering, program: p.CycleStamp) -> None:
         detail={"sync_type": program.sync_type.value},
     )
     earlier = _location(program.since)[0] if program.since is not None else -1
-    low.emit(Op.STAMP, _location(program.tensor)[0], program.tile, earlier, step=step)
+    table.emit(Op.STAMP, _location(program.tensor)[0], program.tile, earlier, step=step)
 
 
-def _machine_state(low: _Lowering, program: p.SetMachineState) -> None:
+def _machine_state(table: InstructionTable, program: p.SetMachineState) -> None:
     reads = () if program.seeds is None else (program.seeds,)
-    step = low.add_step(
+    step = table.add_step(
         program, StepKind.MACHINE_STATE, reads=reads, detail={"set": dict(program.values)}
     )
-    low.emit(Op.HOST, step=step)
+    table.emit(Op.HOST, step=step)
 
 
-def _get_hw_seeds(low: _Lowering, program: p.GetHwSeeds) -> None:
-    step = low.add_step(
+def _get_hw_seeds(table: InstructionTable, program: p.GetHwSeeds) -> None:
+    step = table.add_step(
         program, StepKind.MACHINE_STATE, writes=(program.tensor,), detail={"get": "seeds"}
     )
-    low.emit(Op.HOST, step=step)
+    table.emit(Op.HOST, step=step)
 
 
-_HANDLERS: dict[type, Callable[[_Lowering, Any], None]] = {
+_HANDLERS: dict[type, Callable[[InstructionTable, Any], None]] = {
     p.Sequence: _sequence,
     p.Execute: _execute,
     p.Copy: _copy,

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from tremula.base.errors import ControlProgramError
-from tremula.base.source import Source, user_source
-from tremula.base.types import BOOL, FLOAT, HALF, INT, QUARTER, UNSIGNED_INT
+from tremula.base.source import user_source
+from tremula.base.types import BOOL, INT, UNSIGNED_INT
+from tremula.poplar.program_base import (
+    Program,
+    check_programs,
+    check_scalar,
+    check_tensors,
+    check_writeable,
+)
 from tremula.poplar.streams import (
     DataStream,
     Function,
@@ -38,17 +44,6 @@ class SyncType(Enum):
     INTERNAL = "internal"
     EXTERNAL = "external"
     GLOBAL = "global"
-
-
-@dataclass(frozen=True, eq=False)
-class Program:
-    """Base of all programs."""
-
-    source: Source = field(init=False, repr=False, default_factory=user_source)
-    name: str = field(kw_only=True, default="")
-
-    def fail(self, what: str, mend: str) -> ControlProgramError:
-        return ControlProgramError(f"{type(self).__name__}: {what}", source=self.source, mend=mend)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +91,8 @@ class Execute(Program):
                 "make one with graph.add_compute_set(name)",
             )
         if self.result is not None:
-            _check_scalar(self, self.result, "result")
-            _check_writeable(self, self.result)
+            check_scalar(self, self.result, "result")
+            check_writeable(self, self.result)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +112,7 @@ class Copy(Program):
         if not isinstance(src, Tensor) and not isinstance(dst, Tensor):
             raise self.fail("one side must be a tensor.", "copy stream → tensor → stream")
         if isinstance(dst, Tensor):
-            _check_writeable(self, dst)
+            check_writeable(self, dst)
         for tensor, other in ((src, dst), (dst, src)):
             if isinstance(tensor, Tensor):
                 self._check_pair(tensor, other)
@@ -177,7 +172,7 @@ class Repeat(Program):
     def __post_init__(self) -> None:
         if not isinstance(self.count, int) or self.count < 0:
             raise self.fail(f"the count is {self.count!r}.", "use a constant integer of 0 or more")
-        _check_programs(self, self.body)
+        check_programs(self, self.body)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +185,8 @@ class RepeatWhileTrue(Program):
     stops_on = False
 
     def __post_init__(self) -> None:
-        _check_programs(self, self.condition, self.body)
-        _check_scalar(self, self.predicate, "predicate")
+        check_programs(self, self.condition, self.body)
+        check_scalar(self, self.predicate, "predicate")
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +203,7 @@ class Loop(Program):
     body: Program = None  # pyright: ignore[reportAssignmentType]
 
     def __post_init__(self) -> None:
-        _check_programs(self, self.body)
+        check_programs(self, self.body)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,8 +215,8 @@ class If(Program):
     false_body: Program = field(default_factory=Sequence)
 
     def __post_init__(self) -> None:
-        _check_scalar(self, self.predicate, "predicate")
-        _check_programs(self, self.true_body, self.false_body)
+        check_scalar(self, self.predicate, "predicate")
+        check_programs(self, self.true_body, self.false_body)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +232,7 @@ class Switch(Program):
     on_no_match: str = "default"
 
     def __post_init__(self) -> None:
-        _check_scalar(self, self.control, "control")
+        check_scalar(self, self.control, "control")
         if self.on_no_match not in ("default", "error", "undefined"):
             raise self.fail(
                 f"on_no_match is {self.on_no_match!r}.", "use 'default', 'error' or 'undefined'"
@@ -246,11 +241,11 @@ class Switch(Program):
         object.__setattr__(self, "cases", {})
         for value, body in cast("Iterable[tuple[int, Program]]", pairs):
             self.add(value, body)
-        _check_programs(self, self.default)
+        check_programs(self, self.default)
 
     def add(self, value: int, body: Program) -> "Switch":
         """Add a case; returns itself."""
-        _check_programs(self, body)
+        check_programs(self, body)
         cases: dict[int, Program] = self.cases  # pyright: ignore[reportAssignmentType]
         limits = np.iinfo(self.control.type.dtype) if self.control.type != BOOL else None
         if not (limits.min <= value <= limits.max if limits else 0 <= value <= 1):
@@ -300,7 +295,7 @@ class Call(Program):
                     "match the types and sizes given to add_host_function",
                 )
         for tensor in self.outputs:
-            _check_writeable(self, tensor)
+            check_writeable(self, tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,7 +312,7 @@ class Block(Program):
     body: Program = None  # pyright: ignore[reportAssignmentType]
 
     def __post_init__(self) -> None:
-        _check_programs(self, self.body)
+        check_programs(self, self.body)
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,7 +328,7 @@ class PrintTensor(Program):
             object.__setattr__(self, "fmt", self.tensor if self.fmt is None else self.fmt)
             object.__setattr__(self, "tensor", self.title)
             object.__setattr__(self, "title", "")
-        _check_tensors(self, self.tensor)
+        check_tensors(self, self.tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,7 +338,7 @@ class WriteUndef(Program):
     tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
 
     def __post_init__(self) -> None:
-        _check_tensors(self, self.tensor)
+        check_tensors(self, self.tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,7 +348,7 @@ class AssumeEqualAcrossReplicas(Program):
     tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
 
     def __post_init__(self) -> None:
-        _check_tensors(self, self.tensor)
+        check_tensors(self, self.tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -366,13 +361,13 @@ class CrossReplicaCopy(Program):
 
     def __post_init__(self) -> None:
         src, dst = self.source_of_data, self.destination
-        _check_tensors(self, src, dst)
+        check_tensors(self, src, dst)
         if (src.type, src.n_elems) != (dst.type, dst.n_elems):
             raise self.fail(
                 f"{src.n_elems} elements of {src.type} do not fit {dst.n_elems} of {dst.type}.",
                 "use tensors of one type and size",
             )
-        _check_writeable(self, dst)
+        check_writeable(self, dst)
         if sorted(self.replica_map) != sorted(self.replica_map.values()):
             raise self.fail(
                 f"{dict(self.replica_map)} is not a permutation of replicas.",
@@ -395,7 +390,7 @@ class AbortOnCondition(Program):
     message: str = ""
 
     def __post_init__(self) -> None:
-        _check_scalar(self, self.predicate, "predicate")
+        check_scalar(self, self.predicate, "predicate")
 
 
 @dataclass(frozen=True, eq=False)
@@ -406,7 +401,7 @@ class ErrorProgram(Program):
     tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
 
     def __post_init__(self) -> None:
-        _check_tensors(self, self.tensor)
+        check_tensors(self, self.tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -432,37 +427,3 @@ class GetHwSeeds(Program):
     """Read the seeds of all workers into a tensor."""
 
     tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
-
-
-def _check_programs(owner: Program, *bodies: object) -> None:
-    for body in bodies:
-        if not isinstance(body, Program):
-            raise owner.fail(
-                f"got {type(body).__name__}, expected a program.", "use Sequence() for nothing"
-            )
-
-
-def _check_tensors(owner: Program, *tensors: object) -> None:
-    for tensor in tensors:
-        if not isinstance(tensor, Tensor):
-            raise owner.fail(f"got {type(tensor).__name__}, expected a tensor.", "give a tensor")
-
-
-def _check_scalar(owner: Program, tensor: object, what: str) -> None:
-    if not isinstance(tensor, Tensor) or tensor.n_elems != 1:
-        got = list(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
-        raise owner.fail(f"the {what} must be a scalar tensor, got {got}.", "index one element")
-    if tensor.type in (FLOAT, HALF, QUARTER):
-        raise owner.fail(
-            f"the {what} has type {tensor.type}.", "use BOOL or an integer type; non-zero is true"
-        )
-
-
-def _check_writeable(owner: Program, tensor: Tensor) -> None:
-    if tensor.contains_constant:
-        raise owner.fail("cannot write to a constant.", "use add_variable instead of add_constant")
-    if tensor.contains_aliases:
-        raise owner.fail(
-            "the destination contains the same element twice.",
-            "write to the tensor before broadcast",
-        )

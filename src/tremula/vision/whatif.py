@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from tremula.base.errors import InvalidOption, MissingProfileData, suggest
-from tremula.compiler.cost import StepCosts, recost_steps
+from tremula.compiler.cost import StepCosts
 from tremula.compiler.executable import Executable
 from tremula.compiler.memory import placed_on
+from tremula.compiler.recost import recost_steps
 from tremula.hardware import Chip, chip_from_toml, single
 from tremula.hardware.facts import quantities
 from tremula.poplar.target import Target, machine_changed
