@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from tremula.ir import ctc_ops, recurrent_ops
+from tremula.ir import ctc_ops, packed_sequences, recurrent_ops
+from tremula.ir.function_forms import FORMS
 from tremula.ir.losses import LOSS_FUNCTIONS
 from tremula.ir.recording import Recording
 from tremula.ir.static_shapes import RULES
@@ -76,7 +77,9 @@ class FunctionRules(TorchFunctionMode):
         kwargs = kwargs or {}
         if not kwargs and recurrent_ops.is_recurrent(func, args):
             return recurrent_ops.record(func, args)
-        rule = RULES.get(func)
+        if not kwargs and packed_sequences.is_packed_net(func, args):
+            return packed_sequences.run_net(self.state, func, args)
+        rule = RULES.get(func) or FORMS.get(func)
         if rule is not None:
             return rule(self.state, func, *args, **kwargs)
         if func in _SHOWN:

@@ -10,7 +10,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from tremula.ir.errors import CaptureError
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN, Origin
@@ -81,6 +81,11 @@ class Recorder(TorchDispatchMode):
             fake = self._run(func, args, {})
             self.constant(args[0], fake)
             return fake
+        if (
+            name in _DATA_DEPENDENT
+            and (known := self._known_result(func, args, kwargs)) is not None
+        ):
+            return known
         self._refuse_data_dependence(name, func, args)
         origin = self._origin()
         args, kwargs = tree_map(self._inside, (args, kwargs))
@@ -159,6 +164,21 @@ class Recorder(TorchDispatchMode):
             mend="make it with torch.tensor(…) inside forward, pass it as an input, or register it"
             " as a buffer",
         )
+
+    def _known_result(self, func: OpOverload, args: tuple, kwargs: dict) -> object:
+        """What an operation that asks for values gives if all it asks for are constants."""
+        from tremula.ir.known_values import known_value  # which knows what views are, and they us
+
+        values = tree_map_only(Tensor, lambda t: known_value(self, t), (args, kwargs))
+        if any(v is None for v in tree_leaves(values)):
+            return None
+        with _outside_the_recording():
+            result = func(*values[0], **values[1])
+            if not isinstance(result, Tensor):
+                return result
+            fake = self.fakes.from_tensor(result)
+        self.constant(result, fake)
+        return fake
 
     def _refuse_data_dependence(self, name: str, func: object, args: tuple) -> None:
         why = _DATA_DEPENDENT.get("aten::nonzero" if _is_by_mask(name, args) else name)

@@ -172,7 +172,7 @@ def record(func: Callable, args: tuple) -> tuple[Tensor, ...]:
     states = [states] if isinstance(states, Tensor) else list(states)
     states, weights = ([t.to(x.dtype) for t in tensors] for tensors in (states, weights))
     if not (dropout and training and n_layers > 1):
-        return _call(
+        return call(
             func.__name__, x, states, weights, has_biases, n_layers, bidirectional, batch_first
         )
     n_ways, each = (2 if bidirectional else 1), len(weights) // n_layers
@@ -182,14 +182,12 @@ def record(func: Callable, args: tuple) -> tuple[Tensor, ...]:
             x = torch.dropout(x, dropout, True)
         of_layer = [s[layer * n_ways : (layer + 1) * n_ways] for s in states]
         part = weights[layer * each : (layer + 1) * each]
-        x, *ends = _call(
-            func.__name__, x, of_layer, part, has_biases, 1, bidirectional, batch_first
-        )
+        x, *ends = call(func.__name__, x, of_layer, part, has_biases, 1, bidirectional, batch_first)
         last.append(ends)
     return (x, *(torch.cat(ends) for ends in zip(*last, strict=True)))
 
 
-def _call(  # noqa: PLR0917
+def call(  # noqa: PLR0917 - one argument per setting of a net
     kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], has_biases: bool,
     n_layers: int, bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
