@@ -13,9 +13,9 @@ SHOTS = {
     "addresses": ("#/memory?tile=312&span=used", "light", 640),
     "liveness": ("#/liveness", "light", 1010),
     "operations": ("#/operations", "light", 960),
-    "execution": ("#/execution?from=152000&to=190000&show=flat&step=9&tile=700", "dark", 1000),
-    "chip": ("#/chip?step=9&show=compute&tile=700", "dark", 860),
-    "whatif": ("#/whatif", "light", 1060),
+    "execution": ("#/execution?from=178000&to=212000&show=flat&step=9&tile=700", "dark", 1000),
+    "chip": ("#/chip?step=9&tile=700", "dark", 960),
+    "whatif": ("#/whatif", "light", 1190),
 }
 
 

@@ -5,6 +5,7 @@ import { colour } from "./colours.js";
 import { ticks, whole } from "./format.js";
 
 const MARGIN = { left: 64, right: 14, top: 14, bottom: 30 };
+const MOST_AIR = 5; // a line so many times above everything is named at the top, not drawn
 
 // options: series [{name, colour, values, isArea}], isStacked, lines [{y, text}], marks [x, …],
 // xName, yFormat, yTicks, height, label, describe(i) → lines, onpick(i), isStepped, minimum
@@ -121,7 +122,7 @@ export class Chart {
         if (layer.low[k] < low) low = layer.low[k];
       }
     }
-    for (const line of lines) if (line.y < high * 12) high = Math.max(high, line.y);
+    for (const line of lines) if (line.y < high * MOST_AIR) high = Math.max(high, line.y);
     return [low, high * 1.06 || 1];
   }
 
@@ -194,9 +195,14 @@ export class Chart {
 
   paintLines(pen) {
     for (const { y: value, text, tone = "bad" } of this.options.lines ?? []) {
-      if (value > this.range[1]) continue;
-      const y = Math.round(this.y(value)) + 0.5;
       pen.strokeStyle = pen.fillStyle = colour(tone);
+      if (value > this.range[1]) {
+        pen.textAlign = "right";
+        pen.textBaseline = "top";
+        pen.fillText(`↑ ${text}`, this.width - MARGIN.right - 4, 1);
+        continue;
+      }
+      const y = Math.round(this.y(value)) + 0.5;
       pen.setLineDash([5, 4]);
       pen.lineWidth = 1.2;
       pen.beginPath();

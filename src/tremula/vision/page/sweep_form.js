@@ -116,7 +116,7 @@ class ConstantRow {
     this.isSliding = true;
     for (const one of [this.from, this.to, this.count]) one.tell();
     const text = valuesBetween(this.constant, Number(this.from.input.value), Number(this.to.input.value), Number(this.count.input.value));
-    this.values.value = text.replaceAll(",", ", ");
+    this.values.value = text.split(",").map(brief).join(", ");
     clearTimeout(this.waiting);
     this.waiting = setTimeout(() => {
       this.apply(text);
@@ -129,7 +129,7 @@ class ConstantRow {
   }
 
   fill(text) {
-    if (document.activeElement !== this.values) this.values.value = (text ?? "").replaceAll(",", ", ");
+    if (document.activeElement !== this.values) this.values.value = (text ?? "").split(",").map(brief).join(", ");
     const numbers = (text ?? "").split(",").map(Number);
     if (!this.constant?.value || !numbers.every((v) => v > 0) || this.isSliding) return;
     const place = (v) => Math.max(-WIDEST, Math.min(WIDEST, Math.log2(v / this.constant.value)));
@@ -138,6 +138,12 @@ class ConstantRow {
       one.tell();
     }
   }
+}
+
+// 1850000000 as 1850e6: a row of values has little room.
+function brief(text) {
+  const millions = Number(text) / 1e6;
+  return millions >= 1 && Number(millions.toPrecision(6)) === millions && !/e/i.test(text) && text.length > 6 ? `${millions}e6` : text;
 }
 
 // Constants in groups, as the chip has them.

@@ -57,7 +57,7 @@ export class Table {
       lengths.push(content instanceof Node ? 12 : String(content).length);
     }
     const content = Math.ceil(8.2 * Math.max(4, ...lengths)) + 18;
-    return Math.max(title, column.isText ? Math.min(content, place ? 110 : 200) : Math.min(content, 160));
+    return Math.max(title, column.isText ? Math.min(content, place ? 110 : this.options.columns.length < 5 ? 150 : 200) : Math.min(content, 160));
   }
 
   sort(column) {
