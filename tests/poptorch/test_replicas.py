@@ -274,6 +274,15 @@ def test_groups_train_apart(kind, x, on_tiles):
     assert model.weight.flatten().tolist() == [1 - 2 - 3, 2 - 20 - 30]
 
 
+def test_parameters_of_modules_inside_are_grouped():
+    """A parameter deep in a model in training can be grouped as well."""
+    model = nn.Sequential(Scales(torch.tensor([[1.0], [2.0]])))
+    options = poptorch.Options().replicationFactor(2).outputMode(poptorch.OutputMode.All)
+    wrapped = poptorch.trainingModel(model, options)
+    wrapped.model[0].weight.replicaGrouping(CommGroupType.NoGrouping, 0, ONE)
+    assert wrapped(torch.ones(2))[0].tolist() == [1.0, 2.0]
+
+
 def test_all_replicas_return_their_weights():
     """AllReplicas gives a slice for each replica, which can be uploaded again."""
     model = Scales(torch.tensor([[1.0], [2.0]]))

@@ -28,6 +28,9 @@ class Owner(Protocol):
 
     def copyWeightsToHostIfNeeded(self) -> bool: ...  # noqa: N802
     def destroy(self) -> None: ...
+    def _group_replicas(
+        self, parameter: Tensor, group_type: int, shards: int, mode: int
+    ) -> None: ...
 
 
 # What can be asked about a tensor without looking at its values.
@@ -63,6 +66,13 @@ def _fetch(arguments: Iterable) -> None:
 
 class PoptorchParameter(_Asks, nn.Parameter):
     """A parameter of a module in training."""
+
+    def replicaGrouping(  # noqa: N802
+        self, comm_group_type: int, shards: int, variable_retrieval_mode: int
+    ) -> None:
+        """As `ParameterOfModel` has it: so parameters of modules inside the model do, too."""
+        assert self._owner is not None, "a parameter in training has an owner"
+        self._owner._group_replicas(self, comm_group_type, shards, variable_retrieval_mode)
 
     def __deepcopy__(self, memo: dict) -> nn.Parameter:
         if id(self) not in memo:
