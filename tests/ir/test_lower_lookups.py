@@ -194,16 +194,21 @@ def test_tables_lie_as_their_lookups_want_them():
 
 
 def test_what_depends_on_values_is_refused():
-    """Several values at a mask, and gradients by frequency, say why they cannot be."""
+    """Several values at a mask say why they cannot be written."""
     x, mask = torch.randn(4), torch.tensor([True, False, True, False])
     with pytest.raises(UnsupportedOperations, match="written at a mask with values"):
         run_on_tiles(lambda x, m: aten.index_put(x, [m], x[:2]), x, mask)
-    with pytest.raises(UnsupportedOperations, match="scale_grad_by_freq=True"):
-        run_on_tiles(
-            lambda g, i: aten.embedding_dense_backward(g, i, 5, -1, True),
-            torch.randn(3, 2),
-            torch.tensor([1, 2, 1]),
-        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_gradients_by_frequency(dtype):
+    """Rows that were looked up more than once get the mean of their gradients; padding none."""
+
+    def function(gradient, rows):
+        backward = aten.embedding_dense_backward
+        return [backward(gradient, rows, 5, -1, True), backward(gradient, rows, 5, 2, True)]
+
+    assert_like_aten(function, torch.randn(4, 2).to(dtype), torch.tensor([1, 2, 1, 4]))
 
 
 OUT_OF_RANGE = {

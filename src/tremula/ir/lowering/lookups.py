@@ -12,8 +12,8 @@ from tremula.ir.lowering.row_tables import Along, Indexed, Table, new_table, put
 from tremula.ir.lowering.table import lowers, wishes
 from tremula.ir.lowering.tiles import Tiles
 from tremula.poplar.tensor import Tensor
-from tremula.poplibs import popops
-from tremula.poplibs.popops.expr import _1, select
+from tremula.poplibs import popops, poputil
+from tremula.poplibs.popops.expr import _1, _2, maximum, select
 
 _SLICE = "popops.grouped_multi_slice"
 
@@ -25,26 +25,31 @@ def embedding(tiles: Tiles, table: Tensor, indices: Tensor, *_training: object) 
     return rows.reshape(list(tiles.out_shape))
 
 
-@lowers("embedding_dense_backward", calls="popops.grouped_multi_update_add")
+@lowers("embedding_dense_backward", calls="popops.grouped_multi_update_add, popops.map")
 def embedding_dense_backward(
     tiles: Tiles, gradient: Tensor, indices: Tensor, n_entries: int, padding: int, by_freq: bool
 ) -> Tensor:
     """One update of a table of zeros; rows of the padding index get none."""
-    if by_freq:
-        raise UnsupportedOperations(
-            "embedding(scale_grad_by_freq=True) has no gradient on tiles.",
-            source=tiles.origin.source if tiles.origin is not None else None,
-            mend="leave scale_grad_by_freq off and scale the gradient in the loss",
-        )
     width, n = gradient.shape[-1], indices.n_elems
-    sizes = Table(1, n_entries, width, n)
-    table = new_table(tiles, sizes, gradient.type, "add")
-    popops.zero(tiles.graph, table, tiles.sequence, f"{tiles.name}/zero")
     rows = indices.reshape((1, n))
     if padding >= 0:  # an index out of range changes nothing
         skipped = select(-1, _1, _1 == padding)
         rows = popops.map(tiles.graph, skipped, [rows], tiles.sequence, f"{tiles.name}/padding")
-    put_rows(tiles, table, gradient.reshape((1, n, width)), rows, "add")
+    table = _added_up(tiles, gradient.reshape((1, n, width)), rows, n_entries)
+    if not by_freq:
+        return table
+    ones = poputil.broadcast_view(tiles.constant(1.0, gradient.type), (1, n, 1))
+    counts = _added_up(tiles, ones, rows, n_entries)
+    share = _1 / maximum(_2, 1.0)
+    return popops.map(tiles.graph, share, [table, counts], tiles.sequence, f"{tiles.name}/share")
+
+
+def _added_up(tiles: Tiles, updates: Tensor, rows: Tensor, n_entries: int) -> Tensor:
+    """[entries, width]: the sum of the updates [1, n, width] of each row."""
+    sizes = Table(1, n_entries, updates.shape[2], updates.shape[1])
+    table = new_table(tiles, sizes, updates.type, "add")
+    popops.zero(tiles.graph, table, tiles.sequence, f"{tiles.name}/zero")
+    put_rows(tiles, table, updates, rows, "add")
     return table[0]
 
 
