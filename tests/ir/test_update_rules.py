@@ -408,6 +408,10 @@ def test_changed_constants():
         "weight_decay of group 0: 0 -> 0.1",
         "maximize of group 0: False -> True",
     ]
+    rule = rule_from(torch.optim.Adam(params), named(params))
+    for beta, is_other in ((0.9 + 1e-12, False), (0.9 + 1e-6, True)):
+        found = rule.changed_constants(settings_of(torch.optim.Adam(params, betas=(beta, 0.999))))
+        assert found == (["beta1 of group 0: 0.9 -> 0.900001"] if is_other else [])
 
 
 def test_bias_correction_keeps_its_digits():

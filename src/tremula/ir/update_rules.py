@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -349,9 +350,9 @@ class UpdateRule:
         for g, group in enumerate(settings.groups[: self.n_groups]):
             new = {name: hyper.value for name, hyper in group.hypers}
             found += [
-                f"{name} of group {g}: {old:g} -> {new[name]:g}"
+                f"{name} of group {g}: {old:.8g} -> {new[name]:.8g}"
                 for name, old in self.constants[g]
-                if new[name] != old
+                if np.float32(new[name]) != np.float32(old)  # as the device has them
             ]
             switches = {"nesterov": self.nesterov[g], "maximize": self.maximize[g]}
             found += [
