@@ -20,6 +20,7 @@ _FAMILIES = (
     "reductions",
     "softmax",
     "products",
+    "factors",
     "convolutions",
     "norms",
     "pooling",
