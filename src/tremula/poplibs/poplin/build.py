@@ -22,6 +22,7 @@ from tremula.poplibs.poplin.columns import Columns, Reading, Stage, columns_of
 from tremula.poplibs.poplin.plan import Plan
 from tremula.poplibs.poplin.turning import add_turning, contiguous_dim
 from tremula.poplibs.poplin.vertices import conv_partial, conv_reduce
+from tremula.poplibs.poputil.steps import run_vertices
 
 OPERANDS = ("left", "right", "result")
 cached_columns = cache(columns_of)
@@ -110,7 +111,6 @@ def _add_steps(
         map_spread(graph, partials, columns.partials_map)
     for step in range(plan.splits.c_serial):
         rows = slice(step * plan.splits.n_tiles, (step + 1) * plan.splits.n_tiles)
-        compute_set = graph.add_compute_set(f"{name}/Convolve")
         codelet = conv_partial(plan.method, plan.problem.type, plan.partials)
         fields = {field: values[rows] for field, values in columns.state.items()}
         fields |= {
@@ -118,8 +118,7 @@ def _add_steps(
             "right": _read(right, columns.right, rows),
             "out": Slices(partials, columns.out_begin[rows], columns.out_end[rows]),
         }
-        graph.add_vertices(compute_set, codelet, fields, tiles=columns.tile[rows])
-        sequence.add(Execute(compute_set))
+        run_vertices(graph, codelet, fields, columns.tile[rows], sequence, f"{name}/Convolve")
     _add_reduction(graph, plan, columns, partials, result, sequence, name)
 
 

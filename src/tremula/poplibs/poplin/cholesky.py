@@ -118,20 +118,14 @@ def _add_step(panels: Panels, step: int, sequence: Sequence, name: str) -> None:
     batch, panel = panels.every(step + 1, panels.n_panels)
     source = np.full_like(panel, step)
     row, row_end = panels.first_column(panel), panels.first_column(panel + 1)
-    Step(panels, sequence, f"{name}/update").run(
-        panel_update_codelet(),
-        batch,
-        panel,
-        {
-            "out": panels.rows(batch, panel, row, n),
-            "left": panels.rows(batch, source, row, n),
-            "right": panels.rows(batch, source, row, row_end),
-            "n_columns": row_end - row,
-            "n_inner": end - first,
-            "left_stride": end - first,
-            "right_stride": 1,
-            "right_step": end - first,
-        },
+    Step(panels, sequence, f"{name}/update").subtract_product(
+        (batch, panel),
+        panels.rows(batch, panel, row, n),
+        panels.rows(batch, source, row, n),
+        panels.rows(batch, source, row, row_end),
+        n_inner=end - first,
+        left_stride=end - first,
+        is_right_transposed=True,
     )
 
 

@@ -16,7 +16,7 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.tile_map import TileMapping
 from tremula.poplibs.families import family
@@ -37,6 +37,7 @@ from tremula.poplibs.poplin.solver_panels import (
     sum_below,
 )
 from tremula.poplibs.poplin.triangular_solve import triangular_mask, triangular_mask_codelet
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 
 
@@ -105,36 +106,21 @@ def _add_step(panels: Panels, pivots: Tensor, step: int, sequence: Sequence, nam
     """Factor one panel, exchange rows of all others, and eliminate from those to its right."""
     n_rows, k = panels.n_rows, pivots.shape[1]
     first, end = int(panels.first_column(step)), int(panels.first_column(step + 1))
-    width, last = end - first, min(end, k)  # rows first … last are done after this step
+    last = min(end, k)  # rows first … last are done after this step
 
-    def pivots_of(batch: np.ndarray) -> Slices:
-        return Slices(pivots, batch * k + first, batch * k + last)
-
-    batch, panel = panels.every(step, step + 1)
-    Step(panels, sequence, f"{name}/factor").run(
-        lu_panel_codelet(),
-        batch,
-        panel,
-        {
-            "panel": panels.rows(batch, panel, first, n_rows),
-            "pivots": pivots_of(batch),
-            "n_columns": width,
-            "first_row": first,
-        },
-    )
     batch, panel = panels.every(0, panels.n_panels)
-    batch, panel = batch[panel != step], panel[panel != step]
-    Step(panels, sequence, f"{name}/exchange").run(
-        exchange_rows_codelet(),
-        batch,
-        panel,
-        {
-            "panel": panels.rows(batch, panel, first, n_rows),
-            "pivots": pivots_of(batch),
-            "n_columns": panels.widths(panel),
+    for what, codelet, chosen in (
+        ("factor", lu_panel_codelet(), panel == step),
+        ("exchange", exchange_rows_codelet(), panel != step),
+    ):
+        of_batch, of_panel = batch[chosen], panel[chosen]
+        fields = {
+            "panel": panels.rows(of_batch, of_panel, first, n_rows),
+            "pivots": Slices(pivots, of_batch * k + first, of_batch * k + last),
+            "n_columns": panels.widths(of_panel),
             "first_row": first,
-        },
-    )
+        }
+        Step(panels, sequence, f"{name}/{what}").run(codelet, of_batch, of_panel, fields)
     _eliminate(panels, step, last, sequence, name)
 
 
@@ -142,7 +128,7 @@ def _eliminate(panels: Panels, step: int, last: int, sequence: Sequence, name: s
     n_rows, first = panels.n_rows, int(panels.first_column(step))
     stride = int(panels.widths(step))
     batch, panel = panels.every(step + 1, panels.n_panels)
-    source, width = np.full_like(panel, step), panels.widths(panel)
+    source = np.full_like(panel, step)
     Step(panels, sequence, f"{name}/solve").run(
         panel_solve_codelet(),
         batch,
@@ -150,27 +136,20 @@ def _eliminate(panels: Panels, step: int, last: int, sequence: Sequence, name: s
         {
             "out": panels.rows(batch, panel, first, last),
             "triangle": panels.rows(batch, source, first, last),
-            "n_columns": width,
+            "n_columns": panels.widths(panel),
             "stride": stride,
             "is_unit": 1,
         },
     )
     if last == n_rows:
         return
-    Step(panels, sequence, f"{name}/update").run(
-        panel_update_codelet(),
-        batch,
-        panel,
-        {
-            "out": panels.rows(batch, panel, last, n_rows),
-            "left": panels.rows(batch, source, last, n_rows),
-            "right": panels.rows(batch, panel, first, last),
-            "n_columns": width,
-            "n_inner": last - first,
-            "left_stride": stride,
-            "right_stride": width,
-            "right_step": 1,
-        },
+    Step(panels, sequence, f"{name}/update").subtract_product(
+        (batch, panel),
+        panels.rows(batch, panel, last, n_rows),
+        panels.rows(batch, source, last, n_rows),
+        panels.rows(batch, panel, first, last),
+        n_inner=last - first,
+        left_stride=stride,
     )
 
 
@@ -185,10 +164,8 @@ def _add_permutation(
     mapping = TileMapping(rows * n_rows, (rows + 1) * n_rows, tiles, graph.target.n_tiles)
     graph.set_tile_mapping(permutation, mapping)
     if permutation.n_elems:
-        compute_set = graph.add_compute_set(name)
         fields = {"pivots": pivots, "permutation": permutation}
-        graph.add_vertices(compute_set, permutation_codelet(), fields, tiles=tiles)
-        sequence.add(Execute(compute_set))
+        run_vertices(graph, permutation_codelet(), fields, tiles, sequence, name)
     return permutation
 
 

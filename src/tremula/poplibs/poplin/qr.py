@@ -142,20 +142,13 @@ def _apply(
             "is_transposed": int(is_transposed),
         },
     )
-    Step(panels, sequence, f"{name}/update").run(
-        panel_update_codelet(),
-        batch,
-        panel,
-        {
-            "out": panels.rows(batch, panel, first, n_rows),
-            "left": v,
-            "right": Slices(products, begins, ends),
-            "n_columns": width,
-            "n_inner": count,
-            "left_stride": count,
-            "right_stride": width,
-            "right_step": 1,
-        },
+    Step(panels, sequence, f"{name}/update").subtract_product(
+        chosen,
+        panels.rows(batch, panel, first, n_rows),
+        v,
+        Slices(products, begins, ends),
+        n_inner=count,
+        left_stride=count,
     )
 
 

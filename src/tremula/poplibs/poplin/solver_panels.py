@@ -21,10 +21,11 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Execute, Sequence
+from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensor import Tensor, concat
 from tremula.poplar.tile_map import TileMapping
 from tremula.poplibs.families import family
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
 
 DEFAULT_WIDTH = 16  # columns of a panel: as many as the matrix unit has outputs
@@ -175,12 +176,34 @@ class Step:
         self, codelet: type, batch: np.ndarray, panel: np.ndarray, fields: Mapping[str, object]
     ) -> None:
         """One vertex per (batch, panel), on the panel's tile."""
-        graph = self.panels.graph
-        if not len(batch):
-            return
-        compute_set = graph.add_compute_set(self.name)
-        graph.add_vertices(compute_set, codelet, fields, tiles=self.panels.tiles(batch, panel))
-        self.sequence.add(Execute(compute_set))
+        if len(batch):
+            tiles = self.panels.tiles(batch, panel)
+            run_vertices(self.panels.graph, codelet, fields, tiles, self.sequence, self.name)
+
+    def subtract_product(
+        self,
+        chosen: tuple[np.ndarray, np.ndarray],
+        out: Slices,
+        left: Slices,
+        right: Slices,
+        *,
+        n_inner: int,
+        left_stride: int,
+        is_right_transposed: bool = False,
+    ) -> None:
+        """Subtract left · right from rows `out` of the chosen panels (batch, panel)."""
+        width = self.panels.widths(chosen[1])
+        fields = {
+            "out": out,
+            "left": left,
+            "right": right,
+            "n_columns": width,
+            "n_inner": n_inner,
+            "left_stride": left_stride,
+            "right_stride": 1 if is_right_transposed else width,
+            "right_step": n_inner if is_right_transposed else 1,
+        }
+        self.run(panel_update_codelet(), *chosen, fields)
 
 
 @family

@@ -16,7 +16,7 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.solver_panels import (
@@ -35,6 +35,7 @@ from tremula.poplibs.poplin.solver_panels import (
     panel_update_codelet,
 )
 from tremula.poplibs.poputil import tile_regions
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 
@@ -99,7 +100,6 @@ def _add_step(
     first, end = int(triangle.first_column(step)), int(triangle.first_column(step + 1))
     batch, panel = right.every(0, right.n_panels)
     source = np.full_like(panel, step)
-    width = right.widths(panel)
     Step(right, sequence, f"{name}/solve").run(
         panel_solve_codelet(),
         batch,
@@ -107,27 +107,20 @@ def _add_step(
         {
             "out": right.rows(batch, panel, first, end),
             "triangle": triangle.rows(batch, source, first, end),
-            "n_columns": width,
+            "n_columns": right.widths(panel),
             "stride": end - first,
             "is_unit": int(is_unit),
         },
     )
     if end == n:
         return
-    Step(right, sequence, f"{name}/update").run(
-        panel_update_codelet(),
-        batch,
-        panel,
-        {
-            "out": right.rows(batch, panel, end, n),
-            "left": triangle.rows(batch, source, end, n),
-            "right": right.rows(batch, panel, first, end),
-            "n_columns": width,
-            "n_inner": end - first,
-            "left_stride": end - first,
-            "right_stride": width,
-            "right_step": 1,
-        },
+    Step(right, sequence, f"{name}/update").subtract_product(
+        (batch, panel),
+        right.rows(batch, panel, end, n),
+        triangle.rows(batch, source, end, n),
+        right.rows(batch, panel, first, end),
+        n_inner=end - first,
+        left_stride=end - first,
     )
 
 
@@ -172,9 +165,8 @@ def triangular_mask(
     regions = tile_regions(graph, out)
     if not out.n_elems:
         return out
-    compute_set = graph.add_compute_set(name or "triangularMask")
-    graph.add_vertices(
-        compute_set,
+    run_vertices(
+        graph,
         triangular_mask_codelet(a.type),
         {
             "a": Slices(a, regions.begin, regions.end),
@@ -185,9 +177,10 @@ def triangular_mask(
             "sign": 1 if lower else -1,
             "is_unit": int(unit_diagonal),
         },
-        tiles=regions.tile,
+        regions.tile,
+        sequence,
+        name or "triangularMask",
     )
-    sequence.add(Execute(compute_set))
     return out
 
 

@@ -20,12 +20,13 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Execute, Sequence
+from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.blocks import Blocks, Spread, Stored, add_blocked, map_spread, view_of
 from tremula.poplibs.poplin.costs import transpose_cycles
 from tremula.poplibs.poplin.vertices import N_WORKERS
+from tremula.poplibs.poputil.steps import run_vertices
 
 Ints = np.ndarray
 
@@ -95,14 +96,12 @@ def add_turning(
     turned = add_blocked(graph, tensor.type, plan.blocks, f"{name}/turned")
     map_spread(graph, turned.flat, plan.spread)
     sequence.add(Copy(tensor.dim_shuffle(list(plan.order)), view_of(turned)))
-    compute_set = graph.add_compute_set(f"{name}/Transpose")
     fields = {
         "source": Slices(turned.flat, plan.source_begin, plan.source_begin + plan.size),
         "out": Slices(stored.flat, plan.out_begin, plan.out_begin + plan.size),
         **plan.state,
     }
-    graph.add_vertices(compute_set, turn(tensor.type), fields, tiles=plan.tile)
-    sequence.add(Execute(compute_set))
+    run_vertices(graph, turn(tensor.type), fields, plan.tile, sequence, f"{name}/Transpose")
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from tremula.poplibs.popnn.ctc_codelets import (
     ctc_gradient_codelet,
     ctc_loss_codelet,
 )
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
 
 # A part of time has at least so many steps, so that handing over is a small share of its work.
@@ -201,15 +202,13 @@ def add_loss(call: CtcCall, alpha: Tensor) -> Tensor:
     tiles = layout.tiles(batch, layout.n_parts - 1)
     graph.set_tile_mapping(loss, TileMapping(batch, batch + 1, tiles, layout.n_tiles))
     if loss.n_elems:
-        compute_set = graph.add_compute_set(f"{call.name}/loss")
         end = (batch + 1) * layout.n_steps * n
         fields = {
             "alpha": Slices(alpha, end - n, end),
             "label_length": call.label_lengths,
             "loss": loss,
         }
-        graph.add_vertices(compute_set, ctc_loss_codelet(), fields, tiles=tiles)
-        call.sequence.add(Execute(compute_set))
+        run_vertices(graph, ctc_loss_codelet(), fields, tiles, call.sequence, f"{call.name}/loss")
     return loss
 
 
@@ -226,8 +225,6 @@ def add_gradient(call: CtcCall, alpha: Tensor, beta: Tensor, loss: Tensor, type:
             "gradient": call.slices(gradient, batch, part),
             "loss": Slices(loss, batch, batch + 1),
         }
-        compute_set = graph.add_compute_set(name)
         codelet = ctc_gradient_codelet(call.data.type, type)
-        graph.add_vertices(compute_set, codelet, fields, tiles=layout.tiles(batch, part))
-        call.sequence.add(Execute(compute_set))
+        run_vertices(graph, codelet, fields, layout.tiles(batch, part), call.sequence, name)
     return gradient

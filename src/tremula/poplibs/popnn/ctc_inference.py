@@ -9,7 +9,7 @@ from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, UNSIGNED_INT, Type
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Execute, Sequence
+from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.tile_map import TileMapping
 from tremula.poplibs.popnn.ctc_beam_codelets import (
@@ -27,6 +27,7 @@ from tremula.poplibs.popnn.ctc_build import (
 from tremula.poplibs.popnn.ctc_codelets import LOG_ZERO
 from tremula.poplibs.popnn.softmax import log_softmax
 from tremula.poplibs.popops.element_codelets import element_codelet
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 
@@ -145,9 +146,8 @@ def _add_part(  # noqa: PLR0917 - a step of one function, taken out of it
     begin = batch * layout.n_steps + layout.cut(part)
     end = batch * layout.n_steps + layout.cut(part + 1)
     width, n_classes = beam.parent.shape[2], data.shape[2]
-    compute_set = graph.add_compute_set(f"{name}/steps")
-    graph.add_vertices(
-        compute_set,
+    run_vertices(
+        graph,
         beam_step_codelet(data.type),
         {
             "probabilities": Slices(data, begin * n_classes, end * n_classes),
@@ -160,9 +160,10 @@ def _add_part(  # noqa: PLR0917 - a step of one function, taken out of it
             "n_classes": n_classes,
             "blank": blank,
         },
-        tiles=layout.tiles(batch, part),
+        layout.tiles(batch, part),
+        sequence,
+        f"{name}/steps",
     )
-    sequence.add(Execute(compute_set))
 
 
 def _add_traces(
@@ -185,7 +186,6 @@ def _add_traces(
     if len(batch):
         n = n_steps * beam.parent.shape[2]
         n_scores = beam.scores.shape[1]
-        compute_set = graph.add_compute_set(f"{name}/trace")
         fields = {
             "parent": Slices(beam.parent, batch * n, (batch + 1) * n),
             "added": Slices(beam.added, batch * n, (batch + 1) * n),
@@ -196,8 +196,7 @@ def _add_traces(
             "path": path,
             "blank": blank,
         }
-        graph.add_vertices(compute_set, beam_trace_codelet(), fields, tiles=tiles)
-        sequence.add(Execute(compute_set))
+        run_vertices(graph, beam_trace_codelet(), fields, tiles, sequence, f"{name}/trace")
     shape = (n_batches, n_paths)
     return probability.reshape(shape), count.reshape(shape), labels.reshape((*shape, n_steps))
 

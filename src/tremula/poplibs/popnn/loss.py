@@ -20,7 +20,7 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.families import family
@@ -29,6 +29,7 @@ from tremula.poplibs.popnn.checks import check_float, check_labels
 from tremula.poplibs.popnn.row_pieces import row_pieces
 from tremula.poplibs.popops.reduce_codelets import reduce_vertex
 from tremula.poplibs.poputil import clone_in_order
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 # pyright: reportInvalidTypeForm=false, reportOperatorIssue=false, reportArgumentType=false
@@ -122,10 +123,8 @@ def _transform(
         if not isinstance(scale, Tensor):
             scale = graph.add_constant(FLOAT, [1], scale, f"{name}/{field}", mapping=0)
         fields[field] = Slices(scale.flatten(), zeros, zeros + 1)
-    compute_set = graph.add_compute_set(name)
     codelet = loss_codelet(kind, outputs.type, has_edges)
-    graph.add_vertices(compute_set, codelet, fields, tiles=pieces.tile)
-    sequence.add(Execute(compute_set))
+    run_vertices(graph, codelet, fields, pieces.tile, sequence, name)
 
 
 # -- codelets ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from tremula.base.source import user_source
 from tremula.base.types import FLOAT, INT, UNSIGNED_INT, UNSIGNED_SHORT, Type
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.tile_map import TileMapping
 from tremula.poplibs import popops
@@ -21,6 +21,7 @@ from tremula.poplibs.popnn.pool_codelets import PoolStep, pool_codelet
 from tremula.poplibs.popnn.pool_geometry import PoolingType, PoolParams, Shape
 from tremula.poplibs.popnn.pool_plan import PoolKey, PoolPlan, choose_split, plan_pool
 from tremula.poplibs.poputil import replayed
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
 
 GOOD_ENOUGH = (
@@ -167,10 +168,8 @@ def _pool(  # noqa: PLR0917 - one call site per kind of pooling
     for field_name, tensor in others.items():
         rows = dst_rows if field_name in step.dst_row_fields else src_rows
         fields[field_name] = Slices(_in_rows(tensor, n_each), *rows)
-    compute_set = graph.add_compute_set(name)
     codelet = pool_codelet(step, src.type, _index_type(plan))
-    graph.add_vertices(compute_set, codelet, fields, tiles=tiles)
-    sequence.add(Execute(compute_set))
+    run_vertices(graph, codelet, fields, tiles, sequence, name)
     return _from_rows(dst)
 
 

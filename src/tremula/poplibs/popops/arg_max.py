@@ -17,12 +17,13 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.scan import RowParts, as_rows, one_each, row_parts
 from tremula.poplibs.popops.sort import distinct_values
 from tremula.poplibs.poputil import replayed
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
@@ -135,7 +136,7 @@ def _extremes(
         "values": Slices(rows, parts.begin, parts.end), "best": best, "place": place,
         "first_place": parts.begin - parts.row * rows.shape[1], "finds_smallest": finds_smallest,
     }  # fmt: skip
-    _execute(graph, extreme_vertex(tensor.type), fields, parts.tile, sequence, name)
+    run_vertices(graph, extreme_vertex(tensor.type), fields, parts.tile, sequence, name)
     if len(parts.row) > rows.shape[0]:
         best, place = _best_of_parts(graph, best, place, parts, finds_smallest, sequence, name)
     return best.reshape(shape), place.reshape(shape)
@@ -157,17 +158,8 @@ def _best_of_parts(
         "places": Slices(place, first[:-1], first[1:]),
         "best": results[0], "place": results[1], "finds_smallest": finds_smallest,
     }  # fmt: skip
-    _execute(graph, best_vertex(best.type), fields, tiles, sequence, f"{name}/parts")
+    run_vertices(graph, best_vertex(best.type), fields, tiles, sequence, f"{name}/parts")
     return results
-
-
-def _execute(
-    graph: Graph, vertex: type, fields: dict[str, Any], tiles: np.ndarray, sequence: Sequence,
-    name: str,
-) -> None:  # fmt: skip
-    compute_set = graph.add_compute_set(name)
-    graph.add_vertices(compute_set, vertex, fields, tiles=tiles)
-    sequence.add(Execute(compute_set))
 
 
 def _check(tensor: Tensor, name: str) -> None:

@@ -8,12 +8,11 @@ from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_CHAR, UNSIGNED_INT, Type
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Execute
+from tremula.poplar.programs import Copy
 from tremula.poplar.programs import Sequence as ProgramSequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.popops.row_blocks import BlockCuts, add_blocked_matrix, in_blocks, map_flat
 from tremula.poplibs.popops.slice_codelets import (
-    as_words,
     dynamic_slice_codelet,
     dynamic_update_codelet,
 )
@@ -25,6 +24,8 @@ from tremula.poplibs.popops.slice_layout import (
     slice_shape,
     to_matrix,
 )
+from tremula.poplibs.popops.words import as_words
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 Ints = np.ndarray
@@ -132,18 +133,11 @@ def dynamic_update(
     order = _best_order(tensor.shape, dims, sizes)
     nested = [tensor]  # ever smaller slices, so that each update is of one dimension
     for which in order[:-1]:
-        nested.append(
-            _slice_dim(
-                graph,
-                nested[-1],
-                offsets[which],
-                dims[which],
-                sizes[which],
-                sequence,
-                name,
-                remap_out_of_bounds,
-            )
-        )
+        smaller = _slice_dim(
+            graph, nested[-1], offsets[which], dims[which], sizes[which], sequence, name,
+            remap_out_of_bounds,
+        )  # fmt: skip
+        nested.append(smaller)
     inner = update
     for which, outer in zip(reversed(order), reversed(nested), strict=True):
         _update_dim(
@@ -216,21 +210,10 @@ def _slice_dim(  # noqa: PLR0917 - steps of one function, taken out of it
     else:
         out = to_matrix(output, (dim,))
         own = BlockCuts(np.array([0, size], np.int64), cuts.column)
-    compute_set = graph.add_compute_set(name)
-    blocks = block_slices(table, cuts)
-    graph.add_vertices(
-        compute_set,
-        dynamic_slice_codelet(blocks.tensor.type),
-        {
-            "offset": offset.expand([0]).broadcast(len(tiles)),
-            "table": blocks,
-            "out": block_slices(out, own),
-            "n_columns": np.diff(cuts.column),
-            "remaps": int(remaps),
-        },
-        tiles=tiles,
-    )
-    sequence.add(Execute(compute_set))
+    words = block_slices(out, own)
+    codelet = dynamic_slice_codelet(words.tensor.type)
+    fields = _block_fields(table, cuts, offset, remaps)
+    run_vertices(graph, codelet, {**fields, "out": words}, tiles, sequence, name)
     return from_matrix(out, slice_shape(tensor.shape, (dim,), (size,)), (dim,))
 
 
@@ -247,21 +230,22 @@ def _update_dim(  # noqa: PLR0917 - steps of one function, taken out of it
     table, new = to_matrix(tensor, (dim,)), to_matrix(update, (dim,))
     cuts, tiles = regions_of_slice(graph, table)
     own = BlockCuts(np.array([0, new.shape[0]], np.int64), cuts.column)
-    compute_set = graph.add_compute_set(name)
-    blocks = block_slices(table, cuts)
-    graph.add_vertices(
-        compute_set,
-        dynamic_update_codelet(blocks.tensor.type),
-        {
-            "offset": offset.expand([0]).broadcast(len(tiles)),
-            "table": blocks,
-            "update": block_slices(new, own),
-            "n_columns": np.diff(cuts.column),
-            "remaps": int(remaps),
-        },
-        tiles=tiles,
-    )
-    sequence.add(Execute(compute_set))
+    words = block_slices(new, own)
+    codelet = dynamic_update_codelet(words.tensor.type)
+    fields = _block_fields(table, cuts, offset, remaps)
+    run_vertices(graph, codelet, {**fields, "update": words}, tiles, sequence, name)
+
+
+def _block_fields(
+    table: Tensor, cuts: BlockCuts, offset: Tensor, remaps: bool
+) -> dict[str, object]:
+    """What slices and updates have in common: a block of the table each, and where to begin."""
+    return {
+        "offset": offset.expand([0]).broadcast(len(cuts.column) - 1),
+        "table": block_slices(table, cuts),
+        "n_columns": np.diff(cuts.column),
+        "remaps": int(remaps),
+    }
 
 
 # -- registry --------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from tremula.poplibs.families import family
 from tremula.poplibs.popops.element_costs import LoopCost
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.spread import aligned, spread_vertices
+from tremula.poplibs.popops.words import as_words, word_type
 from tremula.poplibs.poputil import is_writeable, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
@@ -37,8 +38,6 @@ TYPES = (
 )  # fmt: skip
 START_SLOTS = 26  # published: 23 to 26, then 64 bits per slot
 LAUNCH_CYCLES = 11
-# A fill copies bits, so types of one size share a codelet.
-_BITS_OF_SIZE = {1: UNSIGNED_CHAR, 2: UNSIGNED_SHORT, 4: UNSIGNED_INT, 8: UNSIGNED_LONGLONG}
 
 
 @replayed
@@ -69,10 +68,10 @@ def fill_in(
         )
     if tensor.n_elems == 0:
         return
-    raw = _BITS_OF_SIZE[tensor.type.n_bytes]
-    flat, _ = aligned(tensor.reinterpret(raw), {})
+    words = as_words(tensor)  # a fill copies bits, so types of one size share a codelet
+    flat, _ = aligned(words, {})
     spread_vertices(
-        graph, compute_set, lambda is_multi: fill_codelet(raw, is_multi), "out", flat, [],
+        graph, compute_set, lambda is_multi: fill_codelet(words.type, is_multi), "out", flat, [],
         {"value": bits},
     )  # fmt: skip
 
@@ -93,7 +92,7 @@ def bits_of(type: Type, value: bool | int | float) -> int:
             source=user_source(),
             mend=f"use a whole number from {limits.min} to {limits.max}",
         )
-    return np.array(value).astype(type.dtype).view(_BITS_OF_SIZE[type.n_bytes].dtype).item()
+    return np.array(value).astype(type.dtype).view(word_type(type).dtype).item()
 
 
 @family

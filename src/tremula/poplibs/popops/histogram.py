@@ -12,13 +12,14 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.reduce import reduce
 from tremula.poplibs.popops.reduce_codelets import reduce_vertex
 from tremula.poplibs.popops.reduce_stages import mapped_by
 from tremula.poplibs.poputil import in_memory_order, split_between_workers, tile_regions
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 # Worker slots: entry; per level and vector of elements a compare and an add of the masks; the
@@ -96,9 +97,7 @@ def histogram(
             "counts": counts,
             "is_absolute": absolute,
         }
-        compute_set = graph.add_compute_set(name)
-        graph.add_vertices(compute_set, histogram_vertex(tensor.type), fields, tiles=work.tile)
-        sequence.add(Execute(compute_set))
+        run_vertices(graph, histogram_vertex(tensor.type), fields, work.tile, sequence, name)
     return reduce(graph, counts, [0], "ADD", sequence, f"{name}/sum")
 
 

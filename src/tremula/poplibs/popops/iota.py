@@ -20,6 +20,7 @@ from tremula.poplibs.families import family
 from tremula.poplibs.popops.element_costs import ceil_div
 from tremula.poplibs.popops.spread import worker_pieces
 from tremula.poplibs.poputil import broadcast_view, pattern_of, replayed, tile_regions
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 IOTA_TYPES = (INT, UNSIGNED_INT, FLOAT, HALF)
@@ -42,16 +43,16 @@ def iota(
         )
     if tensor.n_elems == 0:
         return
-    compute_set = graph.add_compute_set(name or "iota")
     work = worker_pieces(graph, tile_regions(graph, tensor), [], tensor.type)
     tiles = np.repeat(work.tile, np.diff(work.start))
-    graph.add_vertices(
-        compute_set,
+    run_vertices(
+        graph,
         iota_codelet(tensor.type),
         {"out": Slices(tensor, work.begin, work.end), "start": work.begin + start},
-        tiles=tiles,
+        tiles,
+        sequence,
+        name or "iota",
     )
-    sequence.add(Execute(compute_set))
 
 
 @family

@@ -24,7 +24,6 @@ from tremula.poplibs.popops.dynamic_slice import (
 from tremula.poplibs.popops.embedding_plan import SlicePlan
 from tremula.poplibs.popops.row_blocks import in_blocks, map_flat
 from tremula.poplibs.popops.slice_codelets import (
-    as_words,
     check_indices_codelet,
     collect_codelet,
     multi_slice_codelet,
@@ -47,7 +46,9 @@ from tremula.poplibs.popops.slice_layout import (
     to_matrix,
 )
 from tremula.poplibs.popops.window_rows import window_rows
+from tremula.poplibs.popops.words import as_words
 from tremula.poplibs.poputil import tile_regions
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
 
 Ints = np.ndarray
@@ -184,9 +185,8 @@ def _unplanned(
     out, own = add_matrix_like(graph, matrix.type, rows.n_elems, cuts, tiles, name)
     n = len(tiles)
     table = block_slices(matrix, cuts)
-    compute_set = graph.add_compute_set(name)
-    graph.add_vertices(
-        compute_set,
+    run_vertices(
+        graph,
         multi_slice_codelet(table.tensor.type),
         {
             "indices": Slices(rows, np.zeros(n, np.int64), np.full(n, rows.n_elems)),
@@ -196,9 +196,10 @@ def _unplanned(
             "n_columns": np.diff(cuts.column),
             "n_entries": matrix.shape[0],
         },
-        tiles=tiles,
+        tiles,
+        sequence,
+        name,
     )
-    sequence.add(Execute(compute_set))
     return out
 
 
@@ -260,9 +261,8 @@ class PlannedLookups:
         self, matrix: Tensor, parts: Parts, block: Ints, out: Slices, sequence: ProgramSequence
     ) -> None:
         begin, end, first_row = self.table_interval(parts)
-        compute_set = self.graph.add_compute_set(self.name)
-        self.graph.add_vertices(
-            compute_set,
+        run_vertices(
+            self.graph,
             multi_slice_codelet(out.tensor.type),
             {
                 "indices": self.index_slices(block),
@@ -272,9 +272,10 @@ class PlannedLookups:
                 "n_columns": self.blocks.width(parts.column),
                 "n_entries": self.plan.n_entries,
             },
-            tiles=tile_of_parts(self.plan, parts),
+            tile_of_parts(self.plan, parts),
+            sequence,
+            self.name,
         )
-        sequence.add(Execute(compute_set))
 
     def add_only_stage(
         self, matrix: Tensor, out: Tensor, a_round: int, sequence: ProgramSequence
@@ -326,9 +327,8 @@ class PlannedLookups:
         ends = source + np.repeat(n_rows * width, n_parts)
         start = np.arange(len(kept) + 1) * n_parts
         words = as_words(in_blocks(out, self.cuts))
-        compute_set = self.graph.add_compute_set(f"{self.name}/collect")
-        self.graph.add_vertices(
-            compute_set,
+        run_vertices(
+            self.graph,
             collect_codelet(words.type),
             {
                 "part": Slices(part_of_row, from_row, from_row + n_rows),
@@ -336,9 +336,10 @@ class PlannedLookups:
                 "out": Slices(words, begin, begin + n_rows * width),
                 "n_columns": width,
             },
-            tiles=tile_of_parts(self.plan, parts),
+            tile_of_parts(self.plan, parts),
+            sequence,
+            f"{self.name}/collect",
         )
-        sequence.add(Execute(compute_set))
 
 
 def _parts_of_rows(
@@ -347,9 +348,8 @@ def _parts_of_rows(
     """UNSIGNED_INT [n]: the part of the table that has each row."""
     part = graph.clone(rows, f"{name}/part")
     regions = tile_regions(graph, rows)
-    compute_set = graph.add_compute_set(f"{name}/partOfIndex")
-    graph.add_vertices(
-        compute_set,
+    run_vertices(
+        graph,
         part_codelet(),
         {
             "indices": Slices(rows, regions.begin, regions.end),
@@ -357,7 +357,8 @@ def _parts_of_rows(
             "n_rows": -(-plan.n_entries // plan.sliced_dim_split),
             "n_entries": plan.n_entries,
         },
-        tiles=regions.tile,
+        regions.tile,
+        sequence,
+        f"{name}/partOfIndex",
     )
-    sequence.add(Execute(compute_set))
     return part

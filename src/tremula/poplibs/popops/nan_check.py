@@ -14,7 +14,7 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.tile_map import TileMapping
 from tremula.poplibs.families import family
@@ -23,6 +23,7 @@ from tremula.poplibs.popops.fill import fill
 from tremula.poplibs.popops.reduce import reduce
 from tremula.poplibs.popops.spread import worker_pieces
 from tremula.poplibs.poputil import in_memory_order, tile_regions
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 FLOATS = (FLOAT, HALF)
@@ -56,14 +57,14 @@ def _has(graph: Graph, tensor: Tensor, sequence: Sequence, name: str, *, with_in
     flags = graph.add_variable(BOOL, [n], f"{name}/flags")
     place = np.arange(n)
     graph.set_tile_mapping(flags, TileMapping(place, place + 1, work.tile, graph.target.n_tiles))
-    compute_set = graph.add_compute_set(name)
-    graph.add_vertices(
-        compute_set,
+    run_vertices(
+        graph,
         nan_codelet(tensor.type, with_inf),
         {"x": Slices(flat, work.begin, work.end, work.start), "out": flags},
-        tiles=work.tile,
+        work.tile,
+        sequence,
+        name,
     )
-    sequence.add(Execute(compute_set))
     return reduce(graph, flags, [0], "LOGICAL_OR", sequence, name)
 
 

@@ -5,13 +5,12 @@ import numpy as np
 from tremula.base.types import Type
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Execute
+from tremula.poplar.programs import Copy
 from tremula.poplar.programs import Sequence as ProgramSequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.popops.embedding_plan import SlicePlan
 from tremula.poplibs.popops.multi_slice import PlannedLookups
 from tremula.poplibs.popops.row_blocks import in_blocks, map_flat
-from tremula.poplibs.popops.slice_codelets import as_words
 from tremula.poplibs.popops.slice_layout import (
     Parts,
     lookup_cuts,
@@ -25,6 +24,8 @@ from tremula.poplibs.popops.update_codelets import (
     multi_update_codelet,
     scaled_update_codelet,
 )
+from tremula.poplibs.popops.words import as_words
+from tremula.poplibs.poputil.steps import run_vertices
 
 Ints = np.ndarray
 
@@ -60,9 +61,7 @@ def add_updates(
         codelet = scaled_update_codelet(table.tensor.type)
     else:
         codelet = multi_update_codelet(updates.tensor.type, table.tensor.type, operation, starts)
-    compute_set = graph.add_compute_set(name)
-    graph.add_vertices(compute_set, codelet, fields, tiles=tiles)
-    sequence.add(Execute(compute_set))
+    run_vertices(graph, codelet, fields, tiles, sequence, name)
 
 
 def arranged_updates(
@@ -151,17 +150,17 @@ class PlannedUpdates:
             first = np.arange(n_partials) * table_size
             source, until = ((edge[:, None] + first[None, :]).ravel() for edge in (begin, end))
             start = np.arange(len(kept) + 1) * n_partials
-            compute_set = self.graph.add_compute_set(f"{self.name}/joinPartials")
-            self.graph.add_vertices(
-                compute_set,
+            run_vertices(
+                self.graph,
                 join_partials_codelet(partials.type, self.operation),
                 {
                     "partials": Slices(partials, source, until, start),
                     "out": Slices(joined, begin, end),
                 },
-                tiles=tiles,
+                tiles,
+                sequence,
+                f"{self.name}/joinPartials",
             )
-            sequence.add(Execute(compute_set))
         self._apply(joined, matrix, scale, begin, end, tiles, sequence)
 
     def _apply(
@@ -176,15 +175,15 @@ class PlannedUpdates:
     ) -> None:
         if scale is None:
             scale = self.graph.add_constant(joined.type, [], 1, f"{self.name}/one")
-        compute_set = self.graph.add_compute_set(f"{self.name}/apply")
-        self.graph.add_vertices(
-            compute_set,
+        run_vertices(
+            self.graph,
             apply_updates_codelet(matrix.type, joined.type, self.operation),
             {
                 "table": Slices(in_blocks(matrix, self.lookups.blocks), begin, end),
                 "updates": Slices(joined, begin, end),
                 "scale": scale.expand([0]).broadcast(len(tiles)),
             },
-            tiles=tiles,
+            tiles,
+            sequence,
+            f"{self.name}/apply",
         )
-        sequence.add(Execute(compute_set))

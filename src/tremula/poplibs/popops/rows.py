@@ -13,7 +13,7 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor, concat
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.element_codelets import element_codelet
@@ -22,6 +22,7 @@ from tremula.poplibs.popops.fill import zero
 from tremula.poplibs.popops.map import map as map_expr
 from tremula.poplibs.popops.scan import one_each, row_parts
 from tremula.poplibs.poputil import is_writeable
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 FLOATS = (FLOAT, HALF)
@@ -108,9 +109,7 @@ def _add_rows(
     sequence: Sequence, name: str,
 ) -> None:  # fmt: skip
     if len(tiles):
-        compute_set = graph.add_compute_set(name)
-        graph.add_vertices(compute_set, codelet, fields, tiles=tiles)
-        sequence.add(Execute(compute_set))
+        run_vertices(graph, codelet, fields, tiles, sequence, name)
 
 
 @family

@@ -18,7 +18,7 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.runs import expand
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.tile_map import TileMapping
@@ -31,6 +31,7 @@ from tremula.poplibs.popops.reduce_codelets import (
 )
 from tremula.poplibs.popops.reduce_entries import sample_values
 from tremula.poplibs.poputil import clone_in_order, replayed
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
@@ -174,7 +175,7 @@ def _scan_rows(
         "out": Slices(out, parts.begin, parts.end),
         "is_exclusive": is_exclusive,
     }
-    _execute(graph, scan_vertex(operation, values.type), fields, parts.tile, sequence, name)
+    run_vertices(graph, scan_vertex(operation, values.type), fields, parts.tile, sequence, name)
 
 
 def _starts_of_parts(
@@ -191,7 +192,7 @@ def _starts_of_parts(
         "is_inner": True,
     }
     vertex = reduce_vertex(operation, values.type, acc, False, PLAIN)
-    _execute(graph, vertex, fields, parts.tile, sequence, f"{name}/totals")
+    run_vertices(graph, vertex, fields, parts.tile, sequence, f"{name}/totals")
     first = np.searchsorted(parts.row, np.arange(values.shape[0] + 1))
     n_rows = values.shape[0]
     identity = graph.add_constant(acc, [], OPERATIONS[operation].identity_of(acc))
@@ -202,15 +203,7 @@ def _starts_of_parts(
         "is_exclusive": True,
     }
     tiles = parts.tile[first[:-1]]
-    _execute(graph, scan_vertex(operation, acc), fields, tiles, sequence, f"{name}/starts")
-
-
-def _execute(
-    graph: Graph, vertex: type, fields: dict[str, Any], tiles: Ints, sequence: Sequence, name: str
-) -> None:
-    compute_set = graph.add_compute_set(name)
-    graph.add_vertices(compute_set, vertex, fields, tiles=tiles)
-    sequence.add(Execute(compute_set))
+    run_vertices(graph, scan_vertex(operation, acc), fields, tiles, sequence, f"{name}/starts")
 
 
 def cumulative_sum(

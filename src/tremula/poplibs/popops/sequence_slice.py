@@ -13,10 +13,11 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.sort import distinct_values
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
@@ -89,10 +90,8 @@ def sequence_slice(  # noqa: PLR0917 - what PopLibs takes
     }
     for field, tensor in indices.items():
         fields[field] = Slices(tensor, np.zeros_like(low), np.zeros_like(low) + tensor.n_elems)
-    compute_set = graph.add_compute_set(name or "sequence_slice")
     vertex = sequence_slice_vertex(out.type)
-    graph.add_vertices(compute_set, vertex, fields, tiles=np.arange(len(low)))
-    sequence.add(Execute(compute_set))
+    run_vertices(graph, vertex, fields, np.arange(len(low)), sequence, name or "sequence_slice")
 
 
 def _columns(matrix: Tensor, low: np.ndarray, high: np.ndarray) -> Slices:

@@ -8,10 +8,6 @@ from typing import Any
 import numpy as np
 
 from tremula.base.types import (
-    UNSIGNED_CHAR,
-    UNSIGNED_INT,
-    UNSIGNED_LONGLONG,
-    UNSIGNED_SHORT,
     Type,
     uint32,
 )
@@ -19,21 +15,13 @@ from tremula.codelets import InOut, Input, MultiVertex, Output, Vector
 from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
-from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.slice_costs import ceil_div, dynamic_slice_cycles, multi_slice_cycles
-
-_CARRIERS = {1: UNSIGNED_CHAR, 2: UNSIGNED_SHORT, 4: UNSIGNED_INT, 8: UNSIGNED_LONGLONG}
 
 # Worker slots per index of `index // constant`. A power of two is a shift beside load and store;
 # tiles cannot divide, and software takes so many slots: fitted to measured gathers on Bow, whose
 # second stage has 32 indices on a tile and takes 2300 cycles longer when it divides.
 SHIFT_SLOTS, DIVIDE_SLOTS = 5, 64
-
-
-def as_words(tensor: Tensor) -> Tensor:
-    """A tensor's bits as unsigned integers."""
-    return tensor.reinterpret(_CARRIERS[tensor.type.n_bytes])
 
 
 def copy_row(out: np.ndarray, to: int, table: np.ndarray, at: int, width: int) -> None:

@@ -16,11 +16,12 @@ from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Execute, Sequence
+from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.popops.reduce_stages import mapped_by
 from tremula.poplibs.popops.scan import as_rows, checked_dim
 from tremula.poplibs.popops.sort_codelets import merge_slots, merge_vertex, sort_slots, sort_vertex
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
@@ -136,9 +137,7 @@ def sort_blocks(
     if values is not None and blocks.values is not None:
         fields["values"] = Slices(values, begin, end)
         fields["out_values"] = Slices(blocks.values, begin, end)
-    compute_set = graph.add_compute_set(f"{name}/blocks")
-    graph.add_vertices(compute_set, sort_vertex(*like), fields, tiles=tile.ravel())
-    sequence.add(Execute(compute_set))
+    run_vertices(graph, sort_vertex(*like), fields, tile.ravel(), sequence, f"{name}/blocks")
     return blocks
 
 
@@ -174,9 +173,7 @@ def merge_blocks(
         fields["second_values"] = Slices(old.values, second_begin, second_end)
         fields["out_values"] = Slices(new.values, *out)
     vertex = merge_vertex(old.keys.type, None if old.values is None else old.values.type)
-    compute_set = graph.add_compute_set(name)
-    graph.add_vertices(compute_set, vertex, fields, tiles=new.tile.ravel())
-    sequence.add(Execute(compute_set))
+    run_vertices(graph, vertex, fields, new.tile.ravel(), sequence, name)
 
 
 def _sorted_rows(

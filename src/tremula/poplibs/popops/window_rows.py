@@ -15,12 +15,13 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.row_blocks import map_flat
 from tremula.poplibs.popops.slice_costs import ceil_div
 from tremula.poplibs.poputil import tile_regions
+from tremula.poplibs.poputil.steps import run_vertices
 
 
 @family
@@ -96,9 +97,8 @@ def window_rows(
     tile, first, last = _lookups_by_tile(graph, corners)
     begin, end = first * n_places, last * n_places
     map_flat(graph, rows, begin, end, tile)
-    compute_set = graph.add_compute_set(f"{name}/windowRows")
-    graph.add_vertices(
-        compute_set,
+    run_vertices(
+        graph,
         window_codelet(),
         {
             "corners": Slices(corners.flatten(), first * n_dims, last * n_dims),
@@ -107,9 +107,10 @@ def window_rows(
             "sizes": np.array(sizes, np.int32),
             "clamps": int(clamps),
         },
-        tiles=tile,
+        tile,
+        sequence,
+        f"{name}/windowRows",
     )
-    sequence.add(Execute(compute_set))
     return rows
 
 

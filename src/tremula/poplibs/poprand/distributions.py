@@ -15,7 +15,7 @@ from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, Type, as_type
 from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.poprand.codelets import (
     bernoulli_codelet,
@@ -27,6 +27,7 @@ from tremula.poplibs.poprand.codelets import (
 )
 from tremula.poplibs.poprand.seeding import check_seed, with_seed
 from tremula.poplibs.poputil import clone_in_order, in_memory_order, tile_regions
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
 
 INT_LIMITS = (-(2**31), 2**31 - 1)
@@ -155,9 +156,7 @@ def fill(
         fields["x"] = Slices(x, regions.begin, regions.end, start)
 
     def generate() -> None:
-        compute_set = graph.add_compute_set(name)
-        graph.add_vertices(compute_set, codelet, {**fields, **state}, tiles=tiles)
-        sequence.add(Execute(compute_set))
+        run_vertices(graph, codelet, {**fields, **state}, tiles, sequence, name)
 
     with_seed(graph, seed, seed_modifier, tiles, sequence, name, generate)
 

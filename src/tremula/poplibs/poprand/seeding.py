@@ -8,7 +8,7 @@ from tremula.base.source import user_source
 from tremula.base.types import UNSIGNED_INT, UNSIGNED_LONGLONG
 from tremula.codelets.slots import N_WORKERS
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.tile_map import TileMapping
 from tremula.poplibs.poprand.codelets import (
@@ -16,6 +16,7 @@ from tremula.poplibs.poprand.codelets import (
     save_and_set_seed_codelet,
     set_seed_codelet,
 )
+from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
 
 STATE_WORDS = 2 * N_WORKERS  # 64-bit words of a tile
@@ -28,10 +29,8 @@ def set_seed(
     """Start the generators of all workers of all tiles from a seed of two UNSIGNED_INT."""
     check_seed(seed, seed_modifier)
     tiles = np.arange(graph.target.n_tiles)
-    compute_set = graph.add_compute_set(name or "setSeed")
     fields = {"seed": _seeds(seed, len(tiles)), "modifier": seed_modifier, "tile": tiles}
-    graph.add_vertices(compute_set, set_seed_codelet(), fields, tiles=tiles)
-    sequence.add(Execute(compute_set))
+    run_vertices(graph, set_seed_codelet(), fields, tiles, sequence, name or "setSeed")
 
 
 def with_seed(
@@ -52,14 +51,12 @@ def with_seed(
     begin = np.arange(n, dtype=np.int64) * STATE_WORDS
     mapping = TileMapping(begin, begin + STATE_WORDS, tiles, graph.target.n_tiles)
     graph.set_tile_mapping(saved, mapping)
-    compute_set = graph.add_compute_set(f"{name}/setSeed")
     fields = {"seed": _seeds(seed, n), "saved": saved, "modifier": seed_modifier, "tile": tiles}
-    graph.add_vertices(compute_set, save_and_set_seed_codelet(), fields, tiles=tiles)
-    sequence.add(Execute(compute_set))
+    run_vertices(graph, save_and_set_seed_codelet(), fields, tiles, sequence, f"{name}/setSeed")
     generate()
-    restore = graph.add_compute_set(f"{name}/restoreSeed")
-    graph.add_vertices(restore, restore_seed_codelet(), {"saved": saved}, tiles=tiles)
-    sequence.add(Execute(restore))
+    run_vertices(
+        graph, restore_seed_codelet(), {"saved": saved}, tiles, sequence, f"{name}/restoreSeed"
+    )
 
 
 def _seeds(seed: Tensor, n: int) -> Tensor:
