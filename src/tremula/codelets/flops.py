@@ -5,7 +5,6 @@ operations, one number per vertex. docs/what-is-a-cycle.md says what counts. The
 ones; `flops = no_flops` says that there are none.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +15,6 @@ from tremula.codelets.spec import CodeletSpec
 if TYPE_CHECKING:
     from tremula.codelets.python_codelet import CostView
     from tremula.hardware import Chip
-
-FlopsMethod = Callable[["CostView", "Chip"], np.ndarray]
 
 
 def _none(v: "CostView", chip: "Chip") -> np.ndarray:  # noqa: ARG001

@@ -24,7 +24,6 @@ from tremula.poplibs.poplin.turning import add_turning, contiguous_dim
 from tremula.poplibs.poplin.vertices import conv_partial, conv_reduce
 from tremula.poplibs.poputil.steps import run_vertices
 
-OPERANDS = ("left", "right", "result")
 cached_columns = cache(columns_of)
 
 

@@ -1,6 +1,5 @@
 """Which tile works on what: a tensor's elements in memory order, cut by tile and by worker."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,21 +20,9 @@ class TileRegions(NamedTuple):
     def n_elems(self) -> np.ndarray:
         return self.end - self.begin
 
-    def one_per_tile(self) -> "TileRegions":
-        """The regions of tiles that hold exactly one."""
-        return self._select(lambda n: n == 1)
-
-    def several_per_tile(self) -> "TileRegions":
-        return self._select(lambda n: n > 1)
-
     def on_tiles(self, is_wanted: np.ndarray) -> "TileRegions":
         """The regions of tiles for which is_wanted[tile] is true."""
         keep = is_wanted[self.tile]
-        return TileRegions(self.tile[keep], self.begin[keep], self.end[keep])
-
-    def _select(self, wanted: Callable[[np.ndarray], np.ndarray]) -> "TileRegions":
-        _, inverse, counts = np.unique(self.tile, return_inverse=True, return_counts=True)
-        keep = wanted(counts)[inverse]
         return TileRegions(self.tile[keep], self.begin[keep], self.end[keep])
 
 
