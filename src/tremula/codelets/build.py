@@ -29,8 +29,8 @@ from tremula.codelets.subset import helpers_of
 
 _loaded: dict[str, ModuleType] = {}  # compiled code must never be freed: addresses are out there
 _LIBRARY = (
-    "native.py", "native_types.py", "native_quarter.py", "native_vectors.py", "native_matrix.py",
-    "native_random.py", "random.py",
+    "native.py", "native_types.py", "native_numbers.py", "native_memory.py", "native_quarter.py",
+    "native_vectors.py", "native_matrix.py", "native_random.py", "random.py",
 )  # fmt: skip
 
 

@@ -107,7 +107,7 @@ class KernelText:
         return ExpressionLowering(function, {}, self.names, None)
 
     def _add_count(self) -> str:
-        load, store = self.names.native("load"), self.names.native("store")
+        load, store = self.names.memory("load"), self.names.memory("store")
         return f"{store}(_k_count, 0, {load}(_k_count, 0) + _k_n)"
 
     # -- one row of the table
@@ -184,7 +184,7 @@ class KernelText:
         """The line that finds the record of the worker that runs a row."""
         if not self.names.worker:
             return []
-        load, shifted = self.names.native("load"), self.names.native("shifted")
+        load, shifted = self.names.memory("load"), self.names.memory("shifted")
         at = f"{load}(_k_c_worker_state, _k_v)"
         at += f" + {random.WORKER_WORDS} * {self.worker[0]}" if self.worker else ""
         return [f"_k_w = {shifted}(_k_states, {at})"]
@@ -196,11 +196,11 @@ class KernelText:
         return [head, *(f"    {call}" for call in calls)]
 
     def _counted_call(self, calls: list[str]) -> list[str]:
-        load, store = self.names.native("load"), self.names.native("store")
+        load, store = self.names.memory("load"), self.names.memory("store")
         overhead = slots.VERTEX_OVERHEAD_SLOTS + sum(
             slots.LAYOUT_SLOTS[f.layout] for f in self.fields if f.is_edge
         )
-        count = f"_k_count = {self.names.native('shifted')}(_k_cycles, _k_v)"
+        count = f"_k_count = {self.names.memory('shifted')}(_k_cycles, _k_v)"
         if not self.worker:
             return [count, f"{store}(_k_count, 0, {overhead})", *calls]
         return [

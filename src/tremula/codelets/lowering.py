@@ -24,6 +24,10 @@ _TWO_NUMBERS = frozenset("atan2 hypot fmod copysign pow minimum maximum".split()
 _ROUNDINGS = frozenset("floor ceil trunc rint".split())
 _REDUCTIONS = frozenset("sum prod max min".split())
 RANDOM_ARGUMENTS = {"random_state": 1, "set_random_state": 2, "seed_random": 2}  # others take none
+_MODULE_OF_TABLE = {
+    "POINTER": "native_memory", "COLUMN": "native_memory", "CONVERT": "native_numbers",
+    "UNARY": "native",
+}  # fmt: skip
 _ARRAY_CALLS = frozenset("argmax argmin zeros ones empty full zeros_like empty_like".split())
 
 
@@ -34,18 +38,22 @@ class Names:
         self.definitions: dict[str, str] = {}  # name -> right-hand side
         self.helpers: dict[int, str] = {}  # id of a helper -> its generated name
         self.counting_helpers: set[int] = set()  # those that take the counter too
-        self.modules = {"native"}  # those that the definitions refer to
+        self.modules: set[str] = set()  # those that the definitions refer to
         self.worker: list[str] = []  # ["_k_w"] if functions take the worker's record
         self.rounding: list[str] = []  # the same if operations round as it says
 
     def native(self, name: str) -> str:
-        alias = f"_k_{name}"
-        self.definitions[alias] = f"native.{name}"
-        return alias
+        return self._of_module("native", name)
+
+    def memory(self, name: str) -> str:
+        return self._of_module("native_memory", name)
 
     def table(self, table: str, key: str) -> str:
+        """The entry of a table of functions."""
+        module = _MODULE_OF_TABLE[table]
+        self.modules.add(module)
         alias = f"_k_{table.lower()}_{key}"
-        self.definitions[alias] = f"native.{table}[{key!r}]"
+        self.definitions[alias] = f"{module}.{table}[{key!r}]"
         return alias
 
     def quarter(self, name: str) -> str:
@@ -170,7 +178,7 @@ class ExpressionLowering(ast.NodeTransformer):
         return f"_k_p_{field.type.name}", ast.Name(f"_k_at_{field.name}", ast.Load())
 
     def _loaded(self, field: FieldSpec, pointer: str, index: ast.expr) -> ast.expr:
-        value = call(self.names.native("load"), pointer, index)
+        value = call(self.names.memory("load"), pointer, index)
         if field.type.requires_metadata:
             return call(self.names.quarter("decode_quarter"), value, f"_k_m_{field.name}")
         return value
@@ -179,14 +187,14 @@ class ExpressionLowering(ast.NodeTransformer):
         if field.type.requires_metadata:
             encode = self.names.quarter("encode_quarter")
             value = call(encode, value, f"_k_m_{field.name}")
-        return call(self.names.native("store"), pointer, index, value, *self.names.rounding)
+        return call(self.names.memory("store"), pointer, index, value, *self.names.rounding)
 
     def element_text(self, place: str, value: ast.expr) -> str:
         """The text of a value about to be stored in a vector."""
         text = ast.unparse(ast.fix_missing_locations(value))
         if not self.names.rounding:
             return text
-        return f"{self.names.native('as_element')}({place}, {text}, {self.names.rounding[0]})"
+        return f"{self.names.memory('as_element')}({place}, {text}, {self.names.rounding[0]})"
 
     def list_field(self, node: ast.expr) -> FieldSpec | None:
         """The vector-of-edges field that `node` is, if it is one."""
@@ -200,14 +208,14 @@ class ExpressionLowering(ast.NodeTransformer):
         if field.kind is FieldKind.SCALAR_LIST:
             return self._loaded(field, *self.list_place(field, index))
         position = ast.BinOp(ast.Name(f"_k_s_{field.name}", ast.Load()), ast.Add(), index)
-        load = self.names.native("load")
+        load = self.names.memory("load")
         offset = call(load, f"_k_c_{field.name}_offset", position)
         length = call(load, f"_k_c_{field.name}_length", position)
         return self.vector_at(field, f"_k_p_{field.type.name}", offset, length)
 
     def list_place(self, field: FieldSpec, index: ast.expr) -> tuple[str, ast.expr]:
         position = ast.BinOp(ast.Name(f"_k_s_{field.name}", ast.Load()), ast.Add(), index)
-        at = call(self.names.native("load"), f"_k_c_{field.name}_offset", position)
+        at = call(self.names.memory("load"), f"_k_c_{field.name}_offset", position)
         return f"_k_p_{field.type.name}", at
 
     def vector_at(
@@ -217,7 +225,7 @@ class ExpressionLowering(ast.NodeTransformer):
             make = self.names.quarter("quarter_vector")
             return call(make, pointer, offset, length, f"_k_m_{field.name}")
         is_input = field.direction is Direction.INPUT
-        make = self.names.native("input_vector" if is_input else "vector")
+        make = self.names.memory("input_vector" if is_input else "vector")
         return call(make, pointer, offset, length)
 
     def list_index(self, field: FieldSpec, index: ast.expr) -> ast.expr:
@@ -226,7 +234,7 @@ class ExpressionLowering(ast.NodeTransformer):
             raise self.function.error(
                 f"'self.{field.name}' cannot be sliced", index, "loop over its indices"
             )
-        return call(self.names.native("wrapped"), self.visit(index), f"_k_n_{field.name}")
+        return call(self.names.memory("wrapped"), self.visit(index), f"_k_n_{field.name}")
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         field = self.list_field(node.value)

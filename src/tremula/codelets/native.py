@@ -1,4 +1,4 @@
-"""What generated kernels call: memory access and arithmetic with the machine's types, in Numba.
+"""What generated kernels call: arithmetic with the machine's types, in Numba.
 
 Numba promotes int32 * float32 to a double, which tiles do not have. So generated code does not use
 Python's operators but these functions: integers compute in 64 bits, a half with a half or an
@@ -18,188 +18,15 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, lower_builtin
-from numba.np.arrayobj import make_array, populate_array
 
-from tremula.base.types import ALL_TYPES, Type
-from tremula.codelets.native_types import HalfType, half, round_to_half
-
-_INTEGRAL = (types.Integer, types.Boolean)
-
-
-def numba_type(element_type: Type) -> types.Type:
-    """The Numba type of an element; 8-bit floats are raw bytes here."""
-    if element_type.name == "HALF":
-        return half
-    if element_type.name == "BOOL":
-        return types.boolean
-    return getattr(types, element_type.dtype.name)
-
-
-# -- memory ---------------------------------------------------------------------------------------
-
-
-def _make_pointer(element_type: Type):
-    target = types.CPointer(numba_type(element_type))
-
-    @intrinsic
-    def pointer(typingctx, arena):
-        def codegen(context, builder, signature, args):
-            return builder.bitcast(args[0], context.get_value_type(target))
-
-        return target(arena), codegen
-
-    return pointer
-
-
-def _make_column(element_type: Type):
-    target = types.CPointer(numba_type(element_type))
-
-    @intrinsic
-    def column(typingctx, columns, index):
-        def codegen(context, builder, signature, args):
-            address = builder.load(builder.gep(args[0], [args[1]]))
-            return builder.inttoptr(address, context.get_value_type(target))
-
-        return target(columns, types.int64), codegen
-
-    return column
-
-
-POINTER = {t.name: _make_pointer(t) for t in ALL_TYPES}  # arena -> typed pointer
-COLUMN = {t.name: _make_column(t) for t in ALL_TYPES}  # columns, k -> typed pointer
-
-
-def _widened(element: types.Type) -> types.Type:
-    """Integers are int64 in registers, so that sums and indices behave as in Python."""
-    is_small = isinstance(element, types.Integer) and element != types.uint64
-    return types.int64 if is_small else element
-
-
-@intrinsic
-def load(typingctx, pointer, index):
-    """pointer[index], integers widened to 64 bits."""
-    element, result = pointer.dtype, _widened(pointer.dtype)
-
-    def codegen(context, builder, signature, args):
-        value = context.unpack_value(builder, element, builder.gep(args[0], [args[1]]))
-        return context.cast(builder, value, element, result)
-
-    return result(pointer, types.int64), codegen
-
-
-@intrinsic
-def store(typingctx, pointer, index, value, worker=None):
-    """pointer[index] = value, converted as C does."""
-    element, given, worker = pointer.dtype, types.unliteral(value), worker or types.none
-
-    def codegen(context, builder, signature, args):
-        target, at, data, worker_value = args
-        data = _convert(context, builder, data, given, element, (worker, worker_value))
-        context.pack_value(builder, element, data, builder.gep(target, [at]))
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.int64, given, worker), codegen
-
-
-@intrinsic
-def as_element(typingctx, array, value, worker):
-    """A number rounded as an element of an array of halves; of other arrays, unchanged."""
-    element, given = getattr(array, "dtype", None), types.unliteral(value)
-    is_rounded = element == half and _is_number(given)
-
-    def codegen(context, builder, signature, args):
-        if not is_rounded:
-            return args[1]
-        return _convert(context, builder, args[1], given, half, (worker, args[2]))
-
-    return (half if is_rounded else given)(array, given, worker), codegen
-
-
-def _make_vector(is_readonly: bool):
-    @intrinsic
-    def vector(typingctx, pointer, offset, length):
-        array_type = types.Array(pointer.dtype, 1, "C", readonly=is_readonly)
-
-        def codegen(context, builder, signature, args):
-            pointer_value, at, n = args
-            item = context.get_abi_sizeof(context.get_data_type(array_type.dtype))
-            n_bytes = context.get_constant(types.intp, item)
-            array = make_array(array_type)(context, builder)
-            data = builder.gep(pointer_value, [at])
-            populate_array(array, data=data, shape=[n], strides=[n_bytes], itemsize=n_bytes,
-                           meminfo=None)  # fmt: skip
-            return array._getvalue()
-
-        return array_type(pointer, types.int64, types.int64), codegen
-
-    return vector
-
-
-input_vector, vector = _make_vector(True), _make_vector(False)
-
-
-@intrinsic
-def shifted(typingctx, pointer, index):
-    """&pointer[index]."""
-
-    def codegen(context, builder, signature, args):
-        return builder.gep(args[0], [args[1]])
-
-    return pointer(pointer, types.int64), codegen
-
-
-@intrinsic
-def wrapped(typingctx, index, length):
-    """A list index, negative ones counted from the end."""
-
-    def codegen(context, builder, signature, args):
-        at, n = args
-        is_negative = builder.icmp_signed("<", at, at.type(0))
-        return builder.select(is_negative, builder.add(at, n), at)
-
-    return types.int64(types.int64, types.int64), codegen
-
-
-# -- arithmetic -----------------------------------------------------------------------------------
-
-
-def _is_number(value_type: types.Type) -> bool:
-    return isinstance(value_type, (*_INTEGRAL, types.Float, HalfType))
-
-
-def arithmetic_type(a: types.Type, b: types.Type) -> types.Type:
-    """The type two numbers compute in."""
-    if isinstance(a, types.Float) or isinstance(b, types.Float):
-        return types.float32
-    if isinstance(a, HalfType) or isinstance(b, HalfType):
-        return half
-    return types.uint64 if types.uint64 in (a, b) else types.int64
-
-
-def _rounded(context, builder, value, worker):
-    """A float32 rounded to half; `worker` is the type and value of its record, or of nothing."""
-    worker_type, record = worker
-    if not isinstance(worker_type, types.CPointer):
-        return round_to_half(builder, value)
-    from tremula.codelets.native_random import round_by_mode
-
-    signature = types.float32(types.float32, worker_type)
-    return context.compile_internal(builder, round_by_mode.py_func, signature, (value, record))
-
-
-_NO_WORKER = (types.none, None)
-
-
-def _convert(context, builder, value, from_type, to_type, worker=_NO_WORKER):
-    """A number as another type, passing through float32 so that no double ever appears."""
-    if from_type == to_type:
-        return value
-    if to_type == half:
-        value = context.cast(builder, value, from_type, types.float32)
-        return _rounded(context, builder, value, worker)
-    if to_type == types.boolean and isinstance(from_type, (types.Float, HalfType)):
-        return builder.fcmp_unordered("!=", value, value.type(0.0))
-    return context.cast(builder, value, from_type, to_type)
+from tremula.codelets.native_numbers import (
+    INTEGRAL,
+    arithmetic_type,
+    convert,
+    is_number,
+    rounded,
+)
+from tremula.codelets.native_types import half, round_to_half
 
 
 def _native_call(context, builder, function, result, operand, values):
@@ -231,7 +58,7 @@ def _array_call(typingctx, function, operands, *unused):
 def _array_operand(operand, operands):
     """A scalar beside a float32 array takes part as float32, so the result is no double."""
     has_float = any(isinstance(t, types.Array) and t.dtype == types.float32 for t in operands)
-    return types.float32 if has_float and _is_number(operand) else types.unliteral(operand)
+    return types.float32 if has_float and is_number(operand) else types.unliteral(operand)
 
 
 def _make_binary(function, numpy_function=None, *, wants_float=False, gives_bool=False):
@@ -240,7 +67,7 @@ def _make_binary(function, numpy_function=None, *, wants_float=False, gives_bool
         a, b, worker = types.unliteral(a), types.unliteral(b), worker or types.none
         if isinstance(a, types.Array) or isinstance(b, types.Array):
             return _array_call(typingctx, numpy_function or function, (a, b), worker)
-        if not (_is_number(a) and _is_number(b)):
+        if not (is_number(a) and is_number(b)):
             raise TypingError(f"{function.__name__} of {a} and {b} is not defined")
         kind = arithmetic_type(a, b)
         if wants_float and isinstance(kind, types.Integer):
@@ -258,7 +85,7 @@ def _binary_code(function, a, b, kind, gives_bool, worker):
 
     def codegen(context, builder, signature, args):
         values = [
-            _convert(context, builder, value, given, operand)
+            convert(context, builder, value, given, operand)
             for value, given in zip(args[:2], (a, b), strict=True)
         ]
         if kind == half:  # an integer beside a half becomes a half first
@@ -268,7 +95,7 @@ def _binary_code(function, a, b, kind, gives_bool, worker):
             ]
         native_result = types.boolean if gives_bool else operand
         value = _native_call(context, builder, function, native_result, operand, values)
-        return _rounded(context, builder, value, (worker, args[2])) if result == half else value
+        return rounded(context, builder, value, (worker, args[2])) if result == half else value
 
     return result(a, b, worker), codegen
 
@@ -321,7 +148,7 @@ def pow(typingctx, a, b, worker=None):
     """A ** b; small whole powers are repeated multiplications, as a compiler for tiles does."""
     base, exponent = types.unliteral(a), getattr(b, "literal_value", None)
     worker = worker or types.none
-    if exponent not in (2, 3, 4) or not _is_number(base):
+    if exponent not in (2, 3, 4) or not is_number(base):
         return _power_by_type(typingctx, base, types.unliteral(b), worker)
     kind = arithmetic_type(base, base)
     _, multiply = _binary_code(operator.mul, base, base, kind, False, worker)
@@ -348,7 +175,7 @@ def _make_bitwise(function):
         a, b, worker = types.unliteral(a), types.unliteral(b), worker or types.none
         if isinstance(a, types.Array) or isinstance(b, types.Array):
             return _array_call(typingctx, function, (a, b), worker)
-        if not isinstance(a, _INTEGRAL) or not isinstance(b, _INTEGRAL):
+        if not isinstance(a, INTEGRAL) or not isinstance(b, INTEGRAL):
             raise TypingError(f"{function.__name__} needs integers, got {a} and {b}")
         both_bool = a == b == types.boolean and function not in (operator.lshift, operator.rshift)
         kind = types.boolean if both_bool else arithmetic_type(a, b)
@@ -370,8 +197,8 @@ def _make_extreme(order: str, numpy_function):
         kind = arithmetic_type(a, b)
 
         def codegen(context, builder, signature, args):
-            x = _convert(context, builder, args[0], a, kind)
-            y = _convert(context, builder, args[1], b, kind)
+            x = convert(context, builder, args[0], a, kind)
+            y = convert(context, builder, args[1], b, kind)
             if isinstance(kind, types.Integer):
                 compare = builder.icmp_signed if kind.signed else builder.icmp_unsigned
                 return builder.select(compare(order, y, x), y, x)
@@ -414,17 +241,17 @@ def _make_unary(function, numpy_function, *, result=None, keeps_integers=False):
         a, worker = types.unliteral(a), worker or types.none
         if isinstance(a, types.Array):
             return _array_call(typingctx, numpy_function, (a,), worker)
-        if not _is_number(a):
+        if not is_number(a):
             raise TypingError(f"{function.__name__} of {a} is not defined")
-        is_integer = isinstance(a, _INTEGRAL) and keeps_integers
+        is_integer = isinstance(a, INTEGRAL) and keeps_integers
         operand = arithmetic_type(a, a) if is_integer else types.float32
         native = result or operand
 
         def codegen(context, builder, signature, args):
-            value = _convert(context, builder, args[0], a, operand)
+            value = convert(context, builder, args[0], a, operand)
             value = _native_call(context, builder, function, native, operand, [value])
             is_half = signature.return_type == half
-            return _rounded(context, builder, value, (worker, args[1])) if is_half else value
+            return rounded(context, builder, value, (worker, args[1])) if is_half else value
 
         return (half if a == half and result is None else native)(a, worker), codegen
 
@@ -462,47 +289,6 @@ def invert(typingctx, a):
     kind = arithmetic_type(a, a)
 
     def codegen(context, builder, signature, args):
-        return builder.not_(_convert(context, builder, args[0], a, kind))
+        return builder.not_(convert(context, builder, args[0], a, kind))
 
     return kind(a), codegen
-
-
-def _make_conversion(element_type: Type):
-    target = numba_type(element_type)
-
-    @intrinsic
-    def convert(typingctx, a, worker=None):
-        a, worker = types.unliteral(a), worker or types.none
-        if not _is_number(a):
-            raise TypingError(f"{element_type.spelling}({a}) is not defined")
-
-        def codegen(context, builder, signature, args):
-            value = _convert(context, builder, args[0], a, target, (worker, args[1]))
-            return context.cast(builder, value, target, _widened(target))
-
-        return _widened(target)(a, worker), codegen
-
-    return convert
-
-
-CONVERT = {t.name: _make_conversion(t) for t in ALL_TYPES}
-
-
-@intrinsic
-def bits_to_float(typingctx, bits):
-    """The float32 with these 32 bits."""
-
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(builder.trunc(args[0], ir.IntType(32)), ir.FloatType())
-
-    return types.float32(types.int64), codegen
-
-
-@intrinsic
-def float_to_bits(typingctx, value):
-    """The 32 bits of a float32, as a non-negative integer."""
-
-    def codegen(context, builder, signature, args):
-        return builder.zext(builder.bitcast(args[0], ir.IntType(32)), ir.IntType(64))
-
-    return types.int64(types.float32), codegen

@@ -17,7 +17,7 @@ from numba.core import cgutils, types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
-from tremula.codelets.native import CONVERT, bits_to_float, float_to_bits
+from tremula.codelets.native_numbers import CONVERT, bits_to_float, float_to_bits
 from tremula.codelets.native_types import half
 
 _to_half, _to_float = CONVERT["HALF"], CONVERT["FLOAT"]

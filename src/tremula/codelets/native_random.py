@@ -13,7 +13,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from tremula.codelets import random
-from tremula.codelets.native import bits_to_float, float_to_bits, load, store
+from tremula.codelets.native_memory import load, store
+from tremula.codelets.native_numbers import bits_to_float, float_to_bits
 from tremula.codelets.native_types import round_to_half
 
 _U = np.uint64

@@ -12,7 +12,9 @@ from numba.core import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from tremula.codelets.native import add, arithmetic_type, as_element, maximum, minimum, mul
+from tremula.codelets.native import add, maximum, minimum, mul
+from tremula.codelets.native_memory import as_element
+from tremula.codelets.native_numbers import arithmetic_type
 from tremula.codelets.native_types import half
 
 

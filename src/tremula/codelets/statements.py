@@ -249,7 +249,7 @@ class Writer:
     def _write_Hoist(self, node: Hoist, depth: int) -> None:
         lowering, name = self.lowering, node.spec.name
         lowering.use(name)
-        load = lowering.names.native("load")
+        load = lowering.names.memory("load")
         index = self._text(lowering.list_index(node.spec, node.index))
         self._line(f"{node.name} = {index}", depth, node)
         is_there = f"if 0 <= {node.name} < _k_n_{name} else 0"
@@ -303,7 +303,7 @@ def _as_read(target: ast.expr) -> ast.expr:
 
 def field_setup(spec: FieldSpec, lowering: ExpressionLowering, has_arena: bool = True) -> list[str]:
     """Lines at the start of a row that find where a field is."""
-    load, name = lowering.names.native("load"), spec.name
+    load, name = lowering.names.memory("load"), spec.name
 
     def column(role: str, index: str = "_k_v") -> str:
         return f"{load}(_k_c_{name}_{role}, {index})"
@@ -322,7 +322,7 @@ def field_setup(spec: FieldSpec, lowering: ExpressionLowering, has_arena: bool =
         lines.append(f"_k_s_{name} = {column('start')}")
         lines.append(f"_k_n_{name} = {column('start', '_k_v + 1')} - _k_s_{name}")
         if spec.kind is FieldKind.STATE_VECTOR:
-            vector = lowering.names.native("vector")
+            vector = lowering.names.memory("vector")
             arguments = f"_k_c_{name}_value, _k_s_{name}, _k_n_{name}"
             lines.append(f"_k_x_{name} = {vector}({arguments})")
     return lines
