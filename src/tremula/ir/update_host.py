@@ -18,6 +18,7 @@ No way waits for the device or reads from it. Gradients may be overwritten.
 # pyright: reportPrivateImportUsage=false, reportArgumentType=false, reportCallIssue=false
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,6 +28,23 @@ from tremula.ir.update_math import Number
 
 if TYPE_CHECKING:
     from tremula.ir.update_rules import UpdateRule
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Weights that are updated with the same numbers, and what their update needs."""
+
+    rule: "UpdateRule"
+    number: int
+    params: list[Tensor]
+    grads: list[Tensor]
+    states: dict[str, list[Tensor]]
+    numbers: dict[str, Number]
+    divisor: Tensor | None  # of the gradients
+
+    @property
+    def maximizes(self) -> bool:
+        return self.rule.maximize[self.number]
 
 
 def update_in_place(
@@ -121,14 +139,10 @@ def _update_uniform(
             for prefix, of_param in rule.positions.items()
             if members[0] in of_param
         }
+        own_params, own_grads = ([ts[i] for i in members] for ts in (params, grads))
+        numbers = rule.numbers_of(group, hyper)
         _UNIFORM[rule.kind](
-            rule,
-            group,
-            [params[i] for i in members],
-            [grads[i] for i in members],
-            own_states,
-            rule.numbers_of(group, hyper),
-            divisor,
+            _Group(rule, group, own_params, own_grads, own_states, numbers, divisor)
         )
 
 
@@ -150,126 +164,91 @@ def _update_copied(
         torch._foreach_copy_(list(states), new_states)
 
 
-def _sgd_(
-    rule: "UpdateRule",
-    group: int,
-    params: list[Tensor],
-    grads: list[Tensor],
-    states: dict[str, list[Tensor]],
-    numbers: dict[str, Number],
-    divisor: Tensor | None,
-) -> None:
-    velocities = states.get("Accl1", [])
+def _sgd_(group: _Group) -> None:
+    velocities = group.states.get("Accl1", [])
     torch._fused_sgd_(
-        params,
-        grads,
+        group.params,
+        group.grads,
         velocities,
-        weight_decay=numbers["weight_decay"],
-        momentum=numbers["momentum"] if velocities else 0.0,
-        lr=numbers["lr"],
+        weight_decay=group.numbers["weight_decay"],
+        momentum=group.numbers["momentum"] if velocities else 0.0,
+        lr=group.numbers["lr"],
         dampening=0.0,
-        nesterov=rule.nesterov[group],
-        maximize=rule.maximize[group],
+        nesterov=group.rule.nesterov[group.number],
+        maximize=group.maximizes,
         is_first_step=False,  # velocities start at 0, so that without dampening all steps are alike
-        grad_scale=divisor,
+        grad_scale=group.divisor,
     )
 
 
-def _adam_(
-    rule: "UpdateRule",
-    group: int,
-    params: list[Tensor],
-    grads: list[Tensor],
-    states: dict[str, list[Tensor]],
-    numbers: dict[str, Number],
-    divisor: Tensor | None,
-) -> None:
-    fused = torch._fused_adamw_ if rule.kind == "adamw" else torch._fused_adam_
-    steps = states["Step"]
+def _adam_(group: _Group) -> None:
+    fused = torch._fused_adamw_ if group.rule.kind == "adamw" else torch._fused_adam_
+    steps = group.states["Step"]
     torch._foreach_add_(steps, 1.0)
     fused(
-        params,
-        grads,
-        states["Accl1"],
-        states["Accl2"],
+        group.params,
+        group.grads,
+        group.states["Accl1"],
+        group.states["Accl2"],
         [],
         steps,
-        lr=numbers["lr"],
-        beta1=numbers["beta1"],
-        beta2=numbers["beta2"],
-        weight_decay=numbers["weight_decay"],
-        eps=numbers["eps"],
+        lr=group.numbers["lr"],
+        beta1=group.numbers["beta1"],
+        beta2=group.numbers["beta2"],
+        weight_decay=group.numbers["weight_decay"],
+        eps=group.numbers["eps"],
         amsgrad=False,
-        maximize=rule.maximize[group],
-        grad_scale=divisor,
+        maximize=group.maximizes,
+        grad_scale=group.divisor,
     )
 
 
-def _rmsprop_(
-    rule: "UpdateRule",
-    group: int,
-    params: list[Tensor],
-    grads: list[Tensor],
-    states: dict[str, list[Tensor]],
-    numbers: dict[str, Number],
-    divisor: Tensor | None,
-) -> None:
-    if divisor is not None:
-        torch._foreach_div_(grads, divisor)
-    if rule.maximize[group]:
-        torch._foreach_neg_(grads)
-    if numbers["weight_decay"] != 0:
-        torch._foreach_add_(grads, params, alpha=numbers["weight_decay"])
-    deviations = _deviations_(rule, grads, states, numbers)
-    velocities, lr = states.get("Accl3"), numbers["lr"]
-    if rule.facts.use_tf_variant or isinstance(lr, Tensor):
-        _apply_rmsprop_(rule, params, torch._foreach_div(grads, deviations), velocities, numbers)
+def _rmsprop_(group: _Group) -> None:
+    if group.divisor is not None:
+        torch._foreach_div_(group.grads, group.divisor)
+    if group.maximizes:
+        torch._foreach_neg_(group.grads)
+    if group.numbers["weight_decay"] != 0:
+        torch._foreach_add_(group.grads, group.params, alpha=group.numbers["weight_decay"])
+    deviations = _deviations_(group)
+    velocities, lr = group.states.get("Accl3"), group.numbers["lr"]
+    if group.rule.facts.use_tf_variant or isinstance(lr, Tensor):
+        _apply_rmsprop_(group, torch._foreach_div(group.grads, deviations))
     elif velocities:
-        torch._foreach_mul_(velocities, numbers["momentum"])
-        torch._foreach_addcdiv_(velocities, grads, deviations)
-        torch._foreach_add_(params, velocities, alpha=-lr)
+        torch._foreach_mul_(velocities, group.numbers["momentum"])
+        torch._foreach_addcdiv_(velocities, group.grads, deviations)
+        torch._foreach_add_(group.params, velocities, alpha=-lr)
     else:
-        torch._foreach_addcdiv_(params, grads, deviations, value=-lr)
+        torch._foreach_addcdiv_(group.params, group.grads, deviations, value=-lr)
 
 
-def _deviations_(
-    rule: "UpdateRule",
-    grads: list[Tensor],
-    states: dict[str, list[Tensor]],
-    numbers: dict[str, Number],
-) -> list[Tensor]:
+def _deviations_(group: _Group) -> list[Tensor]:
     """Update the mean square (and mean); what each gradient is then divided by."""
-    squares, rest = states["Accl1"], 1 - numbers["alpha"]
-    torch._foreach_mul_(squares, numbers["alpha"])
-    torch._foreach_addcmul_(squares, grads, grads, value=rest)
+    squares, rest = group.states["Accl1"], 1 - group.numbers["alpha"]
+    torch._foreach_mul_(squares, group.numbers["alpha"])
+    torch._foreach_addcmul_(squares, group.grads, group.grads, value=rest)
     variances = squares
-    if rule.facts.centered:
-        means = states["Accl2"]
-        torch._foreach_lerp_(means, grads, rest)
+    if group.rule.facts.centered:
+        means = group.states["Accl2"]
+        torch._foreach_lerp_(means, group.grads, rest)
         variances = torch._foreach_addcmul(squares, means, means, value=-1.0)
-    if rule.facts.use_tf_variant:
-        return list(torch._foreach_sqrt(torch._foreach_add(variances, numbers["eps"])))
-    return list(torch._foreach_add(torch._foreach_sqrt(variances), numbers["eps"]))
+    if group.rule.facts.use_tf_variant:
+        return list(torch._foreach_sqrt(torch._foreach_add(variances, group.numbers["eps"])))
+    return list(torch._foreach_add(torch._foreach_sqrt(variances), group.numbers["eps"]))
 
 
-def _apply_rmsprop_(
-    rule: "UpdateRule",
-    params: list[Tensor],
-    changes: Sequence[Tensor],
-    velocities: list[Tensor] | None,
-    numbers: dict[str, Number],
-) -> None:
+def _apply_rmsprop_(group: _Group, changes: Sequence[Tensor]) -> None:
     """Take the changes off the weights, where lr is on a device or inside the velocity."""
-    changes = list(changes)
-    if rule.facts.use_tf_variant:
-        torch._foreach_mul_(changes, numbers["lr"])
+    changes, velocities = list(changes), group.states.get("Accl3")
+    if group.rule.facts.use_tf_variant:
+        torch._foreach_mul_(changes, group.numbers["lr"])
     if velocities:
-        torch._foreach_mul_(velocities, numbers["momentum"])
+        torch._foreach_mul_(velocities, group.numbers["momentum"])
         torch._foreach_add_(velocities, changes)
         changes = velocities
-    if not rule.facts.use_tf_variant:
-        changes = torch._foreach_mul(changes, numbers["lr"])
-    torch._foreach_sub_(params, changes)
+    if not group.rule.facts.use_tf_variant:
+        changes = torch._foreach_mul(changes, group.numbers["lr"])
+    torch._foreach_sub_(group.params, changes)
 
 
 _UNIFORM = {"sgd": _sgd_, "adam": _adam_, "adamw": _adam_, "rmsprop": _rmsprop_}
