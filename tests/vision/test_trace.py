@@ -295,6 +295,33 @@ def test_libpvti_names(tmp_path):
         assert children[1:] == ["half", "now"]
 
 
+def altered(recorded, tmp_path, *statements):
+    path = tmp_path / "altered.pvti"
+    path.write_bytes(recorded.path.read_bytes())
+    database = sqlite3.connect(path)
+    for statement in statements:
+        database.execute(statement)
+    database.commit()
+    database.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("what", "words", "statement"),
+    [
+        ("details", "details of an event", "UPDATE events SET details = '[1' WHERE details != ''"),
+        ("series", "where a number should be", "UPDATE samples SET value = 'much'"),
+        ("heatmaps", "of other bins than edges", "UPDATE heatmaps SET edges = '[1]'"),
+        ("heatmaps", "of other bins than edges", "UPDATE heatmap_data SET bin_quantities = x'ff'"),
+    ],
+)
+def test_damaged_parts_are_named(tmp_path, recorded, what, words, statement):
+    """Details, samples and heat maps of another form are damage, in words."""
+    path = altered(recorded, tmp_path, statement)
+    with pytest.raises(FileLoadError, match=words), pva.openTrace(path) as reader:
+        getattr(reader, what)
+
+
 def test_files_that_are_no_traces(tmp_path, recorded):
     """Missing, foreign and newer files are errors in words."""
     with pytest.raises(FileLoadError, match="cannot read the trace"):
@@ -302,21 +329,14 @@ def test_files_that_are_no_traces(tmp_path, recorded):
     (tmp_path / "text.pvti").write_text("no database at all")
     with pytest.raises(FileLoadError, match="is no trace"):
         pva.openTrace(tmp_path / "text.pvti")
-    other = tmp_path / "newer.pvti"
-    other.write_bytes(recorded.path.read_bytes())
-    database = sqlite3.connect(other)
-    database.execute("UPDATE info SET value = '[9, 0]' WHERE key = 'schema_version'")
-    database.commit()
-    database.close()
+    newer = "UPDATE info SET value = '[9, 0]' WHERE key = 'schema_version'"
     with pytest.raises(FileLoadError, match="update Tremula"):
-        pva.openTrace(other)
-    other.write_bytes(recorded.path.read_bytes())
-    database = sqlite3.connect(other)
-    database.execute("UPDATE events SET details = '[1' WHERE details != ''")
-    database.commit()
-    database.close()
-    with pytest.raises(FileLoadError, match="details of an event"), pva.openTrace(other) as reader:
-        export_chrome(tmp_path / "t.json", reader)
+        pva.openTrace(altered(recorded, tmp_path, newer))
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
+    view = altered(recorded, tmp_path, "DROP TABLE labels", f"CREATE VIEW labels AS {endless}")
+    with pytest.raises(FileLoadError, match="no trace of Tremula's"):
+        pva.openTrace(view)
+    other = tmp_path / "cut.pvti"
     other.write_bytes(recorded.path.read_bytes()[:5000])
     with pytest.raises(FileLoadError, match="damaged"):
         len(pva.openTrace(other).events.pid)

@@ -11,7 +11,7 @@ from tremula.vision.packing import unpack
 from tremula.vision.schema import ROWS_PER_BLOCK
 
 if TYPE_CHECKING:
-    from tremula.vision.report_reader import ReportReader
+    from tremula.vision.report_tables import ReportTables
 
 Ints = np.ndarray
 _KEPT_BYTES = 64 << 20  # of unpacked blocks, for each matrix
@@ -21,7 +21,7 @@ _KEPT_BYTES = 64 << 20  # of unpacked blocks, for each matrix
 class Matrix:
     """Rows × columns; `levels` are the rows of each level, the full one first."""
 
-    reader: "ReportReader"
+    reader: "ReportTables"
     name: str
     n_rows: int
     n_columns: int
@@ -30,7 +30,7 @@ class Matrix:
     _kept: OrderedDict[tuple[int, int], Ints] = field(default_factory=OrderedDict)
 
     @staticmethod
-    def of(reader: "ReportReader", name: str) -> "Matrix":
+    def of(reader: "ReportTables", name: str) -> "Matrix":
         sql = "SELECT n_rows, n_columns, rows_per_level, unit FROM matrices WHERE name = ?"
         rows = reader.execute(sql, (name,))
         if not rows:

@@ -7,7 +7,8 @@ import numpy as np
 
 from tremula.vision.pva_names import CATEGORY_OF_NAME, LazyList
 from tremula.vision.pva_programs import DebugContext, Program, VertexType
-from tremula.vision.report_reader import LiveSet, ReportReader
+from tremula.vision.report_memory import LiveSet
+from tremula.vision.report_reader import ReportReader
 
 Ints = np.ndarray
 

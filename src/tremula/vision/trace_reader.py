@@ -2,17 +2,13 @@
 
 import json
 import os
-import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
-from tremula.base.errors import FileLoadError, MissingProfileData
+from tremula.base.errors import MissingProfileData
+from tremula.vision.database import DatabaseKind, DatabaseReader
 from tremula.vision.pva_names import LazyList
 from tremula.vision.trace_file import APPLICATION, SCHEMA_VERSION, TABLES
 
@@ -33,54 +29,26 @@ class EventColumns:
     parent: Ints  # the innermost of them, or -1
 
 
-class TraceReader:
+_TRACE = DatabaseKind(
+    name="trace",
+    application=APPLICATION,
+    schema_version=SCHEMA_VERSION,
+    tables=TABLES,
+    wanted="give a .pvti that Tremula wrote",
+    again="record it again",
+    instead=lambda _: "give the path of a .pvti file",
+    may_grow=True,
+)
+
+
+class TraceReader(DatabaseReader):
     """One trace."""
 
     def __init__(self, path: str | os.PathLike[str]):
-        self.path = Path(path)
-        self._database = _opened(self.path)
-        rows = self._all("SELECT key, value FROM info")
-        try:
-            self.info = {k: json.loads(v) for k, v in rows}
-        except (ValueError, TypeError) as error:
-            raise self._damaged(str(error)) from None
-        if self.info.get("application") != APPLICATION:
-            raise FileLoadError(
-                f"{str(path)!r} is a database, but no trace.",
-                mend="give a .pvti that Tremula wrote",
-            )
-        version = self.info.get("schema_version")
-        if isinstance(version, list) and version and version[0] > SCHEMA_VERSION[0]:
-            raise FileLoadError(
-                f"trace {str(path)!r} has schema version {version[0]}; this Tremula reads up to "
-                f"{SCHEMA_VERSION[0]}.x.",
-                mend="update Tremula",
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._database.close()
-
-    def _damaged(self, why: str) -> FileLoadError:
-        return FileLoadError(
-            f"trace {str(self.path)!r} is truncated or damaged ({why}).", mend="record it again"
-        )
-
-    def _all(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple]:
-        try:
-            return self._database.execute(sql, parameters).fetchall()
-        except sqlite3.DatabaseError as error:
-            raise self._damaged(str(error)) from error
+        super().__init__(path, _TRACE)
 
     def _names(self, table: str) -> list[str]:
-        return [str(name) for (name,) in self._all(f"SELECT name FROM {table} ORDER BY id")]
+        return [str(name) for (name,) in self.execute(f"SELECT name FROM {table} ORDER BY id")]
 
     @cached_property
     def channels(self) -> list[str]:
@@ -92,28 +60,25 @@ class TraceReader:
 
     @cached_property
     def thread_names(self) -> dict[tuple[int, int], str]:
-        return {(p, t): str(n) for p, t, n in self._all("SELECT pid, tid, name FROM threads")}
+        return {(p, t): str(n) for p, t, n in self.execute("SELECT pid, tid, name FROM threads")}
 
     @cached_property
     def details(self) -> dict[int, str]:
         """Details by event number, of those that have some: texts of JSON objects."""
         sql = f"SELECT details FROM events {_ORDER}"
-        found = {i: str(d) for i, (d,) in enumerate(self._all(sql)) if d}
+        found = {i: str(d) for i, (d,) in enumerate(self.execute(sql)) if d}
         try:
             is_whole = all(isinstance(json.loads(text), dict) for text in found.values())
         except ValueError:
             is_whole = False
         if not is_whole:
-            raise self._damaged("details of an event are no JSON object")
+            raise self.damaged("has details of an event that are no JSON object")
         return found
 
     @cached_property
     def events(self) -> EventColumns:
         sql = f"SELECT pid, tid, channel, label, start_ns, duration_ns FROM events {_ORDER}"
-        try:
-            columns = np.array(self._all(sql), np.int64).reshape(-1, 6).T
-        except (TypeError, ValueError, OverflowError) as error:
-            raise self._damaged(str(error)) from None
+        columns = self._numbers(self.execute(sql), np.int64).reshape(-1, 6).T
         depth, parent = _nesting(columns)
         pid, tid, channel, label, start_ns, duration_ns = columns
         return EventColumns(pid, tid, channel, label, start_ns, duration_ns, depth, parent)
@@ -122,13 +87,13 @@ class TraceReader:
     def series(self) -> list[dict[str, object]]:
         """Graphs: name, unit, and columns of time and value for each series."""
         found = []
-        for number, graph, name, unit in self._all("SELECT id, graph, name, unit FROM series"):
-            sql = "SELECT time_ns, value FROM samples WHERE series = ? ORDER BY time_ns"
-            rows = np.array(self._all(sql, (number,)), np.float64).reshape(-1, 2)
-            sql_times = "SELECT time_ns FROM samples WHERE series = ? ORDER BY time_ns"
-            times = np.array(self._all(sql_times, (number,)), np.int64).reshape(-1)
+        sql = "SELECT time_ns, value FROM samples WHERE series = ? ORDER BY time_ns"
+        for number, graph, name, unit in self.execute("SELECT id, graph, name, unit FROM series"):
+            rows = self.execute(sql, (number,))
+            times = self._numbers([t for t, _ in rows], np.int64)
+            values = self._numbers([v for _, v in rows], np.float64)
             found.append(
-                {"graph": graph, "name": name, "unit": unit, "time_ns": times, "value": rows[:, 1]}
+                {"graph": graph, "name": name, "unit": unit, "time_ns": times, "value": values}
             )
         return found
 
@@ -136,19 +101,31 @@ class TraceReader:
     def heatmaps(self) -> list[dict[str, object]]:
         """Heat maps: edges, times and counts uint64[n_times, n_bins]."""
         found = []
-        for number, name, unit, edges in self._all("SELECT id, name, unit, edges FROM heatmaps"):
-            sql = "SELECT time_ns, bin_quantities FROM heatmap_data WHERE heatmap = ? ORDER BY 1"
-            rows = self._all(sql, (number,))
-            listed = json.loads(edges)
-            counts = [np.frombuffer(data, "<u8") for _, data in rows]
-            if any(len(c) != len(listed) - 1 for c in counts):
-                raise self._damaged(f"heat map {name!r} has other bins than edges")
-            table = np.array(counts, np.uint64).reshape(-1, len(listed) - 1)
-            times = np.array([t for t, _ in rows], np.int64)
+        sql = "SELECT time_ns, bin_quantities FROM heatmap_data WHERE heatmap = ? ORDER BY 1"
+        for number, name, unit, edges in self.execute("SELECT id, name, unit, edges FROM heatmaps"):
+            rows = self.execute(sql, (number,))
+            times = self._numbers([t for t, _ in rows], np.int64)
+            listed, counts = self._counts(name, edges, [data for _, data in rows])
             found.append(
-                {"name": name, "unit": unit, "edges": listed, "time_ns": times, "counts": table}
+                {"name": name, "unit": unit, "edges": listed, "time_ns": times, "counts": counts}
             )
         return found
+
+    def _counts(self, name: str, edges: str, blobs: list[bytes]) -> tuple[list[float], Ints]:
+        """The edges of a heat map, and its counts: uint64[n_times, n_bins]."""
+        try:
+            listed = json.loads(edges)
+            counts = [np.frombuffer(blob, "<u8") for blob in blobs]
+            n_bins = max(0, len(listed) - 1)  # reshape takes -1 for any number
+            return listed, np.array(counts, np.uint64).reshape(len(counts), n_bins)
+        except (ValueError, TypeError):
+            raise self.damaged(f"has a heat map {name!r} of other bins than edges") from None
+
+    def _numbers(self, values: list, dtype: type[np.generic]) -> Ints:
+        try:
+            return np.array(values, dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self.damaged(f"has something else where a number should be ({error})") from None
 
     # -- pva's names -------------------------------------------------------------------------------
 
@@ -181,35 +158,6 @@ def _nesting(columns: Ints) -> tuple[Ints, Ints]:
         if durations[i] >= 0:
             around.append((i, end))
     return depth, parent
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    try:
-        with path.open("rb") as file:
-            head = file.read(16)
-    except OSError as error:
-        raise FileLoadError(
-            f"cannot read the trace {str(path)!r}: {error.strerror or error}.",
-            mend="give the path of a .pvti file",
-        ) from error
-    if head != b"SQLite format 3\x00":
-        raise FileLoadError(f"{str(path)!r} is no trace.", mend="give a .pvti that Tremula wrote")
-    uri = f"{path.resolve().as_uri()}?mode=ro"
-    database = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
-    try:
-        database.execute("PRAGMA trusted_schema = OFF")
-        found = {n for (n,) in database.execute("SELECT name FROM sqlite_master")}
-    except sqlite3.DatabaseError as error:
-        database.close()
-        raise FileLoadError(
-            f"trace {str(path)!r} is truncated or damaged ({error}).", mend="record it again"
-        ) from error
-    if not set(TABLES) <= found:
-        database.close()
-        raise FileLoadError(
-            f"{str(path)!r} is a database, but no trace.", mend="give a .pvti that Tremula wrote"
-        )
-    return database
 
 
 @dataclass(frozen=True)
