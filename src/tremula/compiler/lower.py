@@ -11,6 +11,7 @@ from tremula.poplar import programs as p
 from tremula.poplar.graph import Graph
 from tremula.poplar.streams import DataStream, Function, FunctionBuffer, HostFunction, RemoteBuffer
 from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensor_layout import variables_met
 
 Programs = p.Program | Mapping[str, p.Program] | Iterable[p.Program]
 
@@ -138,10 +139,18 @@ def _copy(table: InstructionTable, program: p.Copy) -> None:
     if isinstance(src, FunctionBuffer):
         table.emit(Op.STEP, step=table.add_step(program, StepKind.LOAD_CODE))
     elif isinstance(src, Tensor) and isinstance(dst, Tensor):
-        step = table.add_step(program, StepKind.COPY, reads=(src,), writes=(dst,))
+        name = program.name or _named_after(dst)
+        step = table.add_step(program, StepKind.COPY, name=name, reads=(src,), writes=(dst,))
         table.emit(Op.COPY, table.add_copy(program.repeats or program, src, dst), step=step)
     else:
         _host_copy(table, program, src, dst)
+
+
+def _named_after(destination: Tensor) -> str:
+    """A copy without a name is part of what made its destination: "layer/Copy weights"."""
+    variable = destination.variables.names[variables_met(destination)[0]]
+    operation, slash, name = variable.rpartition("/")
+    return f"{operation}{slash}Copy {name}".rstrip()
 
 
 def _host_copy(

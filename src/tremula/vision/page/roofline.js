@@ -4,7 +4,8 @@ import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
 import { colour } from "./colours.js";
 import { short } from "./format.js";
 
-const MARGIN = { left: 64, right: 14, top: 14, bottom: 40 };
+const MARGIN = { left: 64, right: 162, top: 14, bottom: 40 }; // roofs are named at the right
+const NAME_HEIGHT = 14;
 const REACH = 14; // pixels around a point that are still the point
 
 // options: points [{name, intensity, rate, share}], intensity Infinity where nothing moves;
@@ -110,14 +111,15 @@ export class Roofline {
     line(pen, this.x(lowest), this.y(lowest * bytesPerCycle), this.x(top / bytesPerCycle), this.y(top));
     pen.strokeStyle = colour("compute");
     pen.fillStyle = colour("muted");
-    pen.textAlign = "right";
-    let above = -Infinity; // the last text's line: one that is near it says its own below
+    pen.textAlign = "left";
+    pen.textBaseline = "middle";
+    let free = 0; // names of roofs that are close together stand one below the other
     for (const [text, peak] of peaks) {
-      const y = Math.round(this.y(peak)) + 0.5, isNear = y - above < 14;
+      const y = Math.round(this.y(peak)) + 0.5, named = Math.max(y, free);
       line(pen, this.x(peak / bytesPerCycle), y, right, y);
-      pen.textBaseline = isNear ? "top" : "bottom";
-      pen.fillText(`${text}: ${short(peak)}`, right - 2, y + (isNear ? 3 : -2));
-      above = y;
+      line(pen, right, y, right + 8, named);
+      pen.fillText(`${text}: ${short(peak)}`, right + 12, named);
+      free = named + NAME_HEIGHT;
     }
   }
 
