@@ -1,5 +1,7 @@
 """Two reports on one page: side by side, as differences, and with causes in words."""
 
+import re
+
 import pytest
 
 from tests.vision_page.checks import whole
@@ -51,6 +53,24 @@ def test_differences_of_operations(page, small_report, larger_report):
             assert whole(change) == abs(wanted[name]["difference"])
             checked += 1
     assert checked >= 2
+
+
+def test_differences_of_tiles_at_a_step(page, small_report, larger_report):
+    """On the chip, a step's compute cycles are B's minus A's, for the step of the same name."""
+    with open_report(small_report) as before, open_report(larger_report) as after:
+        paths = after.table("steps")["path"]
+        step = max(
+            (i for i, path in enumerate(before.table("steps")["path"]) if path in paths),
+            key=lambda i: before.table("steps")["compute"][i],
+        )
+        place = paths.index(before.table("steps")["path"][step])
+        change = after.step_cycles(place).compute - before.step_cycles(step).compute
+    page.show(hash=f"#/chip?mode=difference&show=compute&step={step}")
+    told = re.search(
+        r"([\d,]+) of [\d,]+ tiles differ, most (\S+)", page.text(selector=".step-note")
+    )
+    assert whole(told[1]) == (change != 0).sum() > 0
+    assert whole(told[2]) == abs(change).max()
 
 
 def test_one_of_two_reports(page):

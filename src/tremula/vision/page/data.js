@@ -50,3 +50,17 @@ async function unfold(content) {
 export function text(pack, name, row) {
   return pack.facts.texts[name][pack.columns[name][row]];
 }
+
+// Int32Array: for each step of one report that of another with the same name, the n-th for the n-th; -1 for none.
+export function partners(steps, others) {
+  const names = (pack) => {
+    const seen = new Map();
+    return Array.from(pack.columns.cycles, (_, i) => {
+      const path = text(pack, "path", i), nth = seen.get(path) ?? 0;
+      seen.set(path, nth + 1);
+      return `${path}#${nth}`;
+    });
+  };
+  const places = new Map(names(others).map((name, i) => [name, i]));
+  return Int32Array.from(names(steps), (name) => places.get(name) ?? -1);
+}

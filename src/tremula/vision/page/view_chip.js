@@ -4,8 +4,8 @@ import { card, choice, h, icon } from "./dom.js";
 import { Chart } from "./chart.js";
 import { FloorPlan, ORDERS } from "./floorplan.js";
 import { SERIES, css, difference, heat } from "./colours.js";
-import { text } from "./data.js";
-import { byteTicks, bytes, short, whole } from "./format.js";
+import { partners, text } from "./data.js";
+import { byteTicks, bytes, short, signed, whole } from "./format.js";
 import { current, link } from "./state.js";
 
 const STEPS_PER_PART = 16, AHEAD = 6;
@@ -18,8 +18,15 @@ const PLAY = "M7 4v16l13-8z", PAUSE = "M8 4v16M16 4v16", BACK = "M15 5l-7 7 7 7"
 
 export async function chipView(context) {
   const [tiles, steps, live] = await Promise.all(["tiles", "steps", "liveness"].map(context.load));
-  const view = new ChipView(context, { tiles, steps, live });
+  const other = context.other && (await theirs(context.other, steps, tiles));
+  const view = new ChipView(context, { tiles, steps, live, other });
   return { element: view.element, select: (state) => view.select(state), close: () => view.close() };
+}
+
+// The report to compare with; only chips of as many tiles can be.
+async function theirs(context, mySteps, myTiles) {
+  const [tiles, steps] = await Promise.all(["tiles", "steps"].map(context.load));
+  return tiles.facts.n_tiles === myTiles.facts.n_tiles ? { context, tiles, places: partners(mySteps, steps) } : null;
 }
 
 class ChipView {
@@ -36,7 +43,7 @@ class ChipView {
     this.pace = Number(current().pace ?? 8);
     this.values = new Float64Array(this.nTiles);
     this.plan = new FloorPlan({
-      tiles: this.tiles, value: (tile) => this.values[tile], shade: (value) => (value ? heat(value / this.most) : difference(0)),
+      tiles: this.tiles, value: (tile) => this.values[tile], shade: (value) => this.shade(value),
       describe: (tile) => this.describe(tile), onpick: (tile) => context.select({ tile }), order: current().order, height: 460,
     });
     this.chart = this.curve();
@@ -56,13 +63,13 @@ class ChipView {
     this.scaleText = h("span", {});
     const button = (path, by, title) => h("button.plain", { type: "button", title, "aria-label": title, onclick: () => this.move(by) }, icon(path));
     this.paintPlay();
-    const isHalf = this.context.other && h("p.note", {}, "Steps of two programs need not match, so this is A alone; Side by side shows both.");
+    const note = this.context.other && h("p.note", {}, this.other ? "B − A, for steps of the same name. Blue: less, red: more." : "The chips have different numbers of tiles, so this is A alone; Side by side shows both.");
     this.element = h("div", {},
       card("The chip, step by step", [h("div.spring"), choice("Colour", SHOWN, this.what, (show) => this.context.select({ show })),
         choice("Order of tiles", ORDERS, current().order ?? "place", (order) => this.context.select({ order }))],
       h("div.player", {}, button(BACK, -1, "One step back (,)"), this.play, button(FORWARD, 1, "One step on (.)"), this.slider,
         choice("Steps per second", SPEEDS, String(this.pace), (pace) => this.context.select({ pace }))),
-      isHalf, h("p", {}, this.title), this.about, this.plan.element, this.scale()),
+      note, h("p", {}, this.title), this.about, this.plan.element, this.scale()),
       card(this.isBytes ? "Temporary bytes over steps" : "Cycles over steps", null, this.chart.element));
   }
 
@@ -80,8 +87,13 @@ class ChipView {
   }
 
   scale() {
-    const bar = h("i.ramp", { style: { background: `linear-gradient(90deg, ${[0, .2, .4, .6, .8, 1].map((s) => css(heat(s))).join(", ")})` } });
-    return h("p.status.tools", {}, "0", bar, this.scaleText);
+    const [low, shares, of] = this.other ? ["less", [-1, -.5, 0, .5, 1], difference] : ["0", [0, .2, .4, .6, .8, 1], heat];
+    const bar = h("i.ramp", { style: { background: `linear-gradient(90deg, ${shares.map((s) => css(of(s))).join(", ")})` } });
+    return h("p.status.tools", {}, low, bar, this.scaleText);
+  }
+
+  shade(value) {
+    return this.other || !value ? difference(value / this.most) : heat(value / this.most);
   }
 
   // -- steps --------------------------------------------------------------------------------------
@@ -117,34 +129,51 @@ class ChipView {
 
   show(step, values) {
     this.values = values;
-    // Bytes keep one scale for all steps, so that a film can be followed; cycles have each step's own.
-    const most = values.reduce((high, v) => Math.max(high, v), 0);
-    const { facts, columns } = this.tiles;
-    this.most = Math.max(1, this.what === "memory" ? columns.including_gaps.reduce((a, b) => Math.max(a, b)) : this.what === "temporary" ? columns.temporary.reduce((a, b) => Math.max(a, b)) : most);
-    const show = this.isBytes ? bytes : (v) => `${whole(v)} cycles`;
-    const sum = values.reduce((total, v) => total + v, 0), nBusy = values.reduce((count, v) => count + (v > 0), 0);
+    const { facts } = this.tiles, largest = values.reduce((at, v, i) => (Math.abs(v) > Math.abs(values[at]) ? i : at), 0);
+    this.most = Math.max(1, this.other ? Math.abs(values[largest]) : this.scaleOf(values[largest]));
+    const sum = values.reduce((total, v) => total + v, 0), nBusy = values.reduce((count, v) => count + (v !== 0), 0);
     this.title.textContent = `Step ${whole(step)} of ${whole(this.n)}: ${text(this.steps, "path", step) || "unnamed"}`;
-    this.about.replaceChildren(`${text(this.steps, "type", step)}. ${whole(nBusy)} of ${whole(facts.n_tiles)} tiles, most ${show(most)} (tile ${whole(values.indexOf(most))}), mean ${show(sum / facts.n_tiles)}. `,
+    const absent = this.other && this.other.places[step] < 0 ? "B has no such step. " : "";
+    this.about.replaceChildren(`${text(this.steps, "type", step)}. ${absent}${whole(nBusy)} of ${whole(facts.n_tiles)} tiles${this.other ? " differ" : ""}, most ${this.told(values[largest])} (tile ${whole(largest)}), mean ${this.told(sum / facts.n_tiles)}. `,
       h("a.go", { href: link({ view: "execution", step }) }, "In the trace →"));
-    this.scaleText.textContent = show(this.most);
+    this.scaleText.textContent = this.told(this.most);
     this.plan.update({ label: `${this.title.textContent}, ${this.what} of every tile: ${this.about.textContent}` });
     this.element.querySelector(".card").dataset.step = step;
     for (let next = step + 1; next <= Math.min(this.n - 1, step + AHEAD) && this.timer; next++) this.valuesAt(next).catch(() => {});
   }
 
-  // Float64Array[n_tiles] of what is shown, at a step.
+  // Bytes keep one scale for all steps, so that a film can be followed; cycles have each step's own.
+  scaleOf(largest) {
+    const { columns } = this.tiles, most = (column) => column.reduce((a, b) => Math.max(a, b));
+    return this.what === "memory" ? most(columns.including_gaps) : this.what === "temporary" ? most(columns.temporary) : largest;
+  }
+
+  told(value) {
+    const show = this.isBytes ? bytes : (v) => `${whole(v)} cycles`;
+    return this.other ? signed(value, show) : show(value);
+  }
+
+  // Float64Array[n_tiles] of what is shown, at a step; B − A where two reports are compared.
   async valuesAt(step) {
-    if (!this.isBytes) return (await this.context.load(`step-tiles/${step}`)).columns[this.what];
-    const part = await this.context.load(`step-live/${Math.floor(step / STEPS_PER_PART)}`);
+    const mine = this.valuesOf(this.context, this.tiles, step);
+    if (!this.other) return mine;
+    const place = this.other.places[step], zeros = new Float64Array(this.nTiles);
+    const [now, then] = await Promise.all([mine, place < 0 ? zeros : this.valuesOf(this.other.context, this.other.tiles, place)]);
+    return Float64Array.from(now, (v, tile) => then[tile] - v);
+  }
+
+  async valuesOf(context, tiles, step) {
+    if (!this.isBytes) return (await context.load(`step-tiles/${step}`)).columns[this.what];
+    const part = await context.load(`step-live/${Math.floor(step / STEPS_PER_PART)}`);
     const first = (step % STEPS_PER_PART) * this.nTiles, live = part.columns.live.subarray(first, first + this.nTiles);
     if (this.what === "temporary") return live;
-    return Float64Array.from(live, (n, tile) => n + this.tiles.columns.always_live[tile]);
+    return Float64Array.from(live, (n, tile) => n + tiles.columns.always_live[tile]);
   }
 
   describe(tile) {
     const { columns, facts } = this.tiles, value = this.values[tile];
-    return [`Tile ${tile}${facts.n_ipus > 1 ? ` on chip ${columns.ipu[tile]}` : ""}`, [this.what, this.isBytes ? bytes(value) : `${whole(value)} cycles`],
-      ...(this.isBytes ? [["of", bytes(facts.available)]] : [])];
+    return [`Tile ${tile}${facts.n_ipus > 1 ? ` on chip ${columns.ipu[tile]}` : ""}`, [this.other ? `${this.what}, B − A` : this.what, this.told(value)],
+      ...(this.isBytes && !this.other ? [["of", bytes(facts.available)]] : [])];
   }
 
   // -- playing ------------------------------------------------------------------------------------

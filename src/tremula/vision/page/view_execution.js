@@ -9,7 +9,7 @@ import { Table } from "./table.js";
 import { Timeline } from "./timeline.js";
 import { TraceData } from "./trace_data.js";
 import { colour } from "./colours.js";
-import { text } from "./data.js";
+import { partners, text } from "./data.js";
 import { bytes, duration, percent, place, short, signed, whole } from "./format.js";
 import { current, link } from "./state.js";
 
@@ -212,16 +212,10 @@ class ExecutionView {
     });
   }
 
-  // B's cycles beside A's: the n-th step of a name against the n-th of the same name.
+  // B's cycles beside A's.
   differenceColumn() {
-    const other = new Map(), seen = new Map(), nth = (pack, i) => {
-      const path = text(pack, "path", i), key = `${path}#${seen.get(path) ?? 0}`;
-      seen.set(path, (seen.get(path) ?? 0) + 1);
-      return key;
-    };
-    for (let i = 0; i < this.other.columns.cycles.length; i++) other.set(nth(this.other, i), this.other.columns.total_cycles[i]);
-    seen.clear();
-    const change = Array.from(this.steps.columns.total_cycles, (v, i) => (other.get(nth(this.steps, i)) ?? 0) - v);
+    const then = this.other.columns.total_cycles, places = partners(this.steps, this.other);
+    const change = Array.from(this.steps.columns.total_cycles, (v, i) => (places[i] < 0 ? 0 : then[places[i]]) - v);
     return { title: "B − A", get: (i) => change[i], show: (v) => signed(v, whole), tone: (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint") };
   }
 }
