@@ -1,6 +1,9 @@
 """Program trees, found again from the flat instruction table and the names around steps."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from tremula.compiler.executable import Executable
 from tremula.compiler.form import Op
@@ -35,6 +38,34 @@ def program_trees(executable: Executable) -> list[tuple[str, str, ProgramNode]]:
         for i, entry in enumerate(entries)
     ]
     return trees
+
+
+def program_columns(executable: Executable) -> dict[str, tuple]:
+    """Rows of all trees, parents before children."""
+    rows: list[tuple] = []
+    for root, name, tree in program_trees(executable):
+        _add_rows(rows, tree, f"{root}:{name}")
+    names = ("id", "parent", "place", "kind", "name", "n_times", "step", "source", "root")
+    return dict(zip(names, zip(*rows, strict=True), strict=True))
+
+
+def _add_rows(rows: list[tuple], tree: ProgramNode, root: str) -> None:
+    waiting = [(tree, -1, 0)]
+    while waiting:
+        node, parent, place = waiting.pop()
+        number = len(rows)
+        own = (node.kind, node.name, node.n_times, node.step, node.source)
+        rows.append((number, parent, place, *own, root))
+        waiting += [(child, number, i) for i, child in reversed(list(enumerate(node.children)))]
+
+
+def program_of_step(programs: Mapping[str, tuple], n_steps: int) -> np.ndarray:
+    """int64[n_steps]: the row of `program_columns` that is a step, or -1."""
+    found = np.full(n_steps, -1, np.int64)
+    step = np.array(programs["step"], np.int64)
+    is_step = step >= 0
+    found[step[is_step]] = np.array(programs["id"], np.int64)[is_step]
+    return found
 
 
 class _Builder:

@@ -7,6 +7,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,23 @@ from tremula.base.version import VERSION
 from tremula.compiler.executable import Executable
 from tremula.compiler.report import Execution, Report
 from tremula.runtime.run_log import RunRecord
-from tremula.vision.contents import Contents, execution_of, runs_columns, step_blocks
+from tremula.vision.contents import Contents, execution_of, runs_columns
+from tremula.vision.contents_steps import (
+    chip_columns,
+    compute_rows,
+    exchange_rows,
+    measures_of,
+    step_blocks,
+    step_columns,
+)
+from tremula.vision.contents_variables import (
+    live_blocks,
+    tile_variables,
+    variable_columns,
+    variables,
+)
+from tremula.vision.contents_vertices import compute_sets, vertex_types, vertices
+from tremula.vision.program_tree import program_columns, program_of_step
 from tremula.vision.report_file import ReportFile, blocks_of
 from tremula.vision.schema import APPLICATION, SCHEMA_VERSION, report_path
 from tremula.vision.walk import TraceColumns, trace_of
@@ -90,20 +107,22 @@ def _write_facts(file: ReportFile, contents: Contents, extra: Mapping[str, objec
 
 
 def _write_tables(file: ReportFile, contents: Contents, live: tuple[Ints, Ints]) -> None:
-    file.rows("programs", contents.programs)
-    file.rows("steps", contents.steps(*live))
-    file.rows("steps_by_ipu", contents.steps_by_ipu())
-    file.rows("compute_sets", contents.compute_sets())
-    file.rows("vertex_types", contents.vertex_types())
-    rows, csr = contents.vertices()
+    programs, measures = program_columns(contents.executable), measures_of(contents)
+    file.rows("programs", programs)
+    program_of = program_of_step(programs, len(contents.executable.steps))
+    file.rows("steps", step_columns(contents, program_of, measures, live))
+    file.rows("steps_by_ipu", chip_columns(contents, measures))
+    file.rows("compute_sets", compute_sets(contents))
+    file.rows("vertex_types", vertex_types(contents))
+    rows, csr = vertices(contents)
     file.rows("vertices", rows)
-    file.rows("variables", contents.variables())
+    file.rows("variables", variables(contents))
     file.rows("debug_contexts", contents.contexts.columns())
     file.rows("tiles", contents.tiles())
     file.rows("ipus", contents.ipus())
     file.rows("categories", contents.categories())
-    file.tile_variables(*contents.tile_variables())
-    for name, column in {**csr, **contents.variable_columns()}.items():
+    file.tile_variables(*tile_variables(contents))
+    for name, column in {**csr, **variable_columns(contents)}.items():
         file.column(name, column)
 
 
@@ -112,7 +131,8 @@ def _write_matrices(file: ReportFile, contents: Contents, trace: TraceColumns) -
     n_tiles, n_steps = contents.n_tiles, len(contents.executable.steps)
     for name in ("step", "times", "start", "end"):
         file.column(f"trace.{name}", getattr(trace, name))
-    for name, rows in (("compute", contents.compute_rows), ("exchange", contents.exchange_rows)):
+    for name, rows_of in (("compute", compute_rows), ("exchange", exchange_rows)):
+        rows = partial(rows_of, contents)
         file.matrix(name, map(rows, step_blocks(n_steps)), n_tiles, "cycles")
 
         def entries(first: int, last: int, rows=rows) -> Ints:  # noqa: ANN001 - binds this name's
@@ -121,7 +141,7 @@ def _write_matrices(file: ReportFile, contents: Contents, trace: TraceColumns) -
         pooled = blocks_of(entries, len(trace.step))
         file.matrix(f"trace_{name}", pooled, n_tiles, "cycles", pooling="sum", keeps_level_0=False)
     sums: list[tuple[Ints, Ints]] = []
-    blocks = _with_sums(contents.live_blocks(), sums)
+    blocks = _with_sums(live_blocks(contents), sums)
     file.matrix("live", blocks, n_tiles, "bytes", pooling="max", by_rows=True)
     memory = contents.report.memory
     file.matrix("always_live", [memory.always_live], n_tiles, "bytes")
