@@ -24,12 +24,17 @@ class OptimizerState:
 
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
         """From now on this optimiser's `state_dict()` shows what the device has."""
-        if self.own is not None and self.own is not optimizer:
-            self.read_back()
-            self.own._fetch = None
+        if self.own is not optimizer:
+            self.let_go()
         self.own = optimizer if isinstance(optimizer, Optimizer) else None
         if self.own is not None:
             self.own._fetch = self.read_back
+
+    def let_go(self) -> None:
+        """The optimiser keeps what the device has, and asks it no more."""
+        self.read_back()
+        if self.own is not None:
+            self.own._fetch = None
 
     def write_first(self) -> None:
         """The values a training starts with; what an optimiser brings along replaces them."""
