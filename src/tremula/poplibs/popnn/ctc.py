@@ -70,12 +70,9 @@ def calc_loss_and_gradient_log_probabilities(
     Labels are unsigned [n_batches, n_labels]; the lengths, [n_batches], say how many steps and
     labels of each sequence count. Labels that no path can give have an infinite loss, no gradient.
     """
-    name = name or "ctcLoss"
-    out = FLOAT if out_type is None else as_type(out_type)
-    call = checked_call(
-        graph, (log_probabilities, labels, data_lengths, label_lengths), blank_class, sequence, name
-    )
-    check_ctc_type(out)
+    out = _checked_type(out_type)
+    tensors = (log_probabilities, labels, data_lengths, label_lengths)
+    call = checked_call(graph, tensors, blank_class, sequence, name or "ctcLoss")
     alpha, beta = add_sweeps(call, has_beta=True)
     loss = add_loss(call, alpha)
     gradient = add_gradient(call, alpha, beta, loss, out)
@@ -95,12 +92,17 @@ def calc_ctc_loss_log_probabilities(
     out_type: Type | str | None = None,
 ) -> Tensor:
     """The loss [n_batches] alone."""
-    out = FLOAT if out_type is None else as_type(out_type)
+    out = _checked_type(out_type)
     tensors = (log_probabilities, labels, data_lengths, label_lengths)
     call = checked_call(graph, tensors, blank_class, sequence, name or "ctcLoss")
-    check_ctc_type(out)
     alpha, _ = add_sweeps(call, has_beta=False)
     return _as_type(graph, add_loss(call, alpha), out, sequence)
+
+
+def _checked_type(out_type: Type | str | None) -> Type:
+    out = FLOAT if out_type is None else as_type(out_type)
+    check_ctc_type(out)
+    return out
 
 
 def _as_type(graph: Graph, tensor: Tensor, type: Type, sequence: Sequence) -> Tensor:
@@ -149,11 +151,15 @@ _CASES = (  # (n_steps, n_classes, data lengths, label lengths, blank class)
 )
 
 
+def log_softmax_in_numpy(logits: np.ndarray) -> np.ndarray:
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
 def _samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
     for n_steps, n_classes, data_lengths, label_lengths, blank in _CASES:
         n_batches = len(data_lengths)
         logits = rng.standard_normal((n_steps, n_batches, n_classes))
-        data = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        data = log_softmax_in_numpy(logits)
         labels = rng.integers(0, n_classes - 1, (n_batches, max(label_lengths)))
         labels = (labels + (labels >= blank)).astype(np.uint32)  # anything but the blank
         lengths = (np.array(data_lengths, np.uint32), np.array(label_lengths, np.uint32))
@@ -223,8 +229,7 @@ def _loss_reference(*arrays: np.ndarray, **options: int) -> np.ndarray:
 def _logits_reference(
     logits: np.ndarray, *arrays: np.ndarray, **options: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    wide = logits.astype(np.float64)
-    data = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
+    data = log_softmax_in_numpy(logits.astype(np.float64))
     loss, gradient = _reference(data, *arrays, **options)
     return loss, (gradient - np.exp(data) * gradient.sum(-1, keepdims=True)).astype(np.float32)
 

@@ -12,6 +12,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.tile_map import TileMapping
+from tremula.poplibs.popnn.ctc import log_softmax_in_numpy
 from tremula.poplibs.popnn.ctc_beam_codelets import (
     NO_CLASS,
     beam_step_codelet,
@@ -215,7 +216,7 @@ _CASES = (  # (n_steps, n_classes, data lengths, options)
 def _samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
     for n_steps, n_classes, lengths, options in _CASES:
         logits = 2 * rng.standard_normal((n_steps, len(lengths), n_classes))
-        data = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        data = log_softmax_in_numpy(logits)
         yield Sample((data.astype(type.dtype), np.array(lengths, np.uint32)), options)
 
 
@@ -268,9 +269,7 @@ def _reference(
 def _logits_reference(
     logits: np.ndarray, lengths: np.ndarray, **options: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    wide = logits.astype(np.float64)
-    data = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
-    return _reference(data, lengths, **options)
+    return _reference(log_softmax_in_numpy(logits.astype(np.float64)), lengths, **options)
 
 
 _DATA, _LENGTHS = np.zeros((3, 2, 4), np.float32), np.ones(2, np.uint32)

@@ -5,6 +5,7 @@ input for GELU, GELU_ERF and SWISH.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Execute, Sequence
+from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popnn.checks import check_float, check_same_shape
@@ -21,7 +22,7 @@ from tremula.poplibs.popnn.softmax import softmax, softmax_input_gradient
 from tremula.poplibs.popops.element_codelets import element_codelet
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.fused import converter
-from tremula.poplibs.popops.spread import aligned, spread_vertices
+from tremula.poplibs.popops.spread import aligned, run_spread
 from tremula.poplibs.poputil import clone_in_order, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
@@ -115,12 +116,7 @@ def _add_vertices(
     if out.n_elems == 0:
         return
     flat, operands = aligned(out, inputs, has_rows=False)
-    compute_set = graph.add_compute_set(name)
-    spread_vertices(
-        graph, compute_set, lambda is_multi: codelet(kind, out.type, is_multi), "out", flat,
-        operands,
-    )  # fmt: skip
-    sequence.add(Execute(compute_set))
+    run_spread(graph, partial(codelet, kind, out.type), "out", flat, operands, sequence, name)
 
 
 # -- codelets ----------------------------------------------------------------------------------

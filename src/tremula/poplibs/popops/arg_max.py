@@ -4,6 +4,9 @@ Every tile finds the best of the parts of rows it holds; where a row lies on sev
 them compares their finds. Of equal elements the first counts.
 """
 
+# Fields of codelets are annotated with values, which pyright cannot see as types.
+# pyright: reportInvalidTypeForm=false
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,11 +41,11 @@ def extreme_vertex(T: Type) -> type:  # noqa: N803
     class Extreme(Vertex):
         name = f"popops::ArgExtreme<{T}>"
         standing = "derived"
-        values: Input[Vector[T]]  # pyright: ignore[reportInvalidTypeForm]
-        best: Output[T]  # pyright: ignore[reportInvalidTypeForm]
-        place: Output[uint32]  # pyright: ignore[reportInvalidTypeForm]
-        first_place: uint32  # pyright: ignore[reportInvalidTypeForm]
-        finds_smallest: BOOL  # pyright: ignore[reportInvalidTypeForm]
+        values: Input[Vector[T]]
+        best: Output[T]
+        place: Output[uint32]
+        first_place: uint32
+        finds_smallest: BOOL
 
         def compute(self: Any) -> None:
             best, found = self.values[0], 0
@@ -69,11 +72,11 @@ def best_vertex(T: Type) -> type:  # noqa: N803
     class BestOf(Vertex):
         name = f"popops::ArgExtremeOfParts<{T}>"
         standing = "derived"
-        values: Input[Vector[T]]  # pyright: ignore[reportInvalidTypeForm]
-        places: Input[Vector[uint32]]  # pyright: ignore[reportInvalidTypeForm]
-        best: Output[T]  # pyright: ignore[reportInvalidTypeForm]
-        place: Output[uint32]  # pyright: ignore[reportInvalidTypeForm]
-        finds_smallest: BOOL  # pyright: ignore[reportInvalidTypeForm]
+        values: Input[Vector[T]]
+        places: Input[Vector[uint32]]
+        best: Output[T]
+        place: Output[uint32]
+        finds_smallest: BOOL
 
         def compute(self: Any) -> None:
             best, found = self.values[0], 0

@@ -1,6 +1,7 @@
 """cast: every element as another type, 8-bit floats included."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -30,13 +31,13 @@ from tremula.base.types import (
     as_type,
 )
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.element_costs import LoopCost
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.fused import converter
-from tremula.poplibs.popops.spread import aligned, spread_vertices
+from tremula.poplibs.popops.spread import aligned, run_spread
 from tremula.poplibs.poputil import clone_in_order, repeats_elements, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
@@ -107,12 +108,8 @@ def cast_with_output(
     if out.n_elems == 0:
         return
     flat, operands = aligned(out, {"x": tensor}, has_rows=False)
-    compute_set = graph.add_compute_set(name or "cast")
-    spread_vertices(
-        graph, compute_set,
-        lambda is_multi: cast_codelet(tensor.type, out.type, is_multi), "out", flat, operands,
-    )  # fmt: skip
-    sequence.add(Execute(compute_set))
+    codelet = partial(cast_codelet, tensor.type, out.type)
+    run_spread(graph, codelet, "out", flat, operands, sequence, name or "cast")
 
 
 @family

@@ -1,5 +1,8 @@
 """iota: start, start + 1, … in the order of a tensor; and one-hot rows from indices."""
 
+# Fields of codelets are annotated with values, which pyright cannot see as types.
+# pyright: reportInvalidTypeForm=false
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,8 +63,8 @@ def iota_codelet(element: Type) -> type:
     class Iota(Vertex):
         name = f"popops::Iota<{element}>"
         standing = "derived"
-        out: Output[Vector[element]]  # pyright: ignore[reportInvalidTypeForm]
-        start: INT  # pyright: ignore[reportInvalidTypeForm]
+        out: Output[Vector[element]]
+        start: INT
 
         def compute(self: Any) -> None:
             out = self.out
@@ -142,11 +145,11 @@ def one_hot_codelet(index: Type, element: Type) -> type:
 
         name = f"popops::EncodeOneHot<{index},{element}>"
         standing = "derived"
-        indices: Input[Vector[index]]  # pyright: ignore[reportInvalidTypeForm]
-        out: Output[Vector[element]]  # pyright: ignore[reportInvalidTypeForm]
-        first: UNSIGNED_INT  # pyright: ignore[reportInvalidTypeForm]
-        on: FLOAT  # pyright: ignore[reportInvalidTypeForm]
-        off: FLOAT  # pyright: ignore[reportInvalidTypeForm]
+        indices: Input[Vector[index]]
+        out: Output[Vector[element]]
+        first: UNSIGNED_INT
+        on: FLOAT
+        off: FLOAT
 
         def compute(self: Any) -> None:
             out = self.out

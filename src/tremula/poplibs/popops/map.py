@@ -7,12 +7,12 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.popops.element_codelets import CodeletPlan, element_codelet
 from tremula.poplibs.popops.expr import Expr, as_expr
 from tremula.poplibs.popops.fused import FusedBody, fuse
-from tremula.poplibs.popops.spread import aligned, spread_vertices
+from tremula.poplibs.popops.spread import aligned, run_spread
 from tremula.poplibs.poputil import (
     broadcast_shape,
     clone_in_order,
@@ -117,12 +117,10 @@ def _add_map(
     flat_out, operands = aligned(out, {f"in{i}": tensors[i - 1] for i in body.used})
     forms = tuple(o.form for o in operands)
     plans = [CodeletPlan(body, forms, is_in_place, is_multi) for is_multi in (False, True)]
-    compute_set = graph.add_compute_set(name or _plain_name(body))
-    spread_vertices(
-        graph, compute_set, lambda is_multi: element_codelet(plans[is_multi]), plans[0].out,
-        flat_out, operands,
+    run_spread(
+        graph, lambda is_multi: element_codelet(plans[is_multi]), plans[0].out, flat_out, operands,
+        sequence, name or _plain_name(body),
     )  # fmt: skip
-    sequence.add(Execute(compute_set))
 
 
 def _plain_name(body: FusedBody) -> str:

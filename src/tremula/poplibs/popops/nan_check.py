@@ -1,5 +1,8 @@
 """has_nan, has_nan_or_inf: one bool for a whole tensor."""
 
+# Fields of codelets are annotated with values, which pyright cannot see as types.
+# pyright: reportInvalidTypeForm=false
+
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -75,8 +78,8 @@ def nan_codelet(element: Type, with_inf: bool) -> type:
 
         name = f"popops::HasNaN{'OrInf' if with_inf else ''}<{element}>"
         standing = "derived"
-        x: Vector[Input[Vector[element]]]  # pyright: ignore[reportInvalidTypeForm]
-        out: Output[BOOL]  # pyright: ignore[reportInvalidTypeForm]
+        x: Vector[Input[Vector[element]]]
+        out: Output[BOOL]
 
         def compute(self: Any) -> None:
             n_found = 0

@@ -1,5 +1,8 @@
 """One scalar per row: select it by an index, or take 1 from it; and images made ready."""
 
+# Fields of codelets are annotated with values, which pyright cannot see as types.
+# pyright: reportInvalidTypeForm=false
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -117,10 +120,10 @@ def select_codelet(element: Type, index_type: Type) -> type:
     class SelectFromRow(Vertex):
         name = f"popops::SelectFromRow<{element},{index_type}>"
         standing = "derived"
-        params: Input[Vector[element]]  # pyright: ignore[reportInvalidTypeForm]
-        index: Input[index_type]  # pyright: ignore[reportInvalidTypeForm]
-        out: Output[element]  # pyright: ignore[reportInvalidTypeForm]
-        first: uint32  # pyright: ignore[reportInvalidTypeForm]
+        params: Input[Vector[element]]
+        index: Input[index_type]
+        out: Output[element]
+        first: uint32
 
         def compute(self: Any) -> None:
             index = int(self.index) - int(self.first)
@@ -145,8 +148,8 @@ def join_codelet(element: Type) -> type:
 
         name = f"popops::JoinFinds<{element}>"
         standing = "derived"
-        found: Input[Vector[element]]  # pyright: ignore[reportInvalidTypeForm]
-        out: Output[element]  # pyright: ignore[reportInvalidTypeForm]
+        found: Input[Vector[element]]
+        out: Output[element]
 
         def compute(self: Any) -> None:
             total = self.found[0]
@@ -170,8 +173,8 @@ def update_codelet(element: Type, index_type: Type) -> type:
     class UpdateInRow(Vertex):
         name = f"popops::UpdateInRow<{element},{index_type}>"
         standing = "derived"
-        params: InOut[Vector[element]]  # pyright: ignore[reportInvalidTypeForm]
-        index: Input[index_type]  # pyright: ignore[reportInvalidTypeForm]
+        params: InOut[Vector[element]]
+        index: Input[index_type]
 
         def compute(self: Any) -> None:
             index = self.index

@@ -1,19 +1,20 @@
 """Scaled sums in place: A += s·B, A -= s·B, A = x·A + y·B; scales are numbers or scalar tensors."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.element_costs import LoopCost
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.fused import converter
-from tremula.poplibs.popops.spread import Form, Operand, aligned, spread_vertices
+from tremula.poplibs.popops.spread import Form, Operand, aligned, run_spread
 from tremula.poplibs.poputil import is_writeable, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
@@ -70,13 +71,8 @@ def _add_scaled(
         else:
             state[field] = scale
             forms.append(None)
-    key = (a.type, b.type, kind, tuple(forms))
-    compute_set = graph.add_compute_set(name)
-    spread_vertices(
-        graph, compute_set, lambda is_multi: scaled_codelet(*key, is_multi), "a", flat, operands,
-        state,
-    )  # fmt: skip
-    sequence.add(Execute(compute_set))
+    codelet = partial(scaled_codelet, a.type, b.type, kind, tuple(forms))
+    run_spread(graph, codelet, "a", flat, operands, sequence, name, state=state)
 
 
 def _check(a: Tensor, b: Tensor, kind: str) -> None:

@@ -4,6 +4,9 @@ Where a row lies on several tiles, they first reduce their parts, one tile turns
 what each part starts from, and then every tile scans its part.
 """
 
+# Fields of codelets are annotated with values, which pyright cannot see as types.
+# pyright: reportInvalidTypeForm=false
+
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -94,10 +97,10 @@ def scan_vertex(operation: str, T: Type) -> type:  # noqa: N803
     class Scan(Vertex):
         name = f"popops::Scan<{operation},{T}>"
         standing = "derived"
-        values: Input[Vector[T]]  # pyright: ignore[reportInvalidTypeForm]
-        start: Input[Acc]  # pyright: ignore[reportInvalidTypeForm]
-        out: Output[Vector[T]]  # pyright: ignore[reportInvalidTypeForm]
-        is_exclusive: BOOL  # pyright: ignore[reportInvalidTypeForm]
+        values: Input[Vector[T]]
+        start: Input[Acc]
+        out: Output[Vector[T]]
+        is_exclusive: BOOL
 
         def compute(self: Any) -> None:
             total = self.start

@@ -1,5 +1,8 @@
 """popops.sequence_slice: copy runs of rows whose places and lengths are known only at run time."""
 
+# Fields of codelets are annotated with values, which pyright cannot see as types.
+# pyright: reportInvalidTypeForm=false
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,12 +35,12 @@ def sequence_slice_vertex(T: Type) -> type:  # noqa: N803
     class SequenceSlice(Vertex):
         name = f"popops::SequenceSlice<{T}>"
         standing = "derived"
-        source: Vector[Input[Vector[T]]]  # pyright: ignore[reportInvalidTypeForm]
-        out: Vector[InOut[Vector[T]]]  # pyright: ignore[reportInvalidTypeForm]
-        n_rows: Input[Vector[uint32]]  # pyright: ignore[reportInvalidTypeForm]
-        source_row: Input[Vector[uint32]]  # pyright: ignore[reportInvalidTypeForm]
-        out_row: Input[Vector[uint32]]  # pyright: ignore[reportInvalidTypeForm]
-        zeroes_rest: BOOL  # pyright: ignore[reportInvalidTypeForm]
+        source: Vector[Input[Vector[T]]]
+        out: Vector[InOut[Vector[T]]]
+        n_rows: Input[Vector[uint32]]
+        source_row: Input[Vector[uint32]]
+        out_row: Input[Vector[uint32]]
+        zeroes_rest: BOOL
 
         def compute(self: Any) -> None:
             if self.zeroes_rest:

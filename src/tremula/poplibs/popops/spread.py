@@ -13,6 +13,7 @@ from tremula.base.types import Type
 from tremula.poplar.bulk import Slices
 from tremula.poplar.compute_set import ComputeSet
 from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Execute, Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.poputil import (
     Pattern,
@@ -90,6 +91,23 @@ def _with_one_row_length(operands: list[Operand]) -> list[Operand]:
         else Operand(o.field, Form.VECTOR, o.pattern.view.flatten())
         for o in operands
     ]
+
+
+def run_spread(
+    graph: Graph,
+    codelet: Callable[[bool], type],
+    out_field: str,
+    out: Tensor,
+    operands: list[Operand],
+    sequence: Sequence,
+    name: str,
+    *,
+    state: Mapping[str, object] | None = None,
+) -> None:
+    """`spread_vertices` as the next step of a program."""
+    compute_set = graph.add_compute_set(name)
+    spread_vertices(graph, compute_set, codelet, out_field, out, operands, state)
+    sequence.add(Execute(compute_set))
 
 
 def spread_vertices(

@@ -1,5 +1,8 @@
 """popops: transposes of matrices within tiles, and tensors regrouped by them."""
 
+# Fields of codelets are annotated with values, which pyright cannot see as types.
+# pyright: reportInvalidTypeForm=false
+
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -37,10 +40,10 @@ def transpose_vertex(T: Type) -> type:  # noqa: N803
     class Transpose(Vertex):
         name = f"popops::Transpose<{T}>"
         standing = "published"
-        source: Input[Vector[T]]  # pyright: ignore[reportInvalidTypeForm]
-        out: Output[Vector[T]]  # pyright: ignore[reportInvalidTypeForm]
-        n_rows: uint32  # pyright: ignore[reportInvalidTypeForm]
-        n_cols: uint32  # pyright: ignore[reportInvalidTypeForm]
+        source: Input[Vector[T]]
+        out: Output[Vector[T]]
+        n_rows: uint32
+        n_cols: uint32
 
         def compute(self: Any) -> None:
             n_rows, n_cols = self.n_rows, self.n_cols
