@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.torch.compiled import CompiledModel
-from tremula.frontends.torch.optim import Optimizer
+from tremula.frontends.torch.optimizer_base import Optimizer
 
 
 class OptimizerState:
