@@ -1,26 +1,32 @@
 """The mathematics of one weight update, in simple functional operations that any execution knows.
 
-Every function takes a weight and its gradient in float32 and the numbers of its group, each a float
-(constant) or a 0-dim tensor (variable), and returns the new weight and the new states by prefix.
+Every function takes a weight with all that its update depends on, and returns its new value and its
+new states by prefix.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 Number = float | Tensor
 States = Mapping[str, Tensor]
+Updated = tuple[Tensor, dict[str, Tensor]]
 
 CLIP_EPSILON = 1e-6  # the same as torch.nn.utils.clip_grad_norm_
 
 
 @dataclass(frozen=True)
-class Switches:
-    """The constant switches of the group a weight is in."""
+class Weight:
+    """A weight before its update; all tensors are float32."""
 
+    value: Tensor
+    grad: Tensor
+    states: States  # by prefix
+    numbers: Mapping[str, Number]  # of its group: floats are constant, 0-dim tensors variable
+    scalars: tuple[Tensor, ...]  # what follows from how many steps it has made; see each function
     nesterov: bool = False
     use_tf_variant: bool = False
 
@@ -30,22 +36,16 @@ def is_zero(number: Number) -> bool:
     return not isinstance(number, Tensor) and number == 0
 
 
-def sgd(
-    weight: Tensor,
-    grad: Tensor,
-    states: States,
-    numbers: Mapping[str, Number],
-    scalars: tuple[Tensor, ...],
-    switches: Switches,
-) -> tuple[Tensor, dict[str, Tensor]]:
+def sgd(weight: Weight) -> Updated:
     """PyTorch's SGD; `scalars` holds the factor of the gradient where dampening is in use."""
-    grad = _with_decay(grad, weight, numbers["weight_decay"])
-    if "Accl1" not in states:
-        return weight - grad * numbers["lr"], {}
+    numbers, scalars = weight.numbers, weight.scalars
+    grad = _with_decay(weight.grad, weight)
+    if "Accl1" not in weight.states:
+        return weight.value - grad * numbers["lr"], {}
     momentum = numbers["momentum"]
-    velocity = states["Accl1"] * momentum + (grad * scalars[0] if scalars else grad)
-    change = grad + velocity * momentum if switches.nesterov else velocity
-    return weight - change * numbers["lr"], {"Accl1": velocity}
+    velocity = weight.states["Accl1"] * momentum + (grad * scalars[0] if scalars else grad)
+    change = grad + velocity * momentum if weight.nesterov else velocity
+    return weight.value - change * numbers["lr"], {"Accl1": velocity}
 
 
 def dampening_factors(numbers: Mapping[str, Number], steps: Tensor) -> tuple[Tensor, ...]:
@@ -57,87 +57,58 @@ def dampening_factors(numbers: Mapping[str, Number], steps: Tensor) -> tuple[Ten
     return (torch.where(is_undamped, ones, ones - numbers["dampening"]),)
 
 
-def adam(
-    weight: Tensor,
-    grad: Tensor,
-    states: States,
-    numbers: Mapping[str, Number],
-    scalars: tuple[Tensor, ...],
-    switches: Switches,  # noqa: ARG001 (all kinds share one signature)
-) -> tuple[Tensor, dict[str, Tensor]]:
+def adam(weight: Weight) -> Updated:
     """Adam: weight decay is an L2 penalty, so it enters the momenta."""
-    grad = _with_decay(grad, weight, numbers["weight_decay"])
-    mean, square = _moments(grad, states, numbers)
-    step_size, square_scale = scalars
-    denominator = torch.sqrt(square) * square_scale + numbers["eps"]
-    return weight - mean / denominator * step_size, {"Accl1": mean, "Accl2": square}
+    mean, square = _moments(_with_decay(weight.grad, weight), weight)
+    step_size, square_scale = weight.scalars
+    denominator = torch.sqrt(square) * square_scale + weight.numbers["eps"]
+    return weight.value - mean / denominator * step_size, {"Accl1": mean, "Accl2": square}
 
 
-def adamw(
-    weight: Tensor,
-    grad: Tensor,
-    states: States,
-    numbers: Mapping[str, Number],
-    scalars: tuple[Tensor, ...],
-    switches: Switches,
-) -> tuple[Tensor, dict[str, Tensor]]:
+def adamw(weight: Weight) -> Updated:
     """Adam whose weights decay by themselves, outside the momenta."""
+    value, numbers = weight.value, weight.numbers
     if not is_zero(numbers["weight_decay"]):
-        weight = weight * (1 - numbers["lr"] * numbers["weight_decay"])
-    return adam(weight, grad, states, {**numbers, "weight_decay": 0.0}, scalars, switches)
+        value = value * (1 - numbers["lr"] * numbers["weight_decay"])
+    return adam(replace(weight, value=value, numbers={**numbers, "weight_decay": 0.0}))
 
 
-def lamb(
-    weight: Tensor,
-    grad: Tensor,
-    states: States,
-    numbers: Mapping[str, Number],
-    scalars: tuple[Tensor, ...],
-    switches: Switches,  # noqa: ARG001
-) -> tuple[Tensor, dict[str, Tensor]]:
+def lamb(weight: Weight) -> Updated:
     """Adam's direction, as long as the weights' own norm: phi(z) = min(z, max_weight_norm)."""
-    mean, square = _moments(grad, states, numbers)
-    direction = mean
-    root = torch.sqrt(square)
-    if scalars:
-        direction, root = mean * scalars[0], root * scalars[1]
-    direction = direction / (root + numbers["eps"])
-    direction = _with_decay(direction, weight, numbers["weight_decay"])
-    weight_norm = _capped(_norm(weight), numbers["max_weight_norm"])
+    mean, square = _moments(weight.grad, weight)
+    direction, root = mean, torch.sqrt(square)
+    if weight.scalars:
+        direction, root = mean * weight.scalars[0], root * weight.scalars[1]
+    direction = _with_decay(direction / (root + weight.numbers["eps"]), weight)
+    weight_norm = _capped(_norm(weight.value), weight.numbers["max_weight_norm"])
     direction_norm = _norm(direction)
     is_degenerate = (weight_norm == 0) | (direction_norm == 0)
     one = torch.ones_like(weight_norm)
     ratio = weight_norm / torch.where(is_degenerate, one, direction_norm)
     trust = torch.where(is_degenerate, one, ratio)
-    step = trust * numbers["lr"]
-    return weight - direction * step, {"Accl1": mean, "Accl2": square}
+    step = trust * weight.numbers["lr"]
+    return weight.value - direction * step, {"Accl1": mean, "Accl2": square}
 
 
-def rmsprop(
-    weight: Tensor,
-    grad: Tensor,
-    states: States,
-    numbers: Mapping[str, Number],
-    scalars: tuple[Tensor, ...],  # noqa: ARG001
-    switches: Switches,
-) -> tuple[Tensor, dict[str, Tensor]]:
+def rmsprop(weight: Weight) -> Updated:
     """PyTorch's RMSprop, or TensorFlow's: eps inside the root, lr inside the momentum."""
-    grad = _with_decay(grad, weight, numbers["weight_decay"])
+    states, numbers = weight.states, weight.numbers
+    grad = _with_decay(weight.grad, weight)
     alpha, rest = numbers["alpha"], 1 - numbers["alpha"]
     new = {"Accl1": states["Accl1"] * alpha + grad * grad * rest}
     variance = new["Accl1"]
     if "Accl2" in states:
         new["Accl2"] = states["Accl2"] * alpha + grad * rest
         variance = variance - new["Accl2"] * new["Accl2"]
-    if switches.use_tf_variant:
+    if weight.use_tf_variant:
         change = grad / torch.sqrt(variance + numbers["eps"]) * numbers["lr"]
     else:
         change = grad / (torch.sqrt(variance) + numbers["eps"])
     if "Accl3" in states:
         change = new["Accl3"] = states["Accl3"] * numbers["momentum"] + change
-    if not switches.use_tf_variant:
+    if not weight.use_tf_variant:
         change = change * numbers["lr"]
-    return weight - change, new
+    return weight.value - change, new
 
 
 MATHEMATICS = {"sgd": sgd, "adam": adam, "adamw": adamw, "lamb": lamb, "rmsprop": rmsprop}
@@ -192,12 +163,13 @@ def _capped(norm: Tensor, maximum: Number) -> Tensor:
     return norm if math.isinf(maximum) else torch.clamp(norm, max=maximum)
 
 
-def _with_decay(grad: Tensor, weight: Tensor, weight_decay: Number) -> Tensor:
-    return grad if is_zero(weight_decay) else grad + weight * weight_decay
+def _with_decay(grad: Tensor, weight: Weight) -> Tensor:
+    weight_decay = weight.numbers["weight_decay"]
+    return grad if is_zero(weight_decay) else grad + weight.value * weight_decay
 
 
-def _moments(grad: Tensor, states: States, numbers: Mapping[str, Number]) -> tuple[Tensor, Tensor]:
-    beta1, beta2 = numbers["beta1"], numbers["beta2"]
-    mean = states["Accl1"] * beta1 + grad * (1 - beta1)
-    square = states["Accl2"] * beta2 + grad * grad * (1 - beta2)
+def _moments(grad: Tensor, weight: Weight) -> tuple[Tensor, Tensor]:
+    beta1, beta2 = weight.numbers["beta1"], weight.numbers["beta2"]
+    mean = weight.states["Accl1"] * beta1 + grad * (1 - beta1)
+    square = weight.states["Accl2"] * beta2 + grad * grad * (1 - beta2)
     return mean, square

@@ -17,7 +17,8 @@ from tremula.ir.loss_scaling import AutomaticLossScaling
 from tremula.ir.update_math import (
     MATHEMATICS,
     Number,
-    Switches,
+    Updated,
+    Weight,
     bias_corrections,
     clip_divisor,
     dampening_factors,
@@ -226,14 +227,8 @@ class UpdateRule:
         new_steps, scalars = self._step_scalars(states, hyper)
         new_params, new_states = [], list(states)
         for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
-            new_param, changed = self._update_one(
-                i,
-                param,
-                grad if divisor is None else _float32(grad) / divisor,
-                states,
-                hyper,
-                scalars[i],
-            )
+            true_grad = grad if divisor is None else _float32(grad) / divisor
+            new_param, changed = self._update_one(i, param, true_grad, states, hyper, scalars[i])
             new_params.append(new_param.to(param.dtype))
             for prefix, state in changed.items():
                 position = self.positions[prefix][i]
@@ -250,7 +245,7 @@ class UpdateRule:
         states: Sequence[Tensor],
         hyper: Sequence[Number],
         scalars: tuple[Tensor, ...],
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    ) -> Updated:
         group = self.group_of[i]
         grad = _float32(grad)
         own_states = {
@@ -258,14 +253,16 @@ class UpdateRule:
             for prefix, of_param in self.positions.items()
             if i in of_param
         }
-        return MATHEMATICS[self.kind](
+        weight = Weight(
             _float32(param),
             torch.neg(grad) if self.maximize[group] else grad,
             own_states,
             self.numbers_of(group, hyper),
             scalars,
-            Switches(self.nesterov[group], self.facts.use_tf_variant),
+            self.nesterov[group],
+            self.facts.use_tf_variant,
         )
+        return MATHEMATICS[self.kind](weight)
 
     def gradient_divisor(
         self,

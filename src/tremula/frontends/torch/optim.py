@@ -15,7 +15,7 @@ from tremula.frontends.torch.optimizer_base import (
     arguments,
     without_none,
 )
-from tremula.ir.update_math import Switches, bias_corrections, lamb
+from tremula.ir.update_math import Weight, bias_corrections, lamb
 
 __all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttributes"]
 
@@ -275,7 +275,7 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         has_correction: bool = vars(self)["bias_correction"]
         scalars = bias_corrections(numbers, state["step"]) if has_correction else ()
         momenta = {"Accl1": state["exp_avg"], "Accl2": state["exp_avg_sq"]}
-        new, momenta = lamb(param, grad, momenta, numbers, scalars, Switches())
+        new, momenta = lamb(Weight(param, grad, momenta, numbers, scalars))
         param.copy_(new)
         state["exp_avg"].copy_(momenta["Accl1"])
         state["exp_avg_sq"].copy_(momenta["Accl2"])
