@@ -48,7 +48,6 @@ class Options(PoptorchOptions):
                 f"ipus_per_replica is {ipus_per_replica}, but the processes were started for "
                 f"{started_for} IPUs per replica."
             )
-        self._ipus_per_replica = ipus_per_replica or started_for or 1
         self._distributed = _PopdistDistributedOptions()
         self.set(replication_factor=instance.n_local_replicas)
 
