@@ -16,6 +16,7 @@ from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensor import Tensor
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.solver_panels import (
     DEFAULT_WIDTH,
@@ -27,7 +28,6 @@ from tremula.poplibs.poplin.solver_panels import (
     Step,
     add_panels,
     as_batch,
-    ceil_div,
     check_square,
     check_width,
     copied_panels,

@@ -9,6 +9,7 @@ import numpy as np
 
 from tremula.base.types import FLOAT, Type
 from tremula.hardware import Chip
+from tremula.poplibs.counts import ceil_div
 
 Ints = np.ndarray
 Count = np.ndarray | int
@@ -17,10 +18,6 @@ Count = np.ndarray | int
 # Fitted: dense products measured on a Bow (m = k = 1024 … 8192, n = 4 … 32768, 34 rates) grow with
 # every position from the first on; with one their median error is 3 %, with three 8 %.
 N_POSITIONS_IN_START = 1
-
-
-def ceil_div(a: Count, b: Count) -> Ints:
-    return -(-np.asarray(a, np.int64) // b)
 
 
 class Work(NamedTuple):

@@ -19,6 +19,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.tile_map import TileMapping
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.solver_panels import (
     DEFAULT_WIDTH,
@@ -28,7 +29,6 @@ from tremula.poplibs.poplin.solver_panels import (
     Panels,
     Step,
     as_batch,
-    ceil_div,
     check_width,
     copied_panels,
     panel_solve_codelet,

@@ -7,8 +7,9 @@ import numpy as np
 
 from tremula.base.types import Type
 from tremula.hardware import Chip
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.poplin.conv_params import Problem
-from tremula.poplibs.poplin.costs import Work, ceil_div, reduce_cycles, work_cycles
+from tremula.poplibs.poplin.costs import Work, reduce_cycles, work_cycles
 
 Ints = np.ndarray
 

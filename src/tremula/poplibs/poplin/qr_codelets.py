@@ -13,13 +13,13 @@ from tremula.codelets import InOut, Input, MultiVertex, Output, Vector, Vertex
 from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.solver_panels import (
     DIVIDE_SLOTS,
     LAUNCH_CYCLES,
     SQRT_SLOTS,
     START_SLOTS,
-    ceil_div,
     state,
     sum_below,
 )

@@ -24,6 +24,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensor import Tensor, concat
 from tremula.poplar.tile_map import TileMapping
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
@@ -36,10 +37,6 @@ DIVIDE_SLOTS, SQRT_SLOTS = 3, 5
 # The matrix unit in float: 8 inputs × 16 outputs per pass; the published cost of a 1×1 convolution.
 AMP_INPUTS, AMP_OUTPUTS = 8, 16
 AMP_SUPERVISOR, AMP_PASS, AMP_FIRST_ROWS, AMP_ROW = 50, 39, 46, 8
-
-
-def ceil_div(a: np.ndarray, b: int | np.ndarray) -> np.ndarray:
-    return -(-a // b)
 
 
 def sum_below(n: np.ndarray, term: Callable[[int], np.ndarray]) -> np.ndarray:

@@ -26,7 +26,7 @@ def row_pieces(graph: Graph, matrix: Tensor) -> RowPieces:
     regions = tile_regions(graph, matrix.flatten())
     grain = graph.target.vector_width(matrix.type)
     work = split_between_workers(regions, graph.target.n_worker_contexts, grain)
-    tile = np.repeat(work.tile, np.diff(work.start))
+    tile = work.tile_of_slice
     first_row, last_row = work.begin // n_cols, (work.end - 1) // n_cols
     owner, within = expand(last_row - first_row + 1)
     row = first_row[owner] + within

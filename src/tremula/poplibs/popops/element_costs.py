@@ -6,6 +6,7 @@ import numpy as np
 
 from tremula.base.types import Type
 from tremula.codelets.python_codelet import CostView
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popops.element_ops import ELEMENT_OPS, VectorCost
 
 N_WORKERS = 6
@@ -33,10 +34,6 @@ class LoopCost:
     start: int
     slots: int
     width: int
-
-
-def ceil_div(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
-    return -(-np.asarray(a, np.int64) // b)
 
 
 def single_cost(op: str, element: Type, form: str, is_in_place: bool, is_multi: bool) -> LoopCost:

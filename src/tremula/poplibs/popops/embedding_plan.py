@@ -19,6 +19,7 @@ from tremula.base.types import FLOAT, HALF, Type, as_type
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.target import Target
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popops.slice_costs import (
     fill_cycles,
     multi_slice_cycles,
@@ -202,12 +203,8 @@ def _best_of(candidates: "_Candidates", n_serial: int, limit: float) -> SlicePla
 
 def _splits(n: int, most: int) -> Ints:
     """Numbers of parts up to `most` that make the largest part of n smaller than fewer would."""
-    largest = np.unique(_ceil_div(n, np.arange(1, min(n, most) + 1)))
-    return np.unique(_ceil_div(n, largest))
-
-
-def _ceil_div(a: Ints | int, b: Ints | int) -> Ints:
-    return -(-np.asarray(a, np.int64) // b)
+    largest = np.unique(ceil_div(n, np.arange(1, min(n, most) + 1)))
+    return np.unique(ceil_div(n, largest))
 
 
 class _Candidates:
@@ -233,12 +230,12 @@ class _Candidates:
             n_tiles,
         )
         self.rows, self.columns, self.lookups, self.groups = rows, columns, lookups, groups
-        self.n_tile_grains = _ceil_div(self.n_grains, columns)
+        self.n_tile_grains = ceil_div(self.n_grains, columns)
         self.n_tile_columns = self.n_tile_grains * self.grain
-        self.n_tile_rows = _ceil_div(whole.n_entries, rows)
-        self.n_tile_lookups = _ceil_div(n_lookups, lookups)
-        self.n_tile_groups = _ceil_div(whole.n_groups, groups)
-        self.n_collected = _ceil_div(self.n_tile_lookups, rows)  # second stage, per tile
+        self.n_tile_rows = ceil_div(whole.n_entries, rows)
+        self.n_tile_lookups = ceil_div(n_lookups, lookups)
+        self.n_tile_groups = ceil_div(whole.n_groups, groups)
+        self.n_collected = ceil_div(self.n_tile_lookups, rows)  # second stage, per tile
         self.share = self.n_tile_rows / whole.n_entries  # of the indices that are in range
         self.table_bytes = self.n_tile_rows * self.n_tile_columns * self.n_bytes
         self.table_bytes = self.table_bytes * self.n_tile_groups
@@ -308,7 +305,7 @@ class _Candidates:
             self.n_tile_lookups, self.n_tile_columns, plan.partial_type.n_bytes,
             self.n_tile_rows, plan.n_entries, plan.options.indices_are_sorted, is_op, self.chip,
         )  # fmt: skip
-        reduced = _ceil_div(n_partials * groups, self.lookups)
+        reduced = ceil_div(n_partials * groups, self.lookups)
         partial_bytes = reduced * self.lookups * plan.partial_type.n_bytes
         return [
             ("table exchange", 2 * self._exchange(self.moved_bytes)),

@@ -5,37 +5,20 @@ from collections.abc import Iterator
 import numpy as np
 
 from tremula.base.source import user_source
-from tremula.base.types import (
-    BOOL,
-    FLOAT,
-    HALF,
-    INT,
-    LONGLONG,
-    QUARTER,
-    SHORT,
-    SIGNED_CHAR,
-    UNSIGNED_CHAR,
-    UNSIGNED_INT,
-    UNSIGNED_LONGLONG,
-    UNSIGNED_SHORT,
-    Type,
-)
+from tremula.base.types import BOOL, QUARTER, Type
 from tremula.poplar.compute_set import ComputeSet
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute, Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.element_costs import LoopCost
+from tremula.poplibs.popops.element_ops import ANY
 from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.spread import aligned, spread_vertices
 from tremula.poplibs.popops.words import as_words, word_type
 from tremula.poplibs.poputil import is_writeable, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
-TYPES = (
-    FLOAT, HALF, INT, UNSIGNED_INT, SHORT, UNSIGNED_SHORT, SIGNED_CHAR, UNSIGNED_CHAR, LONGLONG,
-    UNSIGNED_LONGLONG, BOOL,
-)  # fmt: skip
 START_SLOTS = 26  # published: 23 to 26, then 64 bits per slot
 LAUNCH_CYCLES = 11
 
@@ -136,7 +119,7 @@ register(
         name="popops.fill",
         function=fill,
         about="A number in every element, in place.",
-        types=TYPES,
+        types=ANY,
         samples=_samples,
         reference=_reference,
         codelets=(fill_codelet,),
@@ -152,7 +135,7 @@ register(
         name="popops.zero",
         function=zero,
         about="0 in every element, in place.",
-        types=TYPES,
+        types=ANY,
         samples=_zero_samples,
         reference=_reference,
         codelets=(fill_codelet,),

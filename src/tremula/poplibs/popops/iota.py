@@ -15,12 +15,11 @@ from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.bulk import Slices
-from tremula.poplar.compute_set import ComputeSet
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Execute, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
-from tremula.poplibs.popops.element_costs import ceil_div
 from tremula.poplibs.popops.spread import worker_pieces
 from tremula.poplibs.poputil import broadcast_view, pattern_of, replayed, tile_regions
 from tremula.poplibs.poputil.steps import run_vertices
@@ -47,12 +46,11 @@ def iota(
     if tensor.n_elems == 0:
         return
     work = worker_pieces(graph, tile_regions(graph, tensor), [], tensor.type)
-    tiles = np.repeat(work.tile, np.diff(work.start))
     run_vertices(
         graph,
         iota_codelet(tensor.type),
         {"out": Slices(tensor, work.begin, work.end), "start": work.begin + start},
-        tiles,
+        work.tile_of_slice,
         sequence,
         name or "iota",
     )
@@ -107,15 +105,12 @@ def encode_one_hot(
             source=user_source(),
             mend="add one dimension for the classes at the end",
         )
-    if encoded.n_elems == 0:
-        return
-    compute_set = graph.add_compute_set(name or "encodeOneHot")
-    _add_one_hot(graph, compute_set, indices, encoded, (on, off))
-    sequence.add(Execute(compute_set))
+    if encoded.n_elems:
+        _add_one_hot(graph, indices, encoded, (on, off), sequence, name or "encodeOneHot")
 
 
 def _add_one_hot(
-    graph: Graph, compute_set: ComputeSet, indices: Tensor, encoded: Tensor, values: tuple
+    graph: Graph, indices: Tensor, encoded: Tensor, values: tuple, sequence: Sequence, name: str
 ) -> None:
     n_classes = encoded.shape[-1]
     flat = encoded.flatten()
@@ -124,8 +119,8 @@ def _add_one_hot(
     work = worker_pieces(graph, tile_regions(graph, flat), patterns, encoded.type)
     row = work.begin // n_classes
     n_rows = np.maximum(1, (work.end - work.begin) // n_classes)
-    graph.add_vertices(
-        compute_set,
+    run_vertices(
+        graph,
         one_hot_codelet(indices.type, encoded.type),
         {
             "indices": Slices(indices.flatten(), row, row + n_rows),
@@ -134,7 +129,9 @@ def _add_one_hot(
             "on": values[0],
             "off": values[1],
         },
-        tiles=np.repeat(work.tile, np.diff(work.start)),
+        work.tile_of_slice,
+        sequence,
+        name,
     )
 
 

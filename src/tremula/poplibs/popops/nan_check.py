@@ -20,8 +20,8 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
 from tremula.poplar.tile_map import TileMapping
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
-from tremula.poplibs.popops.element_costs import ceil_div
 from tremula.poplibs.popops.fill import fill
 from tremula.poplibs.popops.reduce import reduce
 from tremula.poplibs.popops.spread import worker_pieces

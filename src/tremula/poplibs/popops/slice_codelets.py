@@ -15,8 +15,9 @@ from tremula.codelets import InOut, Input, MultiVertex, Output, Vector
 from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
-from tremula.poplibs.popops.slice_costs import ceil_div, dynamic_slice_cycles, multi_slice_cycles
+from tremula.poplibs.popops.slice_costs import dynamic_slice_cycles, multi_slice_cycles
 
 # Worker slots per index of `index // constant`. A power of two is a shift beside load and store;
 # tiles cannot divide, and software takes so many slots: fitted to measured gathers on Bow, whose

@@ -4,6 +4,7 @@ import numpy as np
 
 from tremula.base.types import Type
 from tremula.hardware import Chip
+from tremula.poplibs.counts import ceil_div
 
 Ints = np.ndarray
 Number = Ints | int
@@ -21,10 +22,6 @@ SEARCH_STEP, SEARCH_END = 20, 29  # binary search in sorted indices
 SUBWORD_ELEMENT = 20
 DYNAMIC_SUPERVISOR, DYNAMIC_START, DYNAMIC_PER_SLICE = 25, 39, 24
 DYNAMIC_START_BYTES, DYNAMIC_PER_SLICE_BYTES = 76, 72  # of 8-bit types
-
-
-def ceil_div(a: Number, b: Number) -> Ints:
-    return -(-np.asarray(a, np.int64) // b)
 
 
 def most_hits(n_lookups: Number, share: Number | float, n_workers: int = 1) -> Ints:

@@ -10,6 +10,7 @@ from tremula.base.source import user_source
 from tremula.base.types import INT, QUARTER, UNSIGNED_INT, Type, as_type
 from tremula.poplar.graph import Graph
 from tremula.poplar.tensor import Tensor
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popops.embedding_plan import MIN_INDICES_PER_TILE, SlicePlan
 from tremula.poplibs.popops.row_blocks import (
     BlockCuts,
@@ -18,7 +19,6 @@ from tremula.poplibs.popops.row_blocks import (
     in_blocks,
     map_flat,
 )
-from tremula.poplibs.popops.slice_costs import ceil_div
 from tremula.poplibs.registry import PoplibsError
 
 Ints = np.ndarray

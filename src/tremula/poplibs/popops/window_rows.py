@@ -17,9 +17,9 @@ from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensor import Tensor
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.row_blocks import map_flat
-from tremula.poplibs.popops.slice_costs import ceil_div
 from tremula.poplibs.poputil import tile_regions
 from tremula.poplibs.poputil.steps import run_vertices
 

@@ -55,6 +55,10 @@ class WorkerSlices(NamedTuple):
     begin: np.ndarray  # int64[n_slices]
     end: np.ndarray
 
+    @property
+    def tile_of_slice(self) -> np.ndarray:
+        return np.repeat(self.tile, np.diff(self.start))
+
 
 def split_between_workers(regions: TileRegions, n_workers: int, grain: int) -> WorkerSlices:
     """Cut the regions of each tile into up to n_workers parts of whole grains, all but equal."""
