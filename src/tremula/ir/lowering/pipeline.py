@@ -7,13 +7,16 @@ import torch
 from torch import fx
 
 from tremula.base.types import UNSIGNED_INT
+from tremula.ir.lowering.node_facts import GRADIENT_MARK, held_nodes, is_of_update, n_elements
 from tremula.ir.lowering.pipeline_program import StageParts, pipeline_program
-from tremula.ir.lowering.pipeline_stages import Stages, assign_stages
-from tremula.ir.lowering.step_builder import StepBuilder, is_of_update, n_elements
-from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.lowering.pipeline_stages import assign_stages
+from tremula.ir.lowering.schedule import Schedule
+from tremula.ir.lowering.step_builder import StepBuilder
+from tremula.ir.lowering.tiles import LoweringOptions, Tiles
 from tremula.ir.passes.views import is_view
-from tremula.ir.step import INPUT, Slot
+from tremula.ir.step import INPUT, CapturedStep, Slot
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence
+from tremula.poplar.target import Target
 from tremula.poplar.tensor import Tensor, concat
 from tremula.poplibs import popops, poputil
 from tremula.poplibs.popops.dynamic_slice import (
@@ -35,19 +38,18 @@ class _Kept:
 class PipelineBuilder(StepBuilder):
     """A value belongs to the stage that makes it. Later stages read copies that travel along."""
 
-    stages: Stages
-    parts: list[StageParts]
-
-    def _place_nodes(self) -> None:
-        self.stages = assign_stages(self.step, self.schedule)
+    def __init__(
+        self, step: CapturedStep, target: Target, schedule: Schedule, options: LoweringOptions
+    ):
+        self.stages = assign_stages(step, schedule)
         self.parts = [StageParts() for _ in self.stages.chip]
         self.at_stage: dict[tuple[fx.Node, int], object] = {}
         self.fixed_copies: dict[tuple[fx.Node, int], Tensor] = {}
         self.fixed_variables: set[int] = set()
         self.registers: set[int] = set()  # variables that shifts write
         self.kept: dict[tuple[int, int], list[_Kept]] = {}  # (earlier stage, stage)
+        super().__init__(step, target, schedule, options)
         self.terms = self._terms_of_gradients()
-        super()._place_nodes()
 
     def _own_chip(self, node: fx.Node) -> int | None:
         stage = self.stages.of_node.get(node)
@@ -182,7 +184,7 @@ class PipelineBuilder(StepBuilder):
         """
         found = {}
         for node in self.step.graph.nodes:
-            if node.target is torch.ops.tremula.gradient.default:
+            if node.target is GRADIENT_MARK:
                 found[node] = self._terms(node.all_input_nodes[0], found)
         return found
 
@@ -203,7 +205,7 @@ class PipelineBuilder(StepBuilder):
         return terms
 
     def _lower(self, node: fx.Node) -> None:
-        if node not in self.terms or node.target is torch.ops.tremula.gradient.default:
+        if node not in self.terms or node.target is GRADIENT_MARK:
             super()._lower(node)
 
     def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Tensor:
@@ -241,7 +243,7 @@ class PipelineBuilder(StepBuilder):
         return self.parts[self.stages.of_node.get(node, 0)].gives
 
     def _writes_of(self, slot: Slot) -> Sequence:
-        held = self._held_nodes()[slot.kind, slot.index]
+        held = held_nodes(self.step)[slot.kind, slot.index]
         stage = self.stages.of_node.get(held)
         return self.update if stage is None else self.parts[stage].writes
 

@@ -1,12 +1,13 @@
 """The stages of a pipeline: which of them computes each node, on which chip."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torch import fx
 
 from tremula.ir.errors import UnsupportedOperations
+from tremula.ir.lowering.node_facts import consumers, follows_operand, is_of_update
 from tremula.ir.lowering.schedule import Schedule
-from tremula.ir.lowering.step_builder import consumers, follows_operand, is_of_update
 from tremula.ir.origin import BACKWARD, ORIGIN
 from tremula.ir.step import BUFFER, INPUT, PARAMETER, CapturedStep
 
@@ -91,9 +92,9 @@ class _Assignment:
         later = (k for k in range(needed, last + 1) if self.chip[k] == self.chip[own])
         return next(later, needed)
 
-    def _place_by_users(self, nodes: object) -> None:
+    def _place_by_users(self, nodes: Iterable[fx.Node]) -> None:
         """What nothing else places is made by the first stage that uses it."""
-        for node in nodes:  # pyright: ignore[reportGeneralTypeIssues]
+        for node in nodes:
             if node not in self.stage:
                 stages = [self.stage[user] for user in node.users if user in self.stage]
                 self.stage[node] = min(stages, default=0)

@@ -1,20 +1,28 @@
 """Builds variables, streams and vertices of a step that runs one micro-batch after another."""
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import fx
 
-from tremula.base.source import Source, at_source
+from tremula.base.source import at_source
 from tremula.ir.lowering.layouts import wished_layout
+from tremula.ir.lowering.node_facts import (
+    GRADIENT_MARK,
+    check_result,
+    chips_of_nodes,
+    follows_operand,
+    held_nodes,
+    is_of_update,
+    overwrites,
+    source_of_user,
+    states_by_result,
+)
 from tremula.ir.lowering.schedule import BuiltProgram, Schedule
-from tremula.ir.lowering.table import lowering_of, overload_name
+from tremula.ir.lowering.table import lowering_of
 from tremula.ir.lowering.tiles import HOST_FUNCTIONS, LoweringOptions, Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.origin import OPTIMISER, ORIGIN
-from tremula.ir.passes.views import is_view
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence
@@ -22,8 +30,6 @@ from tremula.poplar.streams import RemoteBuffer
 from tremula.poplar.target import Target
 from tremula.poplar.tensor import Tensor
 from tremula.poplibs import popops, poputil
-
-GRADIENT_MARK = torch.ops.tremula.gradient.default
 
 
 class StepBuilder:
@@ -41,15 +47,14 @@ class StepBuilder:
         self.micro = Sequence()
         self.update = Sequence()
         self.values: dict[fx.Node, object] = {}
-        self.chip_of: dict[fx.Node, int] = {}
         self.copies: dict[tuple[fx.Node, int], Tensor] = {}
         self.shared: list[dict] = [{} for _ in self.chips]
         self.built = BuiltProgram(self.graph, self.micro)
-        self._place_nodes()
+        self.chip_of = chips_of_nodes(step, self._own_chip)
         self.overwrites = self._overwrites()
         self.remote: dict[fx.Node, RemoteBuffer] = {}  # states in streaming memory
         self.loaded: set[fx.Node] = set()
-        self.states_of = self._states_by_result()
+        self.states_of = states_by_result(step)
 
     def _chip_graphs(self) -> list[Graph]:
         if self.schedule.n_chips == 1 and self.graph.target.n_ipus == 1:
@@ -78,19 +83,6 @@ class StepBuilder:
 
     # -- where things are --------------------------------------------------------------------------
 
-    def _place_nodes(self) -> None:
-        """Each node has a chip of its own, or follows its largest operand, or is on chip 0."""
-        for node in self.step.graph.nodes:
-            chip = self._own_chip(node)
-            if chip is not None:
-                self.chip_of[node] = chip
-        self._place_held()
-        for node in self.step.graph.nodes:
-            if node not in self.chip_of:
-                known = [n for n in node.all_input_nodes if n in self.chip_of]
-                largest = max(known, key=n_elements, default=None)
-                self.chip_of[node] = 0 if largest is None else self.chip_of[largest]
-
     def _own_chip(self, node: fx.Node) -> int | None:
         """The chip of its block; a view is where its base is, an update where the weights are."""
         origin = node.meta.get(ORIGIN)
@@ -100,17 +92,9 @@ class StepBuilder:
             return None
         return self.schedule.chip_of_block[origin.block]
 
-    def _place_held(self) -> None:
-        """A held tensor is on the chip that first uses it, a state on its parameter's."""
-        chip_of_parameter = {}
-        for slot, node in zip(self.step.inputs, self.step.placeholders(), strict=True):
-            user = next((user for user in consumers(node) if user in self.chip_of), None)
-            if user is not None and node not in self.chip_of:
-                self.chip_of[node] = self.chip_of[user]
-            if slot.kind == PARAMETER:
-                chip_of_parameter[slot.name] = self.chip_of.get(node, 0)
-            elif slot.kind == STATE:
-                self.chip_of[node] = chip_of_parameter.get(slot.name.rpartition("___")[2], 0)
+    def _overwrites(self) -> dict[fx.Node, fx.Node]:
+        """Nodes that write over the held tensor their value becomes: node → placeholder."""
+        return overwrites(self.step)
 
     def _tiles(self, node: fx.Node) -> Tiles:
         return self._tiles_on(node, self.chip_of[node], self._sequence_of(node))
@@ -140,28 +124,11 @@ class StepBuilder:
             )
         return self.copies[key]
 
-    def _overwrites(self) -> dict[fx.Node, fx.Node]:
-        """Nodes that may write their value over the held tensor it becomes: node → placeholder."""
-        order = {node: place for place, node in enumerate(self.step.graph.nodes)}
-        held = self._held_nodes()
-        found = {}
-        for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
-            old = held.get((slot.kind, slot.index))
-            if slot.kind not in (PARAMETER, STATE) or old is None or node.op != "call_function":
-                continue
-            if _last_read(old, order) <= order[node]:
-                found[node] = old
-        return found
-
-    def _held_nodes(self) -> dict[tuple[str, int], fx.Node]:
-        pairs = zip(self.step.inputs, self.step.placeholders(), strict=True)
-        return {(slot.kind, slot.index): node for slot, node in pairs}
-
     # -- variables and streams ---------------------------------------------------------------------
 
     def _hold_inputs(self) -> None:
         for slot, node in zip(self.step.inputs, self.step.placeholders(), strict=True):
-            with at_source(_source_of_user(node)):
+            with at_source(source_of_user(node)):
                 tensor = self._variable(slot, node)
             self.values[node] = tensor
             if slot.kind == INPUT:
@@ -196,15 +163,6 @@ class StepBuilder:
             if state in self.remote:
                 assert isinstance(value, Tensor), "states are tensors"
                 self.update.add(Copy(value.flatten(), self.remote[state]))
-
-    def _states_by_result(self) -> dict[fx.Node, list[fx.Node]]:
-        """For a node of the update: the states that become its value."""
-        found: dict[fx.Node, list[fx.Node]] = {}
-        held = self._held_nodes()
-        for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
-            if slot.kind == STATE:
-                found.setdefault(node, []).append(held[slot.kind, slot.index])
-        return found
 
     def _variable(self, slot: Slot, node: fx.Node) -> Tensor:
         chip = self.chip_of[node]
@@ -268,7 +226,7 @@ class StepBuilder:
         assert lowering is not None, "what has none was refused before"
         with at_source(origin.source if origin is not None else None):
             value = lowering.build(tiles, *args, **kwargs)
-        _check_result(node, value)
+        check_result(node, value)
         return value
 
     def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Tensor:
@@ -317,7 +275,7 @@ class StepBuilder:
     # -- results -----------------------------------------------------------------------------------
 
     def _give_results(self) -> None:
-        held = self._held_nodes()
+        held = held_nodes(self.step)
         writes: dict[int, tuple[Sequence, list[tuple[Tensor, Tensor]]]] = {}
         for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
             value = self.values[node]
@@ -368,62 +326,3 @@ class StepBuilder:
             passes = Repeat(schedule.n_accumulation, self.micro)
         whole = Sequence(self.before, passes, self.update)
         return Repeat(schedule.n_iterations, whole) if schedule.n_iterations > 1 else whole
-
-
-def n_elements(node: fx.Node) -> int:
-    value = node.meta.get("val")
-    return value.numel() if isinstance(value, torch.Tensor) else 0
-
-
-def follows_operand(node: fx.Node) -> bool:
-    """Whether a node computes nothing: a view, one of several results, the mark of a gradient."""
-    return node.target in (operator.getitem, GRADIENT_MARK) or (
-        is_view(node.target) and node.op == "call_function"
-    )
-
-
-def is_of_update(node: fx.Node) -> bool:
-    origin = node.meta.get(ORIGIN)
-    return origin is not None and origin.phase == OPTIMISER
-
-
-def consumers(node: fx.Node) -> list[fx.Node]:
-    """Nodes that compute with a value or with a view of it."""
-    found = []
-    for user in node.users:
-        found += consumers(user) if follows_operand(user) else [user]
-    return found
-
-
-def _source_of_user(node: fx.Node) -> Source | None:
-    origin = next((u.meta[ORIGIN] for u in node.users if ORIGIN in u.meta), None)
-    return origin.source if origin is not None else None
-
-
-def _last_read(node: fx.Node, order: dict[fx.Node, int]) -> int:
-    """When a value, or a view of it, is read last; being a result of the step is no reading."""
-    last = -1
-    for user in node.users:
-        if user.op != "output":
-            reach = _last_read(user, order) if is_view(user.target) else -1
-            last = max(last, order[user], reach)
-    return last
-
-
-def _check_result(node: fx.Node, value: object) -> None:
-    """A lowering gives the shape and type PyTorch promised; anything else is our mistake."""
-    expected = node.meta["val"]
-    pairs = [(expected, value)]
-    if isinstance(expected, tuple | list):
-        assert isinstance(value, tuple | list), f"{node.name} has several results"
-        pairs = [
-            p for p in zip(expected, value, strict=True) if p[0] is not None and p[1] is not None
-        ]
-    for fake, tensor in pairs:
-        want = (tuple(int(n) for n in fake.shape), tile_type(fake.dtype))
-        if not isinstance(tensor, Tensor) or (tuple(tensor.shape), tensor.type) != want:
-            got = f"{tensor.type}{list(tensor.shape)}" if isinstance(tensor, Tensor) else tensor
-            raise AssertionError(
-                f"lowering of {overload_name(node.target)} gave {got},"
-                f" expected {want[1]}{list(want[0])}"
-            )
