@@ -35,7 +35,7 @@ from tremula.poplibs.popnn.recurrent import (
     split_gates,
     weight_gradient,
 )
-from tremula.poplibs.popops.expr import _1, _2, _3, _4, _5, sigmoid, tanh
+from tremula.poplibs.popops.expr import Expr, _1, _2, _3, _4, _5, sigmoid, tanh
 
 N_GATES = 3
 
@@ -154,28 +154,38 @@ def gru_bwd(
     second = arranged(graph, n_batches, second, sequence, f"{name}/weights")
     loop = TimeLoop(graph, n_steps, name, is_backward=True)
     add_own_gradient(loop, state, output_gradient, sequence)
-    reset, update, candidate = gates_of(loop.take(forward.gates), N_GATES)
+    kept = gates_of(loop.take(forward.gates), N_GATES)
     before = loop.take(forward.outputs)
     new = graph.add_variable(type, (n_batches, N_GATES * n_out), f"{name}/gates", mapping="linear")
-    to_reset, to_update, to_candidate = gates_of(new, N_GATES)
-
-    def add(expr: object, operands: list[Tensor], out: Tensor, what: str) -> None:
-        popops.map_with_output(graph, expr, operands, out, loop.body, f"{name}/{what}")  # pyright: ignore[reportArgumentType]
-
-    slope = sigmoid(_3) * (1.0 - sigmoid(_3))
-    kept = 1.0 - tanh(_2) * tanh(_2)
-    add(_1 * kept * (1.0 - sigmoid(_3)), [state, candidate, update], to_candidate, "candidate")
-    add(_1 * (_4 - tanh(_2)) * slope, [state, candidate, update, before], to_update, "update")
-    product = mat_mul(graph, to_candidate, second, loop.body, f"{name}/candidate")
-    add(_1 * _2 * slope, [product, before, reset], to_reset, "reset")
+    product = _add_gate_gradients(graph, state, before, kept, second, new, loop)
     loop.put(gradients, new)
     rest = mat_mul(graph, new[:, : 2 * n_out], first, loop.body, f"{name}/recurrent")
     earlier = _1 * sigmoid(_2) + _3 * sigmoid(_4) + _5
-    operands = [state, update, product, reset, rest]
+    operands = [state, kept[1], product, kept[0], rest]
     popops.map_in_place(graph, earlier, operands, loop.body, f"{name}/before")
     loop.finish(sequence)
     inputs = input_gradient(graph, gradients, weights.input, sequence, name)
     return GruBackward(inputs, state, gradients)
+
+
+def _add_gate_gradients(
+    graph: Graph, state: Tensor, before: Tensor, kept: list[Tensor], matrix: Tensor, new: Tensor,
+    loop: TimeLoop,
+) -> Tensor:  # fmt: skip
+    """Write the gradients of a step's gates to `new`; returns that of what the reset gate kept."""
+    reset, update, candidate = kept
+    to_reset, to_update, to_candidate = gates_of(new, N_GATES)
+
+    def add(expr: Expr, operands: list[Tensor], out: Tensor, what: str) -> None:
+        popops.map_with_output(graph, expr, operands, out, loop.body, f"{loop.name}/{what}")
+
+    slope = sigmoid(_3) * (1.0 - sigmoid(_3))
+    bend = 1.0 - tanh(_2) * tanh(_2)
+    add(_1 * bend * (1.0 - sigmoid(_3)), [state, candidate, update], to_candidate, "candidate")
+    add(_1 * (_4 - tanh(_2)) * slope, [state, candidate, update, before], to_update, "update")
+    product = mat_mul(graph, to_candidate, matrix, loop.body, f"{loop.name}/candidate")
+    add(_1 * _2 * slope, [product, before, reset], to_reset, "reset")
+    return product
 
 
 def gru_wu(
