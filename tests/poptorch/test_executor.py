@@ -453,6 +453,19 @@ def test_profile_folder(tmp_path):
     assert pva.openReport(str(tmp_path / "small" / "profile.pop")).compilation.target.numIPUs == 1
 
 
+def test_the_environment_names_the_profile_folder(tmp_path, monkeypatch):
+    """As for engines: the environment wins over the script, and what it says wrong is told."""
+    variable = "POPLAR_ENGINE_OPTIONS"
+    folder = {"autoReport.directory": str(tmp_path / "outer")}
+    monkeypatch.setenv(variable, json.dumps(folder))
+    options = poptorch.Options().enableProfiling(tmp_path / "own").modelName("small")
+    poptorch.inferenceModel(nn.Identity(), options)(X)
+    assert [path.name for path in tmp_path.iterdir()] == ["outer"]
+    monkeypatch.setenv(variable, "{autoReport")
+    with pytest.raises(poptorch.Error, match="POPLAR_ENGINE_OPTIONS is not valid JSON"):
+        poptorch.inferenceModel(nn.Identity())(X)
+
+
 # -- floating point --------------------------------------------------------------------------------
 
 EXCEPTIONS = {

@@ -62,9 +62,16 @@ class AutoReport:
 
 def auto_report(options: Options) -> AutoReport | None:
     """What the options ask for: None, almost always."""
-    if not any(options.flag(name) for name in _SWITCHES):
+    folder = report_folder(options)
+    if folder is None:
         return None
-    folder = Path(options.text("autoReport.directory")).expanduser().resolve()
     _n_engines[folder] = number = _n_engines.get(folder, 0) + 1
     folder = folder if number == 1 else folder / str(number)
     return AutoReport(folder, options.whole("autoReport.executionProfileProgramRunCount"))
+
+
+def report_folder(options: Options) -> Path | None:
+    """Where reports go; None if no option asks for any."""
+    if not any(options.flag(name) for name in _SWITCHES):
+        return None
+    return Path(options.text("autoReport.directory")).expanduser().resolve()

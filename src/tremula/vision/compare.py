@@ -23,10 +23,9 @@ def align(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:
     Runs of equal names in the same order are paired first, so that the fifth of ten alike steps
     finds its fellow although a step was put before it; what is left is paired by name, in order.
     """
-    pairs, used_before, used_after = [], set(), set()
+    pairs = []
     if max(len(before), len(after)) <= _MOST_MATCHED:
-        matcher = SequenceMatcher(None, list(before), list(after), autojunk=False)
-        for a, b, n in _cheap_blocks(matcher, before, after):
+        for a, b, n in _matching_blocks(before, after):
             pairs += [(a + i, b + i) for i in range(n)]
     used_before, used_after = {a for a, _ in pairs}, {b for _, b in pairs}
     waiting: dict[str, list[int]] = defaultdict(list)
@@ -40,10 +39,11 @@ def align(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:
     return sorted(pairs, key=lambda p: (p[0] < 0, p[0], p[1]))
 
 
-def _cheap_blocks(
-    matcher: SequenceMatcher, before: Sequence[str], after: Sequence[str]
-) -> list[tuple[int, int, int]]:
-    """Common head and tail at once, then the matcher's blocks in between."""
+def _matching_blocks(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int]]:
+    """Runs of equal names: (place before, place after, length).
+
+    The common head and tail are cheap to find; what is between them is for the matcher.
+    """
     n_head = 0
     for a, b in zip(before, after, strict=False):
         if a != b:
@@ -55,9 +55,9 @@ def _cheap_blocks(
         n_tail += 1
     middle_before = list(before[n_head : len(before) - n_tail])
     middle_after = list(after[n_head : len(after) - n_tail])
-    matcher.set_seqs(middle_before, middle_after)
     blocks = [(0, 0, n_head)]
     if middle_before and middle_after:
+        matcher = SequenceMatcher(None, middle_before, middle_after, autojunk=False)
         blocks += [(a + n_head, b + n_head, n) for a, b, n in matcher.get_matching_blocks()]
     blocks.append((len(before) - n_tail, len(after) - n_tail, n_tail))
     return blocks

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.base.errors import MissingProfileData
-from tremula.vision.matrices import Matrix
 from tremula.vision.page_data_pack import pack_of
 from tremula.vision.report_reader import ReportReader
 from tremula.vision.schema import pool_of_level
@@ -98,7 +97,7 @@ def _phase_block(
 def _live_block(
     reader: ReportReader, level: int, tile_level: int, columns: tuple[int, int], rows: slice
 ) -> bytes:
-    """Temporary bytes of each row as shares of the bytes that are not always taken.
+    """Temporary bytes of each row as shares of the most that a tile has at any step.
 
     The fullest tile of a row counts: a single tile out of memory is what one looks for.
     """
@@ -115,27 +114,15 @@ def _live_block(
 
 def _pooled(reader: ReportReader, name: str, level: int, columns: tuple[int, int]) -> Ints:
     """int64[columns, n_tiles]: from the coarsest stored level that is fine enough."""
-    is_live = name == "live"
-    matrix = reader.matrix(name if is_live else f"trace_{name}")
-    pool = 2**level
+    matrix, pool = reader.pooled_matrix(name), 2**level
     stored = max(k for k in range(len(matrix.levels)) if pool_of_level(k) <= pool)
     unit = pool_of_level(stored)
     first, last = columns[0] * pool // unit, -(-columns[1] * pool // unit)
-    rows = _stored_rows(reader, name, matrix, stored, first, last)
+    rows = reader.pooled_rows(name, first, last, stored)
     if pool == unit:
         return rows
     starts = np.arange(0, len(rows), pool // unit)
-    return (np.maximum if is_live else np.add).reduceat(rows, starts, axis=0)
-
-
-def _stored_rows(
-    reader: ReportReader, name: str, matrix: Matrix, level: int, first: int, last: int
-) -> Ints:
-    if level or name == "live":
-        return matrix.rows(first, last, level)
-    # Trace entries are rows of steps, as often as they ran.
-    trace = reader.trace
-    return reader.matrix(name).take(trace.step[first:last]) * trace.times[first:last, None]
+    return (np.maximum if name == "live" else np.add).reduceat(rows, starts, axis=0)
 
 
 def _tile_means(cells: Ints, reader: ReportReader, tile_level: int) -> Ints:
@@ -154,9 +141,8 @@ def _chip_sums(reader: ReportReader, level: int, columns: tuple[int, int]) -> di
     starts = np.arange(0, last - first, pool)
     trace = reader.trace
     step, times = trace.step[first:last], trace.times[first:last, None]
-    takes_part = reader.by_ipu("is_active") | reader.by_ipu("joins")
     parts = {
-        name: np.add.reduceat((reader.by_ipu(name) * takes_part)[step] * times, starts, axis=0)
+        name: np.add.reduceat(reader.chip_cycles(name)[step] * times, starts, axis=0)
         for name in ("sync", "exchange", "compute")
     }
     ends = np.append(starts[1:], last - first) - 1

@@ -186,7 +186,7 @@ class Program:
 
         if self.step < 0:
             return []
-        executable = _executable(self._reader)
+        executable = self._reader.kept_executable
         return lowered_variables_of(self._reader, variables_of_step(executable, self.step))
 
     @property
@@ -243,20 +243,12 @@ class ProgramVisitor:
         """Whatever has no method of its own."""
 
 
-def _executable(reader: ReportReader):  # noqa: ANN202 - an Executable, kept with its reader
-    kept = getattr(reader, "_kept_executable", None)
-    if kept is None:
-        kept = reader.executable()
-        reader._kept_executable = kept  # pyright: ignore[reportAttributeAccessIssue]
-    return kept
-
-
 def _exchange_code_bytes(reader: ReportReader, step: int) -> Ints:
     """As compiler.memory counts it."""
     from tremula.compiler.compile import Analysis
     from tremula.compiler.memory import exchange_code_bytes
 
-    executable = _executable(reader)
+    executable = reader.kept_executable
     analysis: Analysis = executable.analysis  # pyright: ignore[reportAssignmentType]
     moved = analysis.exchanges.of_step(step)
     found = np.zeros(reader.n_tiles, np.int64)

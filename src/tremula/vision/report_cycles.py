@@ -57,14 +57,16 @@ class ReportCycles(ReportTables):
         """[n_steps, n_ipus]: a column of `steps_by_ipu`."""
         return self.table("steps_by_ipu")[name].reshape(self.n_steps, self.n_ipus)
 
+    def chip_cycles(self, name: str) -> Ints:
+        """[n_steps, n_ipus]: the same, and 0 for chips that do not take part in a step."""
+        return self.by_ipu(name) * (self.by_ipu("is_active") | self.by_ipu("joins"))
+
     def step_cycles(self, step: int) -> Phases:
         """One execution of a step on every tile: Phases of one row."""
         self.check_step(step)
         edges = np.array([step, step + 1])
         compute, exchange = (self.matrix(n).rows(step, step + 1) for n in ("compute", "exchange"))
-        takes_part = self.by_ipu("is_active") | self.by_ipu("joins")
-        sync = (self.by_ipu("sync") * takes_part)[step : step + 1]
-        total = (self.by_ipu("cycles") * takes_part)[step : step + 1]
+        sync, total = (self.chip_cycles(n)[step : step + 1] for n in ("sync", "cycles"))
         return self._phases(edges, compute, exchange, sync, total)
 
     def _phases(
@@ -89,11 +91,11 @@ class ReportCycles(ReportTables):
         first, last = max(0, first), min(n, last)
         if last <= first or max_rows < 1:
             return Window(np.array([first]), np.zeros((0, self.n_tiles), np.int64))
-        pooled = self.matrix(name if name == "live" else f"trace_{name}")
-        return self._pooled(name, pooled, first, last, max_rows)
+        return self._pooled(name, first, last, max_rows)
 
-    def _pooled(self, name: str, pooled: Matrix, first: int, last: int, max_rows: int) -> Window:
+    def _pooled(self, name: str, first: int, last: int, max_rows: int) -> Window:
         """From the coarsest stored level that is fine enough, pooled further as needed."""
+        pooled = self.pooled_matrix(name)
         per_row = -(-(last - first) // max_rows)
         level = max(
             (k for k in range(len(pooled.levels)) if pool_of_level(k) <= per_row), default=0
@@ -103,7 +105,7 @@ class ReportCycles(ReportTables):
             per_row = -(-(last - first + 2 * unit) // (max_rows * unit)) * unit
         begin = first // unit
         end = -(-last // unit)
-        rows = self._rows(name, pooled, begin, end, level)
+        rows = self.pooled_rows(name, begin, end, level)
         group = per_row // unit
         reduce = np.maximum if name == "live" else np.add
         starts = np.arange(0, len(rows), group)
@@ -111,9 +113,14 @@ class ReportCycles(ReportTables):
         edges = np.append((begin + starts) * unit, min(end * unit, pooled.n_rows))
         return Window(edges, cells)
 
-    def _rows(self, name: str, pooled: Matrix, begin: int, end: int, level: int) -> Ints:
+    def pooled_matrix(self, name: str) -> Matrix:
+        """Where coarser levels of `compute`, `exchange` or `live` are stored."""
+        return self.matrix(name if name == "live" else f"trace_{name}")
+
+    def pooled_rows(self, name: str, begin: int, end: int, level: int) -> Ints:
+        """Rows of a level. Trace entries themselves are rows of steps, as often as they ran."""
         if level or name == "live":
-            return pooled.rows(begin, end, level)
+            return self.pooled_matrix(name).rows(begin, end, level)
         steps, times = self.trace.step[begin:end], self.trace.times[begin:end]
         return self.matrix(name).take(steps) * times[:, None]
 
@@ -126,9 +133,10 @@ class ReportCycles(ReportTables):
             nothing = compute.cells
             return Phases(compute.edges, nothing, nothing, nothing, nothing)
         lasting = slice(starts[0], compute.edges[-1])
-        trace, takes_part = self.trace, self.by_ipu("is_active") | self.by_ipu("joins")
-        step, times = trace.step[lasting], trace.times[lasting, None]
+        step, times = self.trace.step[lasting], self.trace.times[lasting, None]
         at = starts - starts[0]
-        sync = np.add.reduceat((self.by_ipu("sync") * takes_part)[step] * times, at, axis=0)
-        total = np.add.reduceat((self.by_ipu("cycles") * takes_part)[step] * times, at, axis=0)
+        sync, total = (
+            np.add.reduceat(self.chip_cycles(name)[step] * times, at, axis=0)
+            for name in ("sync", "cycles")
+        )
         return self._phases(compute.edges, compute.cells, exchange.cells, sync, total)

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,11 @@ class ReportReader(ReportCycles, ReportMemory):
         from tremula.vision.notebook import report_html
 
         return report_html(self)
+
+    @cached_property
+    def kept_executable(self) -> "Executable":
+        """The tile program, for looking things up: loaded once."""
+        return self.executable()
 
     def executable(self) -> "Executable":
         """The tile program, for costing it again."""

@@ -1,14 +1,15 @@
 """Reports of compiled models in the folder that `Options.enableProfiling` names."""
 
-import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tremula.base.options import parse_options
 from tremula.base.tracing import POPTORCH, is_tracing, span
 from tremula.compiler.profile_summary import profile_summary
+from tremula.frontends.torch.exceptions import poptorch_errors
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.options import Options
+from tremula.runtime.auto_report import report_folder
 from tremula.runtime.forecast import forecast
 from tremula.vision import trace
 from tremula.vision.write_report import write_report
@@ -20,12 +21,14 @@ SUMMARY_FILE = "profile.txt"
 
 
 def profile_folder(options: Options) -> Path | None:
-    """Where reports go, each model's in a folder of its own; None if nobody asked for them."""
-    engine = json.loads(os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}")
-    engine.update(options._Popart.options.get("engineOptions", {}))
-    if str(engine.get("autoReport.all", "false")).lower() != "true":
-        return None
-    return Path(engine.get("autoReport.directory", "."))
+    """Where reports go, each model's in a folder of its own; None if nobody asked for them.
+
+    Only what is about reports is looked at: the other options are checked when a model is compiled.
+    """
+    given = options._Popart.options.get("engineOptions", {})
+    wanted = {name: value for name, value in given.items() if name.startswith("autoReport.")}
+    with poptorch_errors():
+        return report_folder(parse_options(wanted))
 
 
 def trace_if_profiled(options: Options) -> None:
