@@ -40,6 +40,10 @@ class Held:
     tensor: Tensor
     places: tuple[tuple[nn.Module, str], ...]
 
+    @property
+    def kind(self) -> str:
+        return PARAMETER if isinstance(self.tensor, nn.Parameter) else BUFFER
+
 
 def held_tensors(model: nn.Module, kind: str) -> list[Held]:
     """Every distinct parameter (or buffer) with all modules that refer to it: tied ones once."""
@@ -176,15 +180,15 @@ class _Capture:
         """Differentiate the loss, reduce, update: the new weights, states and the gradients."""
         rule = self.rule
         assert rule is not None, "only training has a rule"
-        nodes = [(self.recorder.node_of(tensor), tensor) for tensor, _ in self.state.losses]
-        node = surviving_loss([node for node, _ in nodes])
+        losses = {self.recorder.node_of(tensor): tensor for tensor in self.state.losses}
+        node = surviving_loss(losses)
         with _outside_the_recording():
             numbers = [(name, torch.zeros(())) for name in rule.hyper_names]
         hypers = self._placeholders(HYPER, numbers)
         by_name = {held.name: fake for held, fake in zip(self.parameters, parameters, strict=True)}
         trained = [by_name[name] for name in rule.names]
         scaling = rule.loss_scaling_in(hypers)
-        found = self._differentiate(dict(nodes)[node], trained, scaling)
+        found = self._differentiate(losses[node], trained, scaling)
         loss = [(Slot(LOSS, 0, "loss"), node)] if self.keep_loss else []
         # A weight the loss does not depend on is not updated, as torch's optimisers leave it.
         used = {i: gradient for i, gradient in enumerate(found) if gradient is not None}
@@ -262,8 +266,7 @@ def _swapped(held: list[Held], stand_ins: list[Tensor]) -> Iterator[None]:
 
 def _put(entry: Held, tensor: Tensor) -> None:
     for module, name in entry.places:
-        kind = PARAMETER if isinstance(entry.tensor, nn.Parameter) else BUFFER
-        _table(module, kind)[name] = tensor
+        _table(module, entry.kind)[name] = tensor
         if isinstance(module, nn.RNNBase) and name in module._flat_weights_names:
             module._flat_weights[module._flat_weights_names.index(name)] = tensor
 
@@ -272,15 +275,11 @@ def _rebound(held: list[Held], stand_ins: list[Tensor]) -> list[str]:
     """What forward did to registered tensors that a static program cannot follow."""
     found = []
     for entry, fake in zip(held, stand_ins, strict=True):
+        word = entry.kind.capitalize()
         for module, name in entry.places:
-            word, kind = (
-                ("Parameter", PARAMETER)
-                if isinstance(entry.tensor, nn.Parameter)
-                else ("Buffer", BUFFER)
-            )
             if isinstance(module, nn.modules.batchnorm._NormBase):
                 continue
-            now = _table(module, kind).get(name)
+            now = _table(module, entry.kind).get(name)
             if now is None:
                 found.append(
                     f"{word} {name} is removed from the model when calling the forward method."

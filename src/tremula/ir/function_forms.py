@@ -33,7 +33,7 @@ def _gaussian_nll_loss(
     if full:
         loss = loss + 0.9189385332046727  # half the logarithm of 2π
     loss = loss if reduction == "none" else getattr(loss, reduction)()
-    state.mark_loss(loss, reduction)
+    state.mark_loss(loss)
     return loss
 
 

@@ -92,7 +92,7 @@ class FunctionRules(TorchFunctionMode):
             args, kwargs = tree_map(_as_long, (args, kwargs))
         result = (ctc_ops.record if func in ctc_ops.CTC_FUNCTIONS else func)(*args, **kwargs)
         if func in LOSS_FUNCTIONS and isinstance(result, Tensor):
-            self.state.mark_loss(result, str(kwargs.get("reduction", "mean")))
+            self.state.mark_loss(result)
         return result
 
     def _warn_about_device(self, func: Callable, args: tuple) -> None:

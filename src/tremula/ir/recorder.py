@@ -41,9 +41,7 @@ class Recorder(TorchDispatchMode):
         self.fakes = fakes
         self.graph = fx.Graph()
         self.constants: dict[str, Tensor] = {}
-        self.known_constants: dict[
-            int, Tensor
-        ] = {}  # id -> real tensors a model holds as attributes
+        self.known_constants: dict[int, Tensor] = {}  # by id: what a model holds as attributes
         self._nodes: dict[int, fx.Node] = {}
         self._keep: list[Tensor] = []  # ids stay unique only while their tensors live
         self._last_placeholder: fx.Node | None = None

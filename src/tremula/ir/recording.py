@@ -27,7 +27,7 @@ class Recording:
     warn: Callable[[str], None] | None = None  # told what a model's author should know
     phase: str = FORWARD
     blocks: list[BlockOfOps] = field(default_factory=list)
-    losses: list[tuple[torch.Tensor, str]] = field(default_factory=list)  # tensor, reduction
+    losses: list[torch.Tensor] = field(default_factory=list)
     module_path: list[str] = field(default_factory=list)
     recorder: Any = None  # what writes the graph now: that of the step, or of a loop's body
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)  # id of a fake -> its weight
@@ -67,9 +67,9 @@ class Recording:
     def pop_attributes(self) -> None:
         self._attributes.pop()
 
-    def mark_loss(self, tensor: torch.Tensor, reduction: str) -> None:
+    def mark_loss(self, tensor: torch.Tensor) -> None:
         """Say that a tensor is a loss; the capture keeps the one that feeds no other."""
-        self.losses.append((tensor, reduction))
+        self.losses.append(tensor)
 
     def origin(self) -> Origin:
         """The origin of an operation that runs now."""

@@ -161,22 +161,16 @@ class ArgsParser:
         parsed.check_same(first)
         return parsed
 
-    def narrowed(self, parsed: ParsedArgs) -> list[torch.Tensor]:
-        """The tensors in types the device has; a warning names those that changed."""
+    def warn_about_types(self, parsed: ParsedArgs) -> None:
+        """Name the tensors of types the device does not have, and what stands in for these."""
         if not any(tensor.dtype in NARROWER for tensor in parsed.tensors):
-            return parsed.tensors
-        names = parsed.tensor_names()
-        return [self._narrow(t, name) for t, name in zip(parsed.tensors, names, strict=True)]
-
-    def _narrow(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
-        narrower = NARROWER.get(tensor.dtype)
-        if narrower is None:
-            return tensor
-        self._warn_once(
-            f"Input {name} has the type {tensor.dtype}, which the IPU does not have: it is "
-            f"converted to {narrower}."
-        )
-        return tensor.to(narrower)
+            return
+        for tensor, name in zip(parsed.tensors, parsed.tensor_names(), strict=True):
+            if tensor.dtype in NARROWER:
+                self._warn_once(
+                    f"Input {name} has the type {tensor.dtype}, which the IPU does not have: it is "
+                    f"converted to {NARROWER[tensor.dtype]}."
+                )
 
     def _normal_form(
         self, args: Sequence[Any], kwargs: dict[str, Any]

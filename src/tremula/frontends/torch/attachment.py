@@ -5,7 +5,7 @@ import weakref
 from tremula.frontends.torch.enums import ConnectionType
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.frontends.torch.options import Options
-from tremula.frontends.torch.placement import _is_model
+from tremula.frontends.torch.placement import uses_ipu_model
 
 # Devices that a model asked for by number, and the attachment that holds each.
 _holders: "weakref.WeakValueDictionary[int, Attachment]" = weakref.WeakValueDictionary()
@@ -18,7 +18,7 @@ class Attachment:
         self.kind = ConnectionType(options.connection_type)
         self._ipu_id: int | None = options.ipu_id if options.exists("ipu_id") else None
         self.is_attached = False
-        if self.kind is ConnectionType.Never and _is_model(options):
+        if self.kind is ConnectionType.Never and uses_ipu_model(options):
             raise createPoptorchError(
                 "The IPU model does not support poptorch.ConnectionType.Never: there is no "
                 "device to stay away from"

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from tremula.base.tracing import POPTORCH, span
-from tremula.frontends.torch.arg_parsers import ParsedArgs, micro_batch
+from tremula.frontends.torch.arg_parsers import NARROWER, ParsedArgs, micro_batch
 from tremula.frontends.torch.compile_hooks import compile_hooks
 from tremula.frontends.torch.enums import ReductionType
 from tremula.frontends.torch.exceptions import (
@@ -217,9 +217,9 @@ def _captured(
 
 
 def _on_device(tensor: Tensor) -> Tensor:
-    """As the model sees an input: 64-bit and brain floats are float32 on the device."""
-    wide = tensor.dtype in (torch.float64, torch.bfloat16)
-    return tensor.float() if wide else tensor
+    """As the model sees an input: floats are narrower on the device, integers stay as they are."""
+    is_wide = tensor.is_floating_point() and tensor.dtype in NARROWER
+    return tensor.to(NARROWER[tensor.dtype]) if is_wide else tensor
 
 
 def _placed(step: CapturedStep, options: Options) -> Placement:

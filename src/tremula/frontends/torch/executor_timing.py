@@ -5,7 +5,7 @@ import datetime as dt
 from tremula.frontends.torch import performance
 from tremula.frontends.torch.exceptions import createPoptorchError
 from tremula.frontends.torch.executor_base import ExecutorBase
-from tremula.frontends.torch.placement import _is_model
+from tremula.frontends.torch.placement import uses_ipu_model
 
 
 class ExecutorTiming(ExecutorBase):
@@ -18,7 +18,7 @@ class ExecutorTiming(ExecutorBase):
                 "Cycle count logging is disabled. Please set option logCycleCount to True to "
                 "enable."
             )
-        if _is_model(self._options):
+        if uses_ipu_model(self._options):
             raise createPoptorchError(
                 "Cycle count logging is only supported on actual IPU hardware."
             )

@@ -54,7 +54,7 @@ def identity_loss(x: Tensor, reduction: str) -> Tensor:
     if recording is None:
         return x
     x = torch.ops.tremula.loss_mark(x, reduction)
-    recording.mark_loss(x, reduction)
+    recording.mark_loss(x)
     return x
 
 

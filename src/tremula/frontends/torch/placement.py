@@ -120,13 +120,13 @@ def n_ipus_needed(ids: Iterable[int], replicas: int, options: Options) -> int:
             f"{MAX_IPUS_OF_PROCESS} IPUs require distributed execution."
         )
     n_reserved = 1 << (n_used - 1).bit_length()  # partitions have 1, 2, 4, … 64 chips
-    if n_reserved == n_used or _is_model(options):
+    if n_reserved == n_used or uses_ipu_model(options):
         return n_used
     _settle_rounding(n_used, n_reserved, options)
     return n_reserved
 
 
-def _is_model(options: Options) -> bool:
+def uses_ipu_model(options: Options) -> bool:
     """Whether the IPU model is asked for, which has any number of chips."""
     if options.exists("use_model"):
         return options.use_model
@@ -140,7 +140,7 @@ def machine_of(options: Options, chip: str) -> tuple[str, int]:
     For the IPU model, POPTORCH_IPU_MODEL_VERSION is ipu1, ipu2 or ipu21, and
     POPTORCH_SMALL_IPU_MODEL has four tiles.
     """
-    if not _is_model(options):
+    if not uses_ipu_model(options):
         return chip, 0
     is_small = os.environ.get("POPTORCH_SMALL_IPU_MODEL", "0") not in ("", "0")
     return os.environ.get("POPTORCH_IPU_MODEL_VERSION") or chip, TILES_OF_SMALL_MODEL * is_small

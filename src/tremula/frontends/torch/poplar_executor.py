@@ -19,7 +19,7 @@ from tremula.frontends.torch.logging import LOGGER, set_max_repeats
 from tremula.frontends.torch.names import LOSS_SCALE
 from tremula.frontends.torch.options import Options
 from tremula.frontends.torch.outputs import OutputCollector
-from tremula.frontends.torch.placement import _is_model
+from tremula.frontends.torch.placement import uses_ipu_model
 from tremula.frontends.torch.popart_options import validate_options
 from tremula.frontends.torch.profile_folder import trace_if_profiled, write_profile
 from tremula.frontends.torch.randomness import restore
@@ -155,7 +155,7 @@ class PoplarExecutor(ExecutorDevice, ExecutorTiming):
         set_max_repeats(options.max_repeat_logs)
         validate_options(options.toDict())
         attachment = Attachment(options)
-        self._parser.narrowed(parsed)  # warns about types the device does not have
+        self._parser.warn_about_types(parsed)
         if self._training:
             wrap(self._model, self)  # again after destroy()
         parameters = held_tensors(self._model, PARAMETER)
@@ -164,7 +164,7 @@ class PoplarExecutor(ExecutorDevice, ExecutorTiming):
             named = [(held.name, held.tensor) for held in parameters]
             rule = self._tracker.start(self._needs_optimizer(), named)
         settings = host_settings()
-        on_tiles = _is_model(options) or settings.tiles == "run"
+        on_tiles = uses_ipu_model(options) or settings.tiles == "run"
         groups = {
             held.name: self._groupings[id(held.tensor)]
             for held in parameters

@@ -238,7 +238,7 @@ class GroupedSession(HostSession):
             reduced = Gradients()
             reduced.total = [
                 self._reduced(place, [gradients[k] for gradients in found], r)
-                for k, place in enumerate(self.program._trained)
+                for k, place in enumerate(self.program.trained)
             ]
             self.program.update(own, reduced)
 

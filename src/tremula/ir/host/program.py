@@ -66,7 +66,7 @@ class HostProgram:
         self._written = [slot.index for _, slot in part.results_of_kind(BUFFER)]
         parameters = [slot.name for slot in step.inputs if slot.kind == PARAMETER]
         names = step.rule.names if step.rule is not None else ()
-        self._trained = [parameters.index(name) for name in names]
+        self.trained = [parameters.index(name) for name in names]  # places of the rule's weights
         self._takes_hyper = [slot.index for _, slot in part.of_kind(HYPER)]
 
     def compile(self, part: CapturedStep) -> MicroBatch:
@@ -123,7 +123,7 @@ class HostProgram:
         if self.n_processes > 1:
             found.total = sum_over_processes(found.total)
         gradients = found.scaled(self.gradient_scale)
-        trained = [held.parameters[i] for i in self._trained]
+        trained = [held.parameters[i] for i in self.trained]
         next_scale = rule.next_loss_scale(gradients, held.hyper_tensors)
         rule.update_(trained, gradients, held.states, held.hyper_tensors, held.hyper_floats)
         if next_scale is not None:  # found before the update, which may overwrite gradients
