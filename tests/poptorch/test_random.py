@@ -121,3 +121,28 @@ def test_state_of_tiles():
     assert len(state) > 1000
     model.rng_state = state
     assert model.rng_state == state
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: torch.zeros_like(x).geometric_(0.1),
+        lambda x: torch.zeros_like(x).cauchy_(),
+        lambda x: torch.zeros_like(x).log_normal_(),
+        lambda x: torch.binomial(x * 50, x * 0.5),
+        torch._standard_gamma,
+        torch._sample_dirichlet,
+    ],
+)
+def test_equal_draws_are_two(draw):
+    """Whatever draws: two equal calls give different numbers, none of them the script's."""
+
+    class Twice(torch.nn.Module):
+        def forward(self, x):
+            return draw(x), draw(x)
+
+    model = poptorch.inferenceModel(Twice())
+    before = torch.get_rng_state()
+    first, second = model(torch.ones(64))
+    assert not torch.equal(first, second)
+    assert torch.equal(before, torch.get_rng_state())

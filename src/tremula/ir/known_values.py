@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
+from tremula.ir.passes.clean import is_random
 from tremula.ir.passes.functionalise import written_argument
 from tremula.ir.passes.views import is_view
 
@@ -30,7 +30,7 @@ def _evaluated(node: fx.Node, constants: dict[str, Tensor], found: dict[fx.Node,
     value = None
     if node.op == "get_attr":
         value = constants[str(node.target)]
-    elif node.op == "call_function" and _is_function_of_operands(node):
+    elif node.op == "call_function" and not is_random(node):
         operands = [_evaluated(n, constants, found) for n in node.all_input_nodes]
         if not any(o is None for o in operands):
             values = dict(zip(node.all_input_nodes, operands, strict=True))
@@ -41,13 +41,6 @@ def _evaluated(node: fx.Node, constants: dict[str, Tensor], found: dict[fx.Node,
         value = None
     found[node] = value
     return value
-
-
-def _is_function_of_operands(node: fx.Node) -> bool:
-    is_random = isinstance(node.target, OpOverload) and (
-        torch.Tag.nondeterministic_seeded in node.target.tags
-    )
-    return not is_random
 
 
 def _is_written_through_a_view(node: fx.Node) -> bool:
