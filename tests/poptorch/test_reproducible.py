@@ -2,6 +2,7 @@
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
@@ -57,3 +58,14 @@ def test_the_state_can_be_put_back_and_survives_an_upload():
     step.rng_state = state
     masks.append(step(x)[0] == 0)
     assert torch.equal(*masks)
+
+
+def test_what_has_no_reproducible_form():
+    """It is an error of PopTorch's that names the operation and says what to do."""
+
+    class Waits(torch.nn.Module):
+        def forward(self, x):
+            return torch.poisson(x)
+
+    with configured(reproducible=True), pytest.raises(poptorch.Error, match="aten::poisson cannot"):
+        poptorch.inferenceModel(Waits())(torch.ones(3))

@@ -72,10 +72,7 @@ class CompiledModel:
         began = time.perf_counter()
         with plain(model):
             self.weights = HostWeights(model)
-            n_replicas = options.replication_factor
-            slices = one_slice_of(self.weights.parameters, self.groupings, n_replicas)
-            with slices, span(POPTORCH, "capture"):
-                self.step, loss = take_loss(_captured(model, first, options, rule))
+            self.step, loss = self._captured(model, rule)
         self.names = TensorNames(self.step, loss)
         self.n_outputs = len(self.step.results_of_kind(OUTPUT))
         self.loss_output = _place_of_loss(self.step, loss)
@@ -85,19 +82,12 @@ class CompiledModel:
         self.repetition = _repetition(options)
         self._check_buffers()
         if settings.reproducible:
-            self.step = reproducible(self.step)
+            with poptorch_errors():
+                self.step = reproducible(self.step)
         check_pipeline_depth(options, self.placement.n_pipeline_stages, rule is not None)
         self.n_ipus = n_ipus_needed(self.placement.ipus, options.replication_factor, options)
         seed = options.random_seed % 2**63 if options.exists("random_seed") else new_seed()
-        self.tiles = TileProgram(
-            self.step,
-            self.placement,
-            self.repetition,
-            options,
-            settings,
-            seed=seed,
-            groupings=self.groupings,
-        )
+        self.tiles = self._tile_program(seed)
         self.tiles.offer(stored)
         self.cutter = InputCutter(first.tensors, options)
         self.selection = Selection.of(options)
@@ -109,6 +99,26 @@ class CompiledModel:
         self.random = make_random(self.session, seed, self.step)
         self.moves_inputs = _moves_inputs(self.session)
         self.seconds = time.perf_counter() - began
+
+    def _captured(
+        self, model: nn.Module, rule: UpdateRule | None
+    ) -> tuple[CapturedStep, fx.Node | None]:
+        """The step of one replica, and its loss."""
+        n_replicas = self.options.replication_factor
+        slices = one_slice_of(self.weights.parameters, self.groupings, n_replicas)
+        with slices, span(POPTORCH, "capture"):
+            return take_loss(_captured(model, self.first, self.options, rule))
+
+    def _tile_program(self, seed: int) -> TileProgram:
+        return TileProgram(
+            self.step,
+            self.placement,
+            self.repetition,
+            self.options,
+            self.settings,
+            seed=seed,
+            groupings=self.groupings,
+        )
 
     @property
     def total_seconds(self) -> float:
