@@ -132,6 +132,7 @@ def test_state_of_tiles():
         lambda x: torch.binomial(x * 50, x * 0.5),
         torch._standard_gamma,
         torch._sample_dirichlet,
+        lambda x: poptorch.for_loop(2, lambda y: [y + torch.rand_like(y)], [x])[0],
     ],
 )
 def test_equal_draws_are_two(draw):

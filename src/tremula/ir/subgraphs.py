@@ -35,6 +35,7 @@ class Body:
 
 # The operations of loops hold keys: a key tells all of its body, so equal bodies are one.
 _bodies: dict[str, Body] = {}
+_BODY_ARGUMENTS = ("body", "then_body", "else_body")
 
 
 def body_of(key: str) -> Body:
@@ -149,11 +150,17 @@ def _host_form(step: CapturedStep, device: torch.device) -> Callable[..., list[T
     return on_device(drop_markers(micro_batch_part(step)), device).module().forward
 
 
+def bodies_in(node: fx.Node) -> list[CapturedStep]:
+    """The bodies of a loop or a branch; none of any other node."""
+    schema = getattr(node.target, "_schema", None)
+    named = zip(schema.arguments if schema else (), node.args, strict=False)
+    keys = [value for argument, value in named if argument.name in _BODY_ARGUMENTS]
+    return [_bodies[str(key)].step for key in keys if key in _bodies]
+
+
 def all_nodes(step: CapturedStep) -> Iterator[fx.Node]:
     """The nodes of a step and of all bodies in it."""
     for node in step.graph.nodes:
         yield node
-        schema = getattr(node.target, "_schema", None)
-        for argument, value in zip(schema.arguments if schema else (), node.args, strict=False):
-            if argument.name in ("body", "then_body", "else_body") and value in _bodies:
-                yield from all_nodes(_bodies[value].step)
+        for body in bodies_in(node):
+            yield from all_nodes(body)

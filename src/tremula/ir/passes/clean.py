@@ -8,6 +8,7 @@ from torch.utils._pytree import tree_flatten
 from tremula.ir.marker_ops import MARKERS
 from tremula.ir.nodes import operand, overload_of, schema_name
 from tremula.ir.step import CapturedStep
+from tremula.ir.subgraphs import bodies_in
 
 aten = torch.ops.aten
 
@@ -20,6 +21,8 @@ _FOLD_LIMIT = 1 << 16  # elements: larger constants are cheaper to make again th
 def is_random(node: fx.Node) -> bool:
     """Whether a call gives another value each time, so that two equal calls are not one."""
     if schema_name(node) in _UNTAGGED:
+        return True
+    if any(is_random(inner) for body in bodies_in(node) for inner in body.graph.nodes):
         return True
     return isinstance(node.target, OpOverload) and _SEEDED in node.target.tags and _drops(node)
 
