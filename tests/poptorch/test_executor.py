@@ -466,6 +466,16 @@ def test_the_environment_names_the_profile_folder(tmp_path, monkeypatch):
         poptorch.inferenceModel(nn.Identity())(X)
 
 
+@pytest.mark.parametrize("on_tiles", [False, True])
+def test_one_report_for_a_model(tmp_path, monkeypatch, on_tiles):
+    """An engine that computes a model's results writes no second report beside the model's."""
+    asked = {"autoReport.all": "true", "autoReport.directory": str(tmp_path)}
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(asked))
+    options = poptorch.Options().useIpuModel(on_tiles).modelName("small")
+    poptorch.inferenceModel(nn.ReLU(), options)(X)
+    assert [path.parent.name for path in tmp_path.rglob("profile.pop")] == ["small"]
+
+
 # -- floating point --------------------------------------------------------------------------------
 
 EXCEPTIONS = {

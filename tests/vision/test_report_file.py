@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from tests.vision.programs import summing_engine
 from tremula.base.errors import FileLoadError, GraphMemoryAllocationError, MissingProfileData
 from tremula.vision import packing
+from tremula.vision.database import telling_damage
 from tremula.vision.packing import inflate, pack, unpack
 from tremula.vision.report_file import ReportFile
 from tremula.vision.report_reader import open_report
+from tremula.vision.summary import VIEWS
 from tremula.vision.write_report import write_report
 
 OLD_REPORTS = Path(__file__).parent / "data"
@@ -214,6 +216,26 @@ def test_old_reports_stay_readable(major, minor):
         assert len(reader.live_at_peak(0).variable) == 3
         addresses = reader.tile_addresses(0)
         assert (addresses is None) if minor == 0 else (addresses.tolist() == [2320, 2608, 2512])
+
+
+@pytest.mark.parametrize("value", [10**12, -7])
+def test_numbers_that_lead_nowhere_are_damage(report_file, tmp_path, value):
+    """Whatever number stands in a table, every view shows something or says why it cannot."""
+    with open_report(report_file) as reader:
+        found = reader.execute(
+            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
+            "WHERE m.type = 'table' AND c.type = 'INTEGER' AND NOT c.pk"
+        )
+    refusals = []
+    for table, column in found:
+        path = altered(report_file, tmp_path, (f"UPDATE {table} SET {column} = {value}",))
+        for view in VIEWS.values():
+            try:
+                with open_report(path) as reader, telling_damage(reader):
+                    view(reader)
+            except (FileLoadError, MissingProfileData) as error:
+                refusals.append(str(error))
+    assert any("contradicts itself" in refusal for refusal in refusals)
 
 
 def test_queries_only_read(report):

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from tremula.vision.compare import compare
+from tremula.vision.database import telling_damage
 from tremula.vision.report_reader import open_report
 from tremula.vision.text_views import printable, table
 
@@ -17,7 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with open_report(args.before) as before, open_report(args.after) as after:
+    with (
+        open_report(args.before) as before,
+        open_report(args.after) as after,
+        telling_damage(before, after),
+    ):
         found = compare(before, after)
     if args.json:
         print(json.dumps(found, indent=1))

@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+from tremula.vision.database import telling_damage
 from tremula.vision.report_reader import open_report
 from tremula.vision.summary import VIEWS, memory
 from tremula.vision.text_views import text_of_view
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with open_report(args.report) as report:
+    with open_report(args.report) as report, telling_damage(report):
         is_memory = args.view == "memory"
         found = memory(report, args.tile) if is_memory else VIEWS[args.view](report)
         if args.json:

@@ -7,6 +7,7 @@ from pathlib import Path
 from tremula.base.errors import FileLoadError
 from tremula.hardware import load_chip
 from tremula.vision.curves import draw_curves
+from tremula.vision.database import telling_damage
 from tremula.vision.export import write_page
 from tremula.vision.page_data_whatif import standalone_packs
 from tremula.vision.report_reader import open_report
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if subject.suffix == ".py":
         points = whatif_script(subject, args.arguments, chip, sweep)
     else:
-        with open_report(subject) as report:
+        with open_report(subject) as report, telling_damage(report):
             points = whatif_report(report, chip, sweep)
     if args.json:
         print(json.dumps([point.as_dict() for point in points], indent=1))

@@ -54,9 +54,10 @@ class Engine:
         programs: Programs | None = None,
         options: Mapping[str, object] | None = None,
         progress: Progress | None = None,
+        writes_reports: bool = True,
     ):
         self.options: Options = parse_options(options)
-        self._auto_report = auto_report(self.options)
+        self._auto_report = auto_report(self.options) if writes_reports else None
         if isinstance(graph, Executable):
             self.executable = graph
         else:

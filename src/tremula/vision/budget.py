@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tremula.base.errors import FileLoadError, InvalidOption, MissingProfileData, suggest
+from tremula.vision.database import telling_damage
 from tremula.vision.operations import operation_columns
 from tremula.vision.report_reader import ReportReader, open_report
 
@@ -110,7 +111,7 @@ def check_budget(
 ) -> list[Verdict]:
     """A verdict for each line: plain measures, `[operations]` by pattern, `[categories]`."""
     if not isinstance(report, ReportReader):
-        with open_report(report) as opened:
+        with open_report(report) as opened, telling_damage(opened):
             return check_budget(opened, budget)
     if not budget:
         raise InvalidOption(

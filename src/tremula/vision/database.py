@@ -4,13 +4,14 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tremula.base.errors import FileLoadError
+from tremula.base.errors import FileLoadError, PoplarError
 from tremula.vision.packing import MAX_UNPACKED_BYTES
 
 _MAGIC = b"SQLite format 3\x00"
@@ -143,3 +144,18 @@ class DatabaseReader:
             return {str(k): json.loads(v[:_MAX_FACT_CHARACTERS]) for k, v in rows}
         except (ValueError, TypeError, RecursionError) as error:
             raise self.damaged(f"has no readable {table} ({error})") from None
+
+
+@contextmanager
+def telling_damage(*readers: DatabaseReader) -> Iterator[None]:
+    """Inside it, numbers of a file that contradict each other are told as damage, not as a bug."""
+    try:
+        yield
+    except PoplarError:
+        raise
+    except (LookupError, ArithmeticError, TypeError, ValueError, MemoryError) as error:
+        why = f"contradicts itself ({type(error).__name__}: {error})"
+        if len(readers) == 1:
+            raise readers[0].damaged(why) from error
+        names = " or ".join(repr(str(reader.path)) for reader in readers)
+        raise FileLoadError(f"{names} {why}.", mend="write the reports again") from error

@@ -11,6 +11,7 @@ from importlib.resources import files
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tremula.base.errors import PoplarError
+from tremula.vision.database import telling_damage
 from tremula.vision.page_data import PageData
 
 HOST = "127.0.0.1"
@@ -134,7 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_data(self, name: str) -> None:
         try:
-            pack = self.server.data.pack(name)
+            with telling_damage(*self.server.data.readers):
+                pack = self.server.data.pack(name)
         except PoplarError as error:
             self._refuse(HTTPStatus.NOT_FOUND, str(error))
             return

@@ -10,6 +10,7 @@ import torch
 from tremula.base.options import parse_options
 from tremula.base.tracing import POPTORCH, span
 from tremula.compiler.compile import compile_graph
+from tremula.compiler.executable import Executable
 from tremula.frontends.torch.exceptions import poptorch_errors
 from tremula.frontends.torch.logging import LOGGER
 from tremula.frontends.torch.not_modelled import not_modelled
@@ -95,8 +96,7 @@ class TileProgram:
         if self._engine is None:
             executable = self.program().executable
             with poptorch_errors():
-                engine = Engine(executable, options=self._engine_options())
-                self._engine = engine.load(self.device())
+                self._engine = self._new_engine(executable)
         return self._engine
 
     def session(self) -> TileSession:
@@ -117,9 +117,14 @@ class TileProgram:
         """An engine that ran: some codelets know their cycles only then. Any data will do."""
         if has_run:
             return self.engine()
-        engine = Engine(self.program().executable, options=self._engine_options())
-        self._run_on_zeros(engine.load(self.device()))
+        engine = self._new_engine(self.program().executable)
+        self._run_on_zeros(engine)
         return engine
+
+    def _new_engine(self, executable: Executable) -> Engine:
+        """Reports are the model's: its own engine writes none beside them."""
+        options = self._engine_options()
+        return Engine(executable, options=options, writes_reports=False).load(self.device())
 
     def _run_on_zeros(self, engine: Engine) -> None:
         placeholders = zip(self._captured.inputs, self._captured.placeholders(), strict=True)
