@@ -466,6 +466,20 @@ def test_the_environment_names_the_profile_folder(tmp_path, monkeypatch):
         poptorch.inferenceModel(nn.Identity())(X)
 
 
+def test_weights_stay_in_their_groups():
+    """An optimiser that has a weight in another group than the compiled one is refused."""
+
+    def in_groups(of_parameters):
+        first, *rest = of_parameters
+        return poptorch.optim.SGD([{"params": [first]}, {"params": rest}], lr=0.1)
+
+    model, wrapped = training(optimizer=in_groups)
+    wrapped.compile(X, Y)
+    wrapped.setOptimizer(in_groups(model.parameters()))
+    with pytest.raises(poptorch.Error, match="was compiled as a member of group 0"):
+        wrapped.setOptimizer(in_groups(reversed(list(model.parameters()))))
+
+
 @pytest.mark.parametrize("on_tiles", [False, True])
 def test_one_report_for_a_model(tmp_path, monkeypatch, on_tiles):
     """An engine that computes a model's results writes no second report beside the model's."""

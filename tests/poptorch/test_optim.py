@@ -262,7 +262,7 @@ def test_learning_rate_scheduler(log):
     rule = tracker.start(opt, model.named_parameters())
     run_on_cpu(model, opt, n_steps=1)
     scheduler.step()
-    assert tracker.changed(opt) == [0.5]
+    assert tracker.changed(opt, ()) == [0.5]
     assert rule.hyper_names == ("lr_group0",)
     assert not warnings_in(log)
 
@@ -279,14 +279,14 @@ def test_equal_optimizers_change_nothing(log):
     tracker = OptimizerTracker()
     tracker.start(torch.optim.SGD(params, lr=1.0, momentum=0.0), [])
     log.clear()
-    assert tracker.changed(torch.optim.SGD(params, lr=1.0)) is None
-    assert tracker.changed(optim.SGD(params, lr=1.0)) is None
+    assert tracker.changed(torch.optim.SGD(params, lr=1.0), ()) is None
+    assert tracker.changed(optim.SGD(params, lr=1.0), ()) is None
     marked = optim.SGD(params, lr=1.0, momentum=0.0, weight_decay=0.0)
     marked.variable_attrs.markAsConstant("momentum")
     marked.variable_attrs.markAsConstant("weight_decay")
-    assert tracker.changed(marked) is None
+    assert tracker.changed(marked, ()) is None
     assert not log.records
-    assert tracker.changed(optim.SGD(params, lr=0.5)) == [0.5]
+    assert tracker.changed(optim.SGD(params, lr=0.5), ()) == [0.5]
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -300,12 +300,12 @@ def test_constants_cannot_change(cls):
     with pytest.raises(
         Error, match="Constant optimizer attributes cannot change after compilation"
     ):
-        tracker.changed(opt)
+        tracker.changed(opt, ())
     opt = cls(params, lr=1.0, loss_scaling=1.0)
     tracker = OptimizerTracker()
     tracker.start(opt, [])
     opt.loss_scaling = 2.0
-    assert tracker.changed(opt) == [1.0, 2.0]
+    assert tracker.changed(opt, ()) == [1.0, 2.0]
 
 
 def test_facts_cannot_change():
@@ -317,11 +317,11 @@ def test_facts_cannot_change():
     tracker.start(opt, model.named_parameters())
     opt.accum_type = torch.half
     with pytest.raises(ValueError, match="is already compiled"):
-        tracker.changed(opt)
+        tracker.changed(opt, ())
     with pytest.raises(ValueError, match="kind is adam; it cannot become sgd"):
-        tracker.changed(optim.SGD(params, lr=0.5))
+        tracker.changed(optim.SGD(params, lr=0.5), ())
     with pytest.raises(Error, match="optimizer of 1 parameter groups, the new one has 2"):
-        tracker.changed(optim.Adam([{"params": params[:1]}, {"params": params[1:]}], lr=0.5))
+        tracker.changed(optim.Adam([{"params": params[:1]}, {"params": params[1:]}], lr=0.5), ())
 
 
 def test_members_of_groups_cannot_change():
@@ -343,18 +343,18 @@ def test_unexpected_attributes(log):
     opt.from_the_start = 1
     tracker = OptimizerTracker()
     tracker.start(opt, [])
-    assert tracker.changed(opt) is None
+    assert tracker.changed(opt, ()) is None
     assert not warnings_in(log)
     opt.step = 0
     opt.param_groups[0]["initial_lr"] = 0.1
     opt.loss_scaling = 3.0
-    assert tracker.changed(opt) == [0.01, 3.0]
+    assert tracker.changed(opt, ()) == [0.01, 3.0]
     assert warnings_in(log) == [
         "Ignoring unexpected optimizer attribute in SGD2 optimizer: ['step']",
         "Ignoring unexpected group 0 attribute in SGD2 optimizer: ['initial_lr']",
     ]
     log.clear()
-    tracker.changed(opt)
+    tracker.changed(opt, ())
     assert not warnings_in(log)
 
 
@@ -364,7 +364,7 @@ def test_relaxed_checks(log):
     tracker = OptimizerTracker(relax_checks=True)
     tracker.start(opt, [])
     opt.step = 0
-    tracker.changed(opt)
+    tracker.changed(opt, ())
     assert not warnings_in(log)
     assert "unexpected optimizer attribute" in log.text
 

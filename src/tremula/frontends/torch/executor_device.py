@@ -15,6 +15,8 @@ from tremula.frontends.torch.optimizer_state import OptimizerState
 from tremula.frontends.torch.optimizer_tracker import OptimizerTracker
 from tremula.frontends.torch.options import Options
 from tremula.frontends.torch.weights import Sources
+from tremula.ir.capture import held_tensors
+from tremula.ir.step import PARAMETER
 
 
 class ExecutorDevice(ExecutorBase):
@@ -138,7 +140,8 @@ class ExecutorDevice(ExecutorBase):
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: N802
         """Use the values an optimiser has now; without this call a change is not seen."""
         if self._compiled is not None and self._training:
-            changed = self._tracker.changed(optimizer)
+            named = [(held.name, held.tensor) for held in held_tensors(self._model, PARAMETER)]
+            changed = self._tracker.changed(optimizer, named)
             if self._optimizer_state is not None:
                 self._optimizer_state.follow(optimizer)
                 if changed is not None:

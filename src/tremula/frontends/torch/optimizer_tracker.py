@@ -78,19 +78,16 @@ class OptimizerTracker:
     def changed(
         self,
         optimizer: torch.optim.Optimizer,
-        named_parameters: Iterable[tuple[str, torch.Tensor]] = (),
+        named_parameters: Iterable[tuple[str, torch.Tensor]],
     ) -> list[float] | None:
-        """The new run-time values, or None; an error if the compiled update would be another.
-
-        With `named_parameters`, the membership of groups is checked too.
-        """
+        """The new run-time values, or None; an error if the compiled update would be another."""
         assert self.rule is not None, "start() comes first"
         settings = settings_of(optimizer)
         if settings != self.settings:
             self._check_facts(settings.facts)
             self._check_groups(settings)
         self._warn_about_attributes(optimizer, settings.facts.variant)
-        self._check_membership(optimizer, list(named_parameters))
+        self._check_membership(optimizer, named_parameters)
         if settings == self.settings:
             return None
         self.settings = settings
@@ -136,11 +133,9 @@ class OptimizerTracker:
     def _check_membership(
         self,
         optimizer: torch.optim.Optimizer,
-        named_parameters: list[tuple[str, torch.Tensor]],
+        named_parameters: Iterable[tuple[str, torch.Tensor]],
     ) -> None:
         assert self.rule is not None
-        if not named_parameters:
-            return
         new = rule_from(optimizer, named_parameters)
         group_of = dict(zip(new.names, new.group_of, strict=True))
         for name, group in zip(self.rule.names, self.rule.group_of, strict=True):
