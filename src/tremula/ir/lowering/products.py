@@ -18,7 +18,9 @@ from tremula.poplibs.poplin.mat_mul import ProductOptions
 Shape = tuple[int, ...]
 Options = dict[str, Any]
 _MULTIPLIED = (FLOAT, HALF)  # what the matrix unit knows
-_REARRANGED_SHARE = 1 / 32  # of all memory, for a copy of a weight that lies otherwise
+# Of all memory, for a copy of a weight that lies otherwise. Less would fit more models, but results
+# of many parts lie in so many pieces that whatever reads them takes minutes to build.
+_REARRANGED_SHARE = 1 / 4
 
 
 def product_options(tiles: Tiles) -> Options:
