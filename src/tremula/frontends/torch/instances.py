@@ -117,6 +117,8 @@ def init(timeout: timedelta | None = None) -> None:
     """Let the processes find each other; a lone process has nobody to find."""
     import torch.distributed as dist
 
+    from tremula.ir.host.distributed import meet
+
     if getNumInstances() == 1 or dist.is_initialized():
         return
     if "MASTER_ADDR" not in os.environ:
@@ -125,18 +127,14 @@ def init(timeout: timedelta | None = None) -> None:
             "they meet (MASTER_ADDR is not set). Start them with torchrun."
         )
     instance = this_instance()
-    with span(POPDIST, "init"):
-        dist.init_process_group(
-            "gloo", rank=instance.index, world_size=instance.n_instances, timeout=timeout
-        )
+    meet("gloo", rank=instance.index, world_size=instance.n_instances, timeout=timeout)
 
 
 def finalize() -> None:
     """Part from the other processes."""
-    import torch.distributed as dist
+    from tremula.ir.host.distributed import part
 
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    part()
 
 
 def synchronize() -> None:

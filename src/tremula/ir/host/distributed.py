@@ -1,5 +1,7 @@
 """Replicas in several processes: gradients are summed over all of them before the update."""
 
+import atexit
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -15,14 +17,29 @@ def join_processes(n_processes: int, device: torch.device) -> None:
     if n_processes == 1:
         return
     if not dist.is_initialized():
-        with span(POPDIST, "init"):
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        meet("nccl" if device.type == "cuda" else "gloo")
     if dist.get_world_size() != n_processes:
         raise CaptureError(
             f"the options say {n_processes} processes, torch.distributed has"
             f" {dist.get_world_size()}.",
             mend="start the script with `tremula launch --nproc N script.py`",
         )
+
+
+def meet(backend: str, **place: object) -> None:
+    """Find the other processes, and part from them before the interpreter ends.
+
+    PyTorch's threads would else be alive while it takes itself down, which can abort the process.
+    """
+    with span(POPDIST, "init"):
+        dist.init_process_group(backend, **place)  # pyright: ignore[reportArgumentType]
+    atexit.register(part)
+
+
+def part() -> None:
+    """Part from the other processes, if not done."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def sum_over_processes(gradients: list[Tensor]) -> list[Tensor]:
