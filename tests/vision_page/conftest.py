@@ -80,3 +80,17 @@ def browser():
     made = Browser()
     yield made
     made.close()
+
+
+@pytest.fixture
+def page(browser, small_server):
+    """The page of the small report; nothing may go wrong in it."""
+    browser.open(url=small_server.url)
+    yield browser
+    assert browser.problems() == []
+
+
+@pytest.fixture
+def reader(small_report):
+    with open_report(small_report) as opened:
+        yield opened

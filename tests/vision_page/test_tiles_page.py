@@ -20,19 +20,6 @@ MAP = ".memory-map canvas"
 PLAN = "canvas[aria-label*='iles on the chip'], canvas[aria-label*='of every tile']"
 
 
-@pytest.fixture
-def page(browser, small_server):
-    browser.open(url=small_server.url)
-    yield browser
-    assert browser.problems() == []
-
-
-@pytest.fixture
-def reader(small_report):
-    with open_report(small_report) as opened:
-        yield opened
-
-
 # -- packs -----------------------------------------------------------------------------------------
 
 

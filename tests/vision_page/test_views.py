@@ -16,13 +16,6 @@ VIEWS = (
 
 
 @pytest.fixture
-def page(browser, small_server):
-    browser.open(url=small_server.url)
-    yield browser
-    assert browser.problems() == []
-
-
-@pytest.fixture
 def opened(small_report):
     return pva.openReport(small_report)
 

@@ -29,19 +29,6 @@ def asked(sweep: str) -> str:
     return "#/whatif?sweep=" + sweep.replace("=", "%3D").replace(",", "%2C").replace("/", "%2F")
 
 
-@pytest.fixture
-def page(browser, small_server):
-    browser.open(url=small_server.url)
-    yield browser
-    assert browser.problems() == []
-
-
-@pytest.fixture
-def reader(small_report):
-    with open_report(small_report) as opened:
-        yield opened
-
-
 # -- packs -----------------------------------------------------------------------------------------
 
 

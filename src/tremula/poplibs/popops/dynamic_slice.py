@@ -76,13 +76,7 @@ def dynamic_slice_with_output(
     dims, sizes = tuple(dims), tuple(sizes)
     offsets = _checked("dynamic_slice_with_output", tensor, offset, dims, sizes)
     expected = slice_shape(tensor.shape, dims, sizes)
-    if output.shape != expected or output.type != tensor.type:
-        raise PoplibsError(
-            f"dynamic_slice_with_output got an output of {output.type} {list(output.shape)}, "
-            f"expected {tensor.type} {list(expected)}.",
-            source=user_source(),
-            mend="give the output the shape of the slice",
-        )
+    _check_part("dynamic_slice_with_output", "output", output, expected, tensor.type)
     if not output.n_elems:
         return
     if not dims:
@@ -93,6 +87,19 @@ def dynamic_slice_with_output(
             graph, tensor, offsets[which], dims[which], sizes[which], sequence,
             name or "dynamicSlice", False, output if place == len(order) - 1 else None,
         )  # fmt: skip
+
+
+def _check_part(
+    operation: str, role: str, part: Tensor, expected: tuple[int, ...], type: Type
+) -> None:
+    """What goes into or comes out of a slice has its shape and type."""
+    if part.shape != expected or part.type != type:
+        raise PoplibsError(
+            f"{operation} got an {role} of {part.type} {list(part.shape)}, expected "
+            f"{type} {list(expected)}.",
+            source=user_source(),
+            mend=f"give the {role} the shape of the slice",
+        )
 
 
 def graph_copy(graph: Graph, tensor: Tensor, sequence: ProgramSequence, name: str) -> Tensor:
@@ -117,13 +124,7 @@ def dynamic_update(
     dims, sizes = tuple(dims), tuple(sizes)
     offsets = _checked("dynamic_update", tensor, offset, dims, sizes)
     expected = slice_shape(tensor.shape, dims, sizes)
-    if update.shape != expected or update.type != tensor.type:
-        raise PoplibsError(
-            f"dynamic_update got an update of {update.type} {list(update.shape)}, expected "
-            f"{tensor.type} {list(expected)}.",
-            source=user_source(),
-            mend="give the update the shape of the slice that it replaces",
-        )
+    _check_part("dynamic_update", "update", update, expected, tensor.type)
     if 0 in sizes or not tensor.n_elems:
         return
     if not dims:
