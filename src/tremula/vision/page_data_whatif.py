@@ -4,10 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tremula.base.errors import InvalidOption, PoplarError, suggest
+from tremula.base.errors import InvalidOption, suggest
 from tremula.base.version import VERSION
 from tremula.hardware import Chip, chip_from_toml
 from tremula.hardware.facts import quantities
+from tremula.vision.database import telling_damage
 from tremula.vision.page_data_pack import pack_of
 from tremula.vision.report_reader import ReportReader
 from tremula.vision.whatif import RECOSTED, Number, Point, TileProgram, parse_sweep
@@ -95,14 +96,8 @@ def points_pack(program: TileProgram, parts: Sequence[str]) -> bytes:
     """The points of a sweep as a pack; a sweep that cannot be is an error in words."""
     sweep = parse_sweep(list(parts))
     _check(program.chip, sweep)
-    try:
+    with telling_damage(program.report):
         points = [program.as_reported(), *program.sweep(sweep)]
-    except PoplarError:
-        raise
-    except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise program.report.damaged(
-            f"has a tile program that cannot be costed ({error})"
-        ) from None
     return pack_of(points_facts(sweep, points))
 
 
