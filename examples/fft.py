@@ -15,7 +15,7 @@ import numpy as np
 
 import tremula as tr
 from tremula.poplibs import poplin, popops
-from tremula.poplibs.popops.expr import _1, _2, _3, _4, _5, _6
+from tremula.poplibs.popops.elementwise.expr import _1, _2, _3, _4, _5, _6
 
 N_SIGNALS, SMALL = 64, 32
 length = int(sys.argv[1]) if len(sys.argv) > 1 else 256

@@ -13,7 +13,7 @@ import numpy as np
 
 import tremula as tr
 from tremula.poplibs import poplin, popops
-from tremula.poplibs.popops.expr import _1, _2
+from tremula.poplibs.popops.elementwise.expr import _1, _2
 
 K, N_CLASSES, N_PIXELS = 5, 10, 28 * 28
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tremula.poplar import programs as p
-from tremula.poplar.compute_set import ComputeSet
 from tremula.poplar.graph import Graph
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.vertices.compute_set import ComputeSet
 
 Edge = Tensor | list[Tensor]
 

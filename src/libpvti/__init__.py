@@ -1,6 +1,6 @@
 """The names that scripts written for libpvti import; see docs/vision.md."""
 
-from tremula.vision.pvti_names import (
+from tremula.vision.trace.pvti import (
     Graph,
     HeatmapDouble,
     HeatmapInt,

@@ -1,6 +1,6 @@
 """popdist: which of several processes this one is, and what they do together."""
 
-from tremula.frontends.torch.instances import (
+from tremula.frontends.poptorch.instances import (
     execute_on_instances,
     finalize,
     getInstanceIndex,

@@ -1,5 +1,5 @@
 """popdist.poptorch: options of a process among others."""
 
-from tremula.frontends.torch.popdist_options import Options
+from tremula.frontends.poptorch.options.popdist import Options
 
 __all__ = ["Options"]

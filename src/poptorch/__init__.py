@@ -7,81 +7,87 @@ from tremula.base import version as _version
 from tremula.base.errors import suggest as _suggest
 
 if TYPE_CHECKING:
-    from tremula.frontends.torch.arg_parsers import ICustomArgParser as ICustomArgParser
-    from tremula.frontends.torch.arg_parsers import (
+    from tremula.frontends.poptorch.blocks import Attribute as Attribute
+    from tremula.frontends.poptorch.blocks import BeginBlock as BeginBlock
+    from tremula.frontends.poptorch.blocks import Block as Block
+    from tremula.frontends.poptorch.blocks import BlockFunction as BlockFunction
+    from tremula.frontends.poptorch.blocks import NameScope as NameScope
+    from tremula.frontends.poptorch.blocks import module_repr as module_repr
+    from tremula.frontends.poptorch.blocks import removeBlocks as removeBlocks
+    from tremula.frontends.poptorch.data.dataloader import DataLoader as DataLoader
+    from tremula.frontends.poptorch.enums import *  # noqa: F403 - all its names are ours
+    from tremula.frontends.poptorch.exceptions import Error as Error
+    from tremula.frontends.poptorch.exceptions import RecoverableError as RecoverableError
+    from tremula.frontends.poptorch.exceptions import UnrecoverableError as UnrecoverableError
+    from tremula.frontends.poptorch.exceptions import createPoptorchError as createPoptorchError
+    from tremula.frontends.poptorch.executor.entry import PoplarExecutor as PoplarExecutor
+    from tremula.frontends.poptorch.executor.entry import inferenceModel as inferenceModel
+    from tremula.frontends.poptorch.executor.entry import trainingModel as trainingModel
+    from tremula.frontends.poptorch.inputs.arg_parsers import ICustomArgParser as ICustomArgParser
+    from tremula.frontends.poptorch.inputs.arg_parsers import (
         registerCustomArgParser as registerCustomArgParser,
     )
-    from tremula.frontends.torch.blocks import Attribute as Attribute
-    from tremula.frontends.torch.blocks import BeginBlock as BeginBlock
-    from tremula.frontends.torch.blocks import Block as Block
-    from tremula.frontends.torch.blocks import BlockFunction as BlockFunction
-    from tremula.frontends.torch.blocks import NameScope as NameScope
-    from tremula.frontends.torch.blocks import module_repr as module_repr
-    from tremula.frontends.torch.blocks import removeBlocks as removeBlocks
-    from tremula.frontends.torch.dataloader import DataLoader as DataLoader
-    from tremula.frontends.torch.enums import *  # noqa: F403 - all its names are ours
-    from tremula.frontends.torch.exceptions import Error as Error
-    from tremula.frontends.torch.exceptions import RecoverableError as RecoverableError
-    from tremula.frontends.torch.exceptions import UnrecoverableError as UnrecoverableError
-    from tremula.frontends.torch.exceptions import createPoptorchError as createPoptorchError
-    from tremula.frontends.torch.executor import PoplarExecutor as PoplarExecutor
-    from tremula.frontends.torch.executor import inferenceModel as inferenceModel
-    from tremula.frontends.torch.executor import trainingModel as trainingModel
-    from tremula.frontends.torch.logging import setLogLevel as setLogLevel
-    from tremula.frontends.torch.options import Options as Options
-    from tremula.frontends.torch.options_file import ConfigFileError as ConfigFileError
-    from tremula.frontends.torch.strategies import (
+    from tremula.frontends.poptorch.logging import setLogLevel as setLogLevel
+    from tremula.frontends.poptorch.options.file import ConfigFileError as ConfigFileError
+    from tremula.frontends.poptorch.options.groups import (
+        TensorLocationSettings as TensorLocationSettings,
+    )
+    from tremula.frontends.poptorch.options.options import Options as Options
+    from tremula.frontends.poptorch.options.strategies import (
         ParallelPhasedExecution as ParallelPhasedExecution,
     )
-    from tremula.frontends.torch.strategies import Phase as Phase
-    from tremula.frontends.torch.strategies import PipelinedExecution as PipelinedExecution
-    from tremula.frontends.torch.strategies import SerialPhasedExecution as SerialPhasedExecution
-    from tremula.frontends.torch.strategies import ShardedExecution as ShardedExecution
-    from tremula.frontends.torch.strategies import Stage as Stage
-    from tremula.frontends.torch.sub_options import TensorLocationSettings as TensorLocationSettings
+    from tremula.frontends.poptorch.options.strategies import Phase as Phase
+    from tremula.frontends.poptorch.options.strategies import (
+        PipelinedExecution as PipelinedExecution,
+    )
+    from tremula.frontends.poptorch.options.strategies import (
+        SerialPhasedExecution as SerialPhasedExecution,
+    )
+    from tremula.frontends.poptorch.options.strategies import ShardedExecution as ShardedExecution
+    from tremula.frontends.poptorch.options.strategies import Stage as Stage
 
-import_module("tremula.frontends.torch")  # says so at once if PyTorch is not installed
+import_module("tremula.frontends.poptorch")  # says so at once if PyTorch is not installed
 
 # The version of the API, and of what stands behind it.
 __version__ = f"3.4.0-tremula{_version.VERSION}"
 
-# Where names are found, by module of tremula.frontends.torch; loaded on first use.
+# Where names are found, by module of tremula.frontends.poptorch; loaded on first use.
 _NAMES = {
-    "arg_parsers": "ICustomArgParser registerCustomArgParser",
-    "async_data": "AsynchronousDataAccessor",
+    "inputs.arg_parsers": "ICustomArgParser registerCustomArgParser",
+    "data.async_data": "AsynchronousDataAccessor",
     "blocks": """
         Attribute BeginBlock Block BlockFunction LegacyBeginBlockFn NameScope module_repr print
         removeBlocks
     """,
-    "dataloader": "DataLoader",
+    "data.dataloader": "DataLoader",
     "enums": """
         AutoStage CommGroupType ConnectionType DataLoaderMode HalfFloatCastingBehavior Liveness
         MatMulSerializationMode MeanReductionStrategy MultiConvPlanType OutputMode OverlapMode
         ReductionType SharingStrategy SyncPattern VariableRetrievalMode
     """,
     "exceptions": "Error RecoverableError UnrecoverableError createPoptorchError",
-    "executor": """
+    "executor.entry": """
         PoplarExecutor getIpuTensorId inferenceModel ipuHardwareIsAvailable ipuHardwareVersion
         isRunningOnIpu load poptorchAtExit registerPostCompileHook registerPreCompileHook
         trainingModel
     """,
     "logging": "setLogLevel",
-    "ops": """
+    "ops.ops": """
         CPU MultiConv accessAttributes cond ctc_beam_search_decoder custom_op dynamic_slice
         dynamic_update for_loop fps identity_loss ipu_print_tensor nearest nop
         recomputationCheckpoint serializedMatMul set_available_memory set_overlap_for_input
         set_overlap_for_output
     """,
-    "options": "Options",
-    "options_file": "ConfigFileError",
-    "strategies": """
+    "options.options": "Options",
+    "options.file": "ConfigFileError",
+    "options.strategies": """
         ParallelPhasedExecution Phase PipelinedExecution SerialPhasedExecution ShardedExecution
         Stage
     """,
-    "sub_options": "TensorLocationSettings",
+    "options.groups": "TensorLocationSettings",
 }
 _HOME = {
-    name: f"tremula.frontends.torch.{module}"
+    name: f"tremula.frontends.poptorch.{module}"
     for module, names in _NAMES.items()
     for name in names.split()
 }

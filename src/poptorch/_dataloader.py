@@ -1,6 +1,6 @@
 """Data loading under the names that existing scripts import."""
 
-from tremula.frontends.torch.async_data import AsynchronousDataAccessor
-from tremula.frontends.torch.dataloader import DataLoader
+from tremula.frontends.poptorch.data.async_data import AsynchronousDataAccessor
+from tremula.frontends.poptorch.data.dataloader import DataLoader
 
 __all__ = ["AsynchronousDataAccessor", "DataLoader"]

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from tremula.frontends.torch.exceptions import createPoptorchError
+from tremula.frontends.poptorch.exceptions import createPoptorchError
 
 __all__ = ["createPoptorchError", "isDispatchTracing"]
 
@@ -15,4 +15,4 @@ def isDispatchTracing() -> bool:  # noqa: N802
 def __getattr__(name: str) -> object:
     if name.startswith("__"):
         raise AttributeError(f"module 'poptorch._impl' has no attribute {name!r}")
-    return getattr(import_module("tremula.frontends.torch.executor"), name)
+    return getattr(import_module("tremula.frontends.poptorch.executor.entry"), name)

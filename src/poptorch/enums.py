@@ -1,6 +1,6 @@
 """poptorch.enums: the enumerations."""
 
-from tremula.frontends.torch.enums import (
+from tremula.frontends.poptorch.enums import (
     AutoStage,
     CommGroupType,
     ConnectionType,

@@ -1,4 +1,4 @@
 """The operations, under the name that PopTorch scripts import."""
 
-from tremula.frontends.torch.ops import *  # noqa: F403 - all its names are ours
-from tremula.frontends.torch.ops import __all__  # noqa: F401
+from tremula.frontends.poptorch.ops.ops import *  # noqa: F403 - all its names are ours
+from tremula.frontends.poptorch.ops.ops import __all__  # noqa: F401

@@ -1,6 +1,6 @@
 """The optimisers, under the name that PopTorch scripts import."""
 
-from tremula.frontends.torch.optim import (
+from tremula.frontends.poptorch.optim.optimizers import (
     LAMB,
     SGD,
     Adam,

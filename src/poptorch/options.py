@@ -1,25 +1,25 @@
 """poptorch.options: options, their groups, and execution strategies."""
 
-from tremula.frontends.torch.blocks import Attribute
-from tremula.frontends.torch.options import Options
-from tremula.frontends.torch.options_base import OptionsDict
-from tremula.frontends.torch.options_file import ConfigFileError
-from tremula.frontends.torch.popart_options import _PopartOptions
-from tremula.frontends.torch.strategies import (
-    ParallelPhasedExecution,
-    Phase,
-    PipelinedExecution,
-    SerialPhasedExecution,
-    ShardedExecution,
-    Stage,
-)
-from tremula.frontends.torch.sub_options import (
+from tremula.frontends.poptorch.blocks import Attribute
+from tremula.frontends.poptorch.options.base import OptionsDict
+from tremula.frontends.poptorch.options.file import ConfigFileError
+from tremula.frontends.poptorch.options.groups import (
     TensorLocationSettings,
     _DistributedOptions,
     _JitOptions,
     _PrecisionOptions,
     _TensorLocationOptions,
     _TrainingOptions,
+)
+from tremula.frontends.poptorch.options.options import Options
+from tremula.frontends.poptorch.options.popart import _PopartOptions
+from tremula.frontends.poptorch.options.strategies import (
+    ParallelPhasedExecution,
+    Phase,
+    PipelinedExecution,
+    SerialPhasedExecution,
+    ShardedExecution,
+    Stage,
 )
 
 __all__ = [

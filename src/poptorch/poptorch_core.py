@@ -1,13 +1,13 @@
 """poptorch.poptorch_core: what once was native code; errors, and the check of options."""
 
-from tremula.frontends.torch.exceptions import (
+from tremula.frontends.poptorch.exceptions import (
     Error,
     RecoverableError,
     TestErrorType,
     UnrecoverableError,
 )
-from tremula.frontends.torch.exceptions import throw_test_error as _throwTestError  # noqa: N812
-from tremula.frontends.torch.popart_options import validate_options as _validateOptions  # noqa: N812
+from tremula.frontends.poptorch.exceptions import throw_test_error as _throwTestError  # noqa: N812
+from tremula.frontends.poptorch.options.popart import validate_options as _validateOptions  # noqa: N812
 
 __all__ = [
     "Error",

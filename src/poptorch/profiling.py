@@ -1,5 +1,5 @@
 """poptorch.profiling: named stretches of host time."""
 
-from tremula.frontends.torch.profiling import Channel
+from tremula.frontends.poptorch.profiling import Channel
 
 __all__ = ["Channel"]

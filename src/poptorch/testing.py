@@ -1,5 +1,5 @@
 """poptorch.testing: comparison of results."""
 
-from tremula.frontends.torch.testing import allclose
+from tremula.frontends.poptorch.testing import allclose
 
 __all__ = ["allclose"]

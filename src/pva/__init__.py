@@ -1,14 +1,14 @@
 """The names that scripts written for libpva import; see docs/vision.md."""
 
-from tremula.vision.pva_execution import Block, Execution, ExecutionStep, Run
-from tremula.vision.pva_memory import LivenessProgramStep, LoweredVariable, Tile, Variable
-from tremula.vision.pva_names import (
+from tremula.vision.pva.execution import Block, Execution, ExecutionStep, Run
+from tremula.vision.pva.memory import LivenessProgramStep, LoweredVariable, Tile, Variable
+from tremula.vision.pva.names import (
     IPU,
     ComputeInstrumentation,
     ExternalExchangeInstrumentation,
     TargetType,
 )
-from tremula.vision.pva_programs import (
+from tremula.vision.pva.programs import (
     ComputeSet,
     DebugContext,
     Operation,
@@ -16,8 +16,8 @@ from tremula.vision.pva_programs import (
     Program,
     ProgramVisitor,
 )
-from tremula.vision.pva_report import Compilation, Report, Target, openReport
-from tremula.vision.trace_reader import openTrace
+from tremula.vision.pva.report import Compilation, Report, Target, openReport
+from tremula.vision.trace.reader import openTrace
 
 __all__ = [
     "Block",

@@ -7,12 +7,12 @@ from tremula.base import version as _version
 
 if TYPE_CHECKING:
     from tremula.base import errors as errors
-    from tremula.codelets.random import random_normal as random_normal
-    from tremula.codelets.random import random_uint32 as random_uint32
-    from tremula.codelets.random import random_uint64 as random_uint64
-    from tremula.codelets.random import random_uniform as random_uniform
+    from tremula.codelets.python.random import random_normal as random_normal
+    from tremula.codelets.python.random import random_uint32 as random_uint32
+    from tremula.codelets.python.random import random_uint64 as random_uint64
+    from tremula.codelets.python.random import random_uniform as random_uniform
     from tremula.compiler.compile import compile_graph as compile_graph
-    from tremula.compiler.executable import Executable as Executable
+    from tremula.compiler.file.executable import Executable as Executable
     from tremula.hardware import chip as chip
     from tremula.hardware import load_chip as load_chip
     from tremula.hardware import system as system
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tremula.runtime.engine import Engine as Engine
     from tremula.runtime.forecast import forecast as forecast
     from tremula.runtime.stream_ports import StreamCallback as StreamCallback
-    from tremula.vision.report_reader import open_report as open_report
+    from tremula.vision.report.reader import open_report as open_report
 
 __version__ = _version.VERSION
 
@@ -30,20 +30,20 @@ __version__ = _version.VERSION
 _HOME = {
     "Engine": "tremula.runtime.engine",
     "StreamCallback": "tremula.runtime.stream_ports",
-    "Executable": "tremula.compiler.executable",
+    "Executable": "tremula.compiler.file.executable",
     "compile_graph": "tremula.compiler.compile",
     "forecast": "tremula.runtime.forecast",
     "configure": "tremula.ir.settings",
     "configured": "tremula.ir.settings",
-    "open_report": "tremula.vision.report_reader",
+    "open_report": "tremula.vision.report.reader",
     "chip": "tremula.hardware",
     "load_chip": "tremula.hardware",
     "system": "tremula.hardware",
     "errors": "tremula.base.errors",
-    "random_normal": "tremula.codelets.random",
-    "random_uint32": "tremula.codelets.random",
-    "random_uint64": "tremula.codelets.random",
-    "random_uniform": "tremula.codelets.random",
+    "random_normal": "tremula.codelets.python.random",
+    "random_uint32": "tremula.codelets.python.random",
+    "random_uint64": "tremula.codelets.python.random",
+    "random_uniform": "tremula.codelets.python.random",
 }
 
 

@@ -18,7 +18,7 @@ from cached_case import Doubler
 from tremula.codelets import codelet_of
 assert "numba" not in sys.modules
 codelet = codelet_of(Doubler)
-import tremula.codelets.build as build
+import tremula.codelets.kernel.build as build
 import numba
 with numba.core.event.install_recorder("numba:compile") as recorder:
     address = codelet.kernel_address()
@@ -67,7 +67,7 @@ def test_a_second_process_loads_what_the_first_compiled(tmp_path):
 
 def test_a_damaged_file_is_replaced(tmp_path, monkeypatch):
     """A kernel file that does not hold its text is written again, not run."""
-    from tremula.codelets.build import _written
+    from tremula.codelets.kernel.build import _written
 
     monkeypatch.setenv("TREMULA_CACHE_DIR", str(tmp_path))
     path = _written("key", "text = 1\n")

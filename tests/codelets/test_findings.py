@@ -4,7 +4,7 @@ import pytest
 
 import tremula as tr
 from tremula.base.errors import PoplarError
-from tremula.codelets import findings
+from tremula.codelets import analysis_cache as findings
 from tremula.codelets.vertex import codelet_of
 
 

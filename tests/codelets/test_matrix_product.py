@@ -6,8 +6,8 @@ import pytest
 from tremula import FLOAT, HALF, InOut, Input, MultiVertex, Vector
 from tremula.base.types import Type, int32
 from tremula.codelets import codelet_of
-from tremula.codelets.function_source import is_matrix_product, read_function
-from tremula.codelets.machine import multiply_accumulate
+from tremula.codelets.python.function_source import is_matrix_product, read_function
+from tremula.codelets.python.machine import multiply_accumulate
 from tremula.codelets.python_codelet import call_kernel
 
 

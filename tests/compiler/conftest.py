@@ -7,11 +7,11 @@ import pytest
 
 from tremula.base.types import float32
 from tremula.codelets import InOut, Input, Output, Vector, Vertex
-from tremula.compiler.cost import cost_steps
-from tremula.compiler.exchange import exchanges_of
-from tremula.compiler.liveness import analyse_liveness
-from tremula.compiler.lower import lower
-from tremula.compiler.memory import memory_of
+from tremula.compiler.lower.lower import lower
+from tremula.compiler.passes.cost import cost_steps
+from tremula.compiler.passes.exchange import exchanges_of
+from tremula.compiler.passes.liveness import analyse_liveness
+from tremula.compiler.passes.memory import memory_of
 from tremula.poplar.graph import Graph
 from tremula.poplar.target import IPUModel
 

@@ -4,9 +4,9 @@ import numpy as np
 
 import tremula as tr
 from tremula import FLOAT, Input, Output, Vector, Vertex, float32
-from tremula.compiler.alike import first_alike
-from tremula.compiler.form import LoweredPrograms
-from tremula.compiler.lower import lower
+from tremula.compiler.lower.dedup import first_alike
+from tremula.compiler.lower.lower import lower
+from tremula.compiler.program_ir import LoweredPrograms
 
 
 class Scale(Vertex):
@@ -51,10 +51,10 @@ def test_sharing_changes_no_figure() -> None:
     """Costs and memory are the same with and without looking for likeness."""
     from dataclasses import replace
 
-    from tremula.compiler.cost import cost_steps
-    from tremula.compiler.exchange import exchanges_of
-    from tremula.compiler.liveness import analyse_liveness
-    from tremula.compiler.memory import memory_of
+    from tremula.compiler.passes.cost import cost_steps
+    from tremula.compiler.passes.exchange import exchanges_of
+    from tremula.compiler.passes.liveness import analyse_liveness
+    from tremula.compiler.passes.memory import memory_of
 
     shared = layers(5)
     alone = replace(shared, graph=replace(shared.graph, first_alike=None))

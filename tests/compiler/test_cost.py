@@ -7,16 +7,16 @@ from tremula.base.errors import MissingPerfEstimate
 from tremula.base.types import FLOAT, UNSIGNED_INT, float32
 from tremula.codelets import Input, MultiVertex, Output, SupervisorVertex, Vector, Vertex
 from tremula.codelets.spec import Standing
-from tremula.compiler.vertex_costs import STANDINGS, tiles_of_vertices
+from tremula.compiler.passes.vertex_costs import STANDINGS, tiles_of_vertices
 from tremula.hardware import (
     chip,
     exchange_latency_cycles,
     longest_exchange_latency_cycles,
 )
 from tremula.poplar import programs as p
-from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
 from tremula.poplar.target import IPUModel
+from tremula.poplar.vertices.bulk import Slices
 
 
 class Dot(Vertex):

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tremula.base.types import FLOAT
-from tremula.compiler.exchange import exchanges_of
-from tremula.compiler.lower import lower
+from tremula.compiler.lower.lower import lower
+from tremula.compiler.passes.exchange import exchanges_of
 from tremula.hardware import chip
 from tremula.poplar import programs as p
-from tremula.poplar.tensor import concat
+from tremula.poplar.tensors.tensor import concat
 
 N_ELEMS, TILES_PER_IPU, N_IPUS = 12, 4, 2
 N_TILES = TILES_PER_IPU * N_IPUS

@@ -5,10 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tremula.base.types import INT
-from tremula.compiler.form import Op
-from tremula.compiler.liveness import analyse_liveness
-from tremula.compiler.lower import lower
-from tremula.compiler.step_access import accesses_of
+from tremula.compiler.lower.lower import lower
+from tremula.compiler.passes.liveness import accesses_of, analyse_liveness
+from tremula.compiler.program_ir import Op
 from tremula.poplar import programs as p
 
 N_VARIABLES = 5

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tremula.compiler import packed_columns
-from tremula.compiler.packed_columns import PackedColumns, UnpackedColumns
+from tremula.compiler.file import packed_columns
+from tremula.compiler.file.packed_columns import PackedColumns, UnpackedColumns
 
 N = 1000  # enough elements to be packed
 

@@ -12,8 +12,8 @@ from tremula.base.errors import (
 from tremula.base.types import FLOAT, float32
 from tremula.codelets import Input, Output, Vector, Vertex
 from tremula.codelets.spec import CodeletSpec
-from tremula.compiler.lower import lower
-from tremula.compiler.verify import CHECKS, verify
+from tremula.compiler.lower.lower import lower
+from tremula.compiler.passes.verify import CHECKS, verify
 from tremula.poplar import programs as p
 
 
@@ -81,7 +81,7 @@ def test_constant_written(small_graph, touch):
 @pytest.mark.parametrize("how", ["broadcast", "slices"])
 def test_element_written_twice(small_graph, touch, how):
     """A written field must not hold an element twice."""
-    from tremula.poplar.tensor import concat
+    from tremula.poplar.tensors.tensor import concat
 
     graph = small_graph()
     data = graph.add_variable(FLOAT, [4], "data", mapping=0)

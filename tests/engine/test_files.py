@@ -36,8 +36,8 @@ from tremula import (
     cycle_stamp,
 )
 from tremula.base.errors import FileLoadError
-from tremula.compiler import codec
-from tremula.compiler.form import Op
+from tremula.compiler.file import codec
+from tremula.compiler.program_ir import Op
 
 PREFIX_BYTES = 8 + 4 + 8 + 32  # magic, version, header's length, digest
 

@@ -11,8 +11,7 @@ import tremula as tr
 from tests.engine.programs import new_graph
 from tremula.codelets import codelet_of
 from tremula.codelets.interpret import interpret
-from tremula.codelets.python_codelet import call_kernel
-from tremula.codelets.random import (
+from tremula.codelets.python.random import (
     random_state,
     random_uniform,
     seed_random,
@@ -20,6 +19,7 @@ from tremula.codelets.random import (
     set_random_state,
     worker_running,
 )
+from tremula.codelets.python_codelet import call_kernel
 
 
 def two_draws():

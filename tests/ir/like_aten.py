@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tremula.ir.tile_run import run_on_tiles
+from tremula.ir.run.tile_run import run_on_tiles
 
 TOLERANCE = {torch.float32: (1e-5, 1e-6), torch.float16: (1e-2, 1e-3)}  # relative, absolute
 

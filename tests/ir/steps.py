@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tremula.ir.capture import capture
-from tremula.ir.lowering.build import Schedule, build_tile_program
+from tremula.ir.capture.capture import capture
+from tremula.ir.lowering.program.build import Schedule, build_tile_program
+from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
-from tremula.ir.session import HostSession, Repetition, TileSession
+from tremula.ir.run.session import HostSession, Repetition, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import CapturedStep
-from tremula.ir.update_rules import rule_from
 from tremula.poplar.target import IPUModel
 from tremula.runtime.engine import Engine
 

@@ -5,10 +5,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.ir.steps import training_step
-from tremula.compiler.cost import cost_steps
-from tremula.compiler.exchange import exchanges_of
-from tremula.compiler.lower import lower
-from tremula.ir.lowering.build import Schedule, build_tile_program
+from tremula.compiler.lower.lower import lower
+from tremula.compiler.passes.cost import cost_steps
+from tremula.compiler.passes.exchange import exchanges_of
+from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.poplar.target import IPUModel
 

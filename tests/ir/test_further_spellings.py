@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_close, assert_like_aten
 from tests.ir.test_spellings import gradients
-from tremula.ir.tile_run import run_on_tiles
+from tremula.ir.run.tile_run import run_on_tiles
 
 nan = float("nan")
 

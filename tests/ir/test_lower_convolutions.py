@@ -6,15 +6,15 @@ import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
 from tremula.base.types import FLOAT
-from tremula.ir.lowering.build import Schedule, build_tile_program
 from tremula.ir.lowering.layouts import wished_layout
+from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
-from tremula.ir.tile_run import capture_function
+from tremula.ir.run.tile_run import capture_function
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.target import IPUModel
 from tremula.poplibs import poplin
-from tremula.poplibs.poplin import planner
+from tremula.poplibs.poplin.product import planner
 from tremula.poplibs.poputil.layout import clone_in_order, simplified
 
 # Input, weight, and the options of the convolution; weights of transposed ones are [in, out].

@@ -8,15 +8,15 @@ from tests.ir.like_aten import assert_close, assert_like_aten
 from tremula.base.errors import ApplicationRuntimeError
 from tremula.base.types import FLOAT
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.lowering.build import Schedule, build_tile_program
 from tremula.ir.lowering.layouts import wished_layout
+from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
-from tremula.ir.tile_run import capture_function, run_on_tiles
+from tremula.ir.run.tile_run import capture_function, run_on_tiles
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.target import IPUModel
-from tremula.poplibs.popops.embedding_plan import plan
-from tremula.poplibs.popops.slice_layout import create_sliceable_tensor
+from tremula.poplibs.popops.slicing.embedding_plan import plan
+from tremula.poplibs.popops.slicing.layout import create_sliceable_tensor
 
 aten = torch.ops.aten
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
-from tremula.ir.tile_run import run_on_tiles
+from tremula.ir.run.tile_run import run_on_tiles
 
 
 def operands(dtype):

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from tests.ir.like_aten import assert_like_aten
 from tremula.base.types import BOOL, HALF, INT, UNSIGNED_CHAR
-from tremula.ir.lowering.build import Schedule, build_tile_program
-from tremula.ir.lowering.pointwise_map import number
-from tremula.ir.lowering.step_builder import StepBuilder
+from tremula.ir.lowering.pointwise.map import number
+from tremula.ir.lowering.program.build import Schedule, build_tile_program
+from tremula.ir.lowering.program.step_builder import StepBuilder
 from tremula.ir.lowering.table import lowering_of
-from tremula.ir.tile_run import capture_function
+from tremula.ir.run.tile_run import capture_function
 from tremula.poplar.target import IPUModel
 
 nan, inf = float("nan"), float("inf")

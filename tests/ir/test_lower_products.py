@@ -6,13 +6,13 @@ import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
 from tremula.base.types import FLOAT
-from tremula.compiler.executable import view_of
-from tremula.ir import composite_ops  # noqa: F401 - defines the serialised product
-from tremula.ir.lowering import products
-from tremula.ir.lowering.build import Schedule, build_tile_program
+from tremula.compiler.file.executable import view_of
 from tremula.ir.lowering.layouts import wished_layout
+from tremula.ir.lowering.linear import products
+from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
-from tremula.ir.tile_run import capture_function
+from tremula.ir.ops import composite as composite_ops  # noqa: F401 - defines the serialised product
+from tremula.ir.run.tile_run import capture_function
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.target import IPUModel

@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tremula.ir.capture import capture
+from tremula.ir.capture.capture import capture
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.lowering.build import Schedule, build_tile_program
+from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.types import narrow, tile_type
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
-from tremula.ir.random_bits import Draws, Keys, initial_state, reproducible
-from tremula.ir.tile_run import run_on_tiles
+from tremula.ir.passes.random_bits import Draws, Keys, initial_state, reproducible
+from tremula.ir.run.tile_run import run_on_tiles
 from tremula.poplar.target import IPUModel
 from tremula.runtime.engine import Engine
 

@@ -6,7 +6,7 @@ from torch import fx
 
 from tests.ir.like_aten import assert_like_aten
 from tremula.ir.host.in_place import write_over_dead_operands
-from tremula.ir.tile_run import capture_function
+from tremula.ir.run.tile_run import capture_function
 
 
 def net_and_operands(kind, **settings):
@@ -97,7 +97,7 @@ def test_one_operation_per_net():
 @pytest.mark.parametrize("kind", NETS)
 def test_host_runs_pytorchs_kernels(kind, monkeypatch):
     """On the host results are PyTorch's to the bit, also after dead operands were written over."""
-    monkeypatch.setattr("tremula.ir.tile_run.TILE_PASSES", ())
+    monkeypatch.setattr("tremula.ir.run.tile_run.TILE_PASSES", ())
     function, operands = net_and_operands(kind, **NETS[kind])
 
     def scaled(*operands):
@@ -114,7 +114,7 @@ def test_host_runs_pytorchs_kernels(kind, monkeypatch):
 
 def test_packed_sequences_and_projections_stay_atens():
     """What popnn has no cell for is not kept whole."""
-    from tremula.ir.recurrent_ops import is_recurrent
+    from tremula.ir.ops.recurrent import is_recurrent
 
     weights = list(torch.nn.LSTM(5, 6, proj_size=2).parameters())
     states = [torch.zeros(1, 3, 2), torch.zeros(1, 3, 6)]
@@ -129,7 +129,7 @@ def test_compiled_code_may_reuse_memory(monkeypatch):
     """Compiled by Inductor, gradients stay right although operands' memory is used again."""
     from torch._inductor.compile_fx import compile_fx
 
-    monkeypatch.setattr("tremula.ir.tile_run.TILE_PASSES", ())
+    monkeypatch.setattr("tremula.ir.run.tile_run.TILE_PASSES", ())
     function, operands = net_and_operands("LSTM", num_layers=2)
 
     def scaled(x, *rest):

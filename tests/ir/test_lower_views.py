@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.ir.like_aten import assert_like_aten
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.lowering.build import Schedule, build_tile_program
-from tremula.ir.tile_run import capture_function
+from tremula.ir.lowering.program.build import Schedule, build_tile_program
+from tremula.ir.run.tile_run import capture_function
 from tremula.poplar.target import IPUModel
 
 aten = torch.ops.aten

@@ -7,7 +7,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tests.ir.like_aten import assert_like_aten
 from tremula.ir.errors import CaptureError
-from tremula.ir.tile_run import run_on_tiles
+from tremula.ir.run.tile_run import run_on_tiles
 
 LENGTHS = [2, 4, 1, 4]
 

@@ -8,7 +8,7 @@ from torch import nn
 from tests.ir.like_aten import assert_like_aten
 from tests.ir.test_spellings import gradients
 from tremula.ir.errors import CaptureError
-from tremula.ir.tile_run import run_on_tiles
+from tremula.ir.run.tile_run import run_on_tiles
 
 
 def test_results_given_by_out_and_tensors_changed_in_shape():

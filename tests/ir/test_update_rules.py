@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tremula.ir.update_rules import rule_from
-from tremula.ir.update_settings import settings_of, warn_about_subclass
+from tremula.ir.optim.rules import rule_from
+from tremula.ir.optim.settings import settings_of, warn_about_subclass
 
 SHAPES = [(3, 4), (5,), (), (2, 3, 2)]
 N_STEPS = 5
@@ -416,7 +416,7 @@ def test_changed_constants():
 
 def test_bias_correction_keeps_its_digits():
     """1 - beta^step is exact to float precision even for the first steps of a beta near 1."""
-    from tremula.ir.update_math import bias_corrections
+    from tremula.ir.optim.math import bias_corrections
 
     steps = torch.tensor([1.0, 2.0, 1000.0])
     first, second = bias_corrections({"beta1": 0.9, "beta2": 0.9999}, steps)

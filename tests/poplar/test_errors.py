@@ -45,7 +45,7 @@ from tremula import (
     int32,
     uint8,
 )
-from tremula.compiler.lower import lower
+from tremula.compiler.lower.lower import lower
 
 
 class Sample(Vertex):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tremula import FLOAT, HALF, INT, UNSIGNED_INT, Graph, Interval, IPUModel, append, concat
 from tremula.base.types import SHORT, UNSIGNED_SHORT
-from tremula.poplar.structure import (
+from tremula.poplar.tensors.structure import (
     TensorRearranger,
     reorder_to_simplify,
     sorted_contiguous_regions,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tremula import FLOAT, HALF, INT, Graph, Interval, IPUModel, TileMapping, Vertex, concat
 from tremula.base.errors import InvalidTileMapping
 from tremula.base.types import BOOL, UNSIGNED_CHAR
-from tremula.poplar.tile_map import linear_intervals
+from tremula.poplar.tensors.tile_map import linear_intervals
 
 N_TILES = 6
 

@@ -7,8 +7,8 @@ import numpy as np
 
 import tremula as tr
 from tremula.base.types import QUARTER, QUARTER_METADATA, Type, as_type
-from tremula.compiler.report import Report
-from tremula.poplar.tensor import Tensor
+from tremula.compiler.report.report import Report
+from tremula.poplar.tensors.tensor import Tensor
 
 N_TILES = 8
 

@@ -6,15 +6,15 @@ import pytest
 import tremula as tr
 from tests.poplibs.run_op import small_graph
 from tremula.poplibs import poplin
-from tremula.poplibs.poplin.build import add_product
-from tremula.poplibs.poplin.conv_entries import (
+from tremula.poplibs.poplin.product.build import add_product
+from tremula.poplibs.poplin.product.conv_params import FieldDim, Problem
+from tremula.poplibs.poplin.product.convolution import acts_shape, out_shape, weights_shape
+from tremula.poplibs.poplin.product.convolution_samples import (
     reference_convolution,
     reference_weight_deltas,
 )
-from tremula.poplibs.poplin.conv_params import FieldDim, Problem
-from tremula.poplibs.poplin.convolution import acts_shape, out_shape, weights_shape
-from tremula.poplibs.poplin.plan import Plan, Splits
-from tremula.poplibs.poplin.worklists import pair
+from tremula.poplibs.poplin.product.plan import Plan, Splits
+from tremula.poplibs.poplin.product.worklists import pair
 from tremula.poplibs.registry import PoplibsError
 
 PARAMS = poplin.ConvParams(

@@ -5,7 +5,8 @@ from itertools import product
 import numpy as np
 
 from tests.poplibs.run_op import run_op
-from tremula.poplibs.popnn import ctc, ctc_inference
+from tremula.poplibs.popnn.ctc import inference as ctc_inference
+from tremula.poplibs.popnn.ctc import loss as ctc
 
 
 def log_probabilities(n_steps, n_batches, n_classes, seed=0):

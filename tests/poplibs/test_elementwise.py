@@ -10,9 +10,8 @@ from tests.poplibs.run_op import Call as OpCall
 from tests.poplibs.run_op import laid_out, run_calls, run_op, small_graph
 from tremula import FLOAT, HALF, INT, Sequence
 from tremula.poplibs import popops, poputil
-from tremula.poplibs.popops import elementwise
-from tremula.poplibs.popops.element_ops import ELEMENT_OPS
-from tremula.poplibs.popops.expr import (
+from tremula.poplibs.popops.elementwise import functions as elementwise
+from tremula.poplibs.popops.elementwise.expr import (
     Cast,
     Const,
     ConstHalf,
@@ -24,6 +23,7 @@ from tremula.poplibs.popops.expr import (
     maximum,
     select,
 )
+from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 from tremula.poplibs.registry import PoplibsError
 
 RANDOM = np.random.default_rng(7)

@@ -10,14 +10,14 @@ from tests.poplibs.run_op import laid_out, small_graph, tensor_type
 from tremula.base.types import FLOAT, HALF, float32
 from tremula.codelets import Input, Vector, Vertex
 from tremula.codelets.vertex import codelet_of
-from tremula.compiler.cost import cost_steps
-from tremula.compiler.exchange import exchanges_of
-from tremula.compiler.lower import lower
+from tremula.compiler.lower.lower import lower
+from tremula.compiler.passes.cost import cost_steps
+from tremula.compiler.passes.exchange import exchanges_of
 from tremula.hardware import chip
 from tremula.poplibs import poplin, popnn, popops
 from tremula.poplibs.families import family
-from tremula.poplibs.poplin.vertices import conv_partial
-from tremula.poplibs.popops.expr import Cast, _1, _2, exp, select, sqrt
+from tremula.poplibs.poplin.product.vertices import conv_partial
+from tremula.poplibs.popops.elementwise.expr import Cast, _1, _2, exp, select, sqrt
 from tremula.poplibs.registry import PoplibsError, all_ops
 
 # Operations on floats that only move, choose, convert or make bits.

@@ -9,9 +9,9 @@ import pytest
 import tremula as tr
 from tests.poplibs.run_op import small_graph
 from tremula.poplibs import poplin
-from tremula.poplibs.poplin.build import add_product
-from tremula.poplibs.poplin.conv_params import matrix_problem
-from tremula.poplibs.poplin.plan import Plan, Splits, reduction_depths
+from tremula.poplibs.poplin.product.build import add_product
+from tremula.poplibs.poplin.product.conv_params import matrix_problem
+from tremula.poplibs.poplin.product.plan import Plan, Splits, reduction_depths
 from tremula.poplibs.registry import PoplibsError
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import tremula as tr
 from tests.poplibs.run_op import small_graph
-from tremula.poplibs.popnn import gru, lstm, rnn
+from tremula.poplibs.popnn.recurrent import gru, lstm, rnn
 from tremula.poplibs.registry import PoplibsError, all_ops
 
 NETS = {

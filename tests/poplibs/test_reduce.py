@@ -6,8 +6,8 @@ import pytest
 import tremula as tr
 from tests.poplibs.run_op import run_op
 from tremula.poplibs import popops
-from tremula.poplibs.popops.reduce_plan import choose_pieces
-from tremula.poplibs.popops.reduce_segments import factors_of, grouped, segments_of
+from tremula.poplibs.popops.reduction.plan import choose_pieces
+from tremula.poplibs.popops.reduction.segments import factors_of, grouped, segments_of
 from tremula.poplibs.registry import PoplibsError
 
 VALUES = np.arange(60, dtype=np.float32).reshape(4, 15) / 8

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tremula as tr
-from tremula.compiler.executable import Executable
+from tremula.compiler.file.executable import Executable
 from tremula.poplibs import poplin, popnn, popops
-from tremula.poplibs.popops.expr import _1, _2
+from tremula.poplibs.popops.elementwise.expr import _1, _2
 from tremula.poplibs.poputil import replay
 from tremula.poplibs.poputil.layout_key import NotReplayable
 from tremula.poplibs.registry import PoplibsError

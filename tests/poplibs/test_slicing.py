@@ -8,9 +8,14 @@ import pytest
 
 import tremula as tr
 from tremula.poplibs import popops
-from tremula.poplibs.popops.dynamic_slice import dynamic_slice_with_output
-from tremula.poplibs.popops.multi_slice import grouped_multi_slice
-from tremula.poplibs.popops.row_blocks import BlockCuts, add_blocked_matrix, even_cuts, in_blocks
+from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice_with_output
+from tremula.poplibs.popops.slicing.multi_slice import grouped_multi_slice
+from tremula.poplibs.popops.slicing.row_blocks import (
+    BlockCuts,
+    add_blocked_matrix,
+    even_cuts,
+    in_blocks,
+)
 from tremula.poplibs.registry import PoplibsError
 
 N_TILES = 12
@@ -310,7 +315,7 @@ def test_quarter_is_refused():
 @pytest.mark.parametrize("width", [4, 5])
 def test_a_whole_table_on_a_tile_gives_its_rows(width: int) -> None:
     """Short rows are copied without a loop, others with one; an index beyond gives zeros."""
-    from tremula.poplibs.popops.slice_codelets import multi_slice_codelet
+    from tremula.poplibs.popops.slicing.codelets import multi_slice_codelet
 
     graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=1).create_device())
     table = graph.add_variable(tr.UNSIGNED_INT, [10, width], "table", mapping=0)

@@ -6,7 +6,7 @@ import pytest
 import tremula as tr
 from tests.poplibs.run_op import run_op, small_graph
 from tremula.poplibs import popops
-from tremula.poplibs.popops.sort import choose_blocks, network
+from tremula.poplibs.popops.sorting.sort import choose_blocks, network
 from tremula.poplibs.registry import PoplibsError
 
 

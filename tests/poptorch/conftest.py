@@ -3,8 +3,8 @@
 import pytest
 
 import poptorch
-from tremula.frontends.torch.logging import DEFAULT_LEVEL, LOGGER, REPEATS, set_max_repeats
-from tremula.vision import trace
+from tremula.frontends.poptorch.logging import DEFAULT_LEVEL, LOGGER, REPEATS, set_max_repeats
+from tremula.vision.trace import recorder as trace
 
 
 @pytest.fixture(autouse=True)

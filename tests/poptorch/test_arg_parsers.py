@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import poptorch
-from tremula.frontends.torch import custom_parsers
-from tremula.frontends.torch.arg_parsers import (
+from tremula.frontends.poptorch.inputs import custom_parsers
+from tremula.frontends.poptorch.inputs.arg_parsers import (
     ArgsParser,
     flatten_outputs,
     micro_batch,

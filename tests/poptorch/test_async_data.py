@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tremula.frontends.torch import async_ring
-from tremula.frontends.torch.arg_parsers import ICustomArgParser, registerCustomArgParser
-from tremula.frontends.torch.async_data import AsynchronousDataAccessor, poptorchAtExit
-from tremula.frontends.torch.enums import SharingStrategy
-from tremula.frontends.torch.exceptions import Error
+from tremula.frontends.poptorch.data import async_ring
+from tremula.frontends.poptorch.data.async_data import AsynchronousDataAccessor, poptorchAtExit
+from tremula.frontends.poptorch.enums import SharingStrategy
+from tremula.frontends.poptorch.exceptions import Error
+from tremula.frontends.poptorch.inputs.arg_parsers import ICustomArgParser, registerCustomArgParser
 
 # Another process imports the data sets by name: their folder must be on its path.
 HERE = Path(__file__).parent
@@ -400,8 +400,8 @@ SCRIPT = """
 import os, signal, sys
 import torch
 from loader_data_sets import Counting
-from tremula.frontends.torch.async_data import AsynchronousDataAccessor
-from tremula.frontends.torch.enums import SharingStrategy
+from tremula.frontends.poptorch.data.async_data import AsynchronousDataAccessor
+from tremula.frontends.poptorch.enums import SharingStrategy
 
 if __name__ == "__main__":
     dataset = torch.utils.data.TensorDataset(torch.arange(6).reshape(6, 1))

@@ -10,7 +10,7 @@ import poptorch
 import tremula as tr
 from tests.poptorch.models import Model, on_host, on_tiles, quiet
 from tremula import Input, Output, Vector, Vertex, float32
-from tremula.ir import custom_ops
+from tremula.ir.ops import custom as custom_ops
 from tremula.ir.settings import configured
 
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 2.0, -1.0]])

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from tremula.frontends.torch.async_data import AsynchronousDataAccessor
-from tremula.frontends.torch.dataloader import DataLoader
-from tremula.frontends.torch.enums import DataLoaderMode, SharingStrategy
-from tremula.frontends.torch.exceptions import Error
-from tremula.frontends.torch.options import Options
+from tremula.frontends.poptorch.data.async_data import AsynchronousDataAccessor
+from tremula.frontends.poptorch.data.dataloader import DataLoader
+from tremula.frontends.poptorch.enums import DataLoaderMode, SharingStrategy
+from tremula.frontends.poptorch.exceptions import Error
+from tremula.frontends.poptorch.options.options import Options
 
 # Another process imports the data sets by name: their folder must be on its path.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -9,7 +9,7 @@ import pytest
 
 import poptorch
 from poptorch import _logging
-from tremula.frontends.torch.logging import LEVELS, RepeatFilter, set_max_repeats
+from tremula.frontends.poptorch.logging import LEVELS, RepeatFilter, set_max_repeats
 
 LOGGER = logging.getLogger("poptorch::python")
 

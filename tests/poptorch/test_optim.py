@@ -8,11 +8,11 @@ import pickle
 import pytest
 import torch
 
-from tremula.frontends.torch import optim
-from tremula.frontends.torch.exceptions import Error
-from tremula.frontends.torch.logging import LOGGER
-from tremula.frontends.torch.optimizer_tracker import OptimizerTracker
-from tremula.ir.update_rules import rule_from
+from tremula.frontends.poptorch.exceptions import Error
+from tremula.frontends.poptorch.logging import LOGGER
+from tremula.frontends.poptorch.optim import optimizers as optim
+from tremula.frontends.poptorch.optim.tracker import OptimizerTracker
+from tremula.ir.optim.rules import rule_from
 
 ALL = [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.LAMB]
 OF_TORCH = [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop]

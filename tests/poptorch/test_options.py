@@ -10,7 +10,7 @@ import poptorch
 from poptorch import poptorch_core
 from tremula.base.errors import GraphMemoryAllocationError
 from tremula.compiler.compile import OutOfMemoryWarning
-from tremula.frontends.torch.placement import n_ipus_needed
+from tremula.frontends.poptorch.executor.placement import n_ipus_needed
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from torch import nn
 
 import poptorch
 from poptorch import OutputMode
-from tremula.frontends.torch.tile_program import ProgressBar
+from tremula.ir.run.tile_program import ProgressBar
 
 
 class Model(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import poptorch
-from tremula.frontends.torch import tile_cache, tile_program
+from tremula.ir.run import tile_cache, tile_program
 
 
 class Model(nn.Module):

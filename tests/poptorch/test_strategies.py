@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import poptorch
-from tremula.frontends.torch.placement import (
+from tremula.frontends.poptorch.executor.placement import (
     check_inference_accumulation,
     check_pipeline_depth,
     resolve_blocks,

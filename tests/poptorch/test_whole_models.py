@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import poptorch
 from tremula.garden.resnet import BasicBlock
-from tremula.ir.session import TileSession
+from tremula.ir.run.session import TileSession
 from tremula.ir.settings import configured
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.vision.programs import summing_engine
-from tremula.vision.producers import report_of_engine
 from tremula.vision.pytest_plugin import tremula_budget
-from tremula.vision.report_reader import open_report
+from tremula.vision.report.producers import report_of_engine
+from tremula.vision.report.reader import open_report
 
 __all__ = ["tremula_budget"]  # a fixture that installing Tremula brings by itself
 

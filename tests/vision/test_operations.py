@@ -8,11 +8,11 @@ import pytest
 import tremula as tr
 from tests.vision.programs import summing_engine
 from tremula.poplibs import popops
-from tremula.vision.operations import operation_columns
-from tremula.vision.producers import report_of_engine
-from tremula.vision.report_reader import open_report
-from tremula.vision.summary import operations
-from tremula.vision.text_views import text_of_view
+from tremula.vision.analysis.operations import operation_columns
+from tremula.vision.analysis.summary import operations
+from tremula.vision.analysis.text_views import text_of_view
+from tremula.vision.report.producers import report_of_engine
+from tremula.vision.report.reader import open_report
 
 OLD_REPORT = Path(__file__).parent / "data" / "report-1.0.pop"
 N_TILES, N_ROWS, N_COLUMNS, N_TIMES = 8, 24, 16, 3

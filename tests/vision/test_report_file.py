@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from tests.vision.programs import summing_engine
 from tremula.base.errors import FileLoadError, GraphMemoryAllocationError, MissingProfileData
-from tremula.vision import packing
-from tremula.vision.database import telling_damage
-from tremula.vision.packing import inflate, pack, unpack
-from tremula.vision.report_file import ReportFile
-from tremula.vision.report_reader import open_report
-from tremula.vision.summary import VIEWS
-from tremula.vision.write_report import write_report
+from tremula.vision.analysis.summary import VIEWS
+from tremula.vision.report import packing
+from tremula.vision.report.database import telling_damage
+from tremula.vision.report.file import ReportFile
+from tremula.vision.report.packing import inflate, pack, unpack
+from tremula.vision.report.reader import open_report
+from tremula.vision.report.write import write_report
 
 OLD_REPORTS = Path(__file__).parent / "data"
 
@@ -284,8 +284,8 @@ def test_names_are_text(report_file, tmp_path):
                    set_fact("target", "chip", evil))  # fmt: skip
     with open_report(path) as reader:
         assert "<script>" not in reader._repr_html_()
-        from tremula.vision.summary import steps
-        from tremula.vision.text_views import text_of_view
+        from tremula.vision.analysis.summary import steps
+        from tremula.vision.analysis.text_views import text_of_view
 
         assert "\x1b" not in text_of_view("steps", steps(reader), 0)
 
@@ -352,6 +352,6 @@ def test_what_does_not_fit_leaves_a_report(tmp_path):
     with open_report(tmp_path) as reader:
         assert not reader.has_run
         assert reader.table("tiles")["overflowed"].max() > 0
-        from tremula.vision.insights import insights
+        from tremula.vision.analysis.insights import insights
 
         assert insights(reader)[0]["rule"] == "out_of_memory"

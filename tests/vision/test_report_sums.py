@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.engine.random_graphs import make_world, program
 from tests.vision.programs import CountedSum, summing_engine
 from tremula import Engine, Sequence
-from tremula.compiler.memory import CATEGORIES, CODE_CATEGORIES
-from tremula.vision.operations import operation_columns
-from tremula.vision.producers import report_of_engine, report_of_forecast
-from tremula.vision.report_reader import open_report
-from tremula.vision.summary import memory_totals, tree
+from tremula.compiler.passes.memory import CATEGORIES, CODE_CATEGORIES
+from tremula.vision.analysis.operations import operation_columns
+from tremula.vision.analysis.summary import memory_totals, tree
+from tremula.vision.report.producers import report_of_engine, report_of_forecast
+from tremula.vision.report.reader import open_report
 
 LARGE = settings(
     max_examples=12,
@@ -176,8 +176,8 @@ def test_a_forecast_gives_the_same_report(engine, report, tmp_path):
 
 def test_windows_pool_many_steps(tmp_path):
     """Levels of a long trace hold the same sums as its rows, at any zoom."""
-    from tremula.vision.report_file import ReportFile, blocks_of
-    from tremula.vision.schema import pool_of_level
+    from tremula.vision.report.file import ReportFile, blocks_of
+    from tremula.vision.report.schema import pool_of_level
 
     rows = np.random.default_rng(0).integers(0, 70_000, (5_000, 8))
     path = tmp_path / "profile.pop"

@@ -12,8 +12,8 @@ import pva
 from tests.vision.programs import summing_engine
 from tremula.base.errors import FileLoadError, InvalidOption, MissingProfileData
 from tremula.base.tracing import span
-from tremula.vision import trace
-from tremula.vision.trace_export import export_chrome, export_csv, export_parquet, export_perfetto
+from tremula.vision.trace import recorder as trace
+from tremula.vision.trace.export import export_chrome, export_csv, export_parquet, export_perfetto
 
 
 @pytest.fixture(autouse=True)

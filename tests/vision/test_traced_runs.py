@@ -8,8 +8,8 @@ import pytest
 
 import pva
 import tremula as tr
-from tremula.vision import trace
-from tremula.vision.trace_reader import TraceReader
+from tremula.vision.trace import recorder as trace
+from tremula.vision.trace.reader import TraceReader
 
 
 @pytest.fixture(autouse=True)

@@ -13,14 +13,14 @@ from tests.vision.programs import summing_engine
 from tremula.base.errors import FileLoadError, InvalidOption, MissingProfileData
 from tremula.commands import main
 from tremula.hardware import chip, save_chip
-from tremula.vision.budget import check_budget, load_budget
-from tremula.vision.compare import align, compare
-from tremula.vision.curves import draw_curves, png
-from tremula.vision.insights import insights
-from tremula.vision.producers import report_of_engine
-from tremula.vision.report_reader import open_report
-from tremula.vision.summary import VIEWS
-from tremula.vision.whatif import parse_sweep, recosted, whatif_report
+from tremula.vision.analysis.budget import check_budget, load_budget
+from tremula.vision.analysis.compare import align, compare
+from tremula.vision.analysis.curves import draw_curves, png
+from tremula.vision.analysis.insights import insights
+from tremula.vision.analysis.summary import VIEWS
+from tremula.vision.analysis.whatif import parse_sweep, recosted, whatif_report
+from tremula.vision.report.producers import report_of_engine
+from tremula.vision.report.reader import open_report
 
 SCRIPT = """
 import sys

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pva
-from tremula.vision.operations import operation_columns
+from tremula.vision.analysis.operations import operation_columns
 
 
 def whole(text: str) -> int:

@@ -9,9 +9,9 @@ import pytest
 from tests.vision_page import demo
 from tests.vision_page.mnist_run import mnist_reports
 from tremula.bench.browser import Browser, missing
-from tremula.vision.page_data import PageData
-from tremula.vision.report_reader import open_report
-from tremula.vision.server import PageServer
+from tremula.vision.page_data.fetch import PageData
+from tremula.vision.report.reader import open_report
+from tremula.vision.serve.server import PageServer
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ import tremula as tr
 from tremula.bench.vision_programs import long_executable
 from tremula.poplibs import poplin, popnn, popops
 from tremula.runtime.forecast import forecast
-from tremula.vision import trace
-from tremula.vision.write_report import write_report
+from tremula.vision.report.write import write_report
+from tremula.vision.trace import recorder as trace
 
 N_BATCH, N_INPUTS, N_CLASSES, N_TILES = 16, 64, 10, 96
 # A name that would run, if a page took it for HTML.

@@ -6,8 +6,8 @@ import pytest
 
 from tests.vision_page.checks import whole
 from tests.vision_page.test_views import VIEWS
-from tremula.vision.compare import compare
-from tremula.vision.report_reader import open_report
+from tremula.vision.analysis.compare import compare
+from tremula.vision.report.reader import open_report
 
 pytestmark = pytest.mark.slow
 

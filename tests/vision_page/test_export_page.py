@@ -3,9 +3,9 @@
 import pytest
 
 from tests.vision_page.test_views import VIEWS
-from tremula.vision.export import export_page
-from tremula.vision.page_data import PageData
-from tremula.vision.report_reader import open_report
+from tremula.vision.page_data.fetch import PageData
+from tremula.vision.report.reader import open_report
+from tremula.vision.serve.export import export_page
 
 pytestmark = pytest.mark.slow
 

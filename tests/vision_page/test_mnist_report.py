@@ -8,8 +8,8 @@ import pva
 from tests.vision_page.checks import CHECKS, first_row, whole
 from tests.vision_page.conftest import serving
 from tests.vision_page.mnist_run import EXAMPLE, N_TEST_CALLS, N_TRAINING_CALLS
-from tremula.vision.compare import compare
-from tremula.vision.report_reader import open_report
+from tremula.vision.analysis.compare import compare
+from tremula.vision.report.reader import open_report
 
 pytestmark = pytest.mark.slow
 SMALLEST_PICTURE = 20_000  # bytes: an empty page has fewer
@@ -92,7 +92,7 @@ def test_host(page, mnist_folder):
 
 def test_host_and_device_share_a_clock(mnist_folder):
     """Each call of a model is a run of its report's program, at the time of the call."""
-    from tremula.vision.page_data_host import host_columns
+    from tremula.vision.page_data.host import host_columns
 
     for model, n_calls in (("training", N_TRAINING_CALLS), ("inference", N_TEST_CALLS)):
         with open_report(mnist_folder / model) as reader:

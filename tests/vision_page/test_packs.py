@@ -12,12 +12,17 @@ from hypothesis.extra import numpy as arrays
 
 from tests.vision_page.demo import EVIL
 from tremula.base.errors import FileLoadError, MissingProfileData
-from tremula.vision.export import bundle, export_page
-from tremula.vision.heat_blocks import COLUMNS_PER_BLOCK, MOST_SHOWN, heat_block, heat_shape
-from tremula.vision.page_data import PageData
-from tremula.vision.page_data_pack import coded, pack_of, unpack_pack
-from tremula.vision.report_reader import open_report
-from tremula.vision.server import page_files
+from tremula.vision.page_data.fetch import PageData
+from tremula.vision.page_data.heat_blocks import (
+    COLUMNS_PER_BLOCK,
+    MOST_SHOWN,
+    heat_block,
+    heat_shape,
+)
+from tremula.vision.page_data.pack import coded, pack_of, unpack_pack
+from tremula.vision.report.reader import open_report
+from tremula.vision.serve.export import bundle, export_page
+from tremula.vision.serve.server import page_files
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tremula.vision.page_data_pack import unpack_pack
-from tremula.vision.server import page_files
+from tremula.vision.page_data.pack import unpack_pack
+from tremula.vision.serve.server import page_files
 
 
 def ask(server, path, method="GET", **headers):

@@ -9,11 +9,11 @@ from tests.vision_page.checks import whole
 from tests.vision_page.conftest import serving
 from tests.vision_page.demo import train_on_chips
 from tests.vision_page.test_server import ask
-from tremula.compiler.memory import CATEGORIES, CODE_CATEGORIES
-from tremula.vision.page_data import PageData
-from tremula.vision.page_data_memory import STEPS_PER_PART, TILES_PER_PART, is_code
-from tremula.vision.page_data_pack import unpack_pack
-from tremula.vision.report_reader import open_report
+from tremula.compiler.passes.memory import CATEGORIES, CODE_CATEGORIES
+from tremula.vision.page_data.fetch import PageData
+from tremula.vision.page_data.memory import STEPS_PER_PART, TILES_PER_PART, is_code
+from tremula.vision.page_data.pack import unpack_pack
+from tremula.vision.report.reader import open_report
 
 slow = pytest.mark.slow
 MAP = ".memory-map canvas"

@@ -7,7 +7,7 @@ import pytest
 import pva
 from tests.vision_page.checks import whole
 from tests.vision_page.demo import EVIL
-from tremula.vision.operations import operation_columns
+from tremula.vision.analysis.operations import operation_columns
 
 pytestmark = pytest.mark.slow
 VIEWS = (

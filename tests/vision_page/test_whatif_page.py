@@ -7,12 +7,12 @@ import pytest
 from tests.vision_page.test_server import ask
 from tests.vision_page.test_views import whole
 from tremula.commands import main
-from tremula.vision.export import export_page
-from tremula.vision.page_data import PageData
-from tremula.vision.page_data_pack import unpack_pack
-from tremula.vision.page_data_whatif import MOST_POINTS, name_of, ready_sweeps
-from tremula.vision.report_reader import open_report
-from tremula.vision.whatif import TileProgram, whatif_report
+from tremula.vision.analysis.whatif import TileProgram, whatif_report
+from tremula.vision.page_data.fetch import PageData
+from tremula.vision.page_data.pack import unpack_pack
+from tremula.vision.page_data.whatif import MOST_POINTS, name_of, ready_sweeps
+from tremula.vision.report.reader import open_report
+from tremula.vision.serve.export import export_page
 
 slow = pytest.mark.slow
 TWO = "clock_hz=925000000,1850000000,3700000000/sync_cycles=60,120"

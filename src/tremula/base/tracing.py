@@ -1,4 +1,4 @@
-"""Named stretches of host time, and numbers. Off, they cost a call; on, see vision/trace.py."""
+"""Named stretches of host time, and numbers. Off, they cost a call; on, see vision/trace."""
 
 import os
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ def sample(graph: str, series: str, value: float, unit: str = "") -> None:
 
 
 def set_recorder(recorder: Recorder | None) -> None:
-    """Record from now on, or stop; for vision/trace.py."""
+    """Record from now on, or stop; for vision/trace/recorder.py."""
     _Switch.recorder, _Switch.has_looked = recorder, True
 
 
@@ -64,4 +64,4 @@ def _look() -> None:
     """Once: whether the environment asks for a trace."""
     _Switch.has_looked = True
     if os.environ.get(OPTIONS_VARIABLE, "").strip():
-        vision("trace").start_from_environment()
+        vision("trace.recorder").start_from_environment()

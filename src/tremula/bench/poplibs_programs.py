@@ -7,15 +7,15 @@ import numpy as np
 
 import tremula as tr
 from tremula.poplibs import poplin, popnn, popops
-from tremula.poplibs.popops.embedding_plan import plan as plan_lookups
-from tremula.poplibs.popops.expr import Const, _1, _2
-from tremula.poplibs.popops.multi_slice import multi_slice
-from tremula.poplibs.popops.multi_update import multi_update_add
-from tremula.poplibs.popops.slice_layout import (
+from tremula.poplibs.popops.elementwise.expr import Const, _1, _2
+from tremula.poplibs.popops.slicing.embedding_plan import plan as plan_lookups
+from tremula.poplibs.popops.slicing.layout import (
     create_indices_tensor,
     create_slice_tensor,
     create_sliceable_tensor,
 )
+from tremula.poplibs.popops.slicing.multi_slice import multi_slice
+from tremula.poplibs.popops.slicing.multi_update import multi_update_add
 
 # Large programs are measured for their speed here, whether or not they would fit a chip.
 OPTIONS = {"debug.allowOutOfMemory": "true"}

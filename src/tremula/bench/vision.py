@@ -19,7 +19,7 @@ def report() -> Iterator[Figure]:
     """Writing a report of 10⁷ cells, with compute, exchange and live bytes of each; questions."""
     from tremula.bench.vision_programs import long_executable
     from tremula.runtime.forecast import forecast
-    from tremula.vision.write_report import write_report
+    from tremula.vision.report.write import write_report
 
     executable = long_executable(N_STEPS, N_TILES)
     ran = forecast(executable)
@@ -56,7 +56,7 @@ def _questions(path: Path) -> Iterator[Figure]:
 def trace_off() -> Iterator[Figure]:
     """What a tracepoint costs while no trace is open."""
     from tremula.base.tracing import span
-    from tremula.vision import trace
+    from tremula.vision.trace import recorder as trace
 
     trace.stop()
     n = 100_000
@@ -75,7 +75,7 @@ def profiling() -> Iterator[Figure]:
     from tremula.bench.measure import ratio
     from tremula.bench.poptorch_models import cases
     from tremula.ir.settings import configured
-    from tremula.vision import trace
+    from tremula.vision.trace import recorder as trace
 
     case = cases()["mnist"]
     batch = case.batch(case.n_batch)

@@ -18,7 +18,7 @@ _N_ZOOMS = 12
 
 def page_figures(n_steps: int, n_tiles: int) -> Iterator[Figure]:
     """All of them, on a report of n_steps × n_tiles cells."""
-    from tremula.vision.server import page_files
+    from tremula.vision.serve.server import page_files
 
     weight = sum(map(len, page_files().values())) / 1e3
     yield Figure.of("page-weight", weight, "KB", "<= 600")
@@ -36,10 +36,10 @@ def page_figures(n_steps: int, n_tiles: int) -> Iterator[Figure]:
 def _served(folder: Path, n_steps: int, n_tiles: int) -> Iterator[str]:
     from tremula.bench.vision_programs import long_executable
     from tremula.runtime.forecast import forecast
-    from tremula.vision.page_data import PageData
-    from tremula.vision.report_reader import open_report
-    from tremula.vision.server import PageServer
-    from tremula.vision.write_report import write_report
+    from tremula.vision.page_data.fetch import PageData
+    from tremula.vision.report.reader import open_report
+    from tremula.vision.report.write import write_report
+    from tremula.vision.serve.server import PageServer
 
     executable = long_executable(n_steps, n_tiles)
     path = write_report(folder, executable, forecast(executable), keeps_executable=False)

@@ -9,7 +9,7 @@ import numpy as np
 import tremula as tr
 from tremula import FLOAT, Input, Output, Vector, Vertex, float32
 from tremula.compiler.compile import Analysis
-from tremula.compiler.executable import Executable
+from tremula.compiler.file.executable import Executable
 
 N_LAYERS = 24
 N_SETS_PER_LAYER = 4

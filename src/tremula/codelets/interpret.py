@@ -20,9 +20,9 @@ import numpy as np
 from tremula.base.errors import StrictModeError
 from tremula.base.floats import float32_to_quarter, quarter_to_float32, unpack_metadata
 from tremula.base.types import Type
-from tremula.codelets import random
 from tremula.codelets.columns import columns_of
-from tremula.codelets.function_source import MATH, FunctionSource, Known
+from tremula.codelets.python import random
+from tremula.codelets.python.function_source import MATH, FunctionSource, Known
 from tremula.codelets.python_codelet import PythonCodelet
 from tremula.codelets.spec import Direction, FieldKind, FieldSpec, VertexBase
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate, suggest
 from tremula.base.types import Type
-from tremula.codelets.counting import CostModel
-from tremula.codelets.findings import findings_of
+from tremula.codelets.analysis_cache import findings_of
+from tremula.codelets.cost.counting import CostModel
+from tremula.codelets.cost.taint import TaintTable
 from tremula.codelets.flops import vector_flops_per_cycle
-from tremula.codelets.function_source import FunctionSource, read_function
-from tremula.codelets.kernel_source import KernelText, Variant
+from tremula.codelets.kernel.kernel_source import KernelText, Variant
+from tremula.codelets.python.function_source import FunctionSource, read_function
 from tremula.codelets.spec import CodeletSpec, CostInput, Standing, VertexBase
 from tremula.codelets.stored_codelet import codelet_as_dict
-from tremula.codelets.taint import TaintTable
 from tremula.codelets.vertex import Vertex, base_of, fields_of
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class PythonCodelet:
     def _address(self, variant: Variant, has_modes: bool = False) -> int:
         key = (variant, has_modes)
         if key not in self._addresses:
-            from tremula.codelets.build import compile_kernel
+            from tremula.codelets.kernel.build import compile_kernel
 
             text = self.kernel_text(variant, has_modes=has_modes)
             self._addresses[key] = compile_kernel(self.spec.name, text, self.compute)

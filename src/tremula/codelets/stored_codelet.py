@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from tremula.base.errors import GraphObjectLoadError, PoplarError
 from tremula.base.source import Source, source_at
 from tremula.base.types import ALL_TYPES, Type
-from tremula.codelets import random
-from tremula.codelets.function_source import (
+from tremula.codelets.python import random
+from tremula.codelets.python.function_source import (
     BUILTINS,
     MATH,
     NUMPY,

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from tremula.vision.budget import MEASURES, check_budget, load_budget
+from tremula.vision.analysis.budget import MEASURES, check_budget, load_budget
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

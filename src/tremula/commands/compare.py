@@ -4,10 +4,10 @@ import argparse
 import json
 from pathlib import Path
 
-from tremula.vision.compare import compare
-from tremula.vision.database import telling_damage
-from tremula.vision.report_reader import open_report
-from tremula.vision.text_views import printable, table
+from tremula.vision.analysis.compare import compare
+from tremula.vision.analysis.text_views import printable, table
+from tremula.vision.report.database import telling_damage
+from tremula.vision.report.reader import open_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -40,9 +40,9 @@ def run(args: argparse.Namespace) -> int:
             "the demo needs PyTorch, which is not installed.",
             mend="pip install 'tremula[torch]'; or `tremula demo --tiles`, which does without",
         ) from None
-    from tremula.frontends.torch.logging import shown_from
+    from tremula.frontends.poptorch.logging import shown_from
     from tremula.ir.settings import configured
-    from tremula.vision import trace
+    from tremula.vision.trace import recorder as trace
 
     torch.manual_seed(1)
     training, test = _data(args.subset)
@@ -88,7 +88,7 @@ def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") 
 
 
 def _train(model: Any, data: Any, n_epochs: int) -> float:  # noqa: ANN401
-    from tremula.frontends.torch.tile_program import ProgressBar
+    from tremula.ir.run.tile_program import ProgressBar
 
     began = time.perf_counter()
     n_calls = n_epochs * len(data)
@@ -116,7 +116,7 @@ def _tell_machine(model: Any, n_images: int, args: argparse.Namespace) -> None: 
     """Compile the step for tiles; say how long it takes there, and leave a report."""
     from tremula.hardware.known_chips import chip
     from tremula.runtime.forecast import forecast
-    from tremula.vision.write_report import write_report
+    from tremula.vision.report.write import write_report
 
     print(f"\nCompiling the same step for the tiles of a {args.chip} …")
     cycles = model.cycleCount()

@@ -4,10 +4,10 @@ import argparse
 import json
 from pathlib import Path
 
-from tremula.vision.database import telling_damage
-from tremula.vision.report_reader import open_report
-from tremula.vision.summary import VIEWS, memory
-from tremula.vision.text_views import text_of_view
+from tremula.vision.analysis.summary import VIEWS, memory
+from tremula.vision.analysis.text_views import text_of_view
+from tremula.vision.report.database import telling_damage
+from tremula.vision.report.reader import open_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

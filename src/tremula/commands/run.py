@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
-from tremula.vision.scripts import reporting_to, reports_in, run_script
+from tremula.vision.analysis.scripts import reporting_to, reports_in, run_script
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,10 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tremula.vision.export import export_page
-    from tremula.vision.page_data import PageData
-    from tremula.vision.report_reader import open_report
-    from tremula.vision.server import PageServer
+    from tremula.vision.page_data.fetch import PageData
+    from tremula.vision.report.reader import open_report
+    from tremula.vision.serve.export import export_page
+    from tremula.vision.serve.server import PageServer
 
     if not 0 <= args.port < 65536:
         raise InvalidOption(f"{args.port} is no port.", mend="use 1 to 65535, or 0 for any")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError
 from tremula.hardware import load_chip
-from tremula.vision.curves import draw_curves
-from tremula.vision.database import telling_damage
-from tremula.vision.export import write_page
-from tremula.vision.page_data_whatif import standalone_packs
-from tremula.vision.report_reader import open_report
-from tremula.vision.text_views import table
-from tremula.vision.whatif import Point, parse_sweep, whatif_report, whatif_script
+from tremula.vision.analysis.curves import draw_curves
+from tremula.vision.analysis.text_views import table
+from tremula.vision.analysis.whatif import Point, parse_sweep, whatif_report, whatif_script
+from tremula.vision.page_data.whatif import standalone_packs
+from tremula.vision.report.database import telling_damage
+from tremula.vision.report.reader import open_report
+from tremula.vision.serve.export import write_page
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError
 from tremula.base.options import Options, parse_options
-from tremula.compiler.codec import record
 from tremula.compiler.content_hash import content_hash
-from tremula.compiler.cost import StepCosts, cost_steps
-from tremula.compiler.emit import emit
-from tremula.compiler.exchange import StepExchanges, exchanges_of
-from tremula.compiler.executable import Executable
-from tremula.compiler.form import LoweredPrograms
-from tremula.compiler.liveness import Liveness, analyse_liveness
-from tremula.compiler.lower import Programs, lower
-from tremula.compiler.memory import TileMemory, memory_of, out_of_memory_error
-from tremula.compiler.report import make_report
-from tremula.compiler.verify import verify
+from tremula.compiler.file.codec import record
+from tremula.compiler.file.executable import Executable
+from tremula.compiler.lower.lower import Programs, lower
+from tremula.compiler.passes.cost import StepCosts, cost_steps
+from tremula.compiler.passes.emit import emit
+from tremula.compiler.passes.exchange import StepExchanges, exchanges_of
+from tremula.compiler.passes.liveness import Liveness, analyse_liveness
+from tremula.compiler.passes.memory import TileMemory, memory_of, out_of_memory_error
+from tremula.compiler.passes.verify import verify
+from tremula.compiler.program_ir import LoweredPrograms
+from tremula.compiler.report.report import make_report
 from tremula.poplar.graph import Graph
 
 Progress = Callable[[int, int], None]

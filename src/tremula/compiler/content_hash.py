@@ -2,12 +2,12 @@
 
 from tremula.base.options import Options
 from tremula.base.version import VERSION
-from tremula.compiler.codec import digest_of
-from tremula.compiler.emit import host_records, machine_record, step_record, variable_records
-from tremula.compiler.executable import view_of
-from tremula.compiler.form import FrozenGraph, LoweredPrograms
-from tremula.compiler.vertex_costs import cost_table
-from tremula.poplar.vertex_columns import FrozenTable
+from tremula.compiler.file.codec import digest_of
+from tremula.compiler.file.executable import view_of
+from tremula.compiler.passes.emit import host_records, machine_record, step_record, variable_records
+from tremula.compiler.passes.vertex_costs import cost_table
+from tremula.compiler.program_ir import FrozenGraph, LoweredPrograms
+from tremula.poplar.vertices.columns import FrozenTable
 
 
 def content_hash(programs: LoweredPrograms, options: Options) -> str:

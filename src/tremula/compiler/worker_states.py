@@ -1,17 +1,17 @@
 """Where the record of each worker is: its generator's state and rounding mode, behind the arena.
 
-uint64[n_tiles, n_workers, WORKER_WORDS]; codelets/random.py says what the words mean. A table whose
-codelet needs it has one more column, after all others: the element address of the record of the
-worker that runs each row. On the chip these are registers, so they take no tile memory.
+uint64[n_tiles, n_workers, WORKER_WORDS]; codelets/python/random.py says what the words mean. A
+table whose codelet needs it has one more column, after all others: the element address of the
+record of the worker that runs each row. On the chip these are registers and take no tile memory.
 """
 
 import numpy as np
 
-from tremula.codelets.random import WORKER_WORDS
-from tremula.codelets.slots import N_WORKERS
+from tremula.codelets.cost.slots import N_WORKERS
+from tremula.codelets.python.random import WORKER_WORDS
 from tremula.codelets.spec import CodeletSpec, VertexBase
 from tremula.poplar.target import Target
-from tremula.poplar.variables import ALIGNMENT_BYTES
+from tremula.poplar.tensors.variables import ALIGNMENT_BYTES
 
 WORD_BYTES = 8
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.recording import BlockOfOps
-from tremula.ir.update_rules import UpdateRule
+from tremula.ir.capture.recording import BlockOfOps
+from tremula.ir.optim.rules import UpdateRule
 
 # Kinds of graph inputs and outputs.
 PARAMETER, BUFFER, STATE, HYPER, INPUT = "parameter", "buffer", "state", "hyper", "input"

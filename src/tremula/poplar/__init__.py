@@ -40,8 +40,6 @@ from tremula.codelets import (
     VectorList,
     Vertex,
 )
-from tremula.poplar.bulk import Slices
-from tremula.poplar.compute_set import ComputeSet, FieldRef, VertexRef
 from tremula.poplar.control import (
     cycle_count,
     cycle_stamp,
@@ -51,7 +49,6 @@ from tremula.poplar.control import (
     set_stochastic_rounding,
 )
 from tremula.poplar.graph import Graph
-from tremula.poplar.print_format import PrintTensorFmt
 from tremula.poplar.programs import (
     Abort,
     AbortOnCondition,
@@ -82,15 +79,18 @@ from tremula.poplar.streams import (
     RemoteBuffer,
     ReplicatedStreamMode,
 )
-from tremula.poplar.structure import (
+from tremula.poplar.target import Device, DeviceManager, IPUModel, Target, TargetType
+from tremula.poplar.tensors.print_format import PrintTensorFmt
+from tremula.poplar.tensors.structure import (
     TensorRearranger,
     reorder_to_simplify,
     sorted_contiguous_regions,
     unbroadcast,
 )
-from tremula.poplar.target import Device, DeviceManager, IPUModel, Target, TargetType
-from tremula.poplar.tensor import Interval, Tensor, append, concat
-from tremula.poplar.tile_map import TileMapping
+from tremula.poplar.tensors.tensor import Interval, Tensor, append, concat
+from tremula.poplar.tensors.tile_map import TileMapping
+from tremula.poplar.vertices.bulk import Slices
+from tremula.poplar.vertices.compute_set import ComputeSet, FieldRef, VertexRef
 
 __all__ = [
     # graphs and tensors

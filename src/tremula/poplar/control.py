@@ -5,7 +5,7 @@ from tremula.base.source import user_source
 from tremula.base.types import UNSIGNED_INT
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import CycleStamp, GetHwSeeds, Sequence, SetMachineState, SyncType
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 
 
 def cycle_stamp(

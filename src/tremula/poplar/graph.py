@@ -23,16 +23,16 @@ from tremula.base.types import QUARTER, QUARTER_METADATA, UNSIGNED_INT, Type, as
 from tremula.codelets import codelet_of
 from tremula.codelets.spec import Codelet, FieldKind
 from tremula.hardware import Chip
-from tremula.poplar.bulk import bulk_edge
-from tremula.poplar.compute_set import ComputeSet, FieldRef, VertexRef
 from tremula.poplar.graph_host import HostSide
 from tremula.poplar.graph_mapping import MappingSide
 from tremula.poplar.streams import HostHandles
 from tremula.poplar.target import Device, Target
-from tremula.poplar.tensor import Tensor, variable_tensor
-from tremula.poplar.tile_map import TileMapLog
-from tremula.poplar.variables import VariableTable
-from tremula.poplar.vertex_table import VertexTableBuilder, checked_state
+from tremula.poplar.tensors.tensor import Tensor, variable_tensor
+from tremula.poplar.tensors.tile_map import TileMapLog
+from tremula.poplar.tensors.variables import VariableTable
+from tremula.poplar.vertices.bulk import bulk_edge
+from tremula.poplar.vertices.compute_set import ComputeSet, FieldRef, VertexRef
+from tremula.poplar.vertices.table import VertexTableBuilder, checked_state
 
 GraphLike = Target | Device
 # (v, chip) -> cycles, or (cycles, flops), of all vertices of a codelet at once.

@@ -15,7 +15,7 @@ from tremula.poplar.streams import (
     RemoteBuffer,
     ReplicatedStreamMode,
 )
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tremula.poplar.graph import GraphState

@@ -7,10 +7,10 @@ import numpy as np
 
 from tremula.base.errors import InvalidTileMapping
 from tremula.base.source import user_source
-from tremula.poplar.compute_set import VertexRef
 from tremula.poplar.target import Target
-from tremula.poplar.tensor import Tensor
-from tremula.poplar.tile_map import TileLists, TileMapping, linear_intervals
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tile_map import TileLists, TileMapping, linear_intervals
+from tremula.poplar.vertices.compute_set import VertexRef
 
 if TYPE_CHECKING:
     from tremula.poplar.graph import Graph, GraphState
@@ -87,7 +87,7 @@ class MappingSide:
     def _map_intervals(
         self, tensor: Tensor, begin: np.ndarray, end: np.ndarray, tile: np.ndarray
     ) -> None:
-        from tremula.poplar.runs import Pieces, byte_intervals
+        from tremula.poplar.tensors.runs import Pieces, byte_intervals
 
         runs, owner = Pieces(tensor.runs()).lookup_intervals(begin, end)
         byte_begin, byte_end, run = byte_intervals(runs, tensor.type.n_bytes)

@@ -8,7 +8,7 @@ from tremula.base.types import Type
 
 if TYPE_CHECKING:
     from tremula.poplar.programs import Program
-    from tremula.poplar.tensor import Tensor
+    from tremula.poplar.tensors.tensor import Tensor
 
 
 class ReplicatedStreamMode(Enum):

@@ -51,7 +51,7 @@ that is not marked raises `PoplibsError`.
 import numpy as np
 import tremula as tr
 from tremula.poplibs import popops
-from tremula.poplibs.popops.expr import _1, _2
+from tremula.poplibs.popops.elementwise.expr import _1, _2
 
 graph, sequence = tr.Graph(tr.IPUModel("bow").create_device()), tr.Sequence()
 x = graph.add_variable(tr.FLOAT, [100, 7], "x", mapping="linear")

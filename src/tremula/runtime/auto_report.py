@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tremula.base.late import vision
 from tremula.base.options import Options
-from tremula.compiler.executable import Executable
+from tremula.compiler.file.executable import Executable
 from tremula.runtime.clock import Clock
 from tremula.runtime.run_log import RunLog
 
@@ -51,7 +51,7 @@ class AutoReport:
 
     def write(self, executable: Executable, clock: Clock | None) -> None:
         execution = None if clock is None else clock.execution()
-        vision("write_report").write_report(
+        vision("report.write").write_report(
             self.folder,
             executable,
             execution,

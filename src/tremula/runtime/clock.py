@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tremula.compiler.executable import Executable
-from tremula.compiler.report import CountedStep, Execution
+from tremula.compiler.file.executable import Executable
+from tremula.compiler.report.report import CountedStep, Execution
 
 
 class Clock:

@@ -18,14 +18,14 @@ from tremula.base.errors import (
 )
 from tremula.base.options import Options, parse_options
 from tremula.base.tracing import POPLAR, span
-from tremula.codelets.random import MODE_WORD
+from tremula.codelets.python.random import MODE_WORD
 from tremula.compiler.compile import Progress, compile_graph
-from tremula.compiler.executable import Executable
-from tremula.compiler.form import Op, StepKind
-from tremula.compiler.lower import Programs
-from tremula.compiler.parallel import n_cores
-from tremula.compiler.profile_summary import profile_summary
-from tremula.compiler.report import Report, make_report
+from tremula.compiler.file.executable import Executable
+from tremula.compiler.lower.lower import Programs
+from tremula.compiler.passes.parallel import n_cores
+from tremula.compiler.program_ir import Op, StepKind
+from tremula.compiler.report.profile_summary import profile_summary
+from tremula.compiler.report.report import Report, make_report
 from tremula.poplar.graph import Graph
 from tremula.poplar.target import Device
 from tremula.runtime.auto_report import auto_report

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate, MissingProfileData
-from tremula.compiler.executable import Executable
-from tremula.compiler.form import Op, StepKind
-from tremula.compiler.report import Report, make_report
+from tremula.compiler.file.executable import Executable
+from tremula.compiler.program_ir import Op, StepKind
+from tremula.compiler.report.report import Report, make_report
 from tremula.runtime.clock import Clock
 
 _BRANCHES = {Op.BRANCH_ZERO, Op.BRANCH_NONZERO, Op.SWITCH, Op.LOOP_FOREVER}

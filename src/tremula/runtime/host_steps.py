@@ -9,9 +9,9 @@ import numpy as np
 from tremula.base.errors import ApplicationRuntimeError, RuntimeFailure, StreamConnectionError
 from tremula.base.tracing import POPLAR, span
 from tremula.base.types import HALF
-from tremula.compiler.executable import StepRecord
-from tremula.compiler.form import StepKind
-from tremula.poplar.print_format import PrintTensorFmt, format_tensor
+from tremula.compiler.file.executable import StepRecord
+from tremula.compiler.program_ir import StepKind
+from tremula.poplar.tensors.print_format import PrintTensorFmt, format_tensor
 
 if TYPE_CHECKING:
     from tremula.runtime.engine import Engine

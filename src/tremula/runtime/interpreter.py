@@ -9,7 +9,7 @@ from numba import carray, njit, prange, types  # pyright: ignore[reportPrivateIm
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
-from tremula.compiler.form import Op
+from tremula.compiler.program_ir import Op
 
 # Why the interpreter came back.
 DONE, AT_STEP, BUDGET_SPENT, DIVERGED, BAD_CALL_DEPTH = range(5)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tremula.codelets.random import NAN_ON_OVERFLOW, SATURATE, STOCHASTIC
+from tremula.codelets.python.random import NAN_ON_OVERFLOW, SATURATE, STOCHASTIC
 
 
 @dataclass(slots=True)

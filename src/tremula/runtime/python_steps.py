@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tremula.compiler.executable import ComputeSetRecord
-from tremula.compiler.report import CountedStep
+from tremula.compiler.file.executable import ComputeSetRecord
+from tremula.compiler.report.report import CountedStep
 from tremula.runtime import native_rows
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from tremula.base.floats import (
 )
 from tremula.base.types import QUARTER, as_type
 from tremula.codelets.columns import columns_of
-from tremula.codelets.random import MODE_WORD, STATE_WORDS, seeds_of
+from tremula.codelets.python.random import MODE_WORD, STATE_WORDS, seeds_of
 from tremula.codelets.spec import Codelet, CodeletSpec, FieldKind, FieldSpec
-from tremula.compiler.executable import Executable, TableRecord, View
-from tremula.compiler.form import CopyPlan
+from tremula.compiler.file.executable import Executable, TableRecord, View
+from tremula.compiler.program_ir import CopyPlan
 from tremula.compiler.worker_states import n_states_bytes, states_shape
-from tremula.poplar.variables import ALIGNMENT_BYTES
+from tremula.poplar.tensors.variables import ALIGNMENT_BYTES
 
 # A table whose fields have fewer elements than this in all stays on one thread: waking the others
 # costs about as much as that work (measured: a parallel region takes 5 to 20 microseconds).

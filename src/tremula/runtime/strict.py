@@ -14,9 +14,9 @@ from tremula.base.errors import RuntimeFailure, StrictModeError
 from tremula.base.types import as_type
 from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import Direction, FieldKind, FieldSpec
-from tremula.compiler.executable import Executable
+from tremula.compiler.file.executable import Executable
 from tremula.compiler.worker_states import n_states_bytes
-from tremula.poplar.runs import expand
+from tremula.poplar.tensors.runs import expand
 from tremula.runtime import native_rows
 from tremula.runtime.python_steps import run_counted, store_result
 

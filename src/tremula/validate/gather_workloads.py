@@ -3,16 +3,16 @@
 from tremula.base.types import FLOAT
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Repeat, Sequence
-from tremula.poplar.tensor import Tensor
-from tremula.poplibs.popops.embedding_plan import plan as plan_lookups
-from tremula.poplibs.popops.fill import zero
-from tremula.poplibs.popops.multi_slice import multi_slice
-from tremula.poplibs.popops.multi_update import multi_update_add
-from tremula.poplibs.popops.slice_layout import (
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs.popops.elementwise.fill import zero
+from tremula.poplibs.popops.slicing.embedding_plan import plan as plan_lookups
+from tremula.poplibs.popops.slicing.layout import (
     create_indices_tensor,
     create_slice_tensor,
     create_sliceable_tensor,
 )
+from tremula.poplibs.popops.slicing.multi_slice import multi_slice
+from tremula.poplibs.popops.slicing.multi_update import multi_update_add
 from tremula.validate.rows import Row
 from tremula.validate.timing import Timing, time_program
 from tremula.validate.workloads import Modelled, workload

@@ -7,8 +7,8 @@ import numpy as np
 from tremula.base.types import FLOAT
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
-from tremula.poplar.tensor import Tensor
-from tremula.poplar.tile_map import TileMapping
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tile_map import TileMapping
 
 Ints = np.ndarray
 

@@ -3,9 +3,9 @@
 from tremula.base.types import FLOAT, HALF, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplibs.poplin.conv_params import ConvParams
-from tremula.poplibs.poplin.convolution import convolution, create_input, create_weights
-from tremula.poplibs.poplin.mat_mul import (
+from tremula.poplibs.poplin.product.conv_params import ConvParams
+from tremula.poplibs.poplin.product.convolution import convolution, create_input, create_weights
+from tremula.poplibs.poplin.product.mat_mul import (
     ProductOptions,
     create_mat_mul_input_lhs,
     create_mat_mul_input_rhs,

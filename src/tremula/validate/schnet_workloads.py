@@ -15,18 +15,18 @@ import math
 from tremula.base.types import FLOAT
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Repeat, Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
-from tremula.poplibs.poplin.mat_mul import (
+from tremula.poplibs.poplin.product.mat_mul import (
     ProductOptions,
     create_mat_mul_input_lhs,
     create_mat_mul_input_rhs,
     mat_mul,
 )
-from tremula.poplibs.popops.embedding_plan import plan as plan_lookups
-from tremula.poplibs.popops.multi_slice import multi_slice
-from tremula.poplibs.popops.multi_update import multi_update_add
-from tremula.poplibs.popops.slice_layout import create_indices_tensor, create_sliceable_tensor
+from tremula.poplibs.popops.slicing.embedding_plan import plan as plan_lookups
+from tremula.poplibs.popops.slicing.layout import create_indices_tensor, create_sliceable_tensor
+from tremula.poplibs.popops.slicing.multi_slice import multi_slice
+from tremula.poplibs.popops.slicing.multi_update import multi_update_add
 from tremula.validate.gather_workloads import N_REPEATS, carry, proportion_of
 from tremula.validate.rows import Row
 from tremula.validate.timing import time_program

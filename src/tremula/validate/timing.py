@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate
-from tremula.compiler.cost import cost_steps
-from tremula.compiler.exchange import exchanges_of
-from tremula.compiler.form import LoweredPrograms, Op
-from tremula.compiler.lower import lower
+from tremula.compiler.lower.lower import lower
+from tremula.compiler.passes.cost import cost_steps
+from tremula.compiler.passes.exchange import exchanges_of
+from tremula.compiler.program_ir import LoweredPrograms, Op
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Program, Sequence
 from tremula.poplar.target import IPUModel, Target

@@ -15,7 +15,7 @@ def tremula_budget(tmp_path: Path) -> Callable[..., None]:
     """
 
     def check(subject: object, budget: object = None, **limits: float) -> None:
-        from tremula.vision.budget import check_budget, load_budget
+        from tremula.vision.analysis.budget import check_budget, load_budget
 
         if isinstance(budget, str | os.PathLike):
             budget = load_budget(budget)
@@ -34,8 +34,8 @@ def _written(subject: object, folder: Path) -> object:
     """The report of an engine, or the open one that was given."""
     from tremula.base.errors import InvalidOption
     from tremula.runtime.engine import Engine
-    from tremula.vision.producers import report_of_engine
-    from tremula.vision.report_reader import ReportReader
+    from tremula.vision.report.producers import report_of_engine
+    from tremula.vision.report.reader import ReportReader
 
     if isinstance(subject, Engine):
         return report_of_engine(subject, folder / "budget.pop")

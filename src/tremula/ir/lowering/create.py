@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from tremula.base.types import BOOL
-from tremula.ir.lowering.pointwise_map import mapped, number
+from tremula.ir.lowering.pointwise.map import mapped, number
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
-from tremula.poplar.tensor import Tensor
-from tremula.poplibs.popops import expr
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.poputil import broadcast_view
 
 

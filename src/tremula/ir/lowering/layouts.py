@@ -9,7 +9,7 @@ from torch import fx
 from tremula.ir.lowering.table import LayoutWish, wish_of
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import ints, operand, overload_of
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 
 aten = torch.ops.aten
 

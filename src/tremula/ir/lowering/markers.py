@@ -4,10 +4,10 @@ import json
 
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
-from tremula.ir.marker_ops import MARKERS
-from tremula.poplar.print_format import PrintTensorFmt
+from tremula.ir.ops.markers import MARKERS
 from tremula.poplar.programs import PrintTensor
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.print_format import PrintTensorFmt
+from tremula.poplar.tensors.tensor import Tensor
 
 _PRINT = "tremula::print_tensor"
 

@@ -9,24 +9,24 @@ import torch
 from torch import fx
 
 from tremula.base.types import BOOL, UNSIGNED_INT
-from tremula.ir.custom_ops import registered
+from tremula.ir.capture.subgraphs import body_of
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.host_calls import code_of
 from tremula.ir.lowering.table import lowering_of, lowers
 from tremula.ir.lowering.tiles import HOST_FUNCTIONS, Tiles
 from tremula.ir.lowering.types import narrow, tile_type
-from tremula.ir.subgraphs import body_of
+from tremula.ir.ops.custom import registered
+from tremula.ir.ops.host_calls import code_of
 from tremula.poplar.programs import Call, Copy, If, Repeat, Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
-from tremula.poplibs.popnn import ctc_inference
+from tremula.poplibs.popnn.ctc import inference as ctc_inference
 
 # -- bodies ----------------------------------------------------------------------------------------
 
 
 def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequence) -> list[Tensor]:
     """The results of a body whose vertices run in `sequence`."""
-    from tremula.ir.lowering.build import refuse_unsupported
+    from tremula.ir.lowering.program.build import refuse_unsupported
     from tremula.ir.passes import TILE_PASSES, apply
 
     step = apply(body_of(key).step, TILE_PASSES)
@@ -152,7 +152,7 @@ def custom_op(
         raise UnsupportedOperations(
             f"Unsupported ops found in compiled model: [{key}]. Not all operations are supported"
             " yet by the tile program: this custom operation says nothing about tiles.",
-            mend="give tremula.ir.custom_ops.register(…, tiles=fn) (docs/custom_ops.md)",
+            mend="give tremula.ir.ops.custom.register(…, tiles=fn) (docs/custom_ops.md)",
         )
     return list(operation.tiles(tiles, list(inputs), json.loads(attributes)))
 

@@ -1,7 +1,7 @@
 """Halves are computed with as floats and rounded once, where a result is stored."""
 
 from tremula.base.types import FLOAT, HALF, Type
-from tremula.poplibs.popops.expr import Cast, Expr
+from tremula.poplibs.popops.elementwise.expr import Cast, Expr
 
 
 def wide(value: Expr, type: Type) -> Expr:

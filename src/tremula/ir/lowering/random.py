@@ -5,9 +5,9 @@ import numpy as np
 from tremula.base.types import BOOL, FLOAT, HALF, INT, Type
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poprand
-from tremula.poplibs.popops.expr import _1, _2, _3, log
+from tremula.poplibs.popops.elementwise.expr import _1, _2, _3, log
 from tremula.poplibs.poputil import broadcast_view
 
 Shape = tuple[int, ...]

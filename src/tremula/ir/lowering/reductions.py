@@ -8,9 +8,19 @@ from tremula.ir.lowering.precision import narrow, wide
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import schema_name
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
-from tremula.poplibs.popops.expr import Cast, Expr, _1, _2, exp, is_inf, log, select, sqrt
+from tremula.poplibs.popops.elementwise.expr import (
+    Cast,
+    Expr,
+    _1,
+    _2,
+    exp,
+    is_inf,
+    log,
+    select,
+    sqrt,
+)
 
 Dims = ListOf[int] | int | None
 _ORDERED = (FLOAT, HALF, INT, UNSIGNED_INT)  # what arg_max compares

@@ -11,8 +11,8 @@ from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.lowering.views import with_copies
-from tremula.poplar.runs import Pieces, compress
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.runs import Pieces, compress
+from tremula.poplar.tensors.tensor import Tensor
 
 
 @lowers(*with_copies("as_strided"), calls="Tensor")

@@ -12,7 +12,7 @@ from tremula.ir.nodes import operand
 from tremula.ir.origin import ORIGIN, Origin
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
 
 # Under this key, what lowerings share holds the host code that programs call, by handle.

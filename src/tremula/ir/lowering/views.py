@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tremula.ir.lowering.pointwise_map import number
+from tremula.ir.lowering.pointwise.map import number
 from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
-from tremula.poplar.tensor import Tensor, concat
+from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs.poputil import broadcast_view, repeats_elements
 
 

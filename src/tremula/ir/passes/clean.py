@@ -5,10 +5,10 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten
 
-from tremula.ir.marker_ops import MARKERS
+from tremula.ir.capture.subgraphs import bodies_in
 from tremula.ir.nodes import operand, overload_of, schema_name
+from tremula.ir.ops.markers import MARKERS
 from tremula.ir.step import CapturedStep
-from tremula.ir.subgraphs import bodies_in
 
 aten = torch.ops.aten
 

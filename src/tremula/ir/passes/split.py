@@ -3,8 +3,8 @@
 import torch
 from torch import fx
 
-from tremula.ir.marker_ops import MARKERS
 from tremula.ir.nodes import schema_name
+from tremula.ir.ops.markers import MARKERS
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.step import HYPER, PARAMETER, STATE, CapturedStep
 

@@ -1,6 +1,6 @@
 """gcl: collective operations between the replicas of a graph."""
 
-from tremula.poplibs.gcl import entries
+from tremula.poplibs.gcl import samples as entries
 from tremula.poplibs.gcl.collectives import (
     all_gather,
     all_reduce,

@@ -9,7 +9,7 @@ from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.gcl.rings import (
     as_parts,
     gathered_parts,
@@ -20,14 +20,14 @@ from tremula.poplibs.gcl.rings import (
     turned,
     turned_back,
 )
-from tremula.poplibs.popops import map as map_elements
-from tremula.poplibs.popops.elementwise import (
+from tremula.poplibs.popops.elementwise import map as map_elements
+from tremula.poplibs.popops.elementwise.expr import _1, _2, select
+from tremula.poplibs.popops.elementwise.functions import (
     add_in_place,
     maximum_in_place,
     minimum_in_place,
     mul_in_place,
 )
-from tremula.poplibs.popops.expr import _1, _2, select
 from tremula.poplibs.poputil import duplicate
 from tremula.poplibs.registry import PoplibsError
 

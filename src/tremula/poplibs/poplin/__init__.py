@@ -1,24 +1,39 @@
 """poplin: matrix products and convolutions through one planner, and linear algebra on top."""
 
-from tremula.poplibs.poplin import conv_entries, product_entries
-from tremula.poplibs.poplin.bias import (
+from tremula.poplibs.poplin.meshgrid import linspace, meshgrid_2d
+from tremula.poplibs.poplin.norms import (
+    create_norm_beta,
+    create_norm_gamma,
+    create_norm_params,
+    norm_gradients,
+    norm_param_gradients,
+    norm_statistics,
+    norm_statistics_gradients,
+    norm_whiten,
+    normalise,
+)
+from tremula.poplibs.poplin.product import (
+    convolution_samples as conv_entries,
+)
+from tremula.poplibs.poplin.product import (
+    mat_mul_samples as product_entries,
+)
+from tremula.poplibs.poplin.product.bias import (
     add_bias,
     convolution_bias_update,
     convolution_weight_update,
     create_biases,
     weights_transpose_chans_flip_xy,
 )
-from tremula.poplibs.poplin.cholesky import cholesky, cholesky_in_place, create_cholesky_input
-from tremula.poplibs.poplin.conv_params import ConvParams, input_gradient_params
-from tremula.poplibs.poplin.convolution import (
+from tremula.poplibs.poplin.product.conv_params import ConvParams, input_gradient_params
+from tremula.poplibs.poplin.product.convolution import (
     calculate_weight_deltas,
     convolution,
     convolution_plan,
     create_input,
     create_weights,
 )
-from tremula.poplibs.poplin.lu import lu_factorization, lu_packed
-from tremula.poplibs.poplin.mat_mul import (
+from tremula.poplibs.poplin.product.mat_mul import (
     create_mat_mul_grouped_input_lhs,
     create_mat_mul_grouped_input_rhs,
     create_mat_mul_grouped_output,
@@ -33,22 +48,16 @@ from tremula.poplibs.poplin.mat_mul import (
     mat_mul_plan,
     mat_mul_with_output,
 )
-from tremula.poplibs.poplin.meshgrid import linspace, meshgrid_2d
-from tremula.poplibs.poplin.norms import (
-    create_norm_beta,
-    create_norm_gamma,
-    create_norm_params,
-    norm_gradients,
-    norm_param_gradients,
-    norm_statistics,
-    norm_statistics_gradients,
-    norm_whiten,
-    normalise,
+from tremula.poplibs.poplin.product.plan import Plan
+from tremula.poplibs.poplin.product.plan_report import plan_report
+from tremula.poplibs.poplin.solvers.cholesky import (
+    cholesky,
+    cholesky_in_place,
+    create_cholesky_input,
 )
-from tremula.poplibs.poplin.plan import Plan
-from tremula.poplibs.poplin.plan_report import plan_report
-from tremula.poplibs.poplin.qr import qr_factorization
-from tremula.poplibs.poplin.triangular_solve import (
+from tremula.poplibs.poplin.solvers.lu import lu_factorization, lu_packed
+from tremula.poplibs.poplin.solvers.qr import qr_factorization
+from tremula.poplibs.poplin.solvers.triangular_solve import (
     create_triangular_solve_input_lhs,
     create_triangular_solve_input_rhs,
     triangular_mask,

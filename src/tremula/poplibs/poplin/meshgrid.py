@@ -5,7 +5,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, Type, as_type
 from tremula.poplar.graph import Graph
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.registry import PoplibsError
 
 

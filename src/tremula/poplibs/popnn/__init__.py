@@ -1,19 +1,9 @@
 """popnn: non-linearities, softmax, normalisation, pooling, losses."""
 
-from tremula.poplibs.popnn import (
-    ctc,
-    ctc_inference,
-    gru,
-    gru_after_entries,
-    gru_reset_after,
-    lstm,
-    lstm_entries,
-    norm_entries,
-    pool_entries,
-    recurrent_entries,
-    rnn,
-)
+from tremula.poplibs.popnn import norm_samples as norm_entries
 from tremula.poplibs.popnn.accuracy import calc_accuracy, top_k
+from tremula.poplibs.popnn.ctc import inference as ctc_inference
+from tremula.poplibs.popnn.ctc import loss as ctc
 from tremula.poplibs.popnn.loss import MASKED_LABEL_CODE, LossType, calc_loss
 from tremula.poplibs.popnn.non_linearity import (
     gelu,
@@ -56,12 +46,28 @@ from tremula.poplibs.popnn.norms import (
     layer_normalise,
     norm_param_update,
 )
-from tremula.poplibs.popnn.pool_geometry import PoolingType, PoolParams
-from tremula.poplibs.popnn.pooling import (
+from tremula.poplibs.popnn.pooling import samples as pool_entries
+from tremula.poplibs.popnn.pooling.geometry import PoolingType, PoolParams
+from tremula.poplibs.popnn.pooling.pool import (
     pool,
     pool_gradient_by_places,
     pool_input_gradient,
     pool_places,
+)
+from tremula.poplibs.popnn.recurrent import (
+    gru,
+    gru_reset_after,
+    lstm,
+    rnn,
+)
+from tremula.poplibs.popnn.recurrent import (
+    gru_reset_after_samples as gru_after_entries,
+)
+from tremula.poplibs.popnn.recurrent import (
+    gru_rnn_samples as recurrent_entries,
+)
+from tremula.poplibs.popnn.recurrent import (
+    lstm_samples as lstm_entries,
 )
 from tremula.poplibs.popnn.softmax import (
     log_softmax,
@@ -72,7 +78,12 @@ from tremula.poplibs.popnn.softmax import (
     softmax_input_gradient,
     softmax_scaling,
 )
-from tremula.poplibs.popops.arg_max import arg_max, arg_min, max_and_arg_max, min_and_arg_min
+from tremula.poplibs.popops.sorting.arg_max import (
+    arg_max,
+    arg_min,
+    max_and_arg_max,
+    min_and_arg_min,
+)
 
 __all__ = [
     # non-linearities

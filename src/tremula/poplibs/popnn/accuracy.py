@@ -7,15 +7,15 @@ import numpy as np
 from tremula.base.types import FLOAT, HALF, UNSIGNED_INT, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popnn.checks import check_float, check_labels
-from tremula.poplibs.popops.arg_max import arg_max, best_vertex, extreme_vertex
-from tremula.poplibs.popops.element_codelets import element_codelet
-from tremula.poplibs.popops.expr import Cast, _1, _2
-from tremula.poplibs.popops.reduce_codelets import reduce_vertex
-from tremula.poplibs.popops.sort_codelets import merge_vertex, sort_vertex
-from tremula.poplibs.popops.top_k import top_k_with_permutation
+from tremula.poplibs.popops.elementwise.codelets import element_codelet
+from tremula.poplibs.popops.elementwise.expr import Cast, _1, _2
+from tremula.poplibs.popops.reduction.codelets import reduce_vertex
+from tremula.poplibs.popops.sorting.arg_max import arg_max, best_vertex, extreme_vertex
+from tremula.poplibs.popops.sorting.codelets import merge_vertex, sort_vertex
+from tremula.poplibs.popops.sorting.top_k import top_k_with_permutation
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 
 

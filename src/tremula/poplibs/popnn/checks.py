@@ -2,7 +2,7 @@
 
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.registry import PoplibsError
 
 

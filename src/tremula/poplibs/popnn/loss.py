@@ -18,16 +18,16 @@ from tremula.codelets import Input, Output, Vector, Vertex
 from tremula.codelets.flops import flops_per_element
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
-from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs import popops
 from tremula.poplibs.families import family
 from tremula.poplibs.popnn.accuracy import calc_accuracy
 from tremula.poplibs.popnn.checks import check_float, check_labels
 from tremula.poplibs.popnn.row_pieces import row_pieces
-from tremula.poplibs.popops.reduce_codelets import reduce_vertex
+from tremula.poplibs.popops.reduction.codelets import reduce_vertex
 from tremula.poplibs.poputil import clone_in_order
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register

@@ -14,15 +14,15 @@ from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.families import family
 from tremula.poplibs.popnn.checks import check_float, check_same_shape
 from tremula.poplibs.popnn.non_linearity_functions import TABLE, NonLinearityType
 from tremula.poplibs.popnn.softmax import softmax, softmax_input_gradient
-from tremula.poplibs.popops.element_codelets import element_codelet
-from tremula.poplibs.popops.flat_codelets import FlatCodelet, make_flat
-from tremula.poplibs.popops.fused import converter
-from tremula.poplibs.popops.spread import aligned, run_spread
+from tremula.poplibs.popops.elementwise.codelets import element_codelet
+from tremula.poplibs.popops.elementwise.flat_codelets import FlatCodelet, make_flat
+from tremula.poplibs.popops.elementwise.fused import converter
+from tremula.poplibs.popops.vertex_layout import aligned, run_spread
 from tremula.poplibs.poputil import clone_in_order, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 

@@ -14,8 +14,8 @@ from enum import Enum
 import numpy as np
 
 from tremula.base.types import Type, float32
-from tremula.poplibs.popops.element_costs import LoopCost
-from tremula.poplibs.popops.element_ops import VectorCost, costs
+from tremula.poplibs.popops.elementwise.costs import LoopCost
+from tremula.poplibs.popops.elementwise.operations import VectorCost, costs
 
 GELU_SCALE = math.sqrt(2 / math.pi)
 GELU_CUBE = 0.044715

@@ -11,10 +11,11 @@ as other frameworks do.
 from tremula.base.source import user_source
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
-from tremula.poplibs.poplin import norm_math, norms
-from tremula.poplibs.poplin.norm_math import check_norm_operands
+from tremula.poplibs.poplin import norms
+from tremula.poplibs.poplin import norms as norm_math
+from tremula.poplibs.poplin.norms import check_norm_operands
 from tremula.poplibs.poputil import replayed
 from tremula.poplibs.registry import PoplibsError
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tremula.poplar.graph import Graph
-from tremula.poplar.runs import expand
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.runs import expand
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.poputil import split_between_workers, tile_regions
 
 

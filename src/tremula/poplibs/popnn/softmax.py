@@ -11,12 +11,12 @@ import numpy as np
 from tremula.base.types import FLOAT, HALF, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popnn.checks import check_float, check_rank, check_same_shape
-from tremula.poplibs.popops.element_codelets import element_codelet
-from tremula.poplibs.popops.expr import Cast, Expr, _1, _2, exp, log
-from tremula.poplibs.popops.reduce_codelets import reduce_vertex
+from tremula.poplibs.popops.elementwise.codelets import element_codelet
+from tremula.poplibs.popops.elementwise.expr import Cast, Expr, _1, _2, exp, log
+from tremula.poplibs.popops.reduction.codelets import reduce_vertex
 from tremula.poplibs.poputil import replayed
 from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 

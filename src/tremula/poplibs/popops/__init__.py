@@ -1,28 +1,55 @@
 """popops: element-wise operations, expressions, reductions, slices, rearrangements."""
 
-from tremula.poplibs.popops import (
-    element_registry,
-    elementwise,
+from tremula.poplibs.popops.elementwise import (
     expr,
-    reduce_entries,
-    slice_entries,
 )
-from tremula.poplibs.popops.all_true import all_true
-from tremula.poplibs.popops.arg_max import arg_max, arg_min, max_and_arg_max, min_and_arg_min
-from tremula.poplibs.popops.cast import cast, cast_with_output
-from tremula.poplibs.popops.circ_buf import CircBuf
-from tremula.poplibs.popops.dynamic_slice import dynamic_slice, dynamic_update
-from tremula.poplibs.popops.elementwise import *  # noqa: F403 - its names are in its __all__
-from tremula.poplibs.popops.embedding_plan import SlicePlan
-from tremula.poplibs.popops.embedding_plan import plan as plan_embedding
-from tremula.poplibs.popops.fill import fill, zero
-from tremula.poplibs.popops.gather_scatter import create_gather_input, gather, scatter
-from tremula.poplibs.popops.histogram import histogram
+from tremula.poplibs.popops.elementwise import (
+    functions as elementwise,
+)
+from tremula.poplibs.popops.elementwise import (
+    samples as element_registry,
+)
+from tremula.poplibs.popops.elementwise.cast import cast, cast_with_output
+from tremula.poplibs.popops.elementwise.fill import fill, zero
+from tremula.poplibs.popops.elementwise.functions import *  # noqa: F403 - its names are in its __all__
+from tremula.poplibs.popops.elementwise.map import map, map_in_place, map_with_output  # noqa: A004
+from tremula.poplibs.popops.elementwise.scaled_add import (
+    scaled_add_to,
+    scaled_subtract_from,
+    scaled_sum_to,
+)
 from tremula.poplibs.popops.iota import encode_one_hot, iota
 from tremula.poplibs.popops.loops import add_loop_counter_step, counted_for_loop, counted_loop
-from tremula.poplibs.popops.map import map, map_in_place, map_with_output  # noqa: A004
-from tremula.poplibs.popops.multi_slice import grouped_multi_slice, multi_slice
-from tremula.poplibs.popops.multi_update import (
+from tremula.poplibs.popops.pad import pad
+from tremula.poplibs.popops.reduction import samples as reduce_entries
+from tremula.poplibs.popops.reduction.all_true import all_true
+from tremula.poplibs.popops.reduction.histogram import histogram
+from tremula.poplibs.popops.reduction.nan_check import has_nan, has_nan_or_inf
+from tremula.poplibs.popops.reduction.reduce import (
+    Reduction,
+    reduce,
+    reduce_many,
+    reduce_with_output,
+)
+from tremula.poplibs.popops.reduction.scan import cumulative_product, cumulative_sum, scan
+from tremula.poplibs.popops.rows import (
+    normalise_image,
+    select_scalar_from_rows,
+    update_scalar_in_rows,
+)
+from tremula.poplibs.popops.slicing import samples as slice_entries
+from tremula.poplibs.popops.slicing.circ_buf import CircBuf
+from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice, dynamic_update
+from tremula.poplibs.popops.slicing.embedding_plan import SlicePlan
+from tremula.poplibs.popops.slicing.embedding_plan import plan as plan_embedding
+from tremula.poplibs.popops.slicing.gather_scatter import create_gather_input, gather, scatter
+from tremula.poplibs.popops.slicing.layout import (
+    create_indices_tensor,
+    create_slice_tensor,
+    create_sliceable_tensor,
+)
+from tremula.poplibs.popops.slicing.multi_slice import grouped_multi_slice, multi_slice
+from tremula.poplibs.popops.slicing.multi_update import (
     grouped_multi_update,
     grouped_multi_update_add,
     multi_update,
@@ -30,29 +57,20 @@ from tremula.poplibs.popops.multi_update import (
     multi_update_max,
     multi_update_mul,
 )
-from tremula.poplibs.popops.nan_check import has_nan, has_nan_or_inf
-from tremula.poplibs.popops.pad import pad
-from tremula.poplibs.popops.reduce import Reduction, reduce, reduce_many, reduce_with_output
-from tremula.poplibs.popops.rows import (
-    normalise_image,
-    select_scalar_from_rows,
-    update_scalar_in_rows,
+from tremula.poplibs.popops.slicing.sequence_slice import sequence_slice
+from tremula.poplibs.popops.sorting.arg_max import (
+    arg_max,
+    arg_min,
+    max_and_arg_max,
+    min_and_arg_min,
 )
-from tremula.poplibs.popops.scaled_add import scaled_add_to, scaled_subtract_from, scaled_sum_to
-from tremula.poplibs.popops.scan import cumulative_product, cumulative_sum, scan
-from tremula.poplibs.popops.sequence_slice import sequence_slice
-from tremula.poplibs.popops.slice_layout import (
-    create_indices_tensor,
-    create_slice_tensor,
-    create_sliceable_tensor,
-)
-from tremula.poplibs.popops.sort import (
+from tremula.poplibs.popops.sorting.sort import (
     sort,
     sort_in_place,
     sort_key_value,
     sort_key_value_in_place,
 )
-from tremula.poplibs.popops.top_k import (
+from tremula.poplibs.popops.sorting.top_k import (
     create_top_k_input,
     top_k,
     top_k_key_value,

@@ -14,13 +14,13 @@ from tremula.codelets import Input, Output, Vector, Vertex
 from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
-from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
-from tremula.poplibs.popops.spread import worker_pieces
+from tremula.poplibs.popops.vertex_layout import worker_pieces
 from tremula.poplibs.poputil import broadcast_view, pattern_of, replayed, tile_regions
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register

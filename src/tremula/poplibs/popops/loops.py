@@ -6,10 +6,10 @@ from tremula.base.source import user_source
 from tremula.base.types import INT, UNSIGNED_INT
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Program, Repeat, RepeatWhileTrue, Sequence
-from tremula.poplar.tensor import Tensor
-from tremula.poplibs.popops.expr import _1, _2
-from tremula.poplibs.popops.fill import fill
-from tremula.poplibs.popops.map import map_in_place, map_with_output
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs.popops.elementwise.expr import _1, _2
+from tremula.poplibs.popops.elementwise.fill import fill
+from tremula.poplibs.popops.elementwise.map import map_in_place, map_with_output
 from tremula.poplibs.registry import PoplibsError
 
 Body = Callable[[Tensor], Program]

@@ -7,7 +7,7 @@ import numpy as np
 from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.poplar.graph import Graph
-from tremula.poplar.tensor import Tensor, concat
+from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs.registry import PoplibsError
 
 MODES = ("CONSTANT", "REFLECT", "EDGE")

@@ -14,16 +14,16 @@ from tremula.codelets import InOut, Input, Output, Vector, Vertex
 from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
-from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplar.tensor import Tensor, concat
+from tremula.poplar.tensors.tensor import Tensor, concat
+from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.families import family
-from tremula.poplibs.popops.element_codelets import element_codelet
-from tremula.poplibs.popops.expr import Cast, _1, _2, _3
-from tremula.poplibs.popops.fill import zero
-from tremula.poplibs.popops.map import map as map_expr
-from tremula.poplibs.popops.scan import one_each, row_parts
+from tremula.poplibs.popops.elementwise.codelets import element_codelet
+from tremula.poplibs.popops.elementwise.expr import Cast, _1, _2, _3
+from tremula.poplibs.popops.elementwise.fill import zero
+from tremula.poplibs.popops.elementwise.map import map as map_expr
+from tremula.poplibs.popops.reduction.scan import one_each, row_parts
 from tremula.poplibs.poputil import is_writeable
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register

@@ -14,15 +14,15 @@ from tremula.codelets import Input, Output, Vector, Vertex
 from tremula.codelets.flops import no_flops
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
-from tremula.poplar.bulk import Slices
-from tremula.poplar.compute_set import ComputeSet
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute, Sequence
-from tremula.poplar.runs import expand
-from tremula.poplar.tensor import Tensor
-from tremula.poplar.tile_map import TileMapping
+from tremula.poplar.tensors.runs import expand
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tile_map import TileMapping
+from tremula.poplar.vertices.bulk import Slices
+from tremula.poplar.vertices.compute_set import ComputeSet
 from tremula.poplibs.families import family
-from tremula.poplibs.popops.sort import distinct_values
+from tremula.poplibs.popops.sorting.sort import distinct_values
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT, BOOL)

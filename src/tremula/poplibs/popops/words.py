@@ -7,7 +7,7 @@ from tremula.base.types import (
     UNSIGNED_SHORT,
     Type,
 )
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 
 _WORD_OF_SIZE = {1: UNSIGNED_CHAR, 2: UNSIGNED_SHORT, 4: UNSIGNED_INT, 8: UNSIGNED_LONGLONG}
 

@@ -15,8 +15,7 @@ import numpy as np
 from tremula.base.types import INT, Type, float32, int32, uint32, uint64
 from tremula.codelets import Input, MultiVertex, Output, Vector
 from tremula.codelets.flops import flops_per_element, no_flops
-from tremula.codelets.python_codelet import CostView
-from tremula.codelets.random import (
+from tremula.codelets.python.random import (
     random_normal,
     random_state,
     random_uint64,
@@ -24,6 +23,7 @@ from tremula.codelets.random import (
     seed_random,
     set_random_state,
 )
+from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import family
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, Type, as_type
-from tremula.poplar.bulk import Slices
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.poprand.codelets import (
     bernoulli_codelet,
     log_uniform_codelet,

@@ -5,9 +5,9 @@ from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplar.tensor import Tensor
-from tremula.poplibs.popops.expr import _1, _2
-from tremula.poplibs.popops.map import map as map_elements
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs.popops.elementwise.expr import _1, _2
+from tremula.poplibs.popops.elementwise.map import map as map_elements
 from tremula.poplibs.poprand.codelets import bernoulli_codelet, dropout_codelet
 from tremula.poplibs.poprand.distributions import check_probability, fill, new_like
 from tremula.poplibs.poputil import broadcast_view

@@ -6,11 +6,11 @@ import numpy as np
 
 from tremula.base.source import user_source
 from tremula.base.types import UNSIGNED_INT, UNSIGNED_LONGLONG
-from tremula.codelets.slots import N_WORKERS
+from tremula.codelets.cost.slots import N_WORKERS
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplar.tensor import Tensor
-from tremula.poplar.tile_map import TileMapping
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplibs.poprand.codelets import (
     restore_seed_codelet,
     save_and_set_seed_codelet,

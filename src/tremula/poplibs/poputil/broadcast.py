@@ -7,8 +7,8 @@ from itertools import groupby
 import numpy as np
 
 from tremula.base.source import user_source
-from tremula.poplar.runs import expand
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.runs import expand
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.registry import PoplibsError
 
 Shape = tuple[int, ...]

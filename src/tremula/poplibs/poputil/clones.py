@@ -3,8 +3,8 @@
 from tremula.base.source import user_source
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
-from tremula.poplar.tensor import Tensor
-from tremula.poplar.tile_map import TileMapping
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplibs.poputil.layout import clone_in_order, distinct_part
 from tremula.poplibs.poputil.replay import replayed
 from tremula.poplibs.registry import PoplibsError

@@ -8,7 +8,7 @@ from tremula.base.source import user_source
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Call, Copy
 from tremula.poplar.programs import Sequence as Steps
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.poputil.layout import clone_in_order
 from tremula.poplibs.registry import PoplibsError
 

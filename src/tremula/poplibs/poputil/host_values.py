@@ -8,7 +8,7 @@ from tremula.base.floats import QuarterFormat, pack_metadata
 from tremula.base.source import user_source
 from tremula.base.types import HALF, QUARTER_METADATA, Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.registry import PoplibsError
 
 

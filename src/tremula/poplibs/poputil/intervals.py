@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tremula.poplar.runs import expand
 from tremula.poplar.target import Target
-from tremula.poplar.tensor import Interval
+from tremula.poplar.tensors.runs import expand
+from tremula.poplar.tensors.tensor import Interval
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from tremula.base.types import QUARTER, Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.runs import Pieces, Runs, compress
-from tremula.poplar.tensor import Tensor
+from tremula.poplar.tensors.runs import Pieces, Runs, compress
+from tremula.poplar.tensors.tensor import Tensor
 
 
 def simplified(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tensor]]:

@@ -7,9 +7,9 @@ import numpy as np
 
 from tremula.base.types import QUARTER, Type
 from tremula.poplar.graph import Graph, GraphState
-from tremula.poplar.runs import Pieces
-from tremula.poplar.tensor import Tensor
-from tremula.poplar.tensor_layout import digest_of, layout_of_pieces
+from tremula.poplar.tensors.layout import digest_of, layout_of_pieces
+from tremula.poplar.tensors.runs import Pieces
+from tremula.poplar.tensors.tensor import Tensor
 
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic, Enum)
 

@@ -19,13 +19,13 @@ import numpy as np
 
 from tremula.base.source import Source, user_source
 from tremula.base.types import QUARTER, Type
-from tremula.poplar.compute_set import ComputeSet, Modelled
 from tremula.poplar.graph import Graph, GraphState
 from tremula.poplar.programs import Copy, Program, Sequence
-from tremula.poplar.runs import Pieces
-from tremula.poplar.set_model import SetModel, model_of
-from tremula.poplar.tensor import Tensor
-from tremula.poplar.tensor_layout import moved_pieces
+from tremula.poplar.tensors.layout import moved_pieces
+from tremula.poplar.tensors.runs import Pieces
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.vertices.compute_set import ComputeSet, Modelled
+from tremula.poplar.vertices.template import SetModel, model_of
 from tremula.poplibs.poputil.layout_key import (
     CallKey,
     NotReplayable,

@@ -6,9 +6,9 @@ import numpy as np
 
 from tremula.base.types import Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.runs import expand
-from tremula.poplar.tensor import Tensor
-from tremula.poplar.tile_map import TileMapping
+from tremula.poplar.tensors.runs import expand
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplibs.poputil.intervals import split_columns
 from tremula.poplibs.poputil.tile_mapping import choose_mapping_offset, map_tensor_linearly
 

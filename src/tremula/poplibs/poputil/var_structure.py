@@ -8,7 +8,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.tensor import Tensor, concat
+from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs.registry import PoplibsError
 
 

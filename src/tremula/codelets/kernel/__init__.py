@@ -1,0 +1,1 @@
+"""A codelet's source → the text of its kernel → native code."""

@@ -1,0 +1,161 @@
+"""Kernel text → native code: through a file in the cache folder, so that a second process loads it.
+
+The file's name is a hash of its content, of the code it calls and of the versions, so an entry is
+never stale. It is written whole or not at all, and processes may race for it. Numba keeps the
+machine code beside it. Only loaded when a codelet compiles.
+"""
+
+import hashlib
+import importlib.util
+import linecache
+import os
+import re
+import sys
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import numba
+import numpy as np
+from numba.core.errors import NumbaError, NumbaWarning
+
+from tremula.base.cache_dir import cache_dir
+from tremula.base.errors import GraphProgramCompilationError
+from tremula.base.source import Source, source_at
+from tremula.codelets import native
+from tremula.codelets.python import random
+from tremula.codelets.python.function_source import FunctionSource
+from tremula.codelets.python.subset import helpers_of
+
+_loaded: dict[str, ModuleType] = {}  # compiled code must never be freed: addresses are out there
+
+
+@cache
+def _library_hash() -> str:
+    """Changes whenever the functions that kernels call, or the compilers, change."""
+    hasher = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version}".encode())
+    for path in [*sorted(Path(native.__file__).parent.glob("*.py")), Path(random.__file__)]:
+        hasher.update(path.read_bytes())
+    return hasher.hexdigest()
+
+
+def compile_kernel(name: str, text: str, compute: FunctionSource) -> int:
+    """The address of the kernel in this text; compiled once per process and content."""
+    key = hashlib.sha256((_library_hash() + text).encode()).hexdigest()[:32]
+    if key not in _loaded:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NumbaWarning)
+                _loaded[key] = _load(key, text)
+        except (NumbaError, NotImplementedError) as error:
+            raise _explained(name, text, compute, error) from None
+    return _loaded[key].kernel.address
+
+
+def _load(key: str, text: str) -> ModuleType:
+    path = _written(key, text)
+    if path is not None:
+        try:
+            return _import(key, path)
+        except OSError as error:  # the machine code could not be kept beside the text
+            _warn_once(str(error))
+    return _in_memory(key, text)
+
+
+def _written(key: str, text: str) -> Path | None:
+    """The text's file in the cache, made if missing or damaged; None if that is impossible."""
+    folder = cache_dir() / "codelets"
+    path = folder / f"kernel_{key}.py"
+    try:
+        if path.is_file() and path.read_text() == text and os.access(folder, os.W_OK):
+            return path
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        _warn_once(str(error))
+        return None
+    return path
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    warnings.warn(
+        f"compiled codelets cannot be kept ({reason}); they are compiled again in each process. "
+        "Set TREMULA_CACHE_DIR to a folder that can be written.",
+        stacklevel=2,
+    )
+
+
+def _import(key: str, path: Path) -> ModuleType:
+    name = f"tremula_kernel_{key}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # cached machine code finds the module of its globals by name
+    spec.loader.exec_module(module)
+    return module
+
+
+def _in_memory(key: str, text: str) -> ModuleType:
+    text = text.replace("cache=True", "cache=False", 1)
+    path = f"<kernel {key}>"
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+    module = ModuleType(f"tremula_kernel_{key}")
+    exec(compile(text, path, "exec"), module.__dict__)
+    return module
+
+
+def _explained(
+    name: str, text: str, compute: FunctionSource, error: Exception
+) -> GraphProgramCompilationError:
+    """Numba's complaint in the user's terms: the codelet, the user's line, the reason, the mend."""
+    message = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    reason = _reason(message)
+    source = _user_line(message, text, compute)
+    return GraphProgramCompilationError(
+        f"codelet {name!r} does not compile: {reason}", source=source, mend=_mend(reason)
+    )
+
+
+def _user_line(message: str, text: str, compute: FunctionSource) -> Source:
+    """The last generated line that the message names and that came from a user's line."""
+    lines = text.splitlines()
+    functions = {f.name: f for f in [*helpers_of(compute), compute]}
+    for number in reversed(re.findall(r'File "[^"]*", line (\d+)', message)):
+        index = int(number) - 1
+        note = re.search(r"  # (\S+):(\d+)$", lines[index]) if index < len(lines) else None
+        if note and note[1] in functions:
+            function = functions[note[1]]
+            return source_at(function.source.file, function.source.line + int(note[2]) - 1)
+    return compute.source
+
+
+def _reason(message: str) -> str:
+    """The telling line of a long message, in words that do not show generated names."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    told = [line for line in lines if _TELLING.search(line)]
+    reason = told[-1] if told else (lines[1] if len(lines) > 1 else lines[0])
+    reason = re.sub(r"^(-|TypingError:|raised.*?:)\s*", "", reason)
+    return re.sub(r"_k_(?:x|t|f\d+)?_?", "", reason).rstrip(".") + "."
+
+
+_TELLING = re.compile(
+    r"is not defined|readonly|Cannot unify|needs? integers?|not defined before|"
+    r"has no attribute|Use of unsupported|missing a required|too many positional|not supported"
+)
+
+
+def _mend(reason: str) -> str:
+    if "readonly" in reason:
+        return "declare the field as Output or InOut if compute writes it"
+    if "unify" in reason:
+        return "give the variable one type in all branches, float32(0) instead of 0 say"
+    if "not defined before" in reason or "undefined" in reason:
+        return "assign the variable on every path before it is used"
+    return "use numbers, vectors of numbers and the functions of math"

@@ -1,0 +1,229 @@
+"""A codelet → the Python text of its kernel, for Numba; docs/architecture.md has the ABI.
+
+Three kernels of one codelet: RUN computes; COUNTED computes and counts; COST only counts, from
+sizes and state, and never touches the arena. The first two exist once more with rounding modes:
+there every operation takes the record of the worker, which says how halves round.
+"""
+
+import ast
+from enum import Enum
+
+from tremula.codelets.columns import columns_of
+from tremula.codelets.cost import slots
+from tremula.codelets.cost.counting import CostModel
+from tremula.codelets.kernel.expressions import ExpressionLowering, Names
+from tremula.codelets.kernel.hoisting import hoisted
+from tremula.codelets.kernel.statements import Writer, cost_name, field_setup
+from tremula.codelets.python import random
+from tremula.codelets.python.folding import folded_tree
+from tremula.codelets.python.function_source import FunctionSource, Known, is_matrix_product
+from tremula.codelets.python.kinds import INT, KindTable
+from tremula.codelets.python.subset import helpers_of
+from tremula.codelets.spec import FieldSpec, VertexBase
+
+_OPTIONS = 'nogil=True, error_model="numpy", boundscheck=False'
+_ARENA, _COLUMNS = "CPointer(uint8)", "CPointer(int64)"
+
+
+class Variant(Enum):
+    RUN = "run"
+    COUNTED = "counted"
+    COST = "cost"
+
+
+class KernelText:
+    """Assembles the text of one kernel."""
+
+    def __init__(
+        self, name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase,
+        variant: Variant, has_modes: bool = False,
+    ) -> None:  # fmt: skip
+        self.name, self.compute, self.fields = name, compute, fields
+        self.base, self.variant = base, variant
+        self.names = Names()
+        if variant is not Variant.COST and (has_modes or draws_random(compute)):
+            self.names.worker = ["_k_w"]
+        self.names.rounding = self.names.worker if has_modes else []
+        self.model = CostModel(compute, fields, base)
+        called = self.model.trees  # without those that only an untaken branch calls
+        self.helpers = [h for h in helpers_of(compute) if id(h) in called]
+        self.worker = [a.arg for a in compute.tree().args.args[1:]]
+        for i, helper in enumerate(self.helpers):
+            self.names.helpers[id(helper)] = f"_k_f{i}_{helper.name}"
+            is_static = self.model.static_slots(helper) is not None
+            if variant is Variant.COUNTED and not is_static:
+                self.names.counting_helpers.add(id(helper))
+
+    def text(self) -> str:
+        functions = [line for h in self.helpers for line in self._helper(h)]
+        row, used = self._row()
+        kernel = self._kernel(used)
+        imports = ["import numpy as np", "from numba import cfunc, njit", ""]
+        imports += [
+            f"from tremula.codelets.native import {m} as native_{m}"
+            for m in sorted(self.names.modules)
+        ]
+        definitions = [f"{name} = {value}" for name, value in self.names.definitions.items()]
+        # A comment, and in ASCII: a name read from a file cannot end it and become code.
+        modes = " with rounding modes" if self.names.rounding else ""
+        what = f"# The {self.variant.value} kernel{modes} of codelet {self.name!a}, generated."
+        parts = [what, "", *imports, "", *definitions, "", *functions, *row, "", *kernel]
+        return "\n".join(parts) + "\n"
+
+    # -- helper functions
+
+    def _helper(self, helper: FunctionSource) -> list[str]:
+        if self.variant is Variant.RUN and not self.names.worker and is_matrix_product(helper):
+            return [f"{self.names.helpers[id(helper)]} = {self.names.matrix(helper.name)}", "", ""]
+        tree = folded_tree(helper)
+        parameters, worker = [a.arg for a in tree.args.args], self.names.worker
+        name = self.names.helpers[id(helper)]
+        if id(helper) in self.names.counting_helpers:
+            body = self.model.instrumented(helper)
+            given = [*parameters, "_k_count", *worker]
+            lines = self._function(name, given, helper, body, counts=True)
+        else:
+            lines = self._function(name, [*parameters, *worker], helper, tree.body, counts=False)
+        if self.variant is Variant.COST and self.model.static_slots(helper) is None:
+            sliced = self.model.sliced(helper)
+            writer = Writer(self._lowering(helper), "_k_n", needed=sliced.needed)
+            writer.write(sliced.body, 1)
+            head = f"def {cost_name(name)}({', '.join(sliced.parameters)}):"
+            lines += [f"@njit({_OPTIONS})", head, "    _k_n = 0", *writer.lines]
+            lines += ["    return _k_n", "", ""]
+        return lines
+
+    def _function(
+        self, name: str, parameters: list[str], helper: FunctionSource, body: list[ast.stmt],
+        counts: bool,
+    ) -> list[str]:  # fmt: skip
+        writer = Writer(self._lowering(helper), "None")
+        writer.before_return = self._add_count() if counts else ""
+        writer.write(body, 1)
+        lines = [f"@njit({_OPTIONS})", f"def {name}({', '.join(parameters)}):"]
+        lines += ["    _k_n = 0"] if counts else []
+        lines += writer.lines
+        if counts and not isinstance(body[-1], ast.Return):
+            lines += [f"    {self._add_count()}"]
+        return [*lines, "", ""]
+
+    def _lowering(self, function: FunctionSource) -> ExpressionLowering:
+        return ExpressionLowering(function, {}, self.names, None)
+
+    def _add_count(self) -> str:
+        load, store = self.names.memory("load"), self.names.memory("store")
+        return f"{store}(_k_count, 0, {load}(_k_count, 0) + _k_n)"
+
+    # -- one row of the table
+
+    def _row(self) -> tuple[list[str], list[FieldSpec]]:
+        tree = folded_tree(self.compute)
+        by_name = {f.name: f for f in self.fields}
+        kinds = KindTable(self.compute, by_name, dict.fromkeys(self.worker, INT), tree)
+        lowering = ExpressionLowering(self.compute, by_name, self.names, kinds)
+        writer = Writer(lowering, "1", "(1 if {} else 0)")
+        counts = self.variant is not Variant.RUN
+        body = {
+            Variant.RUN: lambda: hoisted(tree, by_name),
+            Variant.COUNTED: lambda: self.model.instrumented(self.compute),
+            Variant.COST: lambda: self.model.sliced(self.compute).body,
+        }[self.variant]()
+        if self.variant is Variant.COST:
+            writer.needed = self.model.sliced(self.compute).needed
+        writer.before_return = self._add_count() if counts else ""
+        writer.write(body, 1)
+        used = [f for f in self.fields if f.name in lowering.used_fields]
+        setup = [f"    {line}" for f in used for line in self._setup(f, lowering)]
+        pointers = sorted({f.type.name for f in used if f.is_edge} | _metadata_type(used))
+        setup = [
+            f"    _k_p_{t} = {self.names.table('POINTER', t)}(_k_arena)" for t in pointers
+        ] + setup
+        end = ([f"    {self._add_count()}"] if counts else []) + ["    return 1"]
+        head = [f"@njit({_OPTIONS}, forceinline=True)", f"def row({', '.join(self._given(used))}):"]
+        start = ["    _k_n = 0"] if counts else []
+        return [*head, *setup, *start, *writer.lines, *end, ""], used
+
+    def _setup(self, spec: FieldSpec, lowering: ExpressionLowering) -> list[str]:
+        return field_setup(spec, lowering, self.variant is not Variant.COST)
+
+    def _given(self, used: list[FieldSpec]) -> list[str]:
+        columns = [
+            f"_k_c_{c.field.name}_{c.role}" for c in columns_of(self.fields) if c.field in used
+        ]
+        counter = [] if self.variant is Variant.RUN else ["_k_count"]
+        return ["_k_arena", *columns, "_k_v", *self.worker, *counter, *self.names.worker]
+
+    # -- the kernel
+
+    def _kernel(self, used: list[FieldSpec]) -> list[str]:
+        counts = self.variant is not Variant.RUN
+        types = [_ARENA, _COLUMNS, "int64", "int64", *([_COLUMNS] if counts else [])]
+        arguments = "_k_arena, _k_columns, _k_begin, _k_end" + (", _k_cycles" if counts else "")
+        lines = [
+            f'@cfunc("int64({", ".join(types)})", cache=True, {_OPTIONS})',
+            f"def kernel({arguments}):",
+        ]
+        for column in columns_of(self.fields):
+            if column.field in used:
+                key = column.field.type.name if column.role == "value" else "LONGLONG"
+                make = self.names.table("COLUMN", key)
+                name = f"_k_c_{column.field.name}_{column.role}"
+                lines.append(f"    {name} = {make}(_k_columns, {column.index})")
+        lines += self._worker_columns()
+        lines += ["    _k_all = 1", "    for _k_v in range(_k_begin, _k_end):"]
+        calls = [*self._worker_record(), f"_k_all &= row({', '.join(self._given(used))})"]
+        body = self._counted_call(calls) if counts else self._plain_call(calls)
+        return [*lines, *(f"        {line}" for line in body), "    return _k_all"]
+
+    def _worker_columns(self) -> list[str]:
+        if not self.names.worker:
+            return []
+        column, pointer = self.names.table("COLUMN", "LONGLONG"), "UNSIGNED_LONGLONG"
+        return [
+            f"    _k_c_worker_state = {column}(_k_columns, {len(columns_of(self.fields))})",
+            f"    _k_states = {self.names.table('POINTER', pointer)}(_k_arena)",
+        ]
+
+    def _worker_record(self) -> list[str]:
+        """The line that finds the record of the worker that runs a row."""
+        if not self.names.worker:
+            return []
+        load, shifted = self.names.memory("load"), self.names.memory("shifted")
+        at = f"{load}(_k_c_worker_state, _k_v)"
+        at += f" + {random.WORKER_WORDS} * {self.worker[0]}" if self.worker else ""
+        return [f"_k_w = {shifted}(_k_states, {at})"]
+
+    def _plain_call(self, calls: list[str]) -> list[str]:
+        if not self.worker:
+            return calls
+        head = f"for {self.worker[0]} in range({slots.N_WORKERS - 1}, -1, -1):"
+        return [head, *(f"    {call}" for call in calls)]
+
+    def _counted_call(self, calls: list[str]) -> list[str]:
+        load, store = self.names.memory("load"), self.names.memory("store")
+        overhead = slots.VERTEX_OVERHEAD_SLOTS + sum(
+            slots.LAYOUT_SLOTS[f.layout] for f in self.fields if f.is_edge
+        )
+        count = f"_k_count = {self.names.memory('shifted')}(_k_cycles, _k_v)"
+        if not self.worker:
+            return [count, f"{store}(_k_count, 0, {overhead})", *calls]
+        return [
+            count,
+            "_k_most = 0",
+            f"for {self.worker[0]} in range({slots.N_WORKERS - 1}, -1, -1):",
+            f"    {store}(_k_count, 0, {overhead})",
+            *(f"    {call}" for call in calls),
+            f"    _k_most = max(_k_most, {load}(_k_count, 0))",
+            f"{store}(_k_count, 0, {slots.N_WORKERS} * _k_most + {slots.LAUNCH_CYCLES})",
+        ]
+
+
+def draws_random(compute: FunctionSource) -> bool:
+    """Does it, or a function it calls, use the functions of random.py?"""
+    bindings = [b for f in [compute, *helpers_of(compute)] for b in f.bindings.values()]
+    return any(isinstance(b, Known) and b.where == "random" for b in bindings)
+
+
+def _metadata_type(fields: list[FieldSpec]) -> set[str]:
+    needs = any(f.is_edge and f.type.requires_metadata for f in fields)
+    return {"UNSIGNED_CHAR"} if needs else set()

@@ -1,0 +1,1 @@
+"""What compiled kernels call: arithmetic, memory, vectors and random numbers, in Numba."""

@@ -1,0 +1,69 @@
+"""Settle what is known before compiling: `if T is half:` and `if HAS_BIAS:` keep one branch."""
+
+import ast
+import operator
+
+from tremula.base.types import Type
+from tremula.codelets.python.function_source import FunctionSource, dotted_name
+
+_UNKNOWN = object()
+_COMPARE = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.eq, ast.IsNot: operator.ne,
+}  # fmt: skip
+
+
+def folded_tree(function: FunctionSource) -> ast.FunctionDef:
+    """The function's tree without the branches that can never run."""
+    tree = _Folding(function).visit(function.tree())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Is | ast.IsNot | ast.In | ast.NotIn | ast.MatMult):
+            raise function.error(
+                "'is', 'in' and '@' are not defined on tiles", tree,
+                "compare with ==, and write a loop or np.dot",
+            )  # fmt: skip
+    return tree
+
+
+class _Folding(ast.NodeTransformer):
+    def __init__(self, function: FunctionSource) -> None:
+        self.function = function
+
+    def visit_If(self, node: ast.If) -> object:
+        value = self._value(node.test)
+        if value is _UNKNOWN:
+            return self.generic_visit(node)
+        kept = [self.visit(s) for s in (node.body if value else node.orelse)]
+        flat = [t for s in kept for t in (s if isinstance(s, list) else [s])]
+        return flat or [ast.copy_location(ast.Pass(), node)]
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        value = self._value(node.test)
+        if value is _UNKNOWN:
+            return self.generic_visit(node)
+        return self.visit(node.body if value else node.orelse)
+
+    def _value(self, node: ast.expr) -> object:
+        """The value of an expression of constants and types, or _UNKNOWN."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name | ast.Attribute):
+            bound = self.function.bindings.get(dotted_name(node) or "", _UNKNOWN)
+            return bound if isinstance(bound, Type | bool | int | float | tuple) else _UNKNOWN
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            value = self._value(node.operand)
+            return value if value is _UNKNOWN else not value
+        if isinstance(node, ast.BoolOp):
+            return self._bool_value(node)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            left, right = self._value(node.left), self._value(node.comparators[0])
+            compare = _COMPARE.get(type(node.ops[0]))
+            if compare and left is not _UNKNOWN and right is not _UNKNOWN:
+                return compare(left, right)
+        return _UNKNOWN
+
+    def _bool_value(self, node: ast.BoolOp) -> object:
+        values = [self._value(v) for v in node.values]
+        if _UNKNOWN in values:
+            return _UNKNOWN
+        return all(values) if isinstance(node.op, ast.And) else any(values)

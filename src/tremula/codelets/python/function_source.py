@@ -1,0 +1,241 @@
+"""A function of a codelet as data: its text, and what each name it uses from outside means.
+
+The meaning of every outside name (a number, a type, a known function, another function) is settled
+here once. So a function can be stored in a file, read back and generated again without running
+anything that the file says.
+"""
+
+import ast
+import builtins
+import inspect
+import math
+import numbers
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+
+import numpy as np
+
+from tremula.base.errors import GraphObjectCreationError, suggest
+from tremula.base.source import Source, source_at
+from tremula.base.types import Type, as_type
+from tremula.codelets.python import random
+from tremula.codelets.python.allowed import check_allowed
+from tremula.codelets.python.machine import multiply_accumulate
+
+BUILTINS = frozenset(
+    "range len min max abs int float bool round enumerate zip reversed pow sum".split()
+)
+MATH = frozenset(
+    "exp expm1 log log1p log2 log10 sqrt tanh sin cos tan asin acos atan sinh cosh fabs erf "
+    "floor ceil trunc isnan isinf isfinite atan2 hypot fmod copysign pow degrees radians".split()
+)
+NUMPY = frozenset(
+    "exp expm1 log log1p log2 log10 sqrt tanh sin cos tan arcsin arccos arctan arctan2 sinh cosh "
+    "fabs floor ceil trunc rint isnan isinf isfinite hypot fmod copysign abs absolute power "
+    "minimum maximum dot sum max min argmax argmin prod zeros ones empty full degrees radians "
+    "zeros_like empty_like".split()
+)
+Constant = bool | int | float | tuple["bool | int | float", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A function the machine knows: `where` is "builtin", "math", "numpy" or "random"."""
+
+    where: str
+    name: str
+
+
+@dataclass(frozen=True)
+class FunctionSource:
+    """A function: its own text (starting at column 0), where it stands, its outside names."""
+
+    name: str
+    text: str
+    source: Source  # of its first line
+    bindings: Mapping[str, "Binding"] = field(default_factory=dict)
+
+    def tree(self) -> ast.FunctionDef:
+        """A fresh syntax tree, with line numbers counted from 1 at the first line of the text."""
+        found = ast.parse(self.text).body
+        if len(found) != 1 or not isinstance(found[0], ast.FunctionDef):
+            raise self.error("a plain function was expected", None, "write it with def")
+        found[0].decorator_list = []
+        return found[0]
+
+    def line_of(self, node: ast.AST | None) -> Source:
+        offset = getattr(node, "lineno", 1) - 1
+        return source_at(self.source.file, self.source.line + offset)
+
+    def error(self, what: str, node: ast.AST | None, mend: str) -> GraphObjectCreationError:
+        return GraphObjectCreationError(
+            f"{self.name}: {what}.", source=self.line_of(node), mend=mend
+        )
+
+
+Binding = Constant | Type | Known | FunctionSource
+
+
+def dotted_name(node: ast.AST) -> str | None:
+    """`np.exp` of an attribute chain on a name; None for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = dotted_name(node.value)
+        return None if base is None else f"{base}.{node.attr}"
+    return None
+
+
+def local_names(tree: ast.FunctionDef) -> set[str]:
+    """Parameters and every name the function assigns."""
+    names = {a.arg for a in tree.args.args}
+    names.update(
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    )
+    return names
+
+
+def outside_names(tree: ast.FunctionDef) -> dict[str, ast.AST]:
+    """Every dotted name that does not start at a local one, with a place where it stands."""
+    local = local_names(tree)
+    found: dict[str, ast.AST] = {}
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.Attribute | ast.Name):
+            name = dotted_name(node)
+            if name is not None:
+                if name.split(".")[0] not in local:
+                    found.setdefault(name, node)
+                return
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    for statement in tree.body:
+        visit(statement)
+    return found
+
+
+def read_function(
+    function: Callable[..., object], label: str, seen: tuple[str, ...] = ()
+) -> FunctionSource:
+    """A live Python function as data, helper functions it calls included."""
+    code = function.__code__
+    where = source_at(code.co_filename, code.co_firstlineno)
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        raise GraphObjectCreationError(
+            f"{label}: its source text cannot be read, and codelets compile from source.",
+            source=where,
+            mend="define it in a file rather than at an interactive prompt or by exec",
+        ) from None
+    bare = FunctionSource(label, textwrap.dedent("".join(lines)), source_at(where.file, first))
+    try:
+        tree = bare.tree()
+    except SyntaxError:
+        raise bare.error("it is not a plain function", None, "write it with def") from None
+    if function.__name__ in seen:
+        raise bare.error("it calls itself", tree, "tiles have no recursion here: use a loop")
+    check_allowed(bare, tree)
+    scope = _scope_of(function)
+    bindings = {
+        name: _resolve(name, node, scope, bare, (*seen, function.__name__))
+        for name, node in outside_names(tree).items()
+    }
+    return FunctionSource(bare.name, bare.text, bare.source, bindings)
+
+
+def _scope_of(function: Callable[..., object]) -> dict[str, object]:
+    scope = {**vars(builtins), **function.__globals__}
+    cells = function.__closure__ or ()
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+        try:
+            scope[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            scope.pop(name, None)
+    return scope
+
+
+def _resolve(
+    name: str, node: ast.AST, scope: dict[str, object], function: FunctionSource,
+    seen: tuple[str, ...],
+) -> Binding:  # fmt: skip
+    first, *rest = name.split(".")
+    if first not in scope:
+        known = [n for n in scope if n.isidentifier() and not hasattr(builtins, n)]
+        raise function.error(f"unknown name {first!r}", node, suggest(first, known))
+    value = scope[first]
+    for attribute in rest:
+        if not isinstance(value, ModuleType) or not hasattr(value, attribute):
+            raise function.error(
+                f"{name!r} has no meaning on a tile", node, "use a number, type or function"
+            )
+        value = getattr(value, attribute)
+    return _meaning(name, value, node, function, seen)
+
+
+def _meaning(
+    name: str, value: object, node: ast.AST, function: FunctionSource, seen: tuple[str, ...]
+) -> Binding:
+    constant = as_constant(value)
+    if constant is not None:
+        return constant
+    if isinstance(value, Type):
+        return value
+    known = _known_function(value)
+    if known is not None:
+        return known
+    if isinstance(value, type) and issubclass(value, np.generic | bool):
+        if value in (np.float64, np.longdouble):
+            raise function.error(
+                f"{name!r} is a 64-bit float, which tiles do not have", node, "use float32"
+            )
+        return as_type(value)
+    py_function = getattr(value, "py_func", value)  # a Numba function keeps its Python one
+    if inspect.isfunction(py_function):
+        return read_function(py_function, py_function.__name__, seen)
+    raise function.error(
+        f"{name!r} is a {type(value).__name__}, which a codelet cannot use",
+        node,
+        "use numbers, tuples of numbers, types, functions of math or numpy, or plain functions; "
+        "give data to a vertex through its fields",
+    )
+
+
+def as_constant(value: object) -> Constant | None:
+    """A number, bool or tuple of numbers as plain Python; None if it is neither."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, tuple) and value:
+        items = tuple(as_constant(v) for v in value)
+        if all(isinstance(v, bool | int | float) for v in items):
+            return items  # pyright: ignore[reportReturnType]
+    return None
+
+
+def _known_function(value: object) -> Known | None:
+    for where, module, names in (
+        ("builtin", builtins, BUILTINS), ("math", math, MATH), ("numpy", np, NUMPY),
+        ("random", random, random.FUNCTIONS),
+    ):  # fmt: skip
+        name = getattr(value, "__name__", "")
+        if name in names and getattr(module, name, None) is value:
+            return Known(where, name)
+    return None
+
+
+@cache
+def _matrix_product_text() -> str:
+    return read_function(multiply_accumulate, multiply_accumulate.__name__).text
+
+
+def is_matrix_product(function: FunctionSource) -> bool:
+    """Is it `machine.multiply_accumulate`, which has a native twin? Its text decides."""
+    return function.name == multiply_accumulate.__name__ and function.text == _matrix_product_text()

@@ -1,0 +1,208 @@
+"""Records ↔ bytes: a versioned, hashed container of JSON and arrays. Nothing in it can run."""
+
+import gc
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from tremula.base.errors import FileLoadError
+from tremula.compiler.file.packed_columns import ListedColumns, PackedColumns, UnpackedColumns
+
+MAGIC = b"TREMULA\x00"
+FORMAT_VERSION = 4  # 1 had no narrowed columns, 2 no differences, 3 no peaks of flops
+_DIGEST_BYTES = 32
+_PREFIX_BYTES = len(MAGIC) + 4 + 8 + _DIGEST_BYTES
+_ALIGN_BYTES = 64
+# What decoding contents that are not ours can raise.
+_UNREADABLE = (
+    KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError,
+    MemoryError,
+)  # fmt: skip
+
+_LEAVES = {str, int, float, bool, type(None)}
+
+Cls = TypeVar("Cls", bound=type)
+Record = TypeVar("Record")
+_RECORDS: dict[str, type] = {}
+
+
+def record(cls: Cls) -> Cls:
+    """Let a dataclass, NamedTuple or Enum be written to files."""
+    _RECORDS[cls.__name__] = cls
+    return cls
+
+
+# -- records ↔ trees -------------------------------------------------------------------------------
+
+
+def to_tree(value: object, arrays: ListedColumns | PackedColumns) -> object:
+    """A JSON-able tree; arrays are added to `arrays` and referred to by index."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray):
+        return {"$array": arrays.add(value)}
+    if isinstance(value, np.integer | np.floating | np.bool_):
+        return value.item()
+    if isinstance(value, Enum):
+        return {"$": type(value).__name__, "value": value.value}
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {f.name: to_tree(getattr(value, f.name), arrays) for f in fields(value) if f.init}
+        return {"$": type(value).__name__, **named}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        by_name = value._asdict()  # pyright: ignore[reportAttributeAccessIssue] - a NamedTuple's
+        named = {n: to_tree(v, arrays) for n, v in by_name.items()}
+        return {"$": type(value).__name__, **named}
+    if isinstance(value, list | tuple):
+        return [to_tree(v, arrays) for v in value]
+    if isinstance(value, dict):
+        return {str(k): to_tree(v, arrays) for k, v in value.items()}
+    raise TypeError(f"{type(value).__name__} cannot be written to a file")
+
+
+def from_tree(tree: object, arrays: UnpackedColumns) -> object:
+    """The reverse of to_tree; JSON lists become tuples."""
+    # Most of a tree is texts and numbers: they are passed over without a call for each.
+    if isinstance(tree, list):
+        return tuple([v if v.__class__ in _LEAVES else from_tree(v, arrays) for v in tree])
+    if not isinstance(tree, dict):
+        return tree
+    if "$array" in tree:
+        return arrays[tree["$array"]]
+    values = {
+        k: v if v.__class__ in _LEAVES else from_tree(v, arrays)
+        for k, v in tree.items()
+        if k != "$"
+    }
+    if "$" not in tree:
+        return values
+    cls = _RECORDS[tree["$"]]
+    return cls(values["value"]) if issubclass(cls, Enum) else cls(**values)
+
+
+# -- digests ---------------------------------------------------------------------------------------
+
+
+def digest_of(value: object) -> str:
+    """A content hash of records, arrays included."""
+    arrays = ListedColumns()
+    tree = to_tree(value, arrays)
+    digest = hashlib.blake2b(json.dumps(tree, sort_keys=True).encode(), digest_size=_DIGEST_BYTES)
+    for array in arrays.arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).ravel().data)
+    return digest.hexdigest()
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def write_record(path: str | os.PathLike, kind: str, value: object) -> None:
+    """Write atomically: a reader sees the old file or the whole new one."""
+    columns = PackedColumns()
+    tree = to_tree(value, columns)
+    header = _header(kind, tree, columns)
+    digest = hashlib.blake2b(header, digest_size=_DIGEST_BYTES)
+    for blob in columns.blobs:
+        digest.update(blob)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(MAGIC + FORMAT_VERSION.to_bytes(4, "little"))
+            file.write(len(header).to_bytes(8, "little") + digest.digest())
+            file.write(header)
+            for blob in columns.blobs:
+                file.write(blob)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _header(kind: str, tree: object, columns: PackedColumns) -> bytes:
+    contents = {"kind": kind, "tree": tree, "arrays": columns.table, "n_bytes": columns.n_bytes}
+    header = json.dumps(contents).encode()
+    # Blanks behind it, so that arrays are aligned in the file and in what is read from it.
+    return header + b" " * (-(len(header) + _PREFIX_BYTES) % _ALIGN_BYTES)
+
+
+def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record:
+    """Read and check a file; raises FileLoadError for anything but an intact file of this kind."""
+    data = _read_bytes(path)
+    fail = _failure(path)
+    if data[: len(MAGIC)] != MAGIC:
+        raise fail("is not a Tremula file", "give a file written by Tremula")
+    version = int.from_bytes(data[8:12], "little")
+    if version > FORMAT_VERSION:
+        raise fail(
+            f"has format version {version}; this Tremula reads up to {FORMAT_VERSION}",
+            "update Tremula, or compile again",
+        )
+    n_header = int.from_bytes(data[12:20], "little")
+    body = memoryview(data)[_PREFIX_BYTES:]
+    found, value, unreadable = "", None, None
+    # Hashing leaves the interpreter to the reading, whose result counts only if the hash is right.
+    with ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(lambda: hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest())
+        try:
+            found, value = _decoded(body, n_header, kind)
+        except _UNREADABLE as error:
+            unreadable = error
+    if n_header > len(body) or digest.result() != data[20:_PREFIX_BYTES]:
+        raise fail("is truncated or was altered", "compile and save again")
+    if unreadable is not None:
+        what = f"has contents this version cannot read ({unreadable})"
+        raise fail(what, "compile again") from unreadable
+    if found != kind:
+        raise fail(f"holds a {found}, expected a {kind}", f"give a {kind} file")
+    if not isinstance(value, cls):
+        raise fail(f"has no {cls.__name__} in it", "compile and save again")
+    return value
+
+
+def _decoded(body: memoryview, n_header: int, kind: str) -> tuple[str, object]:
+    """The kind of a file's contents and, if it is the expected one, the record."""
+    with _collecting_no_garbage():
+        header = json.loads(bytes(body[:n_header]))
+        found = header["kind"]
+        columns = UnpackedColumns(header["arrays"], body[n_header:])
+        return found, from_tree(header["tree"], columns) if found == kind else None
+
+
+@contextmanager
+def _collecting_no_garbage() -> Iterator[None]:
+    """Many new objects, none of them garbage: looking for some takes longer than making them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _read_bytes(path: str | os.PathLike) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FileLoadError(
+            f"cannot read {str(path)!r}: {reason}.", mend="check the path"
+        ) from error
+
+
+def _failure(path: str | os.PathLike) -> Callable[[str, str], FileLoadError]:
+    return lambda what, mend: FileLoadError(f"{str(path)!r} {what}.", mend=mend)

@@ -1,0 +1,1 @@
+"""Programs → a flat instruction table over static steps."""

@@ -1,0 +1,1 @@
+"""The passes, each in a file: verify, exchange, liveness, placement, cost, emit."""

@@ -1,0 +1,361 @@
+"""Cycles of every static step on every chip: sync, exchange and compute."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tremula.compiler.file.codec import record
+from tremula.compiler.passes.exchange import ExchangePhase, StepExchange, StepExchanges
+from tremula.compiler.passes.vertex_costs import (
+    STANDINGS,
+    ComputeSetCost,
+    compute_from_counts,
+    cost_compute_set,
+)
+from tremula.compiler.program_ir import LoweredPrograms, Step, StepKind
+from tremula.hardware import Chip, System, longest_exchange_latency_cycles
+from tremula.poplar.tensors.tensor import Tensor
+
+Ints = np.ndarray
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """Costs of static steps. Arrays are int64[n_steps, n_chips] unless said otherwise.
+
+    A step takes sync + exchange + compute. `link_exchange` and `host_exchange` are parts of
+    `exchange`. A step that `joins` starts on all chips together, when the last of them is ready;
+    another advances only the chips where it `is_active`, so steps on different chips overlap.
+    """
+
+    sync: Ints
+    exchange: Ints
+    link_exchange: Ints
+    host_exchange: Ints
+    compute: Ints
+    is_active: Ints  # bool[n_steps, n_chips]
+    joins: Ints  # bool[n_steps]
+    needs_count: Ints  # bool[n_steps]: compute is known only after counting
+    standing_cycles: Ints  # int64[n_steps, 4]: vertex cycles by STANDINGS
+    n_flops: Ints  # int64[n_steps]
+    peak_cycles: Ints  # int64[n_steps]: tile cycles of the flops at the peak of their units
+    compute_sets: tuple[ComputeSetCost, ...]
+    compute_set_of_step: Ints  # int64[n_steps], -1 for none
+    tile_row: Ints  # int64[n_steps]: row of the tile columns
+    compute_tiles: Ints  # int64[n_rows, n_tiles]
+    busy_tiles: Ints
+    exchange_tiles: Ints
+    n_workers: int
+
+    @property
+    def total(self) -> Ints:
+        return self.sync + self.exchange + self.compute
+
+    def tile_compute(self, step: int) -> Ints:
+        """int64[n_tiles]: compute cycles, idle workers included."""
+        return self.compute_tiles[self.tile_row[step]]
+
+    def tile_busy(self, step: int) -> Ints:
+        """int64[n_tiles]: compute cycles, idle workers left out."""
+        return self.busy_tiles[self.tile_row[step]]
+
+    def tile_exchange(self, step: int) -> Ints:
+        """int64[n_tiles]: cycles of on-chip exchange."""
+        return self.exchange_tiles[self.tile_row[step]]
+
+    def compute_from_counts(
+        self, compute_set: int, tiles: Sequence[Ints], counts: Sequence[Ints | None]
+    ) -> Ints:
+        """int64[n_tiles] compute cycles of a set that had to be counted, from counted vertices."""
+        cost = self.compute_sets[compute_set]
+        return compute_from_counts(cost, tiles, counts, self.n_workers)[0]
+
+
+def cost_steps(programs: LoweredPrograms, exchanges: StepExchanges) -> StepCosts:
+    """The costs of all steps; each compute set is costed once."""
+    n_tiles = programs.graph.target.n_tiles
+    sets: list[ComputeSetCost] = []
+    for number, first in enumerate(programs.graph.set_numbers()):
+        if first < number:
+            sets.append(sets[first])
+            continue
+        compute_set = programs.graph.compute_sets[number]
+        copy_cycles = _copy_cycles(exchanges.of_compute_set(number), n_tiles)
+        sets.append(cost_compute_set(compute_set, programs.graph, copy_cycles))
+    coster = Coster(programs, exchanges, tuple(sets))
+    for number, step in enumerate(programs.steps):
+        coster.add(number, step)
+    return coster.finish()
+
+
+def phase_tile_cycles(phase: ExchangePhase, chip: Chip) -> Ints:
+    """int64[n_tiles]: cycles of each tile in an exchange; tiles that take no part have none.
+
+    Payload at the bus rate, what a whole bus receives together at a multiple of it; control per
+    incoming fragment overlaps the payload; the latency of the longest way is paid once.
+    """
+    n_on_bus, rate = chip.n_tiles_per_exchange_bus, chip.exchange_bytes_per_cycle
+    received = phase.received - phase.shared + -(-phase.shared // n_on_bus)
+    # A sender uses all lanes of its bus for data its receivers take so, as far as they are free.
+    sent = phase.sent - phase.sent_wide + -(-phase.sent_wide // n_on_bus)
+    sent = np.maximum(sent, -(-phase.sent_on_bus // n_on_bus))
+    payload = np.ceil(np.maximum(received, sent) / rate).astype(np.int64)
+    control = phase.n_in_fragments * chip.exchange_fragment_cycles
+    takes_part = (phase.received > 0) | (phase.sent > 0)
+    hidden = np.floor(phase.overlapped / rate).astype(np.int64)
+    latency = np.maximum(phase.latency - hidden, 0)
+    return np.where(takes_part, latency + np.maximum(payload, control), 0)
+
+
+def _copy_cycles(moved: StepExchange, n_tiles: int) -> Ints:
+    total = np.zeros(n_tiles, np.int64)
+    for copies in (moved.gather, moved.scatter):
+        if copies is not None:
+            total = total + copies.cycles
+    return total
+
+
+class Coster:
+    """Fills the columns, one step at a time."""
+
+    def __init__(
+        self,
+        programs: LoweredPrograms,
+        exchanges: StepExchanges,
+        sets: tuple[ComputeSetCost, ...],
+    ):
+        self.target, self.tile_map = programs.graph.target, programs.graph.tile_map
+        self.exchanges, self.sets = exchanges, sets
+        self.chip = self.target.chip
+        self.n_replicas = programs.graph.replication_factor
+        n, n_chips = len(programs.steps), self.target.n_ipus
+        self.sync, self.exchange, self.link, self.host, self.compute = (
+            np.zeros((n, n_chips), np.int64) for _ in range(5)
+        )
+        self.is_active = np.zeros((n, n_chips), bool)
+        self.joins, self.needs_count = np.zeros(n, bool), np.zeros(n, bool)
+        self.standing = np.zeros((n, len(STANDINGS)), np.int64)
+        self.n_flops, self.peak_cycles = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.set_of_step = np.full(n, -1, np.int64)
+        self.tile_row = np.zeros(n, np.int64)
+        nothing = np.zeros(self.target.n_tiles, np.int64)
+        self.rows: list[tuple[Ints, Ints, Ints]] = [(nothing, nothing, nothing)]
+        self.step_of_row: dict[int, int] = {}  # the first step with a row of exchange
+
+    @property
+    def system(self) -> System:
+        assert self.target.system is not None, "a target always gets a system"
+        return self.target.system
+
+    def add(self, number: int, step: Step) -> None:
+        # Compute sets, and copies, that are alike share a row of exchange: they cost the same.
+        row = int(self.exchanges.row_of_step[number])
+        is_shared = step.kind in (StepKind.EXECUTE, StepKind.COPY)
+        if is_shared and row in self.step_of_row:
+            self._repeat(self.step_of_row[row], number, step)
+            return
+        _COST_OF_KIND.get(step.kind, Coster.cost_nothing)(self, number, step)
+        if is_shared:
+            self.step_of_row[row] = number
+
+    def _repeat(self, earlier: int, number: int, step: Step) -> None:
+        for column in (
+            self.sync, self.exchange, self.link, self.host, self.compute, self.is_active,
+            self.joins, self.needs_count, self.standing, self.n_flops, self.peak_cycles,
+            self.tile_row,
+        ):  # fmt: skip
+            column[number] = column[earlier]
+        self.set_of_step[number] = step.compute_set
+
+    def finish(self) -> StepCosts:
+        compute, busy, exchange = (np.stack(c) for c in zip(*self.rows, strict=True))
+        return StepCosts(
+            self.sync, self.exchange, self.link, self.host, self.compute, self.is_active,
+            self.joins, self.needs_count, self.standing, self.n_flops, self.peak_cycles, self.sets,
+            self.set_of_step, self.tile_row, compute, busy, exchange, self.chip.n_workers,
+        )  # fmt: skip
+
+    # -- on the chips ------------------------------------------------------------------------------
+
+    def cost_execute(self, number: int, step: Step) -> None:
+        cost = self.sets[step.compute_set]
+        self.set_of_step[number] = step.compute_set
+        self.needs_count[number] = cost.needs_count
+        self.n_flops[number] = sum(table.n_flops for table in cost.tables)
+        self.peak_cycles[number] = sum(table.peak_cycles for table in cost.tables)
+        self.standing[number] = sum(table.standing_cycles for table in cost.tables)
+        self._cost_on_chip(number, cost.tile_cycles, cost.busy_cycles)
+        if cost.needs_count:
+            self.is_active[number] = True
+
+    def cost_copy(self, number: int, _: Step) -> None:
+        cycles = _copy_cycles(self.exchanges.of_step(number), self.target.n_tiles)
+        self._cost_on_chip(number, cycles, cycles)
+
+    def _cost_on_chip(self, number: int, compute: Ints, busy: Ints) -> None:
+        """Sync, exchange of inputs, compute, and a second exchange if outputs go elsewhere."""
+        moved = self.exchanges.of_step(number)
+        exchange_tiles = np.zeros(self.target.n_tiles, np.int64)
+        self.compute[number] = self._per_chip(compute)
+        for phase in (moved.before, moved.after):
+            if phase is None:
+                continue
+            tiles = phase_tile_cycles(phase, self.chip)
+            exchange_tiles = exchange_tiles + tiles
+            cycles = self._per_chip(tiles)
+            self.exchange[number] += cycles
+            is_second = phase is moved.after
+            self.sync[number] += self.chip.sync_cycles * (is_second & (cycles > 0))
+            if phase.crosses_chips:
+                packets = self.chip.ipu_link_packet_bytes * phase.chip_fragments
+                self._cross_chips(number, self._for_replicas(phase.chip_bytes + packets))
+        self.is_active[number] |= (self.compute[number] > 0) | (self.exchange[number] > 0)
+        self.sync[number] += self.chip.sync_cycles * self.is_active[number]
+        self._keep_tiles(number, compute, busy, exchange_tiles)
+
+    def cost_branch(self, number: int, step: Step) -> None:
+        """The predicate goes from its tile to all tiles."""
+        n_bytes = sum(t.n_elems * t.type.n_bytes for t in step.reads)
+        chip = self.chip
+        payload = int(np.ceil(n_bytes / chip.exchange_bytes_per_cycle))
+        self.sync[number] = chip.sync_cycles
+        self.exchange[number] = longest_exchange_latency_cycles(chip) + payload
+        self.is_active[number] = True
+        if self.target.n_ipus > 1:
+            traffic = np.zeros((self.target.n_ipus,) * 2, np.int64)
+            home = self._home_of(step.reads[0]) // self.target.tiles_per_ipu
+            traffic[home] = n_bytes
+            self._cross_chips(number, self._for_replicas(traffic))
+
+    def _home_of(self, scalar: Tensor) -> int:
+        begin, end = scalar.byte_intervals()
+        return int(self.tile_map.split(begin[:1], end[:1])[3][0])
+
+    def cost_sync(self, number: int, step: Step) -> None:
+        detail = step.detail if isinstance(step.detail, dict) else {}
+        is_internal = detail.get("sync_type", "internal") == "internal"
+        chip = self.chip
+        self.sync[number] = chip.sync_cycles if is_internal else chip.external_sync_cycles
+        self.is_active[number] = True
+        self.joins[number] = not is_internal
+
+    def cost_machine_state(self, number: int, _: Step) -> None:
+        # PopLibs charges one round of the workers for a write to a control register.
+        self.compute[number] = self.chip.n_workers
+        self.is_active[number] = True
+
+    def cost_nothing(self, number: int, step: Step) -> None:
+        """Steps that only steer the compiler or end the program."""
+
+    # -- between chips and beyond ------------------------------------------------------------------
+
+    def cost_cross_replica(self, number: int, step: Step) -> None:
+        moved = self.exchanges.of_step(number).before
+        self._external(number)
+        if moved is None:
+            return
+        n, per_chip = self.target.n_ipus, self.target.tiles_per_ipu
+        sent = moved.sent.reshape(n, per_chip).sum(axis=1)
+        received = moved.received.reshape(n, per_chip).sum(axis=1)
+        share = np.rint(np.outer(sent, received) / max(1, int(received.sum()))).astype(np.int64)
+        traffic = np.zeros((self.system.n_ipus,) * 2, np.int64)
+        detail = step.detail if isinstance(step.detail, dict) else {}
+        for source, destination in detail.get("pairs", ()):
+            rows = slice(source * n, (source + 1) * n)
+            columns = slice(destination * n, (destination + 1) * n)
+            traffic[rows, columns] += share
+        self.sync[number] -= self.chip.external_sync_cycles
+        self._cross_chips(number, traffic)
+        tiles = phase_tile_cycles(moved, self.chip)
+        self._keep_tiles(number, self.rows[0][0], self.rows[0][1], tiles)
+
+    def cost_stream(self, number: int, step: Step) -> None:
+        latency_s = 0.0 if step.is_merged_host_sync else self.chip.host_latency_s
+        rate = self.system.host_gbytes_per_s_per_machine
+        self._outside(number, latency_s, rate, is_merged=step.is_merged_host_sync)
+
+    def cost_remote(self, number: int, _: Step) -> None:
+        # Without streaming memory of their own, machines keep remote buffers on the host.
+        system = self.system
+        rate = system.dram_gbytes_per_s_per_machine or system.host_gbytes_per_s_per_machine
+        self._outside(number, system.gateway_latency_s, rate, is_merged=False)
+
+    def cost_load_code(self, number: int, _: Step) -> None:
+        self._outside(number, self.system.gateway_latency_s, 1.0, is_merged=False)
+
+    def _outside(
+        self, number: int, latency_s: float, machine_gbytes_per_s: float, *, is_merged: bool
+    ) -> None:
+        """A transfer with the host or streaming memory: by each chip's link and machine."""
+        if not is_merged:
+            self._external(number)
+        self.joins[number] = True
+        self.is_active[number] = True
+        moved = self.exchanges.of_step(number).before
+        seconds = np.full(self.target.n_ipus, latency_s)
+        if moved is not None:
+            columns = (moved.received, moved.sent)
+            per_chip = [c.reshape(self.target.n_ipus, -1).sum(axis=1) for c in columns]
+            seconds = seconds + sum(self._link_seconds(b, machine_gbytes_per_s) for b in per_chip)
+        self.host[number] = np.ceil(seconds * self.chip.clock_hz).astype(np.int64)
+        self.exchange[number] += self.host[number]
+
+    def _link_seconds(self, chip_bytes: Ints, machine_gbytes_per_s: float) -> np.ndarray:
+        everyone = np.tile(chip_bytes, self.n_replicas)
+        machine = np.arange(len(everyone)) // self.system.n_ipus_per_machine
+        shared_s = np.bincount(machine, weights=everyone) / (machine_gbytes_per_s * 1e9)
+        own_s = everyone / (self.chip.host_link_gbytes_per_s * 1e9)
+        slowest = np.maximum(own_s, shared_s[machine]) * (everyone > 0)
+        return slowest.reshape(self.n_replicas, -1).max(axis=0)
+
+    def _external(self, number: int) -> None:
+        self.sync[number] += self.chip.external_sync_cycles
+        self.joins[number] = True
+        self.is_active[number] = True
+
+    def _cross_chips(self, number: int, traffic: Ints) -> None:
+        """Time on the links between chips; all chips wait for it."""
+        self._external(number)
+        seconds = self.system.link_loads(traffic).seconds
+        cycles = int(np.ceil(seconds * self.chip.clock_hz))
+        self.link[number] += cycles
+        self.exchange[number] += cycles
+
+    def _for_replicas(self, chip_bytes: Ints) -> Ints:
+        """The same traffic in every replica, between all chips of the system."""
+        n = self.target.n_ipus
+        traffic = np.zeros((self.system.n_ipus,) * 2, np.int64)
+        for replica in range(self.n_replicas):
+            block = slice(replica * n, (replica + 1) * n)
+            traffic[block, block] = chip_bytes
+        return traffic
+
+    # -- tiles -------------------------------------------------------------------------------------
+
+    def _per_chip(self, tiles: Ints) -> Ints:
+        return tiles.reshape(self.target.n_ipus, self.target.tiles_per_ipu).max(axis=1)
+
+    def _keep_tiles(self, number: int, compute: Ints, busy: Ints, exchange: Ints) -> None:
+        if compute.any() or exchange.any():
+            self.tile_row[number] = len(self.rows)
+            self.rows.append((compute, busy, exchange))
+
+
+_COST_OF_KIND: dict[StepKind, Callable[[Coster, int, Step], None]] = {
+    StepKind.EXECUTE: Coster.cost_execute,
+    StepKind.COPY: Coster.cost_copy,
+    StepKind.BRANCH: Coster.cost_branch,
+    StepKind.SYNC: Coster.cost_sync,
+    StepKind.STAMP: Coster.cost_sync,
+    StepKind.MACHINE_STATE: Coster.cost_machine_state,
+    StepKind.CROSS_REPLICA: Coster.cost_cross_replica,
+    StepKind.STREAM_IN: Coster.cost_stream,
+    StepKind.STREAM_OUT: Coster.cost_stream,
+    StepKind.HOST_CALL: Coster.cost_stream,
+    StepKind.PRINT: Coster.cost_stream,
+    StepKind.REMOTE_READ: Coster.cost_remote,
+    StepKind.REMOTE_WRITE: Coster.cost_remote,
+    StepKind.LOAD_CODE: Coster.cost_load_code,
+}

@@ -1,0 +1,317 @@
+"""Exchange: the bytes every tile receives and sends in each step, and what it must copy itself.
+
+A tile receives what its vertices read and it does not hold, each byte once; it sends what others
+need of its own data, each byte once however many listen (multicast). After compute, outputs go
+home. A field must be contiguous in its tile's memory: the exchange can put remote data anywhere,
+but the part that is on the tile already has to be copied into place, and outputs copied back.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tremula.compiler.file.codec import record
+from tremula.compiler.lower.copies import contiguous_pairs
+from tremula.compiler.passes.exchange_buses import (
+    bus_of_tiles,
+    longest_latency,
+    overlapped_bytes,
+    pairs_of_tiles,
+    shared_on_buses,
+)
+from tremula.compiler.passes.intervals import (
+    edge_bytes,
+    merge,
+    merge_per_group,
+    sum_per_tile,
+    ungrouped,
+)
+from tremula.compiler.passes.on_tile_copies import (
+    TileCopies,
+    copies_of_compute_set,
+    copies_of_pieces,
+)
+from tremula.compiler.passes.parallel import in_parallel
+from tremula.compiler.program_ir import (
+    CopyPlan,
+    FrozenComputeSet,
+    FrozenGraph,
+    LoweredPrograms,
+    Step,
+    StepKind,
+)
+from tremula.poplar.target import Target
+from tremula.poplar.tensors.tensor import Tensor
+
+Ints = np.ndarray
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class ExchangePhase:
+    """One exchange: int64[n_tiles] columns.
+
+    A fragment is a maximal contiguous piece: incoming per pair of sender and receiver, outgoing per
+    sender. `shared` are bytes that all receiving tiles on a tile's exchange bus take together;
+    `sent_wide` are sent bytes whose receivers all do so, `sent_on_bus` what the bus sends in all.
+    `latency` is that of the longest way to or from a tile, in cycles; `overlapped` are bytes that
+    arrive while the farthest sender's are still on their way. `chip_bytes[a, b]` cross from chip a
+    to chip b, each byte once per receiving chip, in `chip_fragments[a, b]` pieces.
+    """
+
+    received: Ints
+    sent: Ints
+    shared: Ints
+    sent_wide: Ints
+    sent_on_bus: Ints
+    latency: Ints
+    overlapped: Ints
+    n_in_fragments: Ints
+    n_out_fragments: Ints
+    chip_bytes: Ints
+    chip_fragments: Ints
+
+    @property
+    def crosses_chips(self) -> bool:
+        return bool(self.chip_bytes.any())
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class StepExchange:
+    """All data movement of a step; None where nothing moves."""
+
+    before: ExchangePhase | None = None
+    after: ExchangePhase | None = None  # outputs going home
+    gather: TileCopies | None = None  # into place before compute; of a COPY, its on-tile part
+    scatter: TileCopies | None = None  # out of place after compute
+    buffer_bytes: Ints | None = None  # temporary memory for data that is not at home
+
+
+NO_EXCHANGE = StepExchange()
+_HOST_KINDS = (
+    StepKind.STREAM_IN, StepKind.STREAM_OUT, StepKind.REMOTE_READ, StepKind.REMOTE_WRITE,
+    StepKind.HOST_CALL, StepKind.PRINT,
+)  # fmt: skip
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class StepExchanges:
+    """The exchanges of a program; steps of the same compute set share theirs."""
+
+    distinct: tuple[StepExchange, ...]  # first those of compute sets that differ
+    row_of_step: Ints  # int64[n_steps]: row of `distinct`, -1 for steps that move nothing
+    row_of_set: Ints  # int64[n_compute_sets]
+    n_uses: Ints  # int64[n_distinct]: sets or copies that are alike, each with code of its own
+
+    def of_step(self, step: int) -> StepExchange:
+        row = int(self.row_of_step[step])
+        return NO_EXCHANGE if row < 0 else self.distinct[row]
+
+    def of_compute_set(self, compute_set: int) -> StepExchange:
+        return self.distinct[int(self.row_of_set[compute_set])]
+
+
+def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
+    """What every static step moves."""
+    graph = programs.graph
+    firsts, row_of_set, n_alike = np.unique(
+        np.array(graph.set_numbers(), np.int64), return_inverse=True, return_counts=True
+    )
+    sets = [graph.compute_sets[i] for i in firsts.tolist()]
+    copies = sorted({copy.first for copy in programs.alike_copies})
+    distinct = in_parallel(lambda moving: moving(graph), [
+        *(partial(exchange_of_compute_set, s) for s in sets),
+        *(partial(exchange_of_copy, programs.copies[i]) for i in copies),
+    ])  # fmt: skip
+    row_of_step = np.full(len(programs.steps), -1, np.int64)
+    copy_of_step = programs.copies_by_step()
+    row_of_copy = {copy: len(sets) + i for i, copy in enumerate(copies)}
+    n_uses = [*n_alike.tolist(), *[0] * len(copies)]
+    for number, step in enumerate(programs.steps):
+        if step.kind is StepKind.EXECUTE:
+            row_of_step[number] = row_of_set[step.compute_set]
+            continue
+        if step.kind is StepKind.COPY:
+            row = row_of_copy[programs.alike_copies[copy_of_step[number]].first]
+            row_of_step[number] = row
+            n_uses[row] += 1
+            continue
+        if step.kind is StepKind.CROSS_REPLICA or step.kind in _HOST_KINDS:
+            moved = _exchange_with_outside(step, graph)
+        else:
+            continue
+        row_of_step[number] = len(distinct)
+        distinct.append(moved)
+        n_uses.append(1)
+    return StepExchanges(tuple(distinct), row_of_step, row_of_set, np.array(n_uses, np.int64))
+
+
+def exchange_of_compute_set(compute_set: FrozenComputeSet, graph: FrozenGraph) -> StepExchange:
+    """Inputs to the vertices, outputs back home, and rearrangement on the tiles."""
+    read = _needed(compute_set, graph, reads=True)
+    written = _needed(compute_set, graph, reads=False)
+    before = _phase_of_needs(read, graph, outwards=False)
+    after = _phase_of_needs(written, graph, outwards=True)
+    gather, scatter, scratch = copies_of_compute_set(compute_set, graph)
+    buffers = scratch
+    for phase, is_out in ((before, False), (after, True)):
+        if phase is not None:
+            buffers = buffers + (phase.sent if is_out else phase.received)
+    if before is not None and after is not None:
+        buffers = buffers - _in_both(read, written, graph)
+    return StepExchange(before, after, gather, scatter, buffers if buffers.any() else None)
+
+
+def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
+    """Remote pieces are exchanged; pieces that stay on a tile, or come twice, are copied there."""
+    source, destination, n_bytes = contiguous_pairs(plan)
+    owner, low, high, from_tile = graph.tile_map.split(source, source + n_bytes)
+    goal = destination[owner] + (low - source[owner])
+    part, goal_low, goal_high, to_tile = graph.tile_map.split(goal, goal + (high - low))
+    begin = low[part] + (goal_low - goal[part])
+    size, from_tile = goal_high - goal_low, from_tile[part]
+    remote = from_tile != to_tile
+    n_tiles = graph.target.n_tiles
+    staying = sum_per_tile(to_tile[~remote], size[~remote], n_tiles)
+    arriving = sum_per_tile(to_tile[remote], size[remote], n_tiles)
+    phase = None
+    if remote.any():
+        pieces = (from_tile[remote], to_tile[remote], begin[remote], (begin + size)[remote])
+        phase = _phase(*pieces, graph)
+    again = arriving - (phase.received if phase is not None else 0)
+    if plan.overlaps:  # everything is taken into a buffer first
+        again = again + arriving + staying
+    copies = copies_of_pieces(to_tile[~remote], size[~remote], again, graph.target.chip, n_tiles)
+    buffers = arriving + staying if plan.overlaps else None
+    return StepExchange(phase, None, copies, None, buffers)
+
+
+def _needed(
+    compute_set: FrozenComputeSet, graph: FrozenGraph, *, reads: bool
+) -> tuple[Ints, Ints, Ints]:
+    """(tile, begin, end): what the vertices of each tile read, or write, each byte once."""
+    span = graph.variables.n_bytes
+    parts = [(np.empty(0, np.int64),) * 2]
+    for table in compute_set.tables:
+        for spec in table.codelet.spec.fields:
+            if spec.is_read if reads else spec.is_written:
+                begin, end, row, _ = edge_bytes(table, spec)
+                shift = table.tile[row].astype(np.int64) * span
+                parts.append(merge(begin + shift, end + shift))
+    return ungrouped(*merge(*(np.concatenate(c) for c in zip(*parts, strict=True))), span)
+
+
+def _phase_of_needs(
+    needs: tuple[Ints, Ints, Ints], graph: FrozenGraph, *, outwards: bool
+) -> ExchangePhase | None:
+    here, low, high, home = _remote_pieces(needs, graph)
+    if not len(low):
+        return None
+    source, destination = (here, home) if outwards else (home, here)
+    return _phase(source, destination, low, high, graph)
+
+
+def _remote_pieces(
+    needs: tuple[Ints, Ints, Ints], graph: FrozenGraph
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """(tile, begin, end, home) of needs whose home is another tile."""
+    tile, begin, end = needs
+    owner, low, high, home = graph.tile_map.split(begin, end)
+    here = tile[owner]
+    remote = here != home
+    return here[remote], low[remote], high[remote], home[remote]
+
+
+def _in_both(
+    read: tuple[Ints, Ints, Ints], written: tuple[Ints, Ints, Ints], graph: FrozenGraph
+) -> Ints:
+    """int64[n_tiles]: remote bytes both read and written by a tile need one buffer, not two."""
+    n_tiles, span = graph.target.n_tiles, graph.variables.n_bytes
+    pieces = [_remote_pieces(needs, graph)[:3] for needs in (read, written)]
+    tile, low, high = (np.concatenate(c) for c in zip(*pieces, strict=True))
+    union_tile, union_low, union_high = merge_per_group(tile, low, high, span)
+    union = sum_per_tile(union_tile, union_high - union_low, n_tiles)
+    return sum_per_tile(tile, high - low, n_tiles) - union
+
+
+def _phase(
+    source: Ints, destination: Ints, low: Ints, high: Ints, graph: FrozenGraph
+) -> ExchangePhase:
+    """The columns of an exchange of pieces [low, high) from source tiles to destination tiles."""
+    target, span = graph.target, graph.variables.n_bytes
+    n_tiles = target.n_tiles
+    key = destination.astype(np.int64) * span + low
+    order = np.argsort(key, kind="stable")
+    sorted_key, sorted_end = key[order], (key + (high - low))[order]
+    ends = np.maximum.accumulate(sorted_end)
+    # A piece that brings no new byte to its tile (a repeated source) is no fragment.
+    is_new = np.concatenate(([True], ends[1:] > ends[:-1])) if len(ends) else ends.astype(bool)
+    got_tile, got_low, got_high = ungrouped(*merge(sorted_key, sorted_end), span)
+    sent_tile, sent_low, sent_high = merge_per_group(source, low, high, span)
+    sent = sum_per_tile(sent_tile, sent_high - sent_low, n_tiles)
+    shared, sent_wide = shared_on_buses(
+        (got_tile, got_low, got_high), (sent_tile, sent_low, sent_high), target, span
+    )
+    bus = bus_of_tiles(target)
+    pairs = pairs_of_tiles(source, destination, n_tiles)
+    return ExchangePhase(
+        sum_per_tile(got_tile, got_high - got_low, n_tiles),
+        sent,
+        shared,
+        sent_wide,
+        sum_per_tile(bus, sent, int(bus[-1]) + 1)[bus],
+        longest_latency(*pairs, target),
+        overlapped_bytes(source, destination, high - low, pairs, n_tiles),
+        sum_per_tile(destination[order][is_new], None, n_tiles),
+        sum_per_tile(sent_tile, None, n_tiles),
+        *_between_chips(source, destination, low, high, target, span),
+    )
+
+
+def _between_chips(
+    source: Ints, destination: Ints, low: Ints, high: Ints, target: Target, span: int
+) -> tuple[Ints, Ints]:
+    """int64[n_chips, n_chips] each: bytes from chip to chip, and the pieces they come in."""
+    n_chips = target.n_ipus
+    chip_bytes, n_pieces = (np.zeros(n_chips * n_chips, np.int64) for _ in range(2))
+    from_chip, to_chip = source // target.tiles_per_ipu, destination // target.tiles_per_ipu
+    crosses = from_chip != to_chip
+    if crosses.any():
+        pair = (from_chip * n_chips + to_chip)[crosses]
+        which, begin, end = merge_per_group(pair, low[crosses], high[crosses], span)
+        chip_bytes += sum_per_tile(which, end - begin, n_chips * n_chips)
+        # A piece that several tiles of a chip take crosses once.
+        _, first = np.unique(to_chip[crosses] * np.int64(span) + low[crosses], return_index=True)
+        n_pieces += sum_per_tile(pair[first], None, n_chips * n_chips)
+    shape = (n_chips, n_chips)
+    return chip_bytes.reshape(shape), n_pieces.reshape(shape)
+
+
+def _exchange_with_outside(step: Step, graph: FrozenGraph) -> StepExchange:
+    """Streams, remote buffers, other replicas: tiles send what is read, receive what is written."""
+    sent, n_out = _tensor_bytes(step.reads, graph)
+    received, n_in = _tensor_bytes(step.writes, graph)
+    if not (sent.any() or received.any()):
+        return NO_EXCHANGE
+    nothing = np.zeros_like(sent)
+    chips = np.zeros((graph.target.n_ipus,) * 2, np.int64)
+    latency = np.full_like(sent, graph.target.chip.exchange_latency_cycles)
+    phase = ExchangePhase(
+        received, sent, nothing, nothing, nothing, latency, nothing, n_in, n_out, chips, chips
+    )
+    return StepExchange(phase)
+
+
+def _tensor_bytes(tensors: Iterable[Tensor], graph: FrozenGraph) -> tuple[Ints, Ints]:
+    """int64[n_tiles] bytes of tensors on each tile, and pieces."""
+    n_tiles = graph.target.n_tiles
+    n_bytes, n_pieces = np.zeros(n_tiles, np.int64), np.zeros(n_tiles, np.int64)
+    for tensor in tensors:
+        _, low, high, tile = graph.tile_map.split(*merge(*tensor.byte_intervals()))
+        n_bytes += sum_per_tile(tile, high - low, n_tiles)
+        n_pieces += sum_per_tile(tile, None, n_tiles)
+    return n_bytes, n_pieces

@@ -1,0 +1,367 @@
+"""Liveness: at which instructions a variable's content matters, and what lives all the time.
+
+A variable is live from a complete write to its last read. What is live where a program starts was
+left by an earlier run, so it is always live; as are variables the host can name, constants, and
+variables with initial values. The others may share memory.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tremula.compiler.file.codec import record
+from tremula.compiler.passes.intervals import edge_bytes, merge
+from tremula.compiler.program_ir import (
+    FrozenComputeSet,
+    FrozenGraph,
+    LoweredPrograms,
+    Op,
+    Step,
+    StepKind,
+)
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.variables import VariableTable
+from tremula.poplar.vertices.compute_set import Modelled
+
+Ints = np.ndarray
+_WORD_BITS = 64
+
+
+# -- which variables each step uses, and which it overwrites completely ---------------------------
+
+
+Intervals = tuple[Ints, Ints]
+
+
+class VariableAccess(NamedTuple):
+    """Variable ids of one step.
+
+    A variable that is written in part is used: the rest of it must survive.
+    """
+
+    used: Ints
+    overwritten: Ints  # every byte written, none read
+
+
+def accesses_of(programs: LoweredPrograms) -> list[VariableAccess]:
+    """One per static step."""
+    sets, places = programs.graph.compute_sets, _Places(programs.graph.variables)
+    copy_of_step = programs.copies_by_step()
+    known: dict[object, VariableAccess] = {}
+    result = []
+    for number, step in enumerate(programs.steps):
+        key, variables = _kind(programs, number, copy_of_step.get(number))
+        slots = known.get(key)
+        if slots is None:
+            access = places.access(step, *_intervals_of_step(step, sets))
+            slots = known[key] = access if variables is None else _slots(access, variables)
+        if variables is None:
+            result.append(slots)
+        else:
+            result.append(VariableAccess(*(np.sort(variables[s]) for s in slots)))
+    return result
+
+
+def _kind(programs: LoweredPrograms, number: int, copy: int | None) -> tuple[object, Ints | None]:
+    """A key of steps that access the same slots, and the variables in these; None: no slots."""
+    step = programs.steps[number]
+    if copy is not None:
+        alike = programs.alike_copies[copy]
+        return ("copy", alike.first), np.array(alike.variables, np.int64)
+    if step.kind is not StepKind.EXECUTE or step.reads or step.writes:
+        return ("step", number), None
+    of = programs.graph.compute_sets[step.compute_set].contents
+    if isinstance(of, Modelled):
+        return of.model, np.array(of.variables, np.int64)
+    return ("set", step.compute_set), None
+
+
+def _slots(access: VariableAccess, variables: Ints) -> VariableAccess:
+    """An access to variables that take the place of a model's, as one to its slots."""
+    order = np.argsort(variables)
+    return VariableAccess(*(order[np.searchsorted(variables, ids, sorter=order)] for ids in access))
+
+
+def _intervals_of_step(
+    step: Step, sets: tuple[FrozenComputeSet, ...]
+) -> tuple[Intervals, Intervals]:
+    """What a step reads, and what it writes."""
+    reads, writes = list(_of_tensors(step.reads)), list(_of_tensors(step.writes))
+    if step.kind is StepKind.EXECUTE:
+        set_reads, set_writes = _intervals_of_set(sets[step.compute_set])
+        reads.append(set_reads)
+        writes.append(set_writes)
+    return _union(reads), _union(writes)
+
+
+class _Places:
+    """The variable table as arrays, made once."""
+
+    def __init__(self, variables: VariableTable):
+        self.base = np.asarray(variables.base_bytes, np.int64)
+        self.n_bytes = np.asarray(variables.end_bytes, np.int64) - self.base
+        self.metadata_of = variables.metadata_of
+
+    def ids_at(self, begin: Ints) -> Ints:
+        return np.searchsorted(self.base, begin, side="right") - 1
+
+    def access(self, step: Step, reads: Intervals, writes: Intervals) -> VariableAccess:
+        written, place = np.unique(self.ids_at(writes[0]), return_inverse=True)
+        covered = np.bincount(place, weights=writes[1] - writes[0], minlength=len(written))
+        is_whole = covered == self.n_bytes[written]
+        partial = written[~is_whole]
+        if step.kind is StepKind.WRITE_UNDEF:
+            partial = partial[:0]  # nothing is written: a part of it becomes undefined
+        read = np.unique(self.ids_at(reads[0]))
+        parts = (read, partial, _metadata(read, written, self.metadata_of))
+        used = np.unique(np.concatenate(parts))
+        return VariableAccess(used, np.setdiff1d(written[is_whole], used, assume_unique=True))
+
+
+def _metadata(read: Ints, written: Ints, of: Mapping[int, int]) -> Ints:
+    """8-bit floats are read and written by means of their metadata."""
+    touched = {*read.tolist(), *written.tolist()} if of else ()
+    return np.array([of[v] for v in touched if v in of], np.int64)
+
+
+def _intervals_of_set(compute_set: FrozenComputeSet) -> tuple[Intervals, Intervals]:
+    reads, writes = [], []
+    for table in compute_set.tables:
+        for spec in table.codelet.spec.fields:
+            if spec.is_edge:
+                edges = edge_bytes(table, spec)
+                touched = merge(edges.begin, edges.end)
+                if spec.is_read:
+                    reads.append(touched)
+                if spec.is_written:
+                    writes.append(touched)
+    return _union(reads), _union(writes)
+
+
+def _of_tensors(tensors: Iterable[Tensor]) -> Iterator[Intervals]:
+    return (tensor.byte_intervals() for tensor in tensors)
+
+
+def _union(parts: Iterable[Intervals]) -> Intervals:
+    nothing = (np.empty(0, np.int64),) * 2
+    begin, end = zip(*[nothing, *parts], strict=True)
+    return merge(np.concatenate(begin), np.concatenate(end))
+
+
+# -- liveness -------------------------------------------------------------------------------------
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """Live ranges of variables over the instruction table.
+
+    Range k: `range_variable[k]` needs its memory at instructions range_first[k] … range_last[k];
+    ranges are sorted by their first instruction. Always-live variables have no ranges.
+    Variable v has `tile_bytes[j]` bytes on tile `tile[j]` for j in tile_start[v] … tile_start[v+1].
+    """
+
+    always_live: Ints  # bool[n_variables]
+    is_used: Ints  # bool[n_variables]: by a step or the host; others take no memory
+    range_variable: Ints
+    range_first: Ints
+    range_last: Ints
+    tile_start: Ints
+    tile: Ints
+    tile_bytes: Ints
+
+    def live_at(self, instruction: int) -> Ints:
+        """Ids of the variables, always live ones left out, that need memory there."""
+        mine = (self.range_first <= instruction) & (self.range_last >= instruction)
+        return np.unique(self.range_variable[mine])
+
+    def always_live_bytes(self, n_tiles: int, only: Ints | None = None) -> Ints:
+        """int64[n_tiles]: bytes of always-live variables; `only` is a further bool[n_variables]."""
+        counts = self.always_live if only is None else self.always_live & only
+        n_per_variable = np.diff(self.tile_start)
+        weights = self.tile_bytes * np.repeat(counts, n_per_variable)
+        return np.bincount(self.tile, weights=weights, minlength=n_tiles).astype(np.int64)
+
+
+def analyse_liveness(programs: LoweredPrograms) -> Liveness:
+    """Dataflow over the instruction table, loops, branches and calls included."""
+    graph = programs.graph
+    n_variables = len(graph.variables)
+    accesses = accesses_of(programs)
+    flow = _Flow(programs, accesses, n_variables)
+    flow.solve()
+    always = _named_by_host(graph)
+    always[np.flatnonzero(graph.variables.is_constant)] = True
+    for entry in programs.entries:
+        always |= _bits(flow.live_in[entry], n_variables)
+    is_used = always.copy()
+    for access in accesses:
+        is_used[access.used] = is_used[access.overwritten] = True
+    always &= is_used
+    occupied = flow.occupied() & ~_words(np.flatnonzero(always), flow.n_words)
+    variable, first, last = _ranges(occupied)
+    return Liveness(always, is_used, variable, first, last, *_tiles_of_variables(graph))
+
+
+class _Flow:
+    """Bitsets over variables, one row per instruction."""
+
+    def __init__(self, programs: LoweredPrograms, accesses: list[VariableAccess], n_variables: int):
+        self.code = programs.code
+        self.n = len(self.code)
+        self.n_words = max(1, -(-n_variables // _WORD_BITS))
+        self.use, self.kill = self._bitsets(programs, accesses)
+        self.touched = self.use | self.kill
+        self.successors = [_successors(programs, i) for i in range(self.n)]
+        counts = [len(targets) for targets in self.successors]
+        self.successor_start = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+        self.successor = np.array([t for ts in self.successors for t in ts], np.int64)
+        self.entry_of_call = np.where(self.code[:, 0] == Op.CALL, self.code[:, 1], -1)
+        self.live_in, self.live_out = (np.zeros_like(self.use) for _ in range(2))
+
+    def _bitsets(
+        self, programs: LoweredPrograms, accesses: list[VariableAccess]
+    ) -> tuple[Ints, Ints]:
+        result = []
+        for which in range(2):
+            rows = np.zeros((len(accesses) + 1, self.n_words), np.uint64)
+            for number, access in enumerate(accesses):
+                rows[number] = _words(access[which], self.n_words)
+            result.append(rows[programs.step_of])  # step -1 is the last, empty row
+        return result[0], result[1]
+
+    def solve(self) -> None:
+        """Summarise functions, callees first; then let liveness flow through everything."""
+        entries = np.unique(self.entry_of_call[self.entry_of_call >= 0]).tolist()
+        bodies = {entry: self._body(entry) for entry in entries}
+        done: set[int] = set()
+        for entry in entries:
+            self._summarise(entry, bodies, done)
+        returns = [
+            (entry, row)
+            for entry, body in bodies.items()
+            for row in body.tolist()
+            if self.code[row, 0] == Op.RETURN
+        ]
+        self.live_in[:], self.live_out[:] = 0, 0
+        self._run(np.arange(self.n), np.array(returns, np.int64).reshape(-1, 2))
+
+    def _summarise(self, entry: int, bodies: dict[int, Ints], done: set[int]) -> None:
+        """Let calls of a function use and kill what the function does. There is no recursion."""
+        if entry in done:
+            return
+        done.add(entry)
+        body = bodies[entry]
+        for callee in np.unique(self.entry_of_call[body]).tolist():
+            if callee >= 0:
+                self._summarise(callee, bodies, done)
+        calls = self.entry_of_call == entry
+        self.use[calls] = self._through(body, entry, survives=0)
+        self.kill[calls] = ~self._through(body, entry, survives=-1)
+
+    def _through(self, body: Ints, entry: int, *, survives: int) -> Ints:
+        """What is live at a function's entry if nothing, or everything, is live at its end."""
+        self.live_in[body], self.live_out[body] = 0, 0
+        ends = body[self.code[body, 0] == Op.RETURN]
+        self.live_out[ends] = np.array([survives], np.int64).view(np.uint64)
+        self._run(body, np.empty((0, 2), np.int64))
+        return self.live_in[entry].copy()
+
+    def _run(self, rows: Ints, returns: Ints) -> None:
+        from tremula.compiler.passes.sweeps import flow_back
+
+        flow_back(
+            rows, self.live_in, self.live_out, self.use, self.kill, self.successor_start,
+            self.successor, self.entry_of_call, returns,
+        )  # fmt: skip
+
+    def _body(self, entry: int) -> Ints:
+        """Instructions of a function, its callees left out."""
+        seen, waiting = {entry}, [entry]
+        while waiting:
+            for target in self.successors[waiting.pop()]:
+                if target not in seen:
+                    seen.add(target)
+                    waiting.append(target)
+        return np.array(sorted(seen), np.int64)
+
+    def occupied(self) -> Ints:
+        """What needs memory at each instruction: live before or after it, or touched by it."""
+        return self.live_in | self.live_out | self.touched
+
+
+def _successors(programs: LoweredPrograms, i: int) -> tuple[int, ...]:
+    """Instructions that may come after instruction i; a call comes back behind itself."""
+    op, a, b, c, d, e = programs.code[i].tolist()
+    if op in (Op.END, Op.RETURN):
+        return ()
+    if op == Op.JUMP:
+        return (a,)
+    if op == Op.LOOP_BEGIN:
+        return (i + 1,) if b > 0 else (c,)
+    if op == Op.LOOP_END:
+        return (b, i + 1)
+    if op in (Op.BRANCH_ZERO, Op.BRANCH_NONZERO):
+        return (i + 1, c)
+    if op == Op.SWITCH:
+        return (*programs.switch_cases[c:d, 1].tolist(), e)
+    if op == Op.LOOP_FOREVER:
+        return (a, i + 1)
+    return (i + 1,)
+
+
+def _words(variables: Ints, n_words: int) -> Ints:
+    """uint64[n_words]: a set of variables."""
+    words = np.zeros(n_words, np.uint64)
+    bit = np.left_shift(np.uint64(1), (variables % _WORD_BITS).astype(np.uint64))
+    np.bitwise_or.at(words, variables // _WORD_BITS, bit)
+    return words
+
+
+def _bits(words: Ints, n: int) -> Ints:
+    """bool[n]: the members of a set."""
+    each = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
+    return each[:n].astype(bool)
+
+
+def _ranges(occupied: Ints) -> tuple[Ints, Ints, Ints]:
+    """(variable, first, last) of maximal ranges of instructions, sorted by the first."""
+    edge = np.zeros((1, occupied.shape[1]), np.uint64)
+    changed = np.concatenate((occupied, edge)) ^ np.concatenate((edge, occupied))
+    row, word = np.nonzero(changed)
+    each = np.unpackbits(
+        changed[row, word].astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little"
+    )
+    hit, bit = np.nonzero(each)
+    at, variable = row[hit], word[hit] * _WORD_BITS + bit
+    # Each variable changes at the beginning of a range, then behind its end, and so on.
+    order = np.lexsort((at, variable))
+    at, variable = at[order], variable[order]
+    first, last, variable = at[0::2], at[1::2] - 1, variable[0::2]
+    by_first = np.argsort(first, kind="stable")
+    return variable[by_first], first[by_first], last[by_first]  # contiguous again
+
+
+def _named_by_host(graph: FrozenGraph) -> Ints:
+    """bool[n_variables]: variables with a host handle or an initial value."""
+    named = np.zeros(len(graph.variables), bool)
+    handles = graph.handles
+    tensors = [*handles.reads.values(), *handles.writes.values()]
+    tensors += [tensor for tensor, _ in graph.initial_parts]
+    for tensor in tensors:
+        named[tensor.variable_ids()] = True
+    if graph.replica_index is not None:
+        named[graph.replica_index] = True
+    return named
+
+
+def _tiles_of_variables(graph: FrozenGraph) -> tuple[Ints, Ints, Ints]:
+    """CSR of each variable's tiles and bytes there."""
+    tile_map, n_tiles = graph.tile_map, graph.target.n_tiles
+    variable = graph.variables.ids_at(tile_map.begin)
+    pair, owner = np.unique(variable * n_tiles + tile_map.tile, return_inverse=True)
+    n_bytes = np.bincount(owner, weights=tile_map.end - tile_map.begin, minlength=len(pair))
+    start = np.searchsorted(pair // n_tiles, np.arange(len(graph.variables) + 1))
+    return start, pair % n_tiles, n_bytes.astype(np.int64)

@@ -1,0 +1,148 @@
+"""Copies within a tile that the compiler inserts: fields that are not contiguous there already."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tremula.codelets.spec import Direction, FieldKind, FieldSpec
+from tremula.compiler.file.codec import record
+from tremula.compiler.passes.intervals import edge_bytes, sum_per_tile
+from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph
+from tremula.hardware import Chip
+from tremula.poplar.vertices.columns import FrozenTable
+
+Ints = np.ndarray
+_VECTORS = (FieldKind.VECTOR, FieldKind.VECTOR_LIST)
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class TileCopies:
+    """Copies within tiles: int64[n_tiles] columns. `cycles` are tile cycles, with all workers."""
+
+    n_bytes: Ints
+    n_copies: Ints
+    cycles: Ints
+
+
+def copies_of_pieces(
+    tile: Ints, size: Ints, further_bytes: Ints, chip: Chip, n_tiles: int
+) -> TileCopies | None:
+    """Copies of contiguous pieces on tiles, and `further_bytes` int64[n_tiles] in one piece each.
+
+    Each piece takes at least one access; starting the copies of a tile costs once.
+    """
+    width = chip.memcpy_bytes_per_cycle
+    n_bytes = sum_per_tile(tile, size, n_tiles) + further_bytes
+    if not n_bytes.any():
+        return None
+    n_copies = sum_per_tile(tile, None, n_tiles) + (further_bytes > 0)
+    accesses = sum_per_tile(tile, -(-size // width), n_tiles) - (-further_bytes // width)
+    cycles = accesses + chip.on_tile_copy_setup_cycles * (n_copies > 0)
+    return TileCopies(n_bytes, n_copies, cycles)
+
+
+def copies_of_compute_set(
+    compute_set: FrozenComputeSet, graph: FrozenGraph
+) -> tuple[TileCopies | None, TileCopies | None, Ints]:
+    """(gather before compute, scatter after it, int64[n_tiles] scratch bytes)."""
+    chip, n_tiles = graph.target.chip, graph.target.n_tiles
+    none: tuple[Ints, Ints] = (np.empty(0, np.int64), np.empty(0, np.int64))
+    gathered, scattered, all_pieces = [none], [none], [none]
+    for table in compute_set.tables:
+        for spec in table.codelet.spec.fields:
+            if not spec.is_edge or spec.kind not in _VECTORS:
+                continue
+            pieces = _pieces_out_of_place(table, spec, graph)
+            all_pieces.append(pieces)
+            if spec.is_read:
+                gathered.append(pieces)
+            if spec.is_written:
+                scattered.append(pieces)
+    nothing = np.zeros(n_tiles, np.int64)
+    gather, scatter = (
+        copies_of_pieces(*_joined(parts), nothing, chip, n_tiles) for parts in (gathered, scattered)
+    )
+    tile, size = _joined(all_pieces)
+    return gather, scatter, sum_per_tile(tile, size, n_tiles)
+
+
+def _joined(parts: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    tile, size = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return tile, size
+
+
+def _pieces_out_of_place(
+    table: FrozenTable, spec: FieldSpec, graph: FrozenGraph
+) -> tuple[Ints, Ints]:
+    """(tile, bytes) of on-tile pieces of sub-vectors that are not one contiguous on-tile piece.
+
+    Vertices of a tile that read the same sub-vector share its copy.
+    """
+    groups = _contiguous_groups(table, spec, graph)
+    owner, low, high, home = graph.tile_map.split(groups.begin, groups.end)
+    is_here = home == groups.tile[owner]
+    n_subs = int(groups.sub[-1]) + 1 if len(groups.sub) else 0
+    moves = np.bincount(groups.sub, minlength=n_subs) > 1
+    moves[groups.sub[owner[~is_here]]] = True
+    if spec.direction is Direction.INPUT:
+        moves &= _is_first_of_its_kind(groups, moves)
+    chosen = moves[groups.sub[owner]] & is_here
+    return groups.tile[owner][chosen], (high - low)[chosen]
+
+
+class _Groups(NamedTuple):
+    """Maximal contiguous intervals of sub-vectors, in order; `sub` counts from 0."""
+
+    begin: Ints
+    end: Ints
+    tile: Ints  # of the vertex
+    sub: Ints
+
+
+def _contiguous_groups(table: FrozenTable, spec: FieldSpec, graph: FrozenGraph) -> _Groups:
+    """Of all sub-vectors that could be out of place."""
+    begin, end, row, run = edge_bytes(table, spec)
+    column = table.edges[spec.name]
+    if len(begin) == len(column.run_start) - 1 and len(graph.tile_map.end):
+        # One piece per sub-vector: only what crosses a boundary of the map can be out of place.
+        entry = np.searchsorted(graph.tile_map.end, begin, side="right")
+        entry = np.minimum(entry, len(graph.tile_map.end) - 1)  # empty pieces may lie behind it
+        mixed = np.flatnonzero(end > np.maximum(graph.tile_map.end[entry], begin))
+        tile = table.tile[row[mixed]].astype(np.int64)
+        return _Groups(begin[mixed], end[mixed], tile, np.arange(len(mixed)))
+    sub = np.repeat(np.arange(len(column.run_start) - 1), np.diff(column.run_start))[run]
+    kept = np.flatnonzero(end > begin)
+    begin, end, sub, row = begin[kept], end[kept], sub[kept], row[kept]
+    starts = (begin[1:] != end[:-1]) | (sub[1:] != sub[:-1])
+    first = np.flatnonzero(np.concatenate(([True], starts))) if len(begin) else kept
+    last = np.append(first[1:], len(begin)) - 1 if len(begin) else kept
+    return _Groups(begin[first], end[last], table.tile[row[first]].astype(np.int64), sub[first])
+
+
+def _is_first_of_its_kind(groups: _Groups, chosen: Ints) -> Ints:
+    """bool[n_subs]: no earlier chosen sub-vector has the same bytes on the same tile."""
+    rows = np.flatnonzero(chosen[groups.sub])
+    result = np.zeros(len(chosen), bool)
+    if not len(rows):
+        return result
+    sub = groups.sub[rows]
+    first = np.flatnonzero(np.diff(sub, prepend=-1))
+    place = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
+    mixed = _mix(
+        groups.begin[rows].astype(np.uint64)
+        + _mix(groups.end[rows].astype(np.uint64) + _mix(place))
+    )
+    # Sub-vectors count as the same if 64 well mixed bits of all their intervals agree.
+    kind = np.add.reduceat(mixed, first) + _mix(groups.tile[rows[first]])
+    result[sub[first[np.unique(kind, return_index=True)[1]]]] = True
+    return result
+
+
+def _mix(numbers: Ints) -> Ints:
+    """uint64: numbers spread over all bits (the finaliser of splitmix64)."""
+    x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,226 @@
+"""Placement: where on a tile things go, and what gaps and overflow result.
+
+From the bottom of a tile's memory: code, which must be in region 0; everything else that is always
+live; above it temporary variables, first-fit by live range. Always-live data that wants interleaved
+memory lies at the top, in region 1. Variables whose codelets demand different memory elements start
+at element boundaries: no two of them then share an element.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tremula.compiler.file.codec import record
+from tremula.compiler.passes.intervals import edge_bytes, merge_per_group
+from tremula.compiler.passes.liveness import Liveness
+from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph
+from tremula.hardware import Chip
+from tremula.poplar.vertices.columns import FrozenTable
+from tremula.poplar.vertices.compute_set import Modelled
+from tremula.poplar.vertices.template import SetModel
+
+Ints = np.ndarray
+_ELEMENT_OF_FIELD = re.compile(r"elem\(\s*\*\s*(\w+)")
+ALIGN_BYTES = 8  # of every variable: one load
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What variables want of memory, tile by tile: sorted entries of the liveness CSR."""
+
+    interleaved: Ints
+    apart: Ints  # want memory elements of their own
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """int64[n_tiles] columns, in bytes."""
+
+    including_gaps: Ints  # up to the highest byte used, and the interleaved block at the top
+    region0: Ints  # used bytes of each region, gaps left out
+    region1: Ints
+    overflowed: Ints  # what does not fit; 0 where all is well
+    wishes: Wishes | None = None  # files of older versions lack them
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """int64[n_tiles] bytes that a tile needs besides its always-live variables."""
+
+    code: Ints  # must be in region 0
+    fixed: Ints  # always live
+    peak: Ints  # the largest sum of temporary bytes, buffers included
+
+
+def place(graph: FrozenGraph, liveness: Liveness, needs: Needs) -> Placement:
+    """Place all tiles."""
+    return place_on(graph.target.chip, liveness, _wishes(graph, liveness), needs)
+
+
+def place_on(chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs) -> Placement:
+    """Place all tiles of a chip, or of several alike, with memory of its own size."""
+    items = _Items(chip, liveness, wishes, needs)
+    excluding = items.floor + items.bytes_where(items.is_always & items.is_apart)
+    excluding = excluding + needs.peak + items.top
+    highest = np.maximum(items.addresses()[2], items.floor)
+    including = np.maximum(highest + items.top, excluding)
+    available = chip.n_bytes_available_per_tile
+    region0 = np.minimum(excluding - items.top, chip.n_bytes_region0)
+    region1 = np.minimum(excluding - region0, max(0, available - chip.n_bytes_region0))
+    too_much = np.maximum(including - available, 0)
+    too_much = np.maximum(too_much, needs.code - chip.n_bytes_region0)
+    too_much = np.maximum(too_much, items.top - chip.n_bytes_region1)
+    return Placement(including, region0, region1, too_much, wishes)
+
+
+def addresses(chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs) -> Ints:
+    """int64[n_entries]: where on its tile each entry of the liveness CSR lies; -1 for nowhere."""
+    items = _Items(chip, liveness, wishes, needs)
+    found = np.full(len(liveness.tile), -1, np.int64)
+    entry, address, _ = items.addresses()
+    found[entry] = address
+    for chosen, begin in (
+        (items.is_plain, needs.code + needs.fixed),
+        (items.is_top, chip.n_bytes_available_per_tile - items.top),
+    ):
+        mine = np.flatnonzero(chosen)
+        mine = mine[np.argsort(liveness.tile[mine], kind="stable")]
+        tile, n_bytes = liveness.tile[mine], liveness.tile_bytes[mine]
+        before = np.cumsum(n_bytes) - n_bytes
+        first_of_tile = np.searchsorted(tile, tile)
+        found[mine] = begin[tile] + before - before[first_of_tile]
+    return found
+
+
+class _Items:
+    """Entries of the liveness CSR by how they are placed."""
+
+    def __init__(self, chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs):
+        self.chip, self.liveness, self.n_tiles = chip, liveness, len(needs.code)
+        n_variables = len(liveness.always_live)
+        self.variable = np.repeat(np.arange(n_variables), np.diff(liveness.tile_start))
+        self.is_interleaved, self.is_apart = np.zeros((2, len(self.variable)), bool)
+        self.is_interleaved[wishes.interleaved] = True
+        self.is_apart[wishes.apart] = True
+        self.is_always = liveness.always_live[self.variable]
+        self.is_top = self.is_always & self.is_interleaved & ~self.is_apart
+        self.is_plain = self.is_always & ~self.is_interleaved & ~self.is_apart
+        self.top = self.bytes_where(self.is_top)
+        floor = needs.code + needs.fixed + self.bytes_where(self.is_plain)
+        self.floor = -(-floor // ALIGN_BYTES) * ALIGN_BYTES
+
+    def bytes_where(self, chosen: Ints) -> Ints:
+        weights = self.liveness.tile_bytes * chosen
+        found = np.bincount(self.liveness.tile, weights=weights, minlength=self.n_tiles)
+        return found.astype(np.int64)
+
+    def addresses(self) -> tuple[Ints, Ints, Ints]:
+        """Of what is placed one by one: entries, addresses; int64[n_tiles]: the highest byte."""
+        from tremula.compiler.passes.sweeps import place_ranges
+
+        highest = np.zeros(self.n_tiles, np.int64)
+        entry, first, last = self._ranges()
+        if not len(entry):
+            return entry, entry, highest
+        tile, n_bytes = self.liveness.tile[entry], self.liveness.tile_bytes[entry]
+        order = np.lexsort((-n_bytes, first, tile))
+        entry, tile, n_bytes = entry[order], tile[order], n_bytes[order]
+        lowest = self.floor[tile]
+        above = np.maximum(lowest, self.chip.n_bytes_region0)
+        lowest = np.where(self.is_interleaved[entry], above, lowest)
+        align = np.where(self.is_apart[entry], self.chip.n_bytes_memory_element, ALIGN_BYTES)
+        start = np.searchsorted(tile, np.arange(self.n_tiles + 1))
+        address, active = np.zeros((2, len(entry)), np.int64)
+        ranges = (start, first[order], last[order], n_bytes)
+        place_ranges(*ranges, lowest, align, address, active, highest)
+        return entry, address, highest
+
+    def _ranges(self) -> tuple[Ints, Ints, Ints]:
+        """(entry, first, last): temporary variables, and always-live ones that lie apart."""
+        live = self.liveness
+        n_variables = len(live.always_live)
+        first = np.full(n_variables, np.iinfo(np.int64).max)
+        last = np.full(n_variables, -1, np.int64)
+        np.minimum.at(first, live.range_variable, live.range_first)
+        np.maximum.at(last, live.range_variable, live.range_last)
+        is_temporary = (last[self.variable] >= 0) & ~self.is_always
+        entry = np.flatnonzero(is_temporary | self.is_always & self.is_apart)
+        always, variable = self.is_always[entry], self.variable[entry]
+        begin = np.where(always, -1, first[variable])
+        end = np.where(always, np.iinfo(np.int64).max, last[variable])
+        return entry, begin, end
+
+
+class _Wish(NamedTuple):
+    """What a field wants for its part of variables, each on one tile."""
+
+    variable: Ints  # or slots of a model
+    tile: Ints
+    is_interleaved: bool
+    is_apart: bool
+
+
+def _wishes(graph: FrozenGraph, liveness: Liveness) -> Wishes:
+    n_tiles = graph.target.n_tiles
+    variable = np.repeat(np.arange(len(liveness.always_live)), np.diff(liveness.tile_start))
+    entry_of = variable * n_tiles + liveness.tile
+    is_interleaved, is_apart = np.zeros((2, len(entry_of)), bool)
+    of_model: dict[tuple[SetModel, int], list[_Wish]] = {}
+    for compute_set, first in zip(graph.compute_sets, graph.set_numbers(), strict=True):
+        of = compute_set.contents
+        if isinstance(of, Modelled):
+            variables = np.array(of.variables, np.int64)
+            key = (of.model, first)
+            if key not in of_model:
+                found = [_wish_for_slots(w, variables) for w in _wishes_of_set(graph, compute_set)]
+                of_model[key] = found
+            found = [w._replace(variable=variables[w.variable]) for w in of_model[key]]
+        else:
+            found = _wishes_of_set(graph, compute_set)
+        for wish in found:
+            entry = np.searchsorted(entry_of, wish.variable * n_tiles + wish.tile)
+            is_interleaved[entry] |= wish.is_interleaved
+            is_apart[entry] |= wish.is_apart
+    return Wishes(np.flatnonzero(is_interleaved), np.flatnonzero(is_apart))
+
+
+def _wish_for_slots(wish: _Wish, variables: Ints) -> _Wish:
+    order = np.argsort(variables)
+    slots = order[np.searchsorted(variables, wish.variable, sorter=order)]
+    return wish._replace(variable=slots)
+
+
+def _wishes_of_set(graph: FrozenGraph, compute_set: FrozenComputeSet) -> list[_Wish]:
+    if not any(_wishing_fields(table) for table in compute_set.tables_somewhere):
+        return []
+    return [
+        _Wish(*_reached(graph, table, name), *wants)
+        for table in compute_set.tables
+        for name, wants in _wishing_fields(table).items()
+    ]
+
+
+def _wishing_fields(table: FrozenTable) -> dict[str, tuple[bool, bool]]:
+    """Of every field that wants something: whether interleaved memory, whether elements apart."""
+    spec = table.codelet.spec
+    apart = {name for c in spec.constraints for name in _ELEMENT_OF_FIELD.findall(c)}
+    return {
+        field.name: (field.is_interleaved, field.name in apart)
+        for field in spec.fields
+        if field.is_edge and (field.is_interleaved or field.name in apart)
+    }
+
+
+def _reached(graph: FrozenGraph, table: FrozenTable, name: str) -> tuple[Ints, Ints]:
+    """(variable, tile) of what a field reaches on its vertex's own tile."""
+    span, n_tiles = graph.variables.n_bytes, graph.target.n_tiles
+    begin, end, row, _ = edge_bytes(table, table.codelet.spec.field(name))
+    tile, low, high = merge_per_group(table.tile[row], begin, end, span)
+    owner, low, _, home = graph.tile_map.split(low, high)
+    here = tile[owner] == home
+    wanted = np.unique(graph.variables.ids_at(low[here]) * n_tiles + home[here])
+    return wanted // n_tiles, wanted % n_tiles

@@ -1,0 +1,261 @@
+"""Checks of a lowered program before anything is computed from it, as a table of named checks."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tremula.base.errors import (
+    ControlProgramError,
+    InvalidTileMapping,
+    MemoryElemConstraintsError,
+    OverflowInField,
+    StreamMemoryAllocationError,
+)
+from tremula.codelets.spec import FieldKind, FieldSpec
+from tremula.compiler.passes.intervals import (
+    edge_bytes,
+    edge_error,
+    field_name,
+    merge,
+    source_of_row,
+)
+from tremula.compiler.passes.parallel import in_parallel
+from tremula.compiler.passes.races import check_races
+from tremula.compiler.program_ir import FrozenComputeSet, LoweredPrograms, StepKind
+from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
+
+Touched = Callable[[], tuple[np.ndarray, np.ndarray]]  # finds byte intervals
+
+# Longest vector a layout can describe: the length of a SHORT_SPAN has 11 bits.
+MAX_ELEMS_OF_LAYOUT = {"SHORT_SPAN": 2047}
+_DIFFERENT_ELEMENTS = re.compile(r"elem\(\s*\*\s*(\w+)[^)]*\)\s*!=\s*elem\(\s*\*\s*(\w+)[^)]*\)")
+
+
+def verify(programs: LoweredPrograms) -> None:
+    """Run every check; raise the first error."""
+    for _, check in CHECKS:
+        check(programs)
+
+
+def check_vertices_mapped(programs: LoweredPrograms) -> None:
+    n_tiles = programs.graph.target.n_tiles
+    for compute_set, table in _tables(programs):
+        bad = np.flatnonzero((table.tile < 0) | (table.tile >= n_tiles))
+        if len(bad):
+            row = int(bad[0])
+            tile = int(table.tile[row])
+            what = "is not mapped to a tile" if tile < 0 else f"is mapped to tile {tile}"
+            raise InvalidTileMapping(
+                f"a vertex {table.codelet.spec.name} in compute set {compute_set.name!r} {what}; "
+                f"expected a tile from 0 to {n_tiles - 1} ({len(bad)} such vertices).",
+                source=source_of_row(table, row),
+                mend="give add_vertex(…, tile=n), or call graph.set_tile_mapping(vertex, n)",
+            )
+
+
+def check_data_mapped(programs: LoweredPrograms) -> None:
+    tile_map = programs.graph.tile_map
+
+    def check(touched: Touched) -> None:
+        gap = tile_map.first_gap(*merge(*touched()))
+        if gap is not None:
+            raise programs.graph.variables.unmapped_error(*gap)
+
+    in_parallel(check, _used_intervals(programs))
+
+
+def check_data_on_tiles(programs: LoweredPrograms) -> None:
+    tile_map, n_tiles = programs.graph.tile_map, programs.graph.target.n_tiles
+    bad = np.flatnonzero((tile_map.tile < 0) | (tile_map.tile >= n_tiles))
+    if len(bad):
+        low, high = int(tile_map.begin[bad[0]]), int(tile_map.end[bad[0]])
+        variables = programs.graph.variables
+        raise InvalidTileMapping(
+            f"{variables.describe(low, high)} are mapped to tile {int(tile_map.tile[bad[0]])}; "
+            f"expected a tile from 0 to {n_tiles - 1}.",
+            source=variables.sources[variables.id_at(low)],
+            mend="map it to a tile that exists",
+        )
+
+
+def check_no_constant_written(programs: LoweredPrograms) -> None:
+    variables = programs.graph.variables
+    if not any(variables.is_constant):
+        return
+    is_constant = np.array(variables.is_constant)
+    for _, table, spec in _edges(programs):
+        if spec.is_written:
+            begin, _, row, _ = edge_bytes(table, spec)
+            variable = variables.ids_at(begin)
+            bad = np.flatnonzero(is_constant[variable])
+            if len(bad):
+                name = variables.names[int(variable[bad[0]])]
+                what = f"writes to the constant {name!r}"
+                mend = "connect a variable: add_variable instead of add_constant"
+                raise edge_error(table, spec, int(row[bad[0]]), what, mend)
+    for step in programs.steps:
+        for tensor in step.writes:
+            if step.kind is not StepKind.WRITE_UNDEF and tensor.contains_constant:
+                raise ControlProgramError(
+                    f"step {step.name!r} writes to a constant.",
+                    source=step.source,
+                    mend="use add_variable instead of add_constant",
+                )
+
+
+def check_outputs_distinct(programs: LoweredPrograms) -> None:
+    for _, table, spec in _edges(programs):
+        if spec.is_written:
+            row = _row_with_repeat(table, spec)
+            if row >= 0:
+                what = "writes the same element twice"
+                raise edge_error(table, spec, row, what, "connect the tensor before broadcast")
+
+
+def check_layouts(programs: LoweredPrograms) -> None:
+    for _, table, spec in _edges(programs):
+        limit = MAX_ELEMS_OF_LAYOUT.get(spec.layout)
+        if limit is None or spec.kind not in (FieldKind.VECTOR, FieldKind.VECTOR_LIST):
+            continue
+        lengths = table.edges[spec.name].sub_lengths()
+        bad = np.flatnonzero(lengths > limit)
+        if len(bad):
+            row = _row_of_sub(table.edges[spec.name], int(bad[0]))
+            raise OverflowInField(
+                f"field {field_name(table, spec)} has layout {spec.layout} and holds at most "
+                f"{limit} elements, got {int(lengths[bad[0]])}.",
+                source=source_of_row(table, row),
+                mend="connect a shorter vector, or declare the field with layout SPAN",
+            )
+
+
+def check_memory_elements(programs: LoweredPrograms) -> None:
+    """Fields that must lie in different memory elements cannot be the same bytes of a tile."""
+    for _, table in _tables(programs):
+        spec = table.codelet.spec
+        for constraint in spec.constraints:
+            for pair in _DIFFERENT_ELEMENTS.findall(constraint):
+                one, other = (spec.field(name) for name in pair)
+                row = _row_that_shares(programs, table, one, other)
+                if row >= 0:
+                    raise MemoryElemConstraintsError(
+                        f"fields {one.name} and {other.name} of {spec.name} share elements on the "
+                        f"vertex's tile, but the codelet wants {constraint}.",
+                        source=source_of_row(table, row),
+                        mend="connect a copy to one of them, or drop the constraint",
+                    )
+
+
+def check_remote_buffers(programs: LoweredPrograms) -> None:
+    """Machines with streaming memory keep remote buffers there; without any, the host does."""
+    graph = programs.graph
+    assert graph.target.system is not None, "a target has a system from its start"
+    n_there = graph.target.system.n_bytes_dram
+    buffers = {
+        name: b.type.n_bytes * b.n_elements * b.repeats * graph.replication_factor
+        for name, b in graph.handles.remote_buffers.items()
+    }
+    n_needed = sum(buffers.values())
+    if 0 < n_there < n_needed:
+        largest = max(buffers, key=lambda name: buffers[name])
+        raise StreamMemoryAllocationError(
+            f"remote buffers need {n_needed:,} bytes but the streaming memory of "
+            f"{graph.target.system.name} has {n_there:,}; the largest is {largest!r}, "
+            f"{buffers[largest]:,}.",
+            mend="use smaller or fewer buffers, or a system with more machines",
+        )
+
+
+def check_no_races(programs: LoweredPrograms) -> None:
+    variables = programs.graph.variables
+    in_parallel(lambda compute_set: check_races(compute_set, variables), _different_sets(programs))
+
+
+# In order: later checks rely on earlier ones.
+CHECKS: tuple[tuple[str, Callable[[LoweredPrograms], None]], ...] = (
+    ("every vertex is mapped", check_vertices_mapped),
+    ("all used data is mapped", check_data_mapped),
+    ("data is mapped to tiles that exist", check_data_on_tiles),
+    ("no constant is written", check_no_constant_written),
+    ("a written field holds no element twice", check_outputs_distinct),
+    ("vectors fit their layout", check_layouts),
+    ("memory elements can differ", check_memory_elements),
+    ("remote buffers fit", check_remote_buffers),
+    ("no data races", check_no_races),
+)
+
+
+def _tables(programs: LoweredPrograms) -> Iterator[tuple[FrozenComputeSet, FrozenTable]]:
+    for compute_set in _different_sets(programs):
+        for table in compute_set.tables:
+            yield compute_set, table
+
+
+def _different_sets(programs: LoweredPrograms) -> list[FrozenComputeSet]:
+    """The first of all compute sets that are alike: what holds of it holds of the others."""
+    firsts = sorted(set(programs.graph.set_numbers()))
+    return [programs.graph.compute_sets[number] for number in firsts]
+
+
+def _edges(
+    programs: LoweredPrograms,
+) -> Iterator[tuple[FrozenComputeSet, FrozenTable, FieldSpec]]:
+    for compute_set, table in _tables(programs):
+        for spec in table.codelet.spec.fields:
+            if spec.is_edge:
+                yield compute_set, table, spec
+
+
+def _used_intervals(programs: LoweredPrograms) -> Iterator[Touched]:
+    """What finds the bytes that each field and each step touches."""
+    for _, table, spec in _edges(programs):
+        yield lambda table=table, spec=spec: edge_bytes(table, spec)[:2]
+    copy_of_step = programs.copies_by_step()
+    for number, step in enumerate(programs.steps):
+        copy = copy_of_step.get(number)
+        is_repeated = copy is not None and programs.alike_copies[copy].first < copy
+        if step.kind is not StepKind.WRITE_UNDEF and not is_repeated:
+            for tensor in (*step.reads, *step.writes):
+                yield tensor.byte_intervals
+
+
+def _row_with_repeat(table: FrozenTable, spec: FieldSpec) -> int:
+    """The first row whose field holds an element twice, or -1."""
+    column = table.edges[spec.name]
+    runs = column.runs
+    still = np.flatnonzero((runs.stride == 0) & (runs.count > 1))
+    if len(still):
+        return int(column.row_of_run()[still[0]])
+    if len(runs.start) == column.n_rows:
+        return -1
+    begin, end, row, _ = edge_bytes(table, spec)
+    if not bool(((begin[1:] >= end[:-1]) | (row[1:] != row[:-1])).all()):
+        order = np.lexsort((begin, row))
+        begin, end, row = begin[order], end[order], row[order]
+    overlaps = np.flatnonzero((begin[1:] < end[:-1]) & (row[1:] == row[:-1]))
+    return int(row[overlaps[0]]) if len(overlaps) else -1
+
+
+def _row_that_shares(
+    programs: LoweredPrograms, table: FrozenTable, one: FieldSpec, other: FieldSpec
+) -> int:
+    """The first row in which two fields share bytes of the vertex's own tile, or -1.
+
+    What comes from another tile is a copy, which can lie anywhere.
+    """
+    ranges = [edge_bytes(table, spec)[:3] for spec in (one, other)]
+    begin, end, row = (np.concatenate(columns) for columns in zip(*ranges, strict=True))
+    field = np.repeat((0, 1), [len(columns[0]) for columns in ranges])
+    order = np.lexsort((begin, row))
+    begin, end, row, field = begin[order], end[order], row[order], field[order]
+    shared = (begin[1:] < end[:-1]) & (row[1:] == row[:-1]) & (field[1:] != field[:-1])
+    low = begin[1:][shared]
+    owner, _, _, home = programs.graph.tile_map.split(low, np.minimum(end[:-1], end[1:])[shared])
+    rows = row[1:][shared][owner]
+    here = np.flatnonzero(table.tile[rows] == home)
+    return int(rows[here[0]]) if len(here) else -1
+
+
+def _row_of_sub(column: EdgeColumn, sub: int) -> int:
+    return int(np.searchsorted(column.sub_start, sub, side="right")) - 1

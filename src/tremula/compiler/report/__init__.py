@@ -1,0 +1,1 @@
+"""What is known about an executable: memory and cycles as columns, as text, on another chip."""

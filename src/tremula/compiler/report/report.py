@@ -1,0 +1,284 @@
+"""Report: columns of everything known about a program; memory and cycles, per step and tile."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tremula.base.errors import MissingPerfEstimate, MissingProfileData
+from tremula.compiler.file.executable import Executable
+from tremula.compiler.passes.cost import StepCosts
+from tremula.compiler.passes.memory import CATEGORIES, TileMemory
+from tremula.compiler.passes.vertex_costs import STANDINGS
+from tremula.compiler.program_ir import StepKind
+from tremula.hardware import Chip
+from tremula.poplar.target import Target
+
+Ints = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class CountedStep:
+    """A compute step whose cycles were counted while it ran, as last counted."""
+
+    tile_cycles: Ints  # int64[n_tiles]
+    table_cycles: tuple[int, ...]  # of each vertex table; -1 where the cost was known before
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What ran since load: how often each step ran, and what it took."""
+
+    executed: Ints  # int64[n_steps]
+    cycles_of_chip: Ints  # int64[n_chips]
+    compute: Ints  # int64[n_steps, n_chips], counted steps filled in
+    is_counted: Ints  # bool[n_steps]: the compute cycles are known
+    counted: dict[int, CountedStep]  # by step
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumns:
+    """One row per static step; cycles are those of one execution, int64[n_steps, n_chips]."""
+
+    name: tuple[str, ...]
+    kind: tuple[StepKind, ...]
+    path: tuple[tuple[str, ...], ...]
+    source: tuple[str, ...]
+    executed: Ints  # int64[n_steps]
+    sync: Ints
+    exchange: Ints
+    compute: Ints
+    is_known: Ints  # bool[n_steps]: False if its compute cycles wait for a first execution
+    n_active_tiles: Ints  # int64[n_steps]
+    balance: Ints  # float64[n_steps]: average ÷ largest tile compute, of active tiles
+
+    @property
+    def cycles(self) -> Ints:
+        """int64[n_steps]: of the slowest chip, one execution."""
+        return (self.sync + self.exchange + self.compute).max(axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class TileColumns:
+    """One row per tile of a replica: bytes, and cycles over everything that ran."""
+
+    n_bytes: Ints  # including gaps
+    n_bytes_always_live: Ints
+    n_bytes_temporary: Ints
+    compute: Ints  # cycles, idle workers included
+    busy: Ints  # cycles, idle workers left out
+    exchange: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class VertexTypeRow:
+    codelet: str
+    n_vertices: int
+    cycles: int  # over everything that ran
+    standing: str
+    n_code_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything known about a compiled program and, if it ran, its execution."""
+
+    target: Target
+    replication_factor: int
+    n_vertices: int
+    n_edges: int
+    n_variables: int
+    n_compute_sets: int
+    memory: TileMemory
+    steps: StepColumns
+    tiles: TileColumns
+    vertex_types: tuple[VertexTypeRow, ...]
+    standing_cycles: dict[str, int]  # vertex cycles of everything that ran, by standing
+    host_exchange: Ints  # int64[n_steps, n_chips], parts of the steps' exchange
+    link_exchange: Ints
+    has_run: bool
+    cycles_of_chip: Ints
+    program_names: tuple[str, ...]
+
+    @property
+    def chip(self) -> Chip:
+        return self.target.chip
+
+    @property
+    def total_cycles(self) -> int:
+        """Modelled cycles since load."""
+        if not self.has_run:
+            raise MissingProfileData(
+                "nothing has run yet, so there is no execution to report.",
+                mend="call engine.load() and engine.run() first; memory and steps are there "
+                "already",
+            )
+        return int(self.cycles_of_chip.max())
+
+    @property
+    def total_seconds(self) -> float:
+        return self.total_cycles / self.chip.clock_hz
+
+    @property
+    def placeholder_share(self) -> float:
+        """The part of all vertex cycles whose cost is a placeholder."""
+        total = sum(self.standing_cycles.values())
+        return self.standing_cycles["placeholder"] / total if total else 0.0
+
+    def bytes_by_category(self) -> dict[str, Ints]:
+        """int64[n_tiles] per category of memory."""
+        return {name: self.memory.category(name) for name in CATEGORIES}
+
+    def cycles_of_step(self, step: int) -> int:
+        """Cycles of one execution of a step on its slowest chip; an error if not yet counted."""
+        if not self.steps.is_known[step]:
+            raise MissingPerfEstimate(
+                f"step {self.steps.name[step]!r} has a codelet whose cycles depend on its data and "
+                "has not run yet.",
+                mend="run the program once, or give the codelet a cycles method",
+            )
+        return int(self.steps.cycles[step])
+
+    def __repr__(self) -> str:
+        ran = f"{self.total_cycles:,} cycles" if self.has_run else "not run"
+        return f"Report({self.chip.name}, {self.n_vertices:,} vertices, {ran})"
+
+
+def make_report(executable: Executable, execution: Execution | None = None) -> Report:
+    """Columns from an executable, and from what ran of it."""
+    costs: StepCosts = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
+    memory: TileMemory = executable.analysis.memory  # pyright: ignore[reportAttributeAccessIssue]
+    n_steps, n_chips = costs.sync.shape
+    if execution is None:
+        nothing = np.zeros(n_steps, np.int64)
+        chips = np.zeros(n_chips, np.int64)
+        execution = Execution(nothing, chips, costs.compute, ~costs.needs_count, {})
+    tables = [t for cs in executable.compute_sets for t in cs.tables]
+    return Report(
+        target=executable.target,
+        replication_factor=executable.replication_factor,
+        n_vertices=sum(t.n_rows for t in tables),
+        n_edges=_n_edges(executable),
+        n_variables=len(executable.variables.names),
+        n_compute_sets=len(executable.compute_sets),
+        memory=memory,
+        steps=_step_columns(executable, costs, execution),
+        tiles=_tile_columns(memory, costs, execution),
+        vertex_types=_vertex_types(executable, costs, execution),
+        standing_cycles=_standing_cycles(executable, costs, execution),
+        host_exchange=costs.host_exchange,
+        link_exchange=costs.link_exchange,
+        has_run=bool(execution.executed.any()),
+        cycles_of_chip=np.array(execution.cycles_of_chip),
+        program_names=executable.names,
+    )
+
+
+def _n_edges(executable: Executable) -> int:
+    """Connections of vertices: one per sub-vector of an edge field."""
+    from tremula.codelets.columns import columns_of
+
+    total = 0
+    for compute_set in executable.compute_sets:
+        for table in compute_set.tables:
+            for column in columns_of(executable.codelets[table.codelet].spec.fields):
+                if column.role == "offset":
+                    total += len(table.columns[column.index])
+    return total
+
+
+def _tile_cycles(costs: StepCosts, execution: Execution, step: int) -> Ints:
+    counted = execution.counted.get(step)
+    return costs.tile_compute(step) if counted is None else counted.tile_cycles
+
+
+def _step_columns(executable: Executable, costs: StepCosts, execution: Execution) -> StepColumns:
+    n_active, balance = [], []
+    for number in range(len(executable.steps)):
+        tiles = _tile_cycles(costs, execution, number)
+        active = tiles[tiles > 0]
+        n_active.append(len(active))
+        balance.append(float(active.mean() / active.max()) if len(active) else 1.0)
+    return StepColumns(
+        tuple(s.name for s in executable.steps),
+        tuple(s.kind for s in executable.steps),
+        tuple(s.path for s in executable.steps),
+        tuple(s.source for s in executable.steps),
+        np.array(execution.executed),
+        costs.sync,
+        costs.exchange,
+        np.array(execution.compute),
+        np.array(execution.is_counted),
+        np.array(n_active, np.int64),
+        np.array(balance, np.float64),
+    )
+
+
+def _tile_columns(memory: TileMemory, costs: StepCosts, execution: Execution) -> TileColumns:
+    n_tiles = memory.always_live.shape[1]
+    compute, busy, exchange = (np.zeros(n_tiles, np.int64) for _ in range(3))
+    for step in np.flatnonzero(execution.executed).tolist():
+        times = int(execution.executed[step])
+        tiles = _tile_cycles(costs, execution, step)
+        compute += times * tiles
+        busy += times * (tiles if step in execution.counted else costs.tile_busy(step))
+        exchange += times * costs.tile_exchange(step)
+    return TileColumns(
+        memory.including_gaps,
+        memory.always_live.sum(axis=0),
+        memory.temporary.sum(axis=0),
+        compute,
+        busy,
+        exchange,
+    )
+
+
+def _table_cycles(costs: StepCosts, execution: Execution) -> list[list[int]]:
+    """Vertex cycles of each table of each compute set, over everything that ran."""
+    totals = [[0] * len(cost.tables) for cost in costs.compute_sets]
+    for step in np.flatnonzero(execution.executed).tolist():
+        number = int(costs.compute_set_of_step[step])
+        if number < 0:
+            continue
+        counted = execution.counted.get(step)
+        for i, table in enumerate(costs.compute_sets[number].tables):
+            once = table.total_cycles if counted is None else counted.table_cycles[i]
+            once = table.total_cycles if once < 0 else once
+            totals[number][i] += int(execution.executed[step]) * once
+    return totals
+
+
+def _vertex_types(
+    executable: Executable, costs: StepCosts, execution: Execution
+) -> tuple[VertexTypeRow, ...]:
+    rows: dict[str, list[int]] = {}
+    totals = _table_cycles(costs, execution)
+    for compute_set, cycles in zip(executable.compute_sets, totals, strict=True):
+        for table, table_cycles in zip(compute_set.tables, cycles, strict=True):
+            name = executable.codelets[table.codelet].spec.name
+            row = rows.setdefault(name, [0, 0, table.codelet])
+            row[0] += table.n_rows
+            row[1] += table_cycles
+    return tuple(
+        VertexTypeRow(
+            name,
+            n,
+            cycles,
+            executable.codelets[codelet].standing.value,
+            executable.codelets[codelet].spec.n_code_bytes,
+        )
+        for name, (n, cycles, codelet) in sorted(rows.items())
+    )
+
+
+def _standing_cycles(
+    executable: Executable, costs: StepCosts, execution: Execution
+) -> dict[str, int]:
+    """Vertex cycles of everything that ran, by standing; counted ones have their codelet's."""
+    totals = (costs.standing_cycles * execution.executed[:, None]).sum(axis=0)
+    found = {s.value: int(n) for s, n in zip(STANDINGS, totals, strict=True)}
+    for step, counted in execution.counted.items():
+        tables = executable.compute_sets[executable.steps[step].compute_set].tables
+        for table, cycles in zip(tables, counted.table_cycles, strict=True):
+            standing = executable.codelets[table.codelet].standing.value
+            found[standing] += int(execution.executed[step]) * max(0, cycles)
+    return found

@@ -1,0 +1,1 @@
+"""Loading data: the data loader, its processes and its ring of shared memory."""

@@ -1,0 +1,1 @@
+"""A wrapped model: captured, compiled, called; its weights, its device, its files."""

@@ -1,0 +1,71 @@
+"""Floating-point exceptions on the host: what makes a NaN or an infinity is an error."""
+
+import math
+
+import torch
+from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves
+
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.ir.nodes import schema_name
+from tremula.ir.origin import ORIGIN
+from tremula.ir.run.session import HostSession
+
+_COMPARISONS = frozenset(
+    f"aten::{name}" for name in "eq ne lt le gt ge maximum minimum max min".split()
+)
+
+
+def stop_at_exceptions(session: HostSession) -> None:
+    """From now on every operation of the session is looked at; that takes time."""
+    module = getattr(session.program.micro, "__self__", None)
+    assert isinstance(module, fx.GraphModule), "only programs that run node by node can be checked"
+    checker = _Checker(module)
+    session.program.micro = checker.run
+
+
+class _Checker(fx.Interpreter):
+    """Runs a graph; notes which values have NaNs and infinities, to see where they come from."""
+
+    def __init__(self, module: fx.GraphModule):
+        super().__init__(module)
+        self.extra_traceback = False  # our text names operation and line
+        self._has: dict[fx.Node, tuple[bool, bool]] = {}  # NaN, infinity; of this run
+
+    def run_node(self, n: fx.Node) -> object:
+        result = super().run_node(n)
+        has = self._has[n] = _special(result)
+        if n.op == "call_function":
+            self._check(n, has)
+        return result
+
+    def _check(self, node: fx.Node, has: tuple[bool, bool]) -> None:
+        operands = [self._has[source] for source in node.all_input_nodes]
+        had_nan, had_infinity = (any(o[i] for o in operands) for i in (0, 1))
+        if schema_name(node) in _COMPARISONS and had_nan:
+            raise _exception("compares with a NaN", node)
+        if not operands or _names_special_numbers(node):
+            return  # a constant, or masked values: meant to be so
+        if has[0] and not had_nan:
+            raise _exception("is invalid: its result is not a number", node)
+        if has[1] and not had_infinity:
+            raise _exception("divides by zero or overflows: its result is infinite", node)
+
+
+def _special(value: object) -> tuple[bool, bool]:
+    tensors = [t for t in tree_leaves(value) if isinstance(t, Tensor) and t.is_floating_point()]
+    if all(bool(torch.isfinite(t).all()) for t in tensors):
+        return False, False
+    nan = any(bool(torch.isnan(t).any()) for t in tensors)
+    return nan, any(bool(torch.isinf(t).any()) for t in tensors)
+
+
+def _names_special_numbers(node: fx.Node) -> bool:
+    numbers = [v for v in tree_leaves((node.args, node.kwargs)) if isinstance(v, float)]
+    return any(not math.isfinite(number) for number in numbers)
+
+
+def _exception(what: str, node: fx.Node) -> Exception:
+    origin = node.meta.get(ORIGIN)
+    place = f" in {origin.module or 'the model'}, {origin.source}" if origin is not None else ""
+    return createPoptorchError(f"Floating point exception: {node.target} {what}{place}")

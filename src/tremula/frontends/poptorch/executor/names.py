@@ -1,0 +1,160 @@
+"""Names of tensors inside a compiled model, and anchors: values returned besides the outputs."""
+
+import json
+from dataclasses import dataclass
+
+from torch import Tensor, fx
+
+from tremula.base.errors import suggest
+from tremula.frontends.poptorch.enums import OutputMode
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
+from tremula.ir.nodes import operand, schema_name
+from tremula.ir.origin import FORWARD, ORIGIN
+from tremula.ir.step import BUFFER, GRADIENT, INPUT, LOSS, OUTPUT, PARAMETER, CapturedStep, Slot
+
+UPDATED = "UpdatedVar___"
+LOSS_SCALE = "finalLossScale"
+# ONNX's names of operations, where they are not ATen's in capitals.
+_OPERATIONS = {
+    "addmm": "Gemm", "mm": "MatMul", "bmm": "MatMul", "baddbmm": "MatMul", "convolution": "Conv",
+    "_softmax": "Softmax", "_log_softmax": "LogSoftmax", "max_pool2d_with_indices": "MaxPool",
+    "avg_pool2d": "AveragePool", "native_batch_norm": "BatchNormalization",
+    "native_layer_norm": "LayerNormalization", "native_group_norm": "GroupNormalization",
+    "embedding": "Gather", "native_dropout": "Dropout", "nll_loss_forward": "Nll", "sub": "Sub",
+    "t": "Transpose", "permute": "Transpose", "view": "Reshape", "_unsafe_view": "Reshape",
+    "cat": "Concat", "sum": "ReduceSum", "mean": "ReduceMean",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A value to be kept: an extra output of the graph, or what the device holds after a call."""
+
+    short_name: str
+    long_name: str
+    anchored: AnchoredTensor
+    is_output: bool
+
+
+class TensorNames:
+    """The tensors of a captured step by name."""
+
+    def __init__(self, step: CapturedStep, loss: fx.Node | None):
+        self.nodes: dict[str, fx.Node] = {}
+        self.updated: dict[str, int] = {}  # name -> index of the parameter
+        for slot, node in zip(step.inputs, step.placeholders(), strict=True):
+            if slot.kind == INPUT:
+                self._add("input" if slot.index == 0 else f"input.{slot.index}", node)
+                self._add(slot.name, node)
+            elif slot.kind in (PARAMETER, BUFFER):
+                self._add(slot.name, node)
+        for node in step.graph.nodes:
+            origin = node.meta.get(ORIGIN)
+            if node.op == "call_function" and origin is not None and origin.phase == FORWARD:
+                self._add(f"{origin.path}/{_operation(node)}:0".lstrip("/"), node)
+        if loss is not None:
+            self._add("loss", loss)
+        for slot, node in zip(step.outputs, step.results(), strict=True):
+            if slot.kind == GRADIENT:
+                # Before gradients of micro-batches and replicas are reduced.
+                self._add(f"Gradient___{slot.name}", operand(node))
+            elif slot.kind == PARAMETER:
+                self.updated[UPDATED + slot.name] = slot.index
+
+    def _add(self, name: str, node: fx.Node) -> None:
+        """A name that is taken gets a number behind it."""
+        if self.nodes.get(name) is node:
+            return
+        unique, number = name, 0
+        while unique in self.nodes:
+            number += 1
+            unique = f"{name}/{number}"
+        self.nodes[unique] = node
+
+    def all(self, is_training: bool) -> list[str]:
+        return [*self.nodes, *self.updated, *([LOSS_SCALE] if is_training else [])]
+
+
+def _operation(node: fx.Node) -> str:
+    name = schema_name(node).rpartition("::")[2] or "Item"
+    return _OPERATIONS.get(name) or "".join(w.capitalize() for w in name.strip("_").split("_"))
+
+
+def take_loss(step: CapturedStep) -> tuple[CapturedStep, fx.Node | None]:
+    """The step without the loss among its results, and the loss; None for inference."""
+    pairs = list(zip(step.outputs, step.results(), strict=True))
+    loss = next((node for slot, node in pairs if slot.kind == LOSS), None)
+    if loss is None:
+        return step, None
+    kept = [(slot, node) for slot, node in pairs if slot.kind != LOSS]
+    return _with_results(step, kept), loss
+
+
+def with_anchors(
+    step: CapturedStep, names: TensorNames, options: Options
+) -> tuple[CapturedStep, list[Anchor]]:
+    """The step with every anchored tensor as one more output, in the order of the anchors."""
+    pairs = list(zip(step.outputs, step.results(), strict=True))
+    n_outputs = sum(slot.kind == OUTPUT for slot, _ in pairs)
+    anchors = []
+    for short, anchored in options.anchored_tensors.items():
+        name = anchored.long_name
+        is_output = name in names.nodes
+        if is_output:
+            pairs.append((Slot(OUTPUT, n_outputs, name), names.nodes[name]))
+            n_outputs += 1
+        else:
+            _check_held(name, anchored, names, step, options)
+        anchors.append(Anchor(short, name, anchored, is_output))
+    return (_with_results(step, pairs) if anchors else step), anchors
+
+
+def _check_held(
+    name: str, anchored: AnchoredTensor, names: TensorNames, step: CapturedStep, options: Options
+) -> None:
+    if name not in names.updated and not (name == LOSS_SCALE and step.training):
+        known = names.all(step.training)
+        raise createPoptorchError(
+            f"No tensor {name} to anchor in the model: {suggest(name, known)}"
+        )
+    mode = anchored.output_mode or OutputMode(options.output_mode)
+    if mode is not OutputMode.Final and options.device_iterations > 1:
+        raise createPoptorchError(
+            f"{name} is known after the last device iteration of a call only: anchor it with "
+            "output_mode=poptorch.OutputMode.Final"
+        )
+
+
+def _with_results(step: CapturedStep, pairs: list[tuple[Slot, fx.Node]]) -> CapturedStep:
+    graph = step.graph
+    output = graph.output_node()
+    output.args = ([node for _, node in pairs],)
+    return step.with_graph(graph, outputs=tuple(slot for slot, _ in pairs))
+
+
+def graph_as_json(step: CapturedStep) -> str:
+    """The captured graph as text, in the shape of PopART's: {"maingraph": [operation, …]}."""
+    operations = []
+    for node in step.graph.nodes:
+        if node.op != "call_function":
+            continue
+        origin = node.meta.get(ORIGIN)
+        operations.append(
+            {
+                "type": _operation(node),
+                "name": f"{origin.path}/{node.name}" if origin is not None else node.name,
+                "inputs": [_described(source) for source in node.all_input_nodes],
+                "outputs": [_described(node)],
+                "attributes": {"phase": origin.phase if origin is not None else ""},
+            }
+        )
+    return json.dumps({"maingraph": operations})
+
+
+def _described(node: fx.Node) -> dict[str, object]:
+    value = node.meta.get("val")
+    if not isinstance(value, Tensor):
+        return {"name": node.name}
+    shape = [int(n) for n in value.shape]
+    return {"name": node.name, "shape": str(shape), "type": str(value.dtype).split(".")[-1]}

@@ -1,0 +1,227 @@
+"""What a call takes and gives back: inputs cut into micro-batches, results chosen and joined."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from tremula.frontends.poptorch.enums import CommGroupType, OutputMode
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.frontends.poptorch.inputs.arg_parsers import NARROWER, micro_batch
+from tremula.frontends.poptorch.options.options import Options
+from tremula.ir.nodes import operand, schema_name
+from tremula.ir.passes.clean import is_random
+from tremula.ir.passes.views import is_view
+
+# Results that may share memory with an operand although no schema says so.
+_MAY_ALIAS = {"aten::reshape", "aten::contiguous", "aten::_to_copy", "aten::to", "aten::flatten"}
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+def slice_order(options: Options) -> list[int]:
+    """Which slice of its inputs each micro-batch reads, [iteration][accumulation][replica]."""
+    n_iterations, n_accumulation = options.device_iterations, options.Training.gradient_accumulation
+    size, n_replicas = options.input_group_size, options.replication_factor
+    n_groups, n_steps = n_replicas // size, n_iterations * n_accumulation
+    if CommGroupType(options.input_cgt) is CommGroupType.Orthogonal and size > 1:
+        # Each group has a contiguous part of the data of the whole call.
+        return [(r % n_groups) * n_steps + s for s in range(n_steps) for r in range(n_replicas)]
+    return [s * n_groups + r // size for s in range(n_steps) for r in range(n_replicas)]
+
+
+class InputCutter:
+    """Cuts the inputs of a call as those of the first call were."""
+
+    def __init__(self, first: Sequence[Tensor], options: Options):
+        self.order = slice_order(options)
+        micro = [micro_batch(tensor, options) for tensor in first]
+        self._sizes = [m.shape[0] if m.dim() else 0 for m in micro]
+        self._is_whole = self.order == [0]
+        self._in_turn = self.order == list(range(len(self.order)))
+
+    def cut(self, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+        """The inputs of every micro-batch, in the order they run; all are views."""
+        if self._is_whole:
+            return [tensors]
+        if not tensors:
+            return [()] * len(self.order)
+        parts = [
+            tensor.split(size) if size else (tensor,) * (max(self.order) + 1)
+            for tensor, size in zip(tensors, self._sizes, strict=True)
+        ]
+        slices: list[Sequence[Tensor]] = list(zip(*parts, strict=True))
+        return slices if self._in_turn else [slices[i] for i in self.order]
+
+
+# -- outputs ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which micro-batches an output mode returns."""
+
+    mode: OutputMode
+    period: int
+    n_replicas: int
+    n_per_iteration: int
+    n_total: int
+
+    @staticmethod
+    def of(options: Options, mode: OutputMode | None = None, period: int = 1) -> "Selection":
+        """What the options say, or another mode for the same repetitions."""
+        if mode is None:
+            mode, period = OutputMode(options.output_mode), options.output_return_period
+        n_replicas = options.replication_factor
+        n_per_iteration = options.Training.gradient_accumulation * n_replicas
+        n_total = options.device_iterations * n_per_iteration
+        return Selection(mode, period, n_replicas, n_per_iteration, n_total)
+
+    def wants(self, number: int) -> bool:
+        """Whether the results of a micro-batch are returned; a sum returns none of them."""
+        if self.mode is OutputMode.Final:
+            return number >= self.n_total - self.n_replicas
+        if self.mode is OutputMode.EveryN:
+            return (number // self.n_per_iteration + 1) % self.period == 0
+        return self.mode is OutputMode.All
+
+    def returned(self) -> list[int]:
+        """The micro-batches whose results leave the device; sums leave with the last ones."""
+        if self.mode is OutputMode.Sum:
+            return list(range(self.n_total - self.n_replicas, self.n_total))
+        return [number for number in range(self.n_total) if self.wants(number)]
+
+
+@dataclass(frozen=True)
+class OutputFact:
+    """What is known about an output before it is computed."""
+
+    is_constant: bool  # depends on nothing a call changes: returned once
+    must_copy: bool  # may share memory with a weight, an input, a constant or another result
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def none_of_it(self) -> Tensor:
+        """What is returned if a mode wants none of the micro-batches."""
+        return torch.empty((0, *self.shape[1:]), dtype=NARROWER.get(self.dtype, self.dtype))
+
+
+def output_facts(nodes: Sequence[fx.Node], others: Sequence[fx.Node] = ()) -> list[OutputFact]:
+    """The facts of outputs, in order; `others` are what the step gives besides them."""
+    roots = {_owner_of_memory(node) for node in others}
+    facts = []
+    for node in nodes:
+        root = _owner_of_memory(node)
+        shared = root.op != "call_function" or root in roots
+        roots.add(root)
+        value = node.meta["val"]
+        facts.append(OutputFact(_is_constant(node), shared, tuple(value.shape), value.dtype))
+    return facts
+
+
+def _owner_of_memory(node: fx.Node) -> fx.Node:
+    while node.op == "call_function":
+        is_item = not schema_name(node)
+        if not (is_item or is_view(node.target) or schema_name(node) in _MAY_ALIAS):
+            return node
+        source = operand(node)
+        if is_item and not is_view(source.target):
+            return node
+        node = source
+    return node
+
+
+def _is_constant(node: fx.Node) -> bool:
+    seen, front = {node}, [node]
+    while front:
+        current = front.pop()
+        if current.op == "placeholder" or (current.op == "call_function" and is_random(current)):
+            return False
+        new = [source for source in current.all_input_nodes if source not in seen]
+        seen.update(new)
+        front += new
+    return True
+
+
+class OutputGroup:
+    """Outputs that are returned by the same mode: their places among all outputs, and facts."""
+
+    def __init__(self, selection: Selection, begin: int, facts: list[OutputFact]):
+        self.selection = selection
+        self.begin, self.end = begin, begin + len(facts)
+        self.facts = facts
+        self._wanted = frozenset(n for n in range(selection.n_total) if selection.wants(n))
+
+    def wants(self, number: int) -> bool:
+        return number in self._wanted
+
+
+class OutputCollector:
+    """Receives the outputs of every micro-batch of one call and joins those the modes want."""
+
+    def __init__(self, groups: Sequence[OutputGroup]):
+        self.groups = groups
+        self._kept: list[list[list[Tensor]]] = [[] for _ in groups]
+        self._sums: list[dict[int, list[Tensor]]] = [{} for _ in groups]
+
+    def give(self, number: int, outputs: list[Tensor]) -> None:
+        """Take the outputs of micro-batch `number`, counted [iteration][accumulation][replica]."""
+        for place, group in enumerate(self.groups):
+            if group.selection.mode is OutputMode.Sum:
+                self._add(place, number, outputs[group.begin : group.end])
+            elif group.wants(number):
+                self._kept[place].append(outputs[group.begin : group.end])
+
+    def _add(self, place: int, number: int, outputs: list[Tensor]) -> None:
+        replica = number % self.groups[place].selection.n_replicas
+        before = self._sums[place].get(replica)
+        if before is None:
+            # A copy at first: the memory of a replayed graph is written again.
+            self._sums[place][replica] = [output.clone() for output in outputs]
+            return
+        facts = self.groups[place].facts
+        self._sums[place][replica] = [
+            total if fact.is_constant else total + value
+            for total, value, fact in zip(before, outputs, facts, strict=True)
+        ]
+
+    def results(self) -> list[list[Tensor]]:
+        """The joined outputs of each group on the host, each a tensor of its own."""
+        return [self._joined_group(place, group) for place, group in enumerate(self.groups)]
+
+    def _joined_group(self, place: int, group: OutputGroup) -> list[Tensor]:
+        kept = self._kept[place]
+        if group.selection.mode is OutputMode.Sum:
+            kept = [self._sums[place][r] for r in range(group.selection.n_replicas)]
+        if not kept:  # EveryN with a period longer than the call
+            return [fact.none_of_it() for fact in group.facts]
+        return [
+            _returned(parts[0] if fact.is_constant else _joined(parts), fact.must_copy)
+            for parts, fact in zip(zip(*kept, strict=True), group.facts, strict=True)
+        ]
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """Along the first dimension; scalars become a vector when there are several."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.stack(list(parts)) if parts[0].dim() == 0 else torch.cat(list(parts))
+
+
+def _returned(tensor: Tensor, must_copy: bool) -> Tensor:
+    """A host tensor in a type the device has, nobody else's, that refuses to be differentiated."""
+    host = tensor.detach().to("cpu", NARROWER.get(tensor.dtype, tensor.dtype))
+    if must_copy and host.data_ptr() == tensor.data_ptr():
+        host = host.clone()
+    host.backward = _refuse_backward
+    return host
+
+
+def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:  # noqa: ANN401
+    raise createPoptorchError(
+        "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a"
+        " trainingModel, the backwards pass is performed automatically when invoking the model."
+    )

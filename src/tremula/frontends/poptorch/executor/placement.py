@@ -1,0 +1,163 @@
+"""From blocks to chips and stages, and the checks that depend on them."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tremula.frontends.poptorch.enums import AutoStage
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.frontends.poptorch.logging import LOGGER
+from tremula.frontends.poptorch.options.options import Options
+from tremula.frontends.poptorch.options.strategies import ExecutionStrategy, PipelinedExecution
+
+BlockIds = tuple[str, int | None]  # user id, chip or None
+MAX_IPUS_OF_PROCESS = 64
+TILES_OF_SMALL_MODEL = 4
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One row for each block that was asked about, in the same order."""
+
+    stages: tuple[int, ...]  # as the strategy numbers them
+    ipus: tuple[int, ...]
+    phases: tuple[int, ...]
+    pipeline_stages: tuple[int, ...]  # grows where the chip changes
+
+    @property
+    def n_pipeline_stages(self) -> int:
+        """Stages of the forward pass: neighbours on one chip are one stage."""
+        return 1 + max(self.pipeline_stages, default=0)
+
+
+def resolve_blocks(strategy: ExecutionStrategy, blocks: Sequence[BlockIds]) -> Placement:
+    """The stage, chip and phase of each block, in the order in which operations met them."""
+    numbers: dict[str, int] = {}
+    rows = [_row_of(strategy, block, numbers) for block in blocks]
+    stages, ipus, phases = (
+        (tuple(column) for column in zip(*rows, strict=True)) if rows else ((),) * 3
+    )
+    return Placement(stages, ipus, phases, _runs(ipus))
+
+
+def _row_of(
+    strategy: ExecutionStrategy, block: BlockIds, numbers: dict[str, int]
+) -> tuple[int, int, int]:
+    user_id, ipu_id = block
+    if strategy.auto is AutoStage.SameAsIpu:
+        assert ipu_id is not None, (
+            f"poptorch.AutoStage.SameAsIpu was selected but no IPU ID was provided for block "
+            f"{user_id!r}: give it an ipu_id, or choose poptorch.AutoStage.AutoIncrement"
+        )
+        return ipu_id, ipu_id, 0
+    if strategy.auto is AutoStage.AutoIncrement:
+        # 0 is the implicit block before the first one.
+        stage = numbers.setdefault(user_id, len(numbers) + 1)
+        return stage, stage if ipu_id is None else ipu_id, 0
+    stage = strategy.stage_index(user_id)
+    chosen = strategy.stages[stage]._ipu
+    assert chosen is None or ipu_id in (None, chosen), (
+        f"block {user_id!r} asks for IPU {ipu_id}, but its stage is on IPU {chosen}"
+    )
+    if chosen is None:
+        chosen = strategy.default_ipu(stage) if ipu_id is None else ipu_id
+    return stage, chosen, strategy.phase_index(stage)
+
+
+def _runs(ipus: Sequence[int]) -> tuple[int, ...]:
+    """Numbers that grow by one wherever the chip changes."""
+    runs: list[int] = []
+    for i, ipu in enumerate(ipus):
+        runs.append(runs[-1] + (ipu != ipus[i - 1]) if runs else 0)
+    return tuple(runs)
+
+
+def check_pipeline_depth(options: Options, n_stages: int, training: bool) -> None:
+    """Raise if a pipeline of `n_stages` forward stages can never be filled."""
+    if not isinstance(options._execution_strategy, PipelinedExecution) or n_stages <= 1:
+        return
+    if training:
+        n_backward = n_stages - 1
+        n_all = n_stages + n_backward
+        if options.Training.gradient_accumulation < n_all:
+            raise createPoptorchError(
+                "poptorch.Options().Training.gradientAccumulation must be greater than or equal "
+                f"to the number of pipeline stages ({n_all}) when using "
+                "poptorch.PipelinedExecution. Please note that a model with "
+                f"{n_stages} pipeline stages in PopTorch will have an additional "
+                f"{n_backward} stages when training."
+            )
+    elif options.device_iterations < n_stages:
+        raise createPoptorchError(
+            "poptorch.Options().deviceIterations must be greater than or equal to the number of "
+            f"pipeline stages ({n_stages}) when using poptorch.PipelinedExecution."
+        )
+
+
+def check_inference_accumulation(options: Options) -> None:
+    """Raise if an inference model is asked to accumulate gradients it does not have."""
+    if options.Training.gradient_accumulation == 1:
+        return
+    text = (
+        "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its "
+        "default value (1) when running a poptorch.inferenceModel()."
+    )
+    if isinstance(options._execution_strategy, PipelinedExecution):
+        text += (
+            " Use poptorch.Options().deviceIterations to process a sufficient number of batches "
+            "each run for pipelined execution instead."
+        )
+    raise createPoptorchError(text)
+
+
+def n_ipus_needed(ids: Iterable[int], replicas: int, options: Options) -> int:
+    """The number of chips a process must reserve for models on the chips `ids`, replicated."""
+    ids = set(ids) or {0}
+    n_used = max(len(ids), max(ids) + 1) * replicas
+    if n_used > MAX_IPUS_OF_PROCESS:
+        raise createPoptorchError(
+            f"Too many IPUs requested ({n_used}). Experiments that need more than "
+            f"{MAX_IPUS_OF_PROCESS} IPUs require distributed execution."
+        )
+    n_reserved = 1 << (n_used - 1).bit_length()  # partitions have 1, 2, 4, … 64 chips
+    if n_reserved == n_used or uses_ipu_model(options):
+        return n_used
+    _settle_rounding(n_used, n_reserved, options)
+    return n_reserved
+
+
+def uses_ipu_model(options: Options) -> bool:
+    """Whether the IPU model is asked for, which has any number of chips."""
+    if options.exists("use_model"):
+        return options.use_model
+    names = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
+    return any(os.environ.get(name, "0") not in ("", "0") for name in names)
+
+
+def machine_of(options: Options, chip: str) -> tuple[str, int]:
+    """The chip to build for, and how many of its tiles; 0 means all.
+
+    For the IPU model, POPTORCH_IPU_MODEL_VERSION is ipu1, ipu2 or ipu21, and
+    POPTORCH_SMALL_IPU_MODEL has four tiles.
+    """
+    if not uses_ipu_model(options):
+        return chip, 0
+    is_small = os.environ.get("POPTORCH_SMALL_IPU_MODEL", "0") not in ("", "0")
+    return os.environ.get("POPTORCH_IPU_MODEL_VERSION") or chip, TILES_OF_SMALL_MODEL * is_small
+
+
+def _settle_rounding(n_used: int, n_reserved: int, options: Options) -> None:
+    if options.auto_round_num_ipus:
+        LOGGER.warning(
+            "Reserving %d IPUs although the model uses only %d: %d will be idle.",
+            n_reserved,
+            n_used,
+            n_reserved - n_used,
+        )
+        return
+    raise createPoptorchError(
+        f"The model specifies the use of {n_used} IPUs, however PopTorch must reserve a minimum of "
+        f"{n_reserved} in order to allow the model to run, because PopTorch must reserve a power "
+        "of 2 or maximum of 64 IPUs per process. Please reconfigure your model to use a different "
+        "number of IPUs or set poptorch.Options().autoRoundNumIPUs(True)."
+    )

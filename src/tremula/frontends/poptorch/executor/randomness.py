@@ -1,0 +1,153 @@
+"""The random numbers of a compiled model: drawn from its own generators, not the script's."""
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.ir.passes.random_bits import STATE_NAME, initial_state
+from tremula.ir.run.session import HostSession, Session, TileSession
+from tremula.ir.step import BUFFER, CapturedStep
+
+
+class DeviceRandom(Protocol):
+    """A device's generators: a seed, and a state that goes on from call to call."""
+
+    seed: int
+
+    def drawing(self) -> AbstractContextManager[None]: ...  # while the model runs
+    def words(self) -> list[int]: ...
+    def set_words(self, words: list[int]) -> None: ...
+
+
+def make_random(session: Session, seed: int, step: CapturedStep) -> "AnyRandom":
+    """The generators of a session, seeded; of a reproducible step, its counter."""
+    counter = next((s.index for _, s in step.of_kind(BUFFER) if s.name == STATE_NAME), None)
+    if counter is not None:
+        return CountedRandom(session, seed, counter)
+    if isinstance(session, TileSession):
+        return TileRandom(session, seed)
+    assert isinstance(session, HostSession), f"no generators for {session}"
+    return HostRandom(session, seed)
+
+
+def new_seed() -> int:
+    """A seed that is tied to nothing, for models that were given none."""
+    return int.from_bytes(os.urandom(4), "little")
+
+
+def state_of(random: DeviceRandom) -> list[int]:
+    """What `rng_state` gives: the seed, then the state."""
+    return [random.seed, *random.words()]
+
+
+def restore(random: DeviceRandom, state: list[int]) -> None:
+    """Go on from what `state_of` gave."""
+    expected, got = len(random.words()), len(state) - 1
+    if got != expected:
+        raise createPoptorchError(
+            f"rng_state must be a list of {expected + 1} whole numbers, a seed and the state it "
+            f"led to, as rng_state gave it; got {got + 1}"
+        )
+    random.seed = state[0]
+    random.set_words(state[1:])
+
+
+class HostRandom:
+    """PyTorch's generators of the host and, if the model runs there, of the GPU."""
+
+    def __init__(self, session: HostSession, seed: int):
+        self.seed = seed
+        self._is_used = session.program.is_random
+        kinds = ["cpu"] if session.device.type == "cpu" else ["cpu", session.device.type]
+        self._devices = [torch.device(kind) for kind in kinds]
+        self._states = [torch.Generator(d).manual_seed(seed).get_state() for d in self._devices]
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Inside, PyTorch draws the model's numbers; after it the script's go on undisturbed."""
+        if not self._is_used:
+            yield
+            return
+        before = [_get(device) for device in self._devices]
+        self._set_all(self._states)
+        try:
+            yield
+        finally:
+            self._states = [_get(device) for device in self._devices]
+            self._set_all(before)
+
+    def words(self) -> list[int]:
+        return [int(word) for state in self._states for word in state.view(torch.int64)]
+
+    def set_words(self, words: list[int]) -> None:
+        sizes = [state.numel() // 8 for state in self._states]
+        parts = torch.tensor(words, dtype=torch.int64).split(sizes)
+        self._states = [part.clone().view(torch.uint8) for part in parts]
+
+    def _set_all(self, states: list[torch.Tensor]) -> None:
+        for device, state in zip(self._devices, states, strict=True):
+            if device.type == "cpu":
+                torch.set_rng_state(state)
+            else:
+                torch.cuda.set_rng_state(state, device)
+
+
+def _get(device: torch.device) -> torch.Tensor:
+    return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
+
+
+class CountedRandom:
+    """A seed and a counter in a buffer of the step: host and tiles draw the same numbers."""
+
+    drawing = nullcontext  # no generator of the script's is touched
+
+    def __init__(self, session: Session, seed: int, counter: int):
+        self.seed = seed
+        self._session = session
+        self._counter = counter
+        self._is_written = False
+
+    def words(self) -> list[int]:
+        buffers = self._session.read_weights()[1]
+        if self._is_written:
+            states = [own[self._counter] for own in buffers]
+        else:
+            states = [initial_state(self.seed, replica) for replica in range(len(buffers))]
+        return torch.cat([state.cpu() for state in states]).tolist()
+
+    def set_words(self, words: list[int]) -> None:
+        states = torch.tensor(words, dtype=torch.int32).view(-1, 2)
+        for replica, state in enumerate(states):
+            self._session.write_buffers({self._counter: state}, replica)
+        self._is_written = True
+
+
+class TileRandom:
+    """The generators of every worker of every tile."""
+
+    drawing = nullcontext  # nothing of the script's is touched while tiles run
+
+    def __init__(self, session: TileSession, seed: int):
+        self.seed = seed
+        self._engine = session.engine
+        self._n_replicas = session.repetition.n_replicas
+
+    def words(self) -> list[int]:
+        states = [self._seeds(replica) for replica in range(self._n_replicas)]
+        return np.concatenate(states).tolist()
+
+    def set_words(self, words: list[int]) -> None:
+        storage = self._engine.storage
+        for replica, part in enumerate(np.split(np.array(words, np.uint32), self._n_replicas)):
+            storage.write_seeds(part.reshape(storage.read_seeds(replica).shape), replica)
+
+    def _seeds(self, replica: int) -> np.ndarray:
+        return self._engine.storage.read_seeds(replica).reshape(-1)
+
+
+AnyRandom = HostRandom | TileRandom | CountedRandom

@@ -1,0 +1,253 @@
+"""Weights that differ between groups of replicas: `parameter.replicaGrouping(…)`.
+
+On the host such a parameter has one more dimension, the first: a slice for each group, or after a
+retrieval of all replicas one for each of them. The model sees the rest. Gradients of it are reduced
+within a group, those of other parameters over all replicas.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tremula.frontends.poptorch.enums import CommGroupType, VariableRetrievalMode
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.ir.capture.capture import Held as HeldTensor
+from tremula.ir.host.program import Gradients, Held
+from tremula.ir.run.session import Give, Handles, HostSession, Repetition, TileSession
+from tremula.ir.settings import HostSettings
+from tremula.ir.step import BUFFER, PARAMETER, STATE, CapturedStep
+from tremula.runtime.engine import Engine
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Which replicas share a value of a parameter, and which of them return it."""
+
+    kind: CommGroupType
+    n_members: int
+    mode: VariableRetrievalMode
+
+    @property
+    def size(self) -> int:
+        """Replicas in a group."""
+        return 1 if self.kind is CommGroupType.NoGrouping else self.n_members
+
+    def stride(self, n_replicas: int) -> int:
+        """From one replica of a group to the next."""
+        return self.n_groups(n_replicas) if self.kind is CommGroupType.Orthogonal else 1
+
+    def n_groups(self, n_replicas: int) -> int:
+        size = self.size
+        if size < 1 or n_replicas % size:
+            raise createPoptorchError(
+                f"A group of {size} replicas is not a factor of the replication factor "
+                f"({n_replicas})"
+            )
+        return n_replicas // size
+
+    def group_of(self, replica: int, n_replicas: int) -> int:
+        if self.kind is CommGroupType.Orthogonal:
+            return replica % self.n_groups(n_replicas)
+        return replica // self.size
+
+    def slice_of(self, value: Tensor, replica: int, n_replicas: int) -> Tensor:
+        """A replica's part of the host's value."""
+        n_slices = value.shape[0]
+        if n_slices == self.n_groups(n_replicas):
+            return value[self.group_of(replica, n_replicas)]
+        return value[replica]
+
+    def joined(self, values: Sequence[Tensor]) -> Tensor:
+        """The host's value from those of all replicas."""
+        n_replicas = len(values)
+        if self.mode is VariableRetrievalMode.AllReplicas:
+            return torch.stack(list(values))
+        groups = range(self.n_groups(n_replicas))
+        first = [
+            next(r for r in range(n_replicas) if self.group_of(r, n_replicas) == g) for g in groups
+        ]
+        return torch.stack([values[r] for r in first])
+
+
+@contextmanager
+def one_slice_of(
+    parameters: Sequence[HeldTensor], groupings: Mapping[str, Grouping], n_replicas: int
+) -> Iterator[None]:
+    """Inside, a grouped parameter is as one replica has it."""
+    grouped = [held.tensor for held in parameters if held.name in groupings]
+    for held in parameters:
+        if held.name in groupings:
+            _check_slices(held, groupings[held.name], n_replicas)
+    whole = [tensor.data for tensor in grouped]
+    for tensor in grouped:
+        tensor.data = tensor.data[0]
+    try:
+        yield
+    finally:
+        for tensor, data in zip(grouped, whole, strict=True):
+            tensor.data = data
+
+
+def _check_slices(held: HeldTensor, grouping: Grouping, n_replicas: int) -> None:
+    n_groups = grouping.n_groups(n_replicas)
+    if held.tensor.shape[0] not in (n_groups, n_replicas):
+        raise createPoptorchError(
+            f"The parameter {held.name} is grouped: its first dimension must be the number of "
+            f"groups ({n_groups}), got {held.tensor.shape[0]}"
+        )
+
+
+class _Slices:
+    """Parameters and states of a step as its replicas have them, and back."""
+
+    def __init__(
+        self, step: CapturedStep, repetition: Repetition, groupings: Mapping[str, Grouping]
+    ):
+        if repetition.n_processes > 1:
+            raise createPoptorchError("replicaGrouping works within one process only")
+        self.n_replicas = repetition.n_replicas
+        self.grouping_of = {
+            slot.index: groupings[slot.name]
+            for slot in step.inputs
+            if slot.kind == PARAMETER and slot.name in groupings
+        }
+        states = [slot.name for slot in step.inputs if slot.kind == STATE]
+        self._state_is_grouped = [name.partition("___")[2] in groupings for name in states]
+        placeholders = zip(step.inputs, step.placeholders(), strict=True)
+        self._state_dims = [n.meta["val"].dim() for slot, n in placeholders if slot.kind == STATE]
+
+    def parameters_of(self, replica: int, parameters: Sequence[Tensor]) -> list[Tensor]:
+        return [
+            g.slice_of(value, replica, self.n_replicas) if (g := self.grouping_of.get(i)) else value
+            for i, value in enumerate(parameters)
+        ]
+
+    def joined_parameters(self, of_replicas: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        return [
+            g.joined([own[i] for own in of_replicas]) if (g := self.grouping_of.get(i)) else value
+            for i, value in enumerate(of_replicas[0])
+        ]
+
+    def states_of(self, replica: int, states: Sequence[Tensor]) -> list[Tensor]:
+        """A state of a grouped parameter has a slice for each replica, or is the same for all."""
+        return [
+            state[replica] if state.dim() > n_dims else state
+            for state, n_dims in zip(states, self._state_dims, strict=True)
+        ]
+
+    def joined_states(self, of_replicas: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        return [
+            torch.stack([own[i] for own in of_replicas]) if is_grouped else of_replicas[0][i]
+            for i, is_grouped in enumerate(self._state_is_grouped)
+        ]
+
+
+class GroupedTileSession(TileSession):
+    """The step on tiles with weights and optimiser states for each replica."""
+
+    def __init__(
+        self,
+        step: CapturedStep,
+        built: Handles,
+        engine: Engine,
+        repetition: Repetition,
+        groupings: Mapping[str, Grouping],
+    ):
+        super().__init__(step, built, engine, repetition)
+        self.slices = _Slices(step, repetition, groupings)
+
+    def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        self._write(BUFFER, buffers)
+        for r in self._replicas:
+            self._write(PARAMETER, self.slices.parameters_of(r, parameters), r)
+
+    def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
+        own = [self._read(PARAMETER, r) for r in self._replicas]
+        return self.slices.joined_parameters(own), [self._read(BUFFER, r) for r in self._replicas]
+
+    def write_states(self, states: list[Tensor]) -> None:
+        for r in self._replicas:
+            self._write(STATE, self.slices.states_of(r, states), r)
+
+    def read_states(self) -> list[Tensor]:
+        return self.slices.joined_states([self._read(STATE, r) for r in self._replicas])
+
+    @property
+    def _replicas(self) -> range:
+        return range(self.repetition.n_replicas)
+
+
+class GroupedSession(HostSession):
+    """The step on this computer with weights and optimiser states for each replica."""
+
+    def __init__(
+        self,
+        step: CapturedStep,
+        repetition: Repetition,
+        settings: HostSettings,
+        groupings: Mapping[str, Grouping],
+    ):
+        self.slices = _Slices(step, repetition, groupings)
+        super().__init__(step, repetition, replace(settings, host="eager"))
+        self.replicas = [Held([], [], [], [], []) for _ in range(self.n_replicas)]
+
+    def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        super().write_weights([], buffers)
+        for r, own in enumerate(self.replicas):
+            own.parameters = self._stored(own.parameters, self.slices.parameters_of(r, parameters))
+            own.buffers = self.held.buffers
+
+    def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
+        own = [replica.parameters for replica in self.replicas]
+        return self.slices.joined_parameters(own), self.held.buffers
+
+    def write_states(self, states: list[Tensor]) -> None:
+        for r, own in enumerate(self.replicas):
+            own.states = self._stored(own.states, self.slices.states_of(r, states))
+
+    def read_states(self) -> list[Tensor]:
+        return self.slices.joined_states([own.states for own in self.replicas])
+
+    def set_hyper(self, values: Sequence[float]) -> None:
+        super().set_hyper(values)
+        for own in self.replicas:
+            own.hyper_tensors = self.held.hyper_tensors
+            own.hyper_floats = self.held.hyper_floats
+
+    def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
+        program = self.program
+        with torch.no_grad():
+            number = 0
+            for _ in range(program.n_iterations):
+                found = [Gradients() for _ in self.replicas]
+                for _ in range(program.n_accumulation):
+                    for r, own in enumerate(self.replicas):
+                        outputs, gradients = program.run_micro(own, r, inputs[number])
+                        give(number, outputs)
+                        found[r].add(gradients)
+                        number += 1
+                if program.rule is not None:
+                    self._update([gradients.total for gradients in found])
+
+    def _update(self, found: list[list[Tensor]]) -> None:
+        """Shared weights have the same gradient everywhere, so they stay the same."""
+        for r, own in enumerate(self.replicas):
+            reduced = Gradients()
+            reduced.total = [
+                self._reduced(place, [gradients[k] for gradients in found], r)
+                for k, place in enumerate(self.program.trained)
+            ]
+            self.program.update(own, reduced)
+
+    def _reduced(self, parameter: int, gradients: list[Tensor], replica: int) -> Tensor:
+        grouping, n = self.slices.grouping_of.get(parameter), self.n_replicas
+        if grouping is None:
+            return torch.stack(gradients).sum(0)
+        group = grouping.group_of(replica, n)
+        members = [g for r, g in enumerate(gradients) if grouping.group_of(r, n) == group]
+        # The mean is over the members; the program will divide by the number of all replicas.
+        factor = n / len(members) if self.program.gradient_scale != 1 else 1
+        return torch.stack(members).sum(0) * factor

@@ -1,0 +1,208 @@
+"""Compiled models in files: `save`, `compileAndExport`, `load` and `loadExecutable`.
+
+A file is a zip archive. `about.json`, `arguments.pt` and `program.tremula` are data only;
+`loadExecutable` reads nothing else. `model.pt` holds the module, its optimiser and the options as
+Python pickles: reading it, as `poptorch.load` does, can run code, so do that with your own files.
+"""
+
+import io
+import json
+import os
+import pickle
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from tremula.base.version import VERSION
+from tremula.frontends.poptorch.enums import ConnectionType
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.frontends.poptorch.executor.compiled import CompiledModel
+from tremula.frontends.poptorch.logging import LOGGER
+from tremula.frontends.poptorch.options.options import Options
+from tremula.ir.run.tile_cache import StoredTileProgram, read_program, write_program
+
+DEFAULT_NAME = "model.poptorch"
+_ABOUT, _ARGUMENTS, _PROGRAM, _MODEL = "about.json", "arguments.pt", "program.tremula", "model.pt"
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """What a file holds."""
+
+    training: bool
+    options: Options
+    model: nn.Module
+    optimizer: torch.optim.Optimizer | None
+    args: tuple
+    kwargs: dict[str, Any]
+    rng_state: list[int] | None
+    stored: StoredTileProgram | None
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def save(
+    filename: str | os.PathLike,
+    compiled: CompiledModel,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    rng_state: list[int] | None,
+    *,
+    export_model: bool,
+) -> None:
+    """Write a compiled model; a reader sees the whole file or the one that was there before."""
+    path = _checked_path(filename)
+    about = {
+        "version": VERSION,
+        "training": compiled.rule is not None,
+        "has_model": export_model,
+        "rng_state": rng_state,
+    }
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(_ABOUT, json.dumps(about))
+            archive.writestr(_ARGUMENTS, _pickled(_arguments_like(compiled)))
+            if compiled.tiles.to_save is not None:
+                _write_program(archive, compiled.tiles.to_save)
+            if export_model:
+                parts = {"model": model, "optimizer": optimizer, "options": compiled.options}
+                archive.writestr(_MODEL, _pickled(parts))
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _checked_path(filename: str | os.PathLike) -> Path:
+    path = Path(filename)
+    if path.is_dir():
+        path /= DEFAULT_NAME
+        LOGGER.warning("save(): %s is a folder, the model is saved as %s", filename, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _arguments_like(compiled: CompiledModel) -> tuple[tuple, dict]:
+    """The arguments the model was compiled for; of tensors only the shapes and types matter."""
+    tensors = [torch.zeros((), dtype=t.dtype).expand(t.shape) for t in compiled.first.tensors]
+    return compiled.first.rebuild(tensors)
+
+
+def _pickled(value: object) -> bytes:
+    stream = io.BytesIO()
+    torch.save(value, stream)
+    return stream.getvalue()
+
+
+def _write_program(archive: zipfile.ZipFile, stored: StoredTileProgram) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / _PROGRAM
+        write_program(path, stored)
+        archive.write(path, _PROGRAM)
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def load(filename: str | os.PathLike) -> SavedModel:
+    """Everything a file holds. Its pickles are executed."""
+    with _opened(filename) as archive:
+        about = _about(archive, filename)
+        assert about["has_model"], (
+            f"{filename} was saved with export_model=False and holds no model: make one with "
+            "poptorch.trainingModel or poptorch.inferenceModel and call its loadExecutable()"
+        )
+        parts = torch.load(io.BytesIO(archive.read(_MODEL)), weights_only=False)
+        args, kwargs = torch.load(io.BytesIO(archive.read(_ARGUMENTS)), weights_only=False)
+        stored = _read_program(archive)
+    args, kwargs = _whole((args, kwargs))
+    return SavedModel(
+        about["training"],
+        _online(parts["options"]),
+        parts["model"],
+        parts["optimizer"],
+        args,
+        kwargs,
+        about["rng_state"],
+        stored,
+    )
+
+
+def load_executable(
+    filename: str | os.PathLike, *, training: bool
+) -> tuple[tuple, dict, StoredTileProgram | None]:
+    """The arguments a model was compiled for, and its tile program if the file has it."""
+    with _opened(filename) as archive:
+        about = _about(archive, filename)
+        if about["training"] != training:
+            kinds = ["inference", "training"]
+            raise createPoptorchError(
+                f"{filename} holds a program for {kinds[about['training']]}, but this model is "
+                f"for {kinds[training]}"
+            )
+        args, kwargs = _whole(_safe_arguments(archive, filename))
+        return args, kwargs, _read_program(archive)
+
+
+def _safe_arguments(archive: zipfile.ZipFile, filename: str | os.PathLike) -> tuple[tuple, dict]:
+    try:
+        return torch.load(io.BytesIO(archive.read(_ARGUMENTS)), weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise createPoptorchError(
+            f"{filename} was compiled for arguments of other kinds than tensors, numbers and text "
+            "in tuples, lists and dictionaries. Reading those could run code, which loadExecutable "
+            "does not do: call compile() with such arguments instead, or poptorch.load() if you "
+            "trust the file."
+        ) from error
+
+
+def _opened(filename: str | os.PathLike) -> zipfile.ZipFile:
+    path = Path(filename)
+    path = path / DEFAULT_NAME if path.is_dir() else path
+    try:
+        return zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise createPoptorchError(
+            f"{path} is no file that a PopTorch model saved: {error}"
+        ) from error
+
+
+def _about(archive: zipfile.ZipFile, filename: str | os.PathLike) -> dict[str, Any]:
+    try:
+        about = json.loads(archive.read(_ABOUT))
+    except (KeyError, ValueError) as error:
+        raise createPoptorchError(f"{filename} is no file that a PopTorch model saved") from error
+    assert about["version"] == VERSION, (
+        f"PopTorch version mismatch: file {filename} was exported with version "
+        f"{about['version']}, the current version is {VERSION}"
+    )
+    return about
+
+
+def _read_program(archive: zipfile.ZipFile) -> StoredTileProgram | None:
+    if _PROGRAM not in archive.namelist():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        return read_program(archive.extract(_PROGRAM, folder))
+
+
+def _whole(value: tuple[tuple, dict]) -> tuple[tuple, dict]:
+    """Saved tensors have one element for all; the model wants memory of their shape."""
+    return tree_map(lambda v: v.contiguous() if isinstance(v, Tensor) else v, value)
+
+
+def _online(options: Options) -> Options:
+    """A model compiled for a machine elsewhere runs on the one that is here."""
+    options = options.clone()
+    if options.connection_type == ConnectionType.Never:
+        options.connectionType(ConnectionType.Always)
+        options.deleteIfExists("ipu_version")
+    return options

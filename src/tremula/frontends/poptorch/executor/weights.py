@@ -1,0 +1,334 @@
+"""The two copies of a model's weights: which is newer, and wrapped modules that ask before reading.
+
+A module in training is *wrapped*: its class becomes `Poptorch<Class>`, those of its parameters and
+buffers become subclasses that fetch newer values from the device before anything reads them.
+Copies, pickles and state dictionaries of a wrapped module are plain.
+"""
+
+import copyreg
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, SupportsIndex
+
+import torch
+from torch import Tensor, nn
+from torch._utils import _rebuild_parameter
+
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.ir.capture.capture import held_tensors
+from tremula.ir.step import BUFFER, PARAMETER
+
+without_hooks = torch._C.DisableTorchFunctionSubclass  # inside, reading a weight fetches nothing
+
+
+class Owner(Protocol):
+    """The training model that holds the newer weights."""
+
+    _host_weights_version: int  # grows with each copy from the device
+
+    def copyWeightsToHostIfNeeded(self) -> bool: ...  # noqa: N802
+    def destroy(self) -> None: ...
+    def _group_replicas(
+        self, parameter: Tensor, group_type: int, shards: int, mode: int
+    ) -> None: ...
+
+
+# What can be asked about a tensor without looking at its values.
+_FACTS = frozenset(
+    getattr(Tensor, name).__get__
+    for name in "shape dtype device requires_grad is_leaf layout ndim grad_fn is_cuda".split()
+) | {Tensor.size, Tensor.dim, Tensor.numel, Tensor.stride, Tensor.is_floating_point}
+
+
+class _Asks:
+    """Runs any torch function on plain tensors, after fetching newer values if there are any."""
+
+    _owner: Owner | None = None
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206
+        kwargs = kwargs or {}
+        if func not in _FACTS:
+            _fetch(args)
+            _fetch(kwargs.values())
+        with without_hooks():
+            return func(*args, **kwargs)
+
+
+def _fetch(arguments: Iterable) -> None:
+    for value in arguments:
+        if isinstance(value, _Asks):
+            if value._owner is not None:
+                value._owner.copyWeightsToHostIfNeeded()
+        elif isinstance(value, tuple | list):
+            _fetch(value)
+
+
+class PoptorchParameter(_Asks, nn.Parameter):
+    """A parameter of a module in training."""
+
+    def replicaGrouping(  # noqa: N802
+        self, comm_group_type: int, shards: int, variable_retrieval_mode: int
+    ) -> None:
+        """As `ParameterOfModel` has it: so parameters of modules inside the model do, too."""
+        assert self._owner is not None, "a parameter in training has an owner"
+        self._owner._group_replicas(self, comm_group_type, shards, variable_retrieval_mode)
+
+    def __deepcopy__(self, memo: dict) -> nn.Parameter:
+        if id(self) not in memo:
+            values = self.data.clone(memory_format=torch.preserve_format)
+            memo[id(self)] = nn.Parameter(values, self.requires_grad)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple:
+        return _rebuild_parameter, (self.data, self.requires_grad, {})
+
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
+        """As that of any other parameter."""
+        return repr(nn.Parameter(self.data, self.requires_grad))
+
+
+class PoptorchBuffer(_Asks, Tensor):
+    """A buffer of a module in training."""
+
+    def __deepcopy__(self, memo: dict) -> Tensor:
+        if id(self) not in memo:
+            memo[id(self)] = self.detach().clone(memory_format=torch.preserve_format)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple:
+        return self.detach().__reduce_ex__(protocol)
+
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
+        return repr(self.detach())
+
+
+class _WrappedModule:
+    """What a module in training has besides its own methods."""
+
+    _poptorch_owner: Owner
+    _poptorch_class: type[nn.Module]
+
+    def copyWeightsToHostIfNeeded(self) -> bool:  # noqa: N802
+        """Fetch the weights if the device has newer ones; whether it had."""
+        return self._poptorch_owner.copyWeightsToHostIfNeeded()
+
+    def destroy(self) -> None:
+        """Fetch the weights, release the compiled program, and give the module its class back."""
+        self._poptorch_owner.destroy()
+
+    def state_dict(self, *args, **kwargs) -> dict[str, Any]:
+        self._poptorch_owner.copyWeightsToHostIfNeeded()
+        return super().state_dict(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __copy__(self) -> nn.Module:
+        """A module of the user's own class that shares everything; nothing is read yet."""
+        made = object.__new__(self._poptorch_class)
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple:
+        # A copy or pickle is a module of the user's own class; see `_Asks` for its tensors.
+        self._poptorch_owner.copyWeightsToHostIfNeeded()
+        wrapper = type(self)
+        _set_class(self, self._poptorch_class)
+        try:
+            made = self.__reduce_ex__(protocol)
+        finally:
+            _set_class(self, wrapper)
+        if made[0] is not copyreg.__newobj__:  # pyright: ignore[reportAttributeAccessIssue]
+            return made
+        (kind, *rest), state = made[1], made[2:]
+        assert not rest, f"{kind.__name__} takes arguments to be made, which a copy does not know"
+        return copyreg._reconstructor, (kind, object, None), *state  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def is_wrapped(model: nn.Module) -> bool:
+    return isinstance(model, _WrappedModule)
+
+
+def wrap(model: nn.Module, owner: Owner) -> None:
+    """Let everything that reads the module or its weights ask `owner` first."""
+    if isinstance(model, _WrappedModule) and model._poptorch_owner is not owner:
+        raise RuntimeError(
+            "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on "
+            "the model to unwrap before wrapping again."
+        )
+    _check_classes(model, owner)
+    if not isinstance(model, _WrappedModule):
+        _wrap_class(model, owner)
+    for kind, cls in ((PARAMETER, PoptorchParameter), (BUFFER, PoptorchBuffer)):
+        for held in held_tensors(model, kind):
+            tensor: Any = held.tensor
+            _set_class(tensor, cls)
+            tensor._owner = owner
+    _generation[0] += 1
+
+
+def unwrap(model: nn.Module) -> None:
+    """The module and its weights as they were; fetch newer values first."""
+    if not isinstance(model, _WrappedModule):
+        return
+    for kind, cls in ((PARAMETER, nn.Parameter), (BUFFER, Tensor)):
+        for held in held_tensors(model, kind):
+            if isinstance(held.tensor, _Asks):
+                del held.tensor._owner
+                _set_class(held.tensor, cls)
+    _set_class(model, model._poptorch_class)
+    _generation[0] += 1
+
+
+def _restoreWrapperIfNecessary(obj: nn.Module) -> nn.Module:  # noqa: N802
+    """Wrap a module again whose weights still ask a training model, although it was unwrapped."""
+    owners = Sources(obj).owners()
+    if owners and not is_wrapped(obj):
+        _wrap_class(obj, owners[0])
+    return obj
+
+
+def _wrap_class(model: nn.Module, owner: Owner) -> None:
+    own = {"_poptorch_owner": owner, "_poptorch_class": type(model)}
+    name = f"Poptorch{type(model).__name__}"
+    _set_class(model, type(name, (_WrappedModule, type(model)), own))
+
+
+def _set_class(thing: Any, cls: type) -> None:  # noqa: ANN401
+    """Let a thing be of another class, related to its own: values stay where they are."""
+    thing.__class__ = cls
+
+
+def _check_classes(model: nn.Module, owner: Owner) -> None:
+    for word, kind, cls in (("parameter", PARAMETER, nn.Parameter), ("buffer", BUFFER, Tensor)):
+        for held in held_tensors(model, kind):
+            found = type(held.tensor)
+            if isinstance(held.tensor, _Asks):
+                if held.tensor._owner is owner:
+                    continue
+                raise RuntimeError(
+                    "Model has already been wrapped in 'poptorch.trainingModel', as a part of or "
+                    f"with a part of another ({word} {held.name} is shared). Call model.destroy() "
+                    "on that one first."
+                )
+            if found is not cls:
+                raise createPoptorchError(
+                    f"The {word} {held.name} is a {found.__module__}.{found.__qualname__}: a model "
+                    f"to be trained must hold plain {cls.__module__}.{cls.__qualname__}s"
+                )
+
+
+@contextmanager
+def plain(model: nn.Module) -> Iterator[None]:
+    """Inside, the tensors of a module have the classes they had before it was wrapped."""
+    tensors = [h.tensor for kind in (PARAMETER, BUFFER) for h in held_tensors(model, kind)]
+    hooked = [(tensor, type(tensor)) for tensor in tensors if isinstance(tensor, _Asks)]
+    for tensor, _ in hooked:
+        is_parameter = isinstance(tensor, PoptorchParameter)
+        _set_class(tensor, nn.Parameter if is_parameter else Tensor)
+    try:
+        yield
+    finally:
+        for tensor, cls in hooked:
+            _set_class(tensor, cls)
+
+
+_generation = [0]  # counts wraps and unwraps, so that links need not be sought in each call
+
+
+class Sources:
+    """The training models whose weights an inference model shares."""
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self._generation = -1
+        self._owners: list[Owner] = []
+
+    def owners(self) -> list[Owner]:
+        if self._generation != _generation[0]:
+            self._generation = _generation[0]
+            kinds = (PARAMETER, BUFFER)
+            tensors = [h.tensor for kind in kinds for h in held_tensors(self.model, kind)]
+            found = {id(o): o for t in tensors if (o := getattr(t, "_owner", None))}
+            self._owners = list(found.values())
+        return self._owners
+
+
+class HostWeights:
+    """The host's copy, in the order a session wants it; sought once for a compiled model."""
+
+    def __init__(self, model: nn.Module):
+        self.parameters = held_tensors(model, PARAMETER)
+        self.buffers = held_tensors(model, BUFFER)
+
+    def values(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Parameters and buffers as they are here, without asking the device."""
+        with without_hooks():
+            return [h.tensor.data for h in self.parameters], [h.tensor.data for h in self.buffers]
+
+    def store(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        """Overwrite the values here."""
+        with without_hooks(), torch.no_grad():
+            for held, value in zip(self.parameters, parameters, strict=True):
+                if held.tensor.shape != value.shape:  # all replicas of a grouped parameter
+                    held.tensor.data = value.to(held.tensor.device, copy=True)
+                else:
+                    held.tensor.data.copy_(value)
+            for held, value in zip(self.buffers, buffers, strict=True):
+                held.tensor.data.copy_(value)
+
+    def named_parameters(self) -> list[tuple[str, Tensor]]:
+        return [(held.name, held.tensor) for held in self.parameters]
+
+    def buffer_indices(self, names: list[str]) -> list[int]:
+        """Where named buffers stand in the list."""
+        return [i for i, held in enumerate(self.buffers) if held.name in names]
+
+
+class ParameterOfModel:
+    """A parameter as an attribute of a wrapped model: itself, and `replicaGrouping`."""
+
+    def __init__(self, parameter: nn.Parameter, group: Callable[..., None]):
+        object.__setattr__(self, "_parameter", parameter)
+        object.__setattr__(self, "_group", group)
+
+    def replicaGrouping(  # noqa: N802
+        self, comm_group_type: object, shards: int, variable_retrieval_mode: object
+    ) -> None:
+        """Give each group of replicas its own value: slices along a first dimension."""
+        self._group(self._parameter, comm_group_type, shards, variable_retrieval_mode)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._parameter, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._parameter, name, value)
+
+    def __getitem__(self, index: object) -> Tensor:
+        return self._parameter[index]
+
+    def __len__(self) -> int:
+        return len(self._parameter)
+
+    def __repr__(self) -> str:
+        return repr(self._parameter)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206
+        """In torch functions it is the parameter."""
+        from torch.utils._pytree import tree_map
+
+        own = lambda v: v._parameter if isinstance(v, ParameterOfModel) else v  # noqa: E731
+        args, kwargs = tree_map(own, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _operator(name: str) -> Callable:
+    def apply(self: ParameterOfModel, *others: object) -> Tensor:
+        return getattr(self._parameter, name)(*others)
+
+    return apply
+
+
+for (
+    _name
+) in "add radd sub rsub mul rmul truediv rtruediv matmul rmatmul pow neg lt le gt ge".split():
+    setattr(ParameterOfModel, f"__{_name}__", _operator(f"__{_name}__"))

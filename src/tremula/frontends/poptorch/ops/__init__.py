@@ -1,0 +1,1 @@
+"""PopTorch's operations: marks, loops, branches, products, points, CPU layers, custom ones."""

@@ -1,0 +1,127 @@
+"""Loops, branches and slices whose course is decided while the program runs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.ir.capture.recording import Recording, active
+from tremula.ir.ops import dynamic as dynamic_ops  # noqa: F401  registers tremula::dynamic_*
+from tremula.ir.ops.control import record_cond, record_loop
+
+
+def for_loop(count: int, body: Callable[..., Any], inputs: list[Tensor]) -> list[Tensor]:
+    """Run body(*inputs) `count` times on the device; results are the inputs of the next round.
+
+    Inputs are passed by value. Inference only. Always gives a list.
+    """
+    _check_list("poptorch.for_loop", "inputs", inputs)
+    recording = _inference("poptorch.for_loop()")
+    if recording is not None:
+        return list(record_loop(recording, int(count), body, inputs))
+    state = [tensor.clone() for tensor in inputs]
+    for _ in range(int(count)):
+        state = _as_list(body(*state))
+    return state
+
+
+def cond(
+    condition: Tensor,
+    then_body: Callable[..., Any],
+    then_inps: list[Tensor],
+    else_body: Callable[..., Any],
+    else_inps: list[Tensor],
+) -> list[Tensor]:
+    """Run one of two functions on the device, by a condition computed there.
+
+    Both give the same number of tensors, of the same shapes and types; they may use tensors of
+    the model around them. Inference only. Always gives a list.
+    """
+    _check_list("poptorch.cond", "then_inps", then_inps)
+    _check_list("poptorch.cond", "else_inps", else_inps)
+    recording = _inference("poptorch.cond()")
+    if recording is not None:
+        return list(record_cond(recording, condition, then_body, then_inps, else_body, else_inps))
+    return _as_list(then_body(*then_inps) if bool(condition) else else_body(*else_inps))
+
+
+def dynamic_slice(tensor: Tensor, dim: int, start: Tensor, size: int, step: int = 1) -> Tensor:
+    """tensor[start : start + size : step] along a dimension, from a start computed on the device.
+
+    Beyond the end it goes on at the beginning.
+    """
+    _check_slice("dynamic_slice", tensor, dim, start, size)
+    if not isinstance(step, int) or step < 1:
+        raise createPoptorchError(f"step of dynamic_slice must be an int above 0, got {step!r}.")
+    taken = torch.ops.tremula.dynamic_slice(tensor, start, dim, size)
+    if step == 1:
+        return taken
+    return taken[(slice(None),) * (dim % tensor.dim()) + (slice(None, None, step),)]
+
+
+def dynamic_update(input: Tensor, src: Tensor, dim: int, start: Tensor, size: int) -> Tensor:
+    """A copy of `input` with [start : start + size] along a dimension replaced by `src`."""
+    _check_slice("dynamic_update", input, dim, start, size)
+    if not isinstance(src, Tensor):
+        raise createPoptorchError(f"src of dynamic_update must be a tensor, got {_type(src)}.")
+    if src.dtype != input.dtype:
+        raise createPoptorchError(
+            f"input and src of dynamic_update must have the same data type, got {input.dtype}"
+            f" and {src.dtype}."
+        )
+    wanted = list(input.shape)
+    wanted[dim] = size
+    if list(src.shape) != wanted:
+        raise createPoptorchError(
+            f"src of dynamic_update must have shape {wanted}, got {list(src.shape)}."
+        )
+    return torch.ops.tremula.dynamic_update(input, src, start, dim)
+
+
+def _inference(what: str) -> Recording | None:
+    recording = active()
+    if recording is not None and recording.training:
+        raise createPoptorchError(f"{what} is only supported in inference.")
+    return recording
+
+
+def _check_list(where: str, name: str, value: object) -> None:
+    """Inputs are a plain list of tensors: anything else would be taken apart by guesswork."""
+    if not isinstance(value, list):
+        text = f"{where} takes a list of tensors as {name}. (Object is not list)"
+        raise ValueError(text)  # noqa: TRY004 (PopTorch's own class)
+    for index, item in enumerate(value):
+        if not isinstance(item, Tensor):
+            raise ValueError(  # noqa: TRY004 (PopTorch's own class)
+                f"{where} takes a list of tensors as {name}. (Object contained in list at index"
+                f" {index} is not torch.tensor)"
+            )
+
+
+def _as_list(value: Any) -> list[Tensor]:  # noqa: ANN401
+    return [value] if isinstance(value, Tensor) else list(value)
+
+
+def _check_slice(where: str, tensor: object, dim: object, start: object, size: object) -> None:
+    if not isinstance(tensor, Tensor):
+        raise createPoptorchError(f"{where} slices a tensor, got {_type(tensor)}.")
+    if not isinstance(dim, int) or not -tensor.dim() <= dim < tensor.dim():
+        raise createPoptorchError(
+            f"dim of {where} must be an int that names one of {tensor.dim()} dimensions,"
+            f" got {dim!r}."
+        )
+    if not isinstance(start, Tensor) or start.is_floating_point() or start.numel() != 1:
+        got = f"{start.dtype}{list(start.shape)}" if isinstance(start, Tensor) else _type(start)
+        raise createPoptorchError(
+            f"start of {where} must be a tensor with one whole number, got {got}."
+        )
+    if not isinstance(size, int) or not 0 < size <= tensor.shape[dim]:
+        raise createPoptorchError(
+            f"size of {where} must be an int between 1 and {tensor.shape[dim]}, got {size!r}."
+        )
+
+
+def _type(value: object) -> str:
+    return type(value).__name__

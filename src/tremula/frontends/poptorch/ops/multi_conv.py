@@ -1,0 +1,119 @@
+"""poptorch.MultiConv: convolutions that belong together, with what the planner is told of them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import fx
+
+from tremula.frontends.poptorch.enums import MultiConvPlanType
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.ir.capture.recording import Recording, active
+from tremula.ir.nodes import schema_name
+from tremula.ir.origin import ORIGIN
+
+_CONVOLUTION = "aten::convolution"
+_PARTIALS = {torch.float: "float", torch.half: "half"}
+
+
+class MultiConv:
+    """Convolutions inside `with poptorch.MultiConv():` are planned together.
+
+    A setting is one value for all of them, or a list with one value for each, in order.
+    """
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Any] = {}
+        self._recording: Recording | None = None
+        self._n_nodes_before = 0
+
+    def availableMemoryProportions(self, value: float | list[float]) -> Self:  # noqa: N802
+        """The share of a tile's memory that each may use."""
+        name = "available memory proportions"
+        return self._set(name, value, lambda v: isinstance(v, float | int) and 0 <= v <= 1)
+
+    def partialsTypes(self, value: torch.dtype | list[torch.dtype]) -> Self:  # noqa: N802
+        """The type of partial sums: torch.float or torch.half."""
+        return self._set("partials types", value, lambda v: v in _PARTIALS)
+
+    def enableConvDithering(self, value: bool | list[bool]) -> Self:  # noqa: N802
+        """Let convolutions start on different tiles."""
+        return self._set("conv dithering", value, lambda v: isinstance(v, bool))
+
+    def planType(self, value: MultiConvPlanType) -> Self:  # noqa: N802
+        """Whether they run together or one after the other."""
+        assert isinstance(value, MultiConvPlanType), "Invalid plan type!"
+        self._settings["plan type"] = value.name
+        return self
+
+    def perConvReservedTiles(self, value: int) -> Self:  # noqa: N802
+        """Tiles that each gets at least when they run together."""
+        assert isinstance(value, int), "Invalid number of reserved tiles!"
+        self._settings["reserved tiles"] = value
+        return self
+
+    def cycleBackOff(self, value: float) -> Self:  # noqa: N802
+        """How far a plan may be from the fastest, so that they fit side by side."""
+        assert isinstance(value, float | int), "Invalid cycle back off!"
+        self._settings["cycle back off"] = float(value)
+        return self
+
+    def _set(self, name: str, value: Any, is_valid: Callable[[Any], bool]) -> Self:  # noqa: ANN401
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        if not values or not all(is_valid(item) for item in values):
+            raise ValueError(f"Invalid {name}: {value!r}")
+        self._settings[name] = values if isinstance(value, list | tuple) else value
+        return self
+
+    def __enter__(self) -> Self:
+        self._recording = recording = active()
+        if recording is None:
+            return self
+        if recording.multi_conv is not None:
+            raise createPoptorchError("Nested poptorch.MultiConv is not supported")
+        recording.multi_conv = self
+        self._n_nodes_before = len(recording.recorder.graph.nodes)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        recording.multi_conv = None
+        if kind is None:
+            self._note(list(recording.recorder.graph.nodes)[self._n_nodes_before :])
+
+    def _note(self, nodes: list[fx.Node]) -> None:
+        """Write the settings to the convolutions that were recorded."""
+        found = [node for node in nodes if schema_name(node) == _CONVOLUTION]
+        if not found:
+            raise createPoptorchError("Unexpected end_multi_conv")
+        for name, value in self._settings.items():
+            if isinstance(value, list) and len(value) != len(found):
+                raise createPoptorchError(
+                    f"MultiConv has {len(value)} {name}, but {len(found)} convolutions."
+                )
+        for place, node in enumerate(found):
+            node.meta[ORIGIN] = self._noted(node.meta[ORIGIN], place)
+
+    def _noted(self, origin: Any, place: int) -> Any:  # noqa: ANN401
+        chosen = {
+            name: value[place] if isinstance(value, list) else value
+            for name, value in self._settings.items()
+        }
+        notes = tuple((f"multi conv {name}", str(value)) for name, value in chosen.items())
+        memory = chosen.get("available memory proportions", origin.available_memory)
+        partials = origin.partials_type
+        if "partials types" in chosen:
+            partials = _PARTIALS[chosen["partials types"]]
+        attributes = (*origin.attributes, ("multi conv", str(place)), *notes)
+        return replace(
+            origin, available_memory=memory, partials_type=partials, attributes=attributes
+        )

@@ -1,0 +1,1 @@
+"""PopTorch's optimisers, and how a compiled update follows them."""

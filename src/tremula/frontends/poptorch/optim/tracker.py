@@ -1,0 +1,192 @@
+"""What `setOptimizer` does: which numbers of a compiled update change, and what cannot."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+
+import torch
+
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.frontends.poptorch.logging import LOGGER
+from tremula.ir.optim.loss_scaling import AutomaticLossScaling
+from tremula.ir.optim.rules import UpdateRule, rule_from
+from tremula.ir.optim.settings import (
+    FixedFacts,
+    GroupSettings,
+    Hyper,
+    Settings,
+    settings_of,
+    warn_about_subclass,
+)
+
+# Attributes of every optimiser, torch's or PopTorch's: nobody set them by hand.
+KNOWN_ATTRIBUTES = {
+    "defaults",
+    "state",
+    "param_groups",
+    "variable_attrs",
+    "ipu_state_is_dirty",
+    "host_state_is_dirty",
+    "loss_scaling",
+    "use_combined_accum",
+    "accum_type",
+    "velocity_accum_type",
+    "first_order_momentum_accum_type",
+    "second_order_momentum_accum_type",
+    "max_grad_norm",
+    "bias_correction",
+    "use_tf_variant",
+    # A model that uses an optimiser may put its own in the place of these.
+    "state_dict",
+    "load_state_dict",
+    "get_state_dict",
+    "set_state_dict",
+}
+
+
+class OptimizerTracker:
+    """Follows the optimiser of one model from its first use on.
+
+    `start` gives the rule to compile; `changed` then says, for each optimiser that is set, the new
+    values of `rule.hyper_names`, or None if nothing changed.
+    """
+
+    def __init__(
+        self, *, relax_checks: bool = False, automatic_scaling: AutomaticLossScaling | None = None
+    ):
+        self._automatic_scaling = automatic_scaling
+        self._log = LOGGER.debug if relax_checks else LOGGER.warning
+        self._known: dict[str, set[str]] = {}
+        self._shown: set[str] = set()
+        self.settings: Settings | None = None
+        self.rule: UpdateRule | None = None
+
+    def start(
+        self,
+        optimizer: torch.optim.Optimizer,
+        named_parameters: Iterable[tuple[str, torch.Tensor]],
+    ) -> UpdateRule:
+        """The rule of the first optimiser; what attributes it has is what is expected later."""
+        self.rule = rule_from(optimizer, named_parameters)
+        if self._automatic_scaling is not None:
+            self.rule = self.rule.scaled_automatically(self._automatic_scaling)
+        self.settings = settings_of(optimizer)
+        self._known, self._shown = _attributes(optimizer), set()
+        warn_about_subclass(optimizer, LOGGER.warning)
+        _log_settings(self.settings)
+        return self.rule
+
+    def changed(
+        self,
+        optimizer: torch.optim.Optimizer,
+        named_parameters: Iterable[tuple[str, torch.Tensor]],
+    ) -> list[float] | None:
+        """The new run-time values, or None; an error if the compiled update would be another."""
+        assert self.rule is not None, "start() comes first"
+        settings = settings_of(optimizer)
+        if settings != self.settings:
+            self._check_facts(settings.facts)
+            self._check_groups(settings)
+        self._warn_about_attributes(optimizer, settings.facts.variant)
+        self._check_membership(optimizer, named_parameters)
+        if settings == self.settings:
+            return None
+        self.settings = settings
+        _log_settings(settings)
+        return self.rule.values_in(settings)
+
+    def _warn_about_attributes(self, optimizer: torch.optim.Optimizer, variant: str) -> None:
+        for what, names in _attributes(optimizer).items():
+            # A group that is new says nothing unexpected: its number is what is wrong.
+            extra = sorted(names - self._known.get(what, names))
+            message = f"Ignoring unexpected {what} in {variant} optimizer: {extra}"
+            if extra and message not in self._shown:
+                self._shown.add(message)
+                self._log(message)
+
+    def _check_facts(self, facts: FixedFacts) -> None:
+        assert self.rule is not None
+        for field in fields(FixedFacts):
+            old, new = getattr(self.rule.facts, field.name), getattr(facts, field.name)
+            if old != new:
+                raise ValueError(
+                    f"The model is already compiled with an optimizer whose {field.name} is "
+                    f"{old}; it cannot become {new}. Call destroy() and compile it again."
+                )
+
+    def _check_groups(self, settings: Settings) -> None:
+        assert self.rule is not None
+        n_groups = len(settings.groups)
+        if n_groups != self.rule.n_groups:
+            raise createPoptorchError(
+                f"The model was compiled with an optimizer of {self.rule.n_groups} parameter "
+                f"groups, the new one has {n_groups}."
+            )
+        changes = self.rule.changed_constants(settings)
+        if changes:
+            raise createPoptorchError(
+                "Constant optimizer attributes cannot change after compilation: "
+                f"{'; '.join(changes)}. Mark what is to change before the model is compiled: "
+                "optimizer.variable_attrs.markAsVariable(name), which the optimizers of "
+                "poptorch.optim have."
+            )
+
+    def _check_membership(
+        self,
+        optimizer: torch.optim.Optimizer,
+        named_parameters: Iterable[tuple[str, torch.Tensor]],
+    ) -> None:
+        assert self.rule is not None
+        new = rule_from(optimizer, named_parameters)
+        group_of = dict(zip(new.names, new.group_of, strict=True))
+        for name, group in zip(self.rule.names, self.rule.group_of, strict=True):
+            if group_of.get(name, group) != group:
+                raise createPoptorchError(
+                    f"Parameter {name} was compiled as a member of group {group}, the new "
+                    f"optimizer has it in group {group_of[name]}."
+                )
+
+
+def _attributes(optimizer: torch.optim.Optimizer) -> dict[str, set[str]]:
+    """The names of all attributes, by the words that warnings have for where they are."""
+    own = {name for name in vars(optimizer) if not name.startswith("_")}
+    places = {
+        "optimizer attribute": own - KNOWN_ATTRIBUTES,
+        "default group variable": set(optimizer.defaults),
+    }
+    for g, group in enumerate(optimizer.param_groups):
+        places[f"group {g} attribute"] = set(group) - {"params"}
+    return places
+
+
+def _log_settings(settings: Settings) -> None:
+    facts, kind = settings.facts, settings.facts.variant
+    accumulators = {
+        "accumType": facts.accum_dtype,
+        "firstOrderMomentumAccumType": facts.first_order_dtype,
+        "secondOrderMomentumAccumType": facts.second_order_dtype,
+    }
+    words = [f"{name}={str(dtype).removeprefix('torch.')}" for name, dtype in accumulators.items()]
+    words += _described(settings.defaults, kind, "default")
+    words.append(_shown_hyper("lossScaling", settings.loss_scaling))
+    LOGGER.debug("Updating graph optimizer with %s: %s", kind, ", ".join(words))
+    for g, group in enumerate(settings.groups):
+        LOGGER.debug(
+            "Updating group %d optimizer with %s: %s,", g, kind, ", ".join(_described(group, kind))
+        )
+
+
+def _described(group: GroupSettings, variant: str, prefix: str = "") -> list[str]:
+    hypers = [*group.hypers]
+    if variant.startswith("SGD"):
+        hypers.append(("velocity_scaling", group.velocity_scaling))
+    return [_shown_hyper(_camel_case(name, prefix), hyper) for name, hyper in hypers]
+
+
+def _shown_hyper(name: str, hyper: Hyper) -> str:
+    return f"{name}={hyper.value:g}{' (const)' if hyper.is_constant else ''}"
+
+
+def _camel_case(name: str, prefix: str) -> str:
+    """PopART's form of a name: learningRate, or defaultLearningRate."""
+    words = [*([prefix] if prefix else []), *name.replace("lr", "learning_rate").split("_")]
+    return words[0] + "".join(word.capitalize() for word in words[1:])

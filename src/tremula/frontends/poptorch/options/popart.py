@@ -1,0 +1,205 @@
+"""Options that PopTorch hands to the compiler by name: the table of names, and their check."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from tremula.base.errors import suggest
+from tremula.base.options import parse_options
+from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
+from tremula.frontends.poptorch.logging import LOGGER
+
+# Names by the kind of their value; each kind is called as an error message calls it.
+_POPART_NAMES = {
+    "bool": """
+        aliasZeroCopy automaticLossScalingSettings.enabled
+        batchSerializationSettings.concatOnExecutionPhaseChange
+        batchSerializationSettings.concatOnPipelineStageChange
+        batchSerializationSettings.concatOnVirtualGraphChange compileEngine constantWeights
+        createImplicitPipeliningFwdOnlyProgram decomposeGradSum delayVarUpdates
+        disableGradAccumulationTensorStreams dotOpNames enableDistributedReplicatedGraphs
+        enableEngineCaching enableExplicitIR enableExplicitMainLoops enableFloatingPointChecks
+        enableFullyConnectedPass enableGradientAccumulation enableInplaceAmbiguityChecking
+        enableLoadAndOffloadRNGState enableMergeExchange enableNonStableSoftmax enableOutlining
+        enableOutliningCopyCostPruning enablePipelining enablePrefetchDatastreams
+        enableReplicatedGraphs enableSerializedMatmuls enableStableNorm enableStochasticRounding
+        enableSupportedDataTypeCasting enableVariablesCaching ensureFp32LossScaleTensor
+        explicitRecomputation exportPoplarComputationGraph exportPoplarVertexGraph groupHostSync
+        groupNormStridedChannelGrouping instrumentWithHardwareCycleCounter opxAliasChecking
+        opxModifyChecking rearrangeAnchorsOnHost rearrangeStreamsOnHost
+        replicatedCollectivesSettings.mergeAllGatherCollectives
+        replicatedCollectivesSettings.mergeAllReduceCollectives
+        replicatedCollectivesSettings.mergeReduceScatterCollectives
+        replicatedCollectivesSettings.prepareScheduleForMergingCollectives
+        scheduleNonWeightUpdateGradientConsumersEarly separateCallOpPdfs strictOpVersions
+        useHostCopyOps useLoopCandidateCreator
+    """,
+    "uint64": """
+        accumulateOuterFragmentSettings.schedule accumulationAndReplicationReductionType
+        accumulationFactor autoRecomputation autodiffSettings.stitchStrategy
+        automaticLossScalingSettings.gradientTensorTrackingMethod
+        automaticLossScalingSettings.updatePeriod batchSerializationSettings.batchSchedule
+        batchSerializationSettings.factor batchSerializationSettings.method
+        batchSerializationSettings.transformContext compilationProgressTotal defaultBufferingDepth
+        defaultPrefetchBufferingDepth executionPhaseSettings.phases executionPhaseSettings.stages
+        finalDotOp firstDotOp globalReplicaOffset globalReplicationFactor looseThresholdAtPeak
+        meanAccumulationAndReplicationReductionStrategy mergeVarUpdate mergeVarUpdateMemThreshold
+        numIOTiles subgraphCopyingStrategy swapLimitScheduler syntheticDataMode
+        transitiveClosureOptimizationThreshold virtualGraphMode
+    """,
+    "floating point": """
+        automaticLossScalingSettings.binEdgeLocation
+        automaticLossScalingSettings.thresholdUpperCountProportion outlineSequenceBreakCost
+        outlineThreshold timeLimitScheduler
+    """,
+    "string": """
+        cachePath customCodeletCompileFlags kahnTieBreaker logDir partialsTypeMatMuls
+        saveInitializersToFile serializedPoprithmsShiftGraphsDir
+    """,
+    "set / vector": """
+        accumulateOuterFragmentSettings.excludedVirtualGraphs
+        automaticLossScalingSettings.toTrackTensors customCodelets dotChecks
+        hardwareInstrumentations updatableNamedBuffers
+    """,
+    "map": """
+        convolutionOptions engineOptions gclOptions lstmOptions matmulOptions reportOptions
+    """,
+}
+# What the other options are called in `Options.toDict`.
+_POPTORCH_NAMES = {
+    "bool": """
+        auto_round_num_ipus broadcast_buffers module_namescope_enabled
+        relax_optimizer_checks separate_backward_phase serial_phases_execution
+        show_compilation_progress_bar use_model
+    """,
+    "uint64": """
+        accumulation_and_replication_reduction_type connection_type device_iterations
+        distributed_process_id execution_mode gradient_accumulation half_float_casting input_cgt
+        input_group_size ipu_id ipu_version max_repeat_logs num_distributed_processes output_mode
+        output_return_period patterns_level random_seed replication_factor sync_pattern
+        tensors_liveness
+    """,
+    "string": "log_dir model_name",
+    "set / vector": "source_location_excludes",
+    "map": """
+        anchored_tensors available_memory_proportion location_accumulator location_activation
+        location_optimizer location_weight patterns
+    """,
+}
+KNOWN_OPTIONS = {
+    kind: frozenset((names + " " + _POPTORCH_NAMES.get(kind, "")).split())
+    for kind, names in _POPART_NAMES.items()
+}
+
+
+class _PopartOptions:
+    """Values for the compiler, by name. Names are checked when a model is compiled."""
+
+    def __init__(self) -> None:
+        self._is_frozen = False
+        self.options: dict[str, Any] = {}
+        self.patterns: dict[str, bool] = {}
+        self.patterns_level = 2
+        self.set("instrumentWithHardwareCycleCounter", False)
+        self.set("rearrangeAnchorsOnHost", False)
+
+    def set(self, key: str, value: object) -> Self:
+        """Set one value."""
+        self.checkIsFrozen()
+        self.options[key] = value
+        return self
+
+    def setEngineOptions(self, engine_options: dict[str, str]) -> Self:  # noqa: N802
+        """Options of the engine that runs the program."""
+        return self.set("engineOptions", engine_options)
+
+    def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> Self:  # noqa: N802
+        """Switch rewrites of the graph on and off, starting from a level 0 (none) … 3 (all)."""
+        self.checkIsFrozen()
+        assert level in (0, 1, 2, 3), f"level must be 0 … 3, got {level!r}"
+        self.patterns, self.patterns_level = dict(patterns), level
+        return self
+
+    def checkIsFrozen(self) -> None:  # noqa: N802
+        """Raise if the options are in use and may no longer change."""
+        if self._is_frozen:
+            raise AttributeError("Can't modify frozen Options")
+
+    def _set_frozen(self, is_frozen: bool) -> None:
+        self._is_frozen = is_frozen
+
+    def __deepcopy__(self, memory: dict) -> Self:
+        made = object.__new__(type(self))
+        memory[id(self)] = made
+        made.__dict__.update(copy.deepcopy(self.__dict__, memory))
+        made._is_frozen = False
+        return made
+
+    def toDict(self) -> dict[str, Any]:  # noqa: N802
+        """All values, with the patterns."""
+        return {
+            **self.options,
+            "patterns": dict(self.patterns),
+            "patterns_level": self.patterns_level,
+        }
+
+    def __repr__(self) -> str:
+        return f"_PopartOptions({dict(sorted(self.toDict().items()))!r})"
+
+
+def validate_options(options: Mapping[str, object]) -> None:
+    """Raise for an option that neither compiler nor engine knows; log the others."""
+    for name, value in options.items():
+        kind = _kind_of(name, value)
+        if name not in KNOWN_OPTIONS[kind]:
+            raise createPoptorchError(f"Unknown {kind} option {name}: {_advice(name, kind)}")
+        _log_option(name, value)
+    engine_options = options.get("engineOptions", {})
+    assert isinstance(engine_options, Mapping), "its kind was checked above"
+    with poptorch_errors():
+        parse_options(engine_options)
+
+
+def _kind_of(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        # A whole number is a number: it may be given where a fraction may.
+        return "floating point" if name in KNOWN_OPTIONS["floating point"] else "uint64"
+    if isinstance(value, float):
+        return "floating point"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, list | tuple | set | frozenset):
+        return "set / vector"
+    if isinstance(value, Mapping):
+        return "map"
+    raise createPoptorchError(f"Unknown value type {type(value)} for option {name}")
+
+
+def _advice(name: str, kind: str) -> str:
+    for other, names in KNOWN_OPTIONS.items():
+        if name in names and other != kind:
+            return f"its value must be of kind {other}"
+    return suggest(name, _all_names())
+
+
+def _all_names() -> Iterable[str]:
+    return (name for names in KNOWN_OPTIONS.values() for name in names)
+
+
+def _log_option(name: str, value: object) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            LOGGER.debug("poptorch.Options set %s[%s] to %s", name, key, _shown(item))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            LOGGER.debug("poptorch.Options added %s to %s", _shown(item), name)
+    else:
+        LOGGER.debug("poptorch.Options set %s to value %s", name, _shown(value))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, int) else str(value)

@@ -1,0 +1,60 @@
+"""Options of a process among others: replicas and numbers come from whoever started it."""
+
+from typing import NoReturn
+
+from tremula.frontends.poptorch.instances import this_instance
+from tremula.frontends.poptorch.options.groups import _DistributedOptions
+from tremula.frontends.poptorch.options.options import Options as PoptorchOptions
+
+
+def _refuse(name: str) -> NoReturn:
+    raise RuntimeError(
+        f"Cannot call `{name}` with popdist.poptorch.Options: whoever started the processes "
+        "has decided it."
+    )
+
+
+class _PopdistDistributedOptions(_DistributedOptions):
+    """Which process this is; only the environment says it."""
+
+    def _read_environment(self) -> None:
+        instance = this_instance()
+        self.set(
+            distributed_process_id=instance.index, num_distributed_processes=instance.n_instances
+        )
+
+    def disable(self) -> NoReturn:
+        """Not possible here."""
+        _refuse("Distributed.disable")
+
+    def setEnvVarNames(self, *_args, **_kwargs) -> NoReturn:  # noqa: N802
+        """Not possible here."""
+        _refuse("Distributed.setEnvVarNames")
+
+    def configureProcessId(self, *_args, **_kwargs) -> NoReturn:  # noqa: N802
+        """Not possible here."""
+        _refuse("Distributed.configureProcessId")
+
+
+class Options(PoptorchOptions):
+    """`poptorch.Options` for one of several processes that train together."""
+
+    def __init__(self, ipus_per_replica: int | None = None):
+        super().__init__()
+        instance = this_instance()
+        started_for = instance.n_ipus_per_replica
+        if None not in (ipus_per_replica, started_for) and ipus_per_replica != started_for:
+            raise ValueError(
+                f"ipus_per_replica is {ipus_per_replica}, but the processes were started for "
+                f"{started_for} IPUs per replica."
+            )
+        self._distributed = _PopdistDistributedOptions()
+        self.set(replication_factor=instance.n_local_replicas)
+
+    def useIpuId(self, *_args, **_kwargs) -> NoReturn:  # noqa: N802
+        """Not possible here."""
+        _refuse("useIpuId")
+
+    def replicationFactor(self, *_args, **_kwargs) -> NoReturn:  # noqa: N802
+        """Not possible here."""
+        _refuse("replicationFactor")

@@ -1,0 +1,344 @@
+"""Runs a model's forward once on fake tensors and records the whole step it describes."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
+
+from tremula.ir.capture import function_rules
+from tremula.ir.capture.losses import scalar_loss, surviving_loss
+from tremula.ir.capture.recorder import Recorder
+from tremula.ir.capture.recording import Recording, recording
+from tremula.ir.errors import CaptureError
+from tremula.ir.optim.rules import UpdateRule
+from tremula.ir.origin import BACKWARD, OPTIMISER
+from tremula.ir.step import (
+    BUFFER,
+    GRADIENT,
+    HYPER,
+    INPUT,
+    LOSS,
+    OUTPUT,
+    PARAMETER,
+    STATE,
+    CapturedStep,
+    Slot,
+)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A parameter or buffer of a model: its first name, and every place that refers to it."""
+
+    name: str
+    tensor: Tensor
+    places: tuple[tuple[nn.Module, str], ...]
+
+    @property
+    def kind(self) -> str:
+        return PARAMETER if isinstance(self.tensor, nn.Parameter) else BUFFER
+
+
+def held_tensors(model: nn.Module, kind: str) -> list[Held]:
+    """Every distinct parameter (or buffer) with all modules that refer to it: tied ones once."""
+    found: dict[int, tuple[str, Tensor, list]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        for name, tensor in _table(module, kind).items():
+            if tensor is not None:
+                full = f"{path}.{name}" if path else name
+                entry = found.setdefault(id(tensor), (full, tensor, []))
+                if (module, name) not in entry[2]:
+                    entry[2].append((module, name))
+    return [Held(name, tensor, tuple(places)) for name, tensor, places in found.values()]
+
+
+def _table(module: nn.Module, kind: str) -> dict[str, Any]:
+    """Where a module keeps its parameters or buffers by name: tensors or None."""
+    return module._parameters if kind == PARAMETER else module._buffers
+
+
+def capture(
+    model: nn.Module,
+    run_forward: Callable[[list[Tensor]], tuple[list[Tensor], Any]],
+    inputs: list[Tensor],
+    *,
+    rule: UpdateRule | None = None,
+    input_names: list[str] | None = None,
+    source_excludes: tuple[str, ...] = (),
+    warn: Callable[[str], None] | None = None,
+    keep_loss: bool = False,
+) -> CapturedStep:
+    """Record one step. `run_forward` gives, for flat inputs, flat outputs and how to rebuild.
+
+    With an update rule the step trains: the loss is found, differentiated and the weights updated;
+    `keep_loss` makes it a result of kind LOSS. `warn` is told what a model's author should know.
+    The graph is as PyTorch ran it; `passes` make it functional.
+    """
+    recording_state = Recording(rule is not None, source_excludes, warn=warn)
+    return _Capture(model, inputs, rule, recording_state, keep_loss).run(
+        run_forward, input_names or [f"input_{i}" for i in range(len(inputs))]
+    )
+
+
+class _Capture:
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: list[Tensor],
+        rule: UpdateRule | None,
+        state: Recording,
+        keep_loss: bool,
+    ):
+        self.model = model
+        self.real_inputs = inputs
+        self.rule = rule
+        self.parameters = held_tensors(model, PARAMETER)
+        self.buffers = held_tensors(model, BUFFER)
+        self.state = state
+        self.keep_loss = keep_loss
+        self.fakes = FakeTensorMode(allow_non_fake_inputs=True)
+        self.recorder = Recorder(self.state, self.fakes)
+        self.recorder.known_constants = _plain_attributes(model)
+        self.state.recorder = self.recorder
+        self.slots: list[Slot] = []
+
+    def run(self, run_forward: Callable, input_names: list[str]) -> CapturedStep:
+        parameters = self._placeholders(PARAMETER, [(h.name, h.tensor) for h in self.parameters])
+        buffers = self._placeholders(BUFFER, [(h.name, h.tensor) for h in self.buffers])
+        inputs = self._placeholders(
+            INPUT, list(zip(input_names, self.real_inputs, strict=True)), requires_grad=False
+        )
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(recording(self.state))
+            stack.enter_context(_swapped(self.parameters + self.buffers, parameters + buffers))
+            stack.enter_context(_quiet_settings())
+            stack.enter_context(_module_paths(self.model, self.state))
+            stack.enter_context(self.fakes)
+            stack.enter_context(self.recorder)
+            with function_rules.FunctionRules(self.state):
+                outputs, rebuild = run_forward(inputs)
+            updates = self._train(parameters) if self.rule is not None else []
+        results = [
+            (Slot(OUTPUT, i, f"output_{i}"), self._value(tensor))
+            for i, tensor in enumerate(outputs)
+        ]
+        results += updates
+        results += self._held_results(parameters if self.rule is None else [], buffers, inputs)
+        self.recorder.graph.output([node for _, node in results])
+        return CapturedStep(
+            self.recorder.graph,
+            self.recorder.constants,
+            tuple(self.slots),
+            tuple(slot for slot, _ in results),
+            tuple(self.state.blocks),
+            self.rule,
+            rebuild,
+        )
+
+    def _placeholders(
+        self, kind: str, named: list[tuple[str, Tensor]], *, requires_grad: bool | None = None
+    ) -> list[Tensor]:
+        fakes = []
+        for index, (name, tensor) in enumerate(named):
+            with _outside_the_recording():
+                fake = self.fakes.from_tensor(tensor)
+            if self.recorder.knows(fake):  # one tensor for two inputs: they are two all the same
+                with _outside_the_recording(), self.fakes:
+                    fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+            if requires_grad is not None and fake.requires_grad:
+                fake = fake.detach()
+            self.recorder.placeholder(f"{kind}_{index}", fake)
+            self.state.stand_ins[id(fake)] = tensor
+            self.slots.append(Slot(kind, index, name))
+            fakes.append(fake)
+        return fakes
+
+    def _value(self, tensor: Tensor) -> fx.Node:
+        """The node of a returned tensor; one from outside is a constant."""
+        if not self.recorder.knows(tensor):
+            return self.recorder.constant(tensor.detach().clone(), self.fakes.from_tensor(tensor))
+        return self.recorder.node_of(tensor)
+
+    def _held_results(self, *groups: list[Tensor]) -> list[tuple[Slot, fx.Node]]:
+        """Parameters, buffers and inputs once more: functionalisation finds which were written."""
+        results = []
+        for kind, tensors in zip((PARAMETER, BUFFER, INPUT), groups, strict=True):
+            named = [slot for slot in self.slots if slot.kind == kind]
+            results += [
+                (slot, self.recorder.node_of(tensor))
+                for slot, tensor in zip(named, tensors, strict=False)
+            ]
+        return results
+
+    def _train(self, parameters: list[Tensor]) -> list[tuple[Slot, fx.Node]]:
+        """Differentiate the loss, reduce, update: the new weights, states and the gradients."""
+        rule = self.rule
+        assert rule is not None, "only training has a rule"
+        losses = {self.recorder.node_of(tensor): tensor for tensor in self.state.losses}
+        node = surviving_loss(losses)
+        with _outside_the_recording():
+            numbers = [(name, torch.zeros(())) for name in rule.hyper_names]
+        hypers = self._placeholders(HYPER, numbers)
+        by_name = {held.name: fake for held, fake in zip(self.parameters, parameters, strict=True)}
+        trained = [by_name[name] for name in rule.names]
+        scaling = rule.loss_scaling_in(hypers)
+        found = self._differentiate(losses[node], trained, scaling)
+        loss = [(Slot(LOSS, 0, "loss"), node)] if self.keep_loss else []
+        # A weight the loss does not depend on is not updated, as torch's optimisers leave it.
+        used = {i: gradient for i, gradient in enumerate(found) if gradient is not None}
+        self.rule = rule.restricted(list(used))
+        self.state.phase = OPTIMISER
+        updated = [trained[i] for i in used]
+        return loss + self._update(self.rule, updated, list(used.values()), hypers)
+
+    def _differentiate(
+        self, loss: Tensor, trained: list[Tensor], scaling: Tensor | float
+    ) -> list[Tensor | None]:
+        self.state.phase = BACKWARD
+        total = scalar_loss(loss)
+        if not isinstance(scaling, float) or scaling != 1:
+            total = total * scaling
+        if not total.requires_grad:
+            return [None] * len(trained)
+        found = torch.autograd.grad(total, trained, allow_unused=True)
+        return [
+            None if g is None else torch.ops.tremula.gradient(g, index)
+            for index, g in enumerate(found)
+        ]
+
+    def _update(
+        self,
+        rule: UpdateRule,
+        trained: list[Tensor],
+        gradients: list[Tensor],
+        hypers: list[Tensor],
+    ) -> list[tuple[Slot, fx.Node]]:
+        slot_of = {slot.name: slot for slot in self.slots if slot.kind == PARAMETER}
+        real = {held.name: held.tensor for held in self.parameters}
+        names = rule.state_names()
+        with _outside_the_recording():
+            initial = rule.initial_state([real[name] for name in rule.names])
+        states = self._placeholders(STATE, list(zip(names, initial, strict=True)))
+        with torch.no_grad():
+            new_parameters, new_states = rule.update(trained, gradients, states, hypers)
+        node_of = self.recorder.node_of
+        results = [
+            (slot_of[name], node_of(new))
+            for name, new in zip(rule.names, new_parameters, strict=True)
+        ]
+        results += [
+            (Slot(STATE, i, name), node_of(new))
+            for i, (name, new) in enumerate(zip(names, new_states, strict=True))
+        ]
+        results += [
+            (Slot(GRADIENT, i, name), node_of(gradient))
+            for i, (name, gradient) in enumerate(zip(rule.names, gradients, strict=True))
+        ]
+        with torch.no_grad():
+            scale = rule.next_loss_scale(gradients, hypers)
+        if scale is not None:
+            results.append((Slot(HYPER, len(hypers) - 1, "loss_scaling"), node_of(scale)))
+        return results
+
+
+@contextlib.contextmanager
+def _swapped(held: list[Held], stand_ins: list[Tensor]) -> Iterator[None]:
+    """The user's own modules hold the stand-ins inside the block, their own tensors after it."""
+    for entry, fake in zip(held, stand_ins, strict=True):
+        _put(entry, fake)
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        changed = [] if failed else _rebound(held, stand_ins)
+        for entry in held:
+            _put(entry, entry.tensor)
+    if changed:
+        raise CaptureError(changed[0])
+
+
+def _put(entry: Held, tensor: Tensor) -> None:
+    for module, name in entry.places:
+        _table(module, entry.kind)[name] = tensor
+        if isinstance(module, nn.RNNBase) and name in module._flat_weights_names:
+            module._flat_weights[module._flat_weights_names.index(name)] = tensor
+
+
+def _rebound(held: list[Held], stand_ins: list[Tensor]) -> list[str]:
+    """What forward did to registered tensors that a static program cannot follow."""
+    found = []
+    for entry, fake in zip(held, stand_ins, strict=True):
+        word = entry.kind.capitalize()
+        for module, name in entry.places:
+            if isinstance(module, nn.modules.batchnorm._NormBase):
+                continue
+            now = _table(module, entry.kind).get(name)
+            if now is None:
+                found.append(
+                    f"{word} {name} is removed from the model when calling the forward method."
+                )
+            elif now is not fake:
+                found.append(
+                    f"{word} {name} is reassigned within the model when calling the forward method."
+                    f" This is not supported. Consider using self.{name}.copy_(src) to copy data"
+                    " from a source tensor, where src is the name of the source tensor."
+                )
+    return found
+
+
+def _plain_attributes(model: nn.Module) -> dict[int, Tensor]:
+    """Tensors a module holds without registering them: frozen as constants."""
+    return {
+        id(value): value
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor)
+    }
+
+
+@contextlib.contextmanager
+def _module_paths(model: nn.Module, state: Recording) -> Iterator[None]:
+    """Keeps `state.module_path` at the module whose forward runs."""
+    paths = {id(module): path for path, module in model.named_modules()}
+
+    def enter(module: nn.Module, _inputs: object) -> None:
+        state.module_path.append(paths.get(id(module), type(module).__name__))
+
+    def leave(_module: nn.Module, _inputs: object, _output: object) -> None:
+        state.module_path.pop()
+
+    hooks = nn.modules.module
+    handles = [
+        hooks.register_module_forward_pre_hook(enter),
+        hooks.register_module_forward_hook(leave),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def _quiet_settings() -> Iterator[None]:
+    """Libraries that look at values unless they are being traced are told that they are."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    validate = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    complaints = logging.getLogger("torch._subclasses.fake_tensor")  # their errors are raised too
+    level = complaints.level
+    complaints.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        complaints.setLevel(level)
+        torch.compiler._is_compiling_flag = before
+        torch.distributions.Distribution.set_default_validate_args(validate)

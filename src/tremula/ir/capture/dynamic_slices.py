@@ -1,0 +1,132 @@
+"""x[start:end] with tensors as bounds: allowed if they differ by a number known beforehand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from tremula.ir.capture.recording import Recording
+from tremula.ir.errors import CaptureError
+from tremula.ir.ops import dynamic as dynamic_ops  # noqa: F401  registers tremula::dynamic_*
+from tremula.ir.origin import model_line
+
+aten = torch.ops.aten
+Index = Any  # whatever may stand in x[…]
+Value = Any  # a tensor or a number
+# What does not change the number a tensor with one element holds.
+_TRANSPARENT = {
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.unsqueeze.default,
+    aten.alias.default,
+    aten.detach.default,
+    aten.clone.default,
+    aten.lift_fresh.default,
+    aten.lift_fresh_copy.default,
+    aten._to_copy.default,
+}
+_SIGNS: dict[object, int] = {aten.add.Tensor: 1, aten.sub.Tensor: -1}
+
+
+def get_item(state: Recording, func: Callable, x: Tensor, index: Index) -> object:
+    """Tensor.__getitem__: parts with tensor bounds are cut first, the rest is PyTorch's."""
+    if not _has_tensor_bounds(index):
+        return func(x, index)
+    rest = []
+    dim = 0
+    for part in _parts(x, index):
+        if _is_dynamic(part):
+            start, size = _bounds(state, part)
+            x = torch.ops.tremula.dynamic_slice(x, start, dim, size)
+            part = slice(None, None, part.step)
+        rest.append(part)
+        dim += _n_dims(part)
+    return func(x, tuple(rest))
+
+
+def set_item(state: Recording, func: Callable, x: Tensor, index: Index, value: Value) -> object:
+    """Tensor.__setitem__: one slice with tensor bounds, or a mask; the rest is PyTorch's."""
+    if _is_mask(index) and (not isinstance(value, Tensor) or value.numel() == 1):
+        mask = index.reshape(index.shape + (1,) * (x.dim() - index.dim()))
+        new = value.to(x.dtype).reshape(()) if isinstance(value, Tensor) else value
+        return x.copy_(torch.where(mask, new, x))
+    if not _has_tensor_bounds(index):
+        return func(x, index, value)
+    parts = _parts(x, index)
+    dynamic = [dim for dim, part in enumerate(parts) if _is_dynamic(part)]
+    others = [part for part in parts if not _is_dynamic(part) and part != slice(None)]
+    if len(dynamic) != 1 or others:
+        raise _error(state, "Only one dimension can be written by a slice with tensor bounds.")
+    start, size = _bounds(state, parts[dynamic[0]])
+    shape = [size if d == dynamic[0] else n for d, n in enumerate(x.shape)]
+    value = value if isinstance(value, Tensor) else torch.full((), value, device=x.device)
+    value = value.to(x.dtype).expand(shape)
+    return x.copy_(torch.ops.tremula.dynamic_update(x, value, start, dynamic[0]))
+
+
+def _is_mask(index: Index) -> bool:
+    return isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
+
+
+def _has_tensor_bounds(index: Index) -> bool:
+    return any(_is_dynamic(part) for part in (index if isinstance(index, tuple) else (index,)))
+
+
+def _is_dynamic(part: Index) -> bool:
+    return isinstance(part, slice) and any(
+        isinstance(bound, Tensor) and getattr(bound, "constant", None) is None
+        for bound in (part.start, part.stop)
+    )
+
+
+def _parts(x: Tensor, index: Index) -> list:
+    """The index with its ellipsis written out."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    n_named = sum(_n_dims(part) for part in parts)
+    for place, part in enumerate(parts):
+        if part is Ellipsis:
+            return parts[:place] + [slice(None)] * (x.dim() - n_named) + parts[place + 1 :]
+    return parts
+
+
+def _n_dims(part: Index) -> int:
+    if part is None or part is Ellipsis:
+        return 0
+    return part.dim() if _is_mask(part) else 1
+
+
+def _bounds(state: Recording, part: slice) -> tuple[Tensor, int]:
+    """Where a slice starts and how many elements it spans."""
+    start, stop = part.start, part.stop
+    if isinstance(start, Tensor) and isinstance(stop, Tensor):
+        nodes = state.recorder.node_of
+        (root, before), (other, behind) = _linear(nodes(start)), _linear(nodes(stop))
+        if root is other and behind > before:
+            return start, behind - before
+    raise _error(
+        state,
+        "A slice with tensor bounds needs a length that is known when the model is compiled: its"
+        " end must be its start plus a constant.",
+    )
+
+
+def _linear(node: fx.Node, added: int = 0) -> tuple[fx.Node, int]:
+    """The node a number comes from, and what was added to it."""
+    if node.target in _TRANSPARENT:
+        return _linear(node.all_input_nodes[0], added)
+    sign = _SIGNS.get(node.target)
+    if sign is not None and isinstance(node.args[1], int) and not node.kwargs:
+        return _linear(node.all_input_nodes[0], added + sign * node.args[1])
+    return node, added
+
+
+def _error(state: Recording, what: str) -> CaptureError:
+    return CaptureError(
+        what,
+        source=model_line(state.source_excludes),
+        mend="write x[start : start + n], or use poptorch.dynamic_slice",
+    )

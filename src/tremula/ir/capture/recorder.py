@@ -1,0 +1,245 @@
+"""Records what PyTorch does to fake tensors as an FX graph: one node per ATen call, in order."""
+
+import bisect
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+
+from tremula.ir.capture.recording import Recording
+from tremula.ir.errors import CaptureError
+from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN, Origin
+
+_SILENT = {"prim::device", "prim::layout"}  # questions about a tensor, not operations
+# Each asks for a value or a shape that only running the model would tell.
+_DATA_DEPENDENT = {
+    "aten::_local_scalar_dense": "aten::item is only supported in eager mode: the value of a tensor"
+    " is not known while a model is recorded",
+    "aten::nonzero": "the shape of `nonzero` (or of indexing by a mask) depends on values",
+    "aten::masked_select": "the shape of `masked_select` depends on values",
+    "aten::_unique2": "the shape of `unique` depends on values",
+    "aten::unique_dim": "the shape of `unique` depends on values",
+    "aten::unique_consecutive": "the shape of `unique_consecutive` depends on values",
+    "aten::repeat_interleave": "the shape of `repeat_interleave` by a tensor depends on values",
+    "aten::equal": "the value of a tensor is not known while a model is recorded",
+    "aten::is_nonzero": "the value of a tensor is not known while a model is recorded",
+}
+
+
+class Recorder(TorchDispatchMode):
+    """Stands above the fake tensors: every ATen call below autograd becomes a node."""
+
+    def __init__(self, recording: Recording, fakes: torch._subclasses.FakeTensorMode):
+        super().__init__()
+        self.recording = recording
+        self.fakes = fakes
+        self.graph = fx.Graph()
+        self.constants: dict[str, Tensor] = {}
+        self.known_constants: dict[int, Tensor] = {}  # by id: what a model holds as attributes
+        self._nodes: dict[int, fx.Node] = {}
+        self._keep: list[Tensor] = []  # ids stay unique only while their tensors live
+        self._last_placeholder: fx.Node | None = None
+        self._origins_by_sequence: list[tuple[int, Origin]] = []
+
+    def node_of(self, tensor: Tensor) -> fx.Node:
+        return self._nodes[id(tensor)]
+
+    def knows(self, value: object) -> bool:
+        return id(value) in self._nodes
+
+    def placeholder(self, name: str, fake: Tensor) -> fx.Node:
+        """A graph input whose value inside the recording is `fake`."""
+        with self.graph.inserting_after(self._last_placeholder):
+            node = self.graph.placeholder(name)
+        self._last_placeholder = node
+        self._bind(node, fake)
+        return node
+
+    def constant(self, value: Tensor, fake: Tensor) -> fx.Node:
+        """A tensor whose value is frozen into the program."""
+        name = f"constant_{len(self.constants)}"
+        self.constants[name] = value
+        node = self.graph.get_attr(name)
+        node.meta[ORIGIN] = self._origin()
+        self._bind(node, fake)
+        return node
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+        kwargs = kwargs or {}
+        name = func._schema.name
+        if name in _SILENT:
+            return func(*args, **kwargs)
+        if name == "aten::lift_fresh" and not isinstance(args[0], _FAKE):
+            fake = self._run(func, args, {})
+            self.constant(args[0], fake)
+            return fake
+        if (
+            name in _DATA_DEPENDENT
+            and (known := self._known_result(func, args, kwargs)) is not None
+        ):
+            return known
+        self._refuse_data_dependence(name, func, args)
+        origin = self._origin()
+        args, kwargs = tree_map(self._inside, (args, kwargs))
+        if torch.Tag.inplace_view in func.tags:  # squeeze_ and its like change a shape, not values
+            self._keep_shape(args[0])
+        try:
+            result = self._run(func, args, kwargs)
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
+            raise _as_real_tensors_say(func, args, kwargs, error) from None
+        self._record(func, args, kwargs, result, origin)
+        return result
+
+    def _keep_shape(self, tensor: Tensor) -> None:
+        """Whatever has been this tensor so far keeps its shape."""
+        before = tensor.detach()
+        for node in self.graph.nodes:
+            if node.meta.get("val") is tensor:
+                node.meta["val"] = before
+
+    def _run(self, func: Callable, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
+        return func(*args, **kwargs)
+
+    def _record(
+        self, func: OpOverload, args: tuple, kwargs: dict, result: object, origin: Origin
+    ) -> None:
+        node_args, node_kwargs = tree_map(self._as_node, (args, kwargs))
+        node = self.graph.call_function(func, node_args, node_kwargs)
+        node.meta[ORIGIN] = origin
+        if isinstance(result, Tensor):
+            self._bind(node, result)
+        elif isinstance(result, tuple | list):
+            node.meta["val"] = result
+            self._bind_items(node, result, origin, is_write=func._schema.is_mutable)
+
+    def _bind_items(
+        self, node: fx.Node, results: tuple | list, origin: Origin, *, is_write: bool
+    ) -> None:
+        for index, item in enumerate(results):
+            if not isinstance(item, Tensor) or (self.knows(item) and not is_write):
+                continue  # an argument given back as it is, such as by a dropout that drops nothing
+            getter = self.graph.call_function(_GETITEM, (node, index))
+            getter.meta[ORIGIN] = origin
+            self._bind(getter, item)
+
+    def _bind(self, node: fx.Node, fake: Tensor) -> None:
+        """From now on `node` is the tensor; an in-place operation gives its argument a new node."""
+        node.meta.setdefault("val", fake)
+        if id(fake) not in self._nodes:
+            self._keep.append(fake)
+        self._nodes[id(fake)] = node
+
+    def _as_node(self, value: object) -> object:
+        return self._nodes[id(value)] if isinstance(value, Tensor) else value
+
+    def _inside(self, value: object) -> object:
+        """A tensor from outside the recording is a constant the model holds, or an error."""
+        if not isinstance(value, Tensor) or id(value) in self._nodes:
+            return value
+        if isinstance(value, _FAKE):
+            raise CaptureError(
+                "A tensor of another recording is used in this one.",
+                source=self._origin().source,
+                mend="make tensors in forward, or register them as buffers of the model",
+            )
+        if id(value) in self.known_constants or value.dim() == 0:
+            with _outside_the_recording():  # the value itself, not a fake of it
+                kept, fake = value.detach().clone(), self.fakes.from_tensor(value)
+            self.constant(kept, fake)
+            return fake
+        dtype = str(value.dtype).removeprefix("torch.")
+        shape = list(value.shape)
+        raise CaptureError(
+            f"Expected an IPU tensor but got tensor(device=cpu, shape={shape},"
+            f" dtype={_ATEN_NAMES.get(dtype, dtype)})",
+            source=self._origin().source,
+            mend="make it with torch.tensor(…) inside forward, pass it as an input, or register it"
+            " as a buffer",
+        )
+
+    def _known_result(self, func: OpOverload, args: tuple, kwargs: dict) -> object:
+        """What an operation that asks for values gives if all it asks for are constants."""
+        from tremula.ir.capture.known_values import (
+            known_value,
+        )  # which knows what views are, and they us
+
+        values = tree_map_only(Tensor, lambda t: known_value(self, t), (args, kwargs))
+        if any(v is None for v in tree_leaves(values)):
+            return None
+        with _outside_the_recording():
+            result = func(*values[0], **values[1])
+            if not isinstance(result, Tensor):
+                return result
+            fake = self.fakes.from_tensor(result)
+        self.constant(result, fake)
+        return fake
+
+    def _refuse_data_dependence(self, name: str, func: object, args: tuple) -> None:
+        why = _DATA_DEPENDENT.get("aten::nonzero" if _is_by_mask(name, args) else name)
+        if why is None or getattr(args[0], "constant", None) is not None:
+            return
+        raise CaptureError(
+            f"{why} ({func}).",
+            source=self._origin().source,
+            mend="shapes and branches are fixed when a model is compiled: use torch.where, a mask"
+            " or a fixed size",
+        )
+
+    def _origin(self) -> Origin:
+        """Forward operations know their place; backward ones take that of what they derive."""
+        differentiating = torch._C._current_autograd_node()
+        if differentiating is None or self.recording.phase == FORWARD:
+            origin = self.recording.origin()
+            if self.recording.phase == FORWARD:
+                # Autograd numbers the node it makes for an operation just before calling us.
+                number = _next_sequence_number() - 1
+                self._origins_by_sequence.append((number, origin))
+            return origin
+        number = differentiating._sequence_nr()
+        known = self._origins_by_sequence
+        place = bisect.bisect_left(known, number, key=lambda pair: pair[0])
+        if place == len(known) or known[place][0] != number:
+            place -= 1  # a function of the user's: what ran just before it
+        return known[max(place, 0)][1].in_phase(BACKWARD)
+
+
+def _is_by_mask(name: str, args: tuple) -> bool:
+    """x[mask]: how many elements that has, only running the model would tell."""
+    if name != "aten::index":
+        return False
+    return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+
+
+def _as_real_tensors_say(func: Callable, args: tuple, kwargs: dict, error: Exception) -> Exception:
+    """The error PyTorch gives for real tensors: the texts of fake ones are others."""
+
+    def real(value: object) -> object:
+        if not isinstance(value, Tensor):
+            return value
+        return torch.zeros(value.shape, dtype=value.dtype, device="cpu")
+
+    try:
+        with _outside_the_recording(), torch.no_grad():
+            func(*tree_map(real, args), **tree_map(real, kwargs))
+    except Exception as said:  # noqa: BLE001 - whatever it is, it is the model's
+        return said
+    return error
+
+
+# torch's stubs hide it.
+_next_sequence_number = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
+_FAKE = torch._subclasses.FakeTensor
+_GETITEM = operator.getitem
+_ATEN_NAMES = {
+    "int64": "Long",
+    "int32": "Int",
+    "float32": "Float",
+    "float16": "Half",
+    "bool": "Bool",
+}

@@ -1,0 +1,71 @@
+"""Our own spelling of PyTorch's fused attention: products and a softmax, forwards and backwards.
+
+The gradient spells out the probabilities as the forward pass does, so both share them.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from tremula.ir.decompositions.table import spells
+
+aten = torch.ops.aten
+
+
+@spells(aten._scaled_dot_product_flash_attention_for_cpu.default)
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The result, and the logarithm of each row's sum, which nothing on tiles reads."""
+    assert dropout_p == 0, "the fused operation of the CPU is not chosen with dropout"
+    scores = _scores(query, key, is_causal, attn_mask, scale)
+    weights = aten._softmax.default(scores, -1, False)
+    return weights @ value, aten.logsumexp.default(scores.float(), [-1])
+
+
+@spells(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+def attention_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _out: Tensor,
+    _logsumexp: Tensor,
+    _dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    scores = _scores(query, key, is_causal, attn_mask, scale)
+    weights = aten._softmax.default(scores, -1, False)
+    of_weights = gradient @ value.transpose(-2, -1)
+    of_scores = aten._softmax_backward_data.default(of_weights, weights, -1, weights.dtype)
+    of_scores = of_scores * _factor(query, scale)
+    return (
+        of_scores @ key,
+        of_scores.transpose(-2, -1) @ query,
+        weights.transpose(-2, -1) @ gradient,
+    )
+
+
+def _factor(query: Tensor, scale: float | None) -> float:
+    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+
+
+def _scores(
+    query: Tensor, key: Tensor, is_causal: bool, attn_mask: Tensor | None, scale: float | None
+) -> Tensor:
+    scores = query @ key.transpose(-2, -1) * _factor(query, scale)
+    if is_causal:
+        kept = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+        scores = torch.where(kept, scores, -math.inf)
+    return scores if attn_mask is None else scores + attn_mask

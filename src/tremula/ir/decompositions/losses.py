@@ -1,0 +1,62 @@
+"""Our own spellings of margin losses and their gradients."""
+
+import torch
+from torch import Tensor
+
+from tremula.ir.decompositions.table import gradients_by_autograd, spells
+
+aten = torch.ops.aten
+_NONE, _MEAN = 0, 1  # as ATen numbers reductions; 2 is the sum
+
+
+def _reduced(loss: Tensor, reduction: int) -> Tensor:
+    if reduction == _NONE:
+        return loss
+    return loss.mean() if reduction == _MEAN else loss.sum()
+
+
+@spells(aten.multilabel_margin_loss_forward.default)
+def multilabel_margin(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """Labels end at the first -1. The second result is 1 where a class is a label."""
+    n = x.shape[-1]
+    is_label = (target == -1).to(torch.int32).cumsum(-1) == 0
+    classes = torch.arange(n, device=x.device)
+    hits = (target.unsqueeze(-1) == classes) & is_label.unsqueeze(-1)
+    is_target = hits.any(-2)
+    of_labels = x.gather(-1, torch.where(is_label, target, 0))
+    margins = (1 - of_labels.unsqueeze(-1) + x.unsqueeze(-2)).clamp(min=0)
+    is_counted = is_label.unsqueeze(-1) & ~is_target.unsqueeze(-2)
+    loss = torch.where(is_counted, margins, 0).sum((-2, -1)) / n
+    return _reduced(loss, reduction), is_target.to(x.dtype)
+
+
+@spells(aten.multilabel_margin_loss_backward.default)
+def multilabel_margin_backward(
+    gradient: Tensor, x: Tensor, target: Tensor, reduction: int, _is_target: Tensor
+) -> Tensor:
+    loss = lambda x: multilabel_margin(x, target, reduction)[0]  # noqa: E731
+    return gradients_by_autograd(loss, gradient, x)[0]
+
+
+@spells(aten.multi_margin_loss.default)
+def multi_margin(
+    x: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None,
+    reduction: int = _MEAN,
+) -> Tensor:  # fmt: skip
+    """How far other classes come within the margin of the right one."""
+    is_target = target.unsqueeze(-1) == torch.arange(x.shape[-1], device=x.device)
+    of_target = torch.where(is_target, x, 0).sum(-1, keepdim=True)
+    over = (margin - of_target + x).clamp(min=0)
+    over = over if p == 1 else over * over
+    if weight is not None:
+        over = over * torch.where(is_target, weight, 0).sum(-1, keepdim=True)
+    return _reduced(torch.where(is_target, 0, over).sum(-1) / x.shape[-1], reduction)
+
+
+@spells(aten.multi_margin_loss_backward.default)
+def multi_margin_backward(
+    gradient: Tensor, x: Tensor, target: Tensor, p: float, margin: float,
+    weight: Tensor | None = None, reduction: int = _MEAN,
+) -> Tensor:  # fmt: skip
+    loss = lambda x: multi_margin(x, target, p, margin, weight, reduction)  # noqa: E731
+    return gradients_by_autograd(loss, gradient, x)[0]

@@ -1,0 +1,152 @@
+"""Our own spellings of operations about order and running values, which no PyTorch table has."""
+
+import torch
+from torch import Tensor
+
+from tremula.ir.decompositions.table import spells
+
+aten = torch.ops.aten
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+@spells(aten.median.dim)
+def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lower of the two in the middle; NaN, which is sorted last, if there is one."""
+    values, places = aten.sort.stable(x, stable=True, dim=dim)
+    n = x.shape[dim]
+    picked = [t.narrow(dim, (n - 1) // 2, 1) for t in (values, places)]
+    if x.dtype.is_floating_point:
+        last = [t.narrow(dim, n - 1, 1) for t in (values, places)]
+        is_nan = last[0].isnan()
+        picked = [torch.where(is_nan, a, b) for a, b in zip(last, picked, strict=True)]
+    middle, place = picked if keepdim else [t.squeeze(dim) for t in picked]
+    return middle, place
+
+
+@spells(aten.median.default)
+def median_of_all(x: Tensor) -> Tensor:
+    return median(x.flatten(), 0)[0]
+
+
+@spells(aten.nanmedian.dim)
+def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The median of what is a number: NaN is sorted last, so the others come first."""
+    values, places = aten.sort.stable(x, stable=True, dim=dim)
+    n_numbers = (~x.isnan()).sum(dim, keepdim=True)
+    middle = ((n_numbers - 1) // 2).clamp(min=0)
+    picked = [t.gather(dim, middle) for t in (values, places)]
+    found, place = picked if keepdim else [t.squeeze(dim) for t in picked]
+    return found, place
+
+
+@spells(aten.nanmedian.default)
+def nanmedian_of_all(x: Tensor) -> Tensor:
+    return nanmedian(x.flatten(), 0)[0]
+
+
+@spells(aten.histc.default)
+def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements each bin has; the last one includes its upper border."""
+    x = x.flatten()
+    low, high = (x.min(), x.max()) if min == max else (x.new_full((), min), x.new_full((), max))
+    if min == max:  # the range of the values; of equal ones, one to either side
+        is_point = low == high
+        low, high = torch.where(is_point, low - 1, low), torch.where(is_point, high + 1, high)
+    places = ((x - low) * (bins / (high - low))).floor().clamp(0, bins - 1).to(torch.int64)
+    is_inside = (x >= low) & (x <= high)
+    return x.new_zeros(bins).scatter_add(0, places, is_inside.to(x.dtype))
+
+
+@spells(aten.bucketize.Tensor)
+def bucketize(
+    x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    return _places_in(x.unsqueeze(-1), boundaries, out_int32, right)
+
+
+@spells(aten.searchsorted.Tensor)
+def searchsorted(
+    sequence: Tensor,
+    x: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    if sorter is not None:
+        sequence = sequence.gather(-1, sorter)
+    if sequence.dim() > 1:
+        sequence = sequence.unsqueeze(-2)
+    return _places_in(x.unsqueeze(-1), sequence, out_int32, right or side == "right")
+
+
+def _places_in(x: Tensor, boundaries: Tensor, is_int32: bool, is_right: bool) -> Tensor:
+    """How many boundaries lie below (or at) each value: all are compared at once."""
+    is_below = boundaries <= x if is_right else boundaries < x
+    return is_below.sum(-1, dtype=torch.int32 if is_int32 else torch.int64)
+
+
+# -- running values: in log2(n) steps, each joins what lies 1, 2, 4, … before ----------------------
+
+
+def _before(x: Tensor, dim: int, step: int) -> Tensor:
+    """Each element's neighbour `step` places before it; the first ones are their own."""
+    n = x.shape[dim]
+    return torch.cat([x.narrow(dim, 0, step), x.narrow(dim, 0, n - step)], dim)
+
+
+def _running(x: Tensor, dim: int, is_max: bool) -> tuple[Tensor, Tensor]:
+    """Running extremes and their places. Of equals the later counts; NaN stays."""
+    if not x.dim():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    places = _positions(x, dim)
+    step = 1
+    while step < x.shape[dim]:
+        old, place = _before(x, dim, step), _before(places, dim, step)
+        is_old = old > x if is_max else old < x
+        if x.dtype.is_floating_point:
+            is_old = (is_old | old.isnan()) & ~x.isnan()
+        x, places = torch.where(is_old, old, x), torch.where(is_old, place, places)
+        step *= 2
+    return x, places
+
+
+def _positions(x: Tensor, dim: int) -> Tensor:
+    n = x.shape[dim]
+    shape = [n if d == dim % x.dim() else 1 for d in range(x.dim())]
+    return torch.arange(n, device=x.device).reshape(shape).expand(x.shape)
+
+
+@spells(aten.cummax.default)
+def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    return _running(x, dim, True)
+
+
+@spells(aten.cummin.default)
+def cummin(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    return _running(x, dim, False)
+
+
+@spells(aten.logcumsumexp.default)
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    if not x.dim():
+        return x.clone()
+    is_new = _positions(x, dim)
+    step = 1
+    while step < x.shape[dim]:
+        joined = torch.logaddexp(x, _before(x, dim, step))
+        x = torch.where(is_new >= step, joined, x)
+        step *= 2
+    return x
+
+
+# -- masks and places ------------------------------------------------------------------------------
+
+
+@spells(aten.put.default)
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    flat = aten.index_put(x.flatten(), [index.flatten()], source.flatten(), accumulate)
+    return flat.reshape(x.shape)

@@ -1,0 +1,34 @@
+"""Steps that stop for the processor: a CUDA graph cannot hold them."""
+
+from tremula.base.errors import InvalidOption
+from tremula.ir.capture.subgraphs import all_nodes
+from tremula.ir.nodes import schema_name
+from tremula.ir.settings import HostSettings
+from tremula.ir.step import CapturedStep
+
+# Each looks at values or runs code of the script in the middle of a step.
+WAITING = frozenset(
+    {
+        "tremula::print_tensor",
+        "tremula::host_call",
+        "tremula::custom_op",
+        "tremula::cond",
+        "tremula::ctc_beam_search",
+    }
+)
+
+
+def backend_for(step: CapturedStep, settings: HostSettings) -> str:
+    """The backend of the settings; "auto" is eager for a step that waits for the processor."""
+    backend = settings.backend()
+    if "cuda-graph" not in backend:
+        return backend
+    waiting = sorted({name for node in all_nodes(step) if (name := schema_name(node)) in WAITING})
+    if not waiting:
+        return backend
+    if settings.host == "auto":
+        return "eager"
+    raise InvalidOption(
+        f"host = {settings.host!r}, but the model stops for the processor: {', '.join(waiting)}.",
+        mend="use host='eager' or 'auto'",
+    )

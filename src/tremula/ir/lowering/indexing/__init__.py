@@ -1,0 +1,1 @@
+"""Lowerings of lookups, updates and orders: rows of a table, planned."""

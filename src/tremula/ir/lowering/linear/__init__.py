@@ -1,0 +1,1 @@
+"""Lowerings of linear algebra: products, convolutions, factorisations."""

@@ -1,0 +1,229 @@
+"""Lowerings of matrix products: mm, bmm, addmm and their kin through poplin's planner."""
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from math import prod
+from typing import Any, Unpack
+
+from torch import fx
+
+from tremula.base.types import FLOAT, HALF, INT, Type
+from tremula.ir.lowering.layouts import lies_for_another
+from tremula.ir.lowering.table import lowers, wishes
+from tremula.ir.lowering.tiles import Tiles
+from tremula.poplar.tensors.tensor import Tensor, concat
+from tremula.poplibs import poplin, popops
+from tremula.poplibs.poplin.product.mat_mul import ProductOptions
+
+Shape = tuple[int, ...]
+Options = dict[str, Any]
+_MULTIPLIED = (FLOAT, HALF)  # what the matrix unit knows
+# Of all memory, for a copy of a weight that lies otherwise. Less would fit more models, but results
+# of many parts lie in so many pieces that what reads them is slow to build (GPT-2: 71 s for 13).
+_REARRANGED_SHARE = 1 / 4
+
+
+def product_options(tiles: Tiles) -> Options:
+    """The user's choices for one product: type of partial sums, memory it may take for a while."""
+    options: Options = {}
+    own = tiles.origin.partials_type if tiles.origin is not None else None
+    partials = own or tiles.options.partials_type
+    if partials is not None:
+        options["partials_type"] = partials
+    memory = tiles.origin.available_memory if tiles.origin is not None else None
+    if memory is None:
+        memory = tiles.options.available_memory.get(tiles.chip)
+    if memory is not None:
+        options["available_memory_proportion"] = memory
+    return options
+
+
+def product(tiles: Tiles, a: Tensor, b: Tensor, **options: Unpack[ProductOptions]) -> Tensor:
+    """[m, k] x [k, n], or [g, m, k] x [g, k, n]: always a new tensor."""
+    if a.type not in _MULTIPLIED:
+        return _product_of_integers(tiles, a, b)
+    multiply = poplin.mat_mul if a.rank == 2 else poplin.mat_mul_grouped
+    choices = {**product_options(tiles), **options}
+    return multiply(tiles.graph, a, b, tiles.sequence, tiles.name, **choices)
+
+
+def _product_of_integers(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
+    """Element by element: exact, where a detour by float would not be."""
+    left, right = tiles.cast(a, INT).expand([a.rank]), tiles.cast(b, INT).expand([b.rank - 2])
+    terms = popops.mul(tiles.graph, left, right, tiles.sequence, tiles.name)
+    total = popops.reduce(tiles.graph, terms, [a.rank - 1], "ADD", tiles.sequence, tiles.name)
+    return tiles.cast(total, a.type)
+
+
+@lowers("mm", "bmm", calls="poplin.mat_mul, poplin.mat_mul_grouped")
+def mm(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
+    n_parts = _n_rearranged_parts(tiles, b)
+    if n_parts == 1:
+        return product(tiles, a, b)
+    return concat([product(tiles, a, part) for part in _parts(b, -1, n_parts)], a.rank - 1)
+
+
+def _n_rearranged_parts(tiles: Tiles, b: Tensor) -> int:
+    """In how many parts to multiply by a weight that lies as another operation wants it.
+
+    It is rearranged for the product, such as a table of embeddings that is also the output layer;
+    in parts, only one part of it is on the tiles twice.
+    """
+    n_bytes = b.n_elems * b.type.n_bytes
+    target = tiles.graph.target
+    room = _REARRANGED_SHARE * target.n_tiles * target.chip.n_bytes_available_per_tile
+    if n_bytes <= room or not lies_for_another(tiles.node, 1):
+        return 1
+    return -(-n_bytes // int(room))
+
+
+@lowers("mv", calls="poplin.mat_mul")
+def mv(tiles: Tiles, a: Tensor, x: Tensor) -> Tensor:
+    return product(tiles, a, x.expand([1])).squeeze([1])
+
+
+@lowers("dot", "vdot", calls="poplin.mat_mul")
+def dot(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
+    return product(tiles, a.expand([0]), b.expand([1])).reshape([])
+
+
+@lowers("addmm", "baddbmm", calls="poplin.mat_mul, popops.add_in_place")
+def addmm(
+    tiles: Tiles, bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """The bias is added to the product where it lies: no second tensor of its size."""
+    graph, sequence, name = tiles.graph, tiles.sequence, tiles.name
+    result = product(tiles, a, b)
+    if alpha != 1:
+        factor = tiles.constant(alpha, result.type)
+        popops.mul_in_place(graph, result, factor, sequence, f"{name}/alpha")
+    if beta == 0:
+        return result
+    if beta != 1:
+        factor = tiles.constant(beta, bias.type)
+        bias = popops.mul(graph, bias, factor, sequence, f"{name}/beta")
+    popops.add_in_place(graph, result, bias, sequence, f"{name}/bias")
+    return result
+
+
+# -- products in serial parts ----------------------------------------------------------------------
+
+# Which dimension of the left and of the right operand each mode cuts; None: it is used whole.
+_CUTS = {
+    "input_channels": (-2, None),
+    "reducing_dim": (-1, -2),
+    "output_channels": (None, -1),
+}
+
+
+@lowers("tremula::serialized_mm", calls="poplin.mat_mul, one after the other")
+def serialized_mm(
+    tiles: Tiles, a: Tensor, b: Tensor, mode: str, factor: int, keep_precision: bool
+) -> Tensor:
+    """A product in `factor` parts: each needs memory for a while, none at the same time."""
+    if b.rank == 2 and a.rank > 2:
+        a = a.reshape([prod(a.shape[:-1]), a.shape[-1]])
+    cuts = _CUTS.get(mode, (None, None))
+    n_parts = factor if mode in _CUTS else 1
+    pairs = zip(_parts(a, cuts[0], n_parts), _parts(b, cuts[1], n_parts), strict=True)
+    if mode == "reducing_dim" and n_parts > 1:
+        result = _summed(tiles, pairs, a.type, keep_precision)
+    else:
+        found = [product(tiles, left, right) for left, right in pairs]
+        result = found[0] if len(found) == 1 else concat(found, a.rank + (cuts[0] or cuts[1]))
+    return result.reshape(list(tiles.out_shape))
+
+
+def _parts(tensor: Tensor, dim: int | None, n_parts: int) -> list[Tensor]:
+    if dim is None:
+        return [tensor] * n_parts
+    dim += tensor.rank
+    return [tensor.slice(*part, dim) for part in pairwise(_begins(tensor.shape[dim], n_parts))]
+
+
+def _begins(size: int, n_parts: int) -> list[int]:
+    """Cuts of equal parts; the last one is shorter where the size is no multiple."""
+    step = -(-size // n_parts)
+    return [min(i * step, size) for i in range(n_parts + 1)]
+
+
+def _summed(
+    tiles: Tiles, pairs: Iterable[tuple[Tensor, Tensor]], type: Type, keep_precision: bool
+) -> Tensor:
+    """The sum of partial products, in float if the user wants to keep precision."""
+    inner = FLOAT if keep_precision and type == HALF else type
+    total: Tensor | None = None
+    for left, right in pairs:
+        found = product(tiles, left, right, out_type=inner)
+        if total is None:
+            total = found
+        else:
+            popops.add_in_place(tiles.graph, total, found, tiles.sequence, f"{tiles.name}/sum")
+    assert total is not None, "a product has at least one part"
+    return tiles.cast(total, type)
+
+
+# -- how operands like to lie ----------------------------------------------------------------------
+
+
+def _wish(tiles: Tiles, first: int, is_left: bool) -> Tensor | None:
+    shapes, type = (tiles.shape_of(first), tiles.shape_of(first + 1)), tiles.type_of(first)
+    if type not in _MULTIPLIED:
+        return None
+    return _created(tiles, type, shapes, is_left)
+
+
+def _created(tiles: Tiles, type: Type, shapes: tuple[Shape, Shape], is_left: bool) -> Tensor:
+    grouped = len(shapes[0]) == 3
+    create: Callable = {
+        (False, True): poplin.create_mat_mul_input_lhs,
+        (False, False): poplin.create_mat_mul_input_rhs,
+        (True, True): poplin.create_mat_mul_grouped_input_lhs,
+        (True, False): poplin.create_mat_mul_grouped_input_rhs,
+    }[grouped, is_left]
+    return create(tiles.graph, type, *shapes, tiles.name, **product_options(tiles))
+
+
+@wishes("mm", 0)
+@wishes("bmm", 0)
+def left_operand(tiles: Tiles, _node: fx.Node) -> Tensor | None:
+    return _wish(tiles, 0, is_left=True)
+
+
+@wishes("mm", 1)
+@wishes("bmm", 1)
+def right_operand(tiles: Tiles, _node: fx.Node) -> Tensor | None:
+    return _wish(tiles, 0, is_left=False)
+
+
+@wishes("addmm", 1)
+@wishes("baddbmm", 1)
+def left_operand_with_bias(tiles: Tiles, _node: fx.Node) -> Tensor | None:
+    return _wish(tiles, 1, is_left=True)
+
+
+@wishes("addmm", 2)
+@wishes("baddbmm", 2)
+def right_operand_with_bias(tiles: Tiles, _node: fx.Node) -> Tensor | None:
+    return _wish(tiles, 1, is_left=False)
+
+
+@wishes("tremula::serialized_mm", 1)
+def serialised_operand(tiles: Tiles, node: fx.Node) -> Tensor | None:
+    """Each part of the weights as its own product wants it."""
+    arguments: Any = node.args
+    mode, factor = arguments[2:4]
+    a, b = tiles.shape_of(0), tiles.shape_of(1)
+    if len(b) != 2 or tiles.type_of(1) not in _MULTIPLIED:
+        return None
+    n_rows = prod(a[:-1])
+    if mode not in ("reducing_dim", "output_channels"):
+        n_rows = -(-n_rows // factor) if mode == "input_channels" else n_rows
+        return _created(tiles, tiles.type_of(1), ((n_rows, b[0]), b), is_left=False)
+    dim = 0 if mode == "reducing_dim" else 1
+    parts = []
+    for begin, end in pairwise(_begins(b[dim], factor)):
+        shape = (end - begin, b[1]) if dim == 0 else (b[0], end - begin)
+        shapes = (n_rows, shape[0]), shape
+        parts.append(_created(tiles, tiles.type_of(1), shapes, is_left=False))
+    return concat(parts, dim) if len(parts) > 1 else parts[0]

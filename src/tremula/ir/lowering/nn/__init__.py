@@ -1,0 +1,1 @@
+"""Lowerings of layers: norms, pooling, losses, softmax, recurrent nets, resizing."""

@@ -1,0 +1,1 @@
+"""Lowerings of element-wise operations: one formula each, one vertex per tile."""

@@ -1,0 +1,1 @@
+"""The tile program of a captured step: variables, streams, schedule, pipelines."""

@@ -1,0 +1,263 @@
+"""Builds a step as a pipeline: each stage works on its own micro-batch, all at the same time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import fx
+
+from tremula.base.types import UNSIGNED_INT
+from tremula.ir.lowering.program.node_facts import (
+    GRADIENT_MARK,
+    held_nodes,
+    is_of_update,
+    n_elements,
+)
+from tremula.ir.lowering.program.pipeline_program import StageParts, pipeline_program
+from tremula.ir.lowering.program.pipeline_stages import assign_stages
+from tremula.ir.lowering.program.schedule import Schedule
+from tremula.ir.lowering.program.step_builder import StepBuilder
+from tremula.ir.lowering.tiles import LoweringOptions, Tiles
+from tremula.ir.passes.views import is_view
+from tremula.ir.step import INPUT, CapturedStep, Slot
+from tremula.poplar.programs import Copy, Program, Repeat, Sequence
+from tremula.poplar.target import Target
+from tremula.poplar.tensors.tensor import Tensor, concat
+from tremula.poplibs import popops, poputil
+from tremula.poplibs.popops.slicing.dynamic_slice import (
+    add_matrix_like,
+    dynamic_slice_with_output,
+    dynamic_update,
+    regions_of_slice,
+)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What a stage finds again of what an earlier one on its chip had: two rows of elements."""
+
+    row: Tensor  # the value at the earlier stage
+    working_row: Tensor  # its copy at the later one
+
+
+class PipelineBuilder(StepBuilder):
+    """A value belongs to the stage that makes it. Later stages read copies that travel along."""
+
+    def __init__(
+        self, step: CapturedStep, target: Target, schedule: Schedule, options: LoweringOptions
+    ):
+        self.stages = assign_stages(step, schedule)
+        self.parts = [StageParts() for _ in self.stages.chip]
+        self.at_stage: dict[tuple[fx.Node, int], object] = {}
+        self.fixed_copies: dict[tuple[fx.Node, int], Tensor] = {}
+        self.fixed_variables: set[int] = set()
+        self.registers: set[int] = set()  # variables that shifts write
+        self.kept: dict[tuple[int, int], list[_Kept]] = {}  # (earlier stage, stage)
+        super().__init__(step, target, schedule, options)
+        self.terms = self._terms_of_gradients()
+
+    def _own_chip(self, node: fx.Node) -> int | None:
+        stage = self.stages.of_node.get(node)
+        return None if stage is None else self.stages.chip[stage]
+
+    def _sequence_of(self, node: fx.Node) -> Sequence:
+        stage = self.stages.of_node.get(node)
+        if stage is not None:
+            return self.parts[stage].compute
+        return self.update if is_of_update(node) else self.before
+
+    def _overwrites(self) -> dict[fx.Node, fx.Node]:
+        """Only the update writes in place: no micro-batch is under way then."""
+        found = super()._overwrites()
+        return {node: old for node, old in found.items() if is_of_update(node)}
+
+    # -- values on the way -------------------------------------------------------------------------
+
+    def _read(self, node: fx.Node, tiles: Tiles) -> object:
+        stage = self.stages.of_node.get(tiles.node)
+        if stage is not None:
+            return self._at(node, stage)
+        if is_of_update(tiles.node):
+            return super()._read(node, tiles)
+        return self._fixed_on(node, tiles.chip)
+
+    def _at(self, node: fx.Node, stage: int) -> object:
+        """A value as a stage sees it: of the micro-batch that the stage works on."""
+        if self.stages.of_node.get(node) == stage:
+            return self.values[node]
+        key = (node, stage)
+        if key not in self.at_stage:
+            self.at_stage[key] = self._brought_to(node, stage)
+        return self.at_stage[key]
+
+    def _brought_to(self, node: fx.Node, stage: int) -> object:
+        value, chip = self.values[node], self.stages.chip[stage]
+        if not isinstance(value, Tensor) or not value.n_elems:
+            return value
+        home = self.stages.of_node.get(node)
+        if home is None or self._is_fixed(value):
+            return self._fixed_on(node, chip)
+        if is_view(node.target) and n_elements(node) >= n_elements(node.all_input_nodes[0]):
+            # Views are free, so that their base travels, once for all of them.
+            tiles = self._tiles_on(node, chip, self.parts[stage].compute)
+            return self._built(tiles, lambda base: self._at(base, stage))
+        earlier = self.stages.last_on_chip(chip, home, stage)
+        if earlier is not None:
+            return self._kept(node, earlier, stage)
+        return self._shifted(node, stage)
+
+    def _is_fixed(self, value: Tensor) -> bool:
+        """Whether a value is made of weights and constants only."""
+        is_constant = value.variables.is_constant
+        return all(v in self.fixed_variables or is_constant[v] for v in value.variable_ids())
+
+    def _fixed_on(self, node: fx.Node, chip: int) -> object:
+        """A weight or a constant on another chip: copied once for all micro-batches."""
+        value = self.values[node]
+        if self.chip_of[node] == chip or not isinstance(value, Tensor):
+            return value
+        key = (node, chip)
+        if key not in self.fixed_copies:
+            if node.op == "get_attr":
+                self.fixed_copies[key] = self._constant(node, chip)
+            else:
+                name = f"{node.name}/copy"
+                copy = poputil.copy_to_ipu(self.graph, value, self.before, chip, name)
+                self.fixed_variables.update(copy.variable_ids())
+                self.fixed_copies[key] = copy
+        return self.fixed_copies[key]
+
+    def _shifted(self, node: fx.Node, stage: int) -> Tensor:
+        """A register that the end of each iteration fills from the stage before."""
+        value, before = self._at(node, stage - 1), self.parts[stage - 1]
+        assert isinstance(value, Tensor), "only tensors travel"
+        name = f"{node.name}/stage{stage}"
+        if self.registers & set(value.variable_ids()):
+            # The same copy fills the register that this value is in.
+            value = self._tiles_on(
+                node, self.stages.chip[stage - 1], before.compute
+            ).writeable_copy(value)
+        chip = self.stages.chip[stage]
+        register, source, target = poputil.create_ipu_copy(self.graph, value, chip, name)
+        self.registers.update(target.variable_ids())
+        source, (target,) = poputil.in_memory_order(source, [target])
+        before.shifts.append((source, target))
+        return register
+
+    def _kept(self, node: fx.Node, earlier: int, stage: int) -> Tensor:
+        """A working copy of a value that an earlier stage on the same chip had."""
+        value = self._at(node, earlier)
+        assert isinstance(value, Tensor), "only tensors are kept"
+        graph, name = self.chips[self.stages.chip[stage]], f"{node.name}/stage{stage}"
+        distinct, repeated = poputil.distinct_part(value)
+        working = poputil.clone_in_order(graph, distinct, name)
+        row, (working_row,) = poputil.in_memory_order(distinct, [working])
+        self.kept.setdefault((earlier, stage), []).append(_Kept(row, working_row))
+        return repeated(working)
+
+    def _add_rings(self) -> None:
+        """One ring of each type between two stages, with a slot for each micro-batch between them.
+
+        Which slot is next, a list of their numbers says, which is turned on by one each time: that
+        is cheaper than to count.
+        """
+        for (earlier, stage), kept in self.kept.items():
+            graph, n_slots = self.chips[self.stages.chip[stage]], stage - earlier
+            keeps, restores = self.parts[earlier].keeps, self.parts[stage].restores
+            name = f"ring{earlier}-{stage}"
+            order = graph.add_constant(UNSIGNED_INT, [n_slots], np.arange(n_slots), mapping=0)
+            turns = [graph.clone(order, f"{name}/turn") for _ in range(2)]
+            self.before.add(*(Copy(order, turn) for turn in turns))
+            for type in dict.fromkeys(value.row.type for value in kept):
+                same = [value for value in kept if value.row.type == type]
+                row = concat([value.row for value in same]).expand([0])
+                working = concat([value.working_row for value in same]).expand([0])
+                ring, _ = add_matrix_like(graph, type, n_slots, *regions_of_slice(graph, row), name)
+                dynamic_update(graph, ring, row, turns[0][:1], keeps, f"{name}/keep")
+                dynamic_slice_with_output(
+                    graph, working, ring, turns[1][:1], restores, f"{name}/restore"
+                )
+            for sequence, turn in zip((keeps, restores), turns, strict=True):
+                sequence.add(Copy(concat([turn[1:], turn[:1]]), turn, name=f"{name}/turn"))
+
+    # -- gradients ---------------------------------------------------------------------------------
+
+    def _terms_of_gradients(self) -> dict[fx.Node, list[fx.Node]]:
+        """Sums that only reduce a weight's gradient over stages: their terms, for each such sum.
+
+        Nothing has to wait for the other: each stage accumulates its own part.
+        """
+        found = {}
+        for node in self.step.graph.nodes:
+            if node.target is GRADIENT_MARK:
+                found[node] = self._terms(node.all_input_nodes[0], found)
+        return found
+
+    def _terms(self, node: fx.Node, found: dict[fx.Node, list[fx.Node]]) -> list[fx.Node]:
+        of_node, operands = self.stages.of_node, node.all_input_nodes
+        is_plain_sum = (
+            node.target is torch.ops.aten.add.Tensor
+            and len(node.users) == 1
+            and not node.kwargs
+            and len(operands) == 2
+            and all(n.meta["val"].shape == node.meta["val"].shape for n in operands)
+            and all(n.meta["val"].dtype == node.meta["val"].dtype for n in operands)
+        )
+        if not is_plain_sum or of_node.get(operands[0]) == of_node.get(operands[1]):
+            return [node]
+        terms = [term for operand in operands for term in self._terms(operand, found)]
+        found[node] = terms
+        return terms
+
+    def _lower(self, node: fx.Node) -> None:
+        if node not in self.terms or node.target is GRADIENT_MARK:
+            super()._lower(node)
+
+    def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Tensor:
+        """Each stage adds its part while micro-batches pass; the update adds the parts."""
+        totals: dict[int, Tensor] = {}
+        for term in self.terms[node]:
+            stage = self.stages.of_node[term]
+            value, chip = self.values[term], self.stages.chip[stage]
+            assert isinstance(value, Tensor), "gradients are tensors"
+            own = self._tiles_on(node, chip, self.parts[stage].compute)
+            if chip not in totals:
+                totals[chip] = self._accumulator(value, own)
+            popops.add_in_place(own.graph, totals[chip], value, own.sequence, own.name)
+        chip = self.chip_of[node] = tiles.chip if tiles.chip in totals else next(iter(totals))
+        total, home = totals.pop(chip), self._tiles_on(node, chip, self.update)
+        for part in totals.values():
+            name = f"{home.name}/part"
+            part = poputil.copy_to_ipu(self.graph, part, self.update, chip, name)
+            popops.add_in_place(home.graph, total, part, self.update, name)
+        return self._over_replicas(total, home)
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def _hold_inputs(self) -> None:
+        super()._hold_inputs()
+        for slot, node in zip(self.step.inputs, self.step.placeholders(), strict=True):
+            value = self.values[node]
+            if slot.kind != INPUT and node not in self.stages.of_node and isinstance(value, Tensor):
+                self.fixed_variables.update(value.variable_ids())
+
+    def _reads_of(self, node: fx.Node) -> Sequence:
+        return self.parts[self.stages.of_node[node]].reads
+
+    def _gives_of(self, node: fx.Node) -> Sequence:
+        return self.parts[self.stages.of_node.get(node, 0)].gives
+
+    def _writes_of(self, slot: Slot) -> Sequence:
+        held = held_nodes(self.step)[slot.kind, slot.index]
+        stage = self.stages.of_node.get(held)
+        return self.update if stage is None else self.parts[stage].writes
+
+    def _program(self) -> Program:
+        """Device iterations repeat a training step; without an update they are micro-batches."""
+        schedule, is_training = self.schedule, self.step.training
+        self._add_rings()
+        n_runs = schedule.n_iterations if is_training else 1
+        n_micro_batches = schedule.n_accumulation * schedule.n_iterations // n_runs
+        passes = pipeline_program(self.graph, self.parts, n_micro_batches)
+        whole = Sequence(self.before, passes, self.update)
+        return Repeat(n_runs, whole) if n_runs > 1 else whole

@@ -1,0 +1,73 @@
+"""The program of a pipeline: stages that compute at the same time, then hand on their results."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Call, Copy, Program, Repeat, Sequence
+from tremula.poplar.streams import Function
+from tremula.poplar.tensors.tensor import Tensor, concat
+
+
+@dataclass
+class StageParts:
+    """What a stage does in an iteration, in the order of the fields."""
+
+    reads: Sequence = field(default_factory=Sequence)  # inputs, from their streams
+    restores: Sequence = field(default_factory=Sequence)  # what it kept for itself earlier
+    compute: Sequence = field(default_factory=Sequence)
+    keeps: Sequence = field(default_factory=Sequence)
+    gives: Sequence = field(default_factory=Sequence)  # outputs, to their streams
+    shifts: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # to the next stage's chip
+    writes: Sequence = field(default_factory=Sequence)  # held tensors that micro-batches change
+
+
+def pipeline_program(graph: Graph, stages: list[StageParts], n_micro_batches: int) -> Program:
+    """All micro-batches through all stages; stages without work yet, or any more, are left out."""
+    functions = [
+        graph.add_function(Sequence(part.restores, part.compute, part.keeps, name=f"stage{number}"))
+        for number, part in enumerate(stages)
+    ]
+    program = Sequence(name="pipeline")
+    for active, count in iterations(len(stages), n_micro_batches):
+        body = _iteration(stages, functions, active)
+        program.add(Repeat(count, body) if count > 1 else body)
+    return program
+
+
+def iterations(n_stages: int, n_micro_batches: int) -> Iterator[tuple[range, int]]:
+    """(stages at work, how often) in order; stage s works on micro-batch t - s at iteration t."""
+    every = (
+        range(max(0, t - n_micro_batches + 1), min(t, n_stages - 1) + 1)
+        for t in range(n_micro_batches + n_stages - 1)
+    )
+    for active, same in groupby(every):
+        yield active, len(list(same))
+
+
+def _iteration(stages: list[StageParts], functions: list[Function], active: range) -> Sequence:
+    """Transfers join all chips, so they stand together; between them chips run on their own.
+
+    Later stages come first: a stage takes from a ring what an earlier one is about to replace.
+    """
+    body = Sequence(stages[number].reads for number in active)
+    body.add(*(Call(functions[number]) for number in reversed(active)))
+    body.add(*(stages[number].gives for number in active))
+    body.add(*_shift(stages, active))
+    body.add(*(stages[number].writes for number in active))
+    return body
+
+
+def _shift(stages: list[StageParts], active: range) -> list[Copy]:
+    """One copy for all stages and values of a type: each costs a sync of all chips."""
+    moves = [move for number in active for move in stages[number].shifts]
+    types = dict.fromkeys(source.type for source, _ in moves)
+    return [
+        Copy(
+            concat([source for source, _ in moves if source.type == type]),
+            concat([target for _, target in moves if target.type == type]),
+            name="shift",
+        )
+        for type in types
+    ]

@@ -1,0 +1,328 @@
+"""Builds variables, streams and vertices of a step that runs one micro-batch after another."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+
+from tremula.base.source import at_source
+from tremula.ir.lowering.layouts import wished_layout
+from tremula.ir.lowering.program.node_facts import (
+    GRADIENT_MARK,
+    check_result,
+    chips_of_nodes,
+    follows_operand,
+    held_nodes,
+    is_of_update,
+    overwrites,
+    source_of_user,
+    states_by_result,
+)
+from tremula.ir.lowering.program.schedule import BuiltProgram, Schedule
+from tremula.ir.lowering.table import lowering_of
+from tremula.ir.lowering.tiles import HOST_FUNCTIONS, LoweringOptions, Tiles
+from tremula.ir.lowering.types import tile_type
+from tremula.ir.origin import OPTIMISER, ORIGIN
+from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Copy, Program, Repeat, Sequence
+from tremula.poplar.streams import RemoteBuffer
+from tremula.poplar.target import Target
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs import popops, poputil
+
+
+class StepBuilder:
+    """Every chip takes its turn with each micro-batch. A pipeline replaces some of the methods."""
+
+    def __init__(
+        self, step: CapturedStep, target: Target, schedule: Schedule, options: LoweringOptions
+    ):
+        self.step = step
+        self.schedule = schedule
+        self.options = options
+        self.graph = Graph(target, schedule.n_replicas)
+        self.chips = self._chip_graphs()
+        self.before = Sequence()  # what runs before the first micro-batch of each update
+        self.micro = Sequence()
+        self.update = Sequence()
+        self.values: dict[fx.Node, object] = {}
+        self.copies: dict[tuple[fx.Node, int], Tensor] = {}
+        self.shared: list[dict] = [{} for _ in self.chips]
+        self.built = BuiltProgram(self.graph, self.micro)
+        self.chip_of = chips_of_nodes(step, self._own_chip)
+        self.overwrites = self._overwrites()
+        self.remote: dict[fx.Node, RemoteBuffer] = {}  # states in streaming memory
+        self.loaded: set[fx.Node] = set()
+        self.states_of = states_by_result(step)
+
+    def _chip_graphs(self) -> list[Graph]:
+        if self.schedule.n_chips == 1 and self.graph.target.n_ipus == 1:
+            return [self.graph]
+        n_tiles = self.graph.target.n_tiles // self.graph.target.n_ipus
+        return [
+            self.graph.create_virtual_graph(chip * n_tiles, (chip + 1) * n_tiles)
+            for chip in range(self.graph.target.n_ipus)
+        ]
+
+    def build(self, progress: Callable[[int, int], None] | None) -> BuiltProgram:
+        nodes = list(self.step.graph.nodes)
+        self._hold_inputs()
+        for done, node in enumerate(nodes):
+            if node.op == "get_attr":
+                self.values[node] = self._constant(node, self.chip_of[node])
+            elif node.op == "call_function":
+                self._lower(node)
+            if progress is not None:
+                progress(done + 1, len(nodes))
+        self._give_results()
+        for shared in self.shared:
+            self.built.host_functions.update(shared.get(HOST_FUNCTIONS, {}))
+        self.built.program = self._program()
+        return self.built
+
+    # -- where things are --------------------------------------------------------------------------
+
+    def _own_chip(self, node: fx.Node) -> int | None:
+        """The chip of its block; a view is where its base is, an update where the weights are."""
+        origin = node.meta.get(ORIGIN)
+        if origin is None or origin.block is None or not self.schedule.chip_of_block:
+            return None
+        if follows_operand(node) or origin.phase == OPTIMISER:
+            return None
+        return self.schedule.chip_of_block[origin.block]
+
+    def _overwrites(self) -> dict[fx.Node, fx.Node]:
+        """Nodes that write over the held tensor their value becomes: node → placeholder."""
+        return overwrites(self.step)
+
+    def _tiles(self, node: fx.Node) -> Tiles:
+        return self._tiles_on(node, self.chip_of[node], self._sequence_of(node))
+
+    def _tiles_on(self, node: fx.Node, chip: int, sequence: Sequence) -> Tiles:
+        return Tiles(self.chips[chip], sequence, node, self.options, self.shared[chip], chip)
+
+    def _sequence_of(self, node: fx.Node) -> Sequence:
+        return self.update if is_of_update(node) else self.micro
+
+    def _constant(self, node: fx.Node, chip: int) -> Tensor:
+        tiles = self._tiles_on(node, chip, self.micro)
+        return tiles.constant_of(self.step.constants[str(node.target)])
+
+    def _read(self, node: fx.Node, tiles: Tiles) -> object:
+        """A value on the chip that reads it; copies between chips are explicit, and made once."""
+        self._load(node)
+        value = self.values[node]
+        home = self.chip_of[node]
+        if home == tiles.chip or not isinstance(value, Tensor) or value.contains_constant:
+            return value
+        key = (node, tiles.chip)
+        if key not in self.copies:
+            name = f"{tiles.name}/copy"
+            self.copies[key] = poputil.copy_to_ipu(
+                self.graph, value, tiles.sequence, tiles.chip, name
+            )
+        return self.copies[key]
+
+    # -- variables and streams ---------------------------------------------------------------------
+
+    def _hold_inputs(self) -> None:
+        for slot, node in zip(self.step.inputs, self.step.placeholders(), strict=True):
+            with at_source(source_of_user(node)):
+                tensor = self._variable(slot, node)
+            self.values[node] = tensor
+            if slot.kind == INPUT:
+                self._input_stream(slot, tensor, self._reads_of(node))
+            else:
+                handle = f"{slot.kind}:{slot.name}"
+                if self._is_off_chip(slot, tensor):
+                    n = tensor.n_elems
+                    self.remote[node] = self.graph.add_remote_buffer(handle, tensor.type, n)
+                else:
+                    self.graph.create_host_write(handle, tensor)
+                    self.graph.create_host_read(handle, tensor)
+                self.built.held[slot.kind, slot.index] = handle
+
+    def _is_off_chip(self, slot: Slot, tensor: Tensor) -> bool:
+        """Whether a state is in streaming memory and on the chip only while its weight changes."""
+        least = self.options.least_off_chip_state
+        return slot.kind == STATE and least is not None and tensor.n_elems >= least
+
+    def _load(self, node: fx.Node) -> None:
+        """Fetch a state from streaming memory before the update reads it first."""
+        if node in self.remote and node not in self.loaded:
+            self.loaded.add(node)
+            value = self.values[node]
+            assert isinstance(value, Tensor), "states are tensors"
+            self.update.add(Copy(self.remote[node], value.flatten()))
+
+    def _store(self, node: fx.Node) -> None:
+        """Send new states to streaming memory as soon as they are there."""
+        for state in self.states_of.get(node, ()):
+            value = self.values[node]
+            if state in self.remote:
+                assert isinstance(value, Tensor), "states are tensors"
+                self.update.add(Copy(value.flatten(), self.remote[state]))
+
+    def _variable(self, slot: Slot, node: fx.Node) -> Tensor:
+        chip = self.chip_of[node]
+        if slot.kind in (PARAMETER, INPUT, BUFFER):
+            wished = wished_layout(node, lambda user: self._tiles_on(user, chip, self.micro))
+            if wished is not None:
+                return wished
+        if slot.kind == STATE and (like := self._parameter_of(slot, node)) is not None:
+            return self.graph.clone(like, slot.name)
+        value = node.meta["val"]
+        shape = [int(n) for n in value.shape]
+        mapping = 0 if slot.kind == HYPER else "linear"
+        graph = self.chips[chip]
+        return graph.add_variable(tile_type(value.dtype), shape, slot.name, mapping=mapping)
+
+    def _parameter_of(self, state: Slot, node: fx.Node) -> Tensor | None:
+        """An optimiser's state lies as the parameter it belongs to."""
+        owner, fake = state.name.rpartition("___")[2], node.meta["val"]
+        for slot, parameter in zip(self.step.inputs, self.step.placeholders(), strict=True):
+            if slot.kind == PARAMETER and slot.name == owner:
+                other = parameter.meta["val"]
+                same = fake.shape == other.shape and fake.dtype == other.dtype
+                found = self.values.get(parameter) if same else None
+                return found if isinstance(found, Tensor) else None
+        return None
+
+    def _reads_of(self, node: fx.Node) -> Sequence:  # noqa: ARG002
+        """Where an input is read from its stream."""
+        return self.micro
+
+    def _input_stream(self, slot: Slot, tensor: Tensor, sequence: Sequence) -> None:
+        if self.options.has_synthetic_data:
+            self.graph.set_initial_value(tensor, 0)
+            return
+        handle = f"input:{slot.index}"
+        stream = self.graph.add_host_to_device_fifo(handle, tensor.type, max(tensor.n_elems, 1))
+        sequence.add(Copy(stream, tensor.flatten()))
+        self.built.inputs.append(handle)
+
+    # -- operations --------------------------------------------------------------------------------
+
+    def _lower(self, node: fx.Node) -> None:
+        tiles = self._tiles(node)
+        if node.target is GRADIENT_MARK:
+            self.values[node] = self._reduced_gradient(node, tiles)
+            return
+        overwritten = self.overwrites.get(node)
+        if overwritten is not None and self.chip_of[overwritten] == tiles.chip:
+            target = self.values[overwritten]
+            assert isinstance(target, Tensor), "held tensors are tensors"
+            tiles.destination = target
+        self.values[node] = self._built(tiles, lambda n: self._read(n, tiles))
+        self._store(node)
+
+    def _built(self, tiles: Tiles, read: Callable[[fx.Node], Any]) -> object:
+        """What the lowering of a node gives for the operands that `read` finds."""
+        node = tiles.node
+        args, kwargs = fx.map_arg((node.args, node.kwargs), read)
+        origin = node.meta.get(ORIGIN)
+        lowering = lowering_of(node)
+        assert lowering is not None, "what has none was refused before"
+        with at_source(origin.source if origin is not None else None):
+            value = lowering.build(tiles, *args, **kwargs)
+        check_result(node, value)
+        return value
+
+    def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Tensor:
+        """The gradient the optimiser sees: over all micro-batches and replicas of the step."""
+        schedule = self.schedule
+        value = self._read(node.all_input_nodes[0], tiles)
+        assert isinstance(value, Tensor), "gradients are tensors"
+        if schedule.n_accumulation * schedule.n_replicas == 1 and schedule.gradient_scale == 1:
+            return value
+        if schedule.n_accumulation > 1:
+            total = self._accumulator(value, tiles)
+            popops.add_in_place(tiles.graph, total, value, tiles.sequence, tiles.name)
+        else:
+            total = poputil.duplicate(tiles.graph, value, self.update, tiles.name)
+        return self._over_replicas(total, tiles)
+
+    def _accumulator(self, like: Tensor, tiles: Tiles) -> Tensor:
+        """A variable that is zero before the first micro-batch of each update."""
+        total = self.graph.clone(like, f"{tiles.name}/accumulator")
+        popops.zero(tiles.graph, total, self.before, tiles.name)
+        return total
+
+    def _over_replicas(self, total: Tensor, tiles: Tiles) -> Tensor:
+        """The update begins with a sum over replicas, then the scale of the mean.
+
+        A parameter that differs between groups of replicas has the sum and the mean of its group.
+        """
+        n_replicas, scale = self.schedule.n_replicas, self.schedule.gradient_scale
+        assert self.step.rule is not None, "only training has gradients"
+        place = tiles.node.args[1]
+        size, stride = self.schedule.group_of(self.step.rule.names[place])  # pyright: ignore[reportArgumentType, reportCallIssue] - the mark's number
+        if n_replicas > 1:
+            from tremula.poplibs import gcl
+
+            if size == n_replicas:
+                gcl.all_reduce_in_place(tiles.graph, total, self.update, tiles.name)
+            else:
+                gcl.all_reduce_in_groups_in_place(
+                    tiles.graph, total, size, stride, self.update, tiles.name
+                )
+        if scale != 1:
+            scale = tiles.constant(scale * n_replicas / size, total.type)
+            popops.mul_in_place(tiles.graph, total, scale, self.update, tiles.name)
+        return total
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def _give_results(self) -> None:
+        held = held_nodes(self.step)
+        writes: dict[int, tuple[Sequence, list[tuple[Tensor, Tensor]]]] = {}
+        for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
+            value = self.values[node]
+            assert isinstance(value, Tensor), "results are tensors"
+            if slot.kind in (OUTPUT, INPUT):
+                self._output_stream(slot, value, self._gives_of(node))
+            elif held.get((slot.kind, slot.index)) in self.remote:
+                continue  # it was stored
+            elif (slot.kind, slot.index) in held:  # a loss or a gradient is not kept
+                target, sequence = self.values[held[slot.kind, slot.index]], self._writes_of(slot)
+                assert isinstance(target, Tensor), "held tensors are tensors"
+                if value is not target:  # else it was written in place
+                    writes.setdefault(id(sequence), (sequence, []))[1].append((value, target))
+        for sequence, pairs in writes.values():
+            self._write(pairs, sequence)
+
+    def _gives_of(self, node: fx.Node) -> Sequence:  # noqa: ARG002
+        """Where an output is written to its stream."""
+        return self.micro
+
+    def _writes_of(self, slot: Slot) -> Sequence:
+        """Where a held tensor gets its new value."""
+        return self.micro if slot.kind == BUFFER else self.update
+
+    def _write(self, pairs: list[tuple[Tensor, Tensor]], sequence: Sequence) -> None:
+        """A new value that is a view of another held tensor is saved before that one is written."""
+        targets = {v for _, target in pairs for v in target.variable_ids()}
+        safe = []
+        for value, target in pairs:
+            aliases = targets & set(value.variable_ids())
+            saved = poputil.duplicate(self.graph, value, sequence, "saved") if aliases else value
+            safe.append((saved, target))
+        for value, target in safe:
+            sequence.add(Copy(value.flatten(), target.flatten()))
+
+    def _output_stream(self, slot: Slot, value: Tensor, sequence: Sequence) -> None:
+        if self.options.has_synthetic_data:
+            return
+        handle = f"{slot.kind}-out:{slot.index}"
+        stream = self.graph.add_device_to_host_fifo(handle, value.type, max(value.n_elems, 1))
+        sequence.add(Copy(value.flatten(), stream))
+        self.built.outputs.append((slot, handle))
+
+    def _program(self) -> Program:
+        schedule = self.schedule
+        passes = self.micro
+        if schedule.n_accumulation > 1:
+            passes = Repeat(schedule.n_accumulation, self.micro)
+        whole = Sequence(self.before, passes, self.update)
+        return Repeat(schedule.n_iterations, whole) if schedule.n_iterations > 1 else whole

@@ -1,0 +1,1 @@
+"""The weight update of a training step: its settings, its mathematics, its host execution."""

@@ -1,0 +1,144 @@
+"""PopART's names for the numbers and states of an update, as checkpoints and anchors show them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from tremula.ir.optim.rules import UpdateRule
+
+LOSS_SCALING = "lossScaling_FLOAT"
+
+_ADAM_PREFIXES = {
+    "lr": "learningRate",
+    "weight_decay": "weightDecay",
+    "beta1": "adamBeta1",
+    "beta2": "adamBeta2",
+    "eps": "adamEps",
+    "max_weight_norm": "maxWeightNorm",
+}
+PREFIXES = {
+    "adam": _ADAM_PREFIXES,
+    "adamw": _ADAM_PREFIXES,
+    "lamb": _ADAM_PREFIXES,
+    "rmsprop": {
+        "lr": "learningRate",
+        "weight_decay": "weightDecay",
+        "alpha": "adaptiveAlpha",
+        "eps": "adaptiveEps",
+        "momentum": "adaptiveMomentum",
+    },
+}
+
+
+def ipu_params(
+    rule: "UpdateRule", hyper: Sequence[float], param_names: Sequence[str]
+) -> dict[str, Tensor]:
+    """0-dim tensors by PopART's names: those of each weight, and the loss scaling."""
+    found = {
+        f"{prefix}___specific___{name}": torch.tensor(value)
+        for i, name in enumerate(param_names)
+        for prefix, value in _entries(rule, i, hyper)
+    }
+    found[LOSS_SCALING] = torch.tensor(float(rule.loss_scaling_in(hyper)))
+    return found
+
+
+def _entries(rule: "UpdateRule", param: int, hyper: Sequence[float]) -> Iterator[tuple[str, float]]:
+    group = rule.group_of[param]
+    numbers = {name: float(value) for name, value in rule.numbers_of(group, hyper).items()}
+    if rule.kind == "sgd":
+        yield from _sgd_entries(rule, param, numbers, float(rule.loss_scaling_in(hyper)))
+        return
+    for name in rule.variables[group]:
+        yield PREFIXES[rule.kind][name], numbers[name]
+
+
+def _sgd_entries(
+    rule: "UpdateRule", param: int, numbers: Mapping[str, float], loss_scaling: float
+) -> Iterator[tuple[str, float]]:
+    """SGD's numbers as PopART has them, combined; the velocity counts as scaled like the loss."""
+    lr, weight_decay = numbers["lr"], numbers["weight_decay"]
+    if not has_velocity(rule, param):
+        yield "scaledLearningRate0", lr / loss_scaling
+        yield "weightDecayScaleFactor0", 1 - lr * weight_decay
+        return
+    number = _sgd_number(rule)
+    variables = rule.variables[rule.group_of[param]]
+    undamped = 1 - numbers["dampening"]
+    yield f"scaledLearningRate{number}", lr / loss_scaling
+    if "momentum" in variables:
+        yield f"scaledMomentum{number}", numbers["momentum"]
+    if "dampening" in variables:
+        yield f"dampeningScaleFactor{number}", undamped
+    if "weight_decay" in variables:
+        yield "scaledWeightDecay1", undamped * weight_decay * loss_scaling
+
+
+def hyper_from_ipu_params(
+    rule: "UpdateRule",
+    loaded: Mapping[str, Tensor],
+    hyper: Sequence[float],
+    param_names: Sequence[str],
+) -> list[float]:
+    """`hyper` with what loaded numbers say instead; a number that is missing stays as it is."""
+    new = list(hyper)
+    if rule.loss_scaling is None and LOSS_SCALING in loaded:
+        new[-1] = float(loaded[LOSS_SCALING])
+    loss_scaling = float(rule.loss_scaling_in(new))
+    position = 0
+    for group in range(rule.n_groups):
+        members = rule.members_of(group)
+        if members:
+            suffix = f"___specific___{param_names[members[0]]}"
+            values = {
+                key.removesuffix(suffix): float(value)
+                for key, value in loaded.items()
+                if key.endswith(suffix)
+            }
+            numbers = {n: float(v) for n, v in rule.numbers_of(group, new).items()}
+            numbers.update(_read_back(rule, members[0], values, numbers, loss_scaling))
+            for k, name in enumerate(rule.variables[group]):
+                new[position + k] = numbers[name]
+        position += len(rule.variables[group])
+    return new
+
+
+def _read_back(
+    rule: "UpdateRule",
+    param: int,
+    values: Mapping[str, float],
+    numbers: Mapping[str, float],
+    loss_scaling: float,
+) -> dict[str, float]:
+    """The numbers of a group from PopART's; the inverse of `_entries`."""
+    if rule.kind != "sgd":
+        names = {prefix: name for name, prefix in PREFIXES[rule.kind].items()}
+        return {names[prefix]: value for prefix, value in values.items() if prefix in names}
+    number = _sgd_number(rule) if has_velocity(rule, param) else 0
+    found = {}
+    if f"scaledLearningRate{number}" in values:
+        found["lr"] = values[f"scaledLearningRate{number}"] * loss_scaling
+    if f"scaledMomentum{number}" in values:
+        found["momentum"] = values[f"scaledMomentum{number}"]
+    if f"dampeningScaleFactor{number}" in values:
+        found["dampening"] = 1 - values[f"dampeningScaleFactor{number}"]
+    lr = found.get("lr", numbers["lr"])
+    undamped = 1 - found.get("dampening", numbers["dampening"])
+    if "weightDecayScaleFactor0" in values and lr != 0:
+        found["weight_decay"] = (1 - values["weightDecayScaleFactor0"]) / lr
+    if "scaledWeightDecay1" in values and undamped != 0:
+        found["weight_decay"] = values["scaledWeightDecay1"] / (undamped * loss_scaling)
+    return found
+
+
+def has_velocity(rule: "UpdateRule", param: int) -> bool:
+    """True if a weight has a velocity state; plain SGD has none."""
+    return param in rule.positions.get("Accl1", {})
+
+
+def _sgd_number(rule: "UpdateRule") -> int:
+    """PopART numbers its ways of SGD: 1 has accumulator and velocity in one tensor, 2 in two."""
+    return 1 if rule.facts.use_combined_accum else 2

@@ -1,0 +1,1 @@
+"""Running a captured step: sessions on the host, tile programs, their cache and their clock."""

@@ -1,0 +1,104 @@
+"""How long a call takes on the machine: the modelled clock walked through the tile program."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tremula.compiler.file.executable import Executable
+from tremula.frontends.poptorch.executor.outputs import Selection
+from tremula.runtime.clock import Clock
+from tremula.runtime.forecast import foretell_transfers
+
+Latency = tuple[float, float, float]  # least, most, average, in seconds
+Counters = dict[str, list[list[float]]]
+
+
+@dataclass(frozen=True)
+class CallTiming:
+    """One call of a model on the machine."""
+
+    total_cycles: int
+    clock_hz: float
+    transfers: dict[str, list[tuple[float, float]]]  # stream -> begin and end of each, in seconds
+
+    def of_streams(self, prefix: str) -> list[list[tuple[float, float]]]:
+        """The transfers of all streams `prefix:0`, `prefix:1`, …, in the order of their numbers."""
+        found = {
+            int(handle.rpartition(":")[2]): times
+            for handle, times in self.transfers.items()
+            if handle.rpartition(":")[0] == prefix
+        }
+        return [found[number] for number in sorted(found)]
+
+
+def time_call(executable: Executable, clock: Clock) -> CallTiming:
+    """What a call takes on a clock that knows the cycles of every step; nothing is computed."""
+    clock_hz = executable.target.chip.clock_hz
+    found = foretell_transfers(executable, clock)
+    times = zip((found.begin / clock_hz).tolist(), (found.end / clock_hz).tolist(), strict=True)
+    transfers: dict[str, list[tuple[float, float]]] = {}
+    for step, pair in zip(found.steps.tolist(), times, strict=True):
+        transfers.setdefault(str(executable.steps[step].detail["handle"]), []).append(pair)
+    return CallTiming(found.total_cycles, clock_hz, transfers)
+
+
+def no_counters() -> Counters:
+    """What there is before a model ran."""
+    return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
+
+
+def perf_counters(timing: CallTiming, selection: Selection, n_outputs: int) -> Counters:
+    """When each transfer of a call began and ended, per tensor, in seconds of the machine's clock.
+
+    Inputs have one entry per micro-batch, outputs one per micro-batch that is returned.
+    """
+    inputs = timing.of_streams("input")
+    outputs = timing.of_streams("output-out")[:n_outputs]
+    every = range(selection.n_total)
+    return {
+        "input": _column(inputs, every, selection.n_replicas, 0),
+        "input_complete": _column(inputs, every, selection.n_replicas, 1),
+        "output": _column(outputs, selection.returned(), selection.n_replicas, 0),
+        "output_complete": _column(outputs, selection.returned(), selection.n_replicas, 1),
+    }
+
+
+def _column(
+    streams: list[list[tuple[float, float]]], numbers: Iterable[int], n_replicas: int, side: int
+) -> list[list[float]]:
+    """Replicas run at the same time, so those of one micro-batch share its times."""
+    numbers = list(numbers)
+    return [[times[number // n_replicas][side] for number in numbers] for times in streams] or [[]]
+
+
+def latency_between(
+    counters: Counters,
+    selection: Selection,
+    begin: tuple[str, Callable[[Iterable[float]], float]],
+    end: tuple[str, Callable[[Iterable[float]], float]],
+) -> Latency:
+    """From one event to another, over all micro-batches; each with how to join tensors."""
+    starts, ends = _by_number(counters, selection, *begin), _by_number(counters, selection, *end)
+    times = [ends[number] - starts[number] for number in starts if number in ends]
+    if not times:
+        return 0.0, 0.0, 0.0
+    return min(times), max(times), sum(times) / len(times)
+
+
+def _by_number(
+    counters: Counters,
+    selection: Selection,
+    event: str,
+    join: Callable[[Iterable[float]], float],
+) -> dict[int, float]:
+    numbers = range(selection.n_total) if event.startswith("input") else selection.returned()
+    columns = [column for column in counters[event] if column]
+    if not columns:
+        return {}
+    return {number: join(row) for number, *row in zip(numbers, *columns, strict=True)}
+
+
+# Each latency: from which event, to which.
+HOST_TO_IPU = (("input", min), ("input_complete", max))
+COMPUTE = (("input_complete", max), ("output", min))
+IPU_TO_HOST = (("output", min), ("output_complete", max))
+ROUND_TRIP = (("input", min), ("output_complete", max))

@@ -1,0 +1,227 @@
+"""Sessions: a compiled step with its weights on a device, be it this computer or tiles."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tremula.base.types import Type
+from tremula.ir.host.backend_choice import backend_for
+from tremula.ir.host.blame import note_operation
+from tremula.ir.host.program import Held, HostProgram
+from tremula.ir.lowering.types import narrow, tile_type, torch_type
+from tremula.ir.settings import HostSettings
+from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
+from tremula.runtime.engine import Engine
+
+Give = Callable[[int, list[Tensor]], None]
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """How many micro-batches a call runs, and how their gradients combine."""
+
+    n_iterations: int = 1
+    n_accumulation: int = 1
+    n_replicas: int = 1  # of this process
+    gradient_scale: float = 1.0
+    n_processes: int = 1
+
+    @property
+    def n_micro_batches(self) -> int:
+        return self.n_iterations * self.n_accumulation * self.n_replicas
+
+
+class Handles(Protocol):
+    """The names under which the host finds the tensors and streams of a tile program."""
+
+    @property
+    def held(self) -> Mapping[tuple[str, int], str]: ...  # (kind, index) -> handle
+    @property
+    def inputs(self) -> Sequence[str]: ...
+    @property
+    def outputs(self) -> Sequence[tuple[Slot, str]]: ...
+    @property
+    def host_functions(self) -> Mapping[str, Callable]: ...  # by handle
+
+
+class Session(Protocol):
+    """A device as the front end sees it. Lists are in the order of the step's slots."""
+
+    def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None: ...
+    def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None: ...
+    def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]: ...
+    def write_states(self, states: list[Tensor]) -> None: ...
+    def read_states(self) -> list[Tensor]: ...
+    def set_hyper(self, values: Sequence[float]) -> None: ...
+    def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None: ...
+
+
+class HostSession:
+    """The step on this computer, with device copies of all weights."""
+
+    def __init__(self, step: CapturedStep, repetition: Repetition, settings: HostSettings):
+        self.device = settings.torch_device()
+        program = _program_class(backend_for(step, settings))
+        self.program: HostProgram = program(
+            step,
+            device=self.device,
+            n_iterations=repetition.n_iterations,
+            n_accumulation=repetition.n_accumulation,
+            n_replicas=repetition.n_replicas,
+            gradient_scale=repetition.gradient_scale,
+            n_processes=repetition.n_processes,
+        )
+        self.n_replicas = repetition.n_replicas
+        self.held = Held([], [[] for _ in range(self.n_replicas)], [], [], [])
+
+    def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        self.held.parameters = self._stored(self.held.parameters, parameters)
+        self.held.buffers = [self._stored(own, buffers) for own in self.held.buffers]
+
+    def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None:
+        chosen = self.held.buffers if replica is None else [self.held.buffers[replica]]
+        for own in chosen:
+            for index, value in values.items():
+                own[index].copy_(value.detach())
+
+    def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
+        return self.held.parameters, self.held.buffers
+
+    def write_states(self, states: list[Tensor]) -> None:
+        self.held.states = self._stored(self.held.states, states)
+
+    def read_states(self) -> list[Tensor]:
+        return self.held.states
+
+    def set_hyper(self, values: Sequence[float]) -> None:
+        numbers = [torch.tensor(float(value)) for value in values]
+        self.held.hyper_tensors = self._stored(self.held.hyper_tensors, numbers)
+        self.held.hyper_floats[:] = [float(value) for value in values]
+
+    def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
+        try:
+            self.program.run(self.held, inputs, give)
+        except Exception as error:
+            note_operation(error, self.program.micro)
+            raise
+
+    def _stored(self, own: list[Tensor], values: list[Tensor]) -> list[Tensor]:
+        """Values on the device: into the memory they have there, or into new memory."""
+        if len(own) != len(values):
+            return [value.detach().to(self.device, copy=True) for value in values]
+        for target, value in zip(own, values, strict=True):
+            target.copy_(value.detach())
+        return own
+
+
+def _program_class(backend: str) -> type[HostProgram]:
+    if backend == "eager":
+        return HostProgram
+    if backend == "inductor":
+        from tremula.ir.host.inductor import InductorProgram
+
+        return InductorProgram
+    from tremula.ir.host.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
+
+    return CudaGraphProgram if backend == "cuda-graph" else InductorCudaGraphProgram
+
+
+class TileSession:
+    """The step executed vertex by vertex; weights live in the tiles' memory."""
+
+    def __init__(self, step: CapturedStep, built: Handles, engine: Engine, repetition: Repetition):
+        self.step = step
+        self.built = built
+        self.engine = engine
+        self.repetition = repetition
+        for handle, function in built.host_functions.items():
+            engine.connect_host_function(handle, function)
+
+    def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        self._write(PARAMETER, parameters)
+        self._write(BUFFER, buffers)
+
+    def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None:
+        for index, value in values.items():
+            self.engine.write_tensor(self.built.held[BUFFER, index], narrow(value), replica)
+
+    def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
+        replicas = range(self.repetition.n_replicas)
+        return self._read(PARAMETER, 0), [self._read(BUFFER, replica) for replica in replicas]
+
+    def write_states(self, states: list[Tensor]) -> None:
+        self._write(STATE, states)
+
+    def read_states(self) -> list[Tensor]:
+        return self._read(STATE, 0)
+
+    def set_hyper(self, values: Sequence[float]) -> None:
+        self._write(HYPER, [torch.tensor(float(value)) for value in values])
+
+    def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
+        """Streams hold one replica's micro-batches, one after another."""
+        n_replicas = self.repetition.n_replicas
+        for replica in range(n_replicas):
+            own = inputs[replica::n_replicas]
+            for place, handle in enumerate(self.built.inputs):
+                data = np.stack([narrow(micro[place]).reshape(-1) for micro in own])
+                self.engine.connect_stream(handle, data.reshape(-1), replica)
+        results = [self._connect_outputs(replica) for replica in range(n_replicas)]
+        self.engine.run()
+        for number in range(self.repetition.n_micro_batches):
+            micro, replica = divmod(number, n_replicas)
+            found = [
+                (slot, _tensor(values[micro], type)) for slot, values, type in results[replica]
+            ]
+            for slot, value in found:
+                if slot.kind == INPUT:  # written by the model: the caller sees it
+                    inputs[number][slot.index].copy_(value)
+            give(number, [value for slot, value in found if slot.kind == OUTPUT])
+
+    def _connect_outputs(self, replica: int) -> list:
+        n_micro = self.repetition.n_micro_batches // self.repetition.n_replicas
+        handles = dict(self.built.outputs)  # none with synthetic data: nothing comes back
+        results = []
+        for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
+            if slot.kind != OUTPUT and slot not in handles:
+                continue
+            value = node.meta["val"]
+            type = tile_type(value.dtype)
+            data = np.zeros((n_micro, *value.shape), type.dtype)
+            if slot in handles:
+                self.engine.connect_stream(handles[slot], data.reshape(-1), replica)
+            results.append((slot, data, type))
+        return results
+
+    def _write(self, kind: str, tensors: list[Tensor], replica: int | None = None) -> None:
+        """To one replica, or to all of them."""
+        replicas = range(self.repetition.n_replicas) if replica is None else [replica]
+        for index, tensor in enumerate(tensors):
+            handle, value = self.built.held[kind, index], narrow(tensor)
+            if handle not in self.engine.executable.host.buffers:
+                self.engine.write_tensor(handle, value, replica)
+                continue
+            for each in replicas:
+                self.engine.copy_to_remote_buffer(value.reshape(-1), handle, replica=each)
+
+    def _read(self, kind: str, replica: int) -> list[Tensor]:
+        nodes = dict(zip(self.step.inputs, self.step.placeholders(), strict=True))
+        tensors = []
+        for slot, node in nodes.items():
+            if slot.kind == kind:
+                handle = self.built.held[kind, slot.index]
+                is_remote = handle in self.engine.executable.host.buffers
+                read = self.engine.copy_from_remote_buffer if is_remote else self.engine.read_tensor
+                values = read(handle, replica=replica)
+                fake = node.meta["val"]
+                tensor = torch.from_numpy(np.array(values)).reshape(tuple(fake.shape))
+                tensors.append(tensor.to(fake.dtype))
+        return tensors
+
+
+def _tensor(values: np.ndarray, type: Type) -> Tensor:
+    return torch.from_numpy(np.array(values)).to(torch_type(type))

@@ -1,0 +1,180 @@
+"""Compiled tile programs in files: data only, checked when read, found again by their content."""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+from tremula.base import version
+from tremula.base.errors import FileLoadError
+from tremula.compiler.file.check_executable import validate
+from tremula.compiler.file.codec import read_record, record, write_record
+from tremula.compiler.file.executable import Executable
+from tremula.frontends.poptorch.logging import LOGGER
+from tremula.ir.capture.subgraphs import all_nodes
+from tremula.ir.origin import ORIGIN
+from tremula.ir.passes.clean import schema_name
+from tremula.ir.run.session import Handles
+from tremula.ir.step import CapturedStep, Slot
+
+FILE_KIND = "poptorch model"
+SUFFIX = ".tremula"
+_STALE_SECONDS = 24 * 3600  # an unfinished file this old was left by a process that was killed
+
+
+@record
+@dataclass(frozen=True)
+class StoredTileProgram:
+    """An executable with the names under which a session finds its tensors and streams."""
+
+    key: str
+    executable: Executable
+    held_handles: tuple[tuple[str, int, str], ...]  # kind, index, handle
+    input_handles: tuple[str, ...]
+    output_handles: tuple[tuple[str, int, str, str], ...]  # kind, index and name, handle
+    # Code of the script, by handle; not written to files.
+    host_functions: dict[str, Callable] = field(default_factory=dict, init=False, compare=False)
+
+    @staticmethod
+    def of(key: str, executable: Executable, handles: Handles) -> "StoredTileProgram":
+        stored = StoredTileProgram(
+            key,
+            executable,
+            tuple((kind, index, handle) for (kind, index), handle in handles.held.items()),
+            tuple(handles.inputs),
+            tuple((slot.kind, slot.index, slot.name, handle) for slot, handle in handles.outputs),
+        )
+        stored.host_functions.update(handles.host_functions)
+        return stored
+
+    @property
+    def held(self) -> dict[tuple[str, int], str]:
+        return {(kind, index): handle for kind, index, handle in self.held_handles}
+
+    @property
+    def inputs(self) -> list[str]:
+        return list(self.input_handles)
+
+    @property
+    def outputs(self) -> list[tuple[Slot, str]]:
+        return [(Slot(kind, index, name), h) for kind, index, name, h in self.output_handles]
+
+
+def read_program(path: str | os.PathLike) -> StoredTileProgram:
+    """Read a file; raises FileLoadError for anything but an intact tile program."""
+    stored = read_record(path, FILE_KIND, StoredTileProgram)
+    validate(stored.executable, str(path))
+    return stored
+
+
+def write_program(path: str | os.PathLike, program: StoredTileProgram) -> None:
+    """Write a file; others see the whole of it or nothing."""
+    write_record(path, FILE_KIND, program)
+
+
+class ProgramCache:
+    """A folder of tile programs. Several processes may share it: files appear whole."""
+
+    def __init__(self, folder: str | os.PathLike):
+        self.folder = Path(folder)
+
+    def path_of(self, key: str) -> Path:
+        return self.folder / f"{key}{SUFFIX}"
+
+    def find(self, key: str) -> StoredTileProgram | None:
+        """The program of this key, if the folder has it; a damaged file is as good as none."""
+        path = self.path_of(key)
+        if not path.exists():
+            return None
+        try:
+            return read_program(path)
+        except FileLoadError as error:
+            LOGGER.warning("The cached executable is not used, and made again: %s", error)
+            return None
+
+    def keep(self, program: StoredTileProgram) -> None:
+        """Store a program; a folder that cannot be written to is a warning, nothing is lost."""
+        try:
+            write_program(self.path_of(program.key), program)
+            self._remove_leftovers()
+        except OSError as error:
+            LOGGER.warning("The executable could not be kept in %s: %s", self.folder, error)
+
+    def _remove_leftovers(self) -> None:
+        for path in self.folder.glob("*.part"):
+            try:
+                if time.time() - path.stat().st_mtime > _STALE_SECONDS:
+                    path.unlink()
+            except OSError:  # another process was quicker
+                continue
+
+
+def can_be_kept(step: CapturedStep) -> bool:
+    """Whether all of a program is in its graph: code of the script is not, and may change."""
+    return not any(
+        schema_name(node) in ("tremula::custom_op", "tremula::host_call")
+        for node in all_nodes(step)
+    )
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def program_key(step: CapturedStep, *choices: object) -> str:
+    """A digest of everything a tile program is made from; equal keys mean equal programs.
+
+    Lines of source are left out: a comment above a model does not make another program, so a
+    report of a cached one shows the lines of the script that compiled it.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for text in (version.VERSION, torch.__version__, np.__version__, _code_fingerprint(), *choices):
+        digest.update(f"{text!r}\n".encode())
+    digest.update(f"{step.inputs}{step.outputs}{step.blocks}{step.rule}\n".encode())
+    for node in step.graph.nodes:
+        digest.update(_node_text(node).encode())
+    for name, value in step.constants.items():
+        digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _node_text(node: fx.Node) -> str:
+    origin = node.meta.get(ORIGIN)
+    place = (
+        (
+            origin.phase,
+            origin.path,
+            origin.block,
+            origin.attributes,
+            origin.available_memory,
+            origin.partials_type,
+        )
+        if origin is not None
+        else ()
+    )
+    values = node.meta.get("val")
+    facts = [
+        (tuple(v.shape), v.dtype)
+        for v in (values if isinstance(values, tuple | list) else [values])
+        if isinstance(v, Tensor)
+    ]
+    return f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {facts} {place}\n"
+
+
+@cache
+def _code_fingerprint() -> str:
+    """Sizes and dates of our own files: a program compiled by other code is another one."""
+    root = Path(version.__file__).parent.parent
+    facts = [
+        (str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns)
+        for part in ("base", "codelets", "compiler", "hardware", "ir", "poplar", "poplibs")
+        for path in sorted((root / part).rglob("*.py"))
+    ]
+    return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,1 @@
+"""Variables, views of them, and the tiles they are on."""

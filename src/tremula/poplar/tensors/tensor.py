@@ -1,0 +1,433 @@
+"""Tensor: an immutable, free view of variables. No view ever touches elements."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from tremula.base.errors import TensorCreationError, TensorIndexError
+from tremula.base.source import user_source
+from tremula.base.types import Type, as_type
+from tremula.poplar.tensors.checks import (
+    bad_slice,
+    check_concat,
+    check_moves,
+    check_permutation,
+    check_reinterpret,
+    check_reshape,
+    check_slice_ends,
+    check_squeeze,
+    no_dimension,
+    out_of_range,
+    whole_index,
+    whole_indices,
+)
+from tremula.poplar.tensors.regions import (
+    Interval,
+    contiguous_regions,
+    has_aliases,
+    intersect,
+    is_one_region,
+    regions_of_variables,
+)
+from tremula.poplar.tensors.runs import (
+    Pieces,
+    Runs,
+    byte_intervals,
+    concat_runs,
+    reshaped_strides,
+    row_major,
+    strided_runs,
+)
+from tremula.poplar.tensors.variables import VariableTable
+
+
+class Tensor:
+    """A view: type, shape, and where its elements are.
+
+    Element (i, j, …) is at position offset + i*strides[0] + j*strides[1] + …: an element address
+    of the graph's address space or, when `pieces` is set, a position in that virtual buffer.
+    """
+
+    __slots__ = ("offset", "pieces", "shape", "strides", "type", "variables")
+
+    def __init__(
+        self,
+        variables: VariableTable,
+        type: Type,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        pieces: Pieces | None = None,
+    ):
+        self.variables = variables
+        self.type = type
+        self.offset = offset
+        self.shape = shape
+        self.strides = strides
+        self.pieces = pieces
+
+    # -- shape -------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def n_elems(self) -> int:
+        return math.prod(self.shape)
+
+    def dim(self, index: int) -> int:
+        return self.shape[self._checked_dim(index)]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TensorIndexError(
+                "a scalar tensor has no length.", source=user_source(), mend="use tensor.n_elems"
+            )
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.type}, {list(self.shape)}, {self._describe_variables()})"
+
+    def _describe_variables(self) -> str:
+        names = [self.variables.names[v] for v in self.variable_ids()[:3]]
+        return "+".join(names) or "empty"
+
+    # -- where the elements are --------------------------------------------------------------------
+
+    def runs(self) -> Runs:
+        """Element addresses in view order as runs."""
+        virtual = strided_runs(self.offset, self.shape, self.strides)
+        return virtual if self.pieces is None else self.pieces.lookup(virtual)
+
+    def _runs_in_any_order(self) -> Runs:
+        """The runs of all elements with the widest strides outermost: fewest of them."""
+        dims = sorted(range(self.rank), key=lambda d: -abs(self.strides[d]))
+        shape, strides = (tuple(of[d] for d in dims) for of in (self.shape, self.strides))
+        virtual = strided_runs(self.offset, shape, strides)
+        return virtual if self.pieces is None else self.pieces.lookup(virtual)
+
+    def addresses(self) -> np.ndarray:
+        """int64[shape]: the element address of every element. Costs memory per element."""
+        return self.runs().addresses().reshape(self.shape)
+
+    def byte_intervals(self) -> tuple[np.ndarray, np.ndarray]:
+        """Byte intervals [begin, end) the view covers, in view order."""
+        begin, end, _ = byte_intervals(self.runs(), self.type.n_bytes)
+        return begin, end
+
+    def ordered_intervals(self) -> tuple[np.ndarray, np.ndarray]:
+        """Byte intervals of all elements in view order; a repeated element has one each time."""
+        begin, end, _ = byte_intervals(self.runs().unrolled(), self.type.n_bytes)
+        return begin, end
+
+    def variable_ids(self) -> list[int]:
+        """Ids of the variables the view touches, ascending."""
+        # A run never leaves its variable.
+        first = self._runs_in_any_order().start * self.type.n_bytes
+        ids = self.variables.ids_at(first)
+        return np.flatnonzero(np.bincount(ids)).tolist()  # np.unique hashes: slower
+
+    # -- indexing and slicing ----------------------------------------------------------------------
+
+    def __getitem__(self, index: object) -> "Tensor":
+        if index.__class__ is int:  # the fast path: t[i]
+            shape = self.shape
+            if not shape or not -shape[0] <= index < shape[0]:  # pyright: ignore[reportOperatorIssue]
+                raise out_of_range(shape, index, 0)
+            if index < 0:  # pyright: ignore[reportOperatorIssue]
+                index += shape[0]  # pyright: ignore[reportOperatorIssue]
+            strides = self.strides
+            return Tensor(
+                self.variables,
+                self.type,
+                self.offset + index * strides[0],  # pyright: ignore[reportOperatorIssue]
+                shape[1:],
+                strides[1:],
+                self.pieces,
+            )
+        return self._getitem_general(index if isinstance(index, tuple) else (index,))
+
+    def __iter__(self) -> Iterator["Tensor"]:
+        return (self[i] for i in range(len(self)))
+
+    def _getitem_general(self, index: tuple) -> "Tensor":
+        index = whole_indices(self.shape, index)
+        offset, shape, strides = self.offset, [], []
+        for dim, part in enumerate(index):
+            size, stride = self.shape[dim], self.strides[dim]
+            if isinstance(part, slice):
+                picked = range(*part.indices(size))
+                offset += picked.start * stride if picked else 0
+                shape.append(len(picked))
+                strides.append(stride * picked.step)
+            else:
+                position = whole_index(part)
+                if not -size <= position < size:
+                    raise out_of_range(self.shape, position, dim)
+                offset += (position % size) * stride
+        rest = len(index)
+        return self._view(offset, (*shape, *self.shape[rest:]), (*strides, *self.strides[rest:]))
+
+    def index(self, indices: Sequence[int]) -> "Tensor":
+        return self[tuple(indices)]
+
+    def slice(
+        self,
+        begin: int | Sequence[int] | Interval,
+        end: int | Sequence[int] | None = None,
+        dim: int = 0,
+    ) -> "Tensor":
+        """Elements [begin, end) of a dimension, or of every dimension if given lists."""
+        if begin.__class__ is int and end.__class__ is int:
+            shape, strides = self.shape, self.strides
+            if not (0 <= dim < len(shape) and 0 <= begin <= end <= shape[dim]):  # pyright: ignore[reportOperatorIssue]
+                raise bad_slice(shape, begin, end, dim)
+            return Tensor(
+                self.variables,
+                self.type,
+                self.offset + begin * strides[dim],  # pyright: ignore[reportOperatorIssue]
+                (*shape[:dim], end - begin, *shape[dim + 1 :]),  # pyright: ignore[reportOperatorIssue]
+                strides,
+                self.pieces,
+            )
+        if isinstance(begin, Interval):
+            return self.slice(begin.begin, begin.end, dim if end is None else whole_index(end))
+        if isinstance(begin, Iterable) and isinstance(end, Iterable):
+            begins, ends = list(begin), list(end)
+            check_slice_ends(self.rank, begins, ends)
+            view = self
+            for d, (low, high) in enumerate(zip(begins, ends, strict=True)):
+                view = view.slice(int(low), int(high), d)
+            return view
+        return self.slice(whole_index(begin), whole_index(end), dim)
+
+    def slices(self, parts: Iterable, dim: int = 0) -> list["Tensor"]:
+        """A slice per interval, per list of intervals (concatenated), or per index."""
+        result = []
+        for part in parts:
+            if isinstance(part, Interval):
+                result.append(self.slice(part.begin, part.end, dim))
+            elif isinstance(part, int | np.integer):
+                result.append(self.slice(int(part), int(part) + 1, dim))
+            else:
+                result.append(concat([self.slice(i.begin, i.end, dim) for i in part], dim))
+        return result
+
+    # -- reshaping ---------------------------------------------------------------------------------
+
+    def flatten(self, begin_dim: int = 0, end_dim: int | None = None) -> "Tensor":
+        """Merge dimensions [begin_dim, end_dim) into one, row-major."""
+        end_dim = self.rank if end_dim is None else end_dim
+        merged = math.prod(self.shape[begin_dim:end_dim])
+        return self.reshape((*self.shape[:begin_dim], merged, *self.shape[end_dim:]))
+
+    def reshape(self, shape: Sequence[int]) -> "Tensor":
+        shape = tuple(int(s) for s in shape)
+        check_reshape(self.shape, shape)
+        strides = reshaped_strides(self.shape, self.strides, shape)
+        if strides is not None:
+            return self._view(self.offset, shape, strides)
+        return Tensor(self.variables, self.type, 0, shape, row_major(shape), Pieces(self.runs()))
+
+    def reshape_partial(self, begin_dim: int, end_dim: int, sizes: Sequence[int]) -> "Tensor":
+        return self.reshape((*self.shape[:begin_dim], *sizes, *self.shape[end_dim:]))
+
+    def dim_shuffle(self, permutation: Sequence[int]) -> "Tensor":
+        check_permutation(self.rank, permutation)
+        return self._view(
+            self.offset,
+            tuple(self.shape[d] for d in permutation),
+            tuple(self.strides[d] for d in permutation),
+        )
+
+    def dim_shuffle_partial(self, source: Sequence[int], destination: Sequence[int]) -> "Tensor":
+        """Move dimension source[i] to place destination[i]; the others keep their order."""
+        for dim in (*source, *destination):
+            self._checked_dim(dim)
+        check_moves(source, destination)
+        place = dict(zip(destination, source, strict=True))
+        others = iter(d for d in range(self.rank) if d not in set(source))
+        return self.dim_shuffle(
+            [place[d] if d in place else next(others) for d in range(self.rank)]
+        )
+
+    def dim_roll(self, dim: int, to: int = 0) -> "Tensor":
+        return self.dim_shuffle_partial([self._checked_dim(dim)], [self._checked_dim(to)])
+
+    def transpose(self) -> "Tensor":
+        if self.rank != 2:
+            raise TensorCreationError(
+                f"transpose needs a rank-2 tensor, got shape {list(self.shape)}.",
+                source=user_source(),
+                mend="use dim_shuffle",
+            )
+        return self.dim_shuffle([1, 0])
+
+    def expand(self, dims: Sequence[int]) -> "Tensor":
+        """Insert a dimension of size 1 before each of the given dimensions."""
+        shape, strides = list(self.shape), list(self.strides)
+        for dim in sorted(dims, reverse=True):
+            if not 0 <= dim <= self.rank:
+                raise no_dimension(self.shape, dim)
+            shape.insert(dim, 1)
+            strides.insert(dim, 0)
+        return self._view(self.offset, tuple(shape), tuple(strides))
+
+    def squeeze(self, dims: Sequence[int] | None = None) -> "Tensor":
+        """Remove the given dimensions of size 1 (all of them if not given)."""
+        chosen = {d for d, s in enumerate(self.shape) if s == 1} if dims is None else set(dims)
+        check_squeeze(self.shape, chosen)
+        kept = [d for d in range(self.rank) if d not in chosen]
+        return self._view(
+            self.offset, tuple(self.shape[d] for d in kept), tuple(self.strides[d] for d in kept)
+        )
+
+    # -- repeating and skipping --------------------------------------------------------------------
+
+    def reverse(self, dim: int = 0) -> "Tensor":
+        return self._getitem_general(
+            (slice(None),) * self._checked_dim(dim) + (slice(None, None, -1),)
+        )
+
+    def sub_sample(self, stride: int, dim: int = 0) -> "Tensor":
+        if stride < 1:
+            raise TensorCreationError(
+                f"sub_sample needs a stride of at least 1, got {stride}.",
+                source=user_source(),
+                mend="use reverse()",
+            )
+        return self._getitem_general(
+            (slice(None),) * self._checked_dim(dim) + (slice(None, None, stride),)
+        )
+
+    def upsample(self, scale: int, dim: int = 0) -> "Tensor":
+        """Repeat each element `scale` times along a dimension."""
+        dim = self._checked_dim(dim)
+        return self._repeat(scale, dim + 1).flatten(dim, dim + 2)
+
+    def broadcast(self, count: int, dim: int = 0) -> "Tensor":
+        """Repeat the whole tensor `count` times along a dimension."""
+        dim = self._checked_dim(dim)
+        return self._repeat(count, dim).flatten(dim, dim + 2)
+
+    def _repeat(self, count: int, before: int) -> "Tensor":
+        if count < 0:
+            raise TensorCreationError(
+                f"cannot repeat a tensor {count} times.", source=user_source(), mend="use 0 or more"
+            )
+        shape = (*self.shape[:before], count, *self.shape[before:])
+        return self._view(self.offset, shape, (*self.strides[:before], 0, *self.strides[before:]))
+
+    def reinterpret(self, type: Type | str) -> "Tensor":
+        """The same bits as another type of the same size."""
+        type = as_type(type)
+        check_reinterpret(self.type, type)
+        return Tensor(self.variables, type, self.offset, self.shape, self.strides, self.pieces)
+
+    # -- properties --------------------------------------------------------------------------------
+
+    @property
+    def is_contiguous(self) -> bool:
+        """One ascending region of one variable."""
+        return is_one_region(self.runs())
+
+    @property
+    def contains_aliases(self) -> bool:
+        """Some element appears twice."""
+        return has_aliases(self._runs_in_any_order(), self.type.n_bytes)
+
+    @property
+    def contains_constant(self) -> bool:
+        return any(self.variables.is_constant[v] for v in self.variable_ids())
+
+    @property
+    def is_parallel_writeable(self) -> bool:
+        """No aliases and no constants: vertices may write it in parallel."""
+        return not self.contains_aliases and not self.contains_constant
+
+    @property
+    def metadata(self) -> "Tensor | None":
+        """The metadata scalar of an 8-bit float tensor."""
+        ids = {self.variables.metadata_of.get(v) for v in self.variable_ids()}
+        found = next(iter(ids), None)
+        return None if found is None or len(ids) > 1 else variable_tensor(self.variables, found)
+
+    def contiguous_regions(self) -> list[Interval]:
+        """Intervals of the flattened view that are contiguous in memory."""
+        return contiguous_regions(self.ordered_intervals(), self.type.n_bytes)
+
+    def var_regions(self) -> list[tuple[int, Interval]]:
+        """(variable id, element interval of the variable) in view order."""
+        intervals = self.ordered_intervals()
+        return regions_of_variables(self.variables, intervals, self.type.n_bytes)
+
+    def intersects_with(self, other: "Tensor") -> bool:
+        if not self.n_elems or not other.n_elems:
+            return False
+        return intersect(self.byte_intervals(), other.byte_intervals())
+
+    def __eq__(self, other: object) -> bool:
+        """The same view: type, shape and elements; not their values."""
+        if not isinstance(other, Tensor):
+            return NotImplemented
+        return (
+            self.variables is other.variables
+            and self.type == other.type
+            and self.shape == other.shape
+            and bool((self.addresses() == other.addresses()).all())
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.variables), self.type.name, self.shape))
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _view(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> "Tensor":
+        return Tensor(self.variables, self.type, offset, shape, strides, self.pieces)
+
+    def _checked_dim(self, dim: int) -> int:
+        if not 0 <= dim < self.rank:
+            raise no_dimension(self.shape, dim)
+        return dim
+
+
+def variable_tensor(variables: VariableTable, variable: int) -> Tensor:
+    """The whole of a variable."""
+    type, shape = variables.types[variable], variables.shapes[variable]
+    offset = variables.base_bytes[variable] // type.n_bytes
+    return Tensor(variables, type, offset, shape, row_major(shape))
+
+
+def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Join tensors along a dimension."""
+    tensors = list(tensors)
+    if not tensors:
+        raise TensorCreationError(
+            "concat needs at least one tensor.", source=user_source(), mend="give one or more"
+        )
+    for t in tensors:
+        if not isinstance(t, Tensor):
+            raise TensorCreationError(
+                f"concat got {type(t).__name__}, expected tensors.",
+                source=user_source(),
+                mend="give a list of tensors",
+            )
+    if len(tensors) == 1:
+        return tensors[0]
+    check_concat(tensors, dim)
+    rolled = [t if dim == 0 else t.dim_roll(dim, 0) for t in tensors]
+    shape = (sum(t.shape[0] for t in rolled), *rolled[0].shape[1:])
+    pieces = Pieces(concat_runs([t.runs() for t in rolled]))
+    first = tensors[0]
+    joined = Tensor(first.variables, first.type, 0, shape, row_major(shape), pieces)
+    return joined if dim == 0 else joined.dim_roll(0, dim)
+
+
+def append(tensor: Tensor, part: Tensor, dim: int = 0) -> Tensor:
+    """`tensor` with `part`, of one rank less, added at the end of a dimension."""
+    return concat([tensor, part.expand([dim])], dim)
+
+
+__all__ = ["Interval", "Tensor", "append", "concat", "variable_tensor"]

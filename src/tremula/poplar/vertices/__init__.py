@@ -1,0 +1,1 @@
+"""Compute sets and the vertex tables in them, growing and frozen."""

@@ -1,0 +1,94 @@
+"""Frozen vertex tables: edges, state and tiles of all vertices of a codelet, as columns."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tremula.base.source import Source
+from tremula.codelets.spec import Codelet
+from tremula.poplar.tensors.runs import Runs, expand
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeColumn:
+    """One edge field of all rows.
+
+    Row i has sub-vectors sub_start[i] … sub_start[i+1]; sub-vector j has runs run_start[j] …
+    run_start[j+1]. Fields that are no lists have one sub-vector per row.
+    """
+
+    sub_start: np.ndarray  # int64[n_rows + 1]
+    run_start: np.ndarray  # int64[n_subs + 1]
+    runs: Runs
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.sub_start) - 1
+
+    @property
+    def is_one_run_each(self) -> bool:
+        return len(self.runs.start) == len(self.run_start) - 1
+
+    def sub_lengths(self) -> np.ndarray:
+        """int64[n_subs]: elements per sub-vector."""
+        if self.is_one_run_each:
+            return self.runs.count
+        return np.add.reduceat(np.append(self.runs.count, 0), self.run_start[:-1]) * (
+            np.diff(self.run_start) > 0
+        )
+
+    def row_lengths(self) -> np.ndarray:
+        """int64[n_rows]: elements per row."""
+        ends = np.concatenate(([0], np.cumsum(self.sub_lengths())))
+        return ends[self.sub_start[1:]] - ends[self.sub_start[:-1]]
+
+    def row_of_run(self) -> np.ndarray:
+        """int64[n_runs]: the row each run belongs to."""
+        row_of_sub = np.repeat(np.arange(self.n_rows), np.diff(self.sub_start))
+        if self.is_one_run_each:
+            return row_of_sub
+        return np.repeat(row_of_sub, np.diff(self.run_start))
+
+    def take(self, rows: np.ndarray) -> "EdgeColumn":
+        """The rows in another order."""
+        sub_start, sub = _take_csr(self.sub_start, rows)
+        run_start, run = _take_csr(self.run_start, sub)
+        return EdgeColumn(sub_start, run_start, self.runs.take(run))
+
+
+@dataclass(frozen=True, slots=True)
+class StateColumn:
+    """One state field of all rows; `start` is the CSR of state vectors, else None."""
+
+    start: np.ndarray | None
+    value: np.ndarray
+
+    def take(self, rows: np.ndarray) -> "StateColumn":
+        if self.start is None:
+            return StateColumn(None, self.value[rows])
+        start, picked = _take_csr(self.start, rows)
+        return StateColumn(start, self.value[picked])
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenTable:
+    """A vertex table as the compiler sees it: rows sorted by tile, nothing missing."""
+
+    codelet: Codelet
+    tile: np.ndarray  # int32[n]
+    edges: dict[str, EdgeColumn]
+    states: dict[str, StateColumn]
+    estimate_cycles: np.ndarray | None  # int64[n], -1 where the user gave none
+    estimate_flops: np.ndarray | None
+    source_id: np.ndarray  # int32[n] into `sources`
+    sources: tuple[Source, ...]
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.tile)
+
+
+def _take_csr(start: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    counts = np.diff(start)[rows]
+    owner, within = expand(counts)
+    return np.concatenate(([0], np.cumsum(counts))), start[rows][owner] + within

@@ -1,0 +1,218 @@
+"""The growing vertex table of one codelet in one compute set."""
+
+from array import array
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+
+from tremula.base.errors import GraphConnectionError, OverflowInField, UnknownField, suggest
+from tremula.base.source import Source, user_source
+from tremula.codelets.spec import Codelet, FieldKind, FieldSpec
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.vertices.columns import FrozenTable, StateColumn
+from tremula.poplar.vertices.edge_log import EdgeLog
+
+
+class StateLog:
+    """Values of one state field, in the order they were set; rows without one are zero."""
+
+    def __init__(self, spec: FieldSpec):
+        self.spec = spec
+        code = {"f": "d", "u": "Q", "b": "Q"}.get(spec.type.dtype.kind, "q")
+        self.rows, self.values = array("q"), array(code)  # of scalars
+        self.vectors: dict[int, np.ndarray] = {}
+        self.blocks: list[tuple[int, int, np.ndarray]] = []  # first row, rows, values
+
+    def freeze(self, n_rows: int) -> StateColumn:
+        dtype = self.spec.type.dtype
+        if self.spec.kind is FieldKind.STATE:
+            value = np.zeros(n_rows, dtype)
+            for first, n, values in self.blocks:
+                value[first : first + n] = values
+            value[np.array(self.rows, np.int64)] = np.array(self.values).astype(dtype)
+            return StateColumn(None, value)
+        parts: list[np.ndarray] = [np.empty(0, dtype)] * n_rows
+        for first, n, values in self.blocks:
+            parts[first : first + n] = list(values)[:n]
+        for row, values in self.vectors.items():
+            parts[row] = values
+        lengths = np.array([len(p) for p in parts], np.int64)
+        joined = np.concatenate(parts) if parts else np.empty(0, dtype)
+        return StateColumn(np.concatenate(([0], np.cumsum(lengths))), joined)
+
+
+class VertexTableBuilder:
+    """The growing table of one codelet in one compute set."""
+
+    def __init__(self, codelet: Codelet, compute_set_name: str):
+        self.codelet = codelet
+        self.compute_set_name = compute_set_name
+        self.n_rows = 0
+        self.tile = array("q")
+        self.source_id = array("q")
+        self.sources: dict[Source, int] = {}
+        self._last_line, self._last_source = -1, -1
+        self._last_code: CodeType | None = None
+        fields = codelet.spec.fields
+        self.edges = {f.name: EdgeLog(codelet.spec.name, f) for f in fields if f.is_edge}
+        self.states = {f.name: StateLog(f) for f in fields if not f.is_edge}
+        self.connectors = {name: log.connector() for name, log in self.edges.items()}
+        self.connectors |= {name: self._state_setter(log.spec) for name, log in self.states.items()}
+        self.estimates: dict[int, tuple[int, int]] = {}
+
+    def add_row(self, tile: int, caller: FrameType) -> int:
+        """Append a vertex. In a loop it comes from the same line each time: that is remembered."""
+        row = self.n_rows
+        self.n_rows = row + 1
+        self.tile.append(tile)
+        line = caller.f_lineno
+        if line != self._last_line or caller.f_code is not self._last_code:
+            source = user_source()
+            is_users = source.file == caller.f_code.co_filename  # not a library of ours
+            self._last_line, self._last_code = line, caller.f_code if is_users else None
+            self._last_source = self.sources.setdefault(source, len(self.sources))
+        self.source_id.append(self._last_source)
+        return row
+
+    def add_rows(self, tiles: np.ndarray, source: Source) -> int:
+        first = self.n_rows
+        self.n_rows += len(tiles)
+        self.tile.frombytes(tiles.astype(np.int64).tobytes())
+        source_id = self.sources.setdefault(source, len(self.sources))
+        self.source_id.frombytes(np.full(len(tiles), source_id, np.int64).tobytes())
+        return first
+
+    def source_of(self, row: int) -> Source:
+        return list(self.sources)[self.source_id[row]]
+
+    def connect(self, row: int, name: str, value: object) -> None:
+        """Connect an edge, or set state."""
+        connector = self.connectors.get(name)
+        if connector is None:
+            raise self.unknown_field(name)
+        connector(row, value)
+
+    def _state_setter(self, spec: FieldSpec) -> Callable[[int, Any], None]:
+        """The function that sets one state field of a row."""
+        log, codelet = self.states[spec.name], self.codelet.spec.name
+        if spec.kind is FieldKind.STATE and spec.type.dtype.kind == "f":
+
+            def set_float(row: int, value: float) -> None:
+                if value.__class__ is not float and value.__class__ is not int:
+                    value = float(checked_state(codelet, spec, value))
+                log.rows.append(row)
+                log.values.append(value)
+
+            return set_float
+
+        def set_any(row: int, value: object) -> None:
+            checked = checked_state(codelet, spec, value)
+            if spec.kind is FieldKind.STATE:
+                log.rows.append(row)
+                log.values.append(checked.item())
+            else:
+                log.vectors[row] = checked
+
+        return set_any
+
+    def _row_error(self, row: int, spec: FieldSpec, what: str, mend: str) -> GraphConnectionError:
+        return GraphConnectionError(
+            f"field {self.codelet.spec.name}.{spec.name} of vertex {row} in compute set "
+            f"{self.compute_set_name!r} {what}.",
+            source=self.source_of(row),
+            mend=mend,
+        )
+
+    def field(self, name: str) -> FieldSpec:
+        for spec in self.codelet.spec.fields:
+            if spec.name == name:
+                return spec
+        raise self.unknown_field(name)
+
+    def unknown_field(self, name: str) -> UnknownField:
+        return UnknownField(
+            f"vertex {self.codelet.spec.name!r} has no field {name!r}.",
+            source=user_source(),
+            mend=suggest(name, [f.name for f in self.codelet.spec.fields]),
+        )
+
+    def freeze(self) -> FrozenTable:
+        """Columns sorted by tile; raises on the first unconnected or doubly connected field."""
+        error_at = self._row_error
+        tile = np.array(self.tile, np.int64).astype(np.int32)
+        edges = {name: log.freeze(self.n_rows, error_at) for name, log in self.edges.items()}
+        states = {name: log.freeze(self.n_rows) for name, log in self.states.items()}
+        cycles, flops = self._frozen_estimates()
+        source_id = np.array(self.source_id, np.int64).astype(np.int32)
+        if not bool((tile[1:] >= tile[:-1]).all()):
+            order = np.argsort(tile, kind="stable")
+            tile, source_id = tile[order], source_id[order]
+            edges = {name: column.take(order) for name, column in edges.items()}
+            states = {name: column.take(order) for name, column in states.items()}
+            cycles = cycles[order] if cycles is not None else None
+            flops = flops[order] if flops is not None else None
+        return FrozenTable(
+            self.codelet, tile, edges, states, cycles, flops, source_id, tuple(self.sources)
+        )
+
+    @staticmethod
+    def thawed(frozen: FrozenTable, compute_set_name: str) -> "VertexTableBuilder":
+        """A table that can grow, with the rows of a frozen one."""
+        table = VertexTableBuilder(frozen.codelet, compute_set_name)
+        n_rows = table.n_rows = frozen.n_rows
+        table.tile.frombytes(frozen.tile.astype(np.int64).tobytes())
+        table.source_id.frombytes(frozen.source_id.astype(np.int64).tobytes())
+        table.sources = {source: number for number, source in enumerate(frozen.sources)}
+        for name, edge in frozen.edges.items():
+            table.edges[name].blocks.append((0, edge))
+        for name, state in frozen.states.items():
+            start, values = state.start, state.value
+            rows = values if start is None else np.split(values, start[1:-1])
+            table.states[name].blocks.append((0, n_rows, rows))  # pyright: ignore[reportArgumentType]
+        if frozen.estimate_cycles is not None and frozen.estimate_flops is not None:
+            pairs = zip(
+                frozen.estimate_cycles.tolist(), frozen.estimate_flops.tolist(), strict=True
+            )
+            table.estimates = {row: pair for row, pair in enumerate(pairs) if pair[0] >= 0}
+        return table
+
+    def _frozen_estimates(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        if not self.estimates:
+            return None, None
+        cycles, flops = np.full(self.n_rows, -1, np.int64), np.zeros(self.n_rows, np.int64)
+        for row, (row_cycles, row_flops) in self.estimates.items():
+            cycles[row], flops[row] = row_cycles, row_flops
+        return cycles, flops
+
+
+def checked_state(codelet: str, spec: FieldSpec, value: object) -> np.ndarray:
+    """A state value in its field's type, or an error if it does not fit."""
+    if isinstance(value, Tensor):
+        raise GraphConnectionError(
+            f"field {codelet}.{spec.name} is state, got a Tensor.",
+            source=user_source(),
+            mend="give a value: state is set with set_initial_value, not connected",
+        )
+    array_value = np.asarray(value)
+    wanted_dims = 0 if spec.kind is FieldKind.STATE else 1
+    if array_value.ndim != wanted_dims:
+        raise GraphConnectionError(
+            f"field {codelet}.{spec.name} is a {spec.kind.value}, got a value of shape "
+            f"{list(array_value.shape)}.",
+            source=user_source(),
+            mend="give a scalar" if wanted_dims == 0 else "give a list or 1-D array",
+        )
+    dtype = spec.type.dtype
+    if dtype.kind in "iu" and array_value.size:
+        limits = np.iinfo(dtype)
+        low, high = array_value.min(), array_value.max()
+        if low < limits.min or high > limits.max:
+            raise OverflowInField(
+                f"value {low if low < limits.min else high} does not fit field "
+                f"{codelet}.{spec.name} of type {spec.type}.",
+                source=user_source(),
+                mend=f"use {limits.min} to {limits.max}, or a wider type",
+            )
+    return array_value.astype(dtype)

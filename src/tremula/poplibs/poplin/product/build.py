@@ -1,0 +1,159 @@
+"""From columns to the graph: variables, rearrangement, compute sets and programs of a product."""
+
+from functools import cache
+
+from tremula.base.types import Type
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Copy, Execute, Sequence
+from tremula.poplar.tensors.runs import Pieces, Runs
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.vertices.bulk import Slices
+from tremula.poplibs.poplin.product.blocks import (
+    Blocks,
+    Spread,
+    Stored,
+    add_blocked,
+    map_spread,
+    recall,
+    remember,
+    view_of,
+)
+from tremula.poplibs.poplin.product.columns import Columns, Reading, Stage, columns_of
+from tremula.poplibs.poplin.product.plan import Plan
+from tremula.poplibs.poplin.product.transpose_operand import add_turning, contiguous_dim
+from tremula.poplibs.poplin.product.vertices import conv_partial, conv_reduce
+from tremula.poplibs.poputil.steps import run_vertices
+
+cached_columns = cache(columns_of)
+
+
+def layout_of(plan: Plan, operand: str) -> tuple[Blocks, Spread, Type]:
+    """How the plan wants an operand: its blocks, their tiles, its type."""
+    columns, part, problem = cached_columns(plan), plan.partition, plan.problem
+    right, result = part.weights_blocks, part.out_blocks
+    if problem.is_update:
+        right, result = result, right
+    return {
+        "left": (part.acts_blocks, columns.left_map, problem.type),
+        "right": (right, columns.right_map, problem.type),
+        "result": (result, columns.result_map, problem.out_type),
+    }[operand]
+
+
+def create_operand(
+    graph: Graph, plan: Plan, operand: str, name: str, order: tuple[int, ...] | None = None
+) -> Tensor:
+    """A new variable as the plan wants it; `order` is the order of dimensions users see."""
+    blocks, spread, element = layout_of(plan, operand)
+    stored = add_blocked(graph, element, blocks, name)
+    map_spread(graph, stored.flat, spread)
+    view = view_of(stored, order)
+    remember(view, stored)
+    return view
+
+
+def arranged(
+    graph: Graph, plan: Plan, operand: str, tensor: Tensor, sequence: Sequence, name: str
+) -> Stored:
+    """The operand as the plan wants it: itself if it is so already, else a copy."""
+    blocks, spread, element = layout_of(plan, operand)
+    known = recall(tensor)
+    if known is not None and known.blocks == blocks:
+        return known
+    stored = add_blocked(graph, element, blocks, f"{name}/{operand}Rearranged")
+    map_spread(graph, stored.flat, spread)
+    dim = contiguous_dim(tensor)
+    if dim is None:
+        sequence.add(Copy(tensor, view_of(stored)))
+    else:
+        columns = cached_columns(plan)
+        users = columns.left_users if operand == "left" else columns.right_users
+        add_turning(graph, tensor, dim, stored, users, sequence, f"{name}/{operand}")
+    return stored
+
+
+def add_product(  # noqa: PLR0917 - the one place where all come together
+    graph: Graph, plan: Plan, left: Tensor, right: Tensor, sequence: Sequence, name: str,
+    order: tuple[int, ...] | None = None, result: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Append a product to the sequence; its result, with the dimensions of the plain form.
+
+    `result` may be a tensor to fill; it is written directly if it has the plan's blocks.
+    """
+    first = arranged(graph, plan, "left", left, sequence, name)
+    second = arranged(graph, plan, "right", right, sequence, name)
+    blocks = layout_of(plan, "result")[0]
+    known = recall(result) if result is not None else None
+    if known is not None and known.blocks == blocks:
+        stored, out = known, result
+    else:
+        out = create_operand(graph, plan, "result", f"{name}/out", order)
+        stored = recall(out)
+    assert stored is not None, "a created operand is known"
+    assert out is not None, "a result has a view"
+    _add_steps(graph, plan, first.flat, second.flat, stored.flat, sequence, name)
+    if result is not None and out is not result:
+        sequence.add(Copy(out, result))
+        return result
+    return out
+
+
+def _add_steps(
+    graph: Graph, plan: Plan, left: Tensor, right: Tensor, result: Tensor, sequence: Sequence,
+    name: str,
+) -> None:  # fmt: skip
+    columns = cached_columns(plan)
+    partials = result
+    if columns.partials_map is not None:
+        n_elems = int(columns.partials_map.end[-1])
+        partials = graph.add_variable(plan.partials, [n_elems], f"{name}/partials")
+        map_spread(graph, partials, columns.partials_map)
+    for step in range(plan.splits.c_serial):
+        rows = slice(step * plan.splits.n_tiles, (step + 1) * plan.splits.n_tiles)
+        codelet = conv_partial(plan.method, plan.problem.type, plan.partials)
+        fields = {field: values[rows] for field, values in columns.state.items()}
+        fields |= {
+            "left": _read(left, columns.left, rows),
+            "right": _read(right, columns.right, rows),
+            "out": Slices(partials, columns.out_begin[rows], columns.out_end[rows]),
+        }
+        run_vertices(graph, codelet, fields, columns.tile[rows], sequence, f"{name}/Convolve")
+    _add_reduction(graph, plan, columns, partials, result, sequence, name)
+
+
+def _read(flat: Tensor, reading: Reading, rows: slice) -> Slices:
+    if reading.runs is None:
+        return Slices(flat, reading.begin[rows], reading.end[rows])
+    runs = reading.runs
+    moved = Pieces(Runs(runs.start + flat.offset, runs.count, runs.stride))
+    n_elems = int(moved.start[-1])
+    gathered = Tensor(flat.variables, flat.type, 0, (n_elems,), (1,), moved)
+    return Slices(gathered, reading.begin[rows], reading.end[rows])
+
+
+def _add_reduction(
+    graph: Graph, plan: Plan, columns: Columns, parts: Tensor, result: Tensor, sequence: Sequence,
+    name: str,
+) -> None:  # fmt: skip
+    for number, stage in enumerate(columns.stages):
+        is_last = number == len(columns.stages) - 1
+        out = result
+        if not is_last:
+            spread = columns.stage_maps[number]
+            out = graph.add_variable(plan.partials, [int(spread.end.max())], f"{name}/partials")
+            map_spread(graph, out, spread)
+        compute_set = graph.add_compute_set(f"{name}/Reduce")
+        _add_stage(graph, plan, stage, parts, out, compute_set)
+        sequence.add(Execute(compute_set))
+        parts = out
+
+
+def _add_stage(
+    graph: Graph, plan: Plan, stage: Stage, parts: Tensor, out: Tensor, compute_set: object
+) -> None:
+    codelet = conv_reduce(plan.partials, out.type)
+    fields = {
+        "parts": Slices(parts, stage.part_begin, stage.part_end, stage.start),
+        "out": Slices(out, stage.out_begin, stage.out_end),
+    }
+    graph.add_vertices(compute_set, codelet, fields, tiles=stage.tile)  # type: ignore[arg-type]

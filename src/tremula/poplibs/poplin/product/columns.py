@@ -1,0 +1,320 @@
+"""From a plan to columns: what every vertex of a product reads, writes and does. No graph yet."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from tremula.poplar.tensors.runs import Runs
+from tremula.poplibs.poplin.product.blocks import Blocks, Spread, box_runs, spread_over_users
+from tremula.poplibs.poplin.product.costs import Work
+from tremula.poplibs.poplin.product.plan import Plan
+from tremula.poplibs.poplin.product.plan_costs import seen_by_method
+from tremula.poplibs.poplin.product.transpose_operand import Users
+from tremula.poplibs.poplin.product.worklists import Shape, forward_worklist, update_worklist
+
+Ints = np.ndarray
+DATA_PATH_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What vertices read of an operand: vertex v reads [begin[v], end[v]) of the runs' elements.
+
+    Without runs these are places in the variable itself.
+    """
+
+    runs: Runs | None
+    begin: Ints
+    end: Ints
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One compute set of a reduction: parts[start[v] : start[v + 1]] are added up to out."""
+
+    tile: Ints
+    start: Ints
+    part_begin: Ints
+    part_end: Ints
+    out_begin: Ints
+    out_end: Ints
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Everything about the vertices of a plan that depends on the plan alone."""
+
+    left: Reading
+    right: Reading
+    out_begin: Ints
+    out_end: Ints
+    tile: Ints
+    step: Ints
+    state: dict[str, Ints]
+    left_map: Spread
+    right_map: Spread
+    left_users: Users
+    right_users: Users
+    result_map: Spread
+    partials_map: Spread | None  # None: vertices write the result itself
+    stages: tuple[Stage, ...]
+    stage_maps: tuple[Spread, ...]  # of what all stages but the last write
+
+
+def columns_of(plan: Plan) -> Columns:
+    return _Maker(plan).columns()
+
+
+class _Maker:
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.partition = plan, plan.partition
+        self.at = plan.partition.coordinates
+        n_dims = len(plan.problem.fields)
+        self.o = [f"o{d}" for d in range(n_dims)]
+        self.k = [f"k{d}" for d in range(n_dims)]
+        self.acts_dims = ["g", "b", *self.o, "i"]
+        self.weights_dims = ["g", *self.k, "i", "c"]
+        self.out_dims = ["g", "b", *self.o, "c"]
+
+    def columns(self) -> Columns:
+        plan, part = self.plan, self.partition
+        is_update = plan.problem.is_update
+        right_blocks, right_dims = (
+            (part.out_blocks, self.out_dims)
+            if is_update
+            else (part.weights_blocks, self.weights_dims)
+        )
+        result_blocks, result_dims = (
+            (part.weights_blocks, self.weights_dims)
+            if is_update
+            else (part.out_blocks, self.out_dims)
+        )
+        element, result = plan.problem.type.n_bytes, plan.problem.out_type.n_bytes
+        users = self.users(result_dims)
+        result_start, result_size = result_blocks.starts().ravel(), result_blocks.sizes().ravel()
+        partials = self._partials(result_blocks, result_dims)
+        reduction = _Reduction(plan, partials, users, result_start, result_size, result_dims, self)
+        return Columns(
+            left=self._left(),
+            right=self._blocks_read(right_blocks, right_dims),
+            out_begin=partials[0],
+            out_end=partials[0] + partials[1],
+            tile=self.at["tile"],
+            step=self.at["step"],
+            state=self._state(),
+            left_map=self._spread(part.acts_blocks, self.acts_dims, element),
+            right_map=self._spread(right_blocks, right_dims, element),
+            left_users=Users(self.users(self.acts_dims)),
+            right_users=Users(self.users(right_dims)),
+            result_map=spread_over_users(
+                result_start, result_size, users, DATA_PATH_BYTES // result
+            ),
+            partials_map=reduction.partials_map(),
+            stages=reduction.stages,
+            stage_maps=reduction.stage_maps,
+        )
+
+    def users(self, dims: list[str]) -> Ints:
+        """int64[n_blocks, n_users]: the tiles that use each block of an operand."""
+        part, s = self.partition, self.plan.splits
+        order = part.tile_order
+        radix = dict(zip(order, _radix([part.n_parts(n) for n in order]), strict=True))
+        axes = []
+        for name in dims:
+            n_parallel = part.n_parts(name)
+            n_serial = s.c_serial if name == "c" else 1
+            axes.append(np.tile(np.arange(n_parallel), n_serial) * radix[name])
+        others = [np.arange(part.n_parts(n)) * radix[n] for n in order if n not in dims]
+        base = _sums(axes)
+        return base[:, None] + _sums(others)[None, :]
+
+    def _spread(self, blocks: Blocks, dims: list[str], n_bytes: int) -> Spread:
+        grain = DATA_PATH_BYTES // n_bytes
+        start, size = blocks.starts().ravel(), blocks.sizes().ravel()
+        return spread_over_users(start, size, self.users(dims), grain)
+
+    def _block_index(self, blocks: Blocks, dims: list[str]) -> Ints:
+        return np.ravel_multi_index([self.at[name] for name in dims], blocks.n_blocks)
+
+    def _blocks_read(self, blocks: Blocks, dims: list[str]) -> Reading:
+        index = self._block_index(blocks, dims)
+        begin = blocks.starts().ravel()[index]
+        return Reading(None, begin, begin + blocks.sizes().ravel()[index])
+
+    def _left(self) -> Reading:
+        """Boxes of inputs; those with a halo are several pieces of the variable."""
+        part = self.partition
+        dims = ["g", "b", *self.o, *self.k, "i"]
+        n_parts = [len(part.cuts(name)) - 1 for name in dims]
+        index = np.ravel_multi_index([self.at[name] for name in dims], n_parts)
+        box = dict(zip(dims, np.unravel_index(np.arange(prod(n_parts)), n_parts), strict=True))
+        low, high = [], []
+        for name in ("g", "b"):
+            low.append(part.cuts(name)[box[name]])
+            high.append(part.cuts(name)[box[name] + 1])
+        for pairings, o, k in zip(part.pairings, self.o, self.k, strict=True):
+            low.append(np.array([[p.low for p in row] for row in pairings])[box[o], box[k]])
+            high.append(np.array([[p.high for p in row] for row in pairings])[box[o], box[k]])
+        low.append(part.cuts("i")[box["i"]])
+        high.append(part.cuts("i")[box["i"] + 1])
+        runs, end = box_runs(part.acts_blocks, low, high)
+        size = np.diff(end, prepend=0)
+        if len(runs.start) == len(end) and bool((size > 0).all()):
+            return Reading(None, runs.start[index], (runs.start + runs.count)[index])
+        return Reading(runs, (end - size)[index], end[index])
+
+    def _partials(self, blocks: Blocks, dims: list[str]) -> tuple[Ints, Ints]:
+        """(begin, size) of what each vertex writes."""
+        index = self._block_index(blocks, dims)
+        size = blocks.sizes().ravel()[index]
+        if self.plan.writes_result:
+            return blocks.starts().ravel()[index], size
+        return np.cumsum(size) - size, size
+
+    # -- what each vertex does
+
+    def _state(self) -> dict[str, Ints]:
+        part, problem = self.partition, self.plan.problem
+        sizes = {name: part.sizes(name) for name in (*self.out_dims, *self.k, "i")}
+        shape_of_vertex, shapes = self._shapes()
+        make = update_worklist if problem.is_update else forward_worklist
+        lists = [make(shape) for shape in shapes]
+        longest = max(len(w.items) for w in lists)
+        items = np.zeros((len(lists), longest, lists[0].items.shape[1]), np.int32)
+        for j, w in enumerate(lists):
+            items[j, : len(w.items)] = w.items
+        state: dict[str, Ints] = {
+            "items": items.reshape(len(lists), -1)[shape_of_vertex],
+            "first_item": np.stack([w.first_item for w in lists])[shape_of_vertex],
+            "n_cols": sizes["c"],
+        }
+        for name in ("out_stride", "left_stride", "left_step", "right_stride"):
+            state[name] = np.array([getattr(w, name) for w in lists])[shape_of_vertex]
+        work = self._work(sizes)._asdict()
+        return state | {n: np.broadcast_to(v, shape_of_vertex.shape) for n, v in work.items()}
+
+    def _work(self, sizes: dict[str, Ints]) -> Work:
+        """The work as the method counts it."""
+        rows = prod((sizes[n] for n in self.o[:-1]), start=sizes["b"])
+        positions, taps = rows * sizes[self.o[-1]], prod((sizes[n] for n in self.k), start=1)
+        work = Work(sizes["g"], positions, rows, sizes["i"], sizes["c"], taps)
+        return seen_by_method(work, self.plan.problem.is_update)
+
+    def _shapes(self) -> tuple[Ints, list[Shape]]:
+        """The distinct shapes of vertices, and which one each vertex has."""
+        part = self.partition
+        tables, numbers = [], []
+        for pairings, o, k in zip(part.pairings, self.o, self.k, strict=True):
+            known: dict = {}
+            table = np.array(
+                [[known.setdefault(p.relative(), len(known)) for p in row] for row in pairings]
+            )
+            tables.append(list(known))
+            numbers.append(table[self.at[o], self.at[k]])
+        columns = [part.sizes("g"), part.sizes("b"), *numbers, part.sizes("i"), part.sizes("c")]
+        sizes = [int(c.max()) + 1 for c in columns]
+        key = np.ravel_multi_index(columns, sizes)
+        distinct, which = np.unique(key, return_inverse=True)
+        found = []
+        for row in zip(*np.unravel_index(distinct, sizes), strict=True):
+            g, b, *pairs, i, c = (int(v) for v in row)
+            pairings = tuple(t[p] for t, p in zip(tables, pairs, strict=True))
+            found.append(Shape(g, b, pairings, i, c))
+        return which, found
+
+
+def _radix(sizes: list[int]) -> list[int]:
+    return [prod(sizes[j + 1 :]) for j in range(len(sizes))]
+
+
+def _sums(axes: list[Ints]) -> Ints:
+    """All sums of one entry per axis, the last axis fastest."""
+    total = np.zeros(1, np.int64)
+    for axis in axes:
+        total = (total[:, None] + axis).ravel()
+    return total
+
+
+class _Reduction:
+    """Adds up partial results in one stage, or more where many tiles have a part."""
+
+    def __init__(
+        self, plan: Plan, partials: tuple[Ints, Ints], users: Ints, result_start: Ints,
+        size: Ints, dims: list[str], maker: _Maker,
+    ) -> None:  # fmt: skip
+        self.plan, self.users, self.size = plan, users, size
+        self.partials, self.result_start = partials, result_start
+        self.stages: tuple[Stage, ...] = ()
+        self.stage_maps: tuple[Spread, ...] = ()
+        if plan.writes_result:
+            return
+        s = plan.splits
+        # The vertex of a tile in the step of a block: result blocks with c have serial parts.
+        c_part = np.unravel_index(
+            np.arange(len(users)), [len(maker.partition.cuts(n)) - 1 for n in dims]
+        )[dims.index("c")]
+        vertex = (c_part // s.c)[:, None] * s.n_tiles + users
+        self._add_stages(partials[0][vertex])
+
+    def partials_map(self) -> Spread | None:
+        if self.plan.writes_result:
+            return None
+        s = self.plan.splits
+        begin, size = self.partials
+        tile = np.tile(np.arange(s.n_tiles), s.c_serial)
+        return Spread(begin, begin + size, tile)
+
+    def _add_stages(self, begin: Ints) -> None:
+        tiles = self.users
+        stages, maps = [], []
+        for n_next in self.plan.reduction_depths:
+            begin, tiles, stage, spread = self._narrowed(begin, tiles, n_next)
+            stages.append(stage)
+            maps.append(spread)
+        grain = DATA_PATH_BYTES // self.plan.problem.out_type.n_bytes
+        stages.append(_stage(begin, self.users, self.size, self.result_start, grain))
+        self.stages, self.stage_maps = tuple(stages), tuple(maps)
+
+    def _narrowed(self, begin: Ints, tiles: Ints, n_next: int) -> tuple:
+        """Groups of parts are added up, giving n_next parts of each block."""
+        n_blocks, n_parts = begin.shape
+        cuts = np.arange(n_next + 1) * n_parts // n_next
+        out = (np.cumsum(np.repeat(self.size, n_next)) - np.repeat(self.size, n_next)).reshape(
+            n_blocks, n_next
+        )
+        grain = DATA_PATH_BYTES // self.plan.partials.n_bytes
+        parts = [
+            _stage(begin[:, a:b], tiles[:, a:b], self.size, out[:, j], grain)
+            for j, (a, b) in enumerate(pairwise(cuts.tolist()))
+        ]
+        stage = _joined(parts)
+        spread = Spread(stage.out_begin, stage.out_end, stage.tile)
+        return out, tiles, stage, spread
+
+
+def _stage(begin: Ints, tiles: Ints, size: Ints, out_start: Ints, grain: int) -> Stage:
+    """Each block in equal parts over tiles; each adds up its part of all partial results."""
+    n_parts = begin.shape[1]
+    before = np.cumsum(size) - size
+    spread = spread_over_users(before, size, tiles, grain)
+    block = np.searchsorted(before, spread.begin, side="right") - 1
+    low, length = spread.begin - before[block], spread.end - spread.begin
+    part_begin = (begin[block] + low[:, None]).ravel()
+    return Stage(
+        spread.tile,
+        np.arange(len(block) + 1) * n_parts,
+        part_begin,
+        part_begin + np.repeat(length, n_parts),
+        out_start[block] + low,
+        out_start[block] + low + length,
+    )
+
+
+def _joined(parts: list[Stage]) -> Stage:
+    counts = np.concatenate([np.diff(p.start) for p in parts])
+    start = np.concatenate(([0], np.cumsum(counts)))
+    names = ("tile", "part_begin", "part_end", "out_begin", "out_end")
+    columns = {n: np.concatenate([getattr(p, n) for p in parts]) for n in names}
+    return Stage(start=start, **columns)

@@ -1,0 +1,288 @@
+"""Matrix products: plain, grouped, accumulating; and operands laid out as a product wants them."""
+
+from typing import TypedDict, Unpack
+
+from tremula.base.source import user_source
+from tremula.base.types import FLOAT, Type, as_type
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Sequence
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs.poplin.product.build import add_product, create_operand
+from tremula.poplibs.poplin.product.conv_params import (
+    check_type,
+    matrix_problem,
+    transposed_matrix_problem,
+)
+from tremula.poplibs.poplin.product.plan import Plan
+from tremula.poplibs.poplin.product.planner import PlanOptions, plan_product
+from tremula.poplibs.popops import scaled_add_to, zero
+from tremula.poplibs.poputil import replayed
+from tremula.poplibs.registry import PoplibsError
+
+Shape = tuple[int, ...] | list[int]
+
+
+class ProductOptions(TypedDict, total=False):
+    """Options of a product: the result's type, the type of partial sums, memory for a while.
+
+    Partial sums of floats are floats whatever is asked: the matrix unit has no other.
+    """
+
+    out_type: Type | str | None
+    partials_type: Type | str
+    available_memory_proportion: float
+
+
+def mat_mul(
+    graph: Graph, a: Tensor, b: Tensor, sequence: Sequence, name: str = "",
+    **options: Unpack[ProductOptions],
+) -> Tensor:  # fmt: skip
+    """[m, k] x [k, n]: a new tensor [m, n]."""
+    _check_ranks("mat_mul", a, b, 2)
+    first, second = a.expand([0]), b.expand([0])
+    return mat_mul_grouped(graph, first, second, sequence, name or "matMul", **options)[0]
+
+
+def mat_mul_grouped(
+    graph: Graph, a: Tensor, b: Tensor, sequence: Sequence, name: str = "",
+    **options: Unpack[ProductOptions],
+) -> Tensor:  # fmt: skip
+    """[g, m, k] x [g, k, n]: a new tensor [g, m, n]."""
+    return _product(graph, a, b, None, sequence, name or "matMulGrouped", options)
+
+
+def mat_mul_with_output(
+    graph: Graph, a: Tensor, b: Tensor, out: Tensor, sequence: Sequence, name: str = "",
+    **options: Unpack[ProductOptions],
+) -> None:  # fmt: skip
+    """[m, k] x [k, n] into a tensor [m, n]."""
+    _check_ranks("mat_mul_with_output", a, b, 2)
+    first, second, result = a.expand([0]), b.expand([0]), out.expand([0])
+    name = name or "matMul"
+    mat_mul_grouped_with_output(graph, first, second, result, sequence, name, **options)
+
+
+def mat_mul_grouped_with_output(
+    graph: Graph, a: Tensor, b: Tensor, out: Tensor, sequence: Sequence, name: str = "",
+    **options: Unpack[ProductOptions],
+) -> None:  # fmt: skip
+    """[g, m, k] x [g, k, n] into a tensor [g, m, n]; its type is the result's."""
+    _check_operands("mat_mul_with_output", a, b)
+    _check_result("mat_mul_with_output", a, b, out)
+    options = {**options, "out_type": out.type}
+    _product(graph, a, b, out, sequence, name or "matMulGrouped", options)
+
+
+def mat_mul_acc(
+    graph: Graph, c: Tensor, scale: float | Tensor, a: Tensor, b: Tensor, sequence: Sequence,
+    name: str = "", **options: Unpack[ProductOptions],
+) -> None:  # fmt: skip
+    """C += scale * A x B, in place."""
+    _check_ranks("mat_mul_acc", a, b, 2)
+    first, second = a.expand([0]), b.expand([0])
+    mat_mul_grouped_acc(
+        graph, c.expand([0]), scale, first, second, sequence, name or "matMulAcc", **options
+    )
+
+
+def mat_mul_grouped_acc(
+    graph: Graph, c: Tensor, scale: float | Tensor, a: Tensor, b: Tensor, sequence: Sequence,
+    name: str = "", **options: Unpack[ProductOptions],
+) -> None:  # fmt: skip
+    """C += scale * A x B, group by group, in place."""
+    name = name or "matMulGroupedAcc"
+    _check_operands("mat_mul_acc", a, b)
+    _check_result("mat_mul_acc", a, b, c)
+    options = {**options, "out_type": c.type}
+    added = _product(graph, a, b, None, sequence, name, options)
+    scaled_add_to(graph, c, added, scale, sequence, f"{name}/accumulate")
+
+
+# -- operands laid out for a product
+
+
+def create_mat_mul_input_lhs(
+    graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
+    **options: Unpack[ProductOptions],
+) -> Tensor:  # fmt: skip
+    """A new [m, k], laid out for mat_mul with a right operand of b_shape."""
+    shapes = (1, *a_shape), (1, *b_shape)
+    return create_mat_mul_grouped_input_lhs(graph, type, *shapes, name or "lhs", **options)[0]
+
+
+def create_mat_mul_input_rhs(
+    graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
+    **options: Unpack[ProductOptions],
+) -> Tensor:  # fmt: skip
+    """A new [k, n], laid out for mat_mul with a left operand of a_shape."""
+    shapes = (1, *a_shape), (1, *b_shape)
+    return create_mat_mul_grouped_input_rhs(graph, type, *shapes, name or "rhs", **options)[0]
+
+
+def create_mat_mul_output(
+    graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
+    **options: Unpack[ProductOptions],
+) -> Tensor:  # fmt: skip
+    """A new [m, n], laid out as mat_mul's result; `type` is that of the operands."""
+    shapes = (1, *a_shape), (1, *b_shape)
+    return create_mat_mul_grouped_output(graph, type, *shapes, name or "out", **options)[0]
+
+
+def create_mat_mul_grouped_input_lhs(
+    graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
+    **options: Unpack[ProductOptions],
+) -> Tensor:  # fmt: skip
+    return _created(graph, "left", as_type(type), a_shape, b_shape, name or "lhs", options)
+
+
+def create_mat_mul_grouped_input_rhs(
+    graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
+    **options: Unpack[ProductOptions],
+) -> Tensor:  # fmt: skip
+    return _created(graph, "right", as_type(type), a_shape, b_shape, name or "rhs", options)
+
+
+def create_mat_mul_grouped_output(
+    graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
+    **options: Unpack[ProductOptions],
+) -> Tensor:  # fmt: skip
+    return _created(graph, "result", as_type(type), a_shape, b_shape, name or "out", options)
+
+
+def mat_mul_plan(
+    graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape,
+    **options: Unpack[ProductOptions],
+) -> Plan:  # fmt: skip
+    """The plan of a product of these shapes, [m, k] x [k, n] or grouped; see plan_report."""
+    if len(a_shape) == 2 and len(b_shape) == 2:
+        a_shape, b_shape = (1, *a_shape), (1, *b_shape)
+    _check_shapes("mat_mul_plan", as_type(type), tuple(a_shape), tuple(b_shape))
+    return _plan(graph, as_type(type), tuple(a_shape), tuple(b_shape), options)
+
+
+# -- inside
+
+
+@replayed
+def _product(
+    graph: Graph, a: Tensor, b: Tensor, out: Tensor | None, sequence: Sequence, name: str,
+    options: ProductOptions,
+) -> Tensor:  # fmt: skip
+    _check_operands("mat_mul_grouped", a, b)
+    if 0 in (*a.shape, *b.shape):
+        return _empty_product(graph, a, b, out, sequence, name, options)
+    is_transposed = _is_transposed(a)
+    plan = _plan(graph, a.type, a.shape, b.shape, options, is_transposed=is_transposed)
+    left = a.dim_shuffle([0, 2, 1]) if is_transposed else a
+    operands = left.expand([1]), b.expand([1])
+    result = out.expand([1]) if out is not None else None
+    return add_product(graph, plan, *operands, sequence, name, result=result).squeeze([1])
+
+
+def _is_transposed(a: Tensor) -> bool:
+    """Are its columns in one piece? Then it is cheaper to read it by columns than to turn it."""
+    return 1 not in a.shape[1:] and a.strides[1] == 1 and a.strides[2] != 1
+
+
+def _empty_product(
+    graph: Graph, a: Tensor, b: Tensor, out: Tensor | None, sequence: Sequence, name: str,
+    options: ProductOptions,
+) -> Tensor:  # fmt: skip
+    """A sum of no products is zero."""
+    if out is None:
+        shape = (*a.shape[:2], b.shape[2])
+        out = graph.add_variable(_out_type(a.type, options), shape, name, mapping="linear")
+    if out.n_elems:
+        zero(graph, out, sequence, f"{name}/zero")
+    return out
+
+
+@replayed
+def _created(
+    graph: Graph, operand: str, element: Type, a_shape: Shape, b_shape: Shape, name: str,
+    options: ProductOptions,
+) -> Tensor:  # fmt: skip
+    shapes = tuple(a_shape), tuple(b_shape)
+    _check_shapes("create_mat_mul_…", element, *shapes)
+    if 0 in (*a_shape, *b_shape):
+        wanted = {"left": shapes[0], "right": shapes[1], "result": (*shapes[0][:2], shapes[1][2])}
+        return graph.add_variable(element, wanted[operand], name, mapping="linear")
+    plan = _plan(graph, element, *shapes, options)
+    return create_operand(graph, plan, operand, name).squeeze([1])
+
+
+def _out_type(element: Type, options: ProductOptions) -> Type:
+    given = options.get("out_type")
+    result = element if given is None else as_type(given)
+    check_type(result, "the result of a product")
+    return result
+
+
+def plan_options(options: ProductOptions) -> PlanOptions:
+    """The options a planner needs."""
+    return PlanOptions(
+        as_type(options.get("partials_type", FLOAT)),
+        options.get("available_memory_proportion", 0.6),
+    )
+
+
+def _plan(
+    graph: Graph, element: Type, a_shape: Shape, b_shape: Shape, options: ProductOptions, *,
+    is_transposed: bool = False,
+) -> Plan:  # fmt: skip
+    n_groups, n_rows, n_inner = a_shape
+    result = _out_type(element, options)
+    make = transposed_matrix_problem if is_transposed else matrix_problem
+    problem = make(n_groups, n_rows, n_inner, b_shape[2], element, result)
+    return plan_product(graph, problem, plan_options(options))
+
+
+def _check_ranks(what: str, a: Tensor, b: Tensor, rank: int) -> None:
+    if a.rank != rank or b.rank != rank:
+        raise PoplibsError(
+            f"{what} got operands of shapes {list(a.shape)} and {list(b.shape)}, expected rank "
+            f"{rank}.",
+            source=user_source(),
+            mend="use mat_mul for [m, k] x [k, n], mat_mul_grouped for [g, m, k] x [g, k, n]",
+        )
+
+
+def _check_operands(what: str, a: Tensor, b: Tensor) -> None:
+    _check_ranks(what, a, b, 3)
+    if a.type != b.type:
+        raise PoplibsError(
+            f"{what} got operands of {a.type} and {b.type}, expected one type.",
+            source=user_source(),
+            mend="cast one of them",
+        )
+    _check_shapes(what, a.type, a.shape, b.shape)
+
+
+def _check_shapes(what: str, element: Type, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    check_type(element, what)
+    if len(a) != 3 or len(b) != 3 or a[0] != b[0] or a[2] != b[1]:
+        raise PoplibsError(
+            f"{what} cannot multiply {list(a)} by {list(b)}: expected [g, m, k] by [g, k, n] with "
+            "equal groups g and equal inner dimensions k.",
+            source=user_source(),
+            mend="transpose an operand, or give equal inner dimensions and groups",
+        )
+
+
+def _check_result(what: str, a: Tensor, b: Tensor, out: Tensor) -> None:
+    wanted = (*a.shape[:2], b.shape[2])
+    if out.shape != wanted:
+        raise PoplibsError(
+            f"{what} got a result of shape {list(out.shape)}, expected {list(wanted)}.",
+            source=user_source(),
+            mend="make it with create_mat_mul_output",
+        )
+
+
+__all__ = [
+    "ProductOptions", "create_mat_mul_grouped_input_lhs",
+    "create_mat_mul_grouped_input_rhs", "create_mat_mul_grouped_output",
+    "create_mat_mul_input_lhs", "create_mat_mul_input_rhs", "create_mat_mul_output", "mat_mul",
+    "mat_mul_acc", "mat_mul_grouped", "mat_mul_grouped_acc", "mat_mul_grouped_with_output",
+    "mat_mul_plan", "mat_mul_with_output",
+]  # fmt: skip

@@ -1,0 +1,123 @@
+"""The vertices of products: partial sums on one tile, and adding up partial sums of several."""
+
+from typing import Any
+
+import numpy as np
+
+from tremula.base.types import Type, float32, int32
+from tremula.codelets import Input, MultiVertex, Output, Vector
+from tremula.codelets.python.machine import multiply_accumulate
+from tremula.codelets.python_codelet import CostView
+from tremula.hardware import Chip
+from tremula.poplibs.families import family
+from tremula.poplibs.poplin.product.costs import Work, reduce_cycles, work_cycles
+
+N_WORKERS = MultiVertex.n_workers
+# One item of a worklist: where rows of out, left and right start; rows; inner length; is zeroed.
+ITEM = 6
+WORK_FIELDS = Work._fields
+
+_NAMES = {
+    "AMP": "ConvPartialAmp", "OUTER_PRODUCT": "OuterProduct", "HMAC": "ConvPartialHorizontalMac",
+    "VMAC": "ConvPartialVerticalMac",
+}  # fmt: skip
+
+
+@family
+def conv_partial(method: str, inputs: Type, partials: Type) -> type:
+    """A tile's share of a product, by one method."""
+
+    class ConvPartial(MultiVertex):
+        """Every item multiplies rows of left by a matrix of right, and adds to rows of out."""
+
+        name = f"poplin::{_NAMES[method]}<{inputs},{partials}>"
+        standing = "fitted" if method == "AMP" else "published"
+        matrix_types = (inputs, partials) if method == "AMP" else None
+        left: Input[Vector[inputs]]  # type: ignore[valid-type]
+        right: Input[Vector[inputs]]  # type: ignore[valid-type]
+        out: Output[Vector[partials]]  # type: ignore[valid-type]
+        items: Vector[int32]  # type: ignore[valid-type]
+        first_item: Vector[int32]  # type: ignore[valid-type]
+        out_stride: int32  # type: ignore[valid-type]
+        left_stride: int32  # type: ignore[valid-type]
+        left_step: int32  # type: ignore[valid-type]
+        right_stride: int32  # type: ignore[valid-type]
+        n_cols: int32  # type: ignore[valid-type]
+        n_groups: int32  # type: ignore[valid-type]
+        n_positions: int32  # type: ignore[valid-type]
+        n_rows: int32  # type: ignore[valid-type]
+        n_in: int32  # type: ignore[valid-type]
+        n_out: int32  # type: ignore[valid-type]
+        n_taps: int32  # type: ignore[valid-type]
+
+        def compute(self: Any, worker_id: int) -> None:
+            n_cols = self.n_cols
+            for item in range(self.first_item[worker_id], self.first_item[worker_id + 1]):
+                at = item * ITEM
+                out_at, n_rows = self.items[at], self.items[at + 3]
+                if self.items[at + 5] != 0:
+                    for j in range(n_rows * n_cols):
+                        self.out[out_at + j] = 0
+                multiply_accumulate(
+                    self.out, out_at, self.out_stride,
+                    self.left, self.items[at + 1], self.left_stride, self.left_step,
+                    self.right, self.items[at + 2], self.right_stride,
+                    n_rows, self.items[at + 4], n_cols,
+                )  # fmt: skip
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            work = Work(*(v.state[name].astype(np.int64) for name in WORK_FIELDS))
+            return work_cycles(method, work, chip, inputs, partials)
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            # Items leave out what meets padding: n_rows times inner length, for every column.
+            items = v.state["items"].reshape(-1, ITEM).astype(np.int64)
+            products = np.append(0, np.cumsum(items[:, 3] * items[:, 4]))
+            ends = np.cumsum(v.sizes["items"]) // ITEM
+            n_products = products[ends] - products[ends - v.sizes["items"] // ITEM]
+            return 2 * n_products * v.state["n_cols"].astype(np.int64)
+
+    return ConvPartial
+
+
+@family
+def conv_reduce(partials: Type, result: Type) -> type:
+    """Adds up partial results of several tiles, in order."""
+    sums_in_out = result is float32
+
+    class ConvReduce(MultiVertex):
+        name = f"poplin::ReduceAdd<{result},{partials}>"
+        standing = "published"
+        parts: Vector[Input[Vector[partials]]]  # type: ignore[valid-type]
+        out: Output[Vector[result]]  # type: ignore[valid-type]
+
+        def compute(self: Any, worker_id: int) -> None:
+            n = len(self.out)
+            begin = n * worker_id // N_WORKERS
+            end = n * (worker_id + 1) // N_WORKERS
+            n_parts = len(self.parts)
+            # Sums stay in float32: they go to `out` on the way only if that is float32.
+            if sums_in_out:
+                for i in range(begin, end):
+                    self.out[i] = self.parts[0][i]
+                for j in range(1, n_parts):
+                    for i in range(begin, end):
+                        self.out[i] += self.parts[j][i]
+            else:
+                for i in range(begin, end):
+                    total = float32(self.parts[0][i])
+                    for j in range(1, n_parts):
+                        total += float32(self.parts[j][i])  # pyright: ignore[reportOperatorIssue]
+                    self.out[i] = total
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            return reduce_cycles(v.sizes["out"], v.n_subs["parts"], chip, partials)
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return (v.n_subs["parts"] - 1) * v.sizes["out"]
+
+    return ConvReduce

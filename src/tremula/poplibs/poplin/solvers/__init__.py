@@ -1,0 +1,1 @@
+"""Factorisations and triangular systems, panel by panel."""

@@ -1,0 +1,1 @@
+"""Recurrent nets: LSTM, GRU and vanilla cells over shared loops."""

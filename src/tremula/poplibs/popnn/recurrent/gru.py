@@ -1,0 +1,231 @@
+"""GRU: forward, backward and weight update over sequences [n_steps, n_batches, size].
+
+Gates stand in PopLibs' order, reset, update, candidate:
+
+    r = σ(x·Wr + h·Ur + br)     c = tanh(x·Wc + (r·h)·Uc + bc)
+    u = σ(x·Wu + h·Uu + bu)     h' = u·h + (1 - u)·c
+"""
+
+from typing import NamedTuple
+
+from tremula.base.types import Type, as_type
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Sequence
+from tremula.poplar.tensors.tensor import Tensor, concat
+from tremula.poplibs import popops
+from tremula.poplibs.poplin.product.mat_mul import create_mat_mul_input_rhs, mat_mul
+from tremula.poplibs.popnn.recurrent.loops import (
+    TimeLoop,
+    add_own_gradient,
+    add_sequence,
+    add_states,
+    arranged,
+    bias_gradient,
+    check_gradient,
+    check_operands,
+    copied,
+    gates_of,
+    input_gradient,
+    joined_gates,
+    last_state_gradient,
+    missing_intermediates,
+    new_input,
+    new_state,
+    project,
+    split_gates,
+    weight_gradient,
+)
+from tremula.poplibs.popops.elementwise.expr import Expr, _1, _2, _3, _4, _5, sigmoid, tanh
+
+N_GATES = 3
+
+
+class GruWeights(NamedTuple):
+    input: Tensor  # [3, n_in, n_out]
+    output: Tensor  # [3, n_out, n_out]
+    biases: Tensor  # [3, n_out]
+
+
+class GruForward(NamedTuple):
+    """The result of a forward pass, and what the backward pass needs of it."""
+
+    output: Tensor  # [n_steps, n_batches, n_out], or the last step's
+    outputs: Tensor | None  # [n_steps + 1, …]: before the first step, and after each
+    gates: Tensor | None  # [n_steps, n_batches, 3 · n_out], before their non-linearities
+
+
+class GruBackward(NamedTuple):
+    input_gradient: Tensor
+    state_gradient: Tensor  # of the initial state
+    gate_gradients: Tensor
+
+
+def create_input(
+    graph: Graph, type: Type | str, n_steps: int, n_batches: int, n_in: int, n_out: int,
+    name: str = "",
+) -> Tensor:  # fmt: skip
+    """Inputs [n_steps, n_batches, n_in], laid out for the product with the input weights."""
+    shape = (n_steps, n_batches, n_in)
+    return new_input(graph, type, shape, N_GATES * n_out, name or "gruInput")
+
+
+def create_initial_state(
+    graph: Graph, type: Type | str, n_batches: int, n_out: int, name: str = ""
+) -> Tensor:
+    return new_state(graph, type, n_batches, n_out, name or "gruState")
+
+
+def create_weights(
+    graph: Graph, type: Type | str, n_steps: int, n_batches: int, n_in: int, n_out: int,
+    name: str = "",
+) -> GruWeights:  # fmt: skip
+    """Weights laid out for the products of the forward pass."""
+    name, n = name or "gruWeights", N_GATES * n_out
+    inputs = create_mat_mul_input_rhs(graph, type, (n_steps * n_batches, n_in), (n_in, n), name)
+    both = create_mat_mul_input_rhs(graph, type, (n_batches, n_out), (n_out, 2 * n_out), name)
+    last = create_mat_mul_input_rhs(graph, type, (n_batches, n_out), (n_out, n_out), name)
+    outputs = concat([split_gates(both, 2), last.expand([0])])
+    biases = graph.add_variable(as_type(type), [N_GATES, n_out], f"{name}/biases", mapping="linear")
+    return GruWeights(split_gates(inputs, N_GATES), outputs, biases)
+
+
+def gru_fwd(
+    graph: Graph,
+    x: Tensor,
+    state: Tensor,
+    weights: GruWeights,
+    sequence: Sequence,
+    name: str = "",
+    *,
+    inference_only: bool = False,
+    output_full_sequence: bool = True,
+) -> GruForward:
+    """All steps; `output` is every step's or, without `output_full_sequence`, the last one's."""
+    name = name or "gruFwd"
+    check_operands("gru", x, (state,), weights, N_GATES)
+    n_steps, n_batches, n_out = *x.shape[:2], state.shape[1]
+    gates = project(graph, x, weights.input, weights.biases, sequence, name)
+    output = copied(graph, state, sequence, f"{name}/output")
+    first, second = _recurrent_weights(weights, is_transposed=False)
+    first = arranged(graph, n_batches, first, sequence, f"{name}/weights")
+    second = arranged(graph, n_batches, second, sequence, f"{name}/weights")
+    outputs = None
+    if output_full_sequence or not inference_only:
+        outputs = add_states(graph, state, n_steps, sequence, f"{name}/outputs")
+    loop = TimeLoop(graph, n_steps, name)
+    given = loop.take(gates)
+    z = mat_mul(graph, output, first, loop.body, f"{name}/recurrent")
+    popops.map_in_place(graph, _1 + _2, [z, given[:, : 2 * n_out]], loop.body, f"{name}/sum")
+    reset, update = gates_of(z, 2)
+    kept = popops.map(graph, sigmoid(_1) * _2, [reset, output], loop.body, f"{name}/reset")
+    candidate = mat_mul(graph, kept, second, loop.body, f"{name}/candidate")
+    rest = given[:, 2 * n_out :]
+    popops.map_in_place(graph, _1 + _2, [candidate, rest], loop.body, f"{name}/sum")
+    new = sigmoid(_2) * _1 + (1.0 - sigmoid(_2)) * tanh(_3)
+    popops.map_in_place(graph, new, [output, update, candidate], loop.body, f"{name}/output")
+    if outputs is not None:
+        loop.put(outputs, output, is_after=True)
+    if not inference_only:
+        loop.put(gates, concat([z, candidate], 1))
+    loop.finish(sequence)
+    result = outputs[1:] if outputs is not None and output_full_sequence else output
+    return GruForward(result, outputs, None if inference_only else gates)
+
+
+def gru_bwd(
+    graph: Graph,
+    weights: GruWeights,
+    forward: GruForward,
+    output_gradient: Tensor,
+    sequence: Sequence,
+    name: str = "",
+) -> GruBackward:
+    """Gradients of inputs and initial state, from that of the output."""
+    name = name or "gruBwd"
+    if forward.outputs is None or forward.gates is None:
+        raise missing_intermediates("gru_bwd")
+    check_gradient("gru_bwd", output_gradient, forward.outputs[1:])
+    n_steps, n_batches, n_out = forward.outputs[1:].shape
+    type = output_gradient.type
+    state = last_state_gradient(graph, output_gradient, sequence, name)
+    gradients = add_sequence(graph, type, forward.gates.shape, f"{name}/gateGradients")
+    first, second = _recurrent_weights(weights, is_transposed=True)
+    first = arranged(graph, n_batches, first, sequence, f"{name}/weights")
+    second = arranged(graph, n_batches, second, sequence, f"{name}/weights")
+    loop = TimeLoop(graph, n_steps, name, is_backward=True)
+    add_own_gradient(loop, state, output_gradient, sequence)
+    kept = gates_of(loop.take(forward.gates), N_GATES)
+    before = loop.take(forward.outputs)
+    new = graph.add_variable(type, (n_batches, N_GATES * n_out), f"{name}/gates", mapping="linear")
+    product = _add_gate_gradients(graph, state, before, kept, second, new, loop)
+    loop.put(gradients, new)
+    rest = mat_mul(graph, new[:, : 2 * n_out], first, loop.body, f"{name}/recurrent")
+    earlier = _1 * sigmoid(_2) + _3 * sigmoid(_4) + _5
+    operands = [state, kept[1], product, kept[0], rest]
+    popops.map_in_place(graph, earlier, operands, loop.body, f"{name}/before")
+    loop.finish(sequence)
+    inputs = input_gradient(graph, gradients, weights.input, sequence, name)
+    return GruBackward(inputs, state, gradients)
+
+
+def _add_gate_gradients(
+    graph: Graph, state: Tensor, before: Tensor, kept: list[Tensor], matrix: Tensor, new: Tensor,
+    loop: TimeLoop,
+) -> Tensor:  # fmt: skip
+    """Write the gradients of a step's gates to `new`; returns that of what the reset gate kept."""
+    reset, update, candidate = kept
+    to_reset, to_update, to_candidate = gates_of(new, N_GATES)
+
+    def add(expr: Expr, operands: list[Tensor], out: Tensor, what: str) -> None:
+        popops.map_with_output(graph, expr, operands, out, loop.body, f"{loop.name}/{what}")
+
+    slope = sigmoid(_3) * (1.0 - sigmoid(_3))
+    bend = 1.0 - tanh(_2) * tanh(_2)
+    add(_1 * bend * (1.0 - sigmoid(_3)), [state, candidate, update], to_candidate, "candidate")
+    add(_1 * (_4 - tanh(_2)) * slope, [state, candidate, update, before], to_update, "update")
+    product = mat_mul(graph, to_candidate, matrix, loop.body, f"{loop.name}/candidate")
+    add(_1 * _2 * slope, [product, before, reset], to_reset, "reset")
+    return product
+
+
+def gru_wu(
+    graph: Graph,
+    x: Tensor,
+    forward: GruForward,
+    backward: GruBackward,
+    sequence: Sequence,
+    name: str = "",
+) -> GruWeights:
+    """Gradients of all weights, from those of the gates."""
+    name = name or "gruWu"
+    if forward.outputs is None or forward.gates is None:
+        raise missing_intermediates("gru_wu")
+    gates, before = backward.gate_gradients, forward.outputs[:-1]
+    inputs = weight_gradient(graph, x, gates, N_GATES, sequence, name)
+    n = 2 * before.shape[2]
+    both = weight_gradient(graph, before, gates[..., :n], 2, sequence, name)
+    reset = gates_of(forward.gates, N_GATES)[0]
+    kept = popops.map(graph, sigmoid(_1) * _2, [reset, before], sequence, f"{name}/reset")
+    last = weight_gradient(graph, kept, gates[..., n:], 1, sequence, name)
+    biases = bias_gradient(graph, gates, N_GATES, sequence, name)
+    return GruWeights(inputs, concat([both, last]), biases)
+
+
+def gru_bwd_with_wu(
+    graph: Graph,
+    x: Tensor,
+    weights: GruWeights,
+    forward: GruForward,
+    output_gradient: Tensor,
+    sequence: Sequence,
+    name: str = "",
+) -> tuple[GruBackward, GruWeights]:
+    """Gradients of inputs, initial state and weights."""
+    backward = gru_bwd(graph, weights, forward, output_gradient, sequence, name)
+    return backward, gru_wu(graph, x, forward, backward, sequence, name)
+
+
+def _recurrent_weights(weights: GruWeights, *, is_transposed: bool) -> tuple[Tensor, Tensor]:
+    """Matrices for the reset and update gates, and for the candidate."""
+    both = joined_gates(weights.output[:2]), weights.output[2]
+    return (both[0].transpose(), both[1].transpose()) if is_transposed else both

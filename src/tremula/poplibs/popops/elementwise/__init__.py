@@ -1,0 +1,1 @@
+"""Element-wise operations: their table, expressions of them, and the vertices they become."""

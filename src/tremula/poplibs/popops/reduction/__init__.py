@@ -1,0 +1,1 @@
+"""Reductions, scans and whole-tensor questions: within tiles first, then across them."""

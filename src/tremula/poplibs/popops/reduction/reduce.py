@@ -1,0 +1,353 @@
+"""popops.reduce: reduce dimensions of a tensor, first within tiles, then across them."""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+
+import numpy as np
+
+from tremula.base.errors import suggest
+from tremula.base.source import user_source
+from tremula.base.types import FLOAT, HALF, Type, as_type
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Copy, Sequence
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tile_map import TileMapping
+from tremula.poplibs.popops.reduction.codelets import OPERATIONS, Finish, accumulator_type
+from tremula.poplibs.popops.reduction.plan import (
+    Destination,
+    at_first_source,
+    balanced,
+    choose_pieces,
+    largest_meeting,
+    meeting_cycles,
+    of_mapping,
+    piece_of,
+    redirected,
+)
+from tremula.poplibs.popops.reduction.segments import (
+    Groups,
+    Segments,
+    factors_of,
+    grouped,
+    segments_of,
+)
+from tremula.poplibs.popops.reduction.stages import (
+    StageSets,
+    Target,
+    add_stage,
+    mapped_by,
+    side_by_side,
+)
+from tremula.poplibs.poputil.memo import remembered
+from tremula.poplibs.poputil.replay import replayed
+from tremula.poplibs.registry import PoplibsError
+
+Ints = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One reduction for `reduce_many`."""
+
+    tensor: Tensor
+    dims: SequenceOf[int]
+    operation: str = "ADD"
+    scale: Tensor | float | None = None
+    update: bool = False
+    out_type: Type | str | None = None
+    out: Tensor | None = None
+
+
+def reduce(  # noqa: PLR0913 - what PopLibs takes
+    graph: Graph,
+    tensor: Tensor,
+    dims: SequenceOf[int],
+    operation: str,
+    sequence: Sequence,
+    name: str = "",
+    *,
+    scale: Tensor | float | None = None,
+    update: bool = False,
+    out_type: Type | str | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Reduce dimensions of a tensor; the others remain, in their order.
+
+    `operation` is one of ADD SQUARE_ADD LOG_ADD MUL MIN MAX LOGICAL_AND LOGICAL_OR. The first three
+    can `scale` the result, and with `update` add it to what `out` holds. Halfs are summed as
+    floats.
+
+    >>> from tremula import FLOAT, Graph, IPUModel, Sequence
+    >>> graph, sequence = Graph(IPUModel("bow").create_device()), Sequence()
+    >>> x = graph.add_variable(FLOAT, [100, 7], "x", mapping="linear")
+    >>> reduce(graph, x, [0], "ADD", sequence).shape
+    (7,)
+    """
+    one = Reduction(tensor, dims, operation, scale, update, out_type, out)
+    return reduce_many(graph, [one], sequence, name)[0]
+
+
+def reduce_with_output(
+    graph: Graph, tensor: Tensor, out: Tensor, dims: SequenceOf[int], operation: str,
+    sequence: Sequence, name: str = "", *, scale: Tensor | float | None = None,
+    update: bool = False,
+) -> None:  # fmt: skip
+    """Reduce into a given tensor."""
+    reduce(graph, tensor, dims, operation, sequence, name, scale=scale, update=update, out=out)
+
+
+@replayed
+def reduce_many(
+    graph: Graph, reductions: SequenceOf[Reduction], sequence: Sequence, name: str = ""
+) -> list[Tensor]:
+    """Several reductions in shared compute sets."""
+    sets = StageSets(graph, name or "reduce")
+    done = [_Builder(graph, sets, sequence, one).build() for one in reductions]
+    sets.add_to(sequence)
+    return done
+
+
+class _Builder:
+    """Plans one reduction and adds its vertices."""
+
+    def __init__(self, graph: Graph, sets: StageSets, sequence: Sequence, one: Reduction):
+        self.graph, self.sets, self.sequence = graph, sets, sequence
+        self.tensor, self.out = one.tensor, one.out
+        self.dims = _checked_dims(one)
+        self.operation, self.out_type = _checked_operation(one)
+        self.finish = Finish(
+            "" if one.scale is None else "edge" if isinstance(one.scale, Tensor) else "state",
+            one.update,
+        )
+        self.scale = 1.0 if one.scale is None else one.scale
+        self.kept = [d for d in range(one.tensor.rank) if d not in self.dims]
+        self.shape = tuple(one.tensor.shape[d] for d in self.kept)
+        _check_out(one, self.shape, self.out_type)
+
+    def build(self) -> Tensor:
+        n_partials = int(np.prod([self.tensor.shape[d] for d in self.dims], dtype=np.int64))
+        if self.tensor.n_elems == 0:
+            return self._nothing_to_reduce()
+        is_plain = self.finish == Finish() and self.out_type is self.tensor.type
+        if n_partials == 1 and is_plain and self.operation != "SQUARE_ADD":
+            return self._copied()
+        return self._reduced()
+
+    def _nothing_to_reduce(self) -> Tensor:
+        """Outputs of no partials are the identity; with update they stay as they are."""
+        out = self.out
+        if out is None:
+            out = self.graph.add_variable(
+                self.out_type, self.shape, self._name("out"), mapping="linear"
+            )
+        if out.n_elems and not self.finish.updates:
+            value = OPERATIONS[self.operation].identity_of(self.out_type)
+            constant = self.graph.add_constant(self.out_type, self.shape, value)
+            self.graph.set_tile_mapping(constant, self.graph.get_tile_mapping(out))
+            self.sequence.add(Copy(constant, out))
+        return out
+
+    def _copied(self) -> Tensor:
+        source = self.tensor.reshape(self.shape)
+        out = self.graph.clone(source, self._name("out")) if self.out is None else self.out
+        self.sequence.add(Copy(source, out))
+        return out
+
+    def _name(self, what: str) -> str:
+        return f"{self.sets.name}/{what}"
+
+    # -- the tensor in memory order ----------------------------------------------------------------
+
+    def _reduced(self) -> Tensor:
+        strides = self.tensor.strides
+        order = sorted(range(self.tensor.rank), key=lambda d: -abs(strides[d]))
+        ordered = self.tensor.dim_shuffle(order)
+        kept = [d for d in order if d in self.kept]
+        factors = factors_of(list(ordered.shape), [d in self.dims for d in order])
+        mapping = self.graph.get_tile_mapping(ordered)
+        segments = segments_of(mapping.begin, mapping.end, mapping.tile, factors)
+        is_inner = factors[-1][1]
+        sizes = tuple(self.tensor.shape[d] for d in kept)
+        self.n_outs = int(np.prod(sizes, dtype=np.int64))
+        groups = grouped(segments, self.n_outs, is_inner)
+        back = [kept.index(d) for d in self.kept]
+        if self.out is None:
+            flat = self.graph.add_variable(self.out_type, [self.n_outs], self._name("out"))
+            self._reduce_to(flat, ordered.flatten(), groups, is_inner)
+            return flat.reshape(sizes).dim_shuffle(back)
+        out = self.out.dim_shuffle([self.kept.index(d) for d in kept]).flatten()
+        self._reduce_to(out, ordered.flatten(), groups, is_inner)
+        return self.out
+
+    # -- stages ------------------------------------------------------------------------------------
+
+    def _reduce_to(self, out: Tensor, source: Tensor, groups: Groups, is_inner: bool) -> None:
+        """Within tiles; outputs that are not complete on one tile then meet."""
+        complete = _is_complete(groups)
+        here, away = groups.take(np.flatnonzero(complete)), groups.take(np.flatnonzero(~complete))
+        self._map_out(out, here.out, here.width, here.tile)
+        next_set = add_stage(
+            self.sets, 0, self.operation, source, here, is_inner, self._final(out, here.out)
+        )
+        if not len(away.tile):
+            return
+        acc = accumulator_type(self.operation, source.type)
+        partials = mapped_by(self.graph, acc, away.width, away.tile, self._name("partials"))
+        at = np.cumsum(away.width) - away.width
+        next_set = max(
+            next_set,
+            add_stage(self.sets, 0, self.operation, source, away, is_inner, Target(partials, at)),
+        )
+        segments = Segments(away.tile, at, away.width, away.out, away.width)
+        self._meet(out, partials, segments, next_set)
+
+    def _final(self, out: Tensor, at: Ints) -> Target:
+        return Target(out, at, self.finish, self.scale)
+
+    def _map_out(self, out: Tensor, begin: Ints, width: Ints, tile: Ints) -> None:
+        """A result of our own is mapped where it is computed."""
+        if self.out is None:
+            n_tiles = self.graph.target.n_tiles
+            self.graph.set_tile_mapping(out, TileMapping(begin, begin + width, tile, n_tiles))
+
+    def _meet(self, out: Tensor, partials: Tensor, segments: Segments, next_set: int) -> None:
+        """Partial results meet in intermediate stages, as many as pay, and in a last one."""
+        target = self.graph.target
+        operation = OPERATIONS[self.operation].join
+        n_left = len(np.unique(segments.out)) if (segments.width == 1).all() else self.n_outs
+        while True:
+            fan_in = -(-int(segments.width.sum()) // n_left)
+            n_pieces, _ = choose_pieces(
+                fan_in, n_left, operation, partials.type, target.chip, target.n_ipus,
+                target.n_tiles,
+            )  # fmt: skip
+            if n_pieces == 1:
+                break
+            spacing = target.n_tiles // n_pieces
+            to = balanced(self.n_outs, partials.type, target.chip, max(1, spacing), 0)
+            shift = piece_of(segments.tile, n_pieces) * spacing
+            moved = redirected(segments, to, shift, target.n_tiles)
+            source, groups = side_by_side(partials, grouped(moved, self.n_outs, False))
+            partials = mapped_by(
+                self.graph, partials.type, groups.width, groups.tile, self._name("partials")
+            )
+            at = np.cumsum(groups.width) - groups.width
+            next_set = add_stage(
+                self.sets, next_set, operation, source, groups, False, Target(partials, at)
+            )
+            segments = Segments(groups.tile, at, groups.width, groups.out, groups.width)
+        moved = self._last_stage(out, partials, segments)
+        source, groups = side_by_side(partials, grouped(moved, self.n_outs, False))
+        self._map_out(out, groups.out, groups.width, groups.tile)
+        add_stage(
+            self.sets, next_set, operation, source, groups, False, self._final(out, groups.out)
+        )
+
+    def _last_stage(self, out: Tensor, partials: Tensor, segments: Segments) -> Segments:
+        """The cheapest place for the last stage: spread, where partials are, or where `out` is."""
+        target = self.graph.target
+        n_tiles, chip = target.n_tiles, target.chip
+        start = sum(7919 * s for s in self.tensor.shape) % n_tiles if self.out is None else 0
+        places: list[tuple[Destination, int]] = [
+            (balanced(self.n_outs, partials.type, chip, n_tiles, start), 0),
+            (at_first_source(segments), 0),
+        ]
+        if self.out is not None:  # results that are computed elsewhere have to go there
+            leaving = chip.sync_cycles + chip.exchange_latency_cycles
+            there = of_mapping(self.graph.get_tile_mapping(out))
+            places = [(there, 0), *((place, leaving) for place, _ in places)]
+        choices = []
+        for place, further in places:
+            moved = redirected(segments, place, np.zeros_like(segments.out), n_tiles)
+            meeting = largest_meeting(moved, n_tiles)
+            operation = OPERATIONS[self.operation].join
+            cycles = meeting_cycles(*meeting, operation, partials.type, chip)
+            choices.append((cycles + further, moved))
+        return min(choices, key=lambda choice: choice[0])[1]
+
+
+@remembered
+def _is_complete(groups: Groups) -> Ints:
+    """bool[n_groups]: no other tile has partials of any of its outputs."""
+    place = np.concatenate((groups.out, groups.out + groups.width))
+    change = np.repeat(np.array([1, -1]), len(groups.out))
+    cuts, inverse = np.unique(place, return_inverse=True)
+    n_tiles = np.cumsum(np.bincount(inverse, weights=change, minlength=len(cuts))).astype(np.int64)
+    shared = np.concatenate(([0], np.cumsum(n_tiles > 1)))
+    n = len(groups.out)
+    return shared[inverse[n:]] == shared[inverse[:n]]
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+def _checked_dims(one: Reduction) -> list[int]:
+    dims = [int(d) for d in one.dims]
+    rank = one.tensor.rank
+    if any(not 0 <= d < rank for d in dims) or len(set(dims)) != len(dims):
+        raise PoplibsError(
+            f"reduce got dimensions {dims} of a tensor of shape {list(one.tensor.shape)}.",
+            source=user_source(),
+            mend=f"use each of 0 to {rank - 1} at most once" if rank else "reduce no dimensions",
+        )
+    return dims
+
+
+def _checked_operation(one: Reduction) -> tuple[str, Type]:
+    """The operation, and the type of its results."""
+    operation = OPERATIONS.get(one.operation)
+    if operation is None:
+        raise PoplibsError(
+            f"reduce has no operation {one.operation!r}.",
+            source=user_source(),
+            mend=suggest(str(one.operation), OPERATIONS),
+        )
+    type = one.tensor.type
+    if type not in operation.types:
+        known = ", ".join(str(t) for t in operation.types)
+        raise PoplibsError(
+            f"reduce with {one.operation} got a tensor of {type}, expected {known}.",
+            source=user_source(),
+            mend="cast the tensor first",
+        )
+    if (one.scale is not None or one.update) and not operation.takes_scale:
+        raise PoplibsError(
+            f"reduce with {one.operation} got scale or update.",
+            source=user_source(),
+            mend="only ADD, SQUARE_ADD and LOG_ADD can scale or update",
+        )
+    given = one.out.type if one.out is not None else type
+    out_type = given if one.out_type is None else as_type(one.out_type)
+    is_float_pair = {type, out_type} <= {FLOAT, HALF} and operation.identity in (0, 1)
+    if out_type is not type and not is_float_pair:
+        raise PoplibsError(
+            f"reduce with {one.operation} cannot turn {type} into {out_type}.",
+            source=user_source(),
+            mend="ADD, SQUARE_ADD and MUL mix half and float; else cast the result",
+        )
+    return one.operation, out_type
+
+
+def _check_out(one: Reduction, shape: tuple[int, ...], type: Type) -> None:
+    out = one.out
+    if out is None:
+        if one.update:
+            raise PoplibsError(
+                "reduce with update needs a tensor to update.",
+                source=user_source(),
+                mend="give out=",
+            )
+        return
+    if out.shape != shape or out.type is not type:
+        raise PoplibsError(
+            f"reduce gives {type} of shape {list(shape)}, but out is {out.type} of shape "
+            f"{list(out.shape)}.",
+            source=user_source(),
+            mend="give out that shape and type",
+        )
+    if isinstance(one.scale, Tensor) and (one.scale.n_elems != 1 or one.scale.type is not FLOAT):
+        raise PoplibsError(
+            f"the scale of reduce is {one.scale.type} of shape {list(one.scale.shape)}.",
+            source=user_source(),
+            mend="use a FLOAT scalar",
+        )

@@ -1,0 +1,252 @@
+"""Codelets of slicing: rows are copied as plain words, so that all types share them."""
+
+# Fields are annotated with values, and Numba decides what they hold.
+# pyright: reportInvalidTypeForm=false, reportOperatorIssue=false, reportArgumentType=false
+
+from typing import Any
+
+import numpy as np
+
+from tremula.base.types import (
+    Type,
+    uint32,
+)
+from tremula.codelets import InOut, Input, MultiVertex, Output, Vector
+from tremula.codelets.flops import no_flops
+from tremula.codelets.python_codelet import CostView
+from tremula.hardware import Chip
+from tremula.poplibs.counts import ceil_div
+from tremula.poplibs.families import family
+from tremula.poplibs.popops.slicing.costs import dynamic_slice_cycles, multi_slice_cycles
+
+# Worker slots per index of `index // constant`. A power of two is a shift beside load and store;
+# tiles cannot divide, and software takes so many slots: fitted to measured gathers on Bow, whose
+# second stage has 32 indices on a tile and takes 2300 cycles longer when it divides.
+SHIFT_SLOTS, DIVIDE_SLOTS = 5, 64
+
+
+def copy_row(out: np.ndarray, to: int, table: np.ndarray, at: int, width: int) -> None:
+    """Plans often leave a tile two or four columns: a loop would cost more than the copies."""
+    if width == 2:
+        out[to] = table[at]
+        out[to + 1] = table[at + 1]
+    elif width == 4:
+        out[to] = table[at]
+        out[to + 1] = table[at + 1]
+        out[to + 2] = table[at + 2]
+        out[to + 3] = table[at + 3]
+    else:
+        new, old = out[to : to + width], table[at : at + width]
+        for j in range(width):
+            new[j] = old[j]
+
+
+@family
+def multi_slice_codelet(T: Type) -> type:  # noqa: N803
+    """Rows of a block of a table, one per index; zeros for indices outside of it."""
+
+    class MultiSlice(MultiVertex):
+        name = f"popops::MultiSlice<{T}>"
+        standing = "published"
+        indices: Input[Vector[uint32]]
+        table: Input[Vector[T]]
+        out: Output[Vector[T]]
+        first_row: uint32
+        n_columns: uint32
+        n_entries: uint32  # of the whole table
+
+        def compute(self: Any, worker_id: int) -> None:
+            width, first, n = int(self.n_columns), int(self.first_row), len(self.indices)
+            n_rows = len(self.table) // width
+            begin, end = n * worker_id // 6, n * (worker_id + 1) // 6
+            indices = self.indices[begin:end]
+            out = self.out[begin * width : end * width]
+            for i in range(len(indices)):
+                row = int(indices[i]) - first
+                to = i * width
+                if 0 <= row < n_rows:
+                    copy_row(out, to, self.table, row * width, width)
+                else:
+                    for j in range(width):
+                        out[to + j] = T(0)
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            width = v.state["n_columns"].astype(np.int64)
+            share = np.minimum(1, v.sizes["table"] / (width * v.state["n_entries"]))
+            n_lookups = v.sizes["indices"]
+            return multi_slice_cycles(n_lookups, width, T.n_bytes, share, chip, v.n_rows)
+
+        flops = no_flops
+
+    return MultiSlice
+
+
+@family
+def collect_codelet(T: Type) -> type:  # noqa: N803
+    """The right one of several partial results for each lookup."""
+
+    class CollectSlices(MultiVertex):
+        name = f"popops::CollectSlices<{T}>"
+        standing = "published"
+        part: Input[Vector[uint32]]  # which partial result has the row
+        partials: Vector[Input[Vector[T]]]
+        out: Output[Vector[T]]
+        n_columns: uint32
+
+        def compute(self: Any, worker_id: int) -> None:
+            width, n, n_parts = int(self.n_columns), len(self.part), len(self.partials)
+            for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                part = int(self.part[i])
+                to = i * width
+                if part < n_parts:
+                    copy_row(self.out, to, self.partials[part], to, width)
+                else:
+                    for j in range(width):
+                        self.out[to + j] = T(0)
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            width = v.state["n_columns"].astype(np.int64)
+            return multi_slice_cycles(v.sizes["part"], width, T.n_bytes, 1.0, chip)
+
+        flops = no_flops
+
+    return CollectSlices
+
+
+@family
+def part_codelet() -> type:
+    """Index // rows per part: which part of a split table has a row."""
+
+    class PartOfIndex(MultiVertex):
+        name = "popops::PartOfIndex"
+        standing = "fitted"
+        indices: Input[Vector[uint32]]
+        part: Output[Vector[uint32]]
+        n_rows: uint32
+        n_entries: uint32
+
+        def compute(self: Any, worker_id: int) -> None:
+            n, n_rows, n_entries = len(self.indices), int(self.n_rows), int(self.n_entries)
+            for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                index = int(self.indices[i])
+                self.part[i] = uint32(index // n_rows if index < n_entries else n_entries)
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            n_rows = v.state["n_rows"].astype(np.int64)
+            is_shift = (n_rows & (n_rows - 1)) == 0
+            per_index = np.where(is_shift, SHIFT_SLOTS, DIVIDE_SLOTS)
+            return 11 + chip.n_workers * (
+                20 + per_index * ceil_div(v.sizes["part"], chip.n_workers)
+            )
+
+        flops = no_flops
+
+    return PartOfIndex
+
+
+@family
+def dynamic_slice_codelet(T: Type) -> type:  # noqa: N803
+    """Consecutive rows of a block, from an offset on; behind the last row comes the first."""
+
+    class DynamicSlice(MultiVertex):
+        name = f"popops::DynamicSlice1D<{T}>"
+        standing = "published"
+        offset: Input[uint32]
+        table: Input[Vector[T]]
+        out: Output[Vector[T]]
+        n_columns: uint32
+        remaps: uint32
+
+        def compute(self: Any, worker_id: int) -> None:
+            width, first = int(self.n_columns), int(self.offset)
+            begin = width * worker_id // 6
+            n_mine = width * (worker_id + 1) // 6 - begin
+            n_rows, n_out = len(self.table) // width, len(self.out) // width
+            is_inside = first < n_rows
+            if not is_inside and self.remaps != 0:
+                first = 0
+                is_inside = True
+            for i in range(n_out):
+                row = first + i
+                if row >= n_rows:
+                    row -= n_rows
+                if is_inside:
+                    copy_row(self.out, i * width + begin, self.table, row * width + begin, n_mine)
+                else:
+                    for j in range(n_mine):
+                        self.out[i * width + begin + j] = T(0)
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            width = v.state["n_columns"].astype(np.int64)
+            return dynamic_slice_cycles(v.sizes["out"] // width, width, T.n_bytes, chip)
+
+        flops = no_flops
+
+    return DynamicSlice
+
+
+@family
+def dynamic_update_codelet(T: Type) -> type:  # noqa: N803
+    """Overwrites consecutive rows of a block; behind the last row comes the first."""
+
+    class DynamicUpdateSlice(MultiVertex):
+        name = f"popops::DynamicUpdateSlice1D<{T}>"
+        standing = "published"
+        offset: Input[uint32]
+        table: InOut[Vector[T]]
+        update: Input[Vector[T]]
+        n_columns: uint32
+        remaps: uint32
+
+        def compute(self: Any, worker_id: int) -> None:
+            width, first = int(self.n_columns), int(self.offset)
+            begin = width * worker_id // 6
+            n_mine = width * (worker_id + 1) // 6 - begin
+            n_rows, n_new = len(self.table) // width, len(self.update) // width
+            if first >= n_rows:
+                n_new = n_new if self.remaps != 0 else 0
+                first = 0
+            for i in range(n_new):
+                row = first + i
+                if row >= n_rows:
+                    row -= n_rows
+                copy_row(self.table, row * width + begin, self.update, i * width + begin, n_mine)
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            width = v.state["n_columns"].astype(np.int64)
+            return dynamic_slice_cycles(v.sizes["update"] // width, width, T.n_bytes, chip)
+
+        flops = no_flops
+
+    return DynamicUpdateSlice
+
+
+@family
+def check_indices_codelet() -> type:
+    """True if all indices are in range."""
+
+    class IndicesInRange(MultiVertex):
+        name = "popops::IndicesInRange"
+        standing = "derived"
+        indices: Input[Vector[uint32]]
+        n_entries: uint32
+
+        def compute(self: Any, worker_id: int) -> bool:
+            n, largest = len(self.indices), 0
+            for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                largest = max(largest, int(self.indices[i]))
+            return largest < int(self.n_entries)
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            # One load and one maximum per index, beside the start of a multi-worker vertex.
+            return 11 + chip.n_workers * (20 + 2 * ceil_div(v.sizes["indices"], chip.n_workers))
+
+        flops = no_flops
+
+    return IndicesInRange

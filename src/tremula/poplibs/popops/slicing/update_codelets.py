@@ -1,0 +1,270 @@
+"""Codelets of multi-updates: rows combined into a table, partial tables joined and applied."""
+
+# Fields are annotated with values, and Numba decides what they hold.
+# pyright: reportInvalidTypeForm=false, reportOperatorIssue=false, reportArgumentType=false
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type, uint32
+from tremula.codelets import InOut, Input, MultiVertex, Output, Vector
+from tremula.codelets.flops import flops_per_element
+from tremula.codelets.python_codelet import CostView
+from tremula.hardware import Chip
+from tremula.poplibs.families import family
+from tremula.poplibs.popops.slicing.costs import (
+    fill_cycles,
+    multi_update_cycles,
+    partials_cycles,
+    scaled_add_cycles,
+)
+
+NUMBERS = (FLOAT, HALF, INT, UNSIGNED_INT)
+LINE_BYTES = 64  # of the caches of the computer that runs codelets
+FILL_BLOCK = 4096  # elements, fewer than a cache holds
+
+
+def _set(old: float, new: float) -> float:  # noqa: ARG001
+    return new
+
+
+def _add(old: float, new: float) -> float:
+    return old + new
+
+
+def _max(old: float, new: float) -> float:
+    return max(old, new)
+
+
+def _mul(old: float, new: float) -> float:
+    return old * new
+
+
+COMBINE = {"set": _set, "add": _add, "max": _max, "mul": _mul}
+
+
+def identity_of(operation: str, type: Type) -> float:
+    """What leaves any value as it is."""
+    if operation == "max":
+        return -np.inf if type.is_floating else np.iinfo(type.dtype).min
+    return 1 if operation == "mul" else 0
+
+
+def _row_combiner(P: Type, operation: str) -> Callable[..., None]:  # noqa: N803
+    """A codelet's function that combines row `i` of the updates into a row of a table of P."""
+    combine = COMBINE[operation]
+
+    def combine_row(table: np.ndarray, row: int, updates: np.ndarray, i: int, width: int) -> None:
+        # Plans often leave a tile two or four columns: a loop would cost more than its work. All
+        # is read before anything is written, so that a row is loaded and stored in one piece.
+        if width == 2:
+            a = P(combine(table[2 * row], P(updates[2 * i])))
+            b = P(combine(table[2 * row + 1], P(updates[2 * i + 1])))
+            table[2 * row] = a
+            table[2 * row + 1] = b
+        elif width == 4:
+            a = P(combine(table[4 * row], P(updates[4 * i])))
+            b = P(combine(table[4 * row + 1], P(updates[4 * i + 1])))
+            c = P(combine(table[4 * row + 2], P(updates[4 * i + 2])))
+            d = P(combine(table[4 * row + 3], P(updates[4 * i + 3])))
+            table[4 * row] = a
+            table[4 * row + 1] = b
+            table[4 * row + 2] = c
+            table[4 * row + 3] = d
+        else:
+            old = table[row * width : (row + 1) * width]
+            new = updates[i * width : (i + 1) * width]
+            for j in range(width):
+                old[j] = P(combine(old[j], P(new[j])))
+
+    return combine_row
+
+
+def _table_filler(P: Type, operation: str) -> Callable[..., None]:  # noqa: N803
+    """A codelet's function that fills a table of P with what leaves any value as it is."""
+    identity, per_line = identity_of(operation, P), LINE_BYTES // P.n_bytes
+
+    def fill(table: np.ndarray) -> None:
+        # Whole cache lines may be written past the cache, and updates would fetch them back; a
+        # line of which an element was written before is in the cache, and stays there.
+        for begin in range(0, len(table), FILL_BLOCK):
+            block = table[begin : min(len(table), begin + FILL_BLOCK)]
+            for i in range(0, len(block), per_line):
+                block[i] = P(identity)
+            for i in range(len(block)):
+                block[i] = P(identity)
+
+    return fill
+
+
+@family
+def multi_update_codelet(T: Type, P: Type, operation: str, starts: bool = False) -> type:  # noqa: N803
+    """table[index] = operation(table[index], update) for the rows of a block, in index order.
+
+    Updates are T, the table is P: the same, or float for sums of halves. One that `starts` a
+    partial table first fills it with what changes nothing.
+    """
+    combine_row, fill = _row_combiner(P, operation), _table_filler(P, operation)
+    Table = Output if starts else InOut  # noqa: N806
+
+    class MultiUpdateOp(MultiVertex):
+        name = f"popops::{'Starting' * starts}MultiUpdateOp<{T},{P},{operation}>"
+        standing = "derived" if starts else "published"  # two published vertices as one
+        indices: Input[Vector[uint32]]
+        updates: Input[Vector[T]]
+        table: Table[Vector[P]]
+        first_row: uint32
+        n_columns: uint32
+        n_entries: uint32
+        is_sorted: uint32
+
+        def compute(self: Any, worker_id: int) -> None:
+            # Workers own different rows, so one pass in index order gives what six would.
+            if worker_id == 0:
+                width, first = int(self.n_columns), int(self.first_row)
+                n_rows = len(self.table) // width
+                if starts:
+                    fill(self.table)
+                for i in range(len(self.indices)):
+                    row = int(self.indices[i]) - first
+                    if 0 <= row < n_rows:
+                        combine_row(self.table, row, self.updates, i, width)
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            update = _update_cycles(v, P, operation != "set", chip)
+            return update + fill_cycles(v.sizes["table"], P, chip) if starts else update
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return _update_flops(v, P, int(operation != "set"))
+
+    return MultiUpdateOp
+
+
+@family
+def scaled_update_codelet(T: Type) -> type:  # noqa: N803
+    """table[index] += scale * update for the rows of a block, in index order."""
+
+    class ScaledMultiUpdateAdd(MultiVertex):
+        name = f"popops::ScaledMultiUpdateOp<{T},add>"
+        standing = "published"
+        indices: Input[Vector[uint32]]
+        updates: Input[Vector[T]]
+        table: InOut[Vector[T]]
+        scale: Input[T]
+        first_row: uint32
+        n_columns: uint32
+        n_entries: uint32
+        is_sorted: uint32
+
+        def compute(self: Any, worker_id: int) -> None:
+            # Workers own different rows, so one pass in index order gives what six would.
+            if worker_id == 0:
+                width, first, scale = int(self.n_columns), int(self.first_row), self.scale
+                n_rows = len(self.table) // width
+                for i in range(len(self.indices)):
+                    row = int(self.indices[i]) - first
+                    if 0 <= row < n_rows:
+                        old = self.table[row * width : (row + 1) * width]
+                        new = self.updates[i * width : (i + 1) * width]
+                        for j in range(width):
+                            old[j] += T(scale * new[j])
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            return _update_cycles(v, T, True, chip)
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            return _update_flops(v, T, 2)
+
+    return ScaledMultiUpdateAdd
+
+
+def _update_cycles(v: CostView, type: Type, is_op: bool, chip: Chip) -> np.ndarray:
+    width = v.state["n_columns"].astype(np.int64)
+    return multi_update_cycles(
+        v.sizes["indices"],
+        width,
+        type.n_bytes,
+        v.sizes["table"] // width,
+        v.state["n_entries"].astype(np.int64),
+        v.state["is_sorted"] != 0,
+        is_op,
+        chip,
+        v.n_rows,
+    )
+
+
+def _update_flops(v: CostView, type: Type, n_each: int) -> np.ndarray:
+    """Every index is in one block of the table; where is data, so all have their share."""
+    n_elems = v.sizes["indices"] * v.sizes["table"] / v.state["n_entries"]
+    return n_each * type.is_floating * n_elems
+
+
+@family
+def join_partials_codelet(T: Type, operation: str) -> type:  # noqa: N803
+    """The same elements of several partial tables, combined in order."""
+    combine = COMBINE[operation]
+
+    class JoinPartials(MultiVertex):
+        name = f"popops::JoinPartials<{T},{operation}>"
+        standing = "published"
+        partials: Vector[Input[Vector[T]]]
+        out: Output[Vector[T]]
+
+        def compute(self: Any, worker_id: int) -> None:
+            n = len(self.out)
+            begin, end = n * worker_id // 6, n * (worker_id + 1) // 6
+            # Loops over slices from 0 on vectorise; those from `begin` on would not.
+            out, first = self.out[begin:end], self.partials[0][begin:end]
+            for i in range(len(out)):
+                out[i] = first[i]
+            for k in range(1, len(self.partials)):
+                partial = self.partials[k][begin:end]
+                for i in range(len(out)):
+                    out[i] = T(combine(out[i], partial[i]))
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            return partials_cycles(v.sizes["out"], v.n_subs["partials"], T, chip)
+
+        @staticmethod
+        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+            each = int(T.is_floating and operation != "set")
+            return each * (v.n_subs["partials"] - 1) * v.sizes["out"]
+
+    return JoinPartials
+
+
+@family
+def apply_updates_codelet(T: Type, P: Type, operation: str) -> type:  # noqa: N803
+    """Table = operation(table, scale * update); the scale is 1 unless updates are added."""
+    combine = COMBINE[operation]
+    is_scaled = operation == "add"
+
+    class ApplyUpdates(MultiVertex):
+        name = f"popops::ApplyUpdates<{T},{P},{operation}>"
+        standing = "published"
+        table: InOut[Vector[T]]
+        updates: Input[Vector[P]]
+        scale: Input[P]
+
+        def compute(self: Any, worker_id: int) -> None:
+            n, scale = len(self.table), self.scale
+            begin, end = n * worker_id // 6, n * (worker_id + 1) // 6
+            table, updates = self.table[begin:end], self.updates[begin:end]
+            for i in range(len(table)):
+                new = P(scale * updates[i]) if is_scaled else updates[i]
+                table[i] = T(combine(P(table[i]), new))
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            return scaled_add_cycles(v.sizes["table"], P, chip)
+
+        flops = flops_per_element("table", is_scaled + (operation != "set"), P)
+
+    return ApplyUpdates

@@ -1,0 +1,1 @@
+"""Sorting, the k largest, and where the largest is."""

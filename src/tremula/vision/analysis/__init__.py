@@ -1,0 +1,1 @@
+"""Questions asked of reports: summary, operations, advice, comparison, budgets, what-if."""

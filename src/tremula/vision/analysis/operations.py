@@ -1,0 +1,116 @@
+"""Operations: steps grouped by the part of the program they belong to, with cycles and roofline."""
+
+import numpy as np
+
+from tremula.vision.report.reader import ReportReader
+
+Ints = np.ndarray
+
+
+def operation_of_step(reader: ReportReader) -> tuple[list[str], Ints]:
+    """Names of operations in order of their first step, and int64[n_steps]: each step's.
+
+    "encoder/matmul/reduce" is a step of the operation "encoder/matmul", and so is a step with just
+    that name. A name without a part above it is an operation by itself.
+    """
+    paths: list[str] = reader.table("steps")["path"]
+    above = {path: path.rpartition("/")[0] for path in paths}
+    is_group = set(above.values())
+    number_of: dict[str, int] = {}
+    found = []
+    for path in paths:
+        name = path if path in is_group else above[path] or path
+        found.append(number_of.setdefault(name, len(number_of)))
+    return list(number_of), np.array(found, np.int64)
+
+
+def _per_operation(operation: Ints, n: int, values: Ints) -> Ints:
+    return np.bincount(operation, weights=values.astype(np.float64), minlength=n).astype(np.int64)
+
+
+def operation_columns(reader: ReportReader) -> dict[str, object]:
+    """One row per operation: int64 columns over everything that ran, and names."""
+    names, operation = operation_of_step(reader)
+    steps, n = reader.table("steps"), len(names)
+    executed = steps["executed"]
+    sums = {
+        "cycles": _per_operation(operation, n, steps["total_cycles"]),
+        "compute": _per_operation(operation, n, steps["compute"] * executed),
+        "exchange": _per_operation(operation, n, steps["exchange"] * executed),
+        "sync": _per_operation(operation, n, steps["sync"] * executed),
+        "host": _per_operation(operation, n, host_cycles_of_steps(reader) * executed),
+        "n_flops": _per_operation(operation, n, steps["n_flops"] * executed),
+        "peak_cycles": _per_operation(operation, n, steps["peak_cycles"] * executed),
+        "n_steps": np.bincount(operation, minlength=n),
+        "executed": _per_operation(operation, n, executed),
+        "bytes_moved": _per_operation(operation, n, steps["bytes_in"] * executed),
+        "n_vertices": _per_operation(operation, n, _vertices_of_step(reader)),
+    }
+    first = np.full(n, reader.n_steps, np.int64)
+    np.minimum.at(first, operation, np.arange(len(operation)))
+    last = np.zeros(n, np.int64)
+    np.maximum.at(last, operation, np.arange(len(operation)))
+    largest = np.zeros(n, np.int64)
+    np.maximum.at(largest, operation, steps["temporary_bytes"])
+    return {
+        "name": names,
+        **sums,
+        "first_step": first,
+        "last_step": last,
+        "largest_temporary_bytes": largest,
+        **_roofline(reader, sums, np.bincount(operation, ideal_cycles(reader) * executed, n)),
+        "bound": _bounds(sums),
+        "balance": _balance(operation, n, steps),
+        "source": [steps["source"][i] for i in first.tolist()],
+    }
+
+
+def _vertices_of_step(reader: ReportReader) -> Ints:
+    counts = np.append(reader.table("compute_sets")["n_vertices"], 0)
+    return counts[reader.table("steps")["compute_set"]]  # -1 is the last: none
+
+
+def ideal_cycles(reader: ReportReader) -> Ints:
+    """float64[n_steps]: the longer of computing at the peak and receiving at the full rate.
+
+    Both take all tiles: flops at the peak of the unit and types that compute them. Where tiles of a
+    bus share what they receive, moving is faster than the rate, and what it takes is the best.
+    """
+    steps = reader.table("steps")
+    rate = reader.target["exchange_bytes_per_cycle"] * reader.n_tiles
+    moving = np.minimum(steps["bytes_in"] / max(1, rate), steps["exchange"])
+    return np.maximum(steps["peak_cycles"] / reader.n_tiles, moving)
+
+
+def host_cycles_of_steps(reader: ReportReader) -> Ints:
+    """int64[n_steps]: cycles of exchange that are with the host or streaming memory."""
+    slowest = reader.by_ipu("host_exchange").max(axis=1, initial=0)
+    return np.minimum(slowest, reader.table("steps")["exchange"])
+
+
+def _roofline(reader: ReportReader, sums: dict[str, Ints], ideal: Ints) -> dict[str, Ints]:
+    """float64 columns; 0 where nothing ran, or for `intensity` where nothing moves."""
+    cycles = np.maximum(sums["cycles"], 1)
+    moved = np.maximum(sums["bytes_moved"], 1)
+    return {
+        "flops_per_cycle": sums["n_flops"] / cycles,
+        "efficiency": sums["peak_cycles"] / (cycles * reader.n_tiles),
+        "roofline": ideal / cycles,
+        "intensity": np.where(sums["bytes_moved"] > 0, sums["n_flops"] / moved, 0.0),
+    }
+
+
+def _bounds(sums: dict[str, Ints]) -> list[str]:
+    """What most cycles of each operation go to; empty if it took none."""
+    on_chip = sums["exchange"] - sums["host"]
+    names = np.array(["compute", "exchange", "sync", "host"])
+    parts = np.stack([sums["compute"], on_chip, sums["sync"], sums["host"]])
+    return np.where(parts.any(axis=0), names[parts.argmax(axis=0)], "").tolist()
+
+
+def _balance(operation: Ints, n: int, steps: dict) -> Ints:
+    """float64: tile balance of an operation's steps, weighted by their compute."""
+    weight = (steps["compute"] * np.maximum(steps["executed"], 1)).astype(np.float64)
+    weighted = np.bincount(operation, weights=weight * steps["balance"], minlength=n)
+    total = np.bincount(operation, weights=weight, minlength=n)
+    return np.where(total > 0, weighted / np.maximum(total, 1), 1.0)

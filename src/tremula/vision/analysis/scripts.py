@@ -1,0 +1,54 @@
+"""Runs scripts whose engines leave reports."""
+
+import gc
+import json
+import os
+import runpy
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tremula.base.options import ENVIRONMENT_VARIABLES, parse_options
+from tremula.vision.report.schema import FILE_NAME
+from tremula.vision.trace import recorder as trace
+
+
+def reports_in(folder: Path, since_s: float = 0) -> list[Path]:
+    """Report files of a folder and those in it, written since a time, oldest first."""
+    times = {path: path.stat().st_mtime for path in folder.rglob(FILE_NAME)}
+    return sorted((path for path in times if times[path] >= since_s), key=times.__getitem__)
+
+
+def run_script(script: Path, arguments: Sequence[str]) -> None:
+    """Run a script as `python script.py arguments` would."""
+    kept_argv, kept_path = sys.argv, list(sys.path)
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    finally:
+        sys.argv, sys.path[:] = kept_argv, kept_path
+
+
+@contextmanager
+def reporting_to(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Let engines and models of the block leave reports in a folder, and a system trace there."""
+    variable = ENVIRONMENT_VARIABLES[0]
+    before = os.environ.get(variable)
+    parse_options()  # says what is wrong with the environment, if something is
+    wanted = {"autoReport.all": "true", "autoReport.directory": os.fspath(folder)}
+    os.environ[variable] = json.dumps({**json.loads(before or "{}"), **wanted})
+    starts_trace = trace.start_from_environment() is None
+    if starts_trace:
+        trace.start(folder)
+    try:
+        yield
+        gc.collect()  # an engine writes its last report when it goes
+    finally:
+        if starts_trace:
+            trace.stop()
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before

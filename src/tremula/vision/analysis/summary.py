@@ -1,0 +1,220 @@
+"""One function per view: plain dicts that the command line prints and the page shows."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tremula.vision.analysis.insights import insights
+from tremula.vision.analysis.operations import operation_columns
+from tremula.vision.report.reader import ReportReader
+
+Facts = dict[str, object]
+_N_SHOWN = 10
+
+
+def records(columns: dict, order: np.ndarray | None = None) -> list[Facts]:
+    """Rows as dicts of plain Python values, in an order if one is given."""
+    n = len(next(iter(columns.values()), ()))
+    chosen = range(n) if order is None else order.tolist()
+    listed = {
+        name: column.tolist() if isinstance(column, np.ndarray) else column
+        for name, column in columns.items()
+    }
+    return [{name: column[i] for name, column in listed.items()} for i in chosen]
+
+
+def summary(reader: ReportReader) -> Facts:
+    """Target, graph, fit, totals, how much of the cost is validated."""
+    target = {k: v for k, v in reader.target.items() if k != "chip_toml"}
+    return {
+        "path": str(reader.path),
+        "schema_version": list(reader.schema_version),
+        "created": reader.info.get("created"),
+        "target": target,
+        "graph": {
+            name: reader.info.get(f"n_{name}")
+            for name in ("vertices", "edges", "variables", "compute_sets", "steps")
+        },
+        "programs": reader.info.get("program_names"),
+        "memory": memory_totals(reader),
+        "execution": execution_totals(reader),
+        "standing_cycles": reader.info.get("standing_cycles"),
+        "options": reader.options,
+        "versions": reader.versions,
+        "extra": reader.info.get("extra"),
+        "insights": insights(reader)[:5],
+    }
+
+
+def memory_totals(reader: ReportReader) -> Facts:
+    tiles = reader.table("tiles")
+    used, available = tiles["including_gaps"], int(reader.info["available_bytes"])
+    fullest = int(used.argmax())
+    return {
+        "fits": not bool(tiles["overflowed"].any()),
+        "n_full_tiles": int((tiles["overflowed"] > 0).sum()),
+        "available_per_tile": available,
+        "total": int(used.sum()),
+        "excluding_gaps": int(tiles["excluding_gaps"].sum()),
+        "always_live": int(tiles["always_live"].sum()),
+        "temporary": int(tiles["temporary"].sum()),
+        "largest": int(used[fullest]),
+        "fullest_tile": fullest,
+        "mean": float(used.mean()),
+        "share": float(used.sum() / (available * reader.n_tiles)),
+    }
+
+
+def execution_totals(reader: ReportReader) -> Facts | None:
+    """Cycles of the slowest chip and what they went into; None if nothing ran."""
+    if not reader.has_run:
+        return None
+    ipus, tiles = reader.table("ipus"), reader.table("tiles")
+    total = int(ipus["cycles"].max())
+    slowest = int(ipus["cycles"].argmax())
+    parts = {name: int(ipus[name][slowest]) for name in ("compute", "exchange", "sync", "waiting")}
+    return {
+        "total_cycles": total,
+        "microseconds": total / reader.target["clock_hz"] * 1e6,
+        **parts,
+        "tile_compute_mean": float(tiles["compute"].mean()),
+        "tile_exchange_mean": float(tiles["exchange"].mean()),
+        "parallel_efficiency": float(tiles["compute"].mean() / max(1, total)),
+        "n_flops": int(
+            (reader.table("steps")["n_flops"] * reader.table("steps")["executed"]).sum()
+        ),
+        "n_runs": (reader.info.get("extra") or {}).get("n_runs", len(reader.table("runs")["id"])),
+        "cycles_of_ipu": ipus["cycles"].tolist(),
+    }
+
+
+def memory(reader: ReportReader, tile: int | None = None) -> Facts:
+    """Bytes by category, the fullest tiles, the largest variables; or what one tile holds."""
+    if tile is not None:
+        return tile_memory(reader, tile)
+    tiles, variables = reader.table("tiles"), reader.table("variables")
+    fullest = np.argsort(-tiles["including_gaps"], kind="stable")[:_N_SHOWN]
+    largest = np.argsort(-variables["n_bytes"], kind="stable")[:_N_SHOWN]
+    names = ("id", "name", "type", "shape", "n_bytes", "n_tiles", "always_live", "source")
+    counts, edges = np.histogram(tiles["including_gaps"], bins=_N_SHOWN)
+    return {
+        **memory_totals(reader),
+        "categories": [
+            row
+            for row in records(reader.table("categories"))
+            if row["always_live"] or row["temporary"]
+        ],
+        "fullest_tiles": records(tiles, fullest),
+        "largest_variables": records({n: variables[n] for n in names}, largest),
+        "histogram": {"edges": edges.tolist(), "tiles": counts.tolist()},
+        "vertex_types": records(reader.table("vertex_types")),
+    }
+
+
+def tile_memory(reader: ReportReader, tile: int) -> Facts:
+    """What a tile holds at its fullest moment."""
+    live, variables = reader.live_at_peak(tile), reader.table("variables")
+    always, temporary = reader.matrix("always_live"), reader.matrix("temporary")
+    names = reader.table("categories")["name"]
+    n = len(names)
+    rows = zip(
+        names,
+        always.rows(0, n)[:, tile].tolist(),
+        temporary.rows(0, n)[:, tile].tolist(),
+        strict=True,
+    )
+    return {
+        "tile": tile,
+        **{k: v[tile].item() for k, v in reader.table("tiles").items() if k != "tile"},
+        "categories": [
+            {"name": name, "always_live": a, "temporary": t} for name, a, t in rows if a or t
+        ],
+        "variables": [
+            {"name": variables["name"][v], "n_bytes": b, "always_live": a, "id": v}
+            for v, b, a in zip(
+                live.variable.tolist(),
+                live.n_bytes.tolist(),
+                live.always_live.tolist(),
+                strict=True,
+            )
+        ],
+    }
+
+
+def liveness(reader: ReportReader) -> Facts:
+    """Temporary bytes over steps, the peak, and which variables would lower it."""
+    steps = reader.table("steps")
+    always = int(reader.table("tiles")["always_live"].sum())
+    if not reader.n_steps:
+        return {"always_live": always, "peak_step": None, "temporary": [], "largest_temporary": []}
+    peak = int(steps["temporary_bytes"].argmax())
+    live, variables = reader.live_at(peak), reader.table("variables")
+    temporary = ~live.always_live
+    gains = zip(live.variable[temporary].tolist(), live.n_bytes[temporary].tolist(), strict=True)
+    return {
+        "always_live": always,
+        "peak_step": peak,
+        "peak_step_name": steps["path"][peak],
+        "peak_temporary_bytes": int(steps["temporary_bytes"][peak]),
+        "temporary": steps["temporary_bytes"].tolist(),
+        "largest_temporary": steps["largest_temporary"].tolist(),
+        "live_at_peak": [
+            {
+                "name": variables["name"][v],
+                "n_bytes": b,
+                "first_step": int(variables["first_step"][v]),
+                "last_step": int(variables["last_step"][v]),
+                "source": variables["source"][v],
+                "frees": _frees(reader, v, peak),
+            }
+            for v, b in list(gains)[:_N_SHOWN]
+        ],
+    }
+
+
+def _frees(reader: ReportReader, variable: int, peak: int) -> int:
+    """How far the largest sum over steps falls if a variable took no memory."""
+    steps = reader.table("steps")
+    curve, size = steps["temporary_bytes"], int(reader.table("variables")["n_bytes"][variable])
+    without = curve.copy()
+    for first, last in reader.lifetimes(variable).tolist():
+        inside = (steps["instruction"] >= first) & (steps["instruction"] <= last)
+        without[inside] -= size
+    return int(curve[peak] - without.max())
+
+
+def operations(reader: ReportReader) -> list[Facts]:
+    """One row per operation, the most expensive first."""
+    columns = operation_columns(reader)
+    return records(columns, np.argsort(-columns["cycles"], kind="stable"))  # pyright: ignore[reportOperatorIssue, reportArgumentType]
+
+
+def steps(reader: ReportReader) -> list[Facts]:
+    """One row per step, in order."""
+    return records(reader.table("steps"))
+
+
+def tree(reader: ReportReader) -> list[Facts]:
+    """Nodes of all program trees, each with its depth and the cycles of everything in it."""
+    programs = reader.table("programs")
+    parent, step = programs["parent"], programs["step"]
+    total = np.append(reader.table("steps")["total_cycles"], 0)[step]  # -1 is the last: none
+    depth = np.zeros(len(parent), np.int64)
+    for node in range(len(parent)):
+        depth[node] = depth[parent[node]] + 1 if parent[node] >= 0 else 0
+    for node in range(len(parent) - 1, -1, -1):  # children stand behind their parents
+        if parent[node] >= 0:
+            total[parent[node]] += total[node]
+    executed = np.append(reader.table("steps")["executed"], 0)[step]
+    return records({**programs, "depth": depth, "total_cycles": total, "executed": executed})
+
+
+VIEWS: dict[str, Callable[[ReportReader], object]] = {
+    "summary": summary,
+    "memory": memory,
+    "liveness": liveness,
+    "ops": operations,
+    "steps": steps,
+    "tree": tree,
+    "insights": insights,
+}

@@ -1,0 +1,295 @@
+"""What if the chip were another: costs from the tile program of a report, or of a script run again.
+
+A report's tile program is fixed: its tiles, vertices and what each vertex computes. On it,
+everything outside the vertices is costed again: clock, sync, exchange, links, host, and memory
+against another capacity. What would change the program or its vertices (tiles, workers, arithmetic)
+needs the script.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tremula.base.errors import InvalidOption, MissingProfileData, suggest
+from tremula.compiler.file.executable import Executable
+from tremula.compiler.passes.cost import StepCosts
+from tremula.compiler.passes.memory import placed_on
+from tremula.compiler.report.recost import recost_steps
+from tremula.hardware import Chip, chip_from_toml, single
+from tremula.hardware.facts import quantities
+from tremula.poplar.target import Target, machine_changed
+from tremula.vision.analysis.scripts import reporting_to, run_script
+from tremula.vision.report.reader import ReportReader, open_report
+from tremula.vision.report.schema import FILE_NAME
+
+Number = int | float
+_AS_REPORTED = "as reported"
+
+# Short names of a sweep.
+ALIASES = {
+    "tiles": "n_tiles", "sram": "n_bytes_per_tile", "clock": "clock_hz", "workers": "n_workers",
+    "sync": "sync_cycles", "exchange": "exchange_bytes_per_cycle",
+}  # fmt: skip
+# Constants that a fixed tile program can be costed with again.
+RECOSTED = (
+    "clock_hz", "sync_cycles", "external_sync_cycles", "exchange_bytes_per_cycle",
+    "exchange_fragment_cycles", "n_bytes_per_tile", "n_bytes_reserved_per_tile",
+    "n_bytes_region0", "n_bytes_region1", "ipu_link_gbytes_per_s", "ipu_link_efficiency",
+    "ipu_link_packet_bytes", "ipu_link_latency_s", "host_link_gbytes_per_s", "host_latency_s",
+    "tdp_watts", "energy_pj_per_flop_half",
+)  # fmt: skip
+
+
+# Those that decide where on a tile things go.
+MEMORY = (
+    "n_bytes_per_tile", "n_bytes_reserved_per_tile", "n_bytes_region0", "n_bytes_region1",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One chip and what the program takes on it.
+
+    Compute, exchange, sync and waiting are those of the slowest chip, and add up to its total.
+    """
+
+    label: str
+    changes: dict[str, Number]
+    total_cycles: int
+    microseconds: float
+    compute_cycles: int
+    exchange_cycles: int
+    sync_cycles: int
+    waiting_cycles: int
+    largest_tile_bytes: int
+    available_bytes: int
+    overflowed_bytes: int  # of any tile: what has no place, in all or in the region it must be in
+
+    @property
+    def fits(self) -> bool:
+        return self.overflowed_bytes == 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "fits": self.fits}
+
+
+def parse_sweep(texts: Sequence[str]) -> dict[str, list[Number]]:
+    """`tiles=736,1472 sram=…` as constants of a chip and their values."""
+    known = [*ALIASES, *quantities(Chip)]
+    found: dict[str, list[Number]] = {}
+    for text in (part for given in texts for part in given.split()):
+        name, sign, values = text.partition("=")
+        if not sign or name not in known:
+            raise InvalidOption(
+                f"cannot read the sweep {text!r}.",
+                mend=f"write tiles=736,1472; {suggest(name, known)}",
+            )
+        found[ALIASES.get(name, name)] = [_number(name, value) for value in values.split(",")]
+    return found
+
+
+def _number(name: str, text: str) -> Number:
+    try:
+        number = float(text.replace("_", ""))
+    except ValueError:
+        raise InvalidOption(
+            f"{name} of a sweep must be numbers, got {text!r}.", mend=f"write {name}=1,2,3"
+        ) from None
+    return int(number) if number.is_integer() else number
+
+
+def points_of(sweep: Mapping[str, Sequence[Number]]) -> list[dict[str, Number]]:
+    """All combinations of a sweep's values."""
+    return [dict(zip(sweep, values, strict=True)) for values in product(*sweep.values())]
+
+
+def changed_chip(chip: Chip, changes: Mapping[str, Number]) -> Chip:
+    """A chip with other constants.
+
+    With other memory, its regions keep their shares; with one other region, the other is the rest.
+    """
+    rest = {"n_bytes_region0": "n_bytes_region1", "n_bytes_region1": "n_bytes_region0"}
+    alone = {"n_bytes_per_tile", *rest} & changes.keys()
+    if len(alone) == 1 and (name := alone.pop()) in rest:
+        changes = {**changes, rest[name]: chip.n_bytes_per_tile - changes[name]}
+    return chip.replace(name=f"{chip.name}, changed", **changes) if changes else chip  # pyright: ignore[reportArgumentType]
+
+
+# -- from a report ---------------------------------------------------------------------------------
+
+
+def whatif_report(
+    report: ReportReader, chip: Chip | None, sweep: Mapping[str, Sequence[Number]]
+) -> list[Point]:
+    """The report's own chip first, then every other one, on the same tile program."""
+    if chip is None and not sweep:
+        raise InvalidOption(
+            "nothing to vary.", mend="give --chip my.toml, or --sweep clock=1.5e9,2e9"
+        )
+    program = TileProgram(report)
+    return [program.as_reported(), *program.sweep(sweep, chip)]
+
+
+class TileProgram:
+    """A report's tile program, to be costed on other chips."""
+
+    def __init__(self, report: ReportReader):
+        self.report, self.executable = report, report.executable()
+        self.chip = self.executable.target.chip
+        analysis: Any = self.executable.analysis
+        self._memory, self._liveness = analysis.memory, analysis.liveness
+
+    def as_reported(self) -> Point:
+        """What it takes on its own chip."""
+        return self._point(self.chip, {}, _AS_REPORTED)
+
+    def sweep(
+        self, sweep: Mapping[str, Sequence[Number]], chip: Chip | None = None
+    ) -> Iterator[Point]:
+        """A point for every combination of values, on the program's own chip or on another."""
+        base = chip or self.chip
+        chips = [(changes, changed_chip(base, changes)) for changes in points_of(sweep)]
+        for changes, other in chips:
+            _check_recostable(self.chip, other)
+            yield self._point(other, changes, _label(changes) or other.name)
+
+    def _point(self, chip: Chip, changes: dict[str, Number], label: str) -> Point:
+        largest, overflowed = self._fullest(chip)
+        parts = self._cycles(recosted(self.executable, chip))
+        total = sum(parts.values())
+        return Point(
+            label=label,
+            changes=changes,
+            total_cycles=total,
+            microseconds=total / chip.clock_hz * 1e6,
+            **parts,
+            largest_tile_bytes=largest,
+            available_bytes=chip.n_bytes_available_per_tile,
+            overflowed_bytes=overflowed,
+        )
+
+    def _cycles(self, costs: StepCosts) -> dict[str, int]:
+        """Compute, exchange, sync and waiting of the slowest chip.
+
+        Chips that wait for each other wait as long as they did.
+        """
+        executed = self.report.table("steps")["executed"]
+        times = (costs.is_active | costs.joins[:, None]) * executed[:, None]
+        # The report's compute includes steps that were counted while they ran.
+        kinds = (self.report.by_ipu("compute"), costs.exchange, costs.sync)
+        parts = np.stack(
+            [*((kind * times).sum(axis=0) for kind in kinds), self.report.table("ipus")["waiting"]]
+        )
+        return _named(parts[:, parts.sum(axis=0).argmax()])
+
+    def _fullest(self, chip: Chip) -> tuple[int, int]:
+        """Bytes of the fullest tile, and the most that any has no place for; placed if need be."""
+        tiles = self.report.table("tiles")
+        including, overflowed = tiles["including_gaps"], tiles["overflowed"]
+        if any(getattr(chip, name) != getattr(self.chip, name) for name in MEMORY):
+            placement = placed_on(chip, self._memory, self._liveness)
+            if placement is None:
+                raise MissingProfileData(
+                    "this report's tile program does not say what variables want of memory.",
+                    mend="write the report again with this version",
+                )
+            including, overflowed = placement.including_gaps, placement.overflowed
+        return int(including.max()), max(0, int(overflowed.max()))
+
+
+def _named(parts: np.ndarray) -> dict[str, int]:
+    """int64[4] as fields of a point."""
+    names = ("compute_cycles", "exchange_cycles", "sync_cycles", "waiting_cycles")
+    return dict(zip(names, parts.tolist(), strict=True))
+
+
+def _label(changes: Mapping[str, Number]) -> str:
+    return ", ".join(f"{name}={value:g}" for name, value in changes.items())
+
+
+def _check_recostable(own: Chip, other: Chip) -> None:
+    differing = [name for name in quantities(Chip) if getattr(own, name) != getattr(other, name)]
+    fixed = [name for name in differing if name not in RECOSTED]
+    if fixed:
+        raise MissingProfileData(
+            f"a report's tile program is fixed, so {', '.join(fixed)} cannot change.",
+            mend="give the script instead: tremula whatif script.py --sweep …; a report can be "
+            f"costed again with other {', '.join(RECOSTED[:6])}, …",
+        )
+
+
+def recosted(executable: Executable, chip: Chip) -> StepCosts:
+    """Costs of all steps on another chip, compute left as it is."""
+    mine = executable.target
+    assert mine.system is not None, "a target always gets a system"
+    is_ad_hoc = not executable.machine.system_name
+    system = single(chip, mine.system.n_ipus) if is_ad_hoc else replace(mine.system, chip=chip)
+    target = Target(chip, mine.n_ipus, mine.tiles_per_ipu, mine.type, system)
+    return recost_steps(executable, target)
+
+
+# -- from a script ---------------------------------------------------------------------------------
+
+
+def whatif_script(
+    script: Path,
+    arguments: Sequence[str],
+    chip: Chip | None,
+    sweep: Mapping[str, Sequence[Number]],
+    keep: Path | None = None,
+) -> list[Point]:
+    """Run a script once for every chip and read the reports its engines leave."""
+    points = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, changes in enumerate(points_of(sweep)):
+            where = (keep or Path(folder)) / str(number)
+            with machine_changed(chip, changes), reporting_to(where):
+                run_script(script, arguments)
+            points.append(_reported(where, _label(changes) or "the script's chip", changes))
+    return points
+
+
+def _check_took(report: ReportReader, changes: Mapping[str, Number]) -> None:
+    chip = chip_from_toml(report.target["chip_toml"])
+    ignored = [name for name, value in changes.items() if getattr(chip, name) != value]
+    if ignored:
+        raise MissingProfileData(
+            f"the script made its own target and took no notice of {', '.join(ignored)}.",
+            mend="let it make its device with IPUModel(…).create_device() or a DeviceManager",
+        )
+
+
+def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
+    """The sum of all engines' cycles, and the fullest tile of any."""
+    paths = sorted(folder.rglob(FILE_NAME))
+    if not paths:
+        raise MissingProfileData(
+            f"the script left no report for {label}.", mend="let it make and run an Engine"
+        )
+    microseconds, largest, available, overflowed = 0.0, 0, 0, 0
+    parts = np.zeros(4, np.int64)
+    for path in paths:
+        with open_report(path) as report:
+            _check_took(report, changes)
+            ipus, tiles = report.table("ipus"), report.table("tiles")
+            slowest = int(ipus["cycles"].argmax())
+            parts += [ipus[n][slowest] for n in ("compute", "exchange", "sync", "waiting")]
+            microseconds += 1e6 * report.info["total_seconds"]
+            largest = max(largest, int(tiles["including_gaps"].max()))
+            available = int(report.info["available_bytes"])
+            overflowed = max(overflowed, int(tiles["overflowed"].max()))
+    return Point(
+        label=label,
+        changes=changes,
+        total_cycles=int(parts.sum()),
+        microseconds=microseconds,
+        **_named(parts),
+        largest_tile_bytes=largest,
+        available_bytes=available,
+        overflowed_bytes=overflowed,
+    )

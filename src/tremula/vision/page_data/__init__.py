@@ -1,0 +1,1 @@
+"""What the analyser page fetches, view by view."""

@@ -1,0 +1,155 @@
+"""The system traces beside a report, as columns for the Host view."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tremula.vision.page_data.pack import coded
+from tremula.vision.report.reader import ReportReader
+from tremula.vision.trace.reader import TraceReader
+
+Ints = np.ndarray
+
+# The longest events are shown; a page with more would not be fluent.
+MOST_EVENTS, MOST_SAMPLES, MOST_FILES = 60_000, 20_000, 8
+
+
+def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]:
+    """Facts and columns; `found` says whether there is a trace at all. Times are µs from t0."""
+    traces = _of_last_run([_columns_of(path) for path in trace_paths(reader)])
+    if not traces:
+        why = "No system trace (*.pvti) lies beside this report; PVTI_OPTIONS asks for one."
+        return {"found": False, "why": why, "n_runs": len(reader.table("runs")["id"])}, {}
+    origin_ns = min(t["from_ns"] for t in traces)
+    events = _merged(traces, origin_ns)
+    lanes, lane = coded(events.pop("lane"))
+    labels, label = coded(events.pop("label"))
+    channels, channel = coded(events.pop("channel"))
+    graphs, samples = _series(traces, origin_ns)
+    facts = {
+        "found": True,
+        "origin_ns": str(origin_ns),
+        "files": [t["file"] for t in traces],
+        "lanes": lanes,
+        "labels": labels,
+        "channels": channels,
+        "graphs": graphs,
+        "n_events": int(sum(len(t["start_ns"]) for t in traces)),
+        "runs": [*_runs_of_engine(reader, origin_ns), *_runs_of_model(reader, traces, origin_ns)],
+    }
+    return facts, {"lane": lane, "label": label, "channel": channel, **events, **samples}
+
+
+def trace_paths(reader: ReportReader) -> list[Path]:
+    """The newest traces beside a report; models have folders in the one of their run."""
+    folder = reader.path.resolve().parent
+    folders = [folder, folder.parent] if model_of(reader) else [folder]
+    paths = [path for one in folders for path in one.glob("*.pvti")]
+    return sorted(paths, key=lambda path: path.stat().st_mtime)[-MOST_FILES:]
+
+
+def model_of(reader: ReportReader) -> object:
+    """The PopTorch model that a report is about; None for others."""
+    return (reader.info.get("extra") or {}).get("model")
+
+
+def _of_last_run(traces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that were open together with the last one: a folder keeps the traces of older runs."""
+    if not traces:
+        return []
+    last = max(traces, key=lambda t: t["to_ns"])
+    return [t for t in traces if t["to_ns"] >= last["from_ns"]]
+
+
+def _runs_of_engine(reader: ReportReader, origin_ns: int) -> list[dict[str, object]]:
+    """Runs that an engine noted with their time."""
+    runs = reader.table("runs")
+    return [
+        {
+            "name": runs["name"][i],
+            "from": (int(runs["host_start_us"][i]) * 1000 - origin_ns) / 1e3,
+            "to": (int(runs["host_end_us"][i]) * 1000 - origin_ns) / 1e3,
+            "cycles_from": int(runs["cycles_from"][i]),
+            "cycles_to": int(runs["cycles_to"][i]),
+        }
+        for i in range(len(runs["id"]))
+        if runs["host_end_us"][i] > 0
+    ]
+
+
+def _runs_of_model(
+    reader: ReportReader, traces: list[dict[str, Any]], origin_ns: int
+) -> list[dict[str, object]]:
+    """Calls of a model that computed on the host: each would take the report's one run."""
+    model, found = model_of(reader), []
+    for trace in traces:
+        for event, details in trace["details"].items():
+            if model is not None and report_in(details) == model:
+                start_ns = int(trace["start_ns"][event]) - origin_ns
+                end_ns = start_ns + int(trace["duration_ns"][event])
+                found.append({"name": model, "from": start_ns / 1e3, "to": end_ns / 1e3})
+    cycles = {"cycles_from": 0, "cycles_to": int(reader.info.get("total_cycles") or 0)}
+    return [{**run, **cycles} for run in found]
+
+
+def report_in(details: str) -> object:
+    """The report that an event's details name."""
+    return json.loads(details).get("report")
+
+
+def _columns_of(path: Path) -> dict[str, Any]:
+    with TraceReader(path) as trace:
+        events = trace.events
+        ends: list[Any] = [events.start_ns + np.maximum(events.duration_ns, 0)]
+        ends += [one["time_ns"] for one in trace.series]
+        starts_ns = int(trace.info.get("started_ns", 0))
+        names = trace.thread_names
+        pairs = zip(events.pid.tolist(), events.tid.tolist(), strict=True)
+        return {
+            "file": path.name,
+            "from_ns": min([starts_ns, *events.start_ns[:1].tolist()]),
+            "to_ns": max([starts_ns, *(int(e.max()) for e in ends if len(e))]),
+            "details": trace.details,
+            "lane": [f"{names.get((p, t)) or t} · {p}" for p, t in pairs],
+            "label": [trace.labels[i] for i in events.label.tolist()],
+            "channel": [trace.channels[i] for i in events.channel.tolist()],
+            "start_ns": events.start_ns,
+            "duration_ns": events.duration_ns,
+            "depth": events.depth,
+            "series": trace.series,
+        }
+
+
+def _merged(traces: list[dict[str, Any]], origin_ns: int) -> dict[str, Any]:
+    """All events in order of their start, the shortest left out where there are too many."""
+    start = np.concatenate([t["start_ns"] for t in traces])
+    duration = np.concatenate([t["duration_ns"] for t in traces])
+    depth = np.concatenate([t["depth"] for t in traces])
+    kept = np.argsort(-duration, kind="stable")[:MOST_EVENTS]
+    kept = kept[np.argsort(start[kept], kind="stable")]
+    texts = {
+        name: [text for t in traces for text in t[name]] for name in ("lane", "label", "channel")
+    }
+    return {
+        **{name: [column[i] for i in kept.tolist()] for name, column in texts.items()},
+        "start_us": (start[kept] - origin_ns) / 1e3,
+        "duration_us": np.where(duration[kept] < 0, -1.0, duration[kept] / 1e3),
+        "depth": depth[kept],
+    }
+
+
+def _series(
+    traces: list[dict[str, Any]], origin_ns: int
+) -> tuple[list[dict[str, object]], dict[str, Ints]]:
+    """Graphs, and two columns for each series of theirs: series_N_us and series_N."""
+    found: list[dict[str, object]] = []
+    columns: dict[str, Ints] = {}
+    for trace in traces:
+        for one in trace["series"]:
+            step = max(1, -(-len(one["value"]) // MOST_SAMPLES))
+            columns[f"series_{len(found)}_us"] = (one["time_ns"][::step] - origin_ns) / 1e3
+            columns[f"series_{len(found)}"] = one["value"][::step]
+            found.append({name: str(one[name]) for name in ("graph", "name", "unit")})
+    return found, columns

@@ -1,0 +1,1 @@
+"""libpva's object model on a report file."""

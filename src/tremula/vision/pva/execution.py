@@ -1,0 +1,223 @@
+"""pva's execution: steps in order, runs, blocks and cycles per tile and chip."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tremula.vision.pva.names import LazyList
+from tremula.vision.pva.programs import ComputeSet, Program
+from tremula.vision.report.reader import ReportReader
+
+Ints = np.ndarray
+
+
+class TotalCycles(int):
+    """A whole number that also has `.total`: SDKs differed here, scripts use both."""
+
+    @property
+    def total(self) -> int:
+        return int(self)
+
+
+@dataclass(frozen=True)
+class Range:
+    min: int
+    max: int
+
+
+@dataclass(frozen=True)
+class ActiveCycles:
+    cyclesFrom: Range
+    cyclesTo: Range
+
+
+@dataclass(frozen=True)
+class StepComputeSet:
+    name: str
+    cyclesByTile: Ints
+
+
+@dataclass(frozen=True)
+class StepIpu:
+    """A step on a chip."""
+
+    _reader: ReportReader
+    _entry: int
+    _ipu: int
+
+    def _of(self, column: str) -> float:
+        step = int(self._reader.trace.step[self._entry])
+        return self._reader.by_ipu(column)[step, self._ipu].item()
+
+    @property
+    def cycles(self) -> int:
+        trace = self._reader.trace
+        return int(trace.end[self._entry, self._ipu] - trace.start[self._entry, self._ipu])
+
+    @property
+    def activeCycles(self) -> ActiveCycles:
+        trace = self._reader.trace
+        start, end = (int(t[self._entry, self._ipu]) for t in (trace.start, trace.end))
+        return ActiveCycles(Range(start, start), Range(end, end))
+
+    @property
+    def tileBalance(self) -> float:
+        return self._of("tile_balance")
+
+    @property
+    def activeTileBalance(self) -> float:
+        return self._of("active_tile_balance")
+
+    @property
+    def activeTiles(self) -> int:
+        return int(self._of("active_tiles"))
+
+    @property
+    def dataIn(self) -> int:
+        return int(self._of("data_in")) * int(self._reader.trace.times[self._entry])
+
+    @property
+    def dataOut(self) -> int:
+        return int(self._of("data_out")) * int(self._reader.trace.times[self._entry])
+
+
+@dataclass(frozen=True)
+class ExecutionStep:
+    """An entry of the trace; `times` (not in pva) is more than 1 where a loop is folded."""
+
+    _reader: ReportReader
+    _entry: int
+
+    @property
+    def _step(self) -> int:
+        return int(self._reader.trace.step[self._entry])
+
+    @property
+    def times(self) -> int:
+        return int(self._reader.trace.times[self._entry])
+
+    @property
+    def program(self) -> Program:
+        return Program(self._reader, int(self._reader.table("steps")["program"][self._step]))
+
+    @property
+    def cyclesByTile(self) -> Ints:
+        """int64[n_tiles]: compute and exchange of all executions the step stands for."""
+        compute, exchange = (
+            self._reader.matrix(name).row(self._step) for name in ("compute", "exchange")
+        )
+        return (compute + exchange) * self.times
+
+    @property
+    def computeSets(self) -> list[StepComputeSet]:
+        number = int(self._reader.table("steps")["compute_set"][self._step])
+        if number < 0:
+            return []
+        cycles = self._reader.matrix("compute").row(self._step) * self.times
+        return [StepComputeSet(ComputeSet(self._reader, number).name, cycles)]
+
+    @property
+    def ipus(self) -> list[StepIpu]:
+        return [StepIpu(self._reader, self._entry, ipu) for ipu in range(self._reader.n_ipus)]
+
+    def __repr__(self) -> str:
+        return f"ExecutionStep({self.program!r})"
+
+
+@dataclass(frozen=True)
+class Microseconds:
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Run:
+    _reader: ReportReader
+    _id: int
+
+    def _of(self, column: str) -> int:
+        return int(self._reader.table("runs")[column][self._id])
+
+    @property
+    def name(self) -> str:
+        return self._reader.table("runs")["name"][self._id]
+
+    @property
+    def program(self) -> int:
+        return self._of("program")
+
+    @property
+    def steps(self) -> LazyList[ExecutionStep]:
+        first = self._of("first_entry")
+        return LazyList(self._of("n_entries"), lambda i: ExecutionStep(self._reader, first + i))
+
+    @property
+    def microseconds(self) -> Microseconds:
+        return Microseconds(self._of("host_start_us"), self._of("host_end_us"))
+
+    @property
+    def cycles(self) -> int:
+        return self._of("cycles_to") - self._of("cycles_from")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A stretch of a tile's time. The model knows every step, so each is a block of its own."""
+
+    program: Program
+    tile: int
+    cyclesFrom: int
+    cyclesTo: int
+    isCommon: bool
+    isStreamCopy: bool
+    isBlockFlush: bool = False
+    isOverflow: bool = False
+
+
+@dataclass(frozen=True)
+class Execution:
+    _reader: ReportReader
+
+    @property
+    def steps(self) -> LazyList[ExecutionStep]:
+        return LazyList(self._reader.n_entries, lambda i: ExecutionStep(self._reader, i))
+
+    @property
+    def runs(self) -> LazyList[Run]:
+        n = len(self._reader.table("runs")["id"])
+        return LazyList(n, lambda i: Run(self._reader, i))
+
+    @property
+    def totalCycles(self) -> TotalCycles:
+        return TotalCycles(self._reader.table("ipus")["cycles"].max(initial=0))
+
+    def blocks(self, tile: int) -> LazyList[Block]:
+        """The steps that a tile's chip takes part in."""
+        ipu, trace = tile // self._reader.tiles_per_ipu, self._reader.trace
+        mine = np.flatnonzero(trace.end[:, ipu] > trace.start[:, ipu])
+        return LazyList(len(mine), lambda i: self._block(int(mine[i]), tile, ipu))
+
+    def _block(self, entry: int, tile: int, ipu: int) -> Block:
+        trace, steps = self._reader.trace, self._reader.table("steps")
+        step = int(trace.step[entry])
+        is_stream = steps["type"][step].startswith("StreamCopy")
+        return Block(
+            Program(self._reader, int(steps["program"][step])),
+            tile,
+            int(trace.start[entry, ipu]),
+            int(trace.end[entry, ipu]),
+            not is_stream,
+            is_stream,
+        )
+
+    def cyclesByStep(self) -> Ints:
+        """int64[n_entries, n_ipus]: of all steps at once."""
+        return self._reader.trace.end - self._reader.trace.start
+
+    def cyclesByTypeName(self) -> dict[str, int]:
+        """Cycles of the slowest chip by program type, over everything that ran."""
+        steps = self._reader.table("steps")
+        totals: dict[str, int] = {}
+        for name, cycles in zip(steps["type"], steps["total_cycles"].tolist(), strict=True):
+            totals[name] = totals.get(name, 0) + cycles
+        return totals

@@ -1,0 +1,343 @@
+"""pva's tiles, memory by category, variables and liveness."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tremula.vision.pva.names import CATEGORY_OF_NAME, LazyList
+from tremula.vision.pva.programs import DebugContext, Program, VertexType
+from tremula.vision.report.memory import LiveSet
+from tremula.vision.report.reader import ReportReader
+
+Ints = np.ndarray
+
+
+@dataclass(frozen=True)
+class GapSizes:
+    includingGaps: int
+    excludingGaps: int
+
+
+@dataclass(frozen=True)
+class CategorySize:
+    total: int
+    alwaysLive: int
+    notAlwaysLive: int
+
+
+class MemoryCategories:
+    """`tile.memory.category.vertexCode.total`, and so on for each of pva's names."""
+
+    def __init__(self, reader: ReportReader, tile: int):
+        self._reader, self._tile = reader, tile
+
+    def __getattr__(self, name: str) -> CategorySize:
+        if name not in CATEGORY_OF_NAME:
+            raise AttributeError(
+                f"no memory category {name!r}; there are {sorted(CATEGORY_OF_NAME)}"
+            )
+        row = self._rows.get(CATEGORY_OF_NAME[name], -1)
+        if row < 0:
+            return CategorySize(0, 0, 0)
+        always, temporary = (
+            int(self._reader.matrix(n).row(row)[self._tile]) for n in ("always_live", "temporary")
+        )
+        return CategorySize(always + temporary, always, temporary)
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self._reader.table("categories")["name"])}
+
+    def __dir__(self) -> list[str]:
+        return sorted(CATEGORY_OF_NAME)
+
+
+@dataclass(frozen=True)
+class TileVertices:
+    """The code of one vertex type on a tile."""
+
+    type: VertexType
+    codeBytes: int
+
+
+@dataclass(frozen=True)
+class TileMemory:
+    _reader: ReportReader
+    _tile: int
+
+    def _of(self, column: str) -> int:
+        return int(self._reader.table("tiles")[column][self._tile])
+
+    @property
+    def alwaysLiveBytes(self) -> int:
+        return self._of("always_live")
+
+    @property
+    def notAlwaysLiveBytes(self) -> int:
+        return self._of("temporary")
+
+    @property
+    def total(self) -> GapSizes:
+        return GapSizes(self._of("including_gaps"), self._of("excluding_gaps"))
+
+    @property
+    def overflowed(self) -> GapSizes:
+        return GapSizes(self._of("overflowed"), self._of("overflowed"))
+
+    @property
+    def nonInterleaved(self) -> GapSizes:
+        return GapSizes(self._of("region0"), self._of("region0"))
+
+    @property
+    def interleaved(self) -> GapSizes:
+        return GapSizes(self._of("region1"), self._of("region1"))
+
+    @property
+    def category(self) -> MemoryCategories:
+        return MemoryCategories(self._reader, self._tile)
+
+    @property
+    def vertices(self) -> list[TileVertices]:
+        """Vertex types with code on the tile."""
+        tile, start = self._reader.column("vertices.tile"), self._reader.column("vertices.start")
+        rows = np.searchsorted(start, np.flatnonzero(tile == self._tile), side="right") - 1
+        types = np.unique(self._reader.table("vertices")["vertex_type"][rows])
+        code = self._reader.table("vertex_types")["code_bytes"]
+        return [TileVertices(VertexType(self._reader, t), int(code[t])) for t in types.tolist()]
+
+
+@dataclass(frozen=True)
+class Tile:
+    _reader: ReportReader
+    id: int
+
+    @property
+    def ipu(self) -> int:
+        return self.id // self._reader.tiles_per_ipu
+
+    @property
+    def memory(self) -> TileMemory:
+        return TileMemory(self._reader, self.id)
+
+    def __repr__(self) -> str:
+        return f"Tile({self.id})"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A name and bytes: of a variable, or of something else that takes memory."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class StepInterval:
+    start: int
+    end: int  # the first step behind it
+
+
+@dataclass(frozen=True)
+class EquivalenceClass:
+    """Variables that live at the same steps."""
+
+    id: int
+    steps: tuple[StepInterval, ...]
+
+
+@dataclass(frozen=True)
+class UnloweredVariable:
+    _reader: ReportReader
+    id: int
+
+    @property
+    def name(self) -> str:
+        return self._reader.table("variables")["name"][self.id]
+
+    @property
+    def type(self) -> str:
+        return self._reader.table("variables")["type"][self.id]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        import json
+
+        return tuple(json.loads(self._reader.table("variables")["shape"][self.id]))
+
+    @property
+    def debugContext(self) -> DebugContext:
+        return DebugContext(
+            self._reader, int(self._reader.table("variables")["debug_context"][self.id])
+        )
+
+
+@dataclass(frozen=True)
+class LoweredVariable:
+    """What of a variable is on one tile: entry `id` of the report's variable × tile pairs."""
+
+    _reader: ReportReader
+    id: int
+
+    @property
+    def _id(self) -> int:
+        return self.id
+
+    @property
+    def _variable(self) -> int:
+        start = self._reader.column("variable.tile_start")
+        return int(np.searchsorted(start, self.id, side="right")) - 1
+
+    @property
+    def name(self) -> str:
+        return self._reader.table("variables")["name"][self._variable]
+
+    @property
+    def bytes(self) -> int:
+        return int(self._reader.column("variable.tile_bytes")[self.id])
+
+    @property
+    def tileId(self) -> int:
+        return int(self._reader.column("variable.tile")[self.id])
+
+    @property
+    def alwaysLive(self) -> bool:
+        return bool(self._reader.table("variables")["always_live"][self._variable])
+
+    @property
+    def hasUnloweredVar(self) -> bool:
+        return True
+
+    @property
+    def unloweredVar(self) -> UnloweredVariable:
+        return UnloweredVariable(self._reader, self._variable)
+
+    @property
+    def equivalenceClass(self) -> EquivalenceClass:
+        return _classes(self._reader)[self._variable]
+
+    def __repr__(self) -> str:
+        return f"LoweredVariable({self.name!r}, tile {self.tileId}, {self.bytes} B)"
+
+
+def _classes(reader: ReportReader) -> list[EquivalenceClass]:
+    """The class of each variable, made once per report."""
+    kept = getattr(reader, "_kept_classes", None)
+    if kept is None:
+        kept = _make_classes(reader)
+        reader._kept_classes = kept  # pyright: ignore[reportAttributeAccessIssue]
+    return kept
+
+
+def _make_classes(reader: ReportReader) -> list[EquivalenceClass]:
+    at = reader.table("steps")["instruction"]
+    first = np.searchsorted(at, reader.column("live.first")).tolist()
+    last = np.searchsorted(at, reader.column("live.last"), side="right").tolist()
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for variable, a, b in zip(reader.column("live.variable").tolist(), first, last, strict=True):
+        ranges.setdefault(variable, []).append((a, b))
+    always = reader.table("variables")["always_live"]
+    found: dict[tuple, EquivalenceClass] = {}
+    classes = []
+    for variable in range(len(always)):
+        key = ((0, reader.n_steps),) if always[variable] else tuple(ranges.get(variable, ()))
+        if key not in found:
+            found[key] = EquivalenceClass(len(found), tuple(StepInterval(a, b) for a, b in key))
+        classes.append(found[key])
+    return classes
+
+
+def lowered_variables_of(reader: ReportReader, variables: Ints) -> list[LoweredVariable]:
+    start = reader.column("variable.tile_start")
+    return [
+        LoweredVariable(reader, entry)
+        for v in variables.tolist()
+        for entry in range(int(start[v]), int(start[v + 1]))
+    ]
+
+
+@dataclass(frozen=True)
+class LoweredVariables:
+    _reader: ReportReader
+
+    @property
+    def allBriefVars(self) -> LazyList[LoweredVariable]:
+        n = len(self._reader.column("variable.tile"))
+        return LazyList(n, lambda i: LoweredVariable(self._reader, i))
+
+    def forTile(self, tile: int) -> LazyList[LoweredVariable]:
+        entries = np.flatnonzero(self._reader.column("variable.tile") == tile)
+        return LazyList(len(entries), lambda i: LoweredVariable(self._reader, int(entries[i])))
+
+    def columns(self) -> dict[str, Ints]:
+        """All at once: variable, tile, bytes and whether it is always live."""
+        start = self._reader.column("variable.tile_start")
+        variable = np.repeat(np.arange(len(start) - 1), np.diff(start))
+        return {
+            "variable": variable,
+            "tile": self._reader.column("variable.tile"),
+            "bytes": self._reader.column("variable.tile_bytes"),
+            "alwaysLive": self._reader.table("variables")["always_live"][variable].astype(bool),
+        }
+
+
+@dataclass(frozen=True)
+class NotAlwaysLiveMemory:
+    """Temporary memory at a step: `bytes`, and the variables they are in, largest first."""
+
+    _reader: ReportReader
+    bytes: int
+    _live: LiveSet
+
+    @property
+    def variables(self) -> list[Variable]:
+        """With what exchange needs beside variables, as pva's `message`, they add up to bytes."""
+        temporary = ~self._live.always_live
+        sizes = self._live.n_bytes[temporary]
+        names = self._reader.table("variables")["name"]
+        found = [
+            Variable(names[v], n)
+            for v, n in zip(self._live.variable[temporary].tolist(), sizes.tolist(), strict=True)
+        ]
+        buffers = self.bytes - int(sizes.sum())
+        return [*found, Variable("message", buffers)] if buffers else found
+
+    def columns(self) -> dict[str, Ints]:
+        """Ids and bytes of variables at once."""
+        temporary = ~self._live.always_live
+        return {"variable": self._live.variable[temporary], "bytes": self._live.n_bytes[temporary]}
+
+
+@dataclass(frozen=True)
+class LivenessProgramStep:
+    _reader: ReportReader
+    _step: int
+
+    @property
+    def program(self) -> Program:
+        return Program(self._reader, int(self._reader.table("steps")["program"][self._step]))
+
+    @property
+    def notAlwaysLiveMemory(self) -> NotAlwaysLiveMemory:
+        n_bytes = int(self._reader.table("steps")["temporary_bytes"][self._step])
+        return NotAlwaysLiveMemory(self._reader, n_bytes, self._reader.live_at(self._step))
+
+    def notAlwaysLiveMemoryForTile(self, tile: int) -> NotAlwaysLiveMemory:
+        live = self._reader.live_at(self._step, tile)
+        n_bytes = int(self._reader.matrix("live").row(self._step)[tile])
+        return NotAlwaysLiveMemory(self._reader, n_bytes, live)
+
+    def notAlwaysLiveMemoryForIpu(self, ipu: int) -> NotAlwaysLiveMemory:
+        per_ipu = self._reader.tiles_per_ipu
+        mine = slice(ipu * per_ipu, (ipu + 1) * per_ipu)
+        n_bytes = int(self._reader.matrix("live").row(self._step)[mine].sum())
+        live = self._reader.live_at(self._step)
+        sizes = np.array(
+            [int(self._reader.tile_bytes(v)[mine].sum()) for v in live.variable.tolist()]
+        )
+        here = sizes > 0 if len(sizes) else np.zeros(0, bool)
+        order = np.argsort(-sizes[here], kind="stable")
+        kept = LiveSet(
+            live.variable[here][order], sizes[here][order], live.always_live[here][order]
+        )
+        return NotAlwaysLiveMemory(self._reader, n_bytes, kept)

@@ -1,0 +1,1 @@
+"""The report file: its schema, how it is written and how it is read."""

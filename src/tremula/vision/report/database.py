@@ -1,0 +1,161 @@
+"""Reads databases that a stranger may have made: reports and traces, opened in one careful way."""
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tremula.base.errors import FileLoadError, PoplarError
+from tremula.vision.report.packing import MAX_UNPACKED_BYTES
+
+_MAGIC = b"SQLite format 3\x00"
+_MAX_FACT_CHARACTERS = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseKind:
+    """What a file must be, and what its errors say."""
+
+    name: str
+    application: str  # what its table `info` says
+    schema_version: tuple[int, int]  # a newer first part is refused
+    tables: Iterable[str]
+    wanted: str  # to do when a file is something else
+    again: str  # to do when it is damaged
+    instead: Callable[[Path], str]  # to do when there is none
+    may_grow: bool  # somebody may be writing it
+
+
+class DatabaseReader:
+    """One file of a kind: rows of our statements, facts, and errors that name the file."""
+
+    def __init__(self, path: str | os.PathLike[str], kind: DatabaseKind):
+        self.path = Path(path)
+        self.kind = kind
+        self.lock = threading.RLock()
+        self._database = self._opened()
+        try:
+            self._restrict()
+            self._check_tables()
+            self.info: dict[str, Any] = self.facts("info")
+            self._check_version()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self.lock:
+            self._database.close()
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    def _opened(self) -> sqlite3.Connection:
+        """A read-only connection, after a look at the file."""
+        try:
+            with self.path.open("rb") as file:
+                head = file.read(len(_MAGIC))
+        except OSError as error:
+            raise FileLoadError(
+                f"cannot read the {self.kind.name} {str(self.path)!r}: {error.strerror or error}.",
+                mend=self.kind.instead(self.path),
+            ) from error
+        if not head:
+            raise self._foreign("is empty")
+        if head != _MAGIC:
+            raise self._foreign(f"is no {self.kind.name}: it does not begin as one")
+        mode = "mode=ro" if self.kind.may_grow else "mode=ro&immutable=1"
+        uri = f"{self.path.resolve().as_uri()}?{mode}"
+        return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+
+    def _restrict(self) -> None:
+        """The file may hold views and triggers: nothing of it is trusted, nothing is attached."""
+        self._database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_UNPACKED_BYTES)
+        self.execute("PRAGMA trusted_schema = OFF")
+        self.execute("PRAGMA query_only = ON")
+
+    def _check_tables(self) -> None:
+        """Views of these names could compute for ever, so only real tables are taken."""
+        rows = self.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        if not set(self.kind.tables) <= {name for (name,) in rows}:
+            raise self._foreign(f"is a database, but no {self.kind.name} of Tremula's")
+
+    def _check_version(self) -> None:
+        if self.info.get("application") != self.kind.application:
+            raise self._foreign(f"is a database, but no {self.kind.name} of Tremula's")
+        version = self.info.get("schema_version")
+        if not (isinstance(version, list) and [type(part) for part in version] == [int, int]):
+            raise self.damaged(f"has schema version {version!r}")
+        newest = self.kind.schema_version[0]
+        if version[0] > newest:
+            raise FileLoadError(
+                f"{self.kind.name} {str(self.path)!r} has schema version {version[0]}."
+                f"{version[1]}; this Tremula reads up to {newest}.x.",
+                mend=f"update Tremula, or {self.kind.again} with this version",
+            )
+
+    @property
+    def schema_version(self) -> tuple[int, int]:
+        return tuple(self.info["schema_version"])
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    def damaged(self, why: str) -> FileLoadError:
+        return FileLoadError(
+            f"{self.kind.name} {str(self.path)!r} {why}.",
+            mend=f"{self.kind.again}; this one is damaged",
+        )
+
+    def _foreign(self, why: str) -> FileLoadError:
+        return FileLoadError(f"{str(self.path)!r} {why}.", mend=self.kind.wanted)
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple]:
+        """All rows of a statement of ours."""
+        try:
+            with self.lock:
+                return self._database.execute(sql, parameters).fetchall()
+        except sqlite3.ProgrammingError:
+            raise FileLoadError(
+                f"{self.kind.name} {str(self.path)!r} is closed.", mend="open it again"
+            ) from None
+        except sqlite3.DatabaseError as error:
+            raise self.damaged(f"cannot be read ({error})") from error
+
+    def facts(self, table: str) -> dict[str, Any]:
+        """A table of keys and JSON values."""
+        rows = self.execute(f"SELECT key, value FROM {table}")
+        try:
+            return {str(k): json.loads(v[:_MAX_FACT_CHARACTERS]) for k, v in rows}
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self.damaged(f"has no readable {table} ({error})") from None
+
+
+@contextmanager
+def telling_damage(*readers: DatabaseReader) -> Iterator[None]:
+    """Inside it, numbers of a file that contradict each other are told as damage, not as a bug."""
+    try:
+        yield
+    except PoplarError:
+        raise
+    except (LookupError, ArithmeticError, TypeError, ValueError, MemoryError) as error:
+        why = f"contradicts itself ({type(error).__name__}: {error})"
+        if len(readers) == 1:
+            raise readers[0].damaged(why) from error
+        names = " or ".join(repr(str(reader.path)) for reader in readers)
+        raise FileLoadError(f"{names} {why}.", mend="write the reports again") from error

@@ -1,0 +1,249 @@
+"""Writes a report file: tables, columns and matrices in one SQLite file that appears complete."""
+
+import json
+import os
+import sqlite3
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import numpy as np
+
+from tremula.base.errors import FileLoadError
+from tremula.vision.report.packing import pack
+from tremula.vision.report.schema import (
+    COARSEST_ROWS,
+    FIRST_POOL,
+    NEXT_POOL,
+    ROWS_PER_BLOCK,
+    TABLES,
+    column_names,
+)
+
+Ints = np.ndarray
+Rows = Callable[[int, int], Ints]
+Done = TypeVar("Done")
+_POOLS = {"sum": np.add, "max": np.maximum}
+_MOST_WAITING = 64  # blocks being packed at once: bounds memory
+
+
+class ReportFile:
+    """A file being written. It replaces `path` at the end of a `with` block without an error."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(
+                dir=self.path.parent, prefix=f".{self.path.name}.", suffix=".part"
+            )
+        except OSError as error:
+            raise FileLoadError(
+                f"cannot write a report to {str(path)!r}: {error.strerror or error}.",
+                mend="give a folder you may write to",
+            ) from error
+        os.close(handle)
+        self._temporary = Path(name)
+        self._pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
+        self._database = sqlite3.connect(name, isolation_level=None)
+        self._database.execute("PRAGMA page_size = 4096")
+        # The temporary file is thrown away on any error, so it needs no journal.
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute("PRAGMA synchronous = OFF")
+        self._database.execute("BEGIN")
+        for table, columns in TABLES.items():
+            self._database.execute(f"CREATE TABLE {table} ({columns})")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=kind is not None)
+        if kind is None:
+            self._database.execute("COMMIT")
+        self._database.close()
+        if kind is None:
+            self._publish()
+        else:
+            self._temporary.unlink(missing_ok=True)
+
+    def _publish(self) -> None:
+        with self._temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        self._temporary.chmod(0o666 & ~mask)  # mkstemp gives 0600; a report is to be shared
+        os.replace(self._temporary, self.path)
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    def facts(self, table: str, values: Mapping[str, object]) -> None:
+        """Rows of a table of two columns; values other than text become JSON."""
+        is_json = table in ("info", "target")
+        rows = [(k, json.dumps(v) if is_json else str(v)) for k, v in values.items()]
+        self._database.executemany(f"INSERT INTO {table} VALUES (?, ?)", rows)
+
+    def rows(self, table: str, columns: Mapping[str, Sequence[object] | Ints]) -> None:
+        """Rows from columns, which must be exactly those of the table."""
+        names = column_names(table)
+        assert set(columns) == set(names), f"{table}: {sorted(set(columns) ^ set(names))}"
+        listed = [c.tolist() if isinstance(c, np.ndarray) else list(c) for c in columns.values()]
+        marks = ", ".join("?" * len(names))
+        self._database.executemany(
+            f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})",
+            zip(*listed, strict=True),
+        )
+
+    def column(self, name: str, array: Ints) -> None:
+        dtype, data = pack(array)
+        row = (name, dtype, json.dumps(list(array.shape)), data)
+        self._database.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", row)
+
+    def tile_variables(self, start: Ints, variable: Ints, n_bytes: Ints, address: Ints) -> None:
+        """Variables of each tile, their bytes and addresses there: a CSR over tiles."""
+
+        def row(tile: int) -> tuple:
+            mine = slice(start[tile], start[tile + 1])
+            packed = (
+                part for column in (variable, n_bytes, address) for part in pack(column[mine])
+            )
+            return (tile, int(start[tile + 1] - start[tile]), *packed)
+
+        rows = self._in_order(row, range(len(start) - 1))
+        self._database.executemany(
+            "INSERT INTO tile_variables VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
+        )
+
+    def _soon(self, function: Callable[..., Done], *args: object, **kwargs: object) -> Future[Done]:
+        """Call a function in another thread or, while the interpreter ends, here and now."""
+        try:
+            return self._pool.submit(function, *args, **kwargs)
+        except RuntimeError:  # no threads start any more
+            done: Future[Done] = Future()
+            done.set_result(function(*args, **kwargs))
+            return done
+
+    def _in_order(
+        self, function: Callable[[int], tuple], numbers: Iterable[int]
+    ) -> Iterator[tuple]:
+        waiting: deque[Future[tuple]] = deque()
+        for number in numbers:
+            waiting.append(self._soon(function, number))
+            if len(waiting) >= _MOST_WAITING:
+                yield waiting.popleft().result()
+        for future in waiting:
+            yield future.result()
+
+    def executable(self, n_bytes: int, data: bytes) -> None:
+        self._database.execute("INSERT INTO executable VALUES (?, ?)", (n_bytes, data))
+
+    # -- matrices ----------------------------------------------------------------------------------
+
+    def matrix(
+        self,
+        name: str,
+        blocks: Iterable[Ints],
+        n_columns: int,
+        unit: str,
+        *,
+        pooling: str = "",
+        keeps_level_0: bool = True,
+        by_rows: bool = False,
+    ) -> None:
+        """A matrix from consecutive blocks of 64 rows, the last one shorter; levels if it pools.
+
+        `by_rows`: rows are like those above them.
+        """
+        counts: dict[int, int] = {}
+        packed = self._packed(_levels(blocks, pooling, counts), keeps_level_0, by_rows)
+        statement = "INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)"
+        self._database.executemany(statement, ((name, *row) for row in packed))
+        kept = _levels_worth_keeping(counts)
+        self._database.execute(
+            "DELETE FROM blocks WHERE matrix = ? AND level >= ?", (name, len(kept))
+        )
+        row = (name, counts.get(0, 0), n_columns, pooling, unit, json.dumps(kept))
+        self._database.execute("INSERT INTO matrices VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def _packed(
+        self, blocks: Iterator[tuple[int, int, Ints]], keeps_level_0: bool, by_rows: bool
+    ) -> Iterator[tuple[int, int, int, str, bytes]]:
+        """Pack blocks in threads (zlib lets go of the interpreter), in order."""
+        waiting: list[tuple[int, int, int, Future[tuple[str, bytes]]]] = []
+        for level, number, block in blocks:
+            if level == 0 and not keeps_level_0:
+                continue
+            future = self._soon(pack, block, by_rows=by_rows)
+            waiting.append((level, number, len(block), future))
+            if len(waiting) >= _MOST_WAITING:
+                done = waiting.pop(0)
+                yield (*done[:3], *done[3].result())
+        for level, number, n_rows, future in waiting:
+            yield (level, number, n_rows, *future.result())
+
+
+def blocks_of(rows: Rows, n_rows: int) -> Iterator[Ints]:
+    """Blocks of 64 rows from a function of (first, last)."""
+    for first in range(0, n_rows, ROWS_PER_BLOCK):
+        yield rows(first, min(n_rows, first + ROWS_PER_BLOCK))
+
+
+def _levels_worth_keeping(counts: Mapping[int, int]) -> list[int]:
+    """Rows of each level, up to the first that is coarse enough for a screen."""
+    kept: list[int] = []
+    for level in sorted(counts):
+        kept.append(counts[level])
+        if counts[level] <= COARSEST_ROWS:
+            break
+    return kept
+
+
+def _levels(
+    blocks: Iterable[Ints], pooling: str, counts: dict[int, int]
+) -> Iterator[tuple[int, int, Ints]]:
+    """(level, number, block) of all levels; `counts` are the rows of each level so far."""
+    buffers: dict[int, list[Ints]] = {}
+    numbers: dict[int, int] = {}
+    for block in blocks:
+        counts[0] = counts.get(0, 0) + len(block)
+        yield 0, numbers.get(0, 0), block
+        numbers[0] = numbers.get(0, 0) + 1
+        if pooling:
+            yield from _raise(block, 1, pooling, buffers, numbers, counts, is_last=False)
+    level = 1
+    while level in counts:
+        yield from _raise(None, level, pooling, buffers, numbers, counts, is_last=True)
+        level += 1
+
+
+def _raise(
+    block: Ints | None,
+    level: int,
+    pooling: str,
+    buffers: dict[int, list[Ints]],
+    numbers: dict[int, int],
+    counts: dict[int, int],
+    *,
+    is_last: bool,
+) -> Iterator[tuple[int, int, Ints]]:
+    """Pool a block into a level; what fills a block of that level goes out, and further up."""
+    held = buffers.setdefault(level, [])
+    if block is not None:
+        pool = FIRST_POOL if level == 1 else NEXT_POOL
+        pooled = _POOLS[pooling].reduceat(block, np.arange(0, len(block), pool), axis=0)
+        held.append(pooled)
+        counts[level] = counts.get(level, 0) + len(pooled)
+    n_held = sum(len(part) for part in held)
+    if n_held >= ROWS_PER_BLOCK or (is_last and n_held):
+        full = np.concatenate(held)
+        held.clear()
+        yield level, numbers.get(level, 0), full
+        numbers[level] = numbers.get(level, 0) + 1
+        if counts[level] > ROWS_PER_BLOCK or not is_last:
+            yield from _raise(full, level + 1, pooling, buffers, numbers, counts, is_last=False)

@@ -1,0 +1,97 @@
+"""Matrices of a report: blocks of 64 rows, read when needed, and their coarser levels."""
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tremula.vision.report.packing import unpack
+from tremula.vision.report.schema import ROWS_PER_BLOCK
+
+if TYPE_CHECKING:
+    from tremula.vision.report.tables import ReportTables
+
+Ints = np.ndarray
+_KEPT_BYTES = 64 << 20  # of unpacked blocks, for each matrix
+
+
+@dataclass
+class Matrix:
+    """Rows × columns; `levels` are the rows of each level, the full one first."""
+
+    reader: "ReportTables"
+    name: str
+    n_rows: int
+    n_columns: int
+    levels: tuple[int, ...]
+    unit: str
+    _kept: OrderedDict[tuple[int, int], Ints] = field(default_factory=OrderedDict)
+
+    @staticmethod
+    def of(reader: "ReportTables", name: str) -> "Matrix":
+        sql = "SELECT n_rows, n_columns, rows_per_level, unit FROM matrices WHERE name = ?"
+        rows = reader.execute(sql, (name,))
+        if not rows:
+            raise reader.damaged(f"has no matrix {name!r}")
+        n_rows, n_columns, text, unit = rows[0]
+        try:
+            levels = tuple(json.loads(text))
+        except (ValueError, TypeError):
+            raise reader.damaged(f"has a matrix {name!r} with levels {text!r}") from None
+        sizes = (n_rows, n_columns, *levels)
+        if not all(type(n) is int and 0 <= n < 1 << 40 for n in sizes):
+            raise reader.damaged(f"has a matrix {name!r} of sizes {sizes!r}")
+        if n_columns != reader.n_tiles:
+            raise reader.damaged(f"has a matrix {name!r} of {n_columns} tiles")
+        return Matrix(reader, name, n_rows, n_columns, levels, str(unit))
+
+    def rows(self, first: int, last: int, level: int = 0) -> Ints:
+        """int64[last - first, n_columns] of a level."""
+        n_rows = self.levels[level] if level < len(self.levels) else 0
+        first, last = max(0, first), min(n_rows, last)
+        if last <= first:
+            return np.zeros((0, self.n_columns), np.int64)
+        blocks = range(first // ROWS_PER_BLOCK, -(-last // ROWS_PER_BLOCK))
+        found = [self._block(level, number) for number in blocks]
+        joined = found[0] if len(found) == 1 else np.concatenate(found)
+        begin = blocks[0] * ROWS_PER_BLOCK
+        return joined[first - begin : last - begin]
+
+    def row(self, number: int) -> Ints:
+        """int64[n_columns]."""
+        return self.rows(number, number + 1)[0]
+
+    def take(self, numbers: Ints) -> Ints:
+        """int64[len(numbers), n_columns]: any rows, in any order."""
+        found = np.zeros((len(numbers), self.n_columns), np.int64)
+        of_block = numbers // ROWS_PER_BLOCK
+        for block in np.unique(of_block).tolist():
+            mine = of_block == block
+            found[mine] = self._block(0, block)[numbers[mine] - block * ROWS_PER_BLOCK]
+        return found
+
+    def _block(self, level: int, number: int) -> Ints:
+        key = (level, number)
+        with self.reader.lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+                return kept
+        block = self._read(level, number)
+        block.flags.writeable = False
+        with self.reader.lock:
+            self._kept[key] = block
+            while len(self._kept) > max(1, _KEPT_BYTES // max(1, block.nbytes)):
+                self._kept.popitem(last=False)
+        return block
+
+    def _read(self, level: int, number: int) -> Ints:
+        sql = "SELECT n_rows, dtype, data FROM blocks WHERE matrix = ? AND level = ? AND number = ?"
+        rows = self.reader.execute(sql, (self.name, level, number))
+        expected = min(ROWS_PER_BLOCK, self.levels[level] - number * ROWS_PER_BLOCK)
+        if not rows or rows[0][0] != expected:
+            raise self.reader.damaged(f"lacks block {number} of level {level} of {self.name!r}")
+        what = f"block {number} of {self.name!r}"
+        return unpack(rows[0][2], rows[0][1], (expected, self.n_columns), what)

@@ -1,0 +1,40 @@
+"""Which variables a step of an executable reads or writes."""
+
+import numpy as np
+
+from tremula.compiler.file.executable import Executable, View
+
+Ints = np.ndarray
+
+
+def variables_of_step(executable: Executable, step: int) -> Ints:
+    """Sorted ids of the variables that a step reads or writes."""
+    record = executable.steps[step]
+    parts = [_view_bytes(view) for view in (*record.reads, *record.writes)]
+    if record.compute_set >= 0:
+        parts += _compute_set_bytes(executable, record.compute_set)
+    addresses = np.concatenate([np.empty(0, np.int64), *parts])
+    variables = executable.variables
+    owner = np.searchsorted(variables.base_bytes, addresses, side="right") - 1
+    # Scattered fields are gathered into scratch space behind all variables, which is none.
+    is_inside = (owner >= 0) & (addresses < variables.end_bytes[owner])
+    return np.unique(owner[is_inside])
+
+
+def _view_bytes(view: View) -> Ints:
+    """Byte addresses of the first element of each run: a run lies in one variable."""
+    return view.runs.start * view.type.n_bytes
+
+
+def _compute_set_bytes(executable: Executable, number: int) -> list[Ints]:
+    from tremula.codelets.columns import columns_of
+
+    compute_set = executable.compute_sets[number]
+    parts = [plan.source.start * plan.n_bytes for plan in compute_set.gathers]
+    parts += [plan.destination.start * plan.n_bytes for plan in compute_set.scatters]
+    for table in compute_set.tables:
+        fields = executable.codelets[table.codelet].spec.fields
+        for column in columns_of(fields):
+            if column.role == "offset":
+                parts.append(table.columns[column.index] * column.field.type.n_bytes)
+    return parts

@@ -1,0 +1,167 @@
+"""write_report: one report file from an executable and, if it ran, its execution."""
+
+import os
+import platform
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from tremula.base.version import VERSION
+from tremula.compiler.file.executable import Executable
+from tremula.compiler.report.report import Execution, Report
+from tremula.runtime.run_log import RunRecord
+from tremula.vision.report.contents import Contents, execution_of, runs_columns
+from tremula.vision.report.contents_steps import (
+    chip_columns,
+    compute_rows,
+    exchange_rows,
+    measures_of,
+    step_blocks,
+    step_columns,
+)
+from tremula.vision.report.contents_variables import (
+    live_blocks,
+    tile_variables,
+    variable_columns,
+    variables,
+)
+from tremula.vision.report.contents_vertices import compute_sets, vertex_types, vertices
+from tremula.vision.report.file import ReportFile, blocks_of
+from tremula.vision.report.program_tree import program_columns, program_of_step
+from tremula.vision.report.schema import APPLICATION, SCHEMA_VERSION, report_path
+from tremula.vision.report.walk import TraceColumns, trace_of
+
+Ints = np.ndarray
+
+# A larger tile program is left out of its report; `tremula whatif` then needs the script.
+MAX_EXECUTABLE_BYTES = 256 << 20
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    executable: Executable,
+    execution: Execution | Report | None = None,
+    *,
+    runs: Sequence[RunRecord] = (),
+    extra: Mapping[str, object] | None = None,
+    keeps_executable: bool = True,
+) -> Path:
+    """Write a report and return where it is; a folder gets a `profile.pop`.
+
+    `execution` is an engine's, the report of a forecast, or None if nothing ran. `runs` tell single
+    runs apart; without them everything that ran counts as one run of the first program. `extra` is
+    anything that JSON can hold, shown with the summary.
+    """
+    path = report_path(path)
+    contents = Contents(executable, execution_of(executable, execution))
+    runs = runs or _one_run(contents)
+    with ReportFile(path) as file:
+        _write_facts(file, contents, extra or {})
+        trace = trace_of(executable, runs, contents.analysis.costs, contents.execution.compute)
+        live = _write_matrices(file, contents, trace)
+        _write_tables(file, contents, live)
+        file.rows("runs", runs_columns(runs, trace.first_entry, trace.n_entries))
+        if keeps_executable:
+            _write_executable(file, executable)
+    return path
+
+
+def _one_run(contents: Contents) -> list[RunRecord]:
+    if not contents.report.has_run:
+        return []
+    executed, cycles = contents.execution.executed, int(contents.execution.cycles_of_chip.max())
+    entries = np.array([*contents.executable.entries, len(contents.executable.code)])
+    first = contents.instruction_of_step[np.flatnonzero(executed)[0]]
+    program = max(0, int(np.searchsorted(entries[:-1], first, side="right")) - 1)
+    name = contents.executable.names[program]
+    return [RunRecord(program, name, np.array(executed), 0, cycles, 0, 0)]
+
+
+def _write_facts(file: ReportFile, contents: Contents, extra: Mapping[str, object]) -> None:
+    file.facts(
+        "info",
+        {
+            "application": APPLICATION,
+            "schema_version": list(SCHEMA_VERSION),
+            "created": int(time.time()),
+            "command": Path(sys.argv[0]).name if sys.argv else "",
+            "extra": dict(extra),
+            **contents.graph_facts(),
+        },
+    )
+    file.facts("target", contents.target_facts())
+    file.facts("options", contents.executable.options)
+    versions = {
+        "tremula": VERSION,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+    }
+    file.facts("versions", versions)
+
+
+def _write_tables(file: ReportFile, contents: Contents, live: tuple[Ints, Ints]) -> None:
+    programs, measures = program_columns(contents.executable), measures_of(contents)
+    file.rows("programs", programs)
+    program_of = program_of_step(programs, len(contents.executable.steps))
+    file.rows("steps", step_columns(contents, program_of, measures, live))
+    file.rows("steps_by_ipu", chip_columns(contents, measures))
+    file.rows("compute_sets", compute_sets(contents))
+    file.rows("vertex_types", vertex_types(contents))
+    rows, csr = vertices(contents)
+    file.rows("vertices", rows)
+    file.rows("variables", variables(contents))
+    file.rows("debug_contexts", contents.contexts.columns())
+    file.rows("tiles", contents.tiles())
+    file.rows("ipus", contents.ipus())
+    file.rows("categories", contents.categories())
+    file.tile_variables(*tile_variables(contents))
+    for name, column in {**csr, **variable_columns(contents)}.items():
+        file.column(name, column)
+
+
+def _write_matrices(file: ReportFile, contents: Contents, trace: TraceColumns) -> tuple[Ints, Ints]:
+    """All matrices and the trace; returns temporary bytes of each step, all tiles and largest."""
+    n_tiles, n_steps = contents.n_tiles, len(contents.executable.steps)
+    for name in ("step", "times", "start", "end"):
+        file.column(f"trace.{name}", getattr(trace, name))
+    for name, rows_of in (("compute", compute_rows), ("exchange", exchange_rows)):
+        rows = partial(rows_of, contents)
+        file.matrix(name, map(rows, step_blocks(n_steps)), n_tiles, "cycles")
+
+        def entries(first: int, last: int, rows=rows) -> Ints:  # noqa: ANN001 - binds this name's
+            return rows(trace.step[first:last]) * trace.times[first:last, None]
+
+        pooled = blocks_of(entries, len(trace.step))
+        file.matrix(f"trace_{name}", pooled, n_tiles, "cycles", pooling="sum", keeps_level_0=False)
+    sums: list[tuple[Ints, Ints]] = []
+    blocks = _with_sums(live_blocks(contents), sums)
+    file.matrix("live", blocks, n_tiles, "bytes", pooling="max", by_rows=True)
+    memory = contents.report.memory
+    file.matrix("always_live", [memory.always_live], n_tiles, "bytes")
+    file.matrix("temporary", [memory.temporary], n_tiles, "bytes")
+    nothing = np.zeros(0, np.int64)
+    total, largest = (np.concatenate([nothing, *(s[i] for s in sums)]) for i in range(2))
+    return total, largest
+
+
+def _with_sums(blocks: Iterable[Ints], sums: list[tuple[Ints, Ints]]) -> Iterator[Ints]:
+    for block in blocks:
+        sums.append((block.sum(axis=1), block.max(axis=1)))
+        yield block
+
+
+def _write_executable(file: ReportFile, executable: Executable) -> None:
+    """The executable's own file, as it is: checked and hashed by its own reader."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "executable")
+        executable.save(str(path))
+        data = path.read_bytes()
+    if len(data) <= MAX_EXECUTABLE_BYTES:
+        file.executable(len(data), zlib.compress(data, 1))

@@ -1,0 +1,1 @@
+"""The analyser page, served on this computer or exported as one file."""

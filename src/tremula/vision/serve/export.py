@@ -1,0 +1,107 @@
+"""One HTML file that holds the page and its data, to send around; it works from a folder."""
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+from tremula.base.errors import FileLoadError
+from tremula.vision.page_data.fetch import PageData
+from tremula.vision.serve.server import page_files
+
+# What does not fit is left out, finest detail first; the page says so where it is missing.
+MOST_DATA_BYTES = 24 << 20
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w.-]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
+
+
+def export_page(
+    data: PageData, path: str | Path, *, most_bytes: int = MOST_DATA_BYTES
+) -> tuple[int, int]:
+    """Write the file; returns how many packs it holds and how many were left out."""
+    packs, n_left_out, n_bytes = {}, 0, 0
+    for name in data.names():
+        if n_bytes >= most_bytes:
+            n_left_out += 1
+            continue
+        pack = data.pack(name)
+        n_bytes += len(pack)
+        packs[name] = pack
+    write_page(path, packs)
+    return len(packs), n_left_out
+
+
+def write_page(path: str | Path, packs: dict[str, bytes]) -> None:
+    """The page and its packs as one file."""
+    encoded = {name: base64.b64encode(pack).decode() for name, pack in packs.items()}
+    try:
+        Path(path).write_text(page_html(encoded), encoding="utf-8")
+    except OSError as error:
+        raise FileLoadError(
+            f"cannot write {str(path)!r}: {error.strerror or error}.",
+            mend="give a file in a folder you may write to",
+        ) from error
+
+
+def page_html(packs: dict[str, str]) -> str:
+    """The page with its style, script and data inside."""
+    sources = {name: content.decode() for name, content in page_files().items()}
+    style, script = f"\n{sources['style.css']}", f"\n{bundle(sources, 'main.js')}"
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    html = sources["index.html"]
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    data = f'<script type="application/json" id="packs">{json.dumps(packs)}</script>'
+    for old, new in (
+        ('<meta charset="utf-8">', f'<meta charset="utf-8">\n{meta}'),
+        ('<link rel="stylesheet" href="page/style.css">', f"<style>{style}</style>"),
+        (
+            '<script type="module" src="page/main.js"></script>',
+            f'{data}\n<script type="module">{script}</script>',
+        ),
+    ):
+        assert html.count(old) == 1, f"index.html lacks {old}"
+        html = html.replace(old, new)
+    return html
+
+
+def bundle(sources: dict[str, str], entry: str) -> str:
+    """All modules as one script: each in a function of its own that returns what it exports.
+
+    The page's modules keep to two forms, `import { a, b } from "./other.js";` and `export` before
+    a declaration, so that this is all it takes.
+    """
+    parts: list[str] = []
+    done: set[str] = set()
+
+    def add(name: str) -> None:
+        if name in done:
+            return
+        done.add(name)
+        source = sources[name]
+        for match in _IMPORT.finditer(source):
+            add(match[2])
+        exported = ", ".join(_EXPORT.findall(source))
+        body = _IMPORT.sub(lambda m: f"const {{{_renamed(m[1])}}} = {_variable(m[2])};\n", source)
+        body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
+        opening = f"// {name}\nconst {_variable(name)} = (() => {{\n"
+        parts.append(f"{opening}{body}\nreturn {{ {exported} }};\n}})();\n")
+
+    add(entry)
+    return "\n".join(parts).replace("</script", "<\\/script")
+
+
+def _renamed(names: str) -> str:
+    return names.replace(" as ", ": ")
+
+
+def _variable(name: str) -> str:
+    return "m_" + re.sub(r"\W", "_", name)
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,0 +1,157 @@
+"""Serves the analyser page on this computer alone: read-only, with a token, to no other site."""
+
+import hmac
+import secrets
+from contextlib import suppress
+from functools import cached_property
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tremula.base.errors import PoplarError
+from tremula.vision.page_data.fetch import PageData
+from tremula.vision.report.database import telling_damage
+
+HOST = "127.0.0.1"
+# Nothing but this page's own files runs, nothing leaves it, nobody frames it.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_COMMON_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def page_files() -> dict[str, bytes]:
+    """All files of the page by name. Only these are ever served: no path leaves the folder."""
+    folder = files("tremula.vision") / "page"
+    return {f.name: f.read_bytes() for f in folder.iterdir() if f.name.endswith(tuple(_TYPES))}
+
+
+class PageServer(ThreadingHTTPServer):
+    """A server of one page. Use `url` to open it, `serve_forever` to run it."""
+
+    daemon_threads = True
+
+    def __init__(self, data: PageData, port: int = 0):
+        self.data = data
+        self.token = secrets.token_urlsafe(24)
+        self.files = page_files()
+        super().__init__((HOST, port), _Handler)
+
+    @cached_property
+    def authority(self) -> str:
+        return f"{HOST}:{self.server_address[1]}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.authority}/?token={self.token}"
+
+    @property
+    def cookie_name(self) -> str:
+        # Ports share cookies, so two servers need two names.
+        return f"tremula_{self.server_address[1]}"
+
+    def is_token(self, text: str | None) -> bool:
+        return text is not None and hmac.compare_digest(text.encode(), self.token.encode())
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PageServer  # pyright: ignore[reportIncompatibleVariableOverride]
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "tremula", ""
+    timeout = 60
+
+    def log_message(self, format: str, *args: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Requests are nobody's news."""
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        token = parse_qs(url.query).get("token", [None])[0]
+        if not self._is_own_request():
+            self._refuse(HTTPStatus.FORBIDDEN, "This page answers itself only, no other site.")
+        elif url.path == "/" and self.server.is_token(token):
+            self._let_in()
+        elif not self._has_token():
+            self._refuse(
+                HTTPStatus.UNAUTHORIZED,
+                "Open the page with the address that `tremula view` printed.",
+            )
+        else:
+            self._answer(unquote(url.path))
+
+    def _is_own_request(self) -> bool:
+        """Neither a name that resolves to us by somebody's trick nor another site's request."""
+        if self.headers.get("Host") != self.server.authority:
+            return False
+        origin = self.headers.get("Origin")
+        if origin is not None and origin != f"http://{self.server.authority}":
+            return False
+        return self.headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none") or (
+            # A link on another page may open us: that site gets nothing to read.
+            self.headers.get("Sec-Fetch-Mode") == "navigate"
+            and self.headers.get("Sec-Fetch-Dest") == "document"
+        )
+
+    def _has_token(self) -> bool:
+        try:
+            cookies = SimpleCookie(self.headers.get("Cookie", ""))
+        except CookieError:
+            return False
+        cookie = cookies.get(self.server.cookie_name)
+        sent = self.headers.get("X-Tremula-Token")
+        return self.server.is_token(sent if cookie is None else cookie.value)
+
+    def _let_in(self) -> None:
+        """Keep the token as a cookie, and take it out of the address."""
+        cookie = f"{self.server.cookie_name}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
+        self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
+
+    def _answer(self, path: str) -> None:
+        name = path.removeprefix("/page/") if path.startswith("/page/") else ""
+        if path == "/":
+            name = "index.html"
+        if path.startswith("/data/"):
+            self._send_data(path.removeprefix("/data/"))
+        elif name in self.server.files:
+            kind = _TYPES[name[name.rindex(".") :]]
+            self._send(HTTPStatus.OK, self.server.files[name], kind)
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, "There is nothing here.")
+
+    def _send_data(self, name: str) -> None:
+        try:
+            with telling_damage(*self.server.data.readers):
+                pack = self.server.data.pack(name)
+        except PoplarError as error:
+            self._refuse(HTTPStatus.NOT_FOUND, str(error))
+            return
+        self._send(HTTPStatus.OK, pack, "application/octet-stream")
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self._send(status, why.encode(), "text/plain; charset=utf-8")
+
+    def _send(
+        self, status: HTTPStatus, body: bytes, kind: str, more: dict[str, str] | None = None
+    ) -> None:
+        headers = {"Content-Type": kind, "Content-Length": str(len(body)), **_COMMON_HEADERS}
+        with suppress(ConnectionError):  # whoever closes a tab does not wait for answers
+            self.send_response(status)
+            for name, value in {**headers, **(more or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)

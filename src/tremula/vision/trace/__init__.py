@@ -1,0 +1,1 @@
+"""The system trace: recorded, stored, read and exported."""

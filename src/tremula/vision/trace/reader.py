@@ -1,0 +1,243 @@
+"""Reads trace files; `openTrace` has pva's names for processes, threads and events."""
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tremula.base.errors import MissingProfileData
+from tremula.vision.pva.names import LazyList
+from tremula.vision.report.database import DatabaseKind, DatabaseReader
+from tremula.vision.trace.file import APPLICATION, SCHEMA_VERSION, TABLES
+
+Ints = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class EventColumns:
+    """Events sorted by process, thread and start; a longer event comes before those inside it."""
+
+    pid: Ints
+    tid: Ints
+    channel: Ints  # rows of `channels`
+    label: Ints
+    start_ns: Ints
+    duration_ns: Ints  # -1: an instant
+    depth: Ints  # how many events of its thread enclose it
+    parent: Ints  # the innermost of them, or -1
+
+
+_TRACE = DatabaseKind(
+    name="trace",
+    application=APPLICATION,
+    schema_version=SCHEMA_VERSION,
+    tables=TABLES,
+    wanted="give a .pvti that Tremula wrote",
+    again="record it again",
+    instead=lambda _: "give the path of a .pvti file",
+    may_grow=True,
+)
+
+
+class TraceReader(DatabaseReader):
+    """One trace."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        super().__init__(path, _TRACE)
+
+    def _names(self, table: str) -> list[str]:
+        return [str(name) for (name,) in self.execute(f"SELECT name FROM {table} ORDER BY id")]
+
+    @cached_property
+    def channels(self) -> list[str]:
+        return self._names("channels")
+
+    @cached_property
+    def labels(self) -> list[str]:
+        return self._names("labels")
+
+    @cached_property
+    def thread_names(self) -> dict[tuple[int, int], str]:
+        return {(p, t): str(n) for p, t, n in self.execute("SELECT pid, tid, name FROM threads")}
+
+    @cached_property
+    def details(self) -> dict[int, str]:
+        """Details by event number, of those that have some: texts of JSON objects."""
+        sql = f"SELECT details FROM events {_ORDER}"
+        found = {i: str(d) for i, (d,) in enumerate(self.execute(sql)) if d}
+        try:
+            is_whole = all(isinstance(json.loads(text), dict) for text in found.values())
+        except ValueError:
+            is_whole = False
+        if not is_whole:
+            raise self.damaged("has details of an event that are no JSON object")
+        return found
+
+    @cached_property
+    def events(self) -> EventColumns:
+        sql = f"SELECT pid, tid, channel, label, start_ns, duration_ns FROM events {_ORDER}"
+        columns = self._numbers(self.execute(sql), np.int64).reshape(-1, 6).T
+        depth, parent = _nesting(columns)
+        pid, tid, channel, label, start_ns, duration_ns = columns
+        return EventColumns(pid, tid, channel, label, start_ns, duration_ns, depth, parent)
+
+    @cached_property
+    def series(self) -> list[dict[str, object]]:
+        """Graphs: name, unit, and columns of time and value for each series."""
+        found = []
+        sql = "SELECT time_ns, value FROM samples WHERE series = ? ORDER BY time_ns"
+        for number, graph, name, unit in self.execute("SELECT id, graph, name, unit FROM series"):
+            rows = self.execute(sql, (number,))
+            times = self._numbers([t for t, _ in rows], np.int64)
+            values = self._numbers([v for _, v in rows], np.float64)
+            found.append(
+                {"graph": graph, "name": name, "unit": unit, "time_ns": times, "value": values}
+            )
+        return found
+
+    @cached_property
+    def heatmaps(self) -> list[dict[str, object]]:
+        """Heat maps: edges, times and counts uint64[n_times, n_bins]."""
+        found = []
+        sql = "SELECT time_ns, bin_quantities FROM heatmap_data WHERE heatmap = ? ORDER BY 1"
+        for number, name, unit, edges in self.execute("SELECT id, name, unit, edges FROM heatmaps"):
+            rows = self.execute(sql, (number,))
+            times = self._numbers([t for t, _ in rows], np.int64)
+            listed, counts = self._counts(name, edges, [data for _, data in rows])
+            found.append(
+                {"name": name, "unit": unit, "edges": listed, "time_ns": times, "counts": counts}
+            )
+        return found
+
+    def _counts(self, name: str, edges: str, blobs: list[bytes]) -> tuple[list[float], Ints]:
+        """The edges of a heat map, and its counts: uint64[n_times, n_bins]."""
+        try:
+            listed = json.loads(edges)
+            counts = [np.frombuffer(blob, "<u8") for blob in blobs]
+            n_bins = max(0, len(listed) - 1)  # reshape takes -1 for any number
+            return listed, np.array(counts, np.uint64).reshape(len(counts), n_bins)
+        except (ValueError, TypeError):
+            raise self.damaged(f"has a heat map {name!r} of other bins than edges") from None
+
+    def _numbers(self, values: list, dtype: type[np.generic]) -> Ints:
+        try:
+            return np.array(values, dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self.damaged(f"has something else where a number should be ({error})") from None
+
+    # -- pva's names -------------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> list["Process"]:
+        return [Process(self, int(pid)) for pid in np.unique(self.events.pid)]
+
+    def process(self, pid: int) -> "Process":
+        return Process(self, pid)
+
+
+_ORDER = "ORDER BY pid, tid, start_ns, duration_ns DESC, rowid DESC"
+
+
+def _nesting(columns: Ints) -> tuple[Ints, Ints]:
+    """Depth and parent of events in the order of `_ORDER`."""
+    n = columns.shape[1]
+    depth, parent = np.zeros(n, np.int64), np.full(n, -1, np.int64)
+    around: list[tuple[int, int]] = []  # (event, its end)
+    thread = None
+    pids, tids, _, _, starts, durations = columns.tolist()
+    for i in range(n):
+        if thread != (pids[i], tids[i]):
+            thread, around = (pids[i], tids[i]), []
+        end = starts[i] + max(0, durations[i])
+        while around and not (around[-1][1] >= end and around[-1][1] > starts[i]):
+            around.pop()
+        if around:
+            depth[i], parent[i] = depth[around[-1][0]] + 1, around[-1][0]
+        if durations[i] >= 0:
+            around.append((i, end))
+    return depth, parent
+
+
+@dataclass(frozen=True)
+class Event:
+    _reader: TraceReader
+    _id: int
+
+    @property
+    def label(self) -> str:
+        return self._reader.labels[int(self._reader.events.label[self._id])]
+
+    @property
+    def channel(self) -> str:
+        return self._reader.channels[int(self._reader.events.channel[self._id])]
+
+    @property
+    def timestamp(self) -> float:
+        """Microseconds since 1970."""
+        return int(self._reader.events.start_ns[self._id]) / 1000
+
+    @property
+    def duration(self) -> float:
+        """Microseconds; 0 of an instant."""
+        return max(0, int(self._reader.events.duration_ns[self._id])) / 1000
+
+    @property
+    def metadata(self) -> str:
+        """JSON, or empty."""
+        return self._reader.details.get(self._id, "")
+
+    def children(self) -> list["Event"]:
+        mine = np.flatnonzero(self._reader.events.parent == self._id)
+        return [Event(self._reader, i) for i in mine.tolist()]
+
+    def __repr__(self) -> str:
+        return f"Event({self.channel!r}, {self.label!r}, {self.duration:.1f} µs)"
+
+
+@dataclass(frozen=True)
+class Thread:
+    _reader: TraceReader
+    _pid: int
+    tid: int
+
+    @property
+    def name(self) -> str:
+        return self._reader.thread_names.get((self._pid, self.tid), "")
+
+    @property
+    def events(self) -> LazyList[Event]:
+        """Events that no other event encloses."""
+        events = self._reader.events
+        mine = (events.pid == self._pid) & (events.tid == self.tid) & (events.depth == 0)
+        numbers = np.flatnonzero(mine)
+        return LazyList(len(numbers), lambda i: Event(self._reader, int(numbers[i])))
+
+
+@dataclass(frozen=True)
+class Process:
+    _reader: TraceReader
+    pid: int
+
+    @property
+    def threads(self) -> list[Thread]:
+        events = self._reader.events
+        return [
+            Thread(self._reader, self.pid, int(tid))
+            for tid in np.unique(events.tid[events.pid == self.pid])
+        ]
+
+    def thread(self, tid: int) -> Thread:
+        found = [t for t in self.threads if t.tid == tid]
+        if not found:
+            raise MissingProfileData(
+                f"process {self.pid} has no thread {tid}.",
+                mend=f"it has {[t.tid for t in self.threads]}",
+            )
+        return found[0]
+
+
+def openTrace(path: str | os.PathLike[str]) -> TraceReader:
+    """Open a trace."""
+    return TraceReader(path)
