@@ -125,13 +125,13 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("body", "what", "mend"), CASES)
-def test_compute_refusals(body, what, mend):
-    """Everything outside the subset is refused with what, the user's line and the mend."""
+@pytest.mark.parametrize(("body", "what", "hint"), CASES)
+def test_compute_refusals(body, what, hint):
+    """Everything outside the subset is refused with what, the user's line and the hint."""
     message = refusal(body)
     assert what in message
     assert "bad.py:" in message
-    assert re.search(f"  try: .*({mend})", message), message
+    assert re.search(f"  try: .*({hint})", message), message
 
 
 def test_line_of_a_refusal():
@@ -177,7 +177,7 @@ def test_field_refusals(annotation, what):
 
 
 def test_compile_errors_name_the_users_line():
-    """What only Numba can refuse comes with the codelet, the user's line, a reason and a mend."""
+    """What only Numba can refuse comes with the codelet, the user's line, a reason and a hint."""
 
     class Aliased(Vertex):
         x: Input[Vector[float32]]

@@ -212,7 +212,7 @@ def test_exchange_buffers_are_temporary(small_graph, analysed):
 
 
 def test_out_of_memory_text(small_graph, analysed):
-    """The error names the worst tile, bytes needed and there, the largest things, and the mend."""
+    """The error names the worst tile, bytes needed and there, the largest things, and the hint."""
     graph = small_graph()
     big = graph.add_variable(FLOAT, [170_000], "big", mapping=2)
     small = graph.add_variable(FLOAT, [1000], "small", mapping=2)

@@ -1,4 +1,4 @@
-"""Verification: each check has an error that names the culprit and the mend."""
+"""Verification: each check has an error that names the culprit and the hint."""
 
 import pytest
 

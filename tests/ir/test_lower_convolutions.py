@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
 from tremula.base.types import FLOAT
-from tremula.ir.lowering.layouts import wished_layout
+from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
 from tremula.ir.run.tile_run import capture_function
@@ -100,7 +100,7 @@ def test_operands_lie_as_the_convolution_wants_them():
     x, weight = torch.randn(2, 4, 8, 8), torch.randn(6, 4, 3, 3)
     step = capture_function(lambda x, w: F.conv2d(x, w, None, 1, 1), [x, weight])
     graph, tiles = graph_and_tiles()
-    got = [wished_layout(node, tiles) for node in step.placeholders()]
+    got = [preferred_layout(node, tiles) for node in step.placeholders()]
     params = poplin.ConvParams(
         type=FLOAT, n_batch=2, field_shape=(8, 8), kernel_shape=(3, 3), n_in_chans=4, n_out_chans=6,
         padding_lower=(1, 1), padding_upper=(1, 1),

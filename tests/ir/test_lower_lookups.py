@@ -8,7 +8,7 @@ from tests.ir.like_aten import assert_close, assert_like_aten
 from tremula.base.errors import ApplicationRuntimeError
 from tremula.base.types import FLOAT
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.lowering.layouts import wished_layout
+from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
 from tremula.ir.run.tile_run import capture_function, run_on_tiles
@@ -184,7 +184,7 @@ def test_tables_lie_as_their_lookups_want_them():
     )
     graph = Graph(IPUModel("bow", tiles_per_ipu=8).create_device())
     tiles = lambda node: Tiles(graph, Sequence(), node, LoweringOptions())  # noqa: E731
-    table = wished_layout(step.placeholders()[0], tiles)
+    table = preferred_layout(step.placeholders()[0], tiles)
     wanted = create_sliceable_tensor(
         graph, FLOAT, (40, 8), plan=plan(graph, FLOAT, 40, 8, 6, {"used_for_update": False})
     )

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from tests.ir.like_aten import assert_like_aten
 from tremula.base.types import FLOAT
 from tremula.compiler.file.executable import view_of
-from tremula.ir.lowering.layouts import wished_layout
+from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.linear import products
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
@@ -108,7 +108,7 @@ def test_weights_lie_as_their_product_wants_them():
     step = capture_function(lambda x, w: x @ w.t(), [torch.randn(32, 64), torch.randn(48, 64)])
     graph = Graph(IPUModel("bow", tiles_per_ipu=8).create_device())
     tiles = lambda node: Tiles(graph, Sequence(), node, LoweringOptions())  # noqa: E731
-    x, w = (wished_layout(node, tiles) for node in step.placeholders())
+    x, w = (preferred_layout(node, tiles) for node in step.placeholders())
     shapes = FLOAT, (32, 64), (64, 48)
     left = poplin.create_mat_mul_input_lhs(graph, *shapes)
     right = poplin.create_mat_mul_input_rhs(graph, *shapes)

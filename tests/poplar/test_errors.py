@@ -1,4 +1,4 @@
-"""The text of every error the graph layer raises: what, expected and got, the line, the mend."""
+"""The text of every error the graph layer raises: what, expected and got, the line, the hint."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,7 +102,7 @@ def beyond_size(made):
     made.graph.connect(made.vertex["rows"][2], made.x[0])
 
 
-# (error class, what goes wrong, what the text says, what the mend says)
+# (error class, what goes wrong, what the text says, what the hint says)
 TENSORS = [
     ("TensorIndexError", lambda m: m.x[4],
      "index 4 of dimension 0 is out of range for a tensor of shape [4, 6].", "use 0 to 3"),
@@ -411,9 +411,9 @@ def recursive(made):
 
 
 @pytest.mark.parametrize(
-    ("name", "fail", "what", "mend"), CASES, ids=[f"{case[0]}: {case[2]}" for case in CASES]
+    ("name", "fail", "what", "hint"), CASES, ids=[f"{case[0]}: {case[2]}" for case in CASES]
 )
-def test_error_text(made, name, fail, what, mend):
+def test_error_text(made, name, fail, what, hint):
     """Each mistake raises its class and says what, where and how to mend it."""
     with pytest.raises(errors.PoplarError) as caught:
         fail(made)
@@ -421,8 +421,8 @@ def test_error_text(made, name, fail, what, mend):
     assert type(caught.value).__name__ == name
     first, *rest = text.split("\n")
     assert what in first
-    assert f"  try: {caught.value.mend}" == rest[-1]
-    assert mend in caught.value.mend
+    assert f"  try: {caught.value.hint}" == rest[-1]
+    assert hint in caught.value.hint
     names_no_line = name in HAS_NO_LINE or "type '" in first  # as_type knows no graph
     assert names_no_line or any(f"{Path(__file__).name}:" in line for line in rest), text
 
@@ -437,7 +437,7 @@ def test_a_message_has_three_parts():
     assert error.source.file == __file__
     line = Path(__file__).read_text(encoding="utf-8").splitlines()[error.source.line - 1]
     assert line.strip() == "x[7]"
-    assert str(error) == f"{error.what}\n  at {error.source}\n  try: {error.mend}"
+    assert str(error) == f"{error.what}\n  at {error.source}\n  try: {error.hint}"
 
 
 def test_poplar_errors_are_pythons_too():

@@ -213,7 +213,7 @@ def test_costs_are_poplibs(function, n_cycles):
     ],
 )  # fmt: skip
 def test_refusals(call, text):
-    """Wrong operands are refused with what was expected, the user's line, and a mend."""
+    """Wrong operands are refused with what was expected, the user's line, and a hint."""
     graph = small_graph()
     x = graph.add_variable(FLOAT, [4, 5], "x", mapping="linear")
     i = graph.add_variable(INT, [4], "i", mapping="linear")

@@ -72,7 +72,7 @@ def test_all_types(name):
 
 @pytest.mark.parametrize("name", [n for n, op in OPS.items() if op.errors])
 def test_errors(name):
-    """Each wrong call of an operation raises the error it promises, with a mend."""
+    """Each wrong call of an operation raises the error it promises, with a hint."""
     op = OPS[name]
     for case in op.errors:
         random = np.random.default_rng(0)

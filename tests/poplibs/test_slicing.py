@@ -277,7 +277,7 @@ def test_created_tensors():
     ],
 )
 def test_plan_option_errors(options, text):
-    """Options that make no sense are refused with a mend."""
+    """Options that make no sense are refused with a hint."""
     with pytest.raises(PoplibsError, match=text):
         popops.plan_embedding(small_graph(), "float", 8, 8, 8, options)
 

@@ -1,4 +1,4 @@
-"""All exceptions: Poplar's tree; each message says what, expected and got, where, and the mend."""
+"""All exceptions: Poplar's tree; each message says what, expected and got, where, and the hint."""
 
 import re
 from collections.abc import Iterable
@@ -37,16 +37,16 @@ class PoplarError(Exception):
     """Base of every error Tremula raises on purpose.
 
     `what` says what failed in the user's names, with expected and got; `source` is the user's line;
-    `mend` says what to do. All three are shown.
+    `hint` says what to do. All three are shown.
     """
 
-    def __init__(self, what: str, *, source: Source | None = None, mend: str = ""):
-        self.what, self.source, self.mend = what, source, mend
+    def __init__(self, what: str, *, source: Source | None = None, hint: str = ""):
+        self.what, self.source, self.hint = what, source, hint
         lines = [what]
         if source is not None:
             lines.append(f"  at {source}")
-        if mend:
-            lines.append(f"  try: {mend}")
+        if hint:
+            lines.append(f"  try: {hint}")
         super().__init__("\n".join(lines))
 
 

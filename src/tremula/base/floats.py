@@ -49,7 +49,7 @@ def pack_metadata(quarter_format: QuarterFormat, scale: int) -> int:
     if not MIN_SCALE <= scale <= MAX_SCALE:
         raise OverflowInField(
             f"the scale of an 8-bit float must be {MIN_SCALE} … {MAX_SCALE}, got {scale}.",
-            mend="scale the data itself, or choose format F152 for its wider range",
+            hint="scale the data itself, or choose format F152 for its wider range",
         )
     format_bit = FORMAT_BIT if quarter_format is QuarterFormat.F152 else 0
     return format_bit | (scale & (2**N_SCALE_BITS - 1))
@@ -60,7 +60,7 @@ def unpack_metadata(byte: int) -> tuple[QuarterFormat, int]:
     if not 0 <= byte <= 0xFF or byte & 0x40:
         raise TensorMetadataError(
             f"{byte:#x} is not a metadata byte: bit 6 must be zero and it must fit 8 bits.",
-            mend="make it with pack_metadata(format, scale)",
+            hint="make it with pack_metadata(format, scale)",
         )
     low = byte & (2**N_SCALE_BITS - 1)
     scale = low - 2**N_SCALE_BITS if low > MAX_SCALE else low

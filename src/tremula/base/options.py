@@ -214,11 +214,11 @@ def _from_json(variable: str, text: str) -> dict[str, object]:
     try:
         parsed = json.loads(text)
     except json.JSONDecodeError as error:
-        raise InvalidOption(f"{variable} is not valid JSON: {error}.", mend=example) from None
+        raise InvalidOption(f"{variable} is not valid JSON: {error}.", hint=example) from None
     if not isinstance(parsed, dict):
         raise InvalidOption(
             f"{variable} must hold a JSON object, got {type(parsed).__name__}: {text}.",
-            mend=example,
+            hint=example,
         )
     return parsed
 
@@ -226,14 +226,14 @@ def _from_json(variable: str, text: str) -> dict[str, object]:
 def _checked(name: str, value: object, where: str, source: Source | None) -> OptionValue:
     spec = OPTIONS.get(name)
     if spec is None:
-        mend = FORMER_NAMES.get(name) or suggest(name, OPTIONS)
-        raise InvalidOption(f"Unrecognised option '{name}'{where}", source=source, mend=mend)
+        hint = FORMER_NAMES.get(name) or suggest(name, OPTIONS)
+        raise InvalidOption(f"Unrecognised option '{name}'{where}", source=source, hint=hint)
     parsed = _parsed(spec, _as_text(value)) if isinstance(value, _PLAIN) else None
     if parsed is None:
         raise InvalidOption(
             f"option '{name}'{where} must be {spec.form}; got {value!r}.",
             source=source,
-            mend=f"{name}: {spec.about}",
+            hint=f"{name}: {spec.about}",
         )
     return parsed
 

@@ -85,10 +85,10 @@ def as_type(value: object) -> Type:
     if name in _UNSUPPORTED:
         raise TypeMismatch(
             f"the machine has no type {name!r}: its tiles have no 64-bit floats.",
-            mend="use FLOAT (float32), and convert host data with .astype(np.float32)",
+            hint="use FLOAT (float32), and convert host data with .astype(np.float32)",
         )
     if name not in _BY_NAME:
-        raise TypeMismatch(f"unknown type {value!r}.", mend=suggest(name, _BY_NAME))
+        raise TypeMismatch(f"unknown type {value!r}.", hint=suggest(name, _BY_NAME))
     return _BY_NAME[name]
 
 

@@ -24,5 +24,5 @@ SUITES = {
 def load_suite(name: str) -> Suite:
     """The suite of that name."""
     if name not in SUITES:
-        raise InvalidOption(f"there is no bench suite {name!r}.", mend=suggest(name, SUITES))
+        raise InvalidOption(f"there is no bench suite {name!r}.", hint=suggest(name, SUITES))
     return import_module(SUITES[name]).SUITE

@@ -37,7 +37,7 @@ class Browser:
     def __init__(self) -> None:
         why, path = missing(), chromium()
         if why or path is None:
-            raise RuntimeFailure("there is no browser.", mend=why)
+            raise RuntimeFailure("there is no browser.", hint=why)
         self._process = subprocess.Popen(
             ["node", str(DRIVER_FOLDER / "driver.mjs"), path],
             stdin=subprocess.PIPE,
@@ -74,7 +74,7 @@ class Browser:
         if "error" in answer:
             raise RuntimeFailure(
                 f"the browser could not {command} {given}: {answer['error']}.",
-                mend="look at the page with `tremula view`",
+                hint="look at the page with `tremula view`",
             )
         return answer["result"]
 

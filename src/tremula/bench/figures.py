@@ -37,7 +37,7 @@ class Bar:
             return cls(text, low, high, is_open=relation in ("<", ">"))
         raise InvalidOption(
             f"cannot read the bar {text!r} of a figure.",
-            mend='write it as "<= 1.2", ">= 100000", "== 3996" or "3717.6 ± 0.5 %"',
+            hint='write it as "<= 1.2", ">= 100000", "== 3996" or "3717.6 ± 0.5 %"',
         )
 
     def holds(self, value: float) -> bool:
@@ -85,7 +85,7 @@ class Suite:
             if name in self.measurements:
                 raise InvalidOption(
                     f"suite {self.name!r} has two measurements named {name!r}.",
-                    mend="give each its own name",
+                    hint="give each its own name",
                 )
             self.measurements[name] = function
             return function
@@ -99,7 +99,7 @@ class Suite:
             if name not in self.measurements:
                 raise InvalidOption(
                     f"suite {self.name!r} has no measurement {name!r}.",
-                    mend=suggest(name, self.measurements),
+                    hint=suggest(name, self.measurements),
                 )
         return self._measure(chosen)
 

@@ -119,7 +119,7 @@ def peak_rss_of(code: str, *, timeout_s: float = 600) -> Usage:
             raise RuntimeFailure(
                 f"code measured in a process of its own failed with exit code {done.returncode}:\n"
                 f"{done.stderr.strip()}",
-                mend="run the code by itself",
+                hint="run the code by itself",
             )
         result = json.loads(result_path.read_text(encoding="utf-8"))
     return Usage(result["time_s"], result["peak_bytes"], done.stdout)

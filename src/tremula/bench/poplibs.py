@@ -21,7 +21,7 @@ def torch_module():  # noqa: ANN201 - a module, loaded only here
     except ImportError:
         raise RuntimeFailure(
             "this figure compares with PyTorch, which is not installed.",
-            mend="pip install torch==2.13.0, or choose others with --only",
+            hint="pip install torch==2.13.0, or choose others with --only",
         ) from None
     return torch
 
@@ -33,7 +33,7 @@ def check(ours: np.ndarray, theirs: np.ndarray, what: str, tolerance: float = 1e
     if not worst <= tolerance:
         raise RuntimeFailure(
             f"{what} differs from the reference by {worst:.2g}, expected at most {tolerance:.2g}.",
-            mend="this is a bug of ours: please report it",
+            hint="this is a bug of ours: please report it",
         )
 
 

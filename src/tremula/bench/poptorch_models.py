@@ -92,7 +92,7 @@ def transformers_module():  # noqa: ANN201 - a module, loaded only here
     except ImportError:
         raise RuntimeFailure(
             "this figure needs transformers, which is not installed.",
-            mend="pip install transformers, or choose others with --only",
+            hint="pip install transformers, or choose others with --only",
         ) from None
     return transformers
 

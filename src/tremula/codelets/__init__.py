@@ -43,5 +43,5 @@ def codelet_from_dict(stored: Mapping[str, object]) -> Codelet:
         return cpp_codelet_from_dict(dict(stored))
     raise GraphObjectLoadError(
         f"a stored codelet is refused: unknown language {language!r}.",
-        mend="the file is damaged or from a newer version: build the program again",
+        hint="the file is damaged or from a newer version: build the program again",
     )

@@ -140,7 +140,7 @@ class VertexProxy:
             raise StrictModeError(
                 f"codelet {self._codelet.spec.name!r} writes {name!r}, which is an Input.",
                 source=self._codelet.spec.source,
-                mend=f"declare {name} as Output or InOut",
+                hint=f"declare {name} as Output or InOut",
             )
         self._views[name][0] = value
 

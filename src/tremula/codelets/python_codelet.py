@@ -108,7 +108,7 @@ class PythonCodelet:
         return MissingPerfEstimate(
             f"the cycles of codelet {self.spec.name!r} are not known before it runs: it {why}.",
             source=self.spec.source,
-            mend="run the program once and read the counted cycles, or write a method "
+            hint="run the program once and read the counted cycles, or write a method "
             "`def cycles(v, chip)` that returns worker cycles from v.sizes",
         )
 
@@ -119,13 +119,13 @@ class PythonCodelet:
                 f"{what} of codelet {self.spec.name!r} must return a number or {n_rows} of them, "
                 f"got shape {given.shape} of {given.dtype}.",
                 source=self.spec.source,
-                mend="compute with whole columns, v.sizes['x'] // 2 say",
+                hint="compute with whole columns, v.sizes['x'] // 2 say",
             )
         if given.size and not (np.isfinite(given).all() and given.min() >= 0):
             raise MissingPerfEstimate(
                 f"{what} of codelet {self.spec.name!r} returned {given.min()}.",
                 source=self.spec.source,
-                mend="return numbers that are not negative",
+                hint="return numbers that are not negative",
             )
         whole = np.ceil(given).astype(np.int64) if given.dtype.kind == "f" else given
         return np.broadcast_to(whole.astype(np.int64), (n_rows,)).copy()
@@ -223,7 +223,7 @@ def codelet_from_class(cls: type) -> PythonCodelet:
     if not (isinstance(cls, type) and issubclass(cls, Vertex)):
         raise GraphObjectCreationError(
             f"{cls!r} is not a codelet: it is not a subclass of Vertex.",
-            mend="derive it from Vertex, MultiVertex or SupervisorVertex",
+            hint="derive it from Vertex, MultiVertex or SupervisorVertex",
         )
     source = getattr(cls, "_tremula_source", None)
     function = getattr(cls, "compute", None)
@@ -231,7 +231,7 @@ def codelet_from_class(cls: type) -> PythonCodelet:
         raise GraphObjectCreationError(
             f"codelet {cls.__name__} has no compute method.",
             source=source,
-            mend="write def compute(self): in the class",
+            hint="write def compute(self): in the class",
         )
     name = str(cls.__dict__.get("name", cls.__name__))
     fields = fields_of(cls, source)  # pyright: ignore[reportArgumentType]

@@ -133,7 +133,7 @@ def python_codelet_from_dict(stored: Mapping[str, object]) -> "PythonCodelet":
 def _refused(reason: str) -> GraphObjectLoadError:
     return GraphObjectLoadError(
         f"a stored codelet is refused: {reason}",
-        mend="the file is damaged or was altered: build the program again",
+        hint="the file is damaged or was altered: build the program again",
     )
 
 

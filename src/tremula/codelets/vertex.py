@@ -158,14 +158,14 @@ def _evaluated(annotation: object, base: type[Vertex], name: str, source: Source
             f"field {name!r} of codelet {base.__name__}: its annotation {annotation!r} cannot be "
             f"evaluated ({error}).",
             source=source,
-            mend="import the names it uses at module level, or in the function around the class",
+            hint="import the names it uses at module level, or in the function around the class",
         ) from None
 
 
 def _field(name: str, form: object, cls: type, source: Source) -> FieldSpec:
-    def fail(reason: str, mend: str) -> GraphObjectCreationError:
+    def fail(reason: str, hint: str) -> GraphObjectCreationError:
         what = f"field {name!r} of codelet {cls.__name__}: {reason}"
-        return GraphObjectCreationError(what, source=source, mend=mend)
+        return GraphObjectCreationError(what, source=source, hint=hint)
 
     if name.startswith("_") or name in ("n_workers", "name", "standing"):
         raise fail(f"{name!r} is not a usable field name.", "use a plain name")
@@ -214,7 +214,7 @@ def _element_type(inner: object, fail: Failure) -> Type:
     try:
         return as_type(inner)
     except TypeMismatch as error:
-        raise fail(f"unsupported field type: {error.what}", error.mend or f"use {forms}") from None
+        raise fail(f"unsupported field type: {error.what}", error.hint or f"use {forms}") from None
 
 
 def _check_vector(vector: VectorForm, fail: Failure) -> None:

@@ -39,7 +39,7 @@ def _find(name: str) -> Chip | System:
     if name.lower() not in known:
         raise InvalidMachineModel(
             f"no chip or system {name!r}.",
-            mend=suggest(name.lower(), known) + " A chip of your own is a file ending in .toml.",
+            hint=suggest(name.lower(), known) + " A chip of your own is a file ending in .toml.",
         )
     return known[name.lower()]
 

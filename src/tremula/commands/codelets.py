@@ -47,7 +47,7 @@ def _python_specs(files: list[str]) -> list[CodeletSpec]:
     if not specs:
         raise GraphObjectCreationError(
             f"no codelet found in {', '.join(files)}.",
-            mend="derive a class with a compute method from tremula.Vertex",
+            hint="derive a class with a compute method from tremula.Vertex",
         )
     return specs
 
@@ -59,7 +59,7 @@ def _import(path: Path) -> ModuleType:
     if specification is None or specification.loader is None or not path.is_file():
         raise GraphObjectLoadError(
             f"codelet file {str(path)!r} does not exist or is no Python file.",
-            mend="give the path of a .py, .cpp or .cxx file",
+            hint="give the path of a .py, .cpp or .cxx file",
         )
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     except ImportError:
         raise RuntimeFailure(
             "the demo needs PyTorch, which is not installed.",
-            mend="pip install 'tremula[torch]'; or `tremula demo --tiles`, which does without",
+            hint="pip install 'tremula[torch]'; or `tremula demo --tiles`, which does without",
         ) from None
     from tremula.frontends.poptorch.logging import shown_from
     from tremula.ir.settings import configured

@@ -33,17 +33,17 @@ def run(args: argparse.Namespace) -> int:
     if args.nproc < 1:
         raise InvalidOption(
             f"--nproc must be at least 1: got {args.nproc}.",
-            mend="tremula launch --nproc 2 script.py",
+            hint="tremula launch --nproc 2 script.py",
         )
     if not args.script.is_file():
         raise FileLoadError(
-            f"there is no script {str(args.script)!r}.", mend="give the path of a Python file"
+            f"there is no script {str(args.script)!r}.", hint="give the path of a Python file"
         )
     if find_spec("torch") is None:
         raise PoplarError(
             "`tremula launch` starts processes with PyTorch's torchrun, and PyTorch is not "
             "installed.",
-            mend="pip install torch",
+            hint="pip install torch",
         )
     return _run_processes(args.nproc, [str(args.script), *args.arguments])
 

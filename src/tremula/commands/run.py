@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     script: Path = args.script
     if not script.is_file():
         raise FileLoadError(
-            f"there is no script {str(script)!r}.", mend="give the path of a Python file"
+            f"there is no script {str(script)!r}.", hint="give the path of a Python file"
         )
     if args.report is None:
         run_script(script, args.arguments)

@@ -71,10 +71,10 @@ def _check(args: argparse.Namespace) -> None:
     known = family_names()
     for name in args.family:
         if name not in known:
-            raise InvalidOption(f"there is no family {name!r}.", mend=suggest(name, known))
+            raise InvalidOption(f"there is no family {name!r}.", hint=suggest(name, known))
     if args.sample is not None and args.sample < 1:
         raise InvalidOption(
-            f"--sample is {args.sample}, expected 1 or more.", mend="leave it out for all rows"
+            f"--sample is {args.sample}, expected 1 or more.", hint="leave it out for all rows"
         )
 
 

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from tremula.vision.serve.server import PageServer
 
     if not 0 <= args.port < 65536:
-        raise InvalidOption(f"{args.port} is no port.", mend="use 1 to 65535, or 0 for any")
+        raise InvalidOption(f"{args.port} is no port.", hint="use 1 to 65535, or 0 for any")
     with ExitStack() as stack:
         data = PageData([stack.enter_context(open_report(path)) for path in args.reports])
         if args.export is not None:

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     subject: Path = args.subject
     if not subject.exists():
         raise FileLoadError(
-            f"there is no {str(subject)!r}.", mend="give a profile.pop, its folder, or a script"
+            f"there is no {str(subject)!r}.", hint="give a profile.pop, its folder, or a script"
         )
     chip = None if args.chip is None else load_chip(args.chip)
     sweep = parse_sweep(args.sweep)

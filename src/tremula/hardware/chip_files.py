@@ -29,12 +29,12 @@ def chip_from_toml(text: str, origin: str = "TOML text") -> Chip:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FileLoadError(
-            f"{origin} is no TOML: {error}", mend="write lines such as  n_tiles = 2944"
+            f"{origin} is no TOML: {error}", hint="write lines such as  n_tiles = 2944"
         ) from error
     try:
         return _chip_from_table(table, default_name=Path(origin).stem)
     except InvalidMachineModel as error:
-        raise InvalidMachineModel(f"{origin}: {error.what}", mend=error.mend) from error
+        raise InvalidMachineModel(f"{origin}: {error.what}", hint=error.hint) from error
 
 
 def chip_to_toml(chip: Chip) -> str:
@@ -57,7 +57,7 @@ def _read(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise FileLoadError(
             f"cannot read the chip file {str(path)!r}: {error}",
-            mend='give the path of a TOML file with lines such as  base = "bow"',
+            hint='give the path of a TOML file with lines such as  base = "bow"',
         ) from error
 
 
@@ -67,12 +67,12 @@ def _chip_from_table(table: Mapping[str, object], default_name: str) -> Chip:
     for key, value in (("name", name), ("base", table.get("base", ""))):
         if not isinstance(value, str):
             raise InvalidMachineModel(
-                f"{key} must be a text, got {value!r}.", mend=f'write  {key} = "..."'
+                f"{key} must be a text, got {value!r}.", hint=f'write  {key} = "..."'
             )
     for key in constants:
         if key not in quantities(Chip):
             raise InvalidMachineModel(
-                f"unknown key {key!r}.", mend=suggest(key, ["name", "base", *quantities(Chip)])
+                f"unknown key {key!r}.", hint=suggest(key, ["name", "base", *quantities(Chip)])
             )
     return _made(str(name), table.get("base"), constants)
 
@@ -93,11 +93,11 @@ def _fact(key: str, given: object, source: str) -> Fact:
     for part in given:
         if part not in _FACT_KEYS:
             raise InvalidMachineModel(
-                f"unknown key {part!r} of {key}.", mend=suggest(part, _FACT_KEYS)
+                f"unknown key {part!r} of {key}.", hint=suggest(part, _FACT_KEYS)
             )
     if "value" not in given:
         raise InvalidMachineModel(
-            f"{key} has no value.", mend=f'write  {key} = {{ value = ..., source = "..." }}'
+            f"{key} has no value.", hint=f'write  {key} = {{ value = ..., source = "..." }}'
         )
     return Fact(given["value"], given.get("standing", "yours"), given.get("source", source))
 

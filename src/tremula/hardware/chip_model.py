@@ -208,7 +208,7 @@ class Chip:
             pairs = ", ".join(k.removeprefix(prefix + "_").replace("_", " → ") for k in known)
             asked = " → ".join(t.spelling for t in types)
             raise InvalidMachineModel(
-                f"{self.name!r} has no {prefix} for {asked}.", mend=f"its matrix unit knows {pairs}"
+                f"{self.name!r} has no {prefix} for {asked}.", hint=f"its matrix unit knows {pairs}"
             )
         return getattr(self, key)
 
@@ -232,7 +232,7 @@ def _scaled_regions(chip: Chip, changed: Mapping[str, Fact]) -> dict[str, Fact]:
         raise InvalidMachineModel(
             f"n_bytes_per_tile of {chip.name!r} is {fact.value}, expected a multiple of its memory "
             f"element, {element}.",
-            mend="choose a multiple, or change n_bytes_memory_element too",
+            hint="choose a multiple, or change n_bytes_memory_element too",
         )
     n_elements = fact.value // element
     # Interleaving works on pairs of elements.
@@ -251,20 +251,20 @@ def _check_memory(chip: Chip) -> None:
         raise InvalidMachineModel(
             f"the regions of {chip.name!r} are {chip.n_bytes_region0} + {chip.n_bytes_region1} = "
             f"{together} B, expected n_bytes_per_tile = {chip.n_bytes_per_tile} B.",
-            mend="change n_bytes_per_tile alone and the regions follow, or give all three",
+            hint="change n_bytes_per_tile alone and the regions follow, or give all three",
         )
     for key in ("n_bytes_region0", "n_bytes_region1"):
         if getattr(chip, key) % chip.n_bytes_memory_element:
             raise InvalidMachineModel(
                 f"{key} of {chip.name!r} is {getattr(chip, key)} B, expected a multiple of its "
                 f"memory element, {chip.n_bytes_memory_element} B.",
-                mend="choose a multiple, or change n_bytes_memory_element too",
+                hint="choose a multiple, or change n_bytes_memory_element too",
             )
     if chip.n_bytes_reserved_per_tile >= chip.n_bytes_per_tile:
         raise InvalidMachineModel(
             f"{chip.name!r} reserves {chip.n_bytes_reserved_per_tile} B of "
             f"{chip.n_bytes_per_tile} B per tile: nothing is left.",
-            mend="lower n_bytes_reserved_per_tile",
+            hint="lower n_bytes_reserved_per_tile",
         )
 
 
@@ -273,5 +273,5 @@ def _check_numbering(chip: Chip) -> None:
         raise InvalidMachineModel(
             f"n_tiles_per_numbering_step of {chip.name!r} is {chip.n_tiles_per_numbering_step}, "
             f"expected a divisor of n_tiles_per_supertile = {chip.n_tiles_per_supertile}.",
-            mend="change both together",
+            hint="change both together",
         )

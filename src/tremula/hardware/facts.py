@@ -42,12 +42,12 @@ class Fact:
         if self.standing not in STANDINGS:
             raise InvalidMachineModel(
                 f"unknown standing {self.standing!r} of a fact.",
-                mend=suggest(str(self.standing), STANDINGS),
+                hint=suggest(str(self.standing), STANDINGS),
             )
         if not isinstance(self.source, str) or not self.source.strip():
             raise InvalidMachineModel(
                 f"the value {self.value!r} has no source.",
-                mend="say in a few words where it comes from",
+                hint="say in a few words where it comes from",
             )
 
 
@@ -102,7 +102,7 @@ def make_record(
     if missing:
         raise InvalidMachineModel(
             f"{record.__name__} {name!r} lacks {_listed(missing)}.",
-            mend="give each a value and a source, or start from a known one and change it",
+            hint="give each a value and a source, or start from a known one and change it",
         )
     checked = {key: _checked(name, field, facts[key]) for key, field in known.items()}
     values = {key: fact.value for key, fact in checked.items()}
@@ -116,7 +116,7 @@ def check_names(record: type, name: str, given: Iterable[str]) -> None:
     for key in given:
         if key not in known:
             raise InvalidMachineModel(
-                f"{record.__name__} {name!r} has no constant {key!r}.", mend=suggest(key, known)
+                f"{record.__name__} {name!r} has no constant {key!r}.", hint=suggest(key, known)
             )
 
 
@@ -128,14 +128,14 @@ def check_provenance(owner: Record) -> None:
         raise InvalidMachineModel(
             f"{type(owner).__name__} {owner.name!r} has {len(known)} constants but "
             f"{len(facts)} facts about them.",
-            mend="make one with replace() or from a TOML file, so that each has a source",
+            hint="make one with replace() or from a TOML file, so that each has a source",
         )
     for key, fact in zip(known, facts, strict=True):
         if getattr(owner, key) != fact.value:
             raise InvalidMachineModel(
                 f"{owner.name!r} has {key} = {getattr(owner, key)!r}, but its source says "
                 f"{fact.value!r}.",
-                mend=f"change it with replace({key}=...)",
+                hint=f"change it with replace({key}=...)",
             )
 
 
@@ -157,7 +157,7 @@ def _checked(name: str, field: dataclasses.Field[Any], fact: Fact) -> Fact:
     if rules["choices"] and value not in rules["choices"]:
         raise InvalidMachineModel(
             f"{field.name} of {name!r} is {value!r}, expected one of {_listed(rules['choices'])}.",
-            mend=suggest(str(value), rules["choices"]),
+            hint=suggest(str(value), rules["choices"]),
         )
     if not isinstance(value, str):
         _check_range(name, field, value)
@@ -173,7 +173,7 @@ def _typed(name: str, field: dataclasses.Field[Any], value: Value) -> Value:
         raise InvalidMachineModel(
             f"{field.name} of {name!r} must be {kind}, got {value!r} "
             f"of type {type(value).__name__}.",
-            mend=f"it means: {field.metadata['meaning']} ({field.metadata['unit']})",
+            hint=f"it means: {field.metadata['meaning']} ({field.metadata['unit']})",
         )
     return value
 
@@ -187,7 +187,7 @@ def _check_range(name: str, field: dataclasses.Field[Any], value: int | float) -
             expected += f" and at most {rules['at_most']:g}"
         raise InvalidMachineModel(
             f"{field.name} of {name!r} is {value!r} {rules['unit']}, expected {expected}.",
-            mend=f"it means: {rules['meaning']}",
+            hint=f"it means: {rules['meaning']}",
         )
 
 

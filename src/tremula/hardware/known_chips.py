@@ -259,6 +259,6 @@ def chip(name: str | Chip) -> Chip:
     key = _CHIP_OF_ARCH.get(key, key)
     if key not in CHIPS:
         raise InvalidMachineModel(
-            f"unknown chip {name!r}.", mend=suggest(key, [*CHIPS, *_CHIP_OF_ARCH])
+            f"unknown chip {name!r}.", hint=suggest(key, [*CHIPS, *_CHIP_OF_ARCH])
         )
     return CHIPS[key]

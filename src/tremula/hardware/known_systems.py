@@ -110,7 +110,7 @@ def system(name: str | System, chip: str | Chip | None = None) -> System:
     key = str(name).strip().lower()
     key = _OTHER_NAMES.get(key, key)
     if key not in SYSTEM_NAMES:
-        raise InvalidMachineModel(f"unknown system {name!r}.", mend=suggest(key, SYSTEM_NAMES))
+        raise InvalidMachineModel(f"unknown system {name!r}.", hint=suggest(key, SYSTEM_NAMES))
     if key == "dss8440":
         return _dss8440(_as_chip(chip or "gc2"))
     if key == "c600-card":
@@ -130,7 +130,7 @@ def single(chip: str | Chip, n_ipus: int = 1) -> System:
     if type(n_ipus) is not int or n_ipus < 1:
         raise InvalidMachineModel(
             f"n_ipus must be a whole number, 1 or more; got {n_ipus!r}.",
-            mend="write single('bow', 4)",
+            hint="write single('bow', 4)",
         )
     parts = _parts_for(chosen)
     n_per_machine = int(parts["n_ipus_per_machine"].value)

@@ -89,7 +89,7 @@ def link_path(system: System, a: int, b: int) -> tuple[int, ...]:
         if not 0 <= ipu < system.n_ipus:
             raise InvalidMachineModel(
                 f"{system.name!r} has no IPU {ipu}: it has {system.n_ipus}.",
-                mend=f"use an IPU from 0 to {system.n_ipus - 1}",
+                hint=f"use an IPU from 0 to {system.n_ipus - 1}",
             )
     network, path, node = network_of(system), [], a
     while node != b:
@@ -132,7 +132,7 @@ def check_links(system: System) -> None:
         raise InvalidMachineModel(
             f"{system.name!r} needs {n_used.max()} IPU-Links on a chip, but "
             f"{system.chip.name!r} has {system.chip.n_ipu_links}.",
-            mend="choose another chip, or single(chip, n_ipus), which uses what links there are",
+            hint="choose another chip, or single(chip, n_ipus), which uses what links there are",
         )
 
 
@@ -143,7 +143,7 @@ def _checked_traffic(system: System, bytes_between: np.ndarray) -> np.ndarray:
         raise InvalidMachineModel(
             f"traffic on {system.name!r} must be bytes from chip to chip: whole numbers, zero or "
             f"more, of shape {expected}; got {given.dtype} of shape {given.shape}.",
-            mend="row a, column b holds the bytes that chip a sends to chip b",
+            hint="row a, column b holds the bytes that chip a sends to chip b",
         )
     traffic = given.astype(np.int64)
     np.fill_diagonal(traffic, 0)

@@ -145,18 +145,18 @@ def _check_sizes(system: System) -> None:
         raise InvalidMachineModel(
             f"{system.name!r} has {system.n_ipus} chips in {system.n_machines} machines of "
             f"{system.n_ipus_per_machine}, expected {n_needed} machines.",
-            mend=f"set n_machines={n_needed}",
+            hint=f"set n_machines={n_needed}",
         )
     if system.topology == "direct" and system.n_machines > 1:
         raise InvalidMachineModel(
             f"{system.name!r} has topology 'direct' but {system.n_machines} machines.",
-            mend="use 'ladder' or 'torus' for more than one machine",
+            hint="use 'ladder' or 'torus' for more than one machine",
         )
     if system.n_racks > 1 and not (
         system.n_gateways_per_machine and system.n_gateway_links_per_machine
     ):
         raise InvalidMachineModel(
             f"{system.name!r} has {system.n_racks} racks and no gateway links to join them.",
-            mend="raise n_machines_per_rack, or set n_gateways_per_machine and "
+            hint="raise n_machines_per_rack, or set n_gateways_per_machine and "
             "n_gateway_links_per_machine",
         )

@@ -44,7 +44,7 @@ class HostSettings:
             if allowed and value not in allowed:
                 raise InvalidOption(
                     f"{field.name} = {value!r} is not one of {', '.join(map(str, allowed))}.",
-                    mend=suggest(str(value), [str(a) for a in allowed]),
+                    hint=suggest(str(value), [str(a) for a in allowed]),
                 )
 
     def torch_device(self) -> "torch.device":
@@ -54,7 +54,7 @@ class HostSettings:
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise InvalidOption(
-                "device = 'cuda', but PyTorch sees no GPU.", mend="use device='cpu' or 'auto'"
+                "device = 'cuda', but PyTorch sees no GPU.", hint="use device='cpu' or 'auto'"
             )
         return torch.device(self.device)
 
@@ -88,7 +88,7 @@ def configure(**choices: object) -> HostSettings:
     known = [field.name for field in fields(HostSettings)]
     for name in choices:
         if name not in known:
-            raise InvalidOption(f"unknown setting {name!r}.", mend=suggest(name, known))
+            raise InvalidOption(f"unknown setting {name!r}.", hint=suggest(name, known))
     replace(host_settings(), **choices)  # refuses wrong values before anything changes
     _chosen.update(choices)
     return host_settings()

@@ -81,6 +81,6 @@ def set_hw_seeds(graph: Graph, seeds: Tensor, sequence: Sequence) -> None:
             f"the seeds of all workers are {UNSIGNED_INT} {list(wanted)}, got {seeds.type} "
             f"{list(seeds.shape)}.",
             source=user_source(),
-            mend="give a tensor that get_hw_seeds made; poprand.set_seed takes a seed of two words",
+            hint="give a tensor that get_hw_seeds made; poprand.set_seed takes a seed of two words",
         )
     sequence.add(SetMachineState({}, seeds))

@@ -69,7 +69,7 @@ class Graph(MappingSide, HostSide):
             raise GraphReplicationError(
                 f"{full.n_ipus} IPUs cannot hold {replication_factor} replicas.",
                 source=user_source(),
-                mend="use a factor that divides the number of IPUs",
+                hint="use a factor that divides the number of IPUs",
             )
         self.replication_factor = replication_factor
         self.target = full.with_replicas(replication_factor)
@@ -102,7 +102,7 @@ class Graph(MappingSide, HostSide):
             raise InvalidTileMapping(
                 f"mapping {mapping!r} of variable {name!r} is unknown.",
                 source=user_source(),
-                mend="use 'linear', a tile number, or None and set_tile_mapping",
+                hint="use 'linear', a tile number, or None and set_tile_mapping",
             )
 
     def add_constant(
@@ -136,7 +136,7 @@ class Graph(MappingSide, HostSide):
             raise TensorCreationError(
                 f"variable {name!r} cannot have shape {list(shape) if is_shape else shape[0]}.",
                 source=user_source(),
-                mend="use a list of sizes of 0 or more",
+                hint="use a list of sizes of 0 or more",
             )
         self._check_metadata(type, name, metadata)
         variables = self.state.variables
@@ -154,7 +154,7 @@ class Graph(MappingSide, HostSide):
             f"variable {name!r} of type {type} "
             + ("needs a metadata tensor." if type == QUARTER else "cannot have metadata."),
             source=user_source(),
-            mend="give metadata=, a QUARTER_METADATA scalar, to QUARTER variables only",
+            hint="give metadata=, a QUARTER_METADATA scalar, to QUARTER variables only",
         )
 
     def clone(self, tensor: Tensor, name: str = "", *, type: Type | str | None = None) -> Tensor:
@@ -192,7 +192,7 @@ class Graph(MappingSide, HostSide):
             raise TensorCreationError(
                 f"{values.size} values do not fill a tensor of shape {list(tensor.shape)}.",
                 source=user_source(),
-                mend=f"give one value or {tensor.n_elems}",
+                hint=f"give one value or {tensor.n_elems}",
             )
         _check_values(tensor.type, values)
         flat = np.broadcast_to(values.ravel(), (tensor.n_elems,)).astype(tensor.type.dtype)
@@ -274,7 +274,7 @@ class Graph(MappingSide, HostSide):
                 f"add_vertices got tiles of shape {list(tiles.shape)} for "
                 f"{'an unknown number of' if n is None else n} vertices.",
                 source=user_source(),
-                mend="give one tile per vertex, or one tile and n=",
+                hint="give one tile per vertex, or one tile and n=",
             )
         self._check_tiles(tiles)
         table = self._table(compute_set, codelet)
@@ -304,7 +304,7 @@ class Graph(MappingSide, HostSide):
                 f"state {table.codelet.spec.name}.{name} of {n_rows} vertices got shape "
                 f"{list(values.shape)}.",
                 source=user_source(),
-                mend="give one value for all, or one per vertex",
+                hint="give one value for all, or one per vertex",
             )
         flat = values.reshape(-1)
         is_single = spec.kind is FieldKind.STATE
@@ -321,7 +321,7 @@ class Graph(MappingSide, HostSide):
                 raise UnknownVertexType(
                     f"no codelet {codelet!r} in this graph.",
                     source=user_source(),
-                    mend="add it with graph.add_codelets(…); "
+                    hint="add it with graph.add_codelets(…); "
                     + suggest(codelet, self.state.codelets),
                 )
             found = self.state.codelets[codelet]
@@ -339,7 +339,7 @@ class Graph(MappingSide, HostSide):
                 f"connect got {type(field).__name__} and {type(value).__name__}, expected a field "
                 "of a vertex and what it is connected to.",
                 source=user_source(),
-                mend='name the field: graph.connect(vertex["field"], tensor)',
+                hint='name the field: graph.connect(vertex["field"], tensor)',
             )
         if isinstance(value, int | float | bool):
             value = self._anonymous_constant(field, value)
@@ -377,7 +377,7 @@ def _check_values(type: Type, values: np.ndarray) -> None:
         raise TypeMismatch(
             f"values of {values.dtype} cannot fill a tensor of {type}.",
             source=user_source(),
-            mend="give numbers",
+            hint="give numbers",
         )
     if type.dtype.kind in "iu" and values.size:
         limits = np.iinfo(type.dtype)
@@ -386,5 +386,5 @@ def _check_values(type: Type, values: np.ndarray) -> None:
             raise OverflowInField(
                 f"value {low if low < limits.min else high} does not fit a tensor of {type}.",
                 source=user_source(),
-                mend=f"use {limits.min} to {limits.max}, or a wider type",
+                hint=f"use {limits.min} to {limits.max}, or a wider type",
             )

@@ -34,7 +34,7 @@ class HostSide:
             raise StreamConnectionError(
                 f"host write {handle!r} needs a tensor without constants and repeated elements.",
                 source=user_source(),
-                mend="make the handle for the variable itself",
+                hint="make the handle for the variable itself",
             )
         self._claim(self.state.handles.writes, handle, tensor)
 
@@ -94,13 +94,13 @@ class HostSide:
             raise StreamConnectionError(
                 f"{handle!r} moves nothing: it has no elements or no rows.",
                 source=user_source(),
-                mend="use n_elements and repeats of 1 or more",
+                hint="use n_elements and repeats of 1 or more",
             )
         if handle in table:
             raise StreamConnectionError(
                 f"handle {handle!r} is taken.",
                 source=user_source(),
-                mend="give each a name of its own",
+                hint="give each a name of its own",
             )
         table[handle] = value
         return value

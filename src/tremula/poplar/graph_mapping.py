@@ -41,13 +41,13 @@ class MappingSide:
             raise InvalidTileMapping(
                 f"a vertex cannot be mapped to {where!r}.",
                 source=user_source(),
-                mend="give the number of one tile",
+                hint="give the number of one tile",
             )
         elif isinstance(where, str):
             raise InvalidTileMapping(
                 f"a tensor cannot be mapped to {where!r}.",
                 source=user_source(),
-                mend="give a tile or a mapping; map_linearly(tensor) spreads it over the tiles",
+                hint="give a tile or a mapping; map_linearly(tensor) spreads it over the tiles",
             )
         else:
             self._map_by_mapping(what, where)
@@ -79,7 +79,7 @@ class MappingSide:
                 f"the mapping names elements [{low}, {high}) of a tensor with {tensor.n_elems} "
                 "elements.",
                 source=user_source(),
-                mend="intervals are over the flattened tensor",
+                hint="intervals are over the flattened tensor",
             )
         self._check_tiles(mapping.tile)
         self._map_intervals(tensor, mapping.begin, mapping.end, self._to_top_tiles(mapping.tile))
@@ -137,7 +137,7 @@ class MappingSide:
             raise InvalidTileMapping(
                 f"a virtual graph needs one tile or more, each once, got {own.tolist()}.",
                 source=user_source(),
-                mend="name different tiles",
+                hint="name different tiles",
             )
         n_ipus = len(np.unique(own // self.target.tiles_per_ipu))
         per_ipu = -(-len(own) // n_ipus)
@@ -166,7 +166,7 @@ class MappingSide:
             raise InvalidTileMapping(
                 f"a virtual graph got a list of tiles and an upper bound, {upper}.",
                 source=user_source(),
-                mend="give either (lower, upper) or a list of tiles",
+                hint="give either (lower, upper) or a list of tiles",
             )
         return np.asarray(tiles, np.int64)
 
@@ -190,7 +190,7 @@ class MappingSide:
             raise InvalidTileMapping(
                 f"tile {tile} is not part of this virtual graph.",
                 source=user_source(),
-                mend="see create_virtual_graph",
+                hint="see create_virtual_graph",
             )
         return own
 
@@ -221,7 +221,7 @@ class MappingSide:
         return InvalidTileMapping(
             f"tile {tile} does not exist: the graph has {self.target.n_tiles} tiles.",
             source=user_source(),
-            mend=f"use 0 to {self.target.n_tiles - 1}",
+            hint=f"use 0 to {self.target.n_tiles - 1}",
         )
 
 

@@ -32,8 +32,8 @@ class Program:
     source: Source = field(init=False, repr=False, default_factory=user_source)
     name: str = field(kw_only=True, default="")
 
-    def fail(self, what: str, mend: str) -> ControlProgramError:
-        return ControlProgramError(f"{type(self).__name__}: {what}", source=self.source, mend=mend)
+    def fail(self, what: str, hint: str) -> ControlProgramError:
+        return ControlProgramError(f"{type(self).__name__}: {what}", source=self.source, hint=hint)
 
 
 def check_programs(owner: Program, *bodies: object) -> None:

@@ -36,7 +36,7 @@ class Target:
             raise InvalidMachineModel(
                 f"a target of {self.n_ipus} IPUs with {tiles} tiles each is impossible: "
                 f"{self.chip.name} has {self.chip.n_tiles} tiles.",
-                mend=f"use 1 IPU or more, and 1 to {self.chip.n_tiles} tiles",
+                hint=f"use 1 IPU or more, and 1 to {self.chip.n_tiles} tiles",
             )
         object.__setattr__(self, "tiles_per_ipu", tiles)
         if self.system is None:
@@ -177,7 +177,7 @@ def named_chip(name: str) -> Chip:
     """A chip by name ("bow") or architecture ("ipu2")."""
     known = {*CHIP_OF_ARCH, *(n.lower() for n in CHIPS)}
     if name.lower() not in known:
-        raise InvalidMachineModel(f"unknown chip {name!r}.", mend=suggest(name.lower(), known))
+        raise InvalidMachineModel(f"unknown chip {name!r}.", hint=suggest(name.lower(), known))
     return chip(CHIP_OF_ARCH.get(name.lower(), name))
 
 

@@ -23,7 +23,7 @@ def family(make: Family) -> Family:
         if missing:
             raise PoplibsError(
                 f"codelet {cls.__name__} does not say its {' and '.join(missing)}.",
-                mend="give it static methods cycles(v, chip) and flops(v, chip); "
+                hint="give it static methods cycles(v, chip) and flops(v, chip); "
                 "flops = no_flops says that it has none",
             )
         return cls

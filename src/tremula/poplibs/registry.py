@@ -77,7 +77,7 @@ def register(op: Op) -> Op:
     if missing or uncosted or op.name in _OPS:
         reason = f"lacks {missing}" if missing else f"uses codelets without a cost: {uncosted}"
         reason = "is registered twice" if op.name in _OPS else reason
-        raise PoplibsError(f"operation {op.name!r} {reason}.", mend="complete its entry")
+        raise PoplibsError(f"operation {op.name!r} {reason}.", hint="complete its entry")
     _OPS[op.name] = op
     return op
 

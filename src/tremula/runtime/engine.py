@@ -149,7 +149,7 @@ class Engine:
             raise GraphReplicationError(
                 f"the program was compiled for {n_ipus} IPUs of {mine.chip.arch}, the device has "
                 f"{device.target.n_ipus} of {device.target.chip.arch}.",
-                mend="load it on the device its graph was made for",
+                hint="load it on the device its graph was made for",
             )
 
     def _update_stops(self) -> None:
@@ -244,12 +244,12 @@ class Engine:
         _ = self.storage
         if isinstance(program, str):
             if program not in names:
-                raise ControlProgramError(f"no program {program!r}.", mend=suggest(program, names))
+                raise ControlProgramError(f"no program {program!r}.", hint=suggest(program, names))
             return entries[names.index(program)]
         if not 0 <= program < len(entries):
             raise ControlProgramError(
                 f"program {program} does not exist: there are {len(entries)}.",
-                mend=f"use 0 to {len(entries) - 1}",
+                hint=f"use 0 to {len(entries) - 1}",
             )
         return entries[program]
 
@@ -261,9 +261,9 @@ class Engine:
             step = self.executable.steps[number]
             return GraphReplicationError(
                 f"{step.name}: the replicas disagree about the predicate. At {step.source}.",
-                mend="reduce the predicate across replicas first",
+                hint="reduce the predicate across replicas first",
             )
-        return RuntimeFailure("calls are nested too deeply.", mend="use fewer nested functions")
+        return RuntimeFailure("calls are nested too deeply.", hint="use fewer nested functions")
 
     # -- data --------------------------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class Engine:
     def storage(self) -> Storage:
         if self._storage is None:
             raise TensorIoStateError(
-                "the engine is not loaded.", mend="call engine.load() before run, read or write"
+                "the engine is not loaded.", hint="call engine.load() before run, read or write"
             )
         return self._storage
 
@@ -336,7 +336,7 @@ class Engine:
         if not 0 <= row < len(memory):
             raise StreamConnectionError(
                 f"remote buffer {handle!r} has {len(memory)} rows, row {row} does not exist.",
-                mend=f"use 0 to {len(memory) - 1}",
+                hint=f"use 0 to {len(memory) - 1}",
             )
         return memory[row]
 
@@ -358,7 +358,7 @@ class Engine:
         if found is None:
             raise StreamConnectionError(
                 f"stream {handle!r} is used but not connected.",
-                mend=f"call engine.connect_stream({handle!r}, array) before run()",
+                hint=f"call engine.connect_stream({handle!r}, array) before run()",
             )
         return found
 
@@ -369,13 +369,13 @@ class Engine:
         if not 0 <= replica < self.n_replicas:
             raise GraphReplicationError(
                 f"replica {replica} does not exist: the graph has {self.n_replicas}.",
-                mend=f"use 0 to {self.n_replicas - 1}",
+                hint=f"use 0 to {self.n_replicas - 1}",
             )
         return range(replica, replica + 1)
 
     def _named(self, table: Mapping[str, Named], handle: str, what: str) -> Named:
         if handle not in table:
-            raise StreamConnectionError(f"no {what} {handle!r}.", mend=suggest(handle, table))
+            raise StreamConnectionError(f"no {what} {handle!r}.", hint=suggest(handle, table))
         return table[handle]
 
     # -- reports -----------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ class Walk:
             raise MissingPerfEstimate(
                 f"step {self.executable.steps[step].name!r} has a codelet whose cycles depend on"
                 " its data.",
-                mend="run the program instead, or give the codelet a cycles method",
+                hint="run the program instead, or give the codelet a cycles method",
             )
         begin = self.clock.total_cycles if self._is_transfer[step] else 0
         self.clock.advance(step)
@@ -130,5 +130,5 @@ class Walk:
         name = self.executable.steps[step].name if step >= 0 else "a branch"
         return MissingProfileData(
             f"{name} depends on data, so the cycles of the program cannot be foretold.",
-            mend="run the program on tiles and take its report",
+            hint="run the program on tiles and take its report",
         )

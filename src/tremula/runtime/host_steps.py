@@ -49,7 +49,7 @@ def _remote_rows(engine: "Engine", step: StepRecord, replica: int) -> tuple[np.n
         raise RuntimeFailure(
             f"{step.name}: row {bad[0]} of remote buffer {handle!r} does not exist: it has "
             f"{len(memory)} rows. At {step.source}.",
-            mend="check the offset tensor",
+            hint="check the offset tensor",
         )
     return memory, rows.astype(np.int64)
 
@@ -78,7 +78,7 @@ def _host_call(engine: "Engine", step: StepRecord) -> None:
     if function is None:
         raise StreamConnectionError(
             f"host function {handle!r} is called but not connected.",
-            mend=f"call engine.connect_host_function({handle!r}, fn) before run()",
+            hint=f"call engine.connect_host_function({handle!r}, fn) before run()",
         )
     for replica in range(engine.n_replicas):
         inputs = [engine.storage.read(view, replica).ravel() for view in step.reads]

@@ -122,14 +122,14 @@ def host_array(view_type_name: str, n_elems: int, data: object, what: str) -> np
     if values.size != n_elems:
         raise StreamConnectionError(
             f"{what} takes {n_elems} elements, got {values.size} (shape {list(values.shape)}).",
-            mend="give exactly as many elements as the tensor has",
+            hint="give exactly as many elements as the tensor has",
         )
     if view_type_name == QUARTER.name and values.dtype.kind == "f":
         return values.ravel()  # rounded when it is written, by the tensor's metadata
     if values.dtype != dtype and not np.can_cast(values.dtype, dtype, "same_kind"):
         raise StreamConnectionError(
             f"{what} has type {view_type_name}, got {values.dtype}.",
-            mend=f"convert with .astype(np.{dtype.name})",
+            hint=f"convert with .astype(np.{dtype.name})",
         )
     return values.astype(dtype, copy=False).ravel()
 

@@ -33,18 +33,18 @@ class RingPort:
             got = f"{data.dtype}" if isinstance(data, np.ndarray) else type(data).__name__
             raise StreamConnectionError(
                 f"stream {stream.handle!r} needs a contiguous NumPy array of {dtype}, got {got}.",
-                mend="use np.ascontiguousarray(data, dtype)",
+                hint="use np.ascontiguousarray(data, dtype)",
             )
         if data.size == 0 or data.size % stream.n_elements:
             raise StreamConnectionError(
                 f"stream {stream.handle!r} moves {stream.n_elements} elements at a time; "
                 f"{data.size} is not a multiple of that.",
-                mend="give whole chunks",
+                hint="give whole chunks",
             )
         if not stream.is_host_to_device and not data.flags.writeable:
             raise StreamConnectionError(
                 f"stream {stream.handle!r} writes into its array, which is read-only.",
-                mend="give a writeable array",
+                hint="give a writeable array",
             )
         self.chunks = data.reshape(-1, stream.n_elements)
         self.next = 0
@@ -78,7 +78,7 @@ class CallbackPort:
         if not callable(self.fetch):
             raise StreamConnectionError(
                 f"stream {stream.handle!r} got {type(callback).__name__}, which cannot be called.",
-                mend="give a function of one array, or an object with fetch(array)",
+                hint="give a function of one array, or an object with fetch(array)",
             )
         self.prefetch = getattr(callback, "prefetch", None) if use_prefetch else None
         self.complete = getattr(callback, "complete", lambda: None)

@@ -215,10 +215,10 @@ def _compare(engine: "Engine", number: int, first: np.ndarray, second: np.ndarra
         )  # fmt: skip
 
 
-def _error(executable: Executable, number: int, what: str, mend: str) -> StrictModeError:
+def _error(executable: Executable, number: int, what: str, hint: str) -> StrictModeError:
     compute_set = executable.compute_sets[number]
     return StrictModeError(
-        f"compute set {compute_set.name!r}: {what}.\n  at {compute_set.source}", mend=mend
+        f"compute set {compute_set.name!r}: {what}.\n  at {compute_set.source}", hint=hint
     )
 
 
@@ -254,5 +254,5 @@ def _check_results(engine: "Engine", number: int) -> None:
                 raise RuntimeFailure(
                     f"floating-point {kind}: field {field.codelet}.{field.spec.name} wrote "
                     f"{values[bad[0]]} to {where} in compute set {name!r}.",
-                    mend="check the inputs, or turn the exception off",
+                    hint="check the inputs, or turn the exception off",
                 )

@@ -33,7 +33,7 @@ def path_of(row: Row) -> tuple[int, int]:
     for words, chips in _PATHS:
         if words in text:
             return chips
-    raise NoWorkload(f"its path {text!r} is not known", mend="")
+    raise NoWorkload(f"its path {text!r} is not known", hint="")
 
 
 def chip_to_chip(row: Row, chip_name: str, n_messages: int, n_words: int) -> Timing:

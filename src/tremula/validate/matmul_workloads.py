@@ -24,7 +24,7 @@ _WIDTHS = (256, 1024, 4096, 16384)
 def type_of(row: Row, name: str, default: str) -> Type:
     given = row.text(name, default)
     if given not in _TYPES:
-        raise NoWorkload(f"{name} {given!r} has no product", mend="")
+        raise NoWorkload(f"{name} {given!r} has no product", hint="")
     return _TYPES[given]
 
 
@@ -48,7 +48,7 @@ def time_product(
 def best_product(row: Row, chip_name: str) -> Modelled:
     """The best rate over widths, counted as if only the given share of the products mattered."""
     if row.text("mode", "dense-equivalent") != "dense-equivalent":
-        raise NoWorkload("sparse products (popsparse) are not there", mend="")
+        raise NoWorkload("sparse products (popsparse) are not there", hint="")
     m, k = row.number("m"), row.number("k")
     share, _, whole = row.text("density").partition("/")
     density = float(share) / float(whole or 1)
@@ -63,7 +63,7 @@ def best_product(row: Row, chip_name: str) -> Modelled:
 def product(row: Row, chip_name: str) -> Modelled:
     """The product alone: operands are on their tiles, the result stays where it is made."""
     if row.unit == "elements":
-        raise NoWorkload("it asks what fits, and not how long it takes", mend="")
+        raise NoWorkload("it asks what fits, and not how long it takes", hint="")
     m, k, n = (row.number(name, row.number("n")) for name in "mkn")
     element = type_of(row, "dtype", "fp32")
     partials = type_of(row, "partials", "fp32" if element == FLOAT else "fp16")

@@ -18,7 +18,7 @@ def write_page(path: Path, outcome: Outcome, notes: Iterable[str] = ()) -> None:
     if BEGIN not in text or END not in text:
         raise FileLoadError(
             f"{str(path)!r} has no generated part.",
-            mend=f"put the lines {BEGIN!r} and {END!r} where it should stand",
+            hint=f"put the lines {BEGIN!r} and {END!r} where it should stand",
         )
     head, rest = text.split(BEGIN, 1)
     tail = rest.split(END, 1)[1]

@@ -43,7 +43,7 @@ class Row:
         if default is None:
             raise RowError(
                 f"row {self.id!r} has no parameter {name!r}.",
-                mend=suggest(name, self.parameters),
+                hint=suggest(name, self.parameters),
             )
         return default
 
@@ -54,7 +54,7 @@ class Row:
         except ValueError:
             raise RowError(
                 f"parameter {name!r} of row {self.id!r} is {given!r}, expected a number.",
-                mend="correct the row",
+                hint="correct the row",
             ) from None
 
     @property
@@ -77,7 +77,7 @@ def read_rows(path: str | Path) -> list[Row]:
             records = list(table)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FileLoadError(
-            f"cannot read the measurements {str(path)!r}: {error}.", mend="give a CSV file"
+            f"cannot read the measurements {str(path)!r}: {error}.", hint="give a CSV file"
         ) from None
     if all(name in columns for name in GRID_COLUMNS):
         return [_grid_row(record, number) for number, record in enumerate(records, start=2)]
@@ -86,7 +86,7 @@ def read_rows(path: str | Path) -> list[Row]:
         raise FileLoadError(
             f"{str(path)!r} has columns {', '.join(columns) or 'none'}; it lacks "
             f"{', '.join(missing)}.",
-            mend=f"give a file with columns {', '.join(PUBLISHED_COLUMNS)} or "
+            hint=f"give a file with columns {', '.join(PUBLISHED_COLUMNS)} or "
             f"{', '.join(GRID_COLUMNS)}",
         )
     return [_published_row(record) for record in records]
@@ -112,7 +112,7 @@ def _grid_row(record: Mapping[str, str], line: int) -> Row:
     if op not in _GRID_WORKLOADS:
         raise RowError(
             f"line {line} has operation {op!r}, expected one of {', '.join(_GRID_WORKLOADS)}.",
-            mend=suggest(op, _GRID_WORKLOADS),
+            hint=suggest(op, _GRID_WORKLOADS),
         )
     shape = {name: record[name] for name in ("num_inputs", "num_features", "num_outputs")}
     name = "-".join((op, record["amp"], *shape.values()))

@@ -53,7 +53,7 @@ def timing_of(programs: LoweredPrograms) -> Timing:
     if bool((costs.needs_count & (times > 0)).any()):
         raise MissingPerfEstimate(
             "a codelet of this workload has cycles that depend on its data.",
-            mend="give the codelet a cycles method",
+            hint="give the codelet a cycles method",
         )
     of_step = costs.total.max(axis=1)
     return Timing(
@@ -89,7 +89,7 @@ def _next(op: int, operands: list[int], after: int, factors: list[int], returns:
     if op in _DATA_DEPENDENT:
         raise MissingPerfEstimate(
             "this workload branches on its data, so its steps cannot be counted beforehand.",
-            mend="build it without If, Switch or While",
+            hint="build it without If, Switch or While",
         )
     if op == Op.RETURN:
         return returns.pop()

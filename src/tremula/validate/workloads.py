@@ -65,7 +65,7 @@ class Modelled:
             return self.n_flops / seconds / 1e12
         if unit == "%" and self.peak_bytes_per_s:
             return 100 * self.n_bytes / seconds / self.peak_bytes_per_s
-        raise NoWorkload(f"the workload gives no figure in {unit!r}.", mend="use another unit")
+        raise NoWorkload(f"the workload gives no figure in {unit!r}.", hint="use another unit")
 
 
 Predict = Callable[[Row, str], Modelled]  # the row, and our name of its chip
@@ -124,22 +124,22 @@ def find_workload(row: Row) -> Workload:
     """The workload of a row, or NoWorkload with the reason."""
     known = _load()
     if row.value is None:
-        raise NoWorkload("its value is not one number", mend="")
+        raise NoWorkload("its value is not one number", hint="")
     if row.n_ipus < 1:
-        raise NoWorkload("its number of chips is not a number", mend="")
+        raise NoWorkload("its number of chips is not a number", hint="")
     for pattern, reason in REASONS:
         if re.search(pattern, row.workload, re.IGNORECASE):
-            raise NoWorkload(reason, mend="")
+            raise NoWorkload(reason, hint="")
     for candidate in known:
         if candidate.fits(row):
             chip_of(row)
             return candidate
-    raise NoWorkload("no tile program was written for it", mend="")
+    raise NoWorkload("no tile program was written for it", hint="")
 
 
 def chip_of(row: Row) -> str:
     """Our name of the row's chip."""
     name = row.chip.lower().strip()
     if name not in _CHIPS:
-        raise NoWorkload(f"chip {row.chip!r} does not name one generation", mend="")
+        raise NoWorkload(f"chip {row.chip!r} does not name one generation", hint="")
     return _CHIPS[name]

@@ -42,6 +42,6 @@ def _written(subject: object, folder: Path) -> object:
     if not isinstance(subject, ReportReader):
         raise InvalidOption(
             f"tremula_budget takes an engine, a report or its path, got {type(subject).__name__}.",
-            mend="give a PopTorch model's folder: Options().enableProfiling(dir) names it",
+            hint="give a PopTorch model's folder: Options().enableProfiling(dir) names it",
         )
     return subject

@@ -35,7 +35,7 @@ def test_unsupported_field_types(field, name, type_text):
         load_cpp_codelets(vertex(field, before="struct S { int x; };\n"))
     assert f"Field 'V.{name}' has unsupported field type '{type_text}" in str(raised.value)
     assert raised.value.source.line == 5
-    assert "fields are numbers" in raised.value.mend
+    assert "fields are numbers" in raised.value.hint
 
 
 def test_compile_error_names_the_users_line(tmp_path):
@@ -72,7 +72,7 @@ def test_undefined_symbols():
     """There is no heap and nothing undefined: both are link errors that name the symbol."""
     with pytest.raises(LinkError, match=r"undefined symbol _Zn[am]") as raised:
         load_cpp_codelets(vertex("Output<float> x;", "*x = *new float[int(*x)]; return true;"))
-    assert "no heap" in raised.value.mend
+    assert "no heap" in raised.value.hint
     assert raised.value.source.line == 5
     with pytest.raises(LinkError, match=r"undefined symbol _Z6helperf") as raised:
         load_cpp_codelets(vertex("Output<float> x;", "return helper(*x);", "bool helper(float);\n"))

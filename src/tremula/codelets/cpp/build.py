@@ -137,16 +137,16 @@ class Library:
 
     def _undefined(self, symbols: list[str]) -> LinkError:
         files = ", ".join(unit.file for unit in self.units)
-        mend = "define it in a file given together with this one"
+        hint = "define it in a file given together with this one"
         if symbols[0].startswith("_Zn"):
-            mend = "tiles have no heap: use a state Vector, an InOut edge or a static array"
+            hint = "tiles have no heap: use a state Vector, an InOut edge or a static array"
         elif symbols[0].startswith(("_ZNSt", "_ZSt", "__cxa", "_ZNKSt")):
-            mend = "tiles have no C++ run-time library: no streams, strings or exceptions"
+            hint = "tiles have no C++ run-time library: no streams, strings or exceptions"
         more = f" (and {len(symbols) - 1} more)" if len(symbols) > 1 else ""
         return LinkError(
             f"undefined symbol {symbols[0]}{more} in {files}",
             source=self._place_of(symbols[0]),
-            mend=mend,
+            hint=hint,
         )
 
     def _place_of(self, symbol: str) -> Source | None:
@@ -246,7 +246,7 @@ def unsupported_field(
     return GraphProgramCompilationError(
         f"Field '{vertex}.{field}' has unsupported field type '{type_text}'",
         source=source,
-        mend="fields are numbers, Input/Output/InOut of a number, Vector or VectorList, or a Vector"
+        hint="fields are numbers, Input/Output/InOut of a number, Vector or VectorList, or a Vector"
         " of those; keep anything else in a static member or behind an edge of chars",
     )
 

@@ -51,7 +51,7 @@ class CppCodelet:
         raise MissingPerfEstimate(
             f"C++ codelet {self.spec.name!r} has no cost that is known before it runs.",
             source=self.spec.source,
-            mend="run once with profiling, which counts its instructions, or give the vertex"
+            hint="run once with profiling, which counts its instructions, or give the vertex"
             " set_perf_estimate(…) or register_perf_estimator(…)",
         )
 

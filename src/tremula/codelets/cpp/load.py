@@ -40,7 +40,7 @@ def load_cpp_codelets(
     if not codelets:
         raise GraphObjectCreationError(
             f"no codelet found in {', '.join(u.file for u in units)}.",
-            mend="derive a class with compute() from poplar::Vertex or poplar::MultiVertex, and"
+            hint="derive a class with compute() from poplar::Vertex or poplar::MultiVertex, and"
             " instantiate templates explicitly: template class MyVertex<float>;",
         )
     return codelets

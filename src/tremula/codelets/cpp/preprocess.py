@@ -52,7 +52,7 @@ def read_source(path: Path) -> Path:
     if not path.is_file():
         raise GraphObjectLoadError(
             f"codelet file {str(path)!r} does not exist (looked in {os.getcwd()}).",
-            mend="give a path relative to where the program runs, or Path(__file__).parent / name",
+            hint="give a path relative to where the program runs, or Path(__file__).parent / name",
         )
     return path.resolve()
 

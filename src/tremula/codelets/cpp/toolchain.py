@@ -59,7 +59,7 @@ def find_compiler() -> Compiler:
     if path is None:
         raise GraphProgramCompilationError(
             f"C++ codelets need a C++ compiler, but {name!r} was not found.",
-            mend="install g++ 12 or newer (apt install g++, dnf install gcc-c++, conda install gxx)"
+            hint="install g++ 12 or newer (apt install g++, dnf install gcc-c++, conda install gxx)"
             ", or set TREMULA_CXX to its path",
         )
     return _examine(path)
@@ -73,7 +73,7 @@ def _examine(path: str) -> Compiler:
         raise GraphProgramCompilationError(
             f"{path} is version {version or 'unknown'}; C++ codelets need g++ {OLDEST_MAJOR}"
             " or newer.",
-            mend="install a newer g++, or set TREMULA_CXX to the path of one",
+            hint="install a newer g++, or set TREMULA_CXX to the path of one",
         )
     native = _output([path, "-march=native", "-Q", "--help=target"])
     return Compiler(
@@ -137,7 +137,7 @@ def checked_optimisation(flag: str) -> str:
     if not _OPTIMISATION.match(flag):
         raise GraphProgramCompilationError(
             f"a saved C++ codelet carries the flag {flag!r}; only -O… is allowed.",
-            mend="save the executable again from its source",
+            hint="save the executable again from its source",
         )
     return flag
 
@@ -149,11 +149,11 @@ def compilation_error(stderr: str, what: str) -> PoplarError:
         found = _ERROR.match(line)
         if found is None:
             continue
-        mend = "give the include directory with flags='-I…'" if "No such file" in line else ""
+        hint = "give the include directory with flags='-I…'" if "No such file" in line else ""
         return GraphProgramCompilationError(
             f"{what} does not compile: {found['text']}",
             source=_user_place([line, *reversed(lines[:i]), *lines[i + 1 :]]),
-            mend=mend or "the compiler's whole answer is in its cause",
+            hint=mend or "the compiler's whole answer is in its cause",
         )
     return GraphProgramCompilationError(f"{what} does not compile: {stderr.strip()[:500]}")
 

@@ -114,12 +114,12 @@ def _in_memory(key: str, text: str) -> ModuleType:
 def _explained(
     name: str, text: str, compute: FunctionSource, error: Exception
 ) -> GraphProgramCompilationError:
-    """Numba's complaint in the user's terms: the codelet, the user's line, the reason, the mend."""
+    """Numba's complaint in the user's terms: the codelet, the user's line, the reason, the hint."""
     message = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     reason = _reason(message)
     source = _user_line(message, text, compute)
     return GraphProgramCompilationError(
-        f"codelet {name!r} does not compile: {reason}", source=source, mend=_mend(reason)
+        f"codelet {name!r} does not compile: {reason}", source=source, hint=_hint(reason)
     )
 
 
@@ -151,7 +151,7 @@ _TELLING = re.compile(
 )
 
 
-def _mend(reason: str) -> str:
+def _hint(reason: str) -> str:
     if "readonly" in reason:
         return "declare the field as Output or InOut if compute writes it"
     if "unify" in reason:

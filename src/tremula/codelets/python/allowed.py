@@ -14,7 +14,7 @@ _EXPRESSIONS = (
     ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Constant, ast.Name,
     ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple,
 )  # fmt: skip
-_MENDS = {
+_HINTS = {
     "Try": "tiles have no exceptions: test with if",
     "Raise": "tiles have no exceptions: return False from compute, and test the step's flag",
     "Assert": "tiles have no exceptions: return False from compute, and test the step's flag",
@@ -52,6 +52,6 @@ def check_allowed(function: "FunctionSource", tree: ast.FunctionDef) -> None:
             )
             if is_strange:
                 kind = type(node).__name__
-                mend = _MENDS.get(kind, "use arithmetic, if, for, while, and plain functions")
+                hint = _HINTS.get(kind, "use arithmetic, if, for, while, and plain functions")
                 what = f"a codelet cannot contain {_WORDS.get(kind, kind)}"
-                raise function.error(what, node, mend)
+                raise function.error(what, node, hint)

@@ -70,9 +70,9 @@ class FunctionSource:
         offset = getattr(node, "lineno", 1) - 1
         return source_at(self.source.file, self.source.line + offset)
 
-    def error(self, what: str, node: ast.AST | None, mend: str) -> GraphObjectCreationError:
+    def error(self, what: str, node: ast.AST | None, hint: str) -> GraphObjectCreationError:
         return GraphObjectCreationError(
-            f"{self.name}: {what}.", source=self.line_of(node), mend=mend
+            f"{self.name}: {what}.", source=self.line_of(node), hint=hint
         )
 
 
@@ -130,7 +130,7 @@ def read_function(
         raise GraphObjectCreationError(
             f"{label}: its source text cannot be read, and codelets compile from source.",
             source=where,
-            mend="define it in a file rather than at an interactive prompt or by exec",
+            hint="define it in a file rather than at an interactive prompt or by exec",
         ) from None
     bare = FunctionSource(label, textwrap.dedent("".join(lines)), source_at(where.file, first))
     try:

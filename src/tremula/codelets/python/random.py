@@ -50,7 +50,7 @@ def _record() -> np.ndarray:
     if _Running.record is None:
         raise RuntimeFailure(
             "random numbers of a worker exist only inside compute.",
-            mend="call them in a codelet; on the host use numpy.random",
+            hint="call them in a codelet; on the host use numpy.random",
         )
     return _Running.record
 

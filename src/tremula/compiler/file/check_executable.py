@@ -52,7 +52,7 @@ def validate(executable: Executable, path: str) -> None:
         ZeroDivisionError,
     ) as error:
         raise FileLoadError(
-            f"{path!r} is inconsistent: {error}.", mend="compile the program again"
+            f"{path!r} is inconsistent: {error}.", hint="compile the program again"
         ) from error
 
 

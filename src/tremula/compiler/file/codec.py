@@ -200,9 +200,9 @@ def _read_bytes(path: str | os.PathLike) -> bytes:
     except OSError as error:
         reason = error.strerror or str(error)
         raise FileLoadError(
-            f"cannot read {str(path)!r}: {reason}.", mend="check the path"
+            f"cannot read {str(path)!r}: {reason}.", hint="check the path"
         ) from error
 
 
 def _failure(path: str | os.PathLike) -> Callable[[str, str], FileLoadError]:
-    return lambda what, mend: FileLoadError(f"{str(path)!r} {what}.", mend=mend)
+    return lambda what, hint: FileLoadError(f"{str(path)!r} {what}.", hint=hint)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tremula.compiler.program_ir import AlikeCopy, FrozenComputeSet, FrozenGraph
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
-from tremula.poplar.vertices.compute_set import Modelled
+from tremula.poplar.vertices.compute_set import TemplateInstance
 
 
 def first_alike(graph: FrozenGraph) -> np.ndarray:
@@ -77,7 +77,7 @@ def _add(digest: "hashlib._Hash", column: np.ndarray) -> None:
 
 def _signature(compute_set: FrozenComputeSet, layouts: _VariableLayouts) -> object:
     of = compute_set.contents
-    if isinstance(of, Modelled):  # the model says all but where its variables are
+    if isinstance(of, TemplateInstance):  # the model says all but where its variables are
         return of.model, *(layouts.of(variable) for variable in of.variables)
     digest = _new_digest()
     numbers: dict[int, int] = {}  # variables in the order they are met

@@ -38,7 +38,7 @@ def named_programs(programs: Programs) -> dict[str, p.Program]:
             raise ControlProgramError(
                 f"program {name!r} is a {type(program).__name__}, expected a program.",
                 source=user_source(),
-                mend="give one program, a list of programs or a dict of them",
+                hint="give one program, a list of programs or a dict of them",
             )
     return named
 
@@ -83,7 +83,7 @@ def _check_recursion(table: InstructionTable) -> None:
             raise GraphRecursionError(
                 f"{name} calls itself: {len(callers)} calls deep.",
                 source=function.program.source,
-                mend="use Repeat or RepeatWhileTrue; functions have no stack on a tile",
+                hint="use Repeat or RepeatWhileTrue; functions have no stack on a tile",
             )
         if function not in done:
             for callee in table.calls.get(function, ()):
@@ -100,7 +100,7 @@ def _walk(table: InstructionTable, program: p.Program) -> None:
         raise ControlProgramError(
             f"{type(program).__name__} is not a program this compiler knows.",
             source=program.source,
-            mend="use the programs Tremula exports",
+            hint="use the programs Tremula exports",
         )
     outer = table.path
     if program.name and not isinstance(program, p.Execute | p.Copy):

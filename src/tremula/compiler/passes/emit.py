@@ -39,7 +39,7 @@ def emit(programs: LoweredPrograms, analysis: object, options: Mapping[str, obje
     for compute_set, plan in zip(graph.compute_sets, plans, strict=True):
         tables = tuple(
             _table_record(table, table_plan.columns, codelets, graph, first_state)
-            for table, table_plan in zip(compute_set.tables_somewhere, plan.tables, strict=True)
+            for table, table_plan in zip(compute_set.template_tables, plan.tables, strict=True)
         )
         records.append(
             ComputeSetRecord(

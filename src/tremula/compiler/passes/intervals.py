@@ -81,11 +81,11 @@ def source_of_row(table: FrozenTable, row: int) -> Source:
 
 
 def edge_error(
-    table: FrozenTable, spec: FieldSpec, row: int, what: str, mend: str
+    table: FrozenTable, spec: FieldSpec, row: int, what: str, hint: str
 ) -> GraphConnectionError:
     """The error of one field of one vertex."""
     return GraphConnectionError(
         f"field {field_name(table, spec)} of a vertex on tile {int(table.tile[row])} {what}.",
         source=source_of_row(table, row),
-        mend=mend,
+        hint=hint,
     )

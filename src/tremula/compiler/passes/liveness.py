@@ -23,7 +23,7 @@ from tremula.compiler.program_ir import (
 )
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.variables import VariableTable
-from tremula.poplar.vertices.compute_set import Modelled
+from tremula.poplar.vertices.compute_set import TemplateInstance
 
 Ints = np.ndarray
 _WORD_BITS = 64
@@ -73,7 +73,7 @@ def _kind(programs: LoweredPrograms, number: int, copy: int | None) -> tuple[obj
     if step.kind is not StepKind.EXECUTE or step.reads or step.writes:
         return ("step", number), None
     of = programs.graph.compute_sets[step.compute_set].contents
-    if isinstance(of, Modelled):
+    if isinstance(of, TemplateInstance):
         return of.model, np.array(of.variables, np.int64)
     return ("set", step.compute_set), None
 

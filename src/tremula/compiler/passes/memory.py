@@ -226,9 +226,9 @@ def out_of_memory_error(
     contents = _contents(memory, liveness, variables, tile)
     shown = "; ".join(f"{name} {n_bytes:,}" for n_bytes, name, _ in contents[:_N_SHOWN])
     largest = next((v for _, _, v in contents if v >= 0), -1)
-    mend = "use more tiles, or fewer and smaller vertices on this one"
+    hint = "use more tiles, or fewer and smaller vertices on this one"
     if largest >= 0:
-        mend = f"spread {variables.names[largest]!r} over more tiles, or make it smaller"
+        hint = f"spread {variables.names[largest]!r} over more tiles, or make it smaller"
     source = variables.sources[largest] if largest >= 0 else None
     limit = f"tile {tile} needs {needed:,} bytes but has {has:,}"
     n_code = int(needs_of(memory.always_live, memory.temporary).code[tile])
@@ -236,12 +236,12 @@ def out_of_memory_error(
         limit = (
             f"tile {tile} needs {n_code:,} bytes of code but has {chip.n_bytes_region0:,} for it"
         )
-        mend = "use fewer kinds of operations on this tile, or more chips"
+        hint = "use fewer kinds of operations on this tile, or more chips"
         source = None
     return GraphMemoryAllocationError(
         f"Out of memory on {len(full)} tile(s): {limit} ({over:,} over).\n  largest: {shown}",
         source=source,  # pyright: ignore[reportArgumentType] - a stored line prints the same
-        mend=mend,
+        hint=hint,
     )
 
 

@@ -18,8 +18,8 @@ from tremula.compiler.passes.liveness import Liveness
 from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph
 from tremula.hardware import Chip
 from tremula.poplar.vertices.columns import FrozenTable
-from tremula.poplar.vertices.compute_set import Modelled
-from tremula.poplar.vertices.template import SetModel
+from tremula.poplar.vertices.compute_set import TemplateInstance
+from tremula.poplar.vertices.template import ComputeSetTemplate
 
 Ints = np.ndarray
 _ELEMENT_OF_FIELD = re.compile(r"elem\(\s*\*\s*(\w+)")
@@ -169,10 +169,10 @@ def _wishes(graph: FrozenGraph, liveness: Liveness) -> Wishes:
     variable = np.repeat(np.arange(len(liveness.always_live)), np.diff(liveness.tile_start))
     entry_of = variable * n_tiles + liveness.tile
     is_interleaved, is_apart = np.zeros((2, len(entry_of)), bool)
-    of_model: dict[tuple[SetModel, int], list[_Wish]] = {}
+    of_model: dict[tuple[ComputeSetTemplate, int], list[_Wish]] = {}
     for compute_set, first in zip(graph.compute_sets, graph.set_numbers(), strict=True):
         of = compute_set.contents
-        if isinstance(of, Modelled):
+        if isinstance(of, TemplateInstance):
             variables = np.array(of.variables, np.int64)
             key = (of.model, first)
             if key not in of_model:
@@ -195,7 +195,7 @@ def _wish_for_slots(wish: _Wish, variables: Ints) -> _Wish:
 
 
 def _wishes_of_set(graph: FrozenGraph, compute_set: FrozenComputeSet) -> list[_Wish]:
-    if not any(_wishing_fields(table) for table in compute_set.tables_somewhere):
+    if not any(_wishing_fields(table) for table in compute_set.template_tables):
         return []
     return [
         _Wish(*_reached(graph, table, name), *wants)

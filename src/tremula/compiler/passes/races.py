@@ -79,6 +79,6 @@ def _race_error(
         f"elsewhere in compute set {compute_set.name!r}: by a vertex on tile {other_tile} (field "
         f"{field_name(other.table, other.spec)}, {source_of_row(other.table, other_row)}).",
         source=source_of_row(writer.table, row),
-        mend="double-buffer: read one variable and write another; or split the vertices into two "
+        hint="double-buffer: read one variable and write another; or split the vertices into two "
         "compute sets, executed one after the other",
     )

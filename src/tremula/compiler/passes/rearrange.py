@@ -12,8 +12,8 @@ from tremula.compiler.program_ir import CopyPlan, FrozenGraph
 from tremula.poplar.tensors.runs import Runs, expand
 from tremula.poplar.tensors.variables import ALIGNMENT_BYTES, VariableTable
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
-from tremula.poplar.vertices.compute_set import Modelled
-from tremula.poplar.vertices.template import SetModel, Slots, moved
+from tremula.poplar.vertices.compute_set import TemplateInstance
+from tremula.poplar.vertices.template import ComputeSetTemplate, Slots, moved
 
 # Scratch sub-vectors start at multiples of this, so that vector loads of C++ codelets are aligned.
 SCRATCH_ALIGN_BYTES = 16
@@ -88,11 +88,11 @@ class ComputeSetPlan:
 
 def plan_compute_sets(graph: FrozenGraph) -> list[ComputeSetPlan]:
     """The plans of all compute sets; those of a model are planned once."""
-    variables, of_model = graph.variables, dict[SetModel, ComputeSetPlan]()
+    variables, of_model = graph.variables, dict[ComputeSetTemplate, ComputeSetPlan]()
     plans = []
     for compute_set in graph.compute_sets:
         of = compute_set.contents
-        if not isinstance(of, Modelled):
+        if not isinstance(of, TemplateInstance):
             plans.append(plan_tables(of, variables))
             continue
         if of.model not in of_model:
@@ -224,7 +224,7 @@ class _Planner:
                 f"field {table.codelet.spec.name}.{spec.name} reads variable "
                 f"{self.variables.names[missing[0]]!r}, which has no metadata.",
                 source=self.variables.sources[missing[0]],
-                mend="add it with add_variable(QUARTER, shape, metadata=tensor)",
+                hint="add it with add_variable(QUARTER, shape, metadata=tensor)",
             )
         base = np.asarray(self.variables.base_bytes)
         return base[np.array([metadata_of[int(v)] for v in ids], np.int64)]

@@ -50,7 +50,7 @@ def check_vertices_mapped(programs: LoweredPrograms) -> None:
                 f"a vertex {table.codelet.spec.name} in compute set {compute_set.name!r} {what}; "
                 f"expected a tile from 0 to {n_tiles - 1} ({len(bad)} such vertices).",
                 source=source_of_row(table, row),
-                mend="give add_vertex(…, tile=n), or call graph.set_tile_mapping(vertex, n)",
+                hint="give add_vertex(…, tile=n), or call graph.set_tile_mapping(vertex, n)",
             )
 
 
@@ -75,7 +75,7 @@ def check_data_on_tiles(programs: LoweredPrograms) -> None:
             f"{variables.describe(low, high)} are mapped to tile {int(tile_map.tile[bad[0]])}; "
             f"expected a tile from 0 to {n_tiles - 1}.",
             source=variables.sources[variables.id_at(low)],
-            mend="map it to a tile that exists",
+            hint="map it to a tile that exists",
         )
 
 
@@ -92,15 +92,15 @@ def check_no_constant_written(programs: LoweredPrograms) -> None:
             if len(bad):
                 name = variables.names[int(variable[bad[0]])]
                 what = f"writes to the constant {name!r}"
-                mend = "connect a variable: add_variable instead of add_constant"
-                raise edge_error(table, spec, int(row[bad[0]]), what, mend)
+                hint = "connect a variable: add_variable instead of add_constant"
+                raise edge_error(table, spec, int(row[bad[0]]), what, hint)
     for step in programs.steps:
         for tensor in step.writes:
             if step.kind is not StepKind.WRITE_UNDEF and tensor.contains_constant:
                 raise ControlProgramError(
                     f"step {step.name!r} writes to a constant.",
                     source=step.source,
-                    mend="use add_variable instead of add_constant",
+                    hint="use add_variable instead of add_constant",
                 )
 
 
@@ -126,7 +126,7 @@ def check_layouts(programs: LoweredPrograms) -> None:
                 f"field {field_name(table, spec)} has layout {spec.layout} and holds at most "
                 f"{limit} elements, got {int(lengths[bad[0]])}.",
                 source=source_of_row(table, row),
-                mend="connect a shorter vector, or declare the field with layout SPAN",
+                hint="connect a shorter vector, or declare the field with layout SPAN",
             )
 
 
@@ -143,7 +143,7 @@ def check_memory_elements(programs: LoweredPrograms) -> None:
                         f"fields {one.name} and {other.name} of {spec.name} share elements on the "
                         f"vertex's tile, but the codelet wants {constraint}.",
                         source=source_of_row(table, row),
-                        mend="connect a copy to one of them, or drop the constraint",
+                        hint="connect a copy to one of them, or drop the constraint",
                     )
 
 
@@ -163,7 +163,7 @@ def check_remote_buffers(programs: LoweredPrograms) -> None:
             f"remote buffers need {n_needed:,} bytes but the streaming memory of "
             f"{graph.target.system.name} has {n_there:,}; the largest is {largest!r}, "
             f"{buffers[largest]:,}.",
-            mend="use smaller or fewer buffers, or a system with more machines",
+            hint="use smaller or fewer buffers, or a system with more machines",
         )
 
 

@@ -197,7 +197,7 @@ def _checked(table: FrozenTable, given: object, origin: str) -> Ints:
         f"codelet {table.codelet.spec.name} has no cost: {origin} gave {got}, expected one number "
         f"of 0 or more for each of {table.n_rows} vertices.",
         source=source_of_row(table, bad) if table.n_rows else None,
-        mend="return whole cycles per vertex, or call graph.set_perf_estimate(vertex, cycles)",
+        hint="return whole cycles per vertex, or call graph.set_perf_estimate(vertex, cycles)",
     )
 
 

@@ -51,7 +51,7 @@ def vertex_memory(graph: FrozenGraph, n_copies: Ints, copy_bytes: int) -> Vertex
     code = np.zeros(n_tiles, np.int64)
     firsts, n_alike = np.unique(np.array(graph.set_numbers(), np.int64), return_counts=True)
     for first, n in zip(firsts.tolist(), n_alike.tolist(), strict=True):
-        for table in graph.compute_sets[first].tables_somewhere:
+        for table in graph.compute_sets[first].template_tables:
             spec = table.codelet.spec
             state, pointers, outside, listed = _row_bytes(table)
             padding = -(state + pointers) % WORD_BYTES

@@ -105,11 +105,11 @@ class Report:
 
     @property
     def total_cycles(self) -> int:
-        """Modelled cycles since load."""
+        """TemplateInstance cycles since load."""
         if not self.has_run:
             raise MissingProfileData(
                 "nothing has run yet, so there is no execution to report.",
-                mend="call engine.load() and engine.run() first; memory and steps are there "
+                hint="call engine.load() and engine.run() first; memory and steps are there "
                 "already",
             )
         return int(self.cycles_of_chip.max())
@@ -134,7 +134,7 @@ class Report:
             raise MissingPerfEstimate(
                 f"step {self.steps.name[step]!r} has a codelet whose cycles depend on its data and "
                 "has not run yet.",
-                mend="run the program once, or give the codelet a cycles method",
+                hint="run the program once, or give the codelet a cycles method",
             )
         return int(self.steps.cycles[step])
 

@@ -17,10 +17,10 @@ class Error(PoplarError):
     from, if that is known. `str` shows all of them.
     """
 
-    def __init__(self, type: str, message: str, location: str = "", *, mend: str = ""):
+    def __init__(self, type: str, message: str, location: str = "", *, hint: str = ""):
         self.type, self.message, self.location = type, message, location
         where = f"\nError raised in:\n{location}" if location else ""
-        super().__init__(f"'{type}': {message}{where}", mend=mend)
+        super().__init__(f"'{type}': {message}{where}", hint=hint)
 
     def __reduce__(self) -> tuple:
         # Exceptions are made again from `args`, which hold the whole text: give the parts instead.
@@ -51,7 +51,7 @@ def createPoptorchError(msg: str) -> Error:  # noqa: N802
 
 
 # What a PopTorch script can do where a graph program would do something else.
-_MENDS: dict[type[PoplarError], str] = {
+_HINTS: dict[type[PoplarError], str] = {
     GraphMemoryAllocationError: "a smaller micro-batch, more chips (poptorch.BeginBlock), half"
     " precision, poptorch.recomputationCheckpoint, or a smaller memory proportion;"
     " Options.enableProfiling with the engine option debug.allowOutOfMemory shows what is where",
@@ -72,7 +72,7 @@ def poptorch_errors() -> Iterator[None]:
         is_poplars = type(error).__module__ == PoplarError.__module__
         kind = f"poplar_{poplar_name(type(error))}" if is_poplars else PYTHON_ERROR
         message = str(PoplarError(error.what, source=error.source))
-        raise Error(kind, message, mend=_MENDS.get(type(error), error.mend)) from error
+        raise Error(kind, message, hint=_HINTS.get(type(error), error.hint)) from error
 
 
 class TestErrorType(Enum):

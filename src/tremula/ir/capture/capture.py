@@ -33,7 +33,7 @@ from tremula.ir.step import (
 
 
 @dataclass(frozen=True)
-class Held:
+class ModelTensor:
     """A parameter or buffer of a model: its first name, and every place that refers to it."""
 
     name: str
@@ -45,7 +45,7 @@ class Held:
         return PARAMETER if isinstance(self.tensor, nn.Parameter) else BUFFER
 
 
-def held_tensors(model: nn.Module, kind: str) -> list[Held]:
+def held_tensors(model: nn.Module, kind: str) -> list[ModelTensor]:
     """Every distinct parameter (or buffer) with all modules that refer to it: tied ones once."""
     found: dict[int, tuple[str, Tensor, list]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
@@ -55,7 +55,7 @@ def held_tensors(model: nn.Module, kind: str) -> list[Held]:
                 entry = found.setdefault(id(tensor), (full, tensor, []))
                 if (module, name) not in entry[2]:
                     entry[2].append((module, name))
-    return [Held(name, tensor, tuple(places)) for name, tensor, places in found.values()]
+    return [ModelTensor(name, tensor, tuple(places)) for name, tensor, places in found.values()]
 
 
 def _table(module: nn.Module, kind: str) -> dict[str, Any]:
@@ -248,7 +248,7 @@ class _Capture:
 
 
 @contextlib.contextmanager
-def _swapped(held: list[Held], stand_ins: list[Tensor]) -> Iterator[None]:
+def _swapped(held: list[ModelTensor], stand_ins: list[Tensor]) -> Iterator[None]:
     """The user's own modules hold the stand-ins inside the block, their own tensors after it."""
     for entry, fake in zip(held, stand_ins, strict=True):
         _put(entry, fake)
@@ -264,14 +264,14 @@ def _swapped(held: list[Held], stand_ins: list[Tensor]) -> Iterator[None]:
         raise CaptureError(changed[0])
 
 
-def _put(entry: Held, tensor: Tensor) -> None:
+def _put(entry: ModelTensor, tensor: Tensor) -> None:
     for module, name in entry.places:
         _table(module, entry.kind)[name] = tensor
         if isinstance(module, nn.RNNBase) and name in module._flat_weights_names:
             module._flat_weights[module._flat_weights_names.index(name)] = tensor
 
 
-def _rebound(held: list[Held], stand_ins: list[Tensor]) -> list[str]:
+def _rebound(held: list[ModelTensor], stand_ins: list[Tensor]) -> list[str]:
     """What forward did to registered tensors that a static program cannot follow."""
     found = []
     for entry, fake in zip(held, stand_ins, strict=True):

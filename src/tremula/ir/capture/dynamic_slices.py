@@ -128,5 +128,5 @@ def _error(state: Recording, what: str) -> CaptureError:
     return CaptureError(
         what,
         source=model_line(state.source_excludes),
-        mend="write x[start : start + n], or use poptorch.dynamic_slice",
+        hint="write x[start : start + n], or use poptorch.dynamic_slice",
     )

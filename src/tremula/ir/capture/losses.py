@@ -42,7 +42,7 @@ def surviving_loss(marked: Iterable[fx.Node]) -> fx.Node:
     if not final:
         raise CaptureError(
             "Couldn't find a loss in graph!",
-            mend="call a loss function in forward, or wrap the value to minimise in"
+            hint="call a loss function in forward, or wrap the value to minimise in"
             " poptorch.identity_loss",
         )
     if len(final) > 1:
@@ -50,7 +50,7 @@ def surviving_loss(marked: Iterable[fx.Node]) -> fx.Node:
             "Multiple independent losses found in graph. Graph must have one final loss. Wrap final"
             " graph loss in poptorch.identity_loss."
             f"\n  losses: {'; '.join(_place(node) for node in final)}",
-            mend="add up what is to be trained and wrap it; compute what is only watched from the"
+            hint="add up what is to be trained and wrap it; compute what is only watched from the"
             " outputs, behind the call",
         )
     return final[0]

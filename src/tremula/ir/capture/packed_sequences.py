@@ -29,7 +29,7 @@ def _known(state: Recording, tensor: Tensor) -> list[int]:
             "pack_padded_sequence: the lengths of the sequences are not known while a model is"
             " recorded, and its shapes depend on them.",
             source=model_line(state.source_excludes),
-            mend="give the lengths as a list of numbers, or run the net over padded sequences and"
+            hint="give the lengths as a list of numbers, or run the net over padded sequences and"
             " mask what follows their ends",
         )
     with _disable_current_modes():
@@ -118,7 +118,7 @@ def _refuse_projection(state: Recording, states: list[Tensor], weights: list[Ten
         raise CaptureError(
             f"an LSTM over packed sequences has no projection, got proj_size={weights[1].shape[1]}",
             source=model_line(state.source_excludes),
-            mend="leave proj_size out and add a Linear layer",
+            hint="leave proj_size out and add a Linear layer",
         )
 
 

@@ -146,7 +146,7 @@ class Recorder(TorchDispatchMode):
             raise CaptureError(
                 "A tensor of another recording is used in this one.",
                 source=self._origin().source,
-                mend="make tensors in forward, or register them as buffers of the model",
+                hint="make tensors in forward, or register them as buffers of the model",
             )
         if id(value) in self.known_constants or value.dim() == 0:
             with _outside_the_recording():  # the value itself, not a fake of it
@@ -159,7 +159,7 @@ class Recorder(TorchDispatchMode):
             f"Expected an IPU tensor but got tensor(device=cpu, shape={shape},"
             f" dtype={_ATEN_NAMES.get(dtype, dtype)})",
             source=self._origin().source,
-            mend="make it with torch.tensor(…) inside forward, pass it as an input, or register it"
+            hint="make it with torch.tensor(…) inside forward, pass it as an input, or register it"
             " as a buffer",
         )
 
@@ -187,7 +187,7 @@ class Recorder(TorchDispatchMode):
         raise CaptureError(
             f"{why} ({func}).",
             source=self._origin().source,
-            mend="shapes and branches are fixed when a model is compiled: use torch.where, a mask"
+            hint="shapes and branches are fixed when a model is compiled: use torch.where, a mask"
             " or a fixed size",
         )
 

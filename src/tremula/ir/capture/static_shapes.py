@@ -15,8 +15,8 @@ from tremula.ir.origin import model_line
 Rule = Callable[..., object]  # (recording, func, *args, **kwargs)
 
 
-def _refuse(state: Recording, what: str, mend: str) -> CaptureError:
-    return CaptureError(what, source=model_line(state.source_excludes), mend=mend)
+def _refuse(state: Recording, what: str, hint: str) -> CaptureError:
+    return CaptureError(what, source=model_line(state.source_excludes), hint=hint)
 
 
 def _one_hot(state: Recording, _func: Callable, tensor: Tensor, num_classes: int = -1) -> Tensor:

@@ -121,7 +121,7 @@ def _step_of(recorder: _BodyRecorder, results: list[fx.Node], n_inputs: int) -> 
         raise CaptureError(
             f"A body of a loop or branch writes a tensor of the model around it"
             f" ({captured[written[0].index - n_inputs].name}), which would be lost.",
-            mend="pass it as an input and return its new value",
+            hint="pass it as an input and return its new value",
         )
     return step
 

@@ -8,12 +8,12 @@ import math
 import torch
 from torch import Tensor
 
-from tremula.ir.decompositions.table import spells
+from tremula.ir.decompositions.table import decomposes
 
 aten = torch.ops.aten
 
 
-@spells(aten._scaled_dot_product_flash_attention_for_cpu.default)
+@decomposes(aten._scaled_dot_product_flash_attention_for_cpu.default)
 def attention(
     query: Tensor,
     key: Tensor,
@@ -31,7 +31,7 @@ def attention(
     return weights @ value, aten.logsumexp.default(scores.float(), [-1])
 
 
-@spells(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+@decomposes(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
 def attention_backward(
     gradient: Tensor,
     query: Tensor,

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tremula.ir.decompositions.table import gradients_by_autograd, spells
+from tremula.ir.decompositions.table import decomposes, gradients_by_autograd
 
 aten = torch.ops.aten
 
 
-@spells(aten._cdist_forward.default)
+@decomposes(aten._cdist_forward.default)
 def cdist(a: Tensor, b: Tensor, p: float, _mode: int | None) -> Tensor:
     """Distances of all points of `a` to all of `b`, from their differences."""
     size = (a.unsqueeze(-2) - b.unsqueeze(-3)).abs()
@@ -24,7 +24,7 @@ def cdist(a: Tensor, b: Tensor, p: float, _mode: int | None) -> Tensor:
     return size.amax(-1) if p == math.inf else (size**p).sum(-1) ** (1 / p)
 
 
-@spells(aten._cdist_backward.default)
+@decomposes(aten._cdist_backward.default)
 def cdist_backward(gradient: Tensor, a: Tensor, b: Tensor, p: float, distance: Tensor) -> Tensor:
     """The gradient of `a`; points that coincide have none."""
     difference = a.unsqueeze(-2) - b.unsqueeze(-3)
@@ -41,19 +41,19 @@ def cdist_backward(gradient: Tensor, a: Tensor, b: Tensor, p: float, distance: T
     return (gradient * torch.where(distance == 0, 0, slope)).sum(-2)
 
 
-@spells(aten._pdist_forward.default)
+@decomposes(aten._pdist_forward.default)
 def pdist(x: Tensor, p: float = 2) -> Tensor:
     """Distances of all pairs of points, from their differences."""
     first, second = torch.triu_indices(len(x), len(x), 1, device=x.device)
     return torch.linalg.vector_norm(x[first] - x[second], p, 1)
 
 
-@spells(aten._pdist_backward.default)
+@decomposes(aten._pdist_backward.default)
 def pdist_backward(gradient: Tensor, x: Tensor, p: float, _distance: Tensor) -> Tensor:
     return gradients_by_autograd(lambda x: pdist(x, p), gradient, x)[0]
 
 
-@spells(
+@decomposes(
     aten.replication_pad1d_backward.default,
     aten.replication_pad2d_backward.default,
     aten.replication_pad3d_backward.default,

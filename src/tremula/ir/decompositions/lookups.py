@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from tremula.ir.decompositions.table import spells
+from tremula.ir.decompositions.table import decomposes
 
 aten = torch.ops.aten
 
 
-@spells(aten.masked_scatter.default)
+@decomposes(aten.masked_scatter.default)
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """The n-th true element gets the n-th of the source: a running count says which that is."""
     shape = torch.broadcast_shapes(x.shape, mask.shape)
@@ -21,7 +21,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return torch.where(mask, values, x)
 
 
-@spells(aten.masked_scatter_backward.default)
+@decomposes(aten.masked_scatter_backward.default)
 def masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) -> Tensor:
     """Elements of the source that were used get their gradient back, the others none."""
     mask = mask.expand(gradient.shape).reshape(-1)
@@ -34,7 +34,7 @@ def masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) ->
     return torch.index_add(gradient.new_zeros(n), 0, places, values).reshape(sizes)
 
 
-@spells(aten.embedding_renorm.default)
+@decomposes(aten.embedding_renorm.default)
 def embedding_renorm(table: Tensor, rows: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """Rows that are looked up and longer than `max_norm` are scaled down to it."""
     norms = torch.linalg.vector_norm(table, norm_type, 1)
@@ -43,7 +43,7 @@ def embedding_renorm(table: Tensor, rows: Tensor, max_norm: float, norm_type: fl
     return table * scale.unsqueeze(1)
 
 
-@spells(aten.index_reduce.default)
+@decomposes(aten.index_reduce.default)
 def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:

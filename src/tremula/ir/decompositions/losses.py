@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tremula.ir.decompositions.table import gradients_by_autograd, spells
+from tremula.ir.decompositions.table import decomposes, gradients_by_autograd
 
 aten = torch.ops.aten
 _NONE, _MEAN = 0, 1  # as ATen numbers reductions; 2 is the sum
@@ -15,7 +15,7 @@ def _reduced(loss: Tensor, reduction: int) -> Tensor:
     return loss.mean() if reduction == _MEAN else loss.sum()
 
 
-@spells(aten.multilabel_margin_loss_forward.default)
+@decomposes(aten.multilabel_margin_loss_forward.default)
 def multilabel_margin(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     """Labels end at the first -1. The second result is 1 where a class is a label."""
     n = x.shape[-1]
@@ -30,7 +30,7 @@ def multilabel_margin(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor
     return _reduced(loss, reduction), is_target.to(x.dtype)
 
 
-@spells(aten.multilabel_margin_loss_backward.default)
+@decomposes(aten.multilabel_margin_loss_backward.default)
 def multilabel_margin_backward(
     gradient: Tensor, x: Tensor, target: Tensor, reduction: int, _is_target: Tensor
 ) -> Tensor:
@@ -38,7 +38,7 @@ def multilabel_margin_backward(
     return gradients_by_autograd(loss, gradient, x)[0]
 
 
-@spells(aten.multi_margin_loss.default)
+@decomposes(aten.multi_margin_loss.default)
 def multi_margin(
     x: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None,
     reduction: int = _MEAN,
@@ -53,7 +53,7 @@ def multi_margin(
     return _reduced(torch.where(is_target, 0, over).sum(-1) / x.shape[-1], reduction)
 
 
-@spells(aten.multi_margin_loss_backward.default)
+@decomposes(aten.multi_margin_loss_backward.default)
 def multi_margin_backward(
     gradient: Tensor, x: Tensor, target: Tensor, p: float, margin: float,
     weight: Tensor | None = None, reduction: int = _MEAN,

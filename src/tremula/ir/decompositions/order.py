@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tremula.ir.decompositions.table import spells
+from tremula.ir.decompositions.table import decomposes
 
 aten = torch.ops.aten
 
@@ -11,7 +11,7 @@ aten = torch.ops.aten
 # -- order -----------------------------------------------------------------------------------------
 
 
-@spells(aten.median.dim)
+@decomposes(aten.median.dim)
 def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The lower of the two in the middle; NaN, which is sorted last, if there is one."""
     values, places = aten.sort.stable(x, stable=True, dim=dim)
@@ -25,12 +25,12 @@ def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return middle, place
 
 
-@spells(aten.median.default)
+@decomposes(aten.median.default)
 def median_of_all(x: Tensor) -> Tensor:
     return median(x.flatten(), 0)[0]
 
 
-@spells(aten.nanmedian.dim)
+@decomposes(aten.nanmedian.dim)
 def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The median of what is a number: NaN is sorted last, so the others come first."""
     values, places = aten.sort.stable(x, stable=True, dim=dim)
@@ -41,12 +41,12 @@ def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tenso
     return found, place
 
 
-@spells(aten.nanmedian.default)
+@decomposes(aten.nanmedian.default)
 def nanmedian_of_all(x: Tensor) -> Tensor:
     return nanmedian(x.flatten(), 0)[0]
 
 
-@spells(aten.histc.default)
+@decomposes(aten.histc.default)
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements each bin has; the last one includes its upper border."""
     x = x.flatten()
@@ -59,14 +59,14 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     return x.new_zeros(bins).scatter_add(0, places, is_inside.to(x.dtype))
 
 
-@spells(aten.bucketize.Tensor)
+@decomposes(aten.bucketize.Tensor)
 def bucketize(
     x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
     return _places_in(x.unsqueeze(-1), boundaries, out_int32, right)
 
 
-@spells(aten.searchsorted.Tensor)
+@decomposes(aten.searchsorted.Tensor)
 def searchsorted(
     sequence: Tensor,
     x: Tensor,
@@ -120,17 +120,17 @@ def _positions(x: Tensor, dim: int) -> Tensor:
     return torch.arange(n, device=x.device).reshape(shape).expand(x.shape)
 
 
-@spells(aten.cummax.default)
+@decomposes(aten.cummax.default)
 def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return _running(x, dim, True)
 
 
-@spells(aten.cummin.default)
+@decomposes(aten.cummin.default)
 def cummin(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return _running(x, dim, False)
 
 
-@spells(aten.logcumsumexp.default)
+@decomposes(aten.logcumsumexp.default)
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     if not x.dim():
         return x.clone()
@@ -146,7 +146,7 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
 # -- masks and places ------------------------------------------------------------------------------
 
 
-@spells(aten.put.default)
+@decomposes(aten.put.default)
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     flat = aten.index_put(x.flatten(), [index.flatten()], source.flatten(), accumulate)
     return flat.reshape(x.shape)

@@ -5,7 +5,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from tremula.ir.decompositions.table import spells
+from tremula.ir.decompositions.table import decomposes
 
 aten = torch.ops.aten
 _EQUAL = {
@@ -14,7 +14,7 @@ _EQUAL = {
 }
 
 
-@spells(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
+@decomposes(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool(x: Tensor, out: list[int]) -> tuple[Tensor, Tensor]:
     """Maxima of windows that cover the field, and their places in it."""
     n = len(out)
@@ -71,12 +71,12 @@ def _maxima(
     return values, total
 
 
-@spells(aten.adaptive_max_pool2d_backward.default)
+@decomposes(aten.adaptive_max_pool2d_backward.default)
 def adaptive_max_pool2d_backward(gradient: Tensor, x: Tensor, places: Tensor) -> Tensor:
     return _to_places(gradient, x, places, 2)
 
 
-@spells(aten.adaptive_max_pool3d_backward.default)
+@decomposes(aten.adaptive_max_pool3d_backward.default)
 def adaptive_max_pool3d_backward(gradient: Tensor, x: Tensor, places: Tensor) -> Tensor:
     return _to_places(gradient, x, places, 3)
 

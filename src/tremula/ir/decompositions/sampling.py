@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 
-from tremula.ir.decompositions.table import gradients_by_autograd, spells
+from tremula.ir.decompositions.table import decomposes, gradients_by_autograd
 
 aten = torch.ops.aten
 _LINEAR, _NEAREST = 0, 1  # as ATen numbers interpolations
@@ -16,7 +16,7 @@ _ZEROS, _BORDER = 0, 1  # and what lies beyond the border; 2 is a reflection
 Gradients = tuple[Tensor | None, Tensor | None]
 
 
-@spells(aten.grid_sampler_2d_backward.default)
+@decomposes(aten.grid_sampler_2d_backward.default)
 def grid_sampler_2d_backward(
     gradient: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, align: bool,
     wanted: list[bool],
@@ -25,7 +25,7 @@ def grid_sampler_2d_backward(
     return _gradients(sample, gradient, x, grid, wanted, mode, padding, align)
 
 
-@spells(aten.grid_sampler_3d.default)
+@decomposes(aten.grid_sampler_3d.default)
 def grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> Tensor:
     """[batch, channels, d, h, w] read at a grid [batch, …, 3], whose last dimension is w, h, d."""
     places = [
@@ -44,7 +44,7 @@ def grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding: int, align: boo
     return total
 
 
-@spells(aten.grid_sampler_3d_backward.default)
+@decomposes(aten.grid_sampler_3d_backward.default)
 def grid_sampler_3d_backward(
     gradient: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, align: bool,
     wanted: list[bool],

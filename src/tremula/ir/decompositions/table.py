@@ -9,7 +9,7 @@ aten = torch.ops.aten
 OWN: dict[object, Callable] = {}
 
 
-def spells(*overloads: object) -> Callable[[Callable], Callable]:
+def decomposes(*overloads: object) -> Callable[[Callable], Callable]:
     """Enter the decorated function as the decomposition of ATen overloads."""
 
     def enter(function: Callable) -> Callable:
@@ -30,7 +30,7 @@ def gradients_by_autograd(
     return torch.autograd.grad(y, leaves, gradient)
 
 
-@spells(aten._trilinear.default)
+@decomposes(aten._trilinear.default)
 def trilinear(
     a: Tensor, b: Tensor, c: Tensor, new_a: list[int], new_b: list[int], new_c: list[int],
     summed: list[int], _unroll_dim: int = 1,
@@ -45,7 +45,7 @@ def trilinear(
     return torch.einsum(f"{','.join(names)}->{kept}", a, b, c)
 
 
-@spells(aten.fake_quantize_per_tensor_affine_cachemask.default)
+@decomposes(aten.fake_quantize_per_tensor_affine_cachemask.default)
 def fake_quantize(
     x: Tensor, scale: float, zero_point: int, lowest: int, highest: int
 ) -> tuple[Tensor, Tensor]:
@@ -55,7 +55,7 @@ def fake_quantize(
     return (steps.clamp(lowest, highest) - zero_point) * scale, is_inside
 
 
-@spells(aten.addbmm.default)
+@decomposes(aten.addbmm.default)
 def addbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """One product over batch and inner dimension together."""
     left = a.permute(1, 0, 2).reshape(a.shape[1], -1)
@@ -63,7 +63,7 @@ def addbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float 
     return aten.addmm.default(bias, left, right, beta=beta, alpha=alpha)
 
 
-@spells(aten._weight_norm_interface_backward.default)
+@decomposes(aten._weight_norm_interface_backward.default)
 def weight_norm_backward(
     gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int
 ) -> tuple[Tensor, Tensor]:

@@ -30,5 +30,5 @@ def backend_for(step: CapturedStep, settings: HostSettings) -> str:
         return "eager"
     raise InvalidOption(
         f"host = {settings.host!r}, but the model stops for the processor: {', '.join(waiting)}.",
-        mend="use host='eager' or 'auto'",
+        hint="use host='eager' or 'auto'",
     )

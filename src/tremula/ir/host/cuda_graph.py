@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tremula.ir.host.inductor import InductorProgram
-from tremula.ir.host.program import Held, HostProgram
+from tremula.ir.host.program import DeviceState, HostProgram
 from tremula.ir.step import INPUT, CapturedStep
 
 _WARM_UP_RUNS = 3  # lets libraries choose kernels and allocate before the graph is captured
@@ -18,14 +18,14 @@ class CudaGraphProgram(HostProgram):
     def __init__(self, step: CapturedStep, **options):
         super().__init__(step, **options)
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._captured_for: Held | None = None
+        self._captured_for: DeviceState | None = None
         self._captured_floats: list[float] = []
         self._inputs: list[list[Tensor]] = []
         self._outputs: list[list[Tensor]] = []
 
     def run(
         self,
-        held: Held,
+        held: DeviceState,
         inputs: Sequence[Sequence[Tensor]],
         give: Callable[[int, list[Tensor]], None],
     ) -> None:
@@ -45,13 +45,13 @@ class CudaGraphProgram(HostProgram):
     def store_buffer(self, buffers: list[Tensor], index: int, value: Tensor) -> None:
         buffers[index].copy_(value)
 
-    def _must_capture(self, held: Held) -> bool:
+    def _must_capture(self, held: DeviceState) -> bool:
         if self._graph is None or self._captured_for is not held:
             return True
         rule = self.rule
         return rule is not None and rule.must_recapture(self._captured_floats, held.hyper_floats)
 
-    def _capture(self, held: Held, inputs: Sequence[Sequence[Tensor]]) -> None:
+    def _capture(self, held: DeviceState, inputs: Sequence[Sequence[Tensor]]) -> None:
         """Run a few times to warm up, put everything back, then record one run."""
         self._inputs = [[tensor.to(self.device).clone() for tensor in micro] for micro in inputs]
         kept = _snapshot(held)
@@ -79,7 +79,7 @@ def _ignore(_number: int, _outputs: list[Tensor]) -> None:
     return
 
 
-def _all_tensors(held: Held) -> list[Tensor]:
+def _all_tensors(held: DeviceState) -> list[Tensor]:
     return [
         *held.parameters,
         *(b for replica in held.buffers for b in replica),
@@ -88,10 +88,10 @@ def _all_tensors(held: Held) -> list[Tensor]:
     ]
 
 
-def _snapshot(held: Held) -> list[Tensor]:
+def _snapshot(held: DeviceState) -> list[Tensor]:
     return [tensor.clone() for tensor in _all_tensors(held)]
 
 
-def _restore(held: Held, kept: list[Tensor]) -> None:
+def _restore(held: DeviceState, kept: list[Tensor]) -> None:
     for tensor, value in zip(_all_tensors(held), kept, strict=True):
         tensor.copy_(value)

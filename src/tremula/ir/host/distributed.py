@@ -22,7 +22,7 @@ def join_processes(n_processes: int, device: torch.device) -> None:
         raise CaptureError(
             f"the options say {n_processes} processes, torch.distributed has"
             f" {dist.get_world_size()}.",
-            mend="start the script with `tremula launch --nproc N script.py`",
+            hint="start the script with `tremula launch --nproc N script.py`",
         )
 
 

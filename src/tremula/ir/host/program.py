@@ -17,7 +17,7 @@ MicroBatch = Callable[..., list[Tensor]]
 
 
 @dataclass
-class Held:
+class DeviceState:
     """What lives on the device from call to call."""
 
     parameters: list[Tensor]
@@ -75,7 +75,7 @@ class HostProgram:
 
     def run(
         self,
-        held: Held,
+        held: DeviceState,
         inputs: Sequence[Sequence[Tensor]],
         give: Callable[[int, list[Tensor]], None],
     ) -> None:
@@ -97,7 +97,7 @@ class HostProgram:
                     self.update(held, gradients)
 
     def run_micro(
-        self, held: Held, replica: int, inputs: Sequence[Tensor]
+        self, held: DeviceState, replica: int, inputs: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         buffers = held.buffers[replica]
         hypers = [held.hyper_tensors[i] for i in self._takes_hyper]
@@ -117,7 +117,7 @@ class HostProgram:
         """The new value of a buffer; a program with fixed addresses copies it instead."""
         buffers[index] = value
 
-    def update(self, held: Held, found: "Gradients") -> None:
+    def update(self, held: DeviceState, found: "Gradients") -> None:
         rule = self.rule
         assert rule is not None, "only training updates"
         if self.n_processes > 1:

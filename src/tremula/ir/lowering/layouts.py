@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tremula.ir.lowering.table import LayoutWish, wish_of
+from tremula.ir.lowering.table import LayoutPreference, preference_of
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import ints, operand, overload_of
 from tremula.poplar.tensors.tensor import Tensor
@@ -14,13 +14,13 @@ from tremula.poplar.tensors.tensor import Tensor
 aten = torch.ops.aten
 
 
-def wished_layout(placeholder: fx.Node, place: Callable[[fx.Node], Tiles]) -> Tensor | None:
+def preferred_layout(placeholder: fx.Node, place: Callable[[fx.Node], Tiles]) -> Tensor | None:
     """A new tensor of the placeholder's shape as a consumer wants it, or None if none cares."""
     found = _consumer(placeholder)
     if found is None:
         return None
-    chain, consumer, wish = found
-    tensor = wish.create(place(consumer), consumer)
+    chain, consumer, preference = found
+    tensor = preference.create(place(consumer), consumer)
     if tensor is None:
         return None
     for view in reversed(chain):
@@ -39,15 +39,18 @@ def lies_for_another(reader: fx.Node, argument: int) -> bool:
     return found is not None and found[1] is not reader
 
 
-def _consumer(node: fx.Node) -> tuple[list[fx.Node], fx.Node, LayoutWish] | None:
-    """The first user with a wish, reached through views that can be undone."""
+def _consumer(node: fx.Node) -> tuple[list[fx.Node], fx.Node, LayoutPreference] | None:
+    """The first user with a preference, reached through views that can be undone."""
     front: list[tuple[list[fx.Node], fx.Node]] = [([], node)]
     while front:
         chain, current = front.pop(0)
         for user in current.users:
             for position, argument in enumerate(user.args):
-                if argument is current and (wish := wish_of(user, position)) is not None:
-                    return chain, user, wish
+                if (
+                    argument is current
+                    and (preference := preference_of(user, position)) is not None
+                ):
+                    return chain, user, preference
             if user.target in _UNDO:
                 front.append(([*chain, user], user))
     return None

@@ -76,7 +76,7 @@ def _gathered(
         raise UnsupportedOperations(
             f"as_strided of a tensor of shape {list(held.shape)} reads elements outside it.",
             source=None,
-            mend="apply as_strided to the whole tensor, not to a part of it",
+            hint="apply as_strided to the whole tensor, not to a part of it",
         )
     pieces = Pieces(compress(where[wanted]))
     flat = Tensor(x.variables, x.type, 0, (len(wanted),), (1,), pieces)

@@ -46,7 +46,7 @@ class Lowering:
 
 
 @dataclass(frozen=True)
-class LayoutWish:
+class LayoutPreference:
     """How an operation likes one of its operands to be laid out."""
 
     name: str
@@ -55,7 +55,7 @@ class LayoutWish:
 
 
 _lowerings: dict[str, Lowering] = {}
-_wishes: dict[tuple[str, int], LayoutWish] = {}
+_preferences: dict[tuple[str, int], LayoutPreference] = {}
 
 
 def lowers(*names: str, calls: str) -> Callable[[Callable], Callable]:
@@ -72,12 +72,12 @@ def lowers(*names: str, calls: str) -> Callable[[Callable], Callable]:
     return enter
 
 
-def wishes(name: str, argument: int) -> Callable[[Callable], Callable]:
+def prefers_layout(name: str, argument: int) -> Callable[[Callable], Callable]:
     """Enter how `name` likes operand `argument`; used for weights and inputs of the model."""
 
     def enter(create: Callable) -> Callable:
         full = name if "::" in name else f"aten::{name}"
-        _wishes[full, argument] = LayoutWish(full, argument, create)
+        _preferences[full, argument] = LayoutPreference(full, argument, create)
         return create
 
     return enter
@@ -107,9 +107,9 @@ def has_lowering(target: object) -> bool:
     return overload_name(target) in _lowerings
 
 
-def wish_of(node: fx.Node, argument: int) -> LayoutWish | None:
+def preference_of(node: fx.Node, argument: int) -> LayoutPreference | None:
     _load_families()
-    return _wishes.get((overload_name(node.target), argument))
+    return _preferences.get((overload_name(node.target), argument))
 
 
 def all_lowerings() -> list[Lowering]:

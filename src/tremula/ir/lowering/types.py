@@ -34,7 +34,7 @@ def tile_type(dtype: torch.dtype) -> Type:
     if dtype not in _TYPES:
         raise UnsupportedOperations(
             f"{dtype} has no counterpart on the machine.",
-            mend="use float32, float16, int32, int16, int8, uint8 or bool",
+            hint="use float32, float16, int32, int16, int8, uint8 or bool",
         )
     return _TYPES[dtype]
 

@@ -27,14 +27,14 @@ def record_loop(
     if len(found) != len(inputs):
         raise CaptureError(
             f"The body of a loop gives {len(found)} tensors, but takes {len(inputs)}.",
-            mend="return a new value for each input",
+            hint="return a new value for each input",
         )
     for index, (before, after) in enumerate(zip(inputs, found, strict=True)):
         if (before.shape, before.dtype) != (after.shape, after.dtype):
             raise CaptureError(
                 f"The body of a loop turns its input {index} from {_kind(before)} to"
                 f" {_kind(after)}: shapes and types must stay.",
-                mend="cast or reshape the value before it is returned",
+                hint="cast or reshape the value before it is returned",
             )
     return torch.ops.tremula.for_loop(inputs, captured, count, key)
 

@@ -71,7 +71,7 @@ def registered(key: str) -> CustomOperation:
     if key not in _registered:
         raise CaptureError(
             f"No custom operation {key} is registered.",
-            mend=(f"{suggest(key, _registered)} or " if _registered else "")
+            hint=(f"{suggest(key, _registered)} or " if _registered else "")
             + "enter it with tremula.ir.ops.custom.register(name, domain, version, host=…) before"
             " the model runs (docs/custom_ops.md); libraries of C++ operations are not read",
         )
@@ -98,7 +98,7 @@ def _run(inputs: list[Tensor], key: str, outputs: str, attributes: str) -> list[
     if got != wanted:
         raise CaptureError(
             f"Custom operation {key} gave {got}, but its example outputs are {wanted}.",
-            mend="let its host function give what example_outputs promise",
+            hint="let its host function give what example_outputs promise",
         )
     return owned(found, list(inputs))
 
@@ -114,7 +114,7 @@ def _gradients(ctx: Context, gradients: list[Tensor]) -> tuple:
     if operation.gradient is None:
         raise CaptureError(
             f"Custom operation {ctx.key} has no gradient, so a model with it cannot be trained.",
-            mend="give one to tremula.ir.ops.custom.register(…, gradient=fn)",
+            hint="give one to tremula.ir.ops.custom.register(…, gradient=fn)",
         )
     saved = list(ctx.saved_tensors)
     inputs, outputs = saved[: ctx.n_inputs], saved[ctx.n_inputs :]

@@ -183,7 +183,7 @@ class _Functionaliser:
             raise CaptureError(
                 "In-place modification of slices with step size other than 1 is not supported.",
                 source=self.origin.source if self.origin is not None else None,
-                mend="write the value into a new tensor with torch.where",
+                hint="write the value into a new tensor with torch.where",
             )
 
     def _functional_value(self, node: fx.Node, target: fx.Node) -> fx.Node:
@@ -282,7 +282,7 @@ def functional_overload(func: torch._ops.OpOverload) -> torch._ops.OpOverload:
     if overload is None:
         raise CaptureError(
             f"{func} has no functional form, so a static program cannot hold it.",
-            mend="write the value into a new tensor",
+            hint="write the value into a new tensor",
         )
     return overload
 

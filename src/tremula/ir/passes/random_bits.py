@@ -265,7 +265,7 @@ def _spelling(node: fx.Node) -> Callable:
         raise UnsupportedOperations(
             f"{overload_name(node.target)} cannot be drawn reproducibly.",
             source=origin.source if origin is not None else None,
-            mend="draw with rand, randn, randint, bernoulli or dropout, or leave the option off",
+            hint="draw with rand, randn, randint, bernoulli or dropout, or leave the option off",
         )
     return found
 

@@ -49,7 +49,7 @@ def written_view(
     if inverse is None:
         raise CaptureError(
             f"A tensor is written through {view.target}, which a static program cannot follow.",
-            mend="write to the tensor itself, or use torch.where",
+            hint="write to the tensor itself, or use torch.where",
         )
     return inverse(work, view, around, value, item)
 

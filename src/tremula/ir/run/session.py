@@ -11,7 +11,7 @@ from torch import Tensor
 from tremula.base.types import Type
 from tremula.ir.host.backend_choice import backend_for
 from tremula.ir.host.blame import note_operation
-from tremula.ir.host.program import Held, HostProgram
+from tremula.ir.host.program import DeviceState, HostProgram
 from tremula.ir.lowering.types import narrow, tile_type, torch_type
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
@@ -76,7 +76,7 @@ class HostSession:
             n_processes=repetition.n_processes,
         )
         self.n_replicas = repetition.n_replicas
-        self.held = Held([], [[] for _ in range(self.n_replicas)], [], [], [])
+        self.held = DeviceState([], [[] for _ in range(self.n_replicas)], [], [], [])
 
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         self.held.parameters = self._stored(self.held.parameters, parameters)

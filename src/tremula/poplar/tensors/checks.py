@@ -22,7 +22,7 @@ def out_of_range(shape: Shape, index: object, dim: int) -> TensorIndexError:
     return TensorIndexError(
         f"index {index} of dimension {dim} is out of range for a tensor of shape {list(shape)}.",
         source=user_source(),
-        mend=f"use 0 to {limit - 1}" if limit else f"the tensor is {kind}: do not index it",
+        hint=f"use 0 to {limit - 1}" if limit else f"the tensor is {kind}: do not index it",
     )
 
 
@@ -32,7 +32,7 @@ def no_dimension(shape: Shape, dim: object) -> TensorIndexError:
     return TensorIndexError(
         f"dimension {dim} is out of range for a tensor of shape {list(shape)}.",
         source=user_source(),
-        mend=f"use 0 to {rank - 1}" if rank else "the tensor is a scalar: do not index it",
+        hint=f"use 0 to {rank - 1}" if rank else "the tensor is a scalar: do not index it",
     )
 
 
@@ -44,7 +44,7 @@ def bad_slice(shape: Shape, begin: object, end: object, dim: int) -> TensorIndex
         f"slice [{begin}, {end}) of dimension {dim} is out of range for a tensor of shape "
         f"{list(shape)}.",
         source=user_source(),
-        mend=f"use 0 <= begin <= end <= {shape[dim]}",
+        hint=f"use 0 <= begin <= end <= {shape[dim]}",
     )
 
 
@@ -56,7 +56,7 @@ def whole_index(index: object) -> int:
         raise TensorIndexError(
             f"a tensor cannot be indexed with {index!r}.",
             source=user_source(),
-            mend="use whole numbers, slices, or one ...",
+            hint="use whole numbers, slices, or one ...",
         ) from None
 
 
@@ -70,7 +70,7 @@ def whole_indices(shape: Shape, index: tuple) -> tuple:
         raise TensorIndexError(
             f"{len(index)} indices for a tensor of shape {list(shape)}.",
             source=user_source(),
-            mend=f"give at most {len(shape)}",
+            hint=f"give at most {len(shape)}",
         )
     return index
 
@@ -80,7 +80,7 @@ def check_slice_ends(rank: int, begins: Sequence, ends: Sequence) -> None:
         raise TensorIndexError(
             f"slice of a rank-{rank} tensor got {len(begins)} begins, {len(ends)} ends.",
             source=user_source(),
-            mend="give one begin and one end per dimension",
+            hint="give one begin and one end per dimension",
         )
 
 
@@ -91,7 +91,7 @@ def check_reshape(shape: Shape, new_shape: Shape) -> None:
             f"cannot reshape {list(shape)} ({n_elems} elements) to {list(new_shape)} "
             f"({math.prod(new_shape)} elements).",
             source=user_source(),
-            mend="keep the number of elements",
+            hint="keep the number of elements",
         )
 
 
@@ -100,7 +100,7 @@ def check_permutation(rank: int, permutation: Sequence[int]) -> None:
         raise TensorCreationError(
             f"{list(permutation)} is not a permutation of the {rank} dimensions.",
             source=user_source(),
-            mend=f"use each of {list(range(rank))} once",
+            hint=f"use each of {list(range(rank))} once",
         )
 
 
@@ -109,7 +109,7 @@ def check_moves(source: Sequence[int], destination: Sequence[int]) -> None:
         raise TensorCreationError(
             f"dim_shuffle_partial got sources {list(source)} and destinations {list(destination)}.",
             source=user_source(),
-            mend="give as many destinations as sources, each once",
+            hint="give as many destinations as sources, each once",
         )
 
 
@@ -121,7 +121,7 @@ def check_squeeze(shape: Shape, dims: Iterable[int]) -> None:
             raise TensorCreationError(
                 f"cannot squeeze dimension {dim} of size {shape[dim]}.",
                 source=user_source(),
-                mend="only dimensions of size 1 can go",
+                hint="only dimensions of size 1 can go",
             )
 
 
@@ -130,7 +130,7 @@ def check_reinterpret(old: "Type", new: "Type") -> None:
         raise TypeMismatch(
             f"cannot reinterpret {old} ({old.n_bytes} bytes) as {new} ({new.n_bytes} bytes).",
             source=user_source(),
-            mend="both types must have the same size",
+            hint="both types must have the same size",
         )
 
 
@@ -144,18 +144,18 @@ def check_concat(tensors: list["Tensor"], dim: int) -> None:
             raise TensorCreationError(
                 "cannot concat tensors of different graphs.",
                 source=user_source(),
-                mend="use one graph",
+                hint="use one graph",
             )
         if t.type != first.type:
             raise TypeMismatch(
                 f"cannot concat {first.type} and {t.type}.",
                 source=user_source(),
-                mend="cast one of them first",
+                hint="cast one of them first",
             )
         others = [d for d in range(first.rank) if d != dim]
         if t.rank != first.rank or any(t.shape[d] != first.shape[d] for d in others):
             raise TensorCreationError(
                 f"cannot concat {list(first.shape)} and {list(t.shape)} along dimension {dim}.",
                 source=user_source(),
-                mend="all other dimensions must agree",
+                hint="all other dimensions must agree",
             )

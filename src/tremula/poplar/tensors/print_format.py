@@ -34,13 +34,13 @@ class PrintTensorFmt:
         if self.float_format not in FLOAT_FORMATS:
             raise InvalidOption(
                 f"PrintTensorFmt has no float_format {self.float_format!r}.",
-                mend=suggest(self.float_format, FLOAT_FORMATS),
+                hint=suggest(self.float_format, FLOAT_FORMATS),
             )
         for name in ("summarise_threshold", "edge_items", "max_line_width", "digits"):
             if getattr(self, name) < 0:
                 raise InvalidOption(
                     f"{name} of PrintTensorFmt must be at least 0, got {getattr(self, name)}.",
-                    mend="use PrintTensorFmt.disabled() to print everything as it is",
+                    hint="use PrintTensorFmt.disabled() to print everything as it is",
                 )
 
     @classmethod
@@ -67,7 +67,7 @@ def format_tensor(title: str, array: np.ndarray, fmt: PrintTensorFmt = DEFAULT_F
     if array.dtype.kind not in "biuf":
         raise TypeMismatch(
             f"PrintTensor cannot print elements of type {array.dtype}.",
-            mend="print bool, integer or floating point data",
+            hint="print bool, integer or floating point data",
         )
     shown, has_gap = _summarised(array, fmt)
     words = iter(_words(shown.ravel(), fmt))

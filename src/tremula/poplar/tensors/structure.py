@@ -89,7 +89,7 @@ class TensorRearranger:
             raise TensorCreationError(
                 f"this order is for {self.n_elems} elements, got {tensor.n_elems}.",
                 source=user_source(),
-                mend="use a tensor of the same size",
+                hint="use a tensor of the same size",
             )
 
 

@@ -83,7 +83,7 @@ class Tensor:
     def __len__(self) -> int:
         if not self.shape:
             raise TensorIndexError(
-                "a scalar tensor has no length.", source=user_source(), mend="use tensor.n_elems"
+                "a scalar tensor has no length.", source=user_source(), hint="use tensor.n_elems"
             )
         return self.shape[0]
 
@@ -261,7 +261,7 @@ class Tensor:
             raise TensorCreationError(
                 f"transpose needs a rank-2 tensor, got shape {list(self.shape)}.",
                 source=user_source(),
-                mend="use dim_shuffle",
+                hint="use dim_shuffle",
             )
         return self.dim_shuffle([1, 0])
 
@@ -296,7 +296,7 @@ class Tensor:
             raise TensorCreationError(
                 f"sub_sample needs a stride of at least 1, got {stride}.",
                 source=user_source(),
-                mend="use reverse()",
+                hint="use reverse()",
             )
         return self._getitem_general(
             (slice(None),) * self._checked_dim(dim) + (slice(None, None, stride),)
@@ -315,7 +315,7 @@ class Tensor:
     def _repeat(self, count: int, before: int) -> "Tensor":
         if count < 0:
             raise TensorCreationError(
-                f"cannot repeat a tensor {count} times.", source=user_source(), mend="use 0 or more"
+                f"cannot repeat a tensor {count} times.", source=user_source(), hint="use 0 or more"
             )
         shape = (*self.shape[:before], count, *self.shape[before:])
         return self._view(self.offset, shape, (*self.strides[:before], 0, *self.strides[before:]))
@@ -405,14 +405,14 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     tensors = list(tensors)
     if not tensors:
         raise TensorCreationError(
-            "concat needs at least one tensor.", source=user_source(), mend="give one or more"
+            "concat needs at least one tensor.", source=user_source(), hint="give one or more"
         )
     for t in tensors:
         if not isinstance(t, Tensor):
             raise TensorCreationError(
                 f"concat got {type(t).__name__}, expected tensors.",
                 source=user_source(),
-                mend="give a list of tensors",
+                hint="give a list of tensors",
             )
     if len(tensors) == 1:
         return tensors[0]

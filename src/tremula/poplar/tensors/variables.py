@@ -72,6 +72,6 @@ class VariableTable:
         return InvalidTileMapping(
             f"{self.describe(begin_byte, end_byte)} are not mapped to a tile.",
             source=self.sources[variable],
-            mend="call graph.set_tile_mapping(tensor, tile), or add the variable with "
+            hint="call graph.set_tile_mapping(tensor, tile), or add the variable with "
             "mapping='linear'",
         )

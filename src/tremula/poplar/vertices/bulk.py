@@ -32,13 +32,13 @@ def bulk_edge(codelet: str, spec: FieldSpec, value: object, n_rows: int) -> Edge
         raise GraphConnectionError(
             f"field {codelet}.{spec.name} got {type(value).__name__}, expected a Tensor or Slices.",
             source=user_source(),
-            mend="give a tensor whose first dimension is the number of vertices",
+            hint="give a tensor whose first dimension is the number of vertices",
         )
     if tensor.type != spec.type:
         raise TypeMismatch(
             f"field {codelet}.{spec.name} has type {spec.type}, got a tensor of {tensor.type}.",
             source=user_source(),
-            mend=f"connect a tensor of {spec.type}, or reinterpret() it",
+            hint=f"connect a tensor of {spec.type}, or reinterpret() it",
         )
     column = _from_slices(value) if isinstance(value, Slices) else _from_tensor(spec, tensor)
     if column is None or column.n_rows != n_rows:
@@ -51,7 +51,7 @@ def bulk_edge(codelet: str, spec: FieldSpec, value: object, n_rows: int) -> Edge
             f"field {codelet}.{spec.name} is a {spec.kind.value}; {n_rows} vertices need a tensor "
             f"of shape {_wanted_shape(spec.kind, n_rows)}, got {got}.",
             source=user_source(),
-            mend="reshape the tensor, or give Slices(tensor, begin, end)",
+            hint="reshape the tensor, or give Slices(tensor, begin, end)",
         )
     return column
 
@@ -106,7 +106,7 @@ def _from_slices(value: Slices) -> EdgeColumn:
             f"Slices has {len(begin)} begins, {len(end)} ends, and a start from {start[0]} to "
             f"{start[-1]}.",
             source=user_source(),
-            mend="give as many ends as begins; start ascends from 0 to their number",
+            hint="give as many ends as begins; start ascends from 0 to their number",
         )
     bad = np.flatnonzero((begin < 0) | (end < begin) | (end > value.tensor.n_elems))
     if len(bad):
@@ -115,7 +115,7 @@ def _from_slices(value: Slices) -> EdgeColumn:
             f"slice {j} is [{begin[j]}, {end[j]}) but the tensor has {value.tensor.n_elems} "
             "elements.",
             source=user_source(),
-            mend="use 0 <= begin <= end <= n_elems",
+            hint="use 0 <= begin <= end <= n_elems",
         )
     return _cut(value.tensor, begin, end, start)
 

@@ -11,14 +11,14 @@ from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.columns import FrozenTable
 from tremula.poplar.vertices.edge_log import EdgeLog, require_size
 from tremula.poplar.vertices.table import VertexTableBuilder
-from tremula.poplar.vertices.template import SetModel
+from tremula.poplar.vertices.template import ComputeSetTemplate
 
 
 @dataclass(frozen=True, slots=True)
-class Modelled:
+class TemplateInstance:
     """What a compute set is in place of tables: a model, over variables of its own."""
 
-    model: SetModel
+    model: ComputeSetTemplate
     variables: tuple[int, ...]
     table: VariableTable
 
@@ -28,7 +28,7 @@ class ComputeSet:
 
     __slots__ = ("modelled", "name", "source", "tables")
 
-    def __init__(self, name: str, source: Source, modelled: Modelled | None = None):
+    def __init__(self, name: str, source: Source, modelled: TemplateInstance | None = None):
         self.name, self.source, self.modelled = name, source, modelled
         # Keyed by what add_vertex was called with (name or class), so that a lookup is one step.
         # A compute set of a model has none until somebody wants to change it.
@@ -49,7 +49,7 @@ class ComputeSet:
         of = self.modelled
         return of.model.tables_over(of.table, of.variables, self.source)
 
-    def become(self, modelled: Modelled) -> None:
+    def become(self, modelled: TemplateInstance) -> None:
         """Forget the tables: the model says the same."""
         self.modelled = modelled
         del self.tables
@@ -107,7 +107,7 @@ class FieldRef:
                 f"field {self.vertex.table.codelet.spec.name}.{self.name} is a {spec.kind.value} "
                 "and has no elements to connect.",
                 source=user_source(),
-                mend="connect the whole field",
+                hint="connect the whole field",
             )
         return edge
 
@@ -124,6 +124,6 @@ class FieldRef:
                 f"cannot connect {type(value).__name__} to element {self.index} of a field of size "
                 f"{size}.",
                 source=user_source(),
-                mend=f"connect a Tensor to an element from 0 to {size - 1}",
+                hint=f"connect a Tensor to an element from 0 to {size - 1}",
             )
         edge.connect_element(self.vertex.row, value, self.index)

@@ -14,7 +14,7 @@ from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.columns import EdgeColumn
 
 _LISTS = (FieldKind.VECTOR_LIST, FieldKind.SCALAR_LIST)
-# Makes the error of a row: (row, field, what is wrong, mend).
+# Makes the error of a row: (row, field, what is wrong, hint).
 RowError = Callable[[int, FieldSpec, str, str], GraphConnectionError]
 
 
@@ -112,7 +112,7 @@ class EdgeLog:
                 f"field {self.codelet}.{self.spec.name} got {type(value).__name__}, "
                 "expected a Tensor.",
                 source=user_source(),
-                mend="connect a Tensor; values are for state fields",
+                hint="connect a Tensor; values are for state fields",
             )
         if value.rank == rank or (rank == 0 and value.n_elems == 1):
             return value
@@ -120,7 +120,7 @@ class EdgeLog:
             f"field {self.codelet}.{self.spec.name} is a {self.spec.kind.value} and takes a tensor "
             f"of rank {rank}, got shape {list(value.shape)}.",
             source=user_source(),
-            mend="flatten() the tensor" if rank else "index one element",
+            hint="flatten() the tensor" if rank else "index one element",
         )
 
     def _check_type(self, value: Tensor) -> None:
@@ -129,7 +129,7 @@ class EdgeLog:
                 f"field {self.codelet}.{self.spec.name} has type {self.type}, got a tensor of "
                 f"{value.type}.",
                 source=user_source(),
-                mend=f"connect a tensor of {self.type}, or reinterpret() it",
+                hint=f"connect a tensor of {self.type}, or reinterpret() it",
             )
 
     def freeze(self, n_rows: int, error_at: RowError) -> EdgeColumn:
@@ -197,5 +197,5 @@ def require_size(spec: FieldSpec, codelet: str) -> NoSizeSpecified:
     return NoSizeSpecified(
         f"field {codelet}.{spec.name} is a {spec.kind.value} without a size.",
         source=user_source(),
-        mend="call graph.set_field_size(vertex['field'], n) before connecting its elements",
+        hint="call graph.set_field_size(vertex['field'], n) before connecting its elements",
     )

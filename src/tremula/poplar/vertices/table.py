@@ -117,12 +117,12 @@ class VertexTableBuilder:
 
         return set_any
 
-    def _row_error(self, row: int, spec: FieldSpec, what: str, mend: str) -> GraphConnectionError:
+    def _row_error(self, row: int, spec: FieldSpec, what: str, hint: str) -> GraphConnectionError:
         return GraphConnectionError(
             f"field {self.codelet.spec.name}.{spec.name} of vertex {row} in compute set "
             f"{self.compute_set_name!r} {what}.",
             source=self.source_of(row),
-            mend=mend,
+            hint=hint,
         )
 
     def field(self, name: str) -> FieldSpec:
@@ -135,7 +135,7 @@ class VertexTableBuilder:
         return UnknownField(
             f"vertex {self.codelet.spec.name!r} has no field {name!r}.",
             source=user_source(),
-            mend=suggest(name, [f.name for f in self.codelet.spec.fields]),
+            hint=suggest(name, [f.name for f in self.codelet.spec.fields]),
         )
 
     def freeze(self) -> FrozenTable:
@@ -193,7 +193,7 @@ def checked_state(codelet: str, spec: FieldSpec, value: object) -> np.ndarray:
         raise GraphConnectionError(
             f"field {codelet}.{spec.name} is state, got a Tensor.",
             source=user_source(),
-            mend="give a value: state is set with set_initial_value, not connected",
+            hint="give a value: state is set with set_initial_value, not connected",
         )
     array_value = np.asarray(value)
     wanted_dims = 0 if spec.kind is FieldKind.STATE else 1
@@ -202,7 +202,7 @@ def checked_state(codelet: str, spec: FieldSpec, value: object) -> np.ndarray:
             f"field {codelet}.{spec.name} is a {spec.kind.value}, got a value of shape "
             f"{list(array_value.shape)}.",
             source=user_source(),
-            mend="give a scalar" if wanted_dims == 0 else "give a list or 1-D array",
+            hint="give a scalar" if wanted_dims == 0 else "give a list or 1-D array",
         )
     dtype = spec.type.dtype
     if dtype.kind in "iu" and array_value.size:
@@ -213,6 +213,6 @@ def checked_state(codelet: str, spec: FieldSpec, value: object) -> np.ndarray:
                 f"value {low if low < limits.min else high} does not fit field "
                 f"{codelet}.{spec.name} of type {spec.type}.",
                 source=user_source(),
-                mend=f"use {limits.min} to {limits.max}, or a wider type",
+                hint=f"use {limits.min} to {limits.max}, or a wider type",
             )
     return array_value.astype(dtype)

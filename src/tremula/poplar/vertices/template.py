@@ -20,7 +20,7 @@ Slots = int | Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SetModel:
+class ComputeSetTemplate:
     """Tables over variables that may be replaced: slot s stands for variable `variables[s]`."""
 
     tables: tuple[FrozenTable, ...]
@@ -48,7 +48,7 @@ class SetModel:
         )
 
 
-def model_of(tables: tuple[FrozenTable, ...], variables: VariableTable) -> SetModel:
+def model_of(tables: tuple[FrozenTable, ...], variables: VariableTable) -> ComputeSetTemplate:
     """The model whose own tables these are."""
     ids: dict[int, int] = {}
     slots = tuple(
@@ -59,7 +59,7 @@ def model_of(tables: tuple[FrozenTable, ...], variables: VariableTable) -> SetMo
         for table in tables
     )
     base = np.array([variables.base_bytes[v] for v in ids], np.int64)
-    return SetModel(tables, tuple(ids), base, slots)
+    return ComputeSetTemplate(tables, tuple(ids), base, slots)
 
 
 def slots_of(runs: Runs, n_bytes: int, variables: VariableTable, ids: dict[int, int]) -> Slots:

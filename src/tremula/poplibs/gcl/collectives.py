@@ -95,7 +95,7 @@ def all_reduce_in_groups_in_place(
             f"all_reduce_in_groups of {operation} does not work for groups of {size} of {n} "
             f"replicas, {stride} apart.",
             source=user_source(),
-            mend="use a power of two that divides the replicas; a mean is a sum and a division",
+            hint="use a power of two that divides the replicas; a mean is a sum and a division",
         )
     if tensor.n_elems:
         reduced_by_pairs(graph, tensor, combine, sequence, name or "allReduce", (size, stride))
@@ -134,7 +134,7 @@ def broadcast(
         raise PoplibsError(
             f"broadcast got root {root}, expected 0 to {n - 1}.",
             source=user_source(),
-            mend=f"the graph has {n} replicas",
+            hint=f"the graph has {n} replicas",
         )
     _checked("broadcast", tensor, "ADD")
     if n == 1 or not tensor.n_elems:
@@ -178,7 +178,7 @@ def _checked(what: str, tensor: Tensor, operation: str) -> Callable:
         raise PoplibsError(
             f"{what} does not know operation {operation!r}.",
             source=user_source(),
-            mend=suggest(operation, _COMBINE),
+            hint=suggest(operation, _COMBINE),
         )
     known = (FLOAT, HALF) if operation == "MEAN" else TYPES
     if tensor.type not in known:
@@ -186,7 +186,7 @@ def _checked(what: str, tensor: Tensor, operation: str) -> Callable:
             f"{what} of {operation} does not work on {tensor.type}, only on "
             f"{', '.join(str(t) for t in known)}.",
             source=user_source(),
-            mend="cast the tensor",
+            hint="cast the tensor",
         )
     return _COMBINE[operation]
 

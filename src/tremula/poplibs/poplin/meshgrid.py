@@ -18,7 +18,7 @@ def linspace(
         raise PoplibsError(
             f"linspace makes one or more floats or halves, got {count} of {type}.",
             source=user_source(),
-            mend="use FLOAT or HALF and a count of 1 or more",
+            hint="use FLOAT or HALF and a count of 1 or more",
         )
     values = np.linspace(left, right, count)
     return graph.add_constant(type, [count], values, name or "linspace", mapping="linear")
@@ -31,6 +31,6 @@ def meshgrid_2d(graph: Graph, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         raise PoplibsError(
             f"meshgrid_2d expected two vectors, got shapes {list(x.shape)} and {list(y.shape)}.",
             source=user_source(),
-            mend="flatten them",
+            hint="flatten them",
         )
     return x.expand([0]).broadcast(y.n_elems, 0), y.expand([1]).broadcast(x.n_elems, 1)

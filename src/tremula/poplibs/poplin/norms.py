@@ -44,13 +44,13 @@ def check_norm_operands(op: str, x: Tensor, others: ListOf[Tensor], n_each: int)
         raise PoplibsError(
             f"{op} does not work on {x.type}.",
             source=user_source(),
-            mend="it works on float and half: cast the operand",
+            hint="it works on float and half: cast the operand",
         )
     if x.rank < 2 or x.n_elems == 0:
         raise PoplibsError(
             f"{op} needs activations [batch, channels, …], got shape {list(x.shape)}.",
             source=user_source(),
-            mend="give at least two dimensions, none of size 0",
+            hint="give at least two dimensions, none of size 0",
         )
     for other in others:
         if other.n_elems != n_each or other.type is not x.type:
@@ -58,7 +58,7 @@ def check_norm_operands(op: str, x: Tensor, others: ListOf[Tensor], n_each: int)
                 f"{op} of {x.type} {list(x.shape)} needs {n_each} elements of {x.type}, got "
                 f"{other.type} {list(other.shape)}.",
                 source=user_source(),
-                mend="give statistics and parameters of the activations' type and number",
+                hint="give statistics and parameters of the activations' type and number",
             )
 
 
@@ -76,7 +76,7 @@ def statistics(
             f"an unbiased variance needs two values or more, but shape {list(x.shape)} has one for "
             "each statistic.",
             source=user_source(),
-            mend="use is_unbiased=False, or more data",
+            hint="use is_unbiased=False, or more data",
         )
     sums = Reduction(x, dims, "ADD", 1 / n, out_type=FLOAT)
     if is_stable:

@@ -13,7 +13,7 @@ def check_float(op: str, *tensors: Tensor) -> None:
             raise PoplibsError(
                 f"{op} does not work on {tensor.type}.",
                 source=user_source(),
-                mend="it works on float and half: cast the operand",
+                hint="it works on float and half: cast the operand",
             )
 
 
@@ -26,7 +26,7 @@ def check_same_shape(op: str, *tensors: Tensor) -> None:
                 f"the operands of {op} must have one shape and type, got {first.type} "
                 f"{list(first.shape)} and {other.type} {list(other.shape)}.",
                 source=user_source(),
-                mend="reshape or cast one of them",
+                hint="reshape or cast one of them",
             )
 
 
@@ -36,7 +36,7 @@ def check_rank(op: str, tensor: Tensor, least: int, layout: str) -> None:
         raise PoplibsError(
             f"{op} needs a tensor {layout}, got shape {list(tensor.shape)}.",
             source=user_source(),
-            mend=f"give it at least {least} dimensions",
+            hint=f"give it at least {least} dimensions",
         )
 
 
@@ -46,7 +46,7 @@ def check_labels(op: str, outputs: Tensor, labels: Tensor) -> None:
         raise PoplibsError(
             f"{op} needs outputs [batch, classes], got shape {list(outputs.shape)}.",
             source=user_source(),
-            mend="reshape the outputs",
+            hint="reshape the outputs",
         )
     n_rows = outputs.shape[0]
     if labels.shape != (n_rows,) or labels.type not in (INT, UNSIGNED_INT):
@@ -54,5 +54,5 @@ def check_labels(op: str, outputs: Tensor, labels: Tensor) -> None:
             f"{op} of {n_rows} rows needs {n_rows} labels of int or unsigned int, got "
             f"{labels.type} {list(labels.shape)}.",
             source=user_source(),
-            mend="give one label per row",
+            hint="give one label per row",
         )

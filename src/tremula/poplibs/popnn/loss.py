@@ -83,7 +83,7 @@ def as_loss_type(kind: LossType | str) -> LossType:
         raise PoplibsError(
             f"there is no loss {kind!r}.",
             source=user_source(),
-            mend=suggest(str(kind), LossType.__members__),
+            hint=suggest(str(kind), LossType.__members__),
         )
     return LossType[kind]
 
@@ -94,7 +94,7 @@ def _checked_scale(scale: Tensor | float) -> Tensor | float:
             f"a scale of calc_loss must be a number or one float, got {scale.type} "
             f"{list(scale.shape)}.",
             source=user_source(),
-            mend="index one element, or cast it",
+            hint="index one element, or cast it",
         )
     return scale
 

@@ -55,7 +55,7 @@ def non_linearity_in_place(
         raise PoplibsError(
             f"{x!r} cannot be written in place: it repeats an element or is constant.",
             source=user_source(),
-            mend="use non_linearity, which gives a new tensor",
+            hint="use non_linearity, which gives a new tensor",
         )
     name = name or kind.value.lower()
     if kind.is_softmax:
@@ -97,7 +97,7 @@ def as_kind(kind: Kind) -> NonLinearityType:
         raise PoplibsError(
             f"there is no non-linearity {kind!r}.",
             source=user_source(),
-            mend=suggest(name, NonLinearityType.__members__),
+            hint=suggest(name, NonLinearityType.__members__),
         )
     return NonLinearityType[name]
 

@@ -247,7 +247,7 @@ def _grouped(acts: Tensor, n_groups: int, is_strided: bool) -> Tensor:
         raise PoplibsError(
             f"{n_channels} channels cannot be cut into {n_groups} groups of one size.",
             source=user_source(),
-            mend="n_groups must divide the number of channels",
+            hint="n_groups must divide the number of channels",
         )
     n_each = n_channels // n_groups
     if is_strided:

@@ -41,7 +41,7 @@ def iota(
             f"iota works on a vector of int, unsigned int, float or half, got {tensor.type} of "
             f"shape {list(tensor.shape)}.",
             source=user_source(),
-            mend="flatten() the tensor",
+            hint="flatten() the tensor",
         )
     if tensor.n_elems == 0:
         return
@@ -96,14 +96,14 @@ def encode_one_hot(
             f"encode_one_hot does not work on indices of {indices.type} and a result of "
             f"{encoded.type}.",
             source=user_source(),
-            mend="indices are unsigned int or int; the result float, half, int, unsigned int, bool",
+            hint="indices are unsigned int or int; the result float, half, int, unsigned int, bool",
         )
     if encoded.rank != indices.rank + 1 or encoded.shape[:-1] != indices.shape:
         raise PoplibsError(
             f"indices of shape {list(indices.shape)} encode to [*shape, classes], got "
             f"{list(encoded.shape)}.",
             source=user_source(),
-            mend="add one dimension for the classes at the end",
+            hint="add one dimension for the classes at the end",
         )
     if encoded.n_elems:
         _add_one_hot(graph, indices, encoded, (on, off), sequence, name or "encodeOneHot")

@@ -33,7 +33,7 @@ def counted_loop(
         raise PoplibsError(
             f"a counted loop from {begin} to {end} in steps of {step} never runs or never ends.",
             source=user_source(),
-            mend="use 0 <= begin < end and a step of 1 or more",
+            hint="use 0 <= begin < end and a step of 1 or more",
         )
     counter = graph.add_variable(UNSIGNED_INT, [], name or "loopCounter", mapping=tile)
     sequence = Sequence()
@@ -64,7 +64,7 @@ def counted_for_loop(
             f"a counted for loop needs one int or unsigned int as its limit and a step that is not "
             f"0, got {limit.type} of shape {list(limit.shape)} and a step of {step}.",
             source=user_source(),
-            mend="index one element of the limit",
+            hint="index one element of the limit",
         )
     tile = int(graph.get_tile_mapping(limit).tile[0])
     if counter is None:

@@ -79,7 +79,7 @@ def _checked(
     for what, given, known in (("mode", mode, MODES), ("mapping", mapping, MAPPINGS)):
         if given not in known:
             raise PoplibsError(
-                f"pad has no {what} {given!r}.", source=user_source(), mend=suggest(given, known)
+                f"pad has no {what} {given!r}.", source=user_source(), hint=suggest(given, known)
             )
     low, high = [int(n) for n in lower], [int(n) for n in upper]
     if not len(low) == len(high) == tensor.rank:
@@ -87,7 +87,7 @@ def _checked(
             f"pad of a tensor of shape {list(tensor.shape)} got {len(low)} lower and {len(high)} "
             "upper numbers.",
             source=user_source(),
-            mend=f"give {tensor.rank} of each, one per dimension",
+            hint=f"give {tensor.rank} of each, one per dimension",
         )
     sizes = np.array(tensor.shape, np.int64)
     left = sizes + np.minimum(low, 0) + np.minimum(high, 0)
@@ -97,6 +97,6 @@ def _checked(
             f"pad with {mode} by {low} and {high} does not fit a tensor of shape "
             f"{list(tensor.shape)}.",
             source=user_source(),
-            mend="remove no more than there is; REFLECT adds less than there is",
+            hint="remove no more than there is; REFLECT adds less than there is",
         )
     return low, high

@@ -75,7 +75,7 @@ def update_scalar_in_rows(
         raise PoplibsError(
             f"{params!r} cannot be written: it repeats an element or is constant.",
             source=user_source(),
-            mend="update a plain variable",
+            hint="update a plain variable",
         )
     fields = {"params": params, "index": indices}
     codelet = update_codelet(params.type, indices.type)
@@ -88,14 +88,14 @@ def _check(params: Tensor, indices: Tensor, name: str) -> None:
         raise PoplibsError(
             f"{name} does not work on {params.type} with indices of {indices.type}.",
             source=user_source(),
-            mend="rows are float or half, indices unsigned int or int",
+            hint="rows are float or half, indices unsigned int or int",
         )
     if params.rank != 2 or indices.shape != params.shape[:1]:
         raise PoplibsError(
             f"{name} needs a matrix and an index per row, got {list(params.shape)} and "
             f"{list(indices.shape)}.",
             source=user_source(),
-            mend="flatten the outer dimensions of both",
+            hint="flatten the outer dimensions of both",
         )
 
 
@@ -206,7 +206,7 @@ def normalise_image(
             f"normalise_image needs an image of shape […, 3] and 3 offsets and scales, got "
             f"{list(image.shape)}, {list(offsets.shape)}, {list(scales.shape)}.",
             source=user_source(),
-            mend="put the channels last",
+            hint="put the channels last",
         )
     type = image.type if image.type in FLOATS else HALF
     value = Cast(_1, type) if image.type is not type else _1

@@ -88,7 +88,7 @@ def partial_transpose(graph: Graph, tensor: Tensor, sequence: Sequence, name: st
         raise PoplibsError(
             f"partial_transpose got {tensor.type} of shape {list(tensor.shape)}.",
             source=user_source(),
-            mend="give two dimensions or more, of " + ", ".join(str(t) for t in TYPES),
+            hint="give two dimensions or more, of " + ", ".join(str(t) for t in TYPES),
         )
     *outer, n_rows, n_cols = tensor.shape
     name = name or "transpose"
@@ -218,7 +218,7 @@ def _check_grouping(tensor: Tensor, old: Grouping, new: Grouping) -> None:
         f"regroup_tensor cannot go from groups of {old.size} in dimension {old.dim} to groups of "
         f"{new.size} in dimension {new.dim} of a tensor of shape {list(tensor.shape)}.",
         source=user_source(),
-        mend="use two different dimensions, and sizes that divide them",
+        hint="use two different dimensions, and sizes that divide them",
     )
 
 

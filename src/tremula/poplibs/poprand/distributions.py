@@ -64,7 +64,7 @@ def log_uniform(
         raise PoplibsError(
             f"log_uniform needs a min_value above 0, got {min_value}.",
             source=user_source(),
-            mend="only positive numbers have a logarithm",
+            hint="only positive numbers have a logarithm",
         )
     log_low = math.log(min_value)
     state = {
@@ -106,7 +106,7 @@ def truncated_normal(
         raise PoplibsError(
             f"truncated_normal needs an alpha above 0, got {alpha}.",
             source=user_source(),
-            mend="give the deviations at which to cut off, 2 say",
+            hint="give the deviations at which to cut off, 2 say",
         )
     out = new_like(graph, reference, type, name or "truncatedNormal")
     state = {"mean": mean, "std_dev": std_dev, "alpha": alpha, "n_tries": _n_tries(alpha)}
@@ -167,7 +167,7 @@ def _checked_type(what: str, type: Type | str, known: tuple[Type, ...]) -> Type:
         raise PoplibsError(
             f"{what} does not make {type}, only {', '.join(str(t) for t in known)}.",
             source=user_source(),
-            mend="make one of those and cast it",
+            hint="make one of those and cast it",
         )
     return type
 
@@ -177,7 +177,7 @@ def _check_bounds(what: str, low: float, high: float) -> None:
         raise PoplibsError(
             f"{what} needs min_value <= max_value, both finite; got {low} and {high}.",
             source=user_source(),
-            mend="give the smaller one first",
+            hint="give the smaller one first",
         )
 
 
@@ -188,7 +188,7 @@ def _whole_bounds(low: float, high: float) -> tuple[int, int]:
         raise PoplibsError(
             f"uniform of int has nothing to choose from between {low} and {high}.",
             source=user_source(),
-            mend=f"give bounds with an integer between them, of {INT_LIMITS[0]} to {INT_LIMITS[1]}",
+            hint=f"give bounds with an integer between them, of {INT_LIMITS[0]} to {INT_LIMITS[1]}",
         )
     return first, last
 
@@ -198,7 +198,7 @@ def _check_deviation(what: str, std_dev: float) -> None:
         raise PoplibsError(
             f"{what} needs a std_dev of 0 or more, got {std_dev}.",
             source=user_source(),
-            mend="give a positive deviation",
+            hint="give a positive deviation",
         )
 
 
@@ -207,7 +207,7 @@ def check_probability(what: str, probability: float) -> None:
         raise PoplibsError(
             f"{what} needs a probability of 0 to 1, got {probability}.",
             source=user_source(),
-            mend="give a share, 0.9 say",
+            hint="give a share, 0.9 say",
         )
 
 

@@ -28,7 +28,7 @@ def dropout(
             f"dropout got a tensor of shape {list(tensor.shape)} and a reference of shape "
             f"{list(reference.shape)}.",
             source=user_source(),
-            mend="both must have the same shape; shaped_dropout drops groups",
+            hint="both must have the same shape; shaped_dropout drops groups",
         )
     out = new_like(graph, reference, tensor.type, name or "dropout")
     state = {"keep": keep_probability, "scale": scale}
@@ -56,6 +56,6 @@ def _check_operand(what: str, tensor: Tensor, keep_probability: float) -> None:
         raise PoplibsError(
             f"{what} does not work on {tensor.type}, only on {FLOAT}, {HALF}.",
             source=user_source(),
-            mend="cast the tensor",
+            hint="cast the tensor",
         )
     check_probability(what, keep_probability)

@@ -69,11 +69,11 @@ def check_seed(seed: Tensor | None, seed_modifier: int) -> None:
         raise PoplibsError(
             f"a seed has two elements of unsigned int, got {list(seed.shape)} of {seed.type}.",
             source=user_source(),
-            mend="add it with add_variable(UNSIGNED_INT, [2]), or give None",
+            hint="add it with add_variable(UNSIGNED_INT, [2]), or give None",
         )
     if not 0 <= seed_modifier <= MAX_MODIFIER:
         raise PoplibsError(
             f"the seed modifier must be of 0 to {MAX_MODIFIER}, got {seed_modifier}.",
             source=user_source(),
-            mend="number the uses of a seed: 0, 1, 2, …",
+            hint="number the uses of a seed: 0, 1, 2, …",
         )

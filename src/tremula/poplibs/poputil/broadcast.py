@@ -22,7 +22,7 @@ def broadcast_shape(shapes: list[Shape]) -> Shape:
         raise PoplibsError(
             "shapes " + " and ".join(str(list(s)) for s in shapes) + " do not fit together.",
             source=user_source(),
-            mend="from the last dimension on, sizes must be equal or 1, as in NumPy",
+            hint="from the last dimension on, sizes must be equal or 1, as in NumPy",
         ) from None
 
 
@@ -52,7 +52,7 @@ def broadcast_view(tensor: Tensor, shape: Shape) -> Tensor:
         raise PoplibsError(
             f"shape {list(tensor.shape)} cannot be broadcast to {list(shape)}.",
             source=user_source(),
-            mend="from the last dimension on, sizes must be equal or 1, as in NumPy",
+            hint="from the last dimension on, sizes must be equal or 1, as in NumPy",
         )
     n_new = len(shape) - tensor.rank
     old = (1,) * n_new + tensor.shape

@@ -17,7 +17,7 @@ def clone_to_ipu(graph: Graph, tensor: Tensor, ipu: int, name: str = "") -> Tens
         raise PoplibsError(
             f"IPU {ipu} does not exist: the graph has {n_ipus}.",
             source=user_source(),
-            mend=f"use 0 to {n_ipus - 1}",
+            hint=f"use 0 to {n_ipus - 1}",
         )
     clone = clone_in_order(graph, tensor, name)
     mapping = graph.get_tile_mapping(tensor)
@@ -54,7 +54,7 @@ def clone_to_graph(source: Graph, target: Graph, tensor: Tensor, name: str = "")
             f"graphs with {source.replication_factor} and {target.replication_factor} replicas "
             "cannot share a tensor.",
             source=user_source(),
-            mend="use graphs with equal replication factors",
+            hint="use graphs with equal replication factors",
         )
     mapping = source.get_tile_mapping(tensor)
     n_needed = int(mapping.tile.max(initial=-1)) + 1
@@ -62,7 +62,7 @@ def clone_to_graph(source: Graph, target: Graph, tensor: Tensor, name: str = "")
         raise PoplibsError(
             f"the tensor is on {n_needed} tiles, the other graph has {target.target.n_tiles}.",
             source=user_source(),
-            mend="map the tensor to fewer tiles, or use a larger graph",
+            hint="map the tensor to fewer tiles, or use a larger graph",
         )
     clone = target.add_variable(
         tensor.type, tensor.shape, name or "clone", metadata=tensor.metadata

@@ -72,7 +72,7 @@ class VoidFunction:
             raise PoplibsError(
                 f"{self.name}: created argument {missing[0]} was not set by its program.",
                 source=user_source(),
-                mend="let build set tensors[i] for every created argument",
+                hint="let build set tensors[i] for every created argument",
             )
         self._function = graph.add_function(program, self.name)
 
@@ -82,7 +82,7 @@ class VoidFunction:
             raise PoplibsError(
                 f"{self.name} takes {len(self.signature)} arguments, got {len(arguments)}.",
                 source=user_source(),
-                mend="give None for created arguments",
+                hint="give None for created arguments",
             )
         given = [
             self._like(i) if a.kind is ArgKind.CREATED and t is None else t
@@ -111,7 +111,7 @@ class VoidFunction:
                     f"{None if own is None else list(own.shape)}, expected "
                     f"{None if fixed is None else list(fixed.shape)}.",
                     source=user_source(),
-                    mend="call it with tensors like those it was made with",
+                    hint="call it with tensors like those it was made with",
                 )
             sequence.add(Copy(own, fixed) if is_before else Copy(fixed, own))
 

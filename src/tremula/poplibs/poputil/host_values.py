@@ -34,7 +34,7 @@ def factor_dims(tensor: Tensor, factors: Sequence[int], start_dim: int = 0) -> T
             raise PoplibsError(
                 f"dimension {dim} of size {tensor.dim(dim)} has no factor {factor}.",
                 source=user_source(),
-                mend="use factors that divide the sizes",
+                hint="use factors that divide the sizes",
             )
     sizes = [part for d, f in zip(dims, factors, strict=True) for part in (tensor.dim(d) // f, f)]
     split = tensor.reshape_partial(start_dim, start_dim + n, sizes)

@@ -24,8 +24,8 @@ from tremula.poplar.programs import Copy, Program, Sequence
 from tremula.poplar.tensors.layout import moved_pieces
 from tremula.poplar.tensors.runs import Pieces
 from tremula.poplar.tensors.tensor import Tensor
-from tremula.poplar.vertices.compute_set import ComputeSet, Modelled
-from tremula.poplar.vertices.template import SetModel, model_of
+from tremula.poplar.vertices.compute_set import ComputeSet, TemplateInstance
+from tremula.poplar.vertices.template import ComputeSetTemplate, model_of
 from tremula.poplibs.poputil.layout_key import (
     CallKey,
     NotReplayable,
@@ -139,7 +139,7 @@ class _Mark:
         for compute_set in sets:
             if compute_set.modelled is None:
                 model = model_of(compute_set.frozen_tables(), variables)
-                compute_set.become(Modelled(model, model.variables, variables))
+                compute_set.become(TemplateInstance(model, model.variables, variables))
         columns = call.recorder.layouts.tile_map_of(new[0], new[-1]) if new else _NO_MAP
         steps = call.sequence.steps[self.n_steps :]
         tape = _Tape(
@@ -183,7 +183,7 @@ class _Tape:
     new: range  # variables it made
     tile_map: tuple[np.ndarray, ...]  # of these
     sets: list[ComputeSet]
-    models: list[tuple[str, SetModel, tuple[int, ...]]]
+    models: list[tuple[str, ComputeSetTemplate, tuple[int, ...]]]
     initial_parts: list[tuple[Tensor, np.ndarray]]
     steps: list[Program]
     result: object
@@ -198,7 +198,7 @@ class _Tape:
             ComputeSet(
                 self.renamed(name, call) or f"cs{number}",
                 source,
-                Modelled(model, tuple(ids.get(v, v) for v in variables), state.variables),
+                TemplateInstance(model, tuple(ids.get(v, v) for v in variables), state.variables),
             )
             for number, (name, model, variables) in enumerate(self.models, len(state.compute_sets))
         ]

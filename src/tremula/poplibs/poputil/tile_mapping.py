@@ -48,7 +48,7 @@ def _sizes(
         raise PoplibsError(
             "a linear map of a shape needs min_elements and grain, got a shape alone.",
             source=user_source(),
-            mend="say both, or give a tensor, whose type decides",
+            hint="say both, or give a tensor, whose type decides",
         )
     return int(np.prod(list(what), dtype=np.int64)), min_elements, grain
 

@@ -70,7 +70,7 @@ def create_partitionable_tensor(
         raise PoplibsError(
             f"{list(n_partitions)} does not partition shape {list(shape)}.",
             source=user_source(),
-            mend="give a number of parts, 1 or more, for every dimension",
+            hint="give a number of parts, 1 or more, for every dimension",
         )
     if not len(shape):
         return graph.add_variable(type, [], name)

@@ -40,7 +40,7 @@ def _ran(reader: ReportReader) -> ReportReader:
     if not reader.has_run:
         raise MissingProfileData(
             f"report {str(reader.path)!r} has no execution, so its cycles have no budget.",
-            mend="run the program, or budget memory alone",
+            hint="run the program, or budget memory alone",
         )
     return reader
 
@@ -57,7 +57,7 @@ def _category(reader: ReportReader, name: str) -> int:
     table = reader.table("categories")
     known = [n.lower().replace(" ", "_") for n in table["name"]]
     if name not in known:
-        raise InvalidOption(f"there is no memory category {name!r}.", mend=suggest(name, known))
+        raise InvalidOption(f"there is no memory category {name!r}.", hint=suggest(name, known))
     row = known.index(name)
     return int(table["always_live"][row] + table["temporary"][row])
 
@@ -91,12 +91,12 @@ def load_budget(path: str | os.PathLike[str]) -> dict[str, object]:
     except (OSError, UnicodeDecodeError) as error:
         raise FileLoadError(
             f"cannot read the budget {str(path)!r}: {_why(error)}.",
-            mend="give the path of a TOML file",
+            hint="give the path of a TOML file",
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise FileLoadError(
             f"budget {str(path)!r} is no TOML: {error}.",
-            mend="write lines such as  total_cycles = 1_000_000",
+            hint="write lines such as  total_cycles = 1_000_000",
         ) from error
 
 
@@ -116,7 +116,7 @@ def check_budget(
     if not budget:
         raise InvalidOption(
             "the budget is empty, so nothing would be checked.",
-            mend="write lines such as  total_cycles = 1_000_000",
+            hint="write lines such as  total_cycles = 1_000_000",
         )
     verdicts = []
     for name, limit in budget.items():
@@ -134,15 +134,15 @@ def _unknown(name: str, limit: object) -> InvalidOption:
         known = " and ".join(f"[{table}]" for table in _TABLES)
         return InvalidOption(
             f"a budget has no table [{name}].",
-            mend=f"its tables are {known}; measures such as total_cycles stand above them",
+            hint=f"its tables are {known}; measures such as total_cycles stand above them",
         )
-    return InvalidOption(f"a budget knows no {name!r}.", mend=suggest(name, [*MEASURES, *_TABLES]))
+    return InvalidOption(f"a budget knows no {name!r}.", hint=suggest(name, [*MEASURES, *_TABLES]))
 
 
 def _check_table(report: ReportReader, name: str, limits: object) -> list[Verdict]:
     if not isinstance(limits, Mapping):
         raise InvalidOption(
-            f"{name} of a budget must be a table, got {limits!r}.", mend=f"write [{name}]"
+            f"{name} of a budget must be a table, got {limits!r}.", hint=f"write [{name}]"
         )
     if name == "categories":
         return [_verdict(f"{name}.{k}", _category(report, k), v) for k, v in limits.items()]
@@ -153,7 +153,7 @@ def _check_table(report: ReportReader, name: str, limits: object) -> list[Verdic
     for pattern, limit in limits.items():
         mine = [i for i, n in enumerate(names) if fnmatchcase(n, pattern)]
         if not mine:
-            raise InvalidOption(f"no operation is like {pattern!r}.", mend=suggest(pattern, names))
+            raise InvalidOption(f"no operation is like {pattern!r}.", hint=suggest(pattern, names))
         verdicts.append(_verdict(f"{name}.{pattern}", int(cycles[mine].sum()), limit))
     return verdicts
 
@@ -161,6 +161,6 @@ def _check_table(report: ReportReader, name: str, limits: object) -> list[Verdic
 def _verdict(name: str, value: Number, limit: object) -> Verdict:
     if isinstance(limit, bool) or not isinstance(limit, int | float) or np.isnan(limit):
         raise InvalidOption(
-            f"the limit of {name} must be a number, got {limit!r}.", mend=f"write  {name} = 1000"
+            f"the limit of {name} must be a number, got {limit!r}.", hint=f"write  {name} = 1000"
         )
     return Verdict(name, float(value), float(limit), value <= limit)

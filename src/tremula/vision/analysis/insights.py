@@ -332,7 +332,7 @@ def host_bound(reader: ReportReader) -> Iterator[Insight]:
     if not total:
         return
     executed = reader.table("steps")["executed"]
-    for name, where, mend in (
+    for name, where, hint in (
         ("host_exchange", "the host", "move more per transfer, or repeat on the device"),
         ("link_exchange", "other chips", "keep what exchanges much on one chip"),
     ):
@@ -344,7 +344,7 @@ def host_bound(reader: ReportReader) -> Iterator[Insight]:
             name,
             f"{_percent(float(cycles.sum()), total)} of the time goes into transfers with {where}",
             f"The longest is {_step_name(reader, worst)!r} with {int(cycles[worst]):,} cycles over "
-            f"the run: {mend}.",
+            f"the run: {hint}.",
             int(cycles.sum()) // 2,
             0,
             {"step": worst, "cycles": int(cycles.sum())},

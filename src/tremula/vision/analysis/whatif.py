@@ -87,7 +87,7 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[Number]]:
         if not sign or name not in known:
             raise InvalidOption(
                 f"cannot read the sweep {text!r}.",
-                mend=f"write tiles=736,1472; {suggest(name, known)}",
+                hint=f"write tiles=736,1472; {suggest(name, known)}",
             )
         found[ALIASES.get(name, name)] = [_number(name, value) for value in values.split(",")]
     return found
@@ -98,7 +98,7 @@ def _number(name: str, text: str) -> Number:
         number = float(text.replace("_", ""))
     except ValueError:
         raise InvalidOption(
-            f"{name} of a sweep must be numbers, got {text!r}.", mend=f"write {name}=1,2,3"
+            f"{name} of a sweep must be numbers, got {text!r}.", hint=f"write {name}=1,2,3"
         ) from None
     return int(number) if number.is_integer() else number
 
@@ -129,7 +129,7 @@ def whatif_report(
     """The report's own chip first, then every other one, on the same tile program."""
     if chip is None and not sweep:
         raise InvalidOption(
-            "nothing to vary.", mend="give --chip my.toml, or --sweep clock=1.5e9,2e9"
+            "nothing to vary.", hint="give --chip my.toml, or --sweep clock=1.5e9,2e9"
         )
     program = TileProgram(report)
     return [program.as_reported(), *program.sweep(sweep, chip)]
@@ -196,7 +196,7 @@ class TileProgram:
             if placement is None:
                 raise MissingProfileData(
                     "this report's tile program does not say what variables want of memory.",
-                    mend="write the report again with this version",
+                    hint="write the report again with this version",
                 )
             including, overflowed = placement.including_gaps, placement.overflowed
         return int(including.max()), max(0, int(overflowed.max()))
@@ -218,7 +218,7 @@ def _check_recostable(own: Chip, other: Chip) -> None:
     if fixed:
         raise MissingProfileData(
             f"a report's tile program is fixed, so {', '.join(fixed)} cannot change.",
-            mend="give the script instead: tremula whatif script.py --sweep …; a report can be "
+            hint="give the script instead: tremula whatif script.py --sweep …; a report can be "
             f"costed again with other {', '.join(RECOSTED[:6])}, …",
         )
 
@@ -260,7 +260,7 @@ def _check_took(report: ReportReader, changes: Mapping[str, Number]) -> None:
     if ignored:
         raise MissingProfileData(
             f"the script made its own target and took no notice of {', '.join(ignored)}.",
-            mend="let it make its device with IPUModel(…).create_device() or a DeviceManager",
+            hint="let it make its device with IPUModel(…).create_device() or a DeviceManager",
         )
 
 
@@ -269,7 +269,7 @@ def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
     paths = sorted(folder.rglob(FILE_NAME))
     if not paths:
         raise MissingProfileData(
-            f"the script left no report for {label}.", mend="let it make and run an Engine"
+            f"the script left no report for {label}.", hint="let it make and run an Engine"
         )
     microseconds, largest, available, overflowed = 0.0, 0, 0, 0
     parts = np.zeros(4, np.int64)

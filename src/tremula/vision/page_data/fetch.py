@@ -225,5 +225,5 @@ def _whole(text: str) -> int | None:
 
 def _unknown(name: str) -> MissingProfileData:
     return MissingProfileData(
-        f"the page has no data {name[:80]!r}.", mend=f"names are index, 0/{', 0/'.join(SINGLE)}, …"
+        f"the page has no data {name[:80]!r}.", hint=f"names are index, 0/{', 0/'.join(SINGLE)}, …"
     )

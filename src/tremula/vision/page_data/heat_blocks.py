@@ -72,7 +72,7 @@ def heat_block(
 def _missing(kind: str, level: int, tile_level: int) -> MissingProfileData:
     return MissingProfileData(
         f"there is no such block of {kind!r} at level {level}, tile level {tile_level}.",
-        mend="ask for one that the shape names",
+        hint="ask for one that the shape names",
     )
 
 

@@ -138,14 +138,14 @@ def _check(chip: Chip, sweep: Sweep) -> None:
         raise InvalidOption(
             f"{n_points} points of {len(sweep)} constants are asked for, expected at most "
             f"{MOST_POINTS} of {MOST_CONSTANTS}.",
-            mend="take fewer values, or use `tremula whatif`",
+            hint="take fewer values, or use `tremula whatif`",
         )
     names = [one["name"] for one in changeable(chip)]
     for name, values in sweep.items():
         if name not in names:
             raise InvalidOption(
                 f"a report's tile program is fixed, so {name} cannot change.",
-                mend=f"give the script to `tremula whatif`; {suggest(name, names)}",
+                hint=f"give the script to `tremula whatif`; {suggest(name, names)}",
             )
         own = getattr(chip, name)
         most, least = MOST_TIMES * max(own, 1e-9), own / MOST_TIMES
@@ -153,5 +153,5 @@ def _check(chip: Chip, sweep: Sweep) -> None:
         if wrong:
             raise InvalidOption(
                 f"{name} is {wrong[0]:g}, expected {least:g} to {most:g}.",
-                mend=f"the chip has {own:g}",
+                hint=f"the chip has {own:g}",
             )

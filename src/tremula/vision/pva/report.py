@@ -273,7 +273,7 @@ class Report:
         if not self.reader.has_run:
             raise MissingProfileData(
                 f"report {str(self.reader.path)!r} has no execution: nothing had run.",
-                mend="run the program with autoReport.all; `compilation` is there already",
+                hint="run the program with autoReport.all; `compilation` is there already",
             )
         return Execution(self.reader)
 
@@ -305,7 +305,7 @@ class Report:
         except ImportError:
             raise MissingProfileData(
                 "pandas is not installed, so there are no data frames.",
-                mend=f"pip install pandas, or use report.reader.table({table!r}): NumPy columns",
+                hint=f"pip install pandas, or use report.reader.table({table!r}): NumPy columns",
             ) from None
         return pd.DataFrame(self.reader.table(table))
 
@@ -319,6 +319,6 @@ def openReport(
     """Open a report. Names and lines are in it, so `debugInfo` is only checked to exist."""
     if debugInfo is not None and not Path(debugInfo).exists():
         raise FileLoadError(
-            f"there is no debug information {str(debugInfo)!r}.", mend="leave it out"
+            f"there is no debug information {str(debugInfo)!r}.", hint="leave it out"
         )
     return Report(open_report(profile))

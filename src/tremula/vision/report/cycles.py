@@ -85,7 +85,7 @@ class ReportCycles(ReportTables):
         """
         if name not in ("compute", "exchange", "live"):
             raise MissingProfileData(
-                f"there is no window of {name!r}.", mend="use compute, exchange or live"
+                f"there is no window of {name!r}.", hint="use compute, exchange or live"
             )
         n = self.n_steps if name == "live" else self.n_entries
         first, last = max(0, first), min(n, last)

@@ -71,7 +71,7 @@ class DatabaseReader:
         except OSError as error:
             raise FileLoadError(
                 f"cannot read the {self.kind.name} {str(self.path)!r}: {error.strerror or error}.",
-                mend=self.kind.instead(self.path),
+                hint=self.kind.instead(self.path),
             ) from error
         if not head:
             raise self._foreign("is empty")
@@ -105,7 +105,7 @@ class DatabaseReader:
             raise FileLoadError(
                 f"{self.kind.name} {str(self.path)!r} has schema version {version[0]}."
                 f"{version[1]}; this Tremula reads up to {newest}.x.",
-                mend=f"update Tremula, or {self.kind.again} with this version",
+                hint=f"update Tremula, or {self.kind.again} with this version",
             )
 
     @property
@@ -117,11 +117,11 @@ class DatabaseReader:
     def damaged(self, why: str) -> FileLoadError:
         return FileLoadError(
             f"{self.kind.name} {str(self.path)!r} {why}.",
-            mend=f"{self.kind.again}; this one is damaged",
+            hint=f"{self.kind.again}; this one is damaged",
         )
 
     def _foreign(self, why: str) -> FileLoadError:
-        return FileLoadError(f"{str(self.path)!r} {why}.", mend=self.kind.wanted)
+        return FileLoadError(f"{str(self.path)!r} {why}.", hint=self.kind.wanted)
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class DatabaseReader:
                 return self._database.execute(sql, parameters).fetchall()
         except sqlite3.ProgrammingError:
             raise FileLoadError(
-                f"{self.kind.name} {str(self.path)!r} is closed.", mend="open it again"
+                f"{self.kind.name} {str(self.path)!r} is closed.", hint="open it again"
             ) from None
         except sqlite3.DatabaseError as error:
             raise self.damaged(f"cannot be read ({error})") from error
@@ -158,4 +158,4 @@ def telling_damage(*readers: DatabaseReader) -> Iterator[None]:
         if len(readers) == 1:
             raise readers[0].damaged(why) from error
         names = " or ".join(repr(str(reader.path)) for reader in readers)
-        raise FileLoadError(f"{names} {why}.", mend="write the reports again") from error
+        raise FileLoadError(f"{names} {why}.", hint="write the reports again") from error

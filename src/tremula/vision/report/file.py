@@ -44,7 +44,7 @@ class ReportFile:
         except OSError as error:
             raise FileLoadError(
                 f"cannot write a report to {str(path)!r}: {error.strerror or error}.",
-                mend="give a folder you may write to",
+                hint="give a folder you may write to",
             ) from error
         os.close(handle)
         self._temporary = Path(name)

@@ -78,4 +78,4 @@ def inflate(data: object, n_bytes: int, what: str) -> bytes:
 
 
 def _damaged(what: str, why: str) -> FileLoadError:
-    return FileLoadError(f"{what} {why}.", mend="write the report again; this file is damaged")
+    return FileLoadError(f"{what} {why}.", hint="write the report again; this file is damaged")

@@ -46,7 +46,7 @@ class ReportReader(ReportCycles, ReportMemory):
         if not rows:
             raise MissingProfileData(
                 f"report {str(self.path)!r} does not hold its tile program.",
-                mend="write the report with keeps_executable=True, or give the script instead",
+                hint="write the report with keeps_executable=True, or give the script instead",
             )
         n_bytes, data = rows[0]
         if type(n_bytes) is not int or n_bytes < 0:
@@ -61,5 +61,5 @@ class ReportReader(ReportCycles, ReportMemory):
                 why = error.what.replace(repr(str(path)), "its tile program")
                 raise FileLoadError(
                     f"report {str(self.path)!r}: {why}",
-                    mend="write the report again with this version",
+                    hint="write the report again with this version",
                 ) from error

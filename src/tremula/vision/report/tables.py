@@ -106,14 +106,14 @@ class ReportTables(DatabaseReader):
         if not 0 <= step < self.n_steps:
             raise MissingProfileData(
                 f"step {step} does not exist: the report has {self.n_steps}.",
-                mend=f"use 0 to {self.n_steps - 1}",
+                hint=f"use 0 to {self.n_steps - 1}",
             )
 
     def check_tile(self, tile: int) -> None:
         if not 0 <= tile < self.n_tiles:
             raise MissingProfileData(
                 f"tile {tile} does not exist: the report has {self.n_tiles}.",
-                mend=f"use 0 to {self.n_tiles - 1}",
+                hint=f"use 0 to {self.n_tiles - 1}",
             )
 
     # -- tables, columns, matrices -----------------------------------------------------------------
@@ -130,7 +130,7 @@ class ReportTables(DatabaseReader):
         """All columns of a table, in the order of its rows; arrays are read-only."""
         if name not in COLUMN_TABLES:
             raise MissingProfileData(
-                f"a report has no table {name!r}.", mend=suggest(name, COLUMN_TABLES)
+                f"a report has no table {name!r}.", hint=suggest(name, COLUMN_TABLES)
             )
         with self.lock:
             if name not in self._tables:
@@ -198,7 +198,7 @@ class ReportTables(DatabaseReader):
             except (sqlite3.Error, sqlite3.Warning) as error:
                 raise MissingProfileData(
                     f"the query failed: {error}.",
-                    mend=f"one SELECT, at most {_MAX_QUERY_S:g} s; tables: {', '.join(TABLES)}",
+                    hint=f"one SELECT, at most {_MAX_QUERY_S:g} s; tables: {', '.join(TABLES)}",
                 ) from None
             finally:
                 self._database.set_progress_handler(None, 0)

@@ -40,7 +40,7 @@ def write_page(path: str | Path, packs: dict[str, bytes]) -> None:
     except OSError as error:
         raise FileLoadError(
             f"cannot write {str(path)!r}: {error.strerror or error}.",
-            mend="give a file in a folder you may write to",
+            hint="give a file in a folder you may write to",
         ) from error
 
 

@@ -295,7 +295,7 @@ def export_parquet(path: str | os.PathLike[str], trace: TraceReader) -> Path:
     except ImportError:
         raise MissingProfileData(
             "pyarrow is not installed, so no Parquet file can be written.",
-            mend="pip install pyarrow, or export CSV",
+            hint="pip install pyarrow, or export CSV",
         ) from None
     parquet.write_table(pa.table(_table(trace)), path)
     return Path(path)

@@ -53,7 +53,7 @@ class TraceFile:
         except (OSError, sqlite3.Error) as error:
             raise FileLoadError(
                 f"cannot write a trace to {str(directory)!r}: {error}.",
-                mend="give a folder you may write to",
+                hint="give a folder you may write to",
             ) from error
         facts = {
             "application": APPLICATION,

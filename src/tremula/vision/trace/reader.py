@@ -233,7 +233,7 @@ class Process:
         if not found:
             raise MissingProfileData(
                 f"process {self.pid} has no thread {tid}.",
-                mend=f"it has {[t.tid for t in self.threads]}",
+                hint=f"it has {[t.tid for t in self.threads]}",
             )
         return found[0]
 

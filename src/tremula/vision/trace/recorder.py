@@ -167,7 +167,7 @@ class Heatmap:
         if len(self.edges) < 2 or sorted(set(self.edges)) != self.edges:
             raise InvalidOption(
                 f"edges of heat map {name!r} must ascend, got {self.edges}.",
-                mend="give at least two numbers, each larger than the one before",
+                hint="give at least two numbers, each larger than the one before",
             )
 
     def add(self, values: Iterable[float]) -> None:

@@ -260,7 +260,7 @@ def _check_all_in_blocks(step: CapturedStep) -> None:
                 PYTHON_ERROR,
                 "No active Block, all the ops must belong to a Block:"
                 f" {schema_name(node)} at {origin.source}",
-                mend="make it part of a poptorch.Block, or use BeginBlock or Block.start, which"
+                hint="make it part of a poptorch.Block, or use BeginBlock or Block.start, which"
                 " last until the next block",
             )
         is_in_blocks = is_in_blocks or origin.block is not None

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tremula.frontends.poptorch.enums import CommGroupType, VariableRetrievalMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.ir.capture.capture import Held as HeldTensor
-from tremula.ir.host.program import Gradients, Held
+from tremula.ir.capture.capture import ModelTensor
+from tremula.ir.host.program import DeviceState, Gradients
 from tremula.ir.run.session import Give, Handles, HostSession, Repetition, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, PARAMETER, STATE, CapturedStep
@@ -74,7 +74,7 @@ class Grouping:
 
 @contextmanager
 def one_slice_of(
-    parameters: Sequence[HeldTensor], groupings: Mapping[str, Grouping], n_replicas: int
+    parameters: Sequence[ModelTensor], groupings: Mapping[str, Grouping], n_replicas: int
 ) -> Iterator[None]:
     """Inside, a grouped parameter is as one replica has it."""
     grouped = [held.tensor for held in parameters if held.name in groupings]
@@ -91,7 +91,7 @@ def one_slice_of(
             tensor.data = data
 
 
-def _check_slices(held: HeldTensor, grouping: Grouping, n_replicas: int) -> None:
+def _check_slices(held: ModelTensor, grouping: Grouping, n_replicas: int) -> None:
     n_groups = grouping.n_groups(n_replicas)
     if held.tensor.shape[0] not in (n_groups, n_replicas):
         raise createPoptorchError(
@@ -192,7 +192,7 @@ class GroupedSession(HostSession):
     ):
         self.slices = _Slices(step, repetition, groupings)
         super().__init__(step, repetition, replace(settings, host="eager"))
-        self.replicas = [Held([], [], [], [], []) for _ in range(self.n_replicas)]
+        self.replicas = [DeviceState([], [], [], [], []) for _ in range(self.n_replicas)]
 
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         super().write_weights([], buffers)

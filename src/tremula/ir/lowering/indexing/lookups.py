@@ -16,7 +16,7 @@ from tremula.ir.lowering.indexing.row_tables import (
     put_rows,
     take_rows,
 )
-from tremula.ir.lowering.table import lowers, wishes
+from tremula.ir.lowering.table import lowers, prefers_layout
 from tremula.ir.lowering.tiles import Tiles
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
@@ -66,7 +66,7 @@ def index(tiles: Tiles, x: Tensor, indices: list[Tensor | None]) -> Tensor:
         raise UnsupportedOperations(
             "the shape of a tensor indexed by a mask depends on values.",
             source=tiles.origin.source if tiles.origin is not None else None,
-            mend="use torch.where, which keeps the shape",
+            hint="use torch.where, which keeps the shape",
         )
     how = Indexed.of(x, indices)
     rows = take_rows(tiles, how.table(x), how.rows(tiles, indices))
@@ -97,14 +97,14 @@ def gather(tiles: Tiles, x: Tensor, dim: int, indices: Tensor, **_sparse: object
 # -- how tables like to lie ------------------------------------------------------------------------
 
 
-@wishes("embedding", 0)
+@prefers_layout("embedding", 0)
 def embedding_table(tiles: Tiles, _node: fx.Node) -> Tensor:
     n_entries, width = tiles.shape_of(0)
     sizes = Table(1, n_entries, width, prod(tiles.shape_of(1)))
     return new_table(tiles, sizes, tiles.type_of(0), None)[0]
 
 
-@wishes("index_select", 0)
+@prefers_layout("index_select", 0)
 def indexed_table(tiles: Tiles, node: fx.Node) -> Tensor | None:
     shape = tiles.shape_of(0)
     if not shape:

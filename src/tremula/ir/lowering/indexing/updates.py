@@ -52,7 +52,7 @@ def _masked_put(
         raise UnsupportedOperations(
             "a tensor is written at a mask with values whose number depends on it.",
             source=tiles.origin.source if tiles.origin is not None else None,
-            mend="use torch.where(mask, values, tensor)",
+            hint="use torch.where(mask, values, tensor)",
         )
     mask = mask.reshape((*mask.shape, *(1,) * (x.rank - mask.rank)))
     value = tiles.cast(values.reshape(()), x.type)

@@ -9,7 +9,7 @@ from torch import fx
 
 from tremula.base.types import Type
 from tremula.ir.lowering.linear.products import product_options
-from tremula.ir.lowering.table import lowers, wishes
+from tremula.ir.lowering.table import lowers, prefers_layout
 from tremula.ir.lowering.tiles import Tiles
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import poplin, popops
@@ -147,7 +147,7 @@ def _of_node(tiles: Tiles, node: fx.Node) -> _Convolution:
     return _of(tiles.type_of(0), *shapes, stride, padding, dilation, transposed, groups)
 
 
-@wishes("convolution", 0)
+@prefers_layout("convolution", 0)
 def convolution_input(tiles: Tiles, node: fx.Node) -> Tensor | None:
     if not prod(tiles.out_shape):
         return None
@@ -156,7 +156,7 @@ def convolution_input(tiles: Tiles, node: fx.Node) -> Tensor | None:
     return poplin.create_input(tiles.graph, params, tiles.name, **product_options(tiles))
 
 
-@wishes("convolution", 1)
+@prefers_layout("convolution", 1)
 def convolution_weight(tiles: Tiles, node: fx.Node) -> Tensor | None:
     """Weights as the forward pass wants them; transposed ones are made turned, and turned back."""
     if not prod(tiles.out_shape):

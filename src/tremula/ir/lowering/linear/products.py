@@ -9,7 +9,7 @@ from torch import fx
 
 from tremula.base.types import FLOAT, HALF, INT, Type
 from tremula.ir.lowering.layouts import lies_for_another
-from tremula.ir.lowering.table import lowers, wishes
+from tremula.ir.lowering.table import lowers, prefers_layout
 from tremula.ir.lowering.tiles import Tiles
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import poplin, popops
@@ -184,31 +184,31 @@ def _created(tiles: Tiles, type: Type, shapes: tuple[Shape, Shape], is_left: boo
     return create(tiles.graph, type, *shapes, tiles.name, **product_options(tiles))
 
 
-@wishes("mm", 0)
-@wishes("bmm", 0)
+@prefers_layout("mm", 0)
+@prefers_layout("bmm", 0)
 def left_operand(tiles: Tiles, _node: fx.Node) -> Tensor | None:
     return _wish(tiles, 0, is_left=True)
 
 
-@wishes("mm", 1)
-@wishes("bmm", 1)
+@prefers_layout("mm", 1)
+@prefers_layout("bmm", 1)
 def right_operand(tiles: Tiles, _node: fx.Node) -> Tensor | None:
     return _wish(tiles, 0, is_left=False)
 
 
-@wishes("addmm", 1)
-@wishes("baddbmm", 1)
+@prefers_layout("addmm", 1)
+@prefers_layout("baddbmm", 1)
 def left_operand_with_bias(tiles: Tiles, _node: fx.Node) -> Tensor | None:
     return _wish(tiles, 1, is_left=True)
 
 
-@wishes("addmm", 2)
-@wishes("baddbmm", 2)
+@prefers_layout("addmm", 2)
+@prefers_layout("baddbmm", 2)
 def right_operand_with_bias(tiles: Tiles, _node: fx.Node) -> Tensor | None:
     return _wish(tiles, 1, is_left=False)
 
 
-@wishes("tremula::serialized_mm", 1)
+@prefers_layout("tremula::serialized_mm", 1)
 def serialised_operand(tiles: Tiles, node: fx.Node) -> Tensor | None:
     """Each part of the weights as its own product wants it."""
     arguments: Any = node.args

@@ -56,5 +56,5 @@ def refuse_unsupported(step: CapturedStep) -> None:
         f"Unsupported ops found in compiled model: [{names}]. Not all operations are supported yet"
         " by the tile program: " + "; ".join(lines),
         source=first.source if first else None,
-        mend="write the model without them, or add a lowering (docs/lowering.md says how)",
+        hint="write the model without them, or add a lowering (docs/lowering.md says how)",
     )

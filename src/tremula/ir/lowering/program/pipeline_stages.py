@@ -109,7 +109,7 @@ class _Assignment:
                 f"{self._name_of(placeholder)} is read by stage {min(readers)} of the pipeline, "
                 f"but stage {home} changes it, when the first has gone on to later micro-batches.",
                 source=origin.source if origin is not None else None,
-                mend="let one stage read and change it, or use poptorch.ShardedExecution",
+                hint="let one stage read and change it, or use poptorch.ShardedExecution",
             )
         self.stage[placeholder] = home
 

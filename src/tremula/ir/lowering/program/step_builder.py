@@ -6,7 +6,7 @@ from typing import Any
 from torch import fx
 
 from tremula.base.source import at_source
-from tremula.ir.lowering.layouts import wished_layout
+from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.program.node_facts import (
     GRADIENT_MARK,
     check_result,
@@ -167,9 +167,9 @@ class StepBuilder:
     def _variable(self, slot: Slot, node: fx.Node) -> Tensor:
         chip = self.chip_of[node]
         if slot.kind in (PARAMETER, INPUT, BUFFER):
-            wished = wished_layout(node, lambda user: self._tiles_on(user, chip, self.micro))
-            if wished is not None:
-                return wished
+            preferred = preferred_layout(node, lambda user: self._tiles_on(user, chip, self.micro))
+            if preferred is not None:
+                return preferred
         if slot.kind == STATE and (like := self._parameter_of(slot, node)) is not None:
             return self.graph.clone(like, slot.name)
         value = node.meta["val"]

@@ -59,7 +59,7 @@ def convolution_weight_update(  # noqa: PLR0917 - what PopLibs takes
             f"convolution_weight_update got weights of shape {list(weights.shape)}, expected "
             f"{list(weights_shape(params))}.",
             source=user_source(),
-            mend="give weights as the parameters describe them",
+            hint="give weights as the parameters describe them",
         )
     found = calculate_weight_deltas(graph, deltas, acts, params, sequence, name, **options)
     scaled_add_to(graph, weights, found, scale, sequence, f"{name}/apply")
@@ -76,7 +76,7 @@ def weights_transpose_chans_flip_xy(
             f"weights_transpose_chans_flip_xy got {list(weights.shape)} and a result of "
             f"{list(out.shape)}, expected [g, c, i, kernel…] and [g, i, c, kernel…].",
             source=user_source(),
-            mend="make the result with create_weights of the gradient's parameters",
+            hint="make the result with create_weights of the gradient's parameters",
         )
     sequence.add(Copy(view, out, name=name or "transposeFlip"))
 
@@ -86,7 +86,7 @@ def _check_rank(what: str, acts: Tensor) -> None:
         raise PoplibsError(
             f"{what} got a tensor of shape {list(acts.shape)}, expected [b, channels, field…].",
             source=user_source(),
-            mend="give batch and channels at least",
+            hint="give batch and channels at least",
         )
 
 
@@ -97,5 +97,5 @@ def _check_biases(what: str, acts: Tensor, biases: Tensor) -> None:
             f"{what} got biases of shape {list(biases.shape)}, expected [{acts.shape[1]}]: one per "
             "channel.",
             source=user_source(),
-            mend="make them with create_biases",
+            hint="make them with create_biases",
         )

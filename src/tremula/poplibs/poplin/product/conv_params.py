@@ -125,21 +125,21 @@ def _check(params: ConvParams) -> None:
                 f"{name} has {len(value)} entries, expected {rank}: one per field dimension of "
                 f"{list(params.field_shape)}.",
                 source=user_source(),
-                mend="give one entry per field dimension, or none",
+                hint="give one entry per field dimension, or none",
             )
         least = 1 if name in _AT_LEAST_ONE else 0
         if any(int(v) < least for v in value):
             raise PoplibsError(
                 f"{name} is {list(value)}, expected entries of {least} or more.",
                 source=user_source(),
-                mend=f"use {least} or more",
+                hint=f"use {least} or more",
             )
     for name in ("n_batch", "n_in_chans", "n_out_chans", "n_groups"):
         if getattr(params, name) < 1:
             raise PoplibsError(
                 f"{name} is {getattr(params, name)}, expected 1 or more.",
                 source=user_source(),
-                mend="use 1 or more",
+                hint="use 1 or more",
             )
     check_type(params.type, "a convolution")
     short = [
@@ -153,7 +153,7 @@ def _check(params: ConvParams) -> None:
             f"the kernel {list(params.transformed_kernel_shape)} does not fit the padded field "
             f"{list(params.transformed_input_shape)}.",
             source=user_source(),
-            mend="add padding, or use a smaller kernel",
+            hint="add padding, or use a smaller kernel",
         )
 
 
@@ -163,7 +163,7 @@ def check_type(element: Type, what: str) -> None:
         raise PoplibsError(
             f"{what} got elements of {element}, expected float or half.",
             source=user_source(),
-            mend="cast the operands first: popops.cast(graph, tensor, FLOAT, sequence)",
+            hint="cast the operands first: popops.cast(graph, tensor, FLOAT, sequence)",
         )
 
 
@@ -333,5 +333,5 @@ def _check_invertible(params: ConvParams, d: int) -> None:
             f"input_gradient_params got {used[0]} = {list(getattr(params, used[0]))}, expected "
             "none of it.",
             source=user_source(),
-            mend="slice, pad or reverse the tensors themselves, and give params without it",
+            hint="slice, pad or reverse the tensors themselves, and give params without it",
         )

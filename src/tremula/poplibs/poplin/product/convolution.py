@@ -268,13 +268,13 @@ def _check_shape(
         raise PoplibsError(
             f"{what} got {operand} of shape {list(tensor.shape)}, expected {list(expected)}.",
             source=user_source(),
-            mend="give tensors as the parameters describe them",
+            hint="give tensors as the parameters describe them",
         )
     if tensor.type != params.type:
         raise PoplibsError(
             f"{what} got {operand} of {tensor.type}, expected {params.type}.",
             source=user_source(),
-            mend="cast it, or change the type of the parameters",
+            hint="cast it, or change the type of the parameters",
         )
 
 

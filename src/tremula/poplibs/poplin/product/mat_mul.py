@@ -243,7 +243,7 @@ def _check_ranks(what: str, a: Tensor, b: Tensor, rank: int) -> None:
             f"{what} got operands of shapes {list(a.shape)} and {list(b.shape)}, expected rank "
             f"{rank}.",
             source=user_source(),
-            mend="use mat_mul for [m, k] x [k, n], mat_mul_grouped for [g, m, k] x [g, k, n]",
+            hint="use mat_mul for [m, k] x [k, n], mat_mul_grouped for [g, m, k] x [g, k, n]",
         )
 
 
@@ -253,7 +253,7 @@ def _check_operands(what: str, a: Tensor, b: Tensor) -> None:
         raise PoplibsError(
             f"{what} got operands of {a.type} and {b.type}, expected one type.",
             source=user_source(),
-            mend="cast one of them",
+            hint="cast one of them",
         )
     _check_shapes(what, a.type, a.shape, b.shape)
 
@@ -265,7 +265,7 @@ def _check_shapes(what: str, element: Type, a: tuple[int, ...], b: tuple[int, ..
             f"{what} cannot multiply {list(a)} by {list(b)}: expected [g, m, k] by [g, k, n] with "
             "equal groups g and equal inner dimensions k.",
             source=user_source(),
-            mend="transpose an operand, or give equal inner dimensions and groups",
+            hint="transpose an operand, or give equal inner dimensions and groups",
         )
 
 
@@ -275,7 +275,7 @@ def _check_result(what: str, a: Tensor, b: Tensor, out: Tensor) -> None:
         raise PoplibsError(
             f"{what} got a result of shape {list(out.shape)}, expected {list(wanted)}.",
             source=user_source(),
-            mend="make it with create_mat_mul_output",
+            hint="make it with create_mat_mul_output",
         )
 
 

@@ -34,14 +34,14 @@ class PlanOptions:
             raise PoplibsError(
                 f"partials_type is {self.partials_type}, expected float or half.",
                 source=user_source(),
-                mend="use FLOAT, or HALF for faster products of halfs",
+                hint="use FLOAT, or HALF for faster products of halfs",
             )
         if not 0 <= self.available_memory_proportion <= 2:
             raise PoplibsError(
                 f"available_memory_proportion is {self.available_memory_proportion}, expected 0 "
                 "to 2.",
                 source=user_source(),
-                mend="use 0.6, or less to save memory",
+                hint="use 0.6, or less to save memory",
             )
 
 

@@ -133,13 +133,13 @@ def as_batch(op: str, tensor: Tensor, what: str = "the matrix") -> Tensor:
         raise PoplibsError(
             f"{op} works on float, got {what} of {tensor.type}.",
             source=user_source(),
-            mend="cast it: popops.cast(graph, tensor, FLOAT, sequence)",
+            hint="cast it: popops.cast(graph, tensor, FLOAT, sequence)",
         )
     if tensor.rank < 2:
         raise PoplibsError(
             f"{op} expected {what} of shape [..., n_rows, n_columns], got {list(tensor.shape)}.",
             source=user_source(),
-            mend="give a tensor of rank 2 or more; leading dimensions are a batch",
+            hint="give a tensor of rank 2 or more; leading dimensions are a batch",
         )
     n_batches = prod(tensor.shape[:-2])
     return tensor.reshape((n_batches, *tensor.shape[-2:]))
@@ -150,14 +150,14 @@ def check_square(op: str, tensor: Tensor) -> None:
         raise PoplibsError(
             f"{op} expected square matrices, got shape {list(tensor.shape)}.",
             source=user_source(),
-            mend="the last two dimensions must be equal",
+            hint="the last two dimensions must be equal",
         )
 
 
 def check_width(op: str, width: int) -> None:
     if width < 1:
         raise PoplibsError(
-            f"{op} got a panel_width of {width}.", source=user_source(), mend="use 1 or more"
+            f"{op} got a panel_width of {width}.", source=user_source(), hint="use 1 or more"
         )
 
 

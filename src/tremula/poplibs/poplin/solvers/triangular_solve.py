@@ -87,7 +87,7 @@ def _checked(a: Tensor, b: Tensor, left_side: bool) -> tuple[Tensor, Tensor]:
             f"triangular_solve with a of shape {list(a.shape)} expected b of shape {wanted} with "
             f"n = {n} and the same batch, got {list(b.shape)}.",
             source=user_source(),
-            mend="use left_side=False for X·A = B; broadcast the smaller batch",
+            hint="use left_side=False for X·A = B; broadcast the smaller batch",
         )
     return batch_a, batch_b
 
@@ -159,7 +159,7 @@ def triangular_mask(
             f"triangular_mask expected float or half of shape [..., n_rows, n_columns], got "
             f"{a.type} {list(a.shape)}.",
             source=user_source(),
-            mend="give matrices; leading dimensions are a batch",
+            hint="give matrices; leading dimensions are a batch",
         )
     out = graph.add_variable(a.type, a.shape, name or "triangularMask", mapping="linear")
     regions = tile_regions(graph, out)

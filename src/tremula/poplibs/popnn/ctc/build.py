@@ -109,7 +109,7 @@ def check_ctc_type(type: Type) -> None:
         raise PoplibsError(
             f"CTC works on float and half, got {type}.",
             source=user_source(),
-            mend="cast the data, or give out_type=FLOAT",
+            hint="cast the data, or give out_type=FLOAT",
         )
 
 
@@ -120,13 +120,13 @@ def check_data(data: Tensor, labels: Tensor, blank: int) -> None:
             "CTC expected data of shape [n_steps, n_batches, n_classes] and labels of shape "
             f"[n_batches, n_labels], got {list(data.shape)} and {list(labels.shape)}.",
             source=user_source(),
-            mend="both must have the same number of sequences, of one step or more",
+            hint="both must have the same number of sequences, of one step or more",
         )
     if not 0 <= blank < data.shape[2]:
         raise PoplibsError(
             f"the blank class is {blank}, but there are {data.shape[2]} classes.",
             source=user_source(),
-            mend="count classes from 0",
+            hint="count classes from 0",
         )
 
 
@@ -135,7 +135,7 @@ def check_lengths(lengths: Tensor, n_batches: int, what: str) -> None:
         raise PoplibsError(
             f"{what} must be unsigned int [{n_batches}], got {lengths.type} {list(lengths.shape)}.",
             source=user_source(),
-            mend="give one length for each sequence",
+            hint="give one length for each sequence",
         )
 
 
@@ -152,7 +152,7 @@ def checked_call(
         raise PoplibsError(
             f"labels must be unsigned int, got {labels.type}.",
             source=user_source(),
-            mend="popops.cast(graph, labels, UNSIGNED_INT, sequence)",
+            hint="popops.cast(graph, labels, UNSIGNED_INT, sequence)",
         )
     layout = plan(graph, n_steps, n_batches)
     by_batch = data.dim_shuffle([1, 0, 2])

@@ -93,14 +93,14 @@ def _check(data: Tensor, lengths: Tensor, blank: int, width: int, n_paths: int) 
             "CTC inference expected data of shape [n_steps, n_batches, n_classes], a step or more, "
             f"and blank class {blank} among the classes, got {list(data.shape)}.",
             source=user_source(),
-            mend="put time first, classes last, and count classes from 0",
+            hint="put time first, classes last, and count classes from 0",
         )
     check_lengths(lengths, data.shape[1], "data_lengths")
     if not 1 <= n_paths <= width:
         raise PoplibsError(
             f"CTC inference got top_paths {n_paths} and beam_width {width}.",
             source=user_source(),
-            mend="ask for 1 path or more, and at most as many as the beam has",
+            hint="ask for 1 path or more, and at most as many as the beam has",
         )
 
 

@@ -51,14 +51,14 @@ class PoolParams:
                 f"{list(full.stride)}, padding {list(full.padding_lower)} and "
                 f"{list(full.padding_upper)}.",
                 source=user_source(),
-                mend="give one number per field dimension: activations are [batch, channels, …]",
+                hint="give one number per field dimension: activations are [batch, channels, …]",
             )
         if min(full.kernel) < 1 or min(full.stride) < 1 or min(full.dilation) < 1:
             raise PoplibsError(
                 f"pooling got kernel {list(full.kernel)}, stride {list(full.stride)} and dilation "
                 f"{list(full.dilation)}.",
                 source=user_source(),
-                mend="use 1 or more",
+                hint="use 1 or more",
             )
         full.check_windows(field)
         return full
@@ -75,7 +75,7 @@ class PoolParams:
                     f"{self.padding_upper[d]} has "
                     + ("no window." if axis is None else "a window of padding only."),
                     source=user_source(),
-                    mend="use a smaller kernel or padding",
+                    hint="use a smaller kernel or padding",
                 )
 
     def out_field(self, field: Shape) -> Shape:
@@ -110,7 +110,7 @@ def as_pooling_type(kind: PoolingType | str) -> PoolingType:
         raise PoplibsError(
             f"there is no pooling {kind!r}.",
             source=user_source(),
-            mend=suggest(str(kind), PoolingType.__members__),
+            hint=suggest(str(kind), PoolingType.__members__),
         )
     return PoolingType[kind]
 

@@ -88,7 +88,7 @@ def pool_places(
             f"pool_places got a {kind} pooling of a field {field}: only a "
             f"maximum has a place, and a field at most {LARGEST_FIELD} elements.",
             source=user_source(),
-            mend="use a maximum of a smaller field",
+            hint="use a maximum of a smaller field",
         )
     others = {"pooled": pooled}
     return _pool(graph, PoolStep.PLACE_MAX, params, x.shape, x, others, sequence, name)
@@ -108,7 +108,7 @@ def pool_gradient_by_places(
             f"pool_gradient_by_places needs the places of every window as int {list(shape)}, got "
             f"{places.type} {list(places.shape)}, and gradients {list(pooled_gradient.shape)}.",
             source=user_source(),
-            mend="give what pool_places returned, and a gradient of its shape",
+            hint="give what pool_places returned, and a gradient of its shape",
         )
     in_shape = (*shape[:2], *field)
     return _pool(
@@ -124,7 +124,7 @@ def _check_pooled(x: Tensor, pooled: Tensor, params: PoolParams) -> None:
             f"pooling {x.type} {list(x.shape)} gives {list(expected)}, but the pooled tensor is "
             f"{pooled.type} {list(pooled.shape)}.",
             source=user_source(),
-            mend="give the tensor that pool returned, and its gradient",
+            hint="give the tensor that pool returned, and its gradient",
         )
 
 

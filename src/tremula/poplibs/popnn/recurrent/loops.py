@@ -205,7 +205,7 @@ def check_operands(
         raise PoplibsError(
             f"{op} works on float or half, all operands alike, got {types}.",
             source=user_source(),
-            mend="cast them to one type",
+            hint="cast them to one type",
         )
     n_in = x.shape[-1] if x.rank == 3 else 0
     n_out = biases.shape[-1] if biases.rank == 2 else 0
@@ -218,7 +218,7 @@ def check_operands(
             f"{op} expected x [n_steps, n_batches, n_in], states [n_batches, n_out], weights "
             f"[{n_gates}, n_in, n_out], [{n_gates}, n_out, n_out], [{n_gates}, n_out], got {got}.",
             source=user_source(),
-            mend="make them with create_input, create_initial_state and create_weights",
+            hint="make them with create_input, create_initial_state and create_weights",
         )
 
 
@@ -230,7 +230,7 @@ def check_gradient(op: str, gradient: Tensor, outputs: Tensor) -> None:
             f"{op} expected an output gradient of {outputs.type} {list(whole)} or "
             f"{list(whole[1:])}, got {gradient.type} {list(gradient.shape)}.",
             source=user_source(),
-            mend="give the gradient of the forward pass's output",
+            hint="give the gradient of the forward pass's output",
         )
 
 
@@ -238,5 +238,5 @@ def missing_intermediates(op: str) -> PoplibsError:
     return PoplibsError(
         f"{op} needs what an inference-only forward pass does not keep.",
         source=user_source(),
-        mend="run the forward pass with inference_only=False",
+        hint="run the forward pass with inference_only=False",
     )

@@ -270,7 +270,7 @@ def _in_order(
         raise PoplibsError(
             f"lstm got cell_order {list(cell_order)}, expected each of {list(CELL_ORDER)} once.",
             source=user_source(),
-            mend='for example cell_order=("input", "forget", "candidate", "output")',
+            hint='for example cell_order=("input", "forget", "candidate", "output")',
         )
     pairs = (CELL_ORDER, cell_order) if is_back else (cell_order, CELL_ORDER)
     places = [pairs[0].index(gate) for gate in pairs[1]]

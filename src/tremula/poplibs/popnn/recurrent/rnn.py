@@ -191,6 +191,6 @@ def _function(non_linearity: str) -> tuple[Expr, Expr]:
         raise PoplibsError(
             f"rnn has no non-linearity {non_linearity!r}.",
             source=user_source(),
-            mend=suggest(str(non_linearity), _FUNCTIONS),
+            hint=suggest(str(non_linearity), _FUNCTIONS),
         )
     return _FUNCTIONS[non_linearity]

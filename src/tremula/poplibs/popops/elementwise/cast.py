@@ -76,7 +76,7 @@ def clone_as(
         raise PoplibsError(
             f"cast to {type} {need}.",
             source=user_source(),
-            mend="give metadata=, a QUARTER_METADATA scalar, for QUARTER only",
+            hint="give metadata=, a QUARTER_METADATA scalar, for QUARTER only",
         )
     if repeats_elements(tensor):
         return graph.add_variable(type, tensor.shape, name, mapping="linear", metadata=metadata)
@@ -96,14 +96,14 @@ def cast_with_output(
         raise PoplibsError(
             f"cast of shape {list(tensor.shape)} to an output of shape {list(out.shape)}.",
             source=user_source(),
-            mend="both must have the same shape",
+            hint="both must have the same shape",
         )
     for type in (tensor.type, out.type):
         if type not in TYPES:
             raise PoplibsError(
                 f"cast does not work on {type}.",
                 source=user_source(),
-                mend="it works on " + ", ".join(str(t) for t in TYPES),
+                hint="it works on " + ", ".join(str(t) for t in TYPES),
             )
     if out.n_elems == 0:
         return

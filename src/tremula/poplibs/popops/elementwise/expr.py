@@ -40,7 +40,7 @@ class Expr:
         raise PoplibsError(
             f"the expression {self.text()} has no truth value while a graph is built.",
             source=user_source(),
-            mend="use & and | instead of `and` and `or`, and select(a, b, condition) for `if`",
+            hint="use & and | instead of `and` and `or`, and select(a, b, condition) for `if`",
         )
 
     def __add__(self, other: "Operand") -> "Expr":
@@ -136,7 +136,7 @@ class PlaceHolder(Expr):
             raise PoplibsError(
                 f"placeholder {self.index} does not exist.",
                 source=user_source(),
-                mend=f"use 1 to {N_PLACEHOLDERS}",
+                hint=f"use 1 to {N_PLACEHOLDERS}",
             )
 
     def text(self) -> str:
@@ -197,7 +197,7 @@ def as_expr(value: object) -> Expr:
     raise PoplibsError(
         f"{type(value).__name__} cannot be part of an expression.",
         source=user_source(),
-        mend="use a placeholder (_1, _2, …), a number, or an expression of these",
+        hint="use a placeholder (_1, _2, …), a number, or an expression of these",
     )
 
 
@@ -218,7 +218,7 @@ def _named(op: str) -> Callable[..., Expr]:
             raise PoplibsError(
                 f"{op} takes {n_operands} operands, got {len(operands)}.",
                 source=user_source(),
-                mend="see docs/ops.md",
+                hint="see docs/ops.md",
             )
         return Operation(op, tuple(as_expr(o) for o in operands))
 

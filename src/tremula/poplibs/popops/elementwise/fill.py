@@ -47,7 +47,7 @@ def fill_in(
         raise PoplibsError(
             f"{tensor!r} cannot be filled: it repeats an element or is constant.",
             source=user_source(),
-            mend="fill a plain variable",
+            hint="fill a plain variable",
         )
     if tensor.n_elems == 0:
         return
@@ -65,7 +65,7 @@ def bits_of(type: Type, value: bool | int | float) -> int:
         raise PoplibsError(
             f"an 8-bit float tensor can only be filled with 0, got {value}.",
             source=user_source(),
-            mend="fill a half tensor and cast it",
+            hint="fill a half tensor and cast it",
         )
     is_whole = type.dtype.kind in "iu"
     limits = np.iinfo(type.dtype) if is_whole else None
@@ -73,7 +73,7 @@ def bits_of(type: Type, value: bool | int | float) -> int:
         raise PoplibsError(
             f"{value} is no {type}.",
             source=user_source(),
-            mend=f"use a whole number from {limits.min} to {limits.max}",
+            hint=f"use a whole number from {limits.min} to {limits.max}",
         )
     return np.array(value).astype(type.dtype).view(word_type(type).dtype).item()
 

@@ -29,13 +29,13 @@ def _as_expression(op: ElementOp, operands: tuple[object, ...]) -> tuple[Expr, l
             raise PoplibsError(
                 f"{op.name} got {type(operand).__name__}, expected a Tensor or a number.",
                 source=user_source(),
-                mend=f"{op.name}(graph, {', '.join('abc'[: op.n_operands])}, sequence)",
+                hint=f"{op.name}(graph, {', '.join('abc'[: op.n_operands])}, sequence)",
             )
     if not tensors:
         raise PoplibsError(
             f"{op.name} got no tensor.",
             source=user_source(),
-            mend="give at least one; a number alone needs no machine",
+            hint="give at least one; a number alone needs no machine",
         )
     return Operation(op.name, tuple(parts)), tensors
 
@@ -47,7 +47,7 @@ def _check_sequence(op: ElementOp, sequence: object) -> None:
             f"{op.name} takes {op.n_operands} operands and a Sequence, got "
             f"{type(sequence).__name__} for the Sequence.",
             source=user_source(),
-            mend=f"{op.name}(graph, {operands}, sequence)",
+            hint=f"{op.name}(graph, {operands}, sequence)",
         )
 
 
@@ -68,7 +68,7 @@ def _in_place(
         raise PoplibsError(
             f"{op.name}_in_place got a number to write to.",
             source=user_source(),
-            mend="the first operand is written and must be a Tensor",
+            hint="the first operand is written and must be a Tensor",
         )
     map_in_place(graph, expr, tensors, sequence, name or op.name)
 

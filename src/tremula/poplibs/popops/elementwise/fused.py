@@ -47,8 +47,8 @@ def fuse(expr: Expr, types: Sequence[Type]) -> FusedBody:
     )  # fmt: skip
 
 
-def type_error(what: str, mend: str) -> PoplibsError:
-    return PoplibsError(what, source=user_source(), mend=mend)
+def type_error(what: str, hint: str) -> PoplibsError:
+    return PoplibsError(what, source=user_source(), hint=hint)
 
 
 @dataclass

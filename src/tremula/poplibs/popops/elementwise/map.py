@@ -64,19 +64,19 @@ def _check_target(body: FusedBody, tensors: ListOf[Tensor], target: Tensor, how:
             f"a result of shape {list(shape)} cannot be written {how} to shape "
             f"{list(target.shape)}.",
             source=user_source(),
-            mend="only the other operands are broadcast",
+            hint="only the other operands are broadcast",
         )
     if body.result is not target.type:
         raise PoplibsError(
             f"a result of type {body.result} cannot be written {how} to {target.type}.",
             source=user_source(),
-            mend="cast the expression: Cast(…, type)",
+            hint="cast the expression: Cast(…, type)",
         )
     if not is_writeable(target):
         raise PoplibsError(
             f"{target!r} cannot be written {how}: it repeats an element or is constant.",
             source=user_source(),
-            mend="write to a plain variable",
+            hint="write to a plain variable",
         )
 
 

@@ -81,19 +81,19 @@ def _check(a: Tensor, b: Tensor, kind: str) -> None:
         raise PoplibsError(
             f"scaled {kind} does not work on {a.type} and {b.type}.",
             source=user_source(),
-            mend="use float or half for both, or int or unsigned int for both",
+            hint="use float or half for both, or int or unsigned int for both",
         )
     if a.shape != b.shape:
         raise PoplibsError(
             f"scaled {kind} needs equal shapes, got {list(a.shape)} and {list(b.shape)}.",
             source=user_source(),
-            mend="broadcast the second: poputil.broadcast_view(b, a.shape)",
+            hint="broadcast the second: poputil.broadcast_view(b, a.shape)",
         )
     if not is_writeable(a):
         raise PoplibsError(
             f"{a!r} cannot be written: it repeats an element or is constant.",
             source=user_source(),
-            mend="the first operand must be a plain variable",
+            hint="the first operand must be a plain variable",
         )
 
 
@@ -105,7 +105,7 @@ def _checked_scale(scale: Tensor, a: Tensor, kind: str) -> Tensor:
         f"the scale of a scaled {kind} to {a.type} must be one float, half or {a.type}, got "
         f"{scale.type} of shape {list(scale.shape)}.",
         source=user_source(),
-        mend="index one element, or cast it",
+        hint="index one element, or cast it",
     )
 
 

@@ -20,7 +20,7 @@ def all_true(graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "") -
         raise PoplibsError(
             f"all_true needs a tensor of bool, got {tensor.type}.",
             source=user_source(),
-            mend="compare first: popops.neq(graph, x, 0, sequence)",
+            hint="compare first: popops.neq(graph, x, 0, sequence)",
         )
     dims = range(tensor.rank)
     return reduce(graph, tensor, dims, "LOGICAL_AND", sequence, name or "all_true")

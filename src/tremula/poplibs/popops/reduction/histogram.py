@@ -110,7 +110,7 @@ def _check(tensor: Tensor, levels: Tensor) -> None:
             f"histogram got {tensor.type} and levels of {levels.type} with shape "
             f"{list(levels.shape)}, expected float or half and a vector of the same type.",
             source=user_source(),
-            mend="cast the elements, and give the levels as a vector",
+            hint="cast the elements, and give the levels as a vector",
         )
 
 

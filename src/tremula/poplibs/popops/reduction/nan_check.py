@@ -48,7 +48,7 @@ def _has(graph: Graph, tensor: Tensor, sequence: Sequence, name: str, *, with_in
         raise PoplibsError(
             f"{name} does not work on {tensor.type}.",
             source=user_source(),
-            mend="only float and half can be NaN",
+            hint="only float and half can be NaN",
         )
     if tensor.n_elems == 0:
         out = graph.add_variable(BOOL, [], name, mapping=0)

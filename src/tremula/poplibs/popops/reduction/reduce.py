@@ -288,7 +288,7 @@ def _checked_dims(one: Reduction) -> list[int]:
         raise PoplibsError(
             f"reduce got dimensions {dims} of a tensor of shape {list(one.tensor.shape)}.",
             source=user_source(),
-            mend=f"use each of 0 to {rank - 1} at most once" if rank else "reduce no dimensions",
+            hint=f"use each of 0 to {rank - 1} at most once" if rank else "reduce no dimensions",
         )
     return dims
 
@@ -300,7 +300,7 @@ def _checked_operation(one: Reduction) -> tuple[str, Type]:
         raise PoplibsError(
             f"reduce has no operation {one.operation!r}.",
             source=user_source(),
-            mend=suggest(str(one.operation), OPERATIONS),
+            hint=suggest(str(one.operation), OPERATIONS),
         )
     type = one.tensor.type
     if type not in operation.types:
@@ -308,13 +308,13 @@ def _checked_operation(one: Reduction) -> tuple[str, Type]:
         raise PoplibsError(
             f"reduce with {one.operation} got a tensor of {type}, expected {known}.",
             source=user_source(),
-            mend="cast the tensor first",
+            hint="cast the tensor first",
         )
     if (one.scale is not None or one.update) and not operation.takes_scale:
         raise PoplibsError(
             f"reduce with {one.operation} got scale or update.",
             source=user_source(),
-            mend="only ADD, SQUARE_ADD and LOG_ADD can scale or update",
+            hint="only ADD, SQUARE_ADD and LOG_ADD can scale or update",
         )
     given = one.out.type if one.out is not None else type
     out_type = given if one.out_type is None else as_type(one.out_type)
@@ -323,7 +323,7 @@ def _checked_operation(one: Reduction) -> tuple[str, Type]:
         raise PoplibsError(
             f"reduce with {one.operation} cannot turn {type} into {out_type}.",
             source=user_source(),
-            mend="ADD, SQUARE_ADD and MUL mix half and float; else cast the result",
+            hint="ADD, SQUARE_ADD and MUL mix half and float; else cast the result",
         )
     return one.operation, out_type
 
@@ -335,7 +335,7 @@ def _check_out(one: Reduction, shape: tuple[int, ...], type: Type) -> None:
             raise PoplibsError(
                 "reduce with update needs a tensor to update.",
                 source=user_source(),
-                mend="give out=",
+                hint="give out=",
             )
         return
     if out.shape != shape or out.type is not type:
@@ -343,11 +343,11 @@ def _check_out(one: Reduction, shape: tuple[int, ...], type: Type) -> None:
             f"reduce gives {type} of shape {list(shape)}, but out is {out.type} of shape "
             f"{list(out.shape)}.",
             source=user_source(),
-            mend="give out that shape and type",
+            hint="give out that shape and type",
         )
     if isinstance(one.scale, Tensor) and (one.scale.n_elems != 1 or one.scale.type is not FLOAT):
         raise PoplibsError(
             f"the scale of reduce is {one.scale.type} of shape {list(one.scale.shape)}.",
             source=user_source(),
-            mend="use a FLOAT scalar",
+            hint="use a FLOAT scalar",
         )

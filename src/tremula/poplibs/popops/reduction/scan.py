@@ -78,7 +78,7 @@ def checked_dim(what: str, tensor: Tensor, dim: int) -> int:
     raise PoplibsError(
         f"{what} got dimension {dim} of a tensor of shape {list(tensor.shape)}.",
         source=user_source(),
-        mend=f"use 0 to {tensor.rank - 1}" if tensor.rank else "give a tensor with dimensions",
+        hint=f"use 0 to {tensor.rank - 1}" if tensor.rank else "give a tensor with dimensions",
     )
 
 
@@ -140,13 +140,13 @@ def scan(
         raise PoplibsError(
             f"scan has no operation {operation!r}.",
             source=user_source(),
-            mend=suggest(str(operation), ["ADD", "MUL"]),
+            hint=suggest(str(operation), ["ADD", "MUL"]),
         )
     if tensor.type not in TYPES:
         raise PoplibsError(
             f"scan does not work on {tensor.type}.",
             source=user_source(),
-            mend="it works on " + ", ".join(str(t) for t in TYPES),
+            hint="it works on " + ", ".join(str(t) for t in TYPES),
         )
     name = name or "scan"
     out = clone_in_order(graph, tensor, f"{name}/out")

@@ -23,7 +23,7 @@ class CircBuf:
             raise PoplibsError(
                 f"a ring of {size} tensors has no place.",
                 source=user_source(),
-                mend="use a size of 1 or more",
+                hint="use a size of 1 or more",
             )
         self.graph, self.size, self.name = graph, size, name or "circBuf"
         self.buffer = create_sliceable_tensor(graph, as_type(type), [size, *shape], name=self.name)
@@ -44,7 +44,7 @@ class CircBuf:
             raise PoplibsError(
                 f"a ring of {self.size} tensors has none at distance {distance}.",
                 source=user_source(),
-                mend=f"use 0 to {self.size - 1}",
+                hint=f"use 0 to {self.size - 1}",
             )
         back = self.size - distance
         place = map_expr(

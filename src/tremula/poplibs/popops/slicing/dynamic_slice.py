@@ -100,7 +100,7 @@ def _check_part(
             f"{operation} got an {role} of {part.type} {list(part.shape)}, expected "
             f"{type} {list(expected)}.",
             source=user_source(),
-            mend=f"give the {role} the shape of the slice",
+            hint=f"give the {role} the shape of the slice",
         )
 
 
@@ -158,7 +158,7 @@ def _checked(
         raise PoplibsError(
             f"{what} got {offset.n_elems} offsets for {len(dims)} dims.",
             source=user_source(),
-            mend="give one offset per sliced dimension",
+            hint="give one offset per sliced dimension",
         )
     return checked_indices(what, offset).flatten()
 

@@ -99,7 +99,7 @@ def plan(
             raise PoplibsError(
                 f"a plan needs {name} of 1 or more, got {size}.",
                 source=user_source(),
-                mend="there is nothing to plan for an empty table; slice without a plan",
+                hint="there is nothing to plan for an empty table; slice without a plan",
             )
     given = _parsed_options(as_type(type), dict(options or {}))
     n_tiles = target.tiles_per_ipu
@@ -120,7 +120,7 @@ def _parsed_options(type: Type, options: dict[str, object]) -> SliceOptions:
     for name in options:
         if name not in known:
             raise PoplibsError(
-                f"unknown plan option {name!r}.", source=user_source(), mend=suggest(name, known)
+                f"unknown plan option {name!r}.", source=user_source(), hint=suggest(name, known)
             )
     if options.get("partial_type") is not None:
         options["partial_type"] = as_type(options["partial_type"])
@@ -129,20 +129,20 @@ def _parsed_options(type: Type, options: dict[str, object]) -> SliceOptions:
         raise PoplibsError(
             f"operation_for_update is {parsed.operation_for_update!r}.",
             source=user_source(),
-            mend=suggest(str(parsed.operation_for_update), OPERATIONS),
+            hint=suggest(str(parsed.operation_for_update), OPERATIONS),
         )
     if not (parsed.used_for_slice or parsed.used_for_update):
         raise PoplibsError(
             "a plan must be used for slices, updates or both; both options are off.",
             source=user_source(),
-            mend="leave used_for_slice or used_for_update on",
+            hint="leave used_for_slice or used_for_update on",
         )
     allowed = (None, type, FLOAT) if type == HALF else (None, type)
     if parsed.partial_type not in allowed:
         raise PoplibsError(
             f"partial_type {parsed.partial_type} does not fit data of {type}.",
             source=user_source(),
-            mend="use the data's type, or FLOAT for HALF data",
+            hint="use the data's type, or FLOAT for HALF data",
         )
     return parsed
 

@@ -110,7 +110,7 @@ def scatter(  # noqa: PLR0913 - XLA's own options
         raise PoplibsError(
             f"scatter got combine {combine!r}.",
             source=user_source(),
-            mend=suggest(str(combine), _COMBINERS),
+            hint=suggest(str(combine), _COMBINERS),
         )
     n_index = len(scatter_dims_to_operand_dims)
     corners = _index_vectors("scatter", indices, index_vector_dim, n_index)
@@ -147,7 +147,7 @@ def _index_vectors(what: str, indices: Tensor, index_vector_dim: int, n_index: i
             f"{what} got indices of shape {list(indices.shape)} with index vectors in dimension "
             f"{index_vector_dim}, expected {n_index} elements there.",
             source=user_source(),
-            mend="give one element per indexed dimension",
+            hint="give one element per indexed dimension",
         )
     last = indices.dim_roll(index_vector_dim, indices.rank - 1)
     return last.reshape((last.n_elems // max(n_index, 1), n_index))
@@ -200,7 +200,7 @@ def _placed(
             f"gather got offset_dims {list(offset_dims)} for a result of rank {rank} with "
             f"{rank - n_batch} window dimensions.",
             source=user_source(),
-            mend="name a dimension of the result for each window dimension that is kept",
+            hint="name a dimension of the result for each window dimension that is kept",
         )
     source = {d: i for i, d in enumerate(batch_dims)}
     source |= {d: n_batch + i for i, d in enumerate(sorted(offset_dims))}
@@ -246,7 +246,7 @@ def _check_window(
         raise PoplibsError(
             f"{what} got {problem}.",
             source=user_source(),
-            mend="a window has a size for every dimension, at most the dimension's own; collapsed "
+            hint="a window has a size for every dimension, at most the dimension's own; collapsed "
             "ones are 1; name each indexed dimension once",
         )
 
@@ -267,5 +267,5 @@ def _check_updates(
             f"{list(window_dims)}; the other dims must be {list(expected)}, the type "
             f"{operand.type}, and there must be {len(kept)} window dims.",
             source=user_source(),
-            mend="give one window per index vector",
+            hint="give one window per index vector",
         )

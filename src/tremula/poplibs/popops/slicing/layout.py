@@ -241,7 +241,7 @@ def check_dims(
         raise PoplibsError(
             f"{what} got {problem}.",
             source=user_source(),
-            mend="name each dimension once, each with a size of 0 to the dimension's own",
+            hint="name each dimension once, each with a size of 0 to the dimension's own",
         )
 
 
@@ -257,7 +257,7 @@ def check_plan(
             f"{what}: the plan is for {wanted[0]} table(s) of {wanted[1]} rows of {wanted[2]}, got "
             f"a tensor of shape {list(shape)} sliced in dims {list(dims)}.",
             source=user_source(),
-            mend="make the plan with the table's own sizes, and slice one dimension",
+            hint="make the plan with the table's own sizes, and slice one dimension",
         )
 
 
@@ -267,7 +267,7 @@ def checked_indices(what: str, indices: Tensor) -> Tensor:
         raise PoplibsError(
             f"{what} got indices of type {indices.type}, expected UNSIGNED_INT or INT.",
             source=user_source(),
-            mend="cast them first",
+            hint="cast them first",
         )
     return indices.reinterpret(UNSIGNED_INT)
 
@@ -277,5 +277,5 @@ def check_copyable(what: str, type: Type) -> None:
         raise PoplibsError(
             f"{what} does not support {type}.",
             source=user_source(),
-            mend="slice the bytes, tensor.reinterpret(UNSIGNED_CHAR); the metadata stays the same",
+            hint="slice the bytes, tensor.reinterpret(UNSIGNED_CHAR); the metadata stays the same",
         )

@@ -115,7 +115,7 @@ def checked_offsets(what: str, indices: Tensor, n_dims: int) -> Tensor:
         raise PoplibsError(
             f"{what} got indices of shape {list(indices.shape)}, expected [n, {n_dims}].",
             source=user_source(),
-            mend="give one index per lookup and sliced dimension",
+            hint="give one index per lookup and sliced dimension",
         )
     return offsets
 
@@ -131,7 +131,7 @@ def checked_groups(
             f"{what} got a table of shape {list(table.shape)} and indices {list(indices.shape)}, "
             "expected [groups, entries, row] and [groups, n].",
             source=user_source(),
-            mend="give each group its own table and indices",
+            hint="give each group its own table and indices",
         )
     check_plan(what, plan, table.shape[1:], (0,), table.shape[0])
     return table.flatten(0, 2), offsets

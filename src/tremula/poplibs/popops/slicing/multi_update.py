@@ -170,7 +170,7 @@ class _Work:
             raise PoplibsError(
                 f"{what} got dims {list(dims)}, expected one dimension.",
                 source=user_source(),
-                mend="flatten the sliced dimensions into one; scatter() takes windows",
+                hint="flatten the sliced dimensions into one; scatter() takes windows",
             )
         rows = checked_offsets(what, indices, 1).flatten()
         expected = (rows.n_elems, *slice_shape(table.shape, dims, (1,)))
@@ -203,14 +203,14 @@ class _Work:
                 f"{what} got updates of {updates.type} {list(updates.shape)}, expected "
                 f"{table.type} {list(expected)}.",
                 source=user_source(),
-                mend="make them with create_slice_tensor",
+                hint="make them with create_slice_tensor",
             )
         check_copyable(what, table.type)
         if self.operation != "set" and table.type not in NUMBERS:
             raise PoplibsError(
                 f"{what} does not support {table.type}.",
                 source=user_source(),
-                mend="use " + ", ".join(t.name for t in NUMBERS),
+                hint="use " + ", ".join(t.name for t in NUMBERS),
             )
 
     def _scale(self, type: Type) -> Tensor | None:
@@ -224,7 +224,7 @@ class _Work:
             raise PoplibsError(
                 f"the scale is {scale.type} {list(scale.shape)}, expected a scalar of {type}.",
                 source=user_source(),
-                mend="cast it, or give a number",
+                hint="cast it, or give a number",
             )
         return scale.flatten()[0]
 
@@ -255,7 +255,7 @@ class _Work:
                 f"{self.function} got a plan for operation_for_update "
                 f"{plan.options.operation_for_update!r} that splits the lookups.",
                 source=user_source(),
-                mend=f"plan with operation_for_update={operation!r}",
+                hint=f"plan with operation_for_update={operation!r}",
             )
         if plan.options.validate_indices:
             add_index_check(graph, rows, plan.n_entries, sequence, name)

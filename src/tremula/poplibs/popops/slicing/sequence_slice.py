@@ -112,7 +112,7 @@ def _check(source: Tensor, out: Tensor, indices: tuple[Tensor, ...]) -> None:
             f"sequence_slice got {source.type} of shape {list(source.shape)} and {out.type} of "
             f"shape {list(out.shape)}.",
             source=user_source(),
-            mend="give two matrices of one type and with as many columns",
+            hint="give two matrices of one type and with as many columns",
         )
     shapes = {t.shape for t in indices}
     if len(shapes) > 1 or any(t.type is not UNSIGNED_INT or t.rank != 1 for t in indices):
@@ -120,7 +120,7 @@ def _check(source: Tensor, out: Tensor, indices: tuple[Tensor, ...]) -> None:
             "sequence_slice needs lengths and places as three equally long vectors of unsigned "
             f"int, got {', '.join(f'{t.type} {list(t.shape)}' for t in indices)}.",
             source=user_source(),
-            mend="reinterpret or cast them to UNSIGNED_INT",
+            hint="reinterpret or cast them to UNSIGNED_INT",
         )
 
 

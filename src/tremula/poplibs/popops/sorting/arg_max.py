@@ -170,13 +170,13 @@ def _check(tensor: Tensor, name: str) -> None:
         raise PoplibsError(
             f"{name} does not work on {tensor.type}.",
             source=user_source(),
-            mend="it works on " + ", ".join(str(t) for t in TYPES),
+            hint="it works on " + ", ".join(str(t) for t in TYPES),
         )
     if not tensor.rank or not tensor.shape[-1]:
         raise PoplibsError(
             f"{name} got shape {list(tensor.shape)}: there is no element to find.",
             source=user_source(),
-            mend="give a tensor whose last dimension has elements",
+            hint="give a tensor whose last dimension has elements",
         )
 
 

@@ -264,7 +264,7 @@ def check_sortable(what: str, tensor: Tensor, dim: int) -> int:
         raise PoplibsError(
             f"{what} does not work on {tensor.type}.",
             source=user_source(),
-            mend="it works on " + ", ".join(str(t) for t in TYPES),
+            hint="it works on " + ", ".join(str(t) for t in TYPES),
         )
     return checked_dim(what, tensor, dim)
 
@@ -275,7 +275,7 @@ def check_pair(what: str, keys: Tensor, values: Tensor) -> None:
             f"{what} got keys of shape {list(keys.shape)} and values of shape "
             f"{list(values.shape)}.",
             source=user_source(),
-            mend="give one value for each key",
+            hint="give one value for each key",
         )
 
 

@@ -149,20 +149,20 @@ def _first_k(
 def _check(keys: Tensor, k: int, sort_order: str) -> None:
     if not keys.rank:
         raise PoplibsError(
-            "top_k got a scalar.", source=user_source(), mend="give a tensor with dimensions"
+            "top_k got a scalar.", source=user_source(), hint="give a tensor with dimensions"
         )
     check_sortable("top_k", keys, keys.rank - 1)
     if not 0 <= k <= keys.shape[-1]:
         raise PoplibsError(
             f"top_k got k = {k} for rows of {keys.shape[-1]} elements.",
             source=user_source(),
-            mend=f"use 0 to {keys.shape[-1]}",
+            hint=f"use 0 to {keys.shape[-1]}",
         )
     if sort_order not in ORDERS:
         raise PoplibsError(
             f"top_k got the order {sort_order!r}.",
             source=user_source(),
-            mend=suggest(str(sort_order), ORDERS),
+            hint=suggest(str(sort_order), ORDERS),
         )
 
 
