@@ -428,7 +428,7 @@ def test_error_text(made, name, fail, what, hint):
 
 
 def test_a_message_has_three_parts():
-    """What, line and mend are also attributes, and the line is that of the call."""
+    """What, line and hint are also attributes, and the line is that of the call."""
     graph = Graph(IPUModel("ipu2", tiles_per_ipu=4).create_device())
     x = graph.add_variable(FLOAT, [4], "x")
     with pytest.raises(errors.TensorIndexError) as caught:

@@ -153,7 +153,7 @@ def compilation_error(stderr: str, what: str) -> PoplarError:
         return GraphProgramCompilationError(
             f"{what} does not compile: {found['text']}",
             source=_user_place([line, *reversed(lines[:i]), *lines[i + 1 :]]),
-            hint=mend or "the compiler's whole answer is in its cause",
+            hint=hint or "the compiler's whole answer is in its cause",
         )
     return GraphProgramCompilationError(f"{what} does not compile: {stderr.strip()[:500]}")
 

@@ -1,0 +1,219 @@
+"""Fingerprints of compiled programs: a refactoring must leave every one of them as it was.
+
+    python tools/program_fingerprints.py record before.json    # in the old tree
+    python tools/program_fingerprints.py record after.json     # in the new tree
+    python tools/program_fingerprints.py compare before.json after.json
+
+Recorded are every executable that the examples, the samples of all PopLibs operations and the
+models of the PopTorch figures compile (instructions, vertices, addresses, cycles and memory of
+every step), and the modelled figures of `tremula validate`. Names of classes, lines of source and
+texts of codelets are left out: they may change while the program stays the same.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+# Fields that say where a program comes from, not what it is.
+_NOT_CONTENT = frozenset("source sources codelet_forms options standing".split())
+_ARGUMENTS = re.compile(r"^# Arguments when run as a test: (.*)$", re.MULTILINE)
+_FIGURES = {"mnist": 60, "gpt2-small": 300, "resnet50": 300}  # names and limits in seconds
+
+
+def fingerprint(value: object) -> str:
+    """A digest of an executable's contents."""
+    digest = hashlib.blake2b(digest_size=12)
+    _feed(digest, value)
+    return digest.hexdigest()
+
+
+def _feed(digest: "hashlib._Hash", value: object) -> None:
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype.str}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).view(np.uint8).ravel().data)
+    elif isinstance(value, Enum):
+        digest.update(f"{value.name};".encode())
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in sorted(fields(value), key=lambda f: f.name):
+            if field.init and field.name not in _NOT_CONTENT:
+                digest.update(f"{field.name}=".encode())
+                _feed(digest, getattr(value, field.name))
+    elif isinstance(value, dict):
+        for key in sorted(value, key=str):
+            digest.update(f"{key}:".encode())
+            _feed(digest, value[key])
+    elif isinstance(value, list | tuple):
+        digest.update(f"[{len(value)}".encode())
+        for item in value:
+            _feed(digest, item)
+    else:
+        digest.update(f"{value!r};".encode())
+
+
+@contextmanager
+def recorded() -> Iterator[list[str]]:
+    """The fingerprints of everything compiled inside, in order."""
+    import tremula
+
+    home: ModuleType = sys.modules[tremula.compile_graph.__module__]
+    compile_graph, found = home.compile_graph, []
+
+    def compile_and_note(*args: object, **named: object) -> object:
+        executable = compile_graph(*args, **named)
+        found.append(fingerprint(executable))
+        return executable
+
+    users = [m for m in sys.modules.values() if getattr(m, "compile_graph", None) is compile_graph]
+    for module in users:
+        module.compile_graph = compile_and_note  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield found
+    finally:
+        for module in users:
+            module.compile_graph = compile_graph  # pyright: ignore[reportAttributeAccessIssue]
+
+
+# -- what is compiled ------------------------------------------------------------------------------
+
+
+def of_script(script: str, arguments: Iterable[str]) -> list[str]:
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(Path(script).parent))
+    with recorded() as found:
+        runpy.run_path(script, run_name="__main__")
+    return found
+
+
+def of_operations() -> dict[str, list[str]]:
+    """Every sample of every operation and type."""
+    sys.path.insert(0, str(ROOT / "tests" / "poplibs"))
+    import run_op
+
+    from tremula.poplibs.registry import all_ops
+
+    result = {}
+    for name, op in all_ops().items():
+        with recorded() as found:
+            for type in op.types:
+                random = np.random.default_rng(0)
+                calls = [
+                    run_op.Call(op.function, s.inputs, type, s.options, op.is_in_place)
+                    for s in op.samples(type, random)
+                ]
+                for call in calls:
+                    run_op.run_calls([call], is_strict=False)
+        result[f"operation {name}"] = found
+    return result
+
+
+def of_figure(kind: str) -> list[str]:
+    """The tile program of a model of `tremula bench poptorch`."""
+    from tremula.bench import poptorch
+
+    with recorded() as found:
+        exec(poptorch._COMPILE.format(kind=kind, cache=""), {"__name__": "__main__"})
+    return found
+
+
+def of_validation() -> dict[str, list[str]]:
+    """The modelled value of every sampled row of `tremula validate`."""
+    from tremula.validate import GRID, PUBLISHED, every_nth, read_rows, validate
+
+    rows = [row for path in (PUBLISHED, GRID) for row in every_nth(read_rows(path), 150)]
+    checked = validate(rows, [], lambda *_: None).checked
+    return {f"validate {i}": [repr(row)] for i, row in enumerate(checked)}
+
+
+# -- recording and comparing -----------------------------------------------------------------------
+
+
+def record(path: Path) -> None:
+    result: dict[str, list[str]] = {}
+    for script in sorted((ROOT / "examples").rglob("*.py")):
+        if script.name.startswith("_") or script.parent.name == "data":
+            continue
+        name = str(script.relative_to(ROOT))
+        given = _ARGUMENTS.search(script.read_text(encoding="utf-8"))
+        result[name] = _in_process("script", str(script), *(given[1].split() if given else []))
+    for kind in _FIGURES:
+        result[f"figure {kind}"] = _in_process("figure", kind)
+    result |= _in_process("operations")
+    result |= _in_process("validation")
+    path.write_text(json.dumps(result, indent=1))
+    print(f"{sum(map(len, result.values()))} programs of {len(result)} sources in {path}")
+
+
+def _in_process(*what: str) -> dict | list:
+    """Each source in a process of its own, so that nothing is shared or cached between them."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "found.json"
+        done = subprocess.run(
+            [sys.executable, __file__, "part", str(out), *what],
+            cwd=folder, env=environment, stdout=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+        if done.returncode or not out.exists():
+            print(f"failed: {' '.join(what)}", file=sys.stderr)
+            return {f"failed {what}": ["failed"]} if len(what) == 1 else ["failed"]
+        print(" ".join(what), flush=True)
+        return json.loads(out.read_text())
+
+
+def part(out: Path, what: list[str]) -> None:
+    found = {
+        "script": lambda: of_script(what[1], what[2:]),
+        "figure": lambda: of_figure(what[1]),
+        "operations": of_operations,
+        "validation": of_validation,
+    }[what[0]]()
+    out.write_text(json.dumps(found))
+
+
+def compare(before: Path, after: Path) -> int:
+    """Print what differs; the exit code is 1 if anything does."""
+    old, new = json.loads(before.read_text()), json.loads(after.read_text())
+    missing = sorted(old.keys() ^ new.keys())
+    differing = [name for name in sorted(old.keys() & new.keys()) if old[name] != new[name]]
+    for name in missing:
+        print(f"only in one of them: {name}")
+    for name in differing:
+        pairs = zip(old[name], new[name], strict=False)
+        changed = sum(a != b for a, b in pairs) + abs(len(old[name]) - len(new[name]))
+        print(f"differs: {name}: {changed} of {len(old[name])}")
+    n_equal = len(old.keys() & new.keys()) - len(differing)
+    print(f"{n_equal} sources equal, {len(differing)} differ, {len(missing)} unpaired")
+    return 1 if missing or differing else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("what", choices=["record", "compare", "part"])
+    parser.add_argument("path", type=Path)
+    parser.add_argument("rest", nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    if args.what == "compare":
+        return compare(args.path, Path(args.rest[0]))
+    if args.what == "record":
+        record(args.path)
+    else:
+        part(args.path, args.rest)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
