@@ -93,6 +93,8 @@ _TABLE: tuple[OptionSpec, ...] = (
               "call `prefetch` of stream callbacks ahead of time"),
     _acted_on("tremula.threads", 0, "threads that run vertices; 0 = one per core", minimum=0),
     _acted_on("tremula.cache", "", "folder of the executable cache; empty = none"),
+    _acted_on("tremula.dump", "",
+              "folder for a text of what each compiler pass left, and their times; empty = none"),
     _acted_on("tremula.seed", 0,
               "seed of random numbers, rounding and strict mode's shuffle", minimum=0),
     _acted_on("autoReport.all", False, "write a report, profile.pop; see docs/vision.md"),

@@ -61,7 +61,7 @@ def observed_pass(stage: str, name: str) -> Iterator[list]:
     """One pass. What it leaves, and the function that writes it down, go into the list."""
     watchers = _watchers.get()
     dump = _dump_from_environment()
-    if dump is not None:
+    if dump is not None and dump not in watchers:
         watchers = (*watchers, dump)
     result: list = []
     began, peak = time.perf_counter(), _peak_bytes() if watchers else 0
@@ -114,6 +114,13 @@ class PassDump:
                 f"{self.n_written}\t{record.stage}\t{record.name}"
                 f"\t{record.seconds:.6f}\t{record.n_peak_bytes}\n"
             )
+
+
+@contextmanager
+def dump_passes(folder: str) -> Iterator[None]:
+    """Write the text of every pass that this thread runs inside into a folder."""
+    with watch_passes(_dump_into(folder)):
+        yield
 
 
 @cache

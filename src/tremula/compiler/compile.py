@@ -3,11 +3,13 @@
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
 from tremula.base.options import Options, parse_options
+from tremula.base.passes import dump_passes, run_passes
 from tremula.compiler.content_hash import content_hash
 from tremula.compiler.file.codec import record
 from tremula.compiler.file.executable import Executable
@@ -20,6 +22,7 @@ from tremula.compiler.passes.memory import TileMemory, memory_of, out_of_memory_
 from tremula.compiler.passes.verify import verify
 from tremula.compiler.program_ir import LoweredPrograms
 from tremula.compiler.report.report import make_report
+from tremula.compiler.text import compilation_text
 from tremula.poplar.graph import Graph
 
 Progress = Callable[[int, int], None]
@@ -44,48 +47,65 @@ class Analysis:
 class Compilation:
     """What is known so far; each pass returns one with more in it."""
 
-    programs: LoweredPrograms
+    graph: Graph
+    sources: Programs
     options: Options
+    programs: LoweredPrograms | None = None
     exchanges: StepExchanges | None = None
     liveness: Liveness | None = None
     memory: TileMemory | None = None
     costs: StepCosts | None = None
     executable: Executable | None = None
 
+    @property
+    def lowered(self) -> LoweredPrograms:
+        assert self.programs is not None, "lowering is the first pass"
+        return self.programs
+
+    def text(self) -> str:
+        return compilation_text(
+            self.lowered, self.exchanges, self.liveness, self.memory, self.costs, self.executable
+        )
+
+
+def _lower(state: Compilation) -> Compilation:
+    return replace(state, programs=lower(state.graph, state.sources))
+
 
 def _verify(state: Compilation) -> Compilation:
-    verify(state.programs)
+    verify(state.lowered)
     return state
 
 
 def _plan_exchange(state: Compilation) -> Compilation:
-    return replace(state, exchanges=exchanges_of(state.programs))
+    return replace(state, exchanges=exchanges_of(state.lowered))
 
 
 def _find_liveness(state: Compilation) -> Compilation:
-    return replace(state, liveness=analyse_liveness(state.programs))
+    return replace(state, liveness=analyse_liveness(state.lowered))
 
 
 def _place_memory(state: Compilation) -> Compilation:
     assert state.liveness is not None, "passes run in order"
     assert state.exchanges is not None, "passes run in order"
-    return replace(state, memory=memory_of(state.programs, state.liveness, state.exchanges))
+    return replace(state, memory=memory_of(state.lowered, state.liveness, state.exchanges))
 
 
 def _cost_steps(state: Compilation) -> Compilation:
     assert state.exchanges is not None, "passes run in order"
-    return replace(state, costs=cost_steps(state.programs, state.exchanges))
+    return replace(state, costs=cost_steps(state.lowered, state.exchanges))
 
 
 def _emit(state: Compilation) -> Compilation:
     found = (state.exchanges, state.liveness, state.memory, state.costs)
     assert all(part is not None for part in found), "passes run in order"
     analysis = Analysis(*found)  # pyright: ignore[reportArgumentType] - none of them is None
-    return replace(state, executable=emit(state.programs, analysis, state.options.to_dict()))
+    return replace(state, executable=emit(state.lowered, analysis, state.options.to_dict()))
 
 
 # In this order. Each takes what is known and returns it with its own findings added.
 PASSES: tuple[tuple[str, Callable[[Compilation], Compilation]], ...] = (
+    ("lower", _lower),
     ("verify", _verify),
     ("exchange", _plan_exchange),
     ("liveness", _find_liveness),
@@ -93,6 +113,7 @@ PASSES: tuple[tuple[str, Callable[[Compilation], Compilation]], ...] = (
     ("cost", _cost_steps),
     ("emit", _emit),
 )
+_N_BEFORE_CACHE = 1  # what was lowered decides which executable of the cache it is
 
 
 def compile_graph(
@@ -103,29 +124,38 @@ def compile_graph(
 ) -> Executable:
     """Compile programs of a graph. `progress(step, total)` is called after each pass.
 
-    With the option tremula.cache set to a directory, an executable compiled before is read from it.
+    With the option tremula.cache set to a folder, an executable compiled before is read from it;
+    with tremula.dump set to one, a text of what each pass left is written there.
     """
     parsed = parse_options(options)
-    total = len(PASSES) + 1
-    lowered = lower(graph, programs)
-    if progress is not None:
-        progress(1, total)
-    cached = _cache_path(lowered, parsed)
-    executable = _from_cache(cached)
-    if executable is None:
-        state = Compilation(lowered, parsed)
-        for done, (_, run_pass) in enumerate(PASSES, start=2):
-            state = run_pass(state)
-            if progress is not None:
-                progress(done, total)
-        executable = state.executable
-        assert executable is not None, "the last pass makes it"
-        if cached is not None:
-            executable.save(str(cached))
-    elif progress is not None:
-        progress(total, total)
+    folder = parsed.text("tremula.dump")
+    state = Compilation(graph, programs, parsed)
+    with dump_passes(os.path.expanduser(folder)) if folder else nullcontext():
+        executable = _compiled(state, progress or _say_nothing)
     check_memory(executable, parsed)
     return executable
+
+
+def _compiled(state: Compilation, progress: Progress) -> Executable:
+    """Run the passes, or after the first find their result in the cache."""
+    cached = None
+    for done, named in enumerate(PASSES):
+        if done == _N_BEFORE_CACHE:
+            cached = _cache_path(state.lowered, state.options)
+            executable = _from_cache(cached)
+            if executable is not None:
+                progress(len(PASSES), len(PASSES))
+                return executable
+        state = run_passes("graph", [named], state, Compilation.text)
+        progress(done + 1, len(PASSES))
+    assert state.executable is not None, "the last pass makes it"
+    if cached is not None:
+        state.executable.save(str(cached))
+    return state.executable
+
+
+def _say_nothing(step: int, total: int) -> None:
+    """Progress that nobody follows."""
 
 
 def check_memory(executable: Executable, options: Options) -> None:
