@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CORE := $(VENV)/.core-installed
 TORCH := $(VENV)/.torch-installed
 DEV := $(VENV)/.dev-installed
-BROWSER := tests/vision_page/node_modules/.looked-for
+BROWSER := tests/vision/page/node_modules/.looked-for
 
 .PHONY: help demo test browser check format docs bench clean
 
@@ -80,10 +80,10 @@ $(DEV): $(TORCH)
 # Tests of the analyser page run in a real browser, if one can be had.
 browser: $(BROWSER)
 
-$(BROWSER): tests/vision_page/package-lock.json
-	tests/vision_page/install.sh
+$(BROWSER): tests/vision/page/package-lock.json
+	tests/vision/page/install.sh
 	@if test -d $(@D)/playwright-core; then touch $@; fi
 
 clean:
-	rm -rf $(VENV) tests/vision_page/node_modules build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) tests/vision/page/node_modules build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,10 @@
-"""Fixtures of report tests: one report that many tests read."""
+"""Reports that many tests of PopVision read, each made once, and servers of them."""
 
 import pytest
 
+from tests.vision import demo
 from tests.vision.programs import summing_engine
+from tests.vision.serving import serving
 from tremula.vision.pytest_plugin import tremula_budget
 from tremula.vision.report.producers import report_of_engine
 from tremula.vision.report.reader import open_report
@@ -27,3 +29,32 @@ def report_file(engine, tmp_path_factory):
 def report(report_file):
     with open_report(report_file) as reader:
         yield reader
+
+
+@pytest.fixture(scope="session")
+def small_report(tmp_path_factory):
+    """A small network, trained with a system trace."""
+    return demo.train_small_network(tmp_path_factory.mktemp("small"), with_trace=True)
+
+
+@pytest.fixture(scope="session")
+def larger_report(tmp_path_factory):
+    return demo.train_small_network(tmp_path_factory.mktemp("larger"), 80)
+
+
+@pytest.fixture(scope="session")
+def long_report(tmp_path_factory):
+    """10⁶ cells of steps × tiles."""
+    return demo.long_report(tmp_path_factory.mktemp("long"), 1_000_000)
+
+
+@pytest.fixture
+def reader(small_report):
+    with open_report(small_report) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def small_server(small_report):
+    with serving(small_report) as server:
+        yield server

@@ -1,6 +1,6 @@
 """Registry entries of gcl: on one replica, where a collective is the identity.
 
-What several replicas compute is tested in tests/poplibs/test_gcl.py, as the registry runs one.
+What several replicas compute is tested in tests/poplibs/gcl/test_gcl.py, as the registry runs one.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,0 +1,46 @@
+"""Fixtures of the page's tests: the MNIST run, servers, one browser."""
+
+import os
+
+import pytest
+
+from tests.vision.page.mnist_run import mnist_reports
+from tests.vision.serving import serving
+from tremula.bench.browser import Browser, missing
+
+
+@pytest.fixture(scope="session")
+def mnist_folder(tmp_path_factory):
+    """Where the MNIST example left its reports `training` and `inference`, and its trace."""
+    base = tmp_path_factory.getbasetemp()  # of a worker: inside that of the run
+    return mnist_reports(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+
+
+@pytest.fixture(scope="session")
+def both_server(small_report, larger_report):
+    with serving(small_report, larger_report) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def long_server(long_report):
+    with serving(long_report) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def browser():
+    why = missing()
+    if why:
+        pytest.skip(f"no browser: {why}")
+    made = Browser()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(browser, small_server):
+    """The page of the small report; the browser must not report any problem."""
+    browser.open(url=small_server.url)
+    yield browser
+    assert browser.problems() == []

@@ -1,0 +1,49 @@
+"""A fresh run of the MNIST example with reports and a system trace, once for all test processes."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLE = ROOT / "examples" / "poptorch" / "mnist_poptorch.py"
+N_BATCH, N_ITERATIONS, N_TRAINING_CALLS = 16, 11, 3
+N_TEST_BATCH, N_TEST_CALLS = 50, 4
+TIMEOUT_S = 300
+# The example itself, on few digits: it would train for half a minute.
+_CODE = f"""
+import sys
+from tremula.commands import main
+from tremula.garden.mnist import Mnist
+n_training, n_test = {N_TRAINING_CALLS * N_BATCH * N_ITERATIONS}, {N_TEST_CALLS * N_TEST_BATCH}
+Mnist.__len__ = lambda self: n_training if len(self.labels) > 2000 else n_test
+sys.exit(main(["run", "--report", *sys.argv[1:]]))
+"""
+_ARGUMENTS = (
+    "--subset", "--batch-size", N_BATCH, "--device-iterations", N_ITERATIONS,
+    "--test-batch-size", N_TEST_BATCH,
+)  # fmt: skip
+
+
+def mnist_reports(shared: Path) -> Path:
+    """The folder with the reports `training` and `inference`; the first process makes it."""
+    folder = shared / "mnist_reports"
+    with (shared / "mnist_reports.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "inference" / "profile.pop").exists():
+            _run(folder)
+    return folder
+
+
+def _run(folder: Path) -> None:
+    paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-c", _CODE, str(folder), str(EXAMPLE), *map(str, _ARGUMENTS)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,34 @@
+"""The exported file, opened from a folder without a network, says what the served page says."""
+
+import pytest
+
+from tests.vision.page.test_views import VIEWS
+from tremula.vision.page_data.fetch import PageData
+from tremula.vision.report.reader import open_report
+from tremula.vision.serve.export import export_page
+
+pytestmark = pytest.mark.slow
+
+
+def texts_of_views(browser):
+    found = {}
+    for view in VIEWS:
+        browser.show(hash=f"#/{view}?tile=3&step=2")
+        browser.wait(ms=100)
+        # Without a server there are fewer controls, not fewer results.
+        cards = ".results .card" if view == "whatif" else ".stage .card"
+        found[view] = browser.texts(selector=cards)
+        assert found[view]
+    return found
+
+
+def test_export_says_the_same(browser, small_report, small_server, tmp_path):
+    """All views have the same words and numbers, from file:// and offline."""
+    with open_report(small_report) as reader:
+        export_page(PageData([reader]), tmp_path / "page.html")
+    browser.open(url=small_server.url)
+    served = texts_of_views(browser)
+    browser.open(url=(tmp_path / "page.html").as_uri(), offline=True)
+    assert texts_of_views(browser) == served
+    assert browser.problems() == []
+    assert "exported" in browser.text(selector=".rail .about")

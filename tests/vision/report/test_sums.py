@@ -1,0 +1,237 @@
+"""Every view of a report adds up to what the engine says."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.runtime.random_graphs import make_world, program
+from tests.vision.programs import CountedSum, summing_engine
+from tremula import Engine, Sequence
+from tremula.compiler.passes.memory import CATEGORIES, CODE_CATEGORIES
+from tremula.vision.analysis.operations import operation_columns
+from tremula.vision.analysis.summary import memory_totals, tree
+from tremula.vision.report.producers import report_of_engine, report_of_forecast
+from tremula.vision.report.reader import open_report
+
+LARGE = settings(
+    max_examples=12,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ],
+)
+
+
+def assert_sums(reader, engine):
+    """All cycles and bytes of the file are the engine's, whatever way they are added up."""
+    wanted = engine.report()
+    assert reader.info["total_cycles"] == wanted.total_cycles
+    assert reader.table("steps")["executed"].tolist() == wanted.steps.executed.tolist()
+    ipus = reader.table("ipus")
+    parts = sum(ipus[name] for name in ("compute", "exchange", "sync", "waiting"))
+    assert np.array_equal(parts, wanted.cycles_of_chip)
+    assert np.array_equal(ipus["cycles"], wanted.cycles_of_chip)
+    tiles = reader.table("tiles")
+    assert np.array_equal(tiles["compute"], wanted.tiles.compute)
+    assert np.array_equal(tiles["including_gaps"], wanted.memory.including_gaps)
+    n = len(CATEGORIES)
+    held = reader.matrix("always_live").rows(0, n) + reader.matrix("temporary").rows(0, n)
+    assert np.array_equal(held.sum(axis=0), wanted.memory.excluding_gaps)
+    assert memory_totals(reader)["total"] == wanted.memory.including_gaps.sum()
+    assert_tile_sums(reader, wanted)
+    assert_trace_sums(reader, wanted)
+    assert_addresses(reader)
+    columns = operation_columns(reader)
+    assert columns["cycles"].sum() == reader.table("steps")["total_cycles"].sum()
+    assert_flop_sums(reader, columns)
+    roots = [node["total_cycles"] for node in tree(reader) if node["parent"] < 0]
+    assert sum(roots) == reader.table("steps")["total_cycles"].sum()
+
+
+def assert_flop_sums(reader, operations):
+    """Flops of vertices, compute sets, steps and operations are the same ones."""
+    steps, sets, vertices = (reader.table(n) for n in ("steps", "compute_sets", "vertices"))
+    of_set = np.bincount(vertices["compute_set"], vertices["n_flops"], len(sets["id"]))
+    assert np.array_equal(of_set, sets["n_flops"])
+    of_step = np.append(sets["n_flops"], 0)[steps["compute_set"]]  # -1 is the last: none
+    assert np.array_equal(of_step, steps["n_flops"])
+    assert operations["n_flops"].sum() == (steps["n_flops"] * steps["executed"]).sum()
+    assert (operations["efficiency"] <= operations["roofline"] + 1e-9).all()
+    assert (operations["roofline"] <= 1).all()
+
+
+def assert_tile_sums(reader, wanted):
+    executed = wanted.steps.executed
+    compute = reader.matrix("compute").rows(0, reader.n_steps)
+    assert np.array_equal((compute * executed[:, None]).sum(axis=0), wanted.tiles.compute)
+    largest = compute.reshape(reader.n_steps, reader.n_ipus, -1).max(axis=2)
+    counts = np.array([k.value == "OnTileExecute" for k in wanted.steps.kind], bool)
+    assert np.array_equal(largest[counts], wanted.steps.compute[counts])
+
+
+def assert_addresses(reader):
+    """Variables that live at the same time overlap on no tile, and none lies on code."""
+    is_code = np.isin(CATEGORIES, CODE_CATEGORIES)
+    code = reader.matrix("always_live").rows(0, len(CATEGORIES))[is_code].sum(axis=0)
+    always = reader.column("variable.always_live").astype(bool)
+    first, last = reader.table("variables")["first_step"], reader.table("variables")["last_step"]
+    for tile in range(reader.n_tiles):
+        variable, n_bytes = reader.tile_variables(tile)
+        address = reader.tile_addresses(tile)
+        is_temporary = last[variable] >= first[variable]
+        assert (address[(always[variable] | is_temporary) & (first[variable] >= 0)] >= 0).all()
+        end = address + n_bytes
+        rows = np.flatnonzero((address >= 0) & (n_bytes > 0))
+        assert (address[rows] >= code[tile]).all()
+        for i, j in combinations(rows.tolist(), 2):
+            v, w = variable[i], variable[j]
+            meet = always[v] or always[w] or (first[v] <= last[w] and first[w] <= last[v])
+            assert not meet or end[i] <= address[j] or end[j] <= address[i], (tile, v, w)
+
+
+def assert_trace_sums(reader, wanted):
+    trace = reader.trace
+    per_step = np.bincount(trace.step, weights=trace.times, minlength=reader.n_steps)
+    assert np.array_equal(per_step, wanted.steps.executed)
+    for max_rows in (1, 3, 1000):
+        found = reader.phases(0, reader.n_entries, max_rows)
+        assert len(found.edges) <= max_rows + 1
+        assert np.array_equal(found.compute.sum(axis=0), wanted.tiles.compute)
+        together = found.compute + found.exchange + found.sync + found.idle
+        assert found.idle.min(initial=0) >= 0
+        ipus = reader.table("ipus")
+        busy = np.repeat(ipus["cycles"] - ipus["waiting"], reader.tiles_per_ipu)
+        assert np.array_equal(together.sum(axis=0), busy)
+
+
+@settings(LARGE)
+@given(data=st.data())
+def test_any_program(data, tmp_path_factory):
+    """Loops, branches, switches and calls: the file adds up to the engine's totals."""
+    world = make_world(data.draw)
+    steps = [program(world, 2) for _ in range(data.draw(st.integers(2, 4)))]
+    engine = Engine(world.graph, [Sequence(steps)], {"tremula.threads": 1}).load()
+    engine.run()
+    if not engine.report().has_run:
+        return
+    path = report_of_engine(engine, tmp_path_factory.mktemp("report"))
+    with open_report(path) as reader:
+        assert_sums(reader, engine)
+        live = reader.matrix("live").rows(0, reader.n_steps)
+        # A call counts all memory of its function at once, so a peak may be at no step.
+        assert (live.max(axis=0, initial=0) <= reader.table("tiles")["temporary"]).all()
+
+
+@pytest.mark.parametrize("n_times", [0, 1, 3, 20_000])
+def test_long_loops_are_folded(n_times, tmp_path):
+    """A loop too long for the trace appears once with its count, and nothing is lost."""
+    engine = summing_engine(n_times=n_times).load()
+    engine.run()
+    with open_report(report_of_engine(engine, tmp_path)) as reader:
+        assert reader.n_entries == (2 if n_times > 5_000 else 2 * n_times)
+        assert reader.has_run == (n_times > 0)
+        if n_times:
+            assert_sums(reader, engine)
+            assert reader.trace.end[-1].tolist() == engine.report().cycles_of_chip.tolist()
+
+
+def test_the_peak_of_a_tile_is_a_step(report):
+    """Without functions, the fullest moment of a tile is the largest of its steps."""
+    live = report.matrix("live").rows(0, report.n_steps)
+    assert np.array_equal(live.max(axis=0), report.table("tiles")["temporary"])
+    assert report.table("steps")["temporary_bytes"].tolist() == live.sum(axis=1).tolist()
+
+
+def test_counted_vertices(tmp_path):
+    """Steps whose cycles are counted while they run have the counted cycles on each tile."""
+    engine = summing_engine(vertex=CountedSum).load()
+    engine.run()
+    assert engine.clock.counted
+    with open_report(report_of_engine(engine, tmp_path)) as reader:
+        assert_sums(reader, engine)
+
+
+def test_several_chips(tmp_path):
+    """Chips that wait for each other: the time of each is what it did and what it waited."""
+    engine = summing_engine(n_ipus=2, n_tiles=4).load()
+    engine.run()
+    with open_report(report_of_engine(engine, tmp_path)) as reader:
+        assert reader.n_ipus == 2
+        assert_sums(reader, engine)
+        assert reader.trace.end[-1].tolist() == engine.report().cycles_of_chip.tolist()
+
+
+def test_a_forecast_gives_the_same_report(engine, report, tmp_path):
+    """A report without a run has the cycles a run has."""
+    with open_report(report_of_forecast(engine.executable, tmp_path)) as foretold:
+        for name in ("steps", "tiles", "ipus", "variables"):
+            for column, values in report.table(name).items():
+                assert np.array_equal(values, foretold.table(name)[column]), (name, column)
+
+
+def test_windows_pool_many_steps(tmp_path):
+    """Levels of a long trace hold the same sums as its rows, at any zoom."""
+    from tremula.vision.report.file import ReportFile, blocks_of
+    from tremula.vision.report.schema import pool_of_level
+
+    rows = np.random.default_rng(0).integers(0, 70_000, (5_000, 8))
+    path = tmp_path / "profile.pop"
+    with ReportFile(path) as file:
+        for name, pooling in (("sums", "sum"), ("largest", "max")):
+            blocks = blocks_of(lambda first, last: rows[first:last], len(rows))
+            file.matrix(name, blocks, 8, "cycles", pooling=pooling, by_rows=pooling == "max")
+        file.facts("info", {"application": "tremula report", "schema_version": [1, 0],
+                            "n_steps": 5_000, "has_run": False})  # fmt: skip
+        file.facts("target", {"n_ipus": 1, "tiles_per_ipu": 8, "n_tiles": 8, "n_replicas": 1,
+                              "n_bytes_per_tile": 1, "clock_hz": 1})  # fmt: skip
+    with open_report(path) as reader:
+        assert reader.matrix("sums").levels == (5_000, 625, 157)
+        for name, reduce in (("sums", np.add), ("largest", np.maximum)):
+            for level, n in enumerate(reader.matrix(name).levels):
+                pool = pool_of_level(level)
+                wanted = reduce.reduceat(rows, np.arange(0, len(rows), pool), axis=0)
+                assert np.array_equal(reader.matrix(name).rows(0, n, level), wanted)
+        assert np.array_equal(
+            reader.matrix("sums").take(np.array([4_999, 0, 70])), rows[[4_999, 0, 70]]
+        )
+
+
+@pytest.fixture(scope="module")
+def long_report(tmp_path_factory):
+    """900 steps on 8 tiles, all of them different: a report with three levels."""
+    from tremula.bench.vision_programs import long_executable
+
+    path = report_of_forecast(long_executable(900, 8), tmp_path_factory.mktemp("long"))
+    with open_report(path) as reader:
+        yield reader
+
+
+@given(first=st.integers(-5, 905), n=st.integers(0, 905), max_rows=st.integers(1, 1000))
+def test_any_window(long_report, first, n, max_rows):
+    """At any zoom, rows cover what was asked for, are few enough, and are exact sums or maxima."""
+    for name, reduce in (("compute", np.add), ("exchange", np.add), ("live", np.maximum)):
+        window = long_report.window(name, first, first + n, max_rows)
+        assert len(window.cells) <= max_rows
+        assert len(window.edges) == len(window.cells) + 1
+        if not len(window.cells):
+            assert min(900, first + n) <= max(0, first)
+            continue
+        assert window.edges[0] <= max(0, first)
+        assert window.edges[-1] >= min(900, first + n)
+        rows = long_report.matrix(name).rows(0, 900)[window.edges[0] : window.edges[-1]]
+        wanted = reduce.reduceat(rows, window.edges[:-1] - window.edges[0], axis=0)
+        assert np.array_equal(window.cells, wanted)
+
+
+def test_a_long_report_adds_up(long_report):
+    """Phases over all entries are the chip's time on every tile, and levels are used."""
+    assert long_report.matrix("trace_compute").levels == (900, 113)
+    for max_rows in (1, 10, 100, 1000):
+        found = long_report.phases(0, 900, max_rows)
+        together = (found.compute + found.exchange + found.sync + found.idle).sum(axis=0)
+        assert (together == long_report.info["total_cycles"]).all()
