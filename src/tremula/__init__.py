@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tremula.codelets.python.random import random_uint64 as random_uint64
     from tremula.codelets.python.random import random_uniform as random_uniform
     from tremula.compiler.compile import compile_graph as compile_graph
-    from tremula.compiler.file.executable import Executable as Executable
+    from tremula.compiler.executable.executable import Executable as Executable
     from tremula.hardware import chip as chip
     from tremula.hardware import load_chip as load_chip
     from tremula.hardware import system as system
@@ -30,7 +30,7 @@ __version__ = _version.VERSION
 _HOME = {
     "Engine": "tremula.runtime.engine",
     "StreamCallback": "tremula.runtime.stream_ports",
-    "Executable": "tremula.compiler.file.executable",
+    "Executable": "tremula.compiler.executable.executable",
     "compile_graph": "tremula.compiler.compile",
     "forecast": "tremula.runtime.forecast",
     "configure": "tremula.ir.settings",

@@ -8,8 +8,7 @@ import numpy as np
 
 import tremula as tr
 from tremula import FLOAT, Input, Output, Vector, Vertex, float32
-from tremula.compiler.compile import Analysis
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 
 N_LAYERS = 24
 N_SETS_PER_LAYER = 4
@@ -75,7 +74,7 @@ def _with_uneven_cycles(executable: Executable, n_steps: int, n_tiles: int) -> E
     # What a tile exchanges follows from layouts: a few values, in regular ranges of tiles.
     band = np.arange(n_tiles) * 4 // n_tiles
     exchange = (base[:, None] // 16 + 8 * band) * is_active
-    analysis: Analysis = executable.analysis  # pyright: ignore[reportAssignmentType]
+    analysis = executable.analysis
     costs = replace(
         analysis.costs,
         tile_row=np.arange(n_steps),

@@ -10,12 +10,11 @@ from pathlib import Path
 from tremula.base.errors import FileLoadError
 from tremula.base.options import Options, parse_options
 from tremula.base.passes import dump_passes, run_passes
-from tremula.compiler.content_hash import content_hash
-from tremula.compiler.file.codec import record
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.content_hash import content_hash
+from tremula.compiler.executable.emit import emit
+from tremula.compiler.executable.executable import Analysis, Executable
 from tremula.compiler.lower.lower import Programs, lower
 from tremula.compiler.passes.cost import StepCosts, cost_steps
-from tremula.compiler.passes.emit import emit
 from tremula.compiler.passes.exchange import StepExchanges, exchanges_of
 from tremula.compiler.passes.liveness import Liveness, analyse_liveness
 from tremula.compiler.passes.memory import TileMemory, memory_of, out_of_memory_error
@@ -30,17 +29,6 @@ Progress = Callable[[int, int], None]
 
 class OutOfMemoryWarning(UserWarning):
     """A tile is out of memory, and the options say to go on."""
-
-
-@record
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """What the passes found out; every figure of a report comes from here."""
-
-    exchanges: StepExchanges
-    liveness: Liveness
-    memory: TileMemory
-    costs: StepCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +148,7 @@ def _say_nothing(step: int, total: int) -> None:
 
 def check_memory(executable: Executable, options: Options) -> None:
     """Raise, or with debug.allowOutOfMemory warn, if a tile is out of memory."""
-    analysis: Analysis = executable.analysis  # pyright: ignore[reportAssignmentType]
+    analysis = executable.analysis
     chip = executable.target.chip
     error = out_of_memory_error(analysis.memory, analysis.liveness, executable.variables, chip)
     if error is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tremula.base.late import vision
 from tremula.base.options import Options
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.runtime.clock import Clock
 from tremula.runtime.run_log import RunLog
 

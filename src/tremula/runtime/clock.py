@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import CountedStep, Execution
 
 
@@ -10,7 +10,7 @@ class Clock:
     """Cycles of each chip since load. The interpreter advances the same arrays."""
 
     def __init__(self, executable: Executable):
-        costs = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
+        costs = executable.analysis.costs
         self.sync, self.exchange = costs.sync, costs.exchange
         self.compute = np.array(costs.compute)  # counted steps are filled in as they run
         # Copies: arrays read from a file are read-only, which Numba takes for another type.

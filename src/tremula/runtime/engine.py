@@ -20,7 +20,7 @@ from tremula.base.options import Options, parse_options
 from tremula.base.tracing import POPLAR, span
 from tremula.codelets.python.random import MODE_WORD
 from tremula.compiler.compile import Progress, compile_graph
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.lower.lower import Programs
 from tremula.compiler.passes.parallel import n_cores
 from tremula.compiler.program_ir import Op, StepKind

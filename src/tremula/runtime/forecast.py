@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate, MissingProfileData
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.program_ir import Op, StepKind
 from tremula.compiler.report.report import Report, make_report
 from tremula.runtime.clock import Clock

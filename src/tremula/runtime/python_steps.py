@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tremula.compiler.file.executable import ComputeSetRecord
+from tremula.compiler.executable.records import ComputeSetRecord
 from tremula.compiler.report.report import CountedStep
 from tremula.runtime import native_rows
 
@@ -22,7 +22,7 @@ def run_counted(engine: "Engine", step: int, pc: int) -> None:
         counts, result = _run_counting(engine, number, compute_set, replica)
         store_result(engine, pc, replica, result)
     tiles = [table.tile for table in compute_set.tables]
-    costs = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
+    costs = executable.analysis.costs
     tile_cycles = costs.compute_from_counts(number, tiles, counts)
     table_cycles = tuple(-1 if c is None else int(c.sum()) for c in counts)
     counted = CountedStep(tile_cycles, table_cycles)

@@ -15,7 +15,8 @@ from tremula.base.types import QUARTER, as_type
 from tremula.codelets.columns import columns_of
 from tremula.codelets.python.random import MODE_WORD, STATE_WORDS, seeds_of
 from tremula.codelets.spec import Codelet, CodeletSpec, FieldKind, FieldSpec
-from tremula.compiler.file.executable import Executable, TableRecord, View
+from tremula.compiler.executable.executable import Executable
+from tremula.compiler.executable.records import TableRecord, View
 from tremula.compiler.program_ir import CopyPlan
 from tremula.compiler.worker_states import n_states_bytes, states_shape
 from tremula.poplar.tensors.variables import ALIGNMENT_BYTES

@@ -9,7 +9,7 @@ import numpy as np
 from tremula.base.errors import StreamConnectionError
 from tremula.base.tracing import POPLAR, span
 from tremula.base.types import as_type
-from tremula.compiler.file.executable import StreamRecord
+from tremula.compiler.executable.records import StreamRecord
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from tremula.base.errors import RuntimeFailure, StrictModeError
 from tremula.base.types import as_type
 from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import Direction, FieldKind, FieldSpec
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.worker_states import n_states_bytes
 from tremula.poplar.tensors.runs import expand
 from tremula.runtime import native_rows

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tremula.base.types import FLOAT, INT, float32, int32
 from tremula.codelets import Input, Output, Vector, Vertex
 from tremula.codelets.spec import CodeletSpec
-from tremula.compiler.passes.memory import CATEGORIES, out_of_memory_error
+from tremula.compiler.passes.memory import CATEGORIES, PARTS, out_of_memory_error
 from tremula.compiler.passes.sweeps import place_ranges, sweep_peak
-from tremula.compiler.passes.vertex_memory import PARTS
 from tremula.hardware import chip
 from tremula.poplar import programs as p
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tremula.base.errors import GraphCycleError
 from tremula.base.types import FLOAT
 from tremula.compiler.lower.lower import lower
-from tremula.compiler.passes.races import check_races
+from tremula.compiler.passes.verify import check_races
 from tremula.poplar import programs as p
 
 N_ELEMS = 10

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tremula as tr
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.poplibs import poplin, popnn, popops
 from tremula.poplibs.popops.elementwise.expr import _1, _2
 from tremula.poplibs.poputil import replay

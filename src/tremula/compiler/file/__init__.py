@@ -1,1 +1,1 @@
-"""Executables as files: records ↔ bytes, packed columns, and checks of what was read."""
+"""Records and columns ↔ files."""

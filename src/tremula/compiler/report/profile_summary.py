@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tremula.compiler.passes.memory import CATEGORIES
-from tremula.compiler.passes.vertex_memory import PARTS
+from tremula.compiler.passes.memory import CATEGORIES, PARTS
 from tremula.compiler.report.report import Report
 
 _STARS = 40

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 
 from tremula.base.source import source_at
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import Coster, StepCosts
 from tremula.compiler.program_ir import Step, StepKind
 from tremula.poplar.target import Target
@@ -20,7 +20,7 @@ def recost_steps(executable: Executable, target: Target) -> StepCosts:
     Vertices and copies within tiles keep their cycles; everything between tiles, chips and the host
     is costed again.
     """
-    costs: StepCosts = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
+    costs = executable.analysis.costs
     coster = _Recoster(executable, target, costs)
     for number, step in enumerate(_steps_of(executable)):
         coster.add(number, step)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate, MissingProfileData
-from tremula.compiler.file.executable import Executable
+from tremula.codelets.columns import columns_of
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.memory import CATEGORIES, TileMemory
 from tremula.compiler.passes.vertex_costs import STANDINGS
@@ -145,8 +146,8 @@ class Report:
 
 def make_report(executable: Executable, execution: Execution | None = None) -> Report:
     """Columns from an executable, and from what ran of it."""
-    costs: StepCosts = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
-    memory: TileMemory = executable.analysis.memory  # pyright: ignore[reportAttributeAccessIssue]
+    costs = executable.analysis.costs
+    memory = executable.analysis.memory
     n_steps, n_chips = costs.sync.shape
     if execution is None:
         nothing = np.zeros(n_steps, np.int64)
@@ -175,8 +176,6 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
 
 def _n_edges(executable: Executable) -> int:
     """Connections of vertices: one per sub-vector of an edge field."""
-    from tremula.codelets.columns import columns_of
-
     total = 0
     for compute_set in executable.compute_sets:
         for table in compute_set.tables:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.frontends.poptorch.executor.outputs import Selection
 from tremula.runtime.clock import Clock
 from tremula.runtime.forecast import foretell_transfers

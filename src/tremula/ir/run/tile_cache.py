@@ -14,9 +14,8 @@ from torch import Tensor, fx
 
 from tremula.base import version
 from tremula.base.errors import FileLoadError
-from tremula.compiler.file.check_executable import validate
+from tremula.compiler.executable.executable import Executable, validate
 from tremula.compiler.file.codec import read_record, record, write_record
-from tremula.compiler.file.executable import Executable
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.ir.capture.subgraphs import all_nodes
 from tremula.ir.origin import ORIGIN

@@ -10,7 +10,7 @@ import torch
 from tremula.base.options import parse_options
 from tremula.base.tracing import POPTORCH, span
 from tremula.compiler.compile import compile_graph
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.frontends.poptorch.exceptions import poptorch_errors
 from tremula.frontends.poptorch.executor.placement import Placement, machine_of
 from tremula.frontends.poptorch.executor.replica_weights import GroupedTileSession, Grouping

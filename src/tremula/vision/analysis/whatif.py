@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.errors import InvalidOption, MissingProfileData, suggest
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.memory import placed_on
 from tremula.compiler.report.recost import recost_steps

@@ -245,11 +245,10 @@ class ProgramVisitor:
 
 def _exchange_code_bytes(reader: ReportReader, step: int) -> Ints:
     """As compiler.memory counts it."""
-    from tremula.compiler.compile import Analysis
     from tremula.compiler.passes.memory import exchange_code_bytes
 
     executable = reader.kept_executable
-    analysis: Analysis = executable.analysis  # pyright: ignore[reportAssignmentType]
+    analysis = executable.analysis
     moved = analysis.exchanges.of_step(step)
     found = np.zeros(reader.n_tiles, np.int64)
     for phase in (moved.before, moved.after):

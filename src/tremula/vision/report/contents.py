@@ -6,8 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tremula.compiler.compile import Analysis
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Analysis, Executable
 from tremula.compiler.passes.memory import CATEGORIES
 from tremula.compiler.report.report import Execution, Report, make_report
 from tremula.hardware import chip_to_toml, tile_positions
@@ -32,7 +31,7 @@ def execution_of(executable: Executable, given: Execution | Report | None) -> Ex
 
 
 def _analysis(executable: Executable) -> Analysis:
-    return executable.analysis  # pyright: ignore[reportReturnType] - always one
+    return executable.analysis
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tremula.compiler.file.executable import StepRecord
+from tremula.compiler.executable.records import StepRecord
 from tremula.vision.report.contents import Columns, Contents
 from tremula.vision.report.schema import ROWS_PER_BLOCK
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tremula.base.errors import MissingPerfEstimate, MissingProfileData
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Execution
 from tremula.runtime.engine import Engine
 from tremula.runtime.forecast import forecast

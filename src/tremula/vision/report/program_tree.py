@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.program_ir import Op
 
 _BRANCHES = (Op.BRANCH_ZERO, Op.BRANCH_NONZERO)

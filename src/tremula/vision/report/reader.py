@@ -12,7 +12,7 @@ from tremula.vision.report.memory import ReportMemory
 from tremula.vision.report.packing import inflate
 
 if TYPE_CHECKING:
-    from tremula.compiler.file.executable import Executable
+    from tremula.compiler.executable.executable import Executable
 
 
 def open_report(path: str | os.PathLike[str]) -> "ReportReader":
@@ -40,7 +40,7 @@ class ReportReader(ReportCycles, ReportMemory):
 
     def executable(self) -> "Executable":
         """The tile program, for costing it again."""
-        from tremula.compiler.file.executable import Executable
+        from tremula.compiler.executable.executable import Executable
 
         rows = self.execute("SELECT n_bytes, data FROM executable")
         if not rows:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tremula.compiler.file.executable import Executable, View
+from tremula.compiler.executable.executable import Executable
+from tremula.compiler.executable.records import View
 
 Ints = np.ndarray
 

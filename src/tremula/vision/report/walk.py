@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.program_ir import Op
 from tremula.runtime.run_log import RunRecord

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tremula.base.version import VERSION
-from tremula.compiler.file.executable import Executable
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Execution, Report
 from tremula.runtime.run_log import RunRecord
 from tremula.vision.report.contents import Contents, execution_of, runs_columns

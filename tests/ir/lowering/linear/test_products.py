@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
 from tremula.base.types import FLOAT
-from tremula.compiler.file.executable import view_of
+from tremula.compiler.executable.records import view_of
 from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.linear import products
 from tremula.ir.lowering.program.build import Schedule, build_tile_program

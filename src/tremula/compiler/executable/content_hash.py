@@ -2,9 +2,14 @@
 
 from tremula.base.options import Options
 from tremula.base.version import VERSION
+from tremula.compiler.executable.emit import (
+    host_records,
+    machine_record,
+    step_record,
+    variable_records,
+)
+from tremula.compiler.executable.records import view_of
 from tremula.compiler.file.codec import digest_of
-from tremula.compiler.file.executable import view_of
-from tremula.compiler.passes.emit import host_records, machine_record, step_record, variable_records
 from tremula.compiler.passes.vertex_costs import cost_table
 from tremula.compiler.program_ir import FrozenGraph, LoweredPrograms
 from tremula.poplar.vertices.columns import FrozenTable

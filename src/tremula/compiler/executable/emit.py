@@ -7,9 +7,10 @@ import numpy as np
 
 from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import Codelet
-from tremula.compiler.file.executable import (
+from tremula.compiler.executable.executable import Executable
+from tremula.compiler.executable.rearrange import plan_compute_sets, scratch_base
+from tremula.compiler.executable.records import (
     ComputeSetRecord,
-    Executable,
     HostRecords,
     InitialValue,
     MachineRecord,
@@ -21,7 +22,6 @@ from tremula.compiler.file.executable import (
     stream_record,
     view_of,
 )
-from tremula.compiler.passes.rearrange import plan_compute_sets, scratch_base
 from tremula.compiler.program_ir import FrozenGraph, FrozenTable, LoweredPrograms, Step
 from tremula.compiler.worker_states import n_states_bytes, states_byte, worker_state_column
 from tremula.hardware import SYSTEMS, chip_to_toml

@@ -1,18 +1,101 @@
-"""Checks of an executable read from a file: every address and target it names is in range."""
+"""Executable: everything needed to run a program and report on it; checked when it is read."""
 
+import json
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from tremula.base.errors import FileLoadError, PoplarError
 from tremula.base.types import as_type
+from tremula.codelets import codelet_from_dict
 from tremula.codelets.columns import columns_of
 from tremula.codelets.cost.slots import N_WORKERS
-from tremula.codelets.spec import CodeletSpec, FieldKind, VertexBase
-from tremula.compiler.file.executable import Executable, TableRecord, View
+from tremula.codelets.spec import Codelet, CodeletSpec, FieldKind, VertexBase
+from tremula.compiler.executable.records import (
+    ComputeSetRecord,
+    HostRecords,
+    InitialValue,
+    MachineRecord,
+    StepRecord,
+    TableRecord,
+    VariableRecords,
+    View,
+)
+from tremula.compiler.file.codec import read_record, record, write_record
+from tremula.compiler.passes.cost import StepCosts
+from tremula.compiler.passes.exchange import StepExchanges
+from tremula.compiler.passes.liveness import Liveness
+from tremula.compiler.passes.memory import TileMemory
 from tremula.compiler.program_ir import N_OPERANDS, CopyPlan, Op, StepKind
 from tremula.compiler.worker_states import WORD_BYTES, n_states_bytes, states_shape
+from tremula.poplar.target import Target
 from tremula.poplar.tensors.runs import Runs
+
+FILE_KIND = "executable"
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What the passes found out; every figure of a report comes from here."""
+
+    exchanges: StepExchanges
+    liveness: Liveness
+    memory: TileMemory
+    costs: StepCosts
+
+
+@record
+@dataclass(frozen=True)
+class Executable:
+    """A compiled program. `save` and `load` are safe with strangers' files: data only, checked."""
+
+    machine: MachineRecord
+    replication_factor: int
+    replica_index_byte: int  # where each replica finds its index, or -1
+    names: tuple[str, ...]
+    entries: tuple[int, ...]
+    code: np.ndarray
+    step_of: np.ndarray
+    switch_cases: np.ndarray
+    n_loop_slots: int
+    n_arena_bytes: int
+    worker_states_byte: int  # where the workers' records start; see worker_states.py
+    steps: tuple[StepRecord, ...]
+    copies: tuple[CopyPlan, ...]
+    compute_sets: tuple[ComputeSetRecord, ...]
+    codelet_forms: tuple[str, ...]  # JSON of each codelet's to_dict
+    variables: VariableRecords
+    initial_values: tuple[InitialValue, ...]
+    host: HostRecords
+    analysis: Analysis
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def target(self) -> Target:
+        return self.machine.target()
+
+    @cached_property
+    def codelets(self) -> tuple[Codelet, ...]:
+        return tuple(codelet_from_dict(json.loads(form)) for form in self.codelet_forms)
+
+    def save(self, path: str) -> None:
+        """Write to a file, atomically."""
+        write_record(path, FILE_KIND, self)
+
+    @staticmethod
+    def load(path: str) -> "Executable":
+        """Read a file; raises FileLoadError if it is not an intact, consistent executable."""
+        executable = read_record(path, FILE_KIND, Executable)
+        validate(executable, str(path))
+        return executable
+
+
+# -- checks of an executable that was read: what it names exists -----------------------------------
+
 
 _TARGET_OPERANDS = {
     Op.JUMP: (0,), Op.LOOP_BEGIN: (2,), Op.LOOP_END: (1,), Op.BRANCH_ZERO: (2,),
@@ -156,7 +239,7 @@ def _check_steps(executable: Executable) -> None:
 
 def _check_costs(executable: Executable) -> None:
     """Cycle columns have a row for every step: the interpreter reads them unchecked."""
-    costs = executable.analysis.costs  # pyright: ignore[reportAttributeAccessIssue]
+    costs = executable.analysis.costs
     n_steps = len(executable.steps)
     per_chip = (n_steps, executable.target.n_ipus)
     for array in (costs.sync, costs.exchange, costs.compute):

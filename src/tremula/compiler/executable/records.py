@@ -1,24 +1,18 @@
-"""Executable: everything needed to run a program and report on it, as plain records."""
+"""The plain records an executable is made of, and how they are made from a graph's parts."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 
 from tremula.base.types import Type, as_type
-from tremula.codelets import codelet_from_dict
-from tremula.codelets.spec import Codelet
-from tremula.compiler.file.codec import read_record, record, write_record
+from tremula.compiler.file.codec import record
 from tremula.compiler.program_ir import CopyPlan, StepKind
 from tremula.hardware import chip_from_toml, single, system
 from tremula.poplar.streams import DataStream, HostFunction, RemoteBuffer, ReplicatedStreamMode
 from tremula.poplar.target import Target, TargetType
 from tremula.poplar.tensors.runs import Runs
 from tremula.poplar.tensors.tensor import Tensor
-
-FILE_KIND = "executable"
 
 for _cls in (Runs, CopyPlan, StepKind):
     record(_cls)
@@ -179,56 +173,6 @@ class MachineRecord:
             else system(self.system_name, chip=chip)
         )
         return Target(chip, self.n_ipus, self.tiles_per_ipu, TargetType(self.type_name), machine)
-
-
-@record
-@dataclass(frozen=True)
-class Executable:
-    """A compiled program. `save` and `load` are safe with strangers' files: data only, checked."""
-
-    machine: MachineRecord
-    replication_factor: int
-    replica_index_byte: int  # where each replica finds its index, or -1
-    names: tuple[str, ...]
-    entries: tuple[int, ...]
-    code: np.ndarray
-    step_of: np.ndarray
-    switch_cases: np.ndarray
-    n_loop_slots: int
-    n_arena_bytes: int
-    worker_states_byte: int  # where the workers' records start; see worker_states.py
-    steps: tuple[StepRecord, ...]
-    copies: tuple[CopyPlan, ...]
-    compute_sets: tuple[ComputeSetRecord, ...]
-    codelet_forms: tuple[str, ...]  # JSON of each codelet's to_dict
-    variables: VariableRecords
-    initial_values: tuple[InitialValue, ...]
-    host: HostRecords
-    analysis: object  # compiler.analysis.Analysis
-    options: Mapping[str, object] = field(default_factory=dict)
-
-    @cached_property
-    def target(self) -> Target:
-        return self.machine.target()
-
-    @cached_property
-    def codelets(self) -> tuple[Codelet, ...]:
-        return tuple(codelet_from_dict(json.loads(form)) for form in self.codelet_forms)
-
-    def save(self, path: str) -> None:
-        """Write to a file, atomically."""
-        write_record(path, FILE_KIND, self)
-
-    @staticmethod
-    def load(path: str) -> "Executable":
-        """Read a file; raises FileLoadError if it is not an intact, consistent executable."""
-        # Brings all records an executable is made of: a file can only hold what is known by name.
-        import tremula.compiler.compile  # noqa: F401
-        from tremula.compiler.file.check_executable import validate
-
-        executable = read_record(path, FILE_KIND, Executable)
-        validate(executable, str(path))
-        return executable
 
 
 def stream_record(stream: DataStream) -> StreamRecord:

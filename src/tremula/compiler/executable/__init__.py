@@ -1,0 +1,1 @@
+"""The result of compilation: its records, how they are made, hashed, and checked when read."""
