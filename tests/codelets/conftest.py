@@ -9,6 +9,7 @@ from tremula.codelets.columns import columns_of
 from tremula.codelets.interpret import interpret
 from tremula.codelets.python_codelet import PythonCodelet, call_kernel
 from tremula.codelets.spec import CostInput, FieldKind, FieldSpec
+from tremula.hardware import chip
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,7 +53,7 @@ class Table:
         sizes = {name: column for (name, role), column in named.items() if role == "length"}
         state = {name: column for (name, role), column in named.items() if role == "value"}
         return self.codelet.cycles(
-            CostInput(self.n_rows, sizes, {}, state, None, self.columns)  # pyright: ignore[reportArgumentType]
+            CostInput(self.n_rows, sizes, {}, state, chip("bow"), self.columns)
         )
 
     @property

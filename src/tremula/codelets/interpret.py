@@ -24,7 +24,7 @@ from tremula.codelets.columns import columns_of
 from tremula.codelets.python import random
 from tremula.codelets.python.function_source import MATH, FunctionSource, Known
 from tremula.codelets.python_codelet import PythonCodelet
-from tremula.codelets.spec import Direction, FieldKind, FieldSpec, VertexBase
+from tremula.codelets.spec import N_WORKERS, Direction, FieldKind, FieldSpec, VertexBase
 
 
 class Half(np.float16):
@@ -127,7 +127,7 @@ class VertexProxy:
 
     @property
     def n_workers(self) -> int:
-        return 6
+        return N_WORKERS
 
     def __getattr__(self, name: str) -> object:
         view = self._views[name]
@@ -200,7 +200,7 @@ def interpret(
     function = _machine_function(codelet)
     is_multi = codelet.spec.base is VertexBase.MULTI_VERTEX
     results = []
-    for worker in range(5, -1, -1) if is_multi else (0,):
+    for worker in range(N_WORKERS - 1, -1, -1) if is_multi else (0,):
         with _worker_of(codelet, arena, columns, row, worker):
             results.append(_is_true(function(proxy, worker) if is_multi else function(proxy)))
     return all(results)

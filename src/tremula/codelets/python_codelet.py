@@ -16,14 +16,15 @@ from tremula.codelets.cost.counting import CostModel
 from tremula.codelets.cost.taint import TaintTable
 from tremula.codelets.flops import vector_flops_per_cycle
 from tremula.codelets.kernel.kernel_source import KernelText, Variant
-from tremula.codelets.python.function_source import FunctionSource, read_function
-from tremula.codelets.spec import CodeletSpec, CostInput, Standing, VertexBase
+from tremula.codelets.python.function_source import FunctionSource, for_workers, read_function
+from tremula.codelets.spec import N_WORKERS, CodeletSpec, CostInput, Standing, VertexBase
 from tremula.codelets.stored_codelet import codelet_as_dict
 from tremula.codelets.vertex import Vertex, base_of, fields_of
 
 if TYPE_CHECKING:
     from tremula.hardware import Chip
 
+KernelKey = tuple[Variant, bool, int]  # which kernel, has it rounding modes, for how many workers
 CostMethod = Callable[["CostView", object], object]
 
 
@@ -39,8 +40,8 @@ class PythonCodelet:
     matrix_types: tuple[Type, Type] | None = None  # of inputs and partials, on the matrix unit
     has_stored_cost: bool = False  # its `cycles` method stayed behind when it was stored
     vertex_class: type | None = None
-    _addresses: dict[tuple[Variant, bool], int] = field(default_factory=dict)
-    _texts: dict[tuple[Variant, bool], str] = field(default_factory=dict)
+    _addresses: dict[KernelKey, int] = field(default_factory=dict)
+    _texts: dict[KernelKey, str] = field(default_factory=dict)
     _is_data_dependent: bool | None = None
 
     @property
@@ -55,27 +56,37 @@ class PythonCodelet:
             self._is_data_dependent = table.is_data_dependent() or not model.can_slice()
         return self._is_data_dependent
 
-    def kernel_text(self, variant: Variant = Variant.RUN, *, has_modes: bool = False) -> str:
+    def kernel_text(
+        self, variant: Variant = Variant.RUN, *, has_modes: bool = False,
+        n_workers: int = N_WORKERS,
+    ) -> str:  # fmt: skip
         """The generated Python text of a kernel."""
-        key = (variant, has_modes)
+        return self._text(self._key(variant, has_modes, n_workers))
+
+    def kernel_address(self, *, has_modes: bool = False, n_workers: int = N_WORKERS) -> int:
+        return self._address(self._key(Variant.RUN, has_modes, n_workers))
+
+    def counted_kernel_address(self, *, has_modes: bool = False, n_workers: int = N_WORKERS) -> int:
+        return self._address(self._key(Variant.COUNTED, has_modes, n_workers))
+
+    def _key(self, variant: Variant, has_modes: bool, n_workers: int) -> KernelKey:
+        """Kernels of other vertices are the same for any number of workers."""
+        is_shared = self.spec.base is VertexBase.MULTI_VERTEX
+        return variant, has_modes, n_workers if is_shared else N_WORKERS
+
+    def _text(self, key: KernelKey) -> str:
         if key not in self._texts:
-            spec = self.spec
-            parts = (spec.name, self.compute, spec.fields, spec.base, variant, has_modes)
+            variant, has_modes, n_workers = key
+            spec, compute = self.spec, for_workers(self.compute, n_workers)
+            parts = (spec.name, compute, spec.fields, spec.base, variant, has_modes)
             self._texts[key] = KernelText(*parts).text()
         return self._texts[key]
 
-    def kernel_address(self, *, has_modes: bool = False) -> int:
-        return self._address(Variant.RUN, has_modes)
-
-    def counted_kernel_address(self, *, has_modes: bool = False) -> int:
-        return self._address(Variant.COUNTED, has_modes)
-
-    def _address(self, variant: Variant, has_modes: bool = False) -> int:
-        key = (variant, has_modes)
+    def _address(self, key: KernelKey) -> int:
         if key not in self._addresses:
             from tremula.codelets.kernel.build import compile_kernel
 
-            text = self.kernel_text(variant, has_modes=has_modes)
+            text = self._text(key)
             self._addresses[key] = compile_kernel(self.spec.name, text, self.compute)
         return self._addresses[key]
 
@@ -132,9 +143,8 @@ class PythonCodelet:
 
     def _counted_cycles(self, cost_input: CostInput) -> np.ndarray:
         cycles = np.zeros(cost_input.n_rows, np.int64)
-        call_kernel(
-            self._address(Variant.COST), None, cost_input.columns, 0, cost_input.n_rows, cycles
-        )
+        address = self._address(self._key(Variant.COST, False, cost_input.chip.n_workers))
+        call_kernel(address, None, cost_input.columns, 0, cost_input.n_rows, cycles)
         return cycles
 
     def to_dict(self) -> dict[str, object]:
@@ -214,7 +224,7 @@ def make_codelet(
         source=compute.source, draws_random=found.draws_random,
         rounds_to_half=found.rounds_to_half,
     )  # fmt: skip
-    texts = {(Variant.RUN, False): found.kernel_text}
+    texts = {(Variant.RUN, False, N_WORKERS): found.kernel_text}
     return PythonCodelet(spec, compute, _texts=texts, **more)  # pyright: ignore[reportArgumentType]
 
 

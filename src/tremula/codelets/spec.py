@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from tremula.hardware import Chip
 
 
+# Workers per tile of every IPU so far, and what kernels are made for unless a chip has others.
+N_WORKERS = 6
+
+
 class Direction(Enum):
     INPUT = "Input"
     OUTPUT = "Output"
@@ -126,14 +130,15 @@ class Codelet(Protocol):
         """True if its cost can only be counted while it runs on real data."""
         ...
 
-    def kernel_address(self, *, has_modes: bool = False) -> int:
+    def kernel_address(self, *, has_modes: bool = False, n_workers: int = N_WORKERS) -> int:
         """Address of the native kernel; compiles on first use.
 
-        With `has_modes` one that rounds halves as the record of its worker says.
+        With `has_modes` it rounds halves as the worker's record says. `n_workers` of the chip share
+        a MultiVertex; other kernels are the same for any number.
         """
         ...
 
-    def counted_kernel_address(self, *, has_modes: bool = False) -> int:
+    def counted_kernel_address(self, *, has_modes: bool = False, n_workers: int = N_WORKERS) -> int:
         """Address of the kernel that also counts cycles."""
         ...
 

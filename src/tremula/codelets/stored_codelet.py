@@ -183,7 +183,9 @@ def _read_field(stored: object) -> FieldSpec:
     if is_edge != (direction is not None):
         raise ValueError("a field's kind and direction do not fit")
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
-        raise ValueError(f"{name!r} is no field name")
+        raise ValueError(f"{name!r} is not a field name")
+    if name == "n_workers":
+        raise ValueError("'n_workers' is a constant of the chip, not a field")
     if layout not in LAYOUTS or type(stored["min_align"]) is not int:
         raise ValueError(f"unknown layout {layout!r}")
     return FieldSpec(

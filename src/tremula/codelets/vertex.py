@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from tremula.base.errors import GraphObjectCreationError, TypeMismatch, suggest
 from tremula.base.source import Source, user_source
 from tremula.base.types import QUARTER, Type, as_type
-from tremula.codelets.spec import Direction, FieldKind, FieldSpec, VertexBase
+from tremula.codelets.spec import N_WORKERS, Direction, FieldKind, FieldSpec, VertexBase
 
 if TYPE_CHECKING:
     from tremula.codelets.python_codelet import PythonCodelet
@@ -54,9 +54,12 @@ class Vertex:
 
 
 class MultiVertex(Vertex):
-    """Runs `compute(self, worker_id)` on all six workers of a tile; they share the fields."""
+    """Runs `compute(self, worker_id)` on every worker of a tile; they share the fields.
 
-    n_workers = 6
+    On a tile `self.n_workers` is the chip's number of workers, a constant of the compiled kernel.
+    """
+
+    n_workers = N_WORKERS
 
 
 class SupervisorVertex(Vertex):

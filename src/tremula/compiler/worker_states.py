@@ -7,7 +7,6 @@ record of the worker that runs each row. On the chip these are registers and tak
 
 import numpy as np
 
-from tremula.codelets.cost.slots import N_WORKERS
 from tremula.codelets.python.random import WORKER_WORDS
 from tremula.codelets.spec import CodeletSpec, VertexBase
 from tremula.poplar.target import Target
@@ -17,8 +16,8 @@ WORD_BYTES = 8
 
 
 def states_shape(target: Target) -> tuple[int, int, int]:
-    """Tiles, workers, words. A MultiVertex has six workers, whatever the chip says."""
-    return target.n_tiles, max(target.chip.n_workers, N_WORKERS), WORKER_WORDS
+    """Tiles, workers of a tile, words of a record."""
+    return target.n_tiles, target.chip.n_workers, WORKER_WORDS
 
 
 def n_states_bytes(target: Target) -> int:
@@ -43,5 +42,5 @@ def worker_state_column(
     rows = np.arange(len(tile))
     is_shared = spec.base is VertexBase.VERTEX
     within = rows - np.searchsorted(tile, tile, "left") if is_shared else np.zeros_like(rows)
-    record = tile.astype(np.int64) * n_workers + within % target.chip.n_workers
+    record = tile.astype(np.int64) * n_workers + within % n_workers
     return first_byte // WORD_BYTES + record * n_words

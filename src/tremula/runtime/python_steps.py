@@ -45,7 +45,8 @@ def _run_counting(
             cycles = np.zeros(record.n_rows, np.int64)
             codelet = engine.executable.codelets[record.codelet]
             has_modes = codelet.spec.rounds_to_half and engine.machine_state.rounding_mode != 0
-            kernel = codelet.counted_kernel_address(has_modes=has_modes)
+            n_workers = engine.executable.target.chip.n_workers
+            kernel = codelet.counted_kernel_address(has_modes=has_modes, n_workers=n_workers)
             result &= native_rows.run_counted(engine, kernel, table, replica, cycles)
             counts.append(cycles)
     native_rows.run_copies(engine, number, replica, is_gather=False)

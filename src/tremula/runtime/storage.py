@@ -151,12 +151,15 @@ class NativeTables:
     kept: list  # arrays and codelets that must outlive the addresses
     table_columns: list[list[tuple[np.ndarray, ...]]]  # [replica][table]
     codelet_of: list[Codelet]  # of each table
+    n_workers: int  # that share a MultiVertex
 
     def use_modes(self, has_modes: bool) -> None:
         """Let tables that round halves run with or without rounding modes."""
         for table, codelet in enumerate(self.codelet_of):
             if codelet.spec.rounds_to_half:
-                self.kernel[table] = codelet.kernel_address(has_modes=has_modes)
+                self.kernel[table] = codelet.kernel_address(
+                    has_modes=has_modes, n_workers=self.n_workers
+                )
 
     def as_tuple(self) -> tuple[np.ndarray, ...]:
         return (
@@ -173,7 +176,9 @@ def build_tables(executable: Executable, n_threads: int) -> NativeTables:
     """Compile the kernels and lay out everything the interpreter reads."""
     records = [t for cs in executable.compute_sets for t in cs.tables]
     codelets = executable.codelets
-    kernel = np.array([codelets[t.codelet].kernel_address() for t in records], np.int64)
+    n_workers = executable.target.chip.n_workers
+    addresses = [codelets[t.codelet].kernel_address(n_workers=n_workers) for t in records]
+    kernel = np.array(addresses, np.int64)
     kept: list = [codelets]
     table_columns = [
         [_own_columns(t) for t in records] for _ in range(executable.replication_factor)
@@ -202,6 +207,7 @@ def build_tables(executable: Executable, n_threads: int) -> NativeTables:
         kept,
         table_columns,
         [codelets[t.codelet] for t in records],
+        n_workers,
     )
 
 

@@ -100,9 +100,8 @@ RANDOM: dict[str, Slots] = {
 # Entry, fetching field pointers and exit. Source: the fixed part of PopLibs' estimate of a fused
 # elementwise codelet, 13 slots.
 VERTEX_OVERHEAD_SLOTS = 13
-# Supervisor cycles to start the six workers and wait for them: PopLibs' common multi-worker launch.
+# Supervisor cycles to start the workers and wait for them: PopLibs' common multi-worker launch.
 LAUNCH_CYCLES = 11
-N_WORKERS = 6
 SUPERVISOR_BRANCH = Slots(main=6)  # PopLibs charges 6 cycles for a taken supervisor branch
 
 # Unpacking a field's pointer and length, by layout. Source: PopLibs estimators.

@@ -30,6 +30,7 @@ from tremula.codelets.cpp.toolchain import (
     find_compiler,
     headers_identity,
 )
+from tremula.codelets.spec import N_WORKERS
 
 FORMAT = 1  # raise when glue changes what a shared object or table means
 # No C++ run-time library, as on a tile: `new`, exceptions and streams are undefined symbols.
@@ -63,7 +64,7 @@ class Library:
         self.units, self.optimise, self.key = units, optimise, key
         self._lock = threading.RLock()
         self._glued: tuple[GluedUnit, ...] = ()
-        self._loaded: dict[bool, ctypes.CDLL] = {}
+        self._loaded: dict[tuple[bool, int], ctypes.CDLL] = {}  # is it counted, workers
 
     @property
     def glued(self) -> tuple[GluedUnit, ...]:
@@ -76,38 +77,43 @@ class Library:
     def table(self) -> list[dict[str, Any]]:
         """What the compiler found out about every vertex: name, base, fields."""
         compiler = find_compiler()
-        path = self._path(compiler, is_counted=False).with_suffix(".json")
+        path = self._path(compiler, False, N_WORKERS).with_suffix(".json")
         if not path.exists():
             table = self._read_table()
             _write_atomically(path, lambda temporary: temporary.write_text(json.dumps(table)))
         return json.loads(path.read_text())
 
-    def address(self, symbol: str, *, is_counted: bool) -> int:
+    def address(self, symbol: str, *, is_counted: bool, n_workers: int = N_WORKERS) -> int:
         """Address of a kernel; builds and loads the shared object if that has not happened."""
-        function = getattr(self._load(is_counted), symbol)
+        function = getattr(self._load(is_counted, n_workers), symbol)
         address = ctypes.cast(function, ctypes.c_void_p).value
         assert address is not None
         return address
 
-    def _load(self, is_counted: bool) -> ctypes.CDLL:
+    def _load(self, is_counted: bool, n_workers: int) -> ctypes.CDLL:
         with self._lock:
-            if is_counted not in self._loaded:
+            key = (is_counted, n_workers)
+            if key not in self._loaded:
                 compiler = find_compiler()
-                path = self._path(compiler, is_counted)
+                path = self._path(compiler, *key)
                 if not path.exists():
-                    _write_atomically(path, lambda made: self._build(compiler, made, is_counted))
-                self._loaded[is_counted] = ctypes.CDLL(str(path))
-            return self._loaded[is_counted]
+                    _write_atomically(path, lambda made: self._build(compiler, made, *key))
+                self._loaded[key] = ctypes.CDLL(str(path))
+            return self._loaded[key]
 
-    def _path(self, compiler: Compiler, is_counted: bool) -> Path:
+    def _path(self, compiler: Compiler, is_counted: bool, n_workers: int) -> Path:
         native = "" if is_counted else compiler.native_identity
-        parts = (self.key, compiler.identity, native, headers_identity())
+        parts = (self.key, compiler.identity, native, headers_identity(), str(n_workers))
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
         return cache_dir() / "cpp" / f"{digest}{'-counted' if is_counted else ''}.so"
 
-    def _build(self, compiler: Compiler, output: Path, is_counted: bool) -> None:
+    def _build(self, compiler: Compiler, output: Path, is_counted: bool, n_workers: int) -> None:
         texts = [(glued, chunk) for glued in self.glued for chunk in glued.chunks]
-        compile_one = _compile_counted if is_counted else partial(_compile, self.optimise)
+        flags = [*LANGUAGE_FLAGS, f"-I{HEADERS}", f"-DTREMULA_N_WORKERS={n_workers}"]
+        if is_counted:
+            compile_one = partial(_compile_counted, [*flags, *COUNTED_FLAGS])
+        else:
+            compile_one = partial(_compile, [*flags, self.optimise, *compiler.native_flags])
         with tempfile.TemporaryDirectory(prefix="tremula-") as folder:
             objects = [Path(folder) / f"{i}.o" for i in range(len(texts))]
             with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -161,7 +167,7 @@ class Library:
         return None
 
     def _read_table(self) -> list[dict[str, Any]]:
-        loaded = self._load(is_counted=False)
+        loaded = self._load(False, N_WORKERS)
         table: list[dict[str, Any]] = []
         for n, glued in enumerate(self.glued):
             lines: list[str] = []
@@ -198,16 +204,16 @@ def _entries(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _compile(
-    optimise: str, compiler: Compiler, glued: GluedUnit, text: str, output: Path
+    flags: list[str], compiler: Compiler, glued: GluedUnit, text: str, output: Path
 ) -> set[int]:
-    flags = [*LANGUAGE_FLAGS, optimise, *compiler.native_flags, f"-I{HEADERS}"]
     _checked(compiler, [*flags, "-c", "-x", "c++", "-", "-o", str(output)], text, glued)
     return set()
 
 
-def _compile_counted(compiler: Compiler, glued: GluedUnit, text: str, output: Path) -> set[int]:
+def _compile_counted(
+    flags: list[str], compiler: Compiler, glued: GluedUnit, text: str, output: Path
+) -> set[int]:
     """Compile with counting; not for this very processor, so that counts differ less."""
-    flags = [*LANGUAGE_FLAGS, *COUNTED_FLAGS, f"-I{HEADERS}"]
     assembly = _checked(compiler, [*flags, "-S", "-x", "c++", "-", "-o", "-"], text, glued)
     rewritten, counts = count_blocks(assembly)
     _checked(compiler, ["-c", "-x", "assembler", "-", "-o", str(output)], rewritten, glued)

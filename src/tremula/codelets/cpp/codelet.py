@@ -11,6 +11,7 @@ from tremula.codelets.cpp.build import Library, library_of
 from tremula.codelets.cpp.preprocess import Unit
 from tremula.codelets.flops import vector_flops_per_cycle
 from tremula.codelets.spec import (
+    N_WORKERS,
     CodeletSpec,
     CostInput,
     Direction,
@@ -41,11 +42,21 @@ class CppCodelet:
     def is_data_dependent(self) -> bool:
         return True
 
-    def kernel_address(self, *, has_modes: bool = False) -> int:  # noqa: ARG002 (of the protocol)
-        return self.library.address(self.symbol, is_counted=False)
+    def kernel_address(
+        self,
+        *,
+        has_modes: bool = False,  # noqa: ARG002 (of the protocol)
+        n_workers: int = N_WORKERS,
+    ) -> int:
+        return self.library.address(self.symbol, is_counted=False, n_workers=n_workers)
 
-    def counted_kernel_address(self, *, has_modes: bool = False) -> int:  # noqa: ARG002
-        return self.library.address(self.symbol, is_counted=True)
+    def counted_kernel_address(
+        self,
+        *,
+        has_modes: bool = False,  # noqa: ARG002 (of the protocol)
+        n_workers: int = N_WORKERS,
+    ) -> int:
+        return self.library.address(self.symbol, is_counted=True, n_workers=n_workers)
 
     def cycles(self, cost_input: CostInput) -> NoReturn:  # noqa: ARG002 (of the protocol)
         raise MissingPerfEstimate(

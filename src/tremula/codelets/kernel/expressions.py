@@ -154,8 +154,6 @@ class ExpressionLowering(ast.NodeTransformer):
         name = dotted_name(node) or ""
         if not name.startswith("self."):
             return self._bound(node, self.function.bindings[name])
-        if node.attr == "n_workers" and node.attr not in self.fields:
-            return ast.Constant(6)
         field = self.use(node.attr)
         if field.kind in (FieldKind.SCALAR, FieldKind.STATE):
             return self._loaded(field, *self.place_of(field))

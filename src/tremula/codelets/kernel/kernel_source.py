@@ -196,7 +196,7 @@ class KernelText:
     def _plain_call(self, calls: list[str]) -> list[str]:
         if not self.worker:
             return calls
-        head = f"for {self.worker[0]} in range({slots.N_WORKERS - 1}, -1, -1):"
+        head = f"for {self.worker[0]} in range({self.compute.n_workers - 1}, -1, -1):"
         return [head, *(f"    {call}" for call in calls)]
 
     def _counted_call(self, calls: list[str]) -> list[str]:
@@ -210,11 +210,11 @@ class KernelText:
         return [
             count,
             "_k_most = 0",
-            f"for {self.worker[0]} in range({slots.N_WORKERS - 1}, -1, -1):",
+            f"for {self.worker[0]} in range({self.compute.n_workers - 1}, -1, -1):",
             f"    {store}(_k_count, 0, {overhead})",
             *(f"    {call}" for call in calls),
             f"    _k_most = max(_k_most, {load}(_k_count, 0))",
-            f"{store}(_k_count, 0, {slots.N_WORKERS} * _k_most + {slots.LAUNCH_CYCLES})",
+            f"{store}(_k_count, 0, {self.compute.n_workers} * _k_most + {slots.LAUNCH_CYCLES})",
         ]
 
 

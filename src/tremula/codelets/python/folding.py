@@ -1,4 +1,7 @@
-"""Settle what is known before compiling: `if T is half:` and `if HAS_BIAS:` keep one branch."""
+"""Settle what is known before compiling.
+
+`if T is half:` and `if HAS_BIAS:` keep one branch, and `self.n_workers` becomes a number.
+"""
 
 import ast
 import operator
@@ -43,10 +46,17 @@ class _Folding(ast.NodeTransformer):
             return self.generic_visit(node)
         return self.visit(node.body if value else node.orelse)
 
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if self.function.is_n_workers(node):
+            return ast.copy_location(ast.Constant(self.function.n_workers), node)
+        return self.generic_visit(node)
+
     def _value(self, node: ast.expr) -> object:
         """The value of an expression of constants and types, or _UNKNOWN."""
         if isinstance(node, ast.Constant):
             return node.value
+        if self.function.is_n_workers(node):
+            return self.function.n_workers
         if isinstance(node, ast.Name | ast.Attribute):
             bound = self.function.bindings.get(dotted_name(node) or "", _UNKNOWN)
             return bound if isinstance(bound, Type | bool | int | float | tuple) else _UNKNOWN

@@ -12,7 +12,7 @@ import math
 import numbers
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import ModuleType
 
@@ -24,6 +24,7 @@ from tremula.base.types import Type, as_type
 from tremula.codelets.python import random
 from tremula.codelets.python.allowed import check_allowed
 from tremula.codelets.python.machine import multiply_accumulate
+from tremula.codelets.spec import N_WORKERS
 
 BUILTINS = frozenset(
     "range len min max abs int float bool round enumerate zip reversed pow sum".split()
@@ -66,6 +67,16 @@ class FunctionSource:
         found[0].decorator_list = []
         return found[0]
 
+    @property
+    def n_workers(self) -> int:
+        """The value of `self.n_workers`; see `for_workers`."""
+        found = self.bindings.get(_N_WORKERS_NAME, N_WORKERS)
+        assert isinstance(found, int), found
+        return found
+
+    def is_n_workers(self, node: ast.AST) -> bool:
+        return dotted_name(node) == _N_WORKERS_NAME
+
     def line_of(self, node: ast.AST | None) -> Source:
         offset = getattr(node, "lineno", 1) - 1
         return source_at(self.source.file, self.source.line + offset)
@@ -77,6 +88,14 @@ class FunctionSource:
 
 
 Binding = Constant | Type | Known | FunctionSource
+_N_WORKERS_NAME = "self.n_workers"
+
+
+def for_workers(compute: FunctionSource, n_workers: int) -> FunctionSource:
+    """`compute` as a chip with so many workers runs it: `self.n_workers` is that constant."""
+    if n_workers == compute.n_workers:
+        return compute
+    return replace(compute, bindings={**compute.bindings, _N_WORKERS_NAME: n_workers})
 
 
 def dotted_name(node: ast.AST) -> str | None:

@@ -12,7 +12,6 @@ from tremula.base.errors import FileLoadError, PoplarError
 from tremula.base.types import as_type
 from tremula.codelets import codelet_from_dict
 from tremula.codelets.columns import columns_of
-from tremula.codelets.cost.slots import N_WORKERS
 from tremula.codelets.spec import Codelet, CodeletSpec, FieldKind, VertexBase
 from tremula.compiler.executable.records import (
     ComputeSetRecord,
@@ -358,7 +357,7 @@ def _check_worker_states(spec: CodeletSpec, table: TableRecord, executable: Exec
     _require(values.dtype == np.int64 and len(values) == table.n_rows, "a column is malformed")
     n_tiles, n_workers, n_words = states_shape(executable.target)
     record, rest = np.divmod(values - executable.worker_states_byte // WORD_BYTES, n_words)
-    n_used = N_WORKERS if spec.base is VertexBase.MULTI_VERTEX else 1
+    n_used = n_workers if spec.base is VertexBase.MULTI_VERTEX else 1
     _check_range(record, n_tiles * n_workers - n_used + 1, "a worker is missing")
     _require(not rest.any(), "a worker's record is misplaced")
 

@@ -2,7 +2,9 @@
 #ifndef TREMULA_POPLAR_TILE_CONSTANTS_HPP
 #define TREMULA_POPLAR_TILE_CONSTANTS_HPP
 
-#define CTXT_WORKERS 6
+// Left as a name when a file is preprocessed (so not a number for #if); a number when it is
+// compiled for a chip.
+#define CTXT_WORKERS TREMULA_N_WORKERS
 #define NUM_WORKERS CTXT_WORKERS
 #define NUM_STRIDE_BITS 10
 #define TFPU_ROUND_NEAREST 0

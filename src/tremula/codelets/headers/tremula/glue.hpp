@@ -71,7 +71,7 @@ inline bool run(V *vertex, std::int64_t *cycles, std::int64_t row) {
   if constexpr (is_multi<V>) {
     for (unsigned worker = CTXT_WORKERS; worker-- > 0;)
       longest = std::max(longest, count(vertex, all_true, worker));
-    longest *= CTXT_WORKERS;  // a worker issues every sixth cycle
+    longest *= CTXT_WORKERS;  // they issue in turn
   } else {
     longest = count(vertex, all_true);
   }
