@@ -6,7 +6,6 @@ import numpy as np
 
 from tremula.base.source import user_source
 from tremula.base.types import UNSIGNED_INT, UNSIGNED_LONGLONG
-from tremula.codelets.cost.slots import N_WORKERS
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
@@ -19,7 +18,7 @@ from tremula.poplibs.poprand.codelets import (
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
 
-STATE_WORDS = 2 * N_WORKERS  # 64-bit words of a tile
+STATE_WORDS = 2  # 64-bit words of a worker
 MAX_MODIFIER = 2**32 - 1
 
 
@@ -46,10 +45,10 @@ def with_seed(
     if seed is None:
         generate()
         return
-    n = len(tiles)
-    saved = graph.add_variable(UNSIGNED_LONGLONG, [n, STATE_WORDS], f"{name}/hwSeeds")
-    begin = np.arange(n, dtype=np.int64) * STATE_WORDS
-    mapping = TileMapping(begin, begin + STATE_WORDS, tiles, graph.target.n_tiles)
+    n, n_words = len(tiles), graph.target.n_worker_contexts * STATE_WORDS
+    saved = graph.add_variable(UNSIGNED_LONGLONG, [n, n_words], f"{name}/hwSeeds")
+    begin = np.arange(n, dtype=np.int64) * n_words
+    mapping = TileMapping(begin, begin + n_words, tiles, graph.target.n_tiles)
     graph.set_tile_mapping(saved, mapping)
     fields = {"seed": _seeds(seed, n), "saved": saved, "modifier": seed_modifier, "tile": tiles}
     run_vertices(graph, save_and_set_seed_codelet(), fields, tiles, sequence, f"{name}/setSeed")
