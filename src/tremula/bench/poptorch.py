@@ -196,7 +196,7 @@ else:
     wrapped = poptorch.inferenceModel(model, options)
 wrapped.compile(*batch)
 began = time.perf_counter()
-wrapped._compiled.tiles.timing(has_run=False)
+wrapped._compiled.core.tiles.timing(has_run=False)
 print(json.dumps(time.perf_counter() - began))
 """
 

@@ -88,7 +88,7 @@ def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") 
 
 
 def _train(model: Any, data: Any, n_epochs: int) -> float:  # noqa: ANN401
-    from tremula.ir.run.tile_program import ProgressBar
+    from tremula.ir.run.progress import ProgressBar
 
     began = time.perf_counter()
     n_calls = n_epochs * len(data)
@@ -124,7 +124,7 @@ def _tell_machine(model: Any, n_images: int, args: argparse.Namespace) -> None: 
     rate = n_images * clock_hz / cycles
     print(f"Modelled: {cycles / N_ITERATIONS:,.0f} cycles per batch of {N_BATCH} images,")
     print(f"  {rate:,.0f} images per second in training on a {args.chip}")
-    executable = model._compiled.tiles.program().executable
+    executable = model._compiled.core.tiles.program().executable
     path = write_report(args.report, executable, forecast(executable), extra={"model": model._name})
     print(f"The report is in {path}")
     print(f"  see it in a browser: tremula view {path}")

@@ -9,3 +9,11 @@ class CaptureError(PoplarError):
 
 class UnsupportedOperations(PoplarError):
     """A captured step holds operations that have no lowering to tiles."""
+
+
+class UnsuitableModel(PoplarError):
+    """A captured step cannot run the way it was asked to."""
+
+
+class FloatingPointException(PoplarError):
+    """An operation made a NaN or an infinity while a program checks for them."""

@@ -1,15 +1,23 @@
 """How long a call takes on the machine: the modelled clock walked through the tile program."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tremula.compiler.executable.executable import Executable
-from tremula.frontends.poptorch.executor.outputs import Selection
 from tremula.runtime.clock import Clock
 from tremula.runtime.forecast import foretell_transfers
 
 Latency = tuple[float, float, float]  # least, most, average, in seconds
 Counters = dict[str, list[list[float]]]
+
+
+@dataclass(frozen=True)
+class MicroBatches:
+    """Those of a call, counted [iteration][accumulation][replica]."""
+
+    n_total: int
+    n_replicas: int
+    returned: Sequence[int]  # whose results leave the device
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class CallTiming:
 
 
 def time_call(executable: Executable, clock: Clock) -> CallTiming:
-    """What a call takes on a clock that knows the cycles of every step; nothing is computed."""
+    """Time a call on a clock that knows the cycles of every step; nothing is computed."""
     clock_hz = executable.target.chip.clock_hz
     found = foretell_transfers(executable, clock)
     times = zip((found.begin / clock_hz).tolist(), (found.end / clock_hz).tolist(), strict=True)
@@ -42,42 +50,45 @@ def time_call(executable: Executable, clock: Clock) -> CallTiming:
 
 
 def no_counters() -> Counters:
-    """What there is before a model ran."""
+    """The counters of a model that has not run yet."""
     return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
 
 
-def perf_counters(timing: CallTiming, selection: Selection, n_outputs: int) -> Counters:
+def perf_counters(timing: CallTiming, batches: MicroBatches, n_outputs: int) -> Counters:
     """When each transfer of a call began and ended, per tensor, in seconds of the machine's clock.
 
     Inputs have one entry per micro-batch, outputs one per micro-batch that is returned.
     """
     inputs = timing.of_streams("input")
     outputs = timing.of_streams("output-out")[:n_outputs]
-    every = range(selection.n_total)
+    every = range(batches.n_total)
     return {
-        "input": _column(inputs, every, selection.n_replicas, 0),
-        "input_complete": _column(inputs, every, selection.n_replicas, 1),
-        "output": _column(outputs, selection.returned(), selection.n_replicas, 0),
-        "output_complete": _column(outputs, selection.returned(), selection.n_replicas, 1),
+        "input": _column(inputs, every, batches.n_replicas, 0),
+        "input_complete": _column(inputs, every, batches.n_replicas, 1),
+        "output": _column(outputs, batches.returned, batches.n_replicas, 0),
+        "output_complete": _column(outputs, batches.returned, batches.n_replicas, 1),
     }
 
 
 def _column(
     streams: list[list[tuple[float, float]]], numbers: Iterable[int], n_replicas: int, side: int
 ) -> list[list[float]]:
-    """Replicas run at the same time, so those of one micro-batch share its times."""
+    """Replicas run at the same time: `n_replicas` neighbouring micro-batches share their times."""
     numbers = list(numbers)
     return [[times[number // n_replicas][side] for number in numbers] for times in streams] or [[]]
 
 
 def latency_between(
     counters: Counters,
-    selection: Selection,
+    batches: MicroBatches,
     begin: tuple[str, Callable[[Iterable[float]], float]],
     end: tuple[str, Callable[[Iterable[float]], float]],
 ) -> Latency:
-    """From one event to another, over all micro-batches; each with how to join tensors."""
-    starts, ends = _by_number(counters, selection, *begin), _by_number(counters, selection, *end)
+    """From one event to another, over all micro-batches.
+
+    An event comes with the function that joins the times of several tensors, such as `max`.
+    """
+    starts, ends = _by_number(counters, batches, *begin), _by_number(counters, batches, *end)
     times = [ends[number] - starts[number] for number in starts if number in ends]
     if not times:
         return 0.0, 0.0, 0.0
@@ -86,11 +97,11 @@ def latency_between(
 
 def _by_number(
     counters: Counters,
-    selection: Selection,
+    batches: MicroBatches,
     event: str,
     join: Callable[[Iterable[float]], float],
 ) -> dict[int, float]:
-    numbers = range(selection.n_total) if event.startswith("input") else selection.returned()
+    numbers = range(batches.n_total) if event.startswith("input") else batches.returned
     columns = [column for column in counters[event] if column]
     if not columns:
         return {}

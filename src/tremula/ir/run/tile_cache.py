@@ -16,7 +16,6 @@ from tremula.base import version
 from tremula.base.errors import FileLoadError
 from tremula.compiler.executable.executable import Executable, validate
 from tremula.compiler.file.codec import read_record, record, write_record
-from tremula.frontends.poptorch.logging import LOGGER
 from tremula.ir.capture.subgraphs import all_nodes
 from tremula.ir.origin import ORIGIN
 from tremula.ir.passes.clean import schema_name
@@ -81,30 +80,31 @@ def write_program(path: str | os.PathLike, program: StoredTileProgram) -> None:
 class ProgramCache:
     """A folder of tile programs. Several processes may share it: files appear whole."""
 
-    def __init__(self, folder: str | os.PathLike):
+    def __init__(self, folder: str | os.PathLike, warn: Callable[[str], None]):
         self.folder = Path(folder)
+        self.warn = warn
 
     def path_of(self, key: str) -> Path:
         return self.folder / f"{key}{SUFFIX}"
 
     def find(self, key: str) -> StoredTileProgram | None:
-        """The program of this key, if the folder has it; a damaged file is as good as none."""
+        """The program of this key, if the folder has it; a damaged file is a cache miss."""
         path = self.path_of(key)
         if not path.exists():
             return None
         try:
             return read_program(path)
         except FileLoadError as error:
-            LOGGER.warning("The cached executable is not used, and made again: %s", error)
+            self.warn(f"The cached executable is not used, and made again: {error}")
             return None
 
     def keep(self, program: StoredTileProgram) -> None:
-        """Store a program; a folder that cannot be written to is a warning, nothing is lost."""
+        """Store a program; if the folder cannot be written to, warn and go on without."""
         try:
             write_program(self.path_of(program.key), program)
             self._remove_leftovers()
         except OSError as error:
-            LOGGER.warning("The executable could not be kept in %s: %s", self.folder, error)
+            self.warn(f"The executable could not be kept in {self.folder}: {error}")
 
     def _remove_leftovers(self) -> None:
         for path in self.folder.glob("*.part"):
@@ -116,7 +116,7 @@ class ProgramCache:
 
 
 def can_be_kept(step: CapturedStep) -> bool:
-    """Whether all of a program is in its graph: code of the script is not, and may change."""
+    """Whether the graph holds all of a program: code of the script is not in it and may change."""
     return not any(
         schema_name(node) in ("tremula::custom_op", "tremula::host_call")
         for node in all_nodes(step)
@@ -129,7 +129,7 @@ def can_be_kept(step: CapturedStep) -> bool:
 def program_key(step: CapturedStep, *choices: object) -> str:
     """A digest of everything a tile program is made from; equal keys mean equal programs.
 
-    Lines of source are left out: a comment above a model does not make another program, so a
+    Lines of source are left out: a comment above a model does not change the program, so a
     report of a cached one shows the lines of the script that compiled it.
     """
     digest = hashlib.blake2b(digest_size=16)

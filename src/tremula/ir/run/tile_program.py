@@ -1,9 +1,8 @@
-"""The tile program of a compiled model: built, compiled and loaded when something asks for it."""
+"""The tile program of a step: built, compiled and loaded when something asks for it."""
 
-import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import IO
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -11,21 +10,15 @@ from tremula.base.options import parse_options
 from tremula.base.tracing import POPTORCH, span
 from tremula.compiler.compile import compile_graph
 from tremula.compiler.executable.executable import Executable
-from tremula.frontends.poptorch.exceptions import poptorch_errors
-from tremula.frontends.poptorch.executor.placement import Placement, machine_of
-from tremula.frontends.poptorch.executor.replica_weights import GroupedTileSession, Grouping
-from tremula.frontends.poptorch.logging import LOGGER
-from tremula.frontends.poptorch.options.not_modelled import not_modelled
-from tremula.frontends.poptorch.options.options import Options
-from tremula.frontends.poptorch.options.strategies import PipelinedExecution
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.passes import SPELLING_PASSES, apply
 from tremula.ir.passes.recompute import recompute_between_checkpoints, recompute_stages
 from tremula.ir.run.performance import CallTiming, time_call
+from tremula.ir.run.progress import ProgressBar
+from tremula.ir.run.replica_groups import GroupedTileSession, Grouping
 from tremula.ir.run.session import Repetition, TileSession
 from tremula.ir.run.tile_cache import ProgramCache, StoredTileProgram, can_be_kept, program_key
-from tremula.ir.settings import HostSettings
 from tremula.ir.step import INPUT, CapturedStep
 from tremula.poplar.control import set_stochastic_rounding
 from tremula.poplar.programs import Sequence
@@ -34,44 +27,58 @@ from tremula.runtime.clock import Clock
 from tremula.runtime.engine import Engine
 
 
+@dataclass(frozen=True)
+class TileSettings:
+    """How a tile program is compiled: the machine, the user's choices, where programs are kept."""
+
+    chip: str = "bow"
+    n_tiles: int = 0  # of each chip; 0: all it has
+    lowering: LoweringOptions = field(default_factory=LoweringOptions)
+    engine_options: Mapping[str, object] = field(default_factory=dict)
+    recomputes_stages: bool = True  # a pipeline keeps inputs of stages, not all values in them
+    cache_folder: str | None = None  # where compiled programs are kept, if anywhere
+    shows_progress: bool = False
+    not_modelled: tuple[str, ...] = ()  # what was asked for and this program does without
+    warn: Callable[[str], None] = lambda _text: None
+
+
 class TileProgram:
-    """Compiles at most once; a cycle count, a report, a latency or tile execution ask for it."""
+    """Compiled at most once: for a cycle count, a report, a latency or execution on tiles."""
 
     def __init__(
         self,
         step: CapturedStep,
-        placement: Placement,
+        schedule: Schedule,
         repetition: Repetition,
-        options: Options,
-        settings: HostSettings,
+        settings: TileSettings,
         *,
         seed: int = 0,
         groupings: Mapping[str, Grouping] | None = None,
     ):
-        self.groupings = groupings or {}
         self._captured = step
-        self.placement = placement
+        self.schedule = schedule
         self.repetition = repetition
-        self.options = options
         self.settings = settings
-        self.machine = machine_of(options, settings.chip)
         self.seed = seed
+        self.groupings = groupings or {}
         self.seconds = 0.0
-        self.stored: StoredTileProgram | None = None  # given by a file, or compiled
+        self.stored: StoredTileProgram | None = None  # read from a file, or compiled
         self._engine: Engine | None = None
         self._timing: CallTiming | None = None
+
+    # -- what others ask for -----------------------------------------------------------------------
 
     @property
     def to_save(self) -> StoredTileProgram | None:
         """The program for a file, if it is compiled and all of it can be written."""
         return self.stored if can_be_kept(self._captured) else None
 
-    def offer(self, stored: StoredTileProgram | None) -> None:
+    def offer(self, stored: StoredTileProgram) -> None:
         """Use a program from a file, if it is the one that would be compiled."""
-        if stored is None:
-            return
         if stored.key != self._key():
-            LOGGER.warning("The saved program was made from another model; this one is compiled.")
+            self.settings.warn(
+                "The saved program was made from another model; this one is compiled."
+            )
             return
         self.stored = stored
 
@@ -79,9 +86,8 @@ class TileProgram:
         """The compiled program: given, found in the cache, or compiled now, with a progress bar."""
         if self.stored is None:
             began = time.perf_counter()
-            is_shown = self.options.show_compilation_progress_bar
-            progress = ProgressBar("Graph compilation", is_shown)
-            with poptorch_errors(), span(POPTORCH, "compile tile program"), progress as bar:
+            progress = ProgressBar("Graph compilation", self.settings.shows_progress)
+            with span(POPTORCH, "compile tile program"), progress as bar:
                 self.stored = self._find_or_compile(bar)
             self.seconds = time.perf_counter() - began
         return self.stored
@@ -89,9 +95,7 @@ class TileProgram:
     def engine(self) -> Engine:
         """The program with its kernels and memory, ready to run."""
         if self._engine is None:
-            executable = self.program().executable
-            with poptorch_errors():
-                self._engine = self._new_engine(executable)
+            self._engine = self._new_engine(self.program().executable)
         return self._engine
 
     def session(self) -> TileSession:
@@ -108,6 +112,75 @@ class TileProgram:
             self._timing = time_call(executable, clock)
         return self._timing
 
+    def device(self) -> Device:
+        n_ipus = self.schedule.n_chips * self.repetition.n_replicas
+        return IPUModel(self.settings.chip, n_ipus, self.settings.n_tiles).create_device()
+
+    # -- compiling ---------------------------------------------------------------------------------
+
+    def _find_or_compile(self, bar: ProgressBar) -> StoredTileProgram:
+        folder = self.settings.cache_folder if can_be_kept(self._captured) else None
+        cache = None if folder is None else ProgramCache(folder, self.settings.warn)
+        stored = None if cache is None else cache.find(self._key())
+        if stored is None:
+            stored = self._compile(bar)
+            if cache is not None:
+                cache.keep(stored)
+        return stored
+
+    def _compile(self, bar: ProgressBar) -> StoredTileProgram:
+        if self.settings.not_modelled:
+            self.settings.warn(
+                f"The tile program does not model: {'; '.join(self.settings.not_modelled)}. Results"
+                " are the same; its memory and cycles are those of tensors that stay on the chips."
+            )
+        step = apply(self._captured, SPELLING_PASSES)
+        step = recompute_between_checkpoints(step, self.schedule.stage_of_block)
+        step = recompute_stages(step, self.recomputed_stages)
+        options, target = self.lowering_options(), self.device().target
+        with span(POPTORCH, "lower to tiles"):
+            built = build_tile_program(step, target, self.schedule, options, bar.part(0, 60))
+        program = Sequence()
+        if options.rounds_stochastically:
+            set_stochastic_rounding(built.graph, program, True)
+        program.add(built.program)
+        with span(POPTORCH, "compile graph"):
+            progress = bar.part(60, 95)
+            executable = compile_graph(built.graph, [program], self._engine_options(), progress)
+        return StoredTileProgram.of(self._key(), executable, built)
+
+    def _key(self) -> str:
+        return program_key(
+            self._captured,
+            (self.settings.chip, self.settings.n_tiles),
+            self.schedule,
+            self.lowering_options(),
+            self.recomputed_stages,
+            dict(self.settings.engine_options),
+        )
+
+    def lowering_options(self) -> LoweringOptions:
+        return replace(
+            self.settings.lowering,
+            is_training=self._captured.training,
+            checks_indices=parse_options(self._engine_options()).flag("debug.strict"),
+        )
+
+    @property
+    def recomputed_stages(self) -> tuple[int, ...]:
+        """The stage of each block, if stages are computed again for the backward pass."""
+        return self.schedule.stage_of_block if self.settings.recomputes_stages else ()
+
+    def _engine_options(self) -> dict:
+        return {**self.settings.engine_options, "tremula.seed": self.seed}
+
+    # -- loading -----------------------------------------------------------------------------------
+
+    def _new_engine(self, executable: Executable) -> Engine:
+        """An engine that writes no reports: the model writes its own."""
+        options = self._engine_options()
+        return Engine(executable, options=options, writes_reports=False).load(self.device())
+
     def _counting_engine(self, has_run: bool) -> Engine:
         """An engine that ran: some codelets know their cycles only then. Any data will do."""
         if has_run:
@@ -116,155 +189,9 @@ class TileProgram:
         self._run_on_zeros(engine)
         return engine
 
-    def _new_engine(self, executable: Executable) -> Engine:
-        """Reports are the model's: its own engine writes none beside them."""
-        options = self._engine_options()
-        return Engine(executable, options=options, writes_reports=False).load(self.device())
-
     def _run_on_zeros(self, engine: Engine) -> None:
         placeholders = zip(self._captured.inputs, self._captured.placeholders(), strict=True)
         values = [node.meta["val"] for slot, node in placeholders if slot.kind == INPUT]
         inputs = [torch.zeros(tuple(v.shape), dtype=v.dtype) for v in values]
         session = TileSession(self._captured, self.program(), engine, self.repetition)
         session.run([inputs] * self.repetition.n_micro_batches, lambda *_: None)
-
-    def _find_or_compile(self, bar: "ProgressBar") -> StoredTileProgram:
-        choices = self.options._Popart.options
-        is_wanted = choices.get("enableEngineCaching", False) and "cachePath" in choices
-        is_kept = is_wanted and can_be_kept(self._captured)
-        cache = ProgramCache(choices["cachePath"]) if is_kept else None
-        stored = None if cache is None else cache.find(self._key())
-        if stored is None:
-            stored = self._compile(bar)
-            if cache is not None:
-                cache.keep(stored)
-        return stored
-
-    def _compile(self, bar: "ProgressBar") -> StoredTileProgram:
-        if unfollowed := not_modelled(self.options):
-            LOGGER.warning(
-                "The tile program does not model: %s. Results are the same; its memory and cycles"
-                " are those of tensors that stay on the chips.",
-                "; ".join(unfollowed),
-            )
-        step = apply(self._captured, SPELLING_PASSES)
-        step = recompute_between_checkpoints(step, self._schedule().stage_of_block)
-        step = recompute_stages(step, self._recomputed_stages())
-        with span(POPTORCH, "lower to tiles"):
-            built = build_tile_program(
-                step,
-                self.device().target,
-                self._schedule(),
-                self._lowering_options(),
-                bar.part(0, 60),
-            )
-        program = Sequence()
-        if self._lowering_options().rounds_stochastically:
-            set_stochastic_rounding(built.graph, program, True)
-        program.add(built.program)
-        with span(POPTORCH, "compile graph"):
-            engine_options = self._engine_options()
-            progress = bar.part(60, 95)
-            executable = compile_graph(built.graph, [program], engine_options, progress)
-        return StoredTileProgram.of(self._key(), executable, built)
-
-    def _key(self) -> str:
-        return program_key(
-            self._captured,
-            self.machine,
-            self._schedule(),
-            self._lowering_options(),
-            self._recomputed_stages(),
-            {k: v for k, v in self._engine_options().items() if k != "tremula.seed"},
-        )
-
-    def device(self) -> Device:
-        n_chips = max(self.placement.ipus, default=0) + 1
-        n_ipus = n_chips * self.repetition.n_replicas
-        chip, n_tiles = self.machine
-        return IPUModel(chip, n_ipus, n_tiles).create_device()
-
-    def _schedule(self) -> Schedule:
-        repetition = self.repetition
-        return Schedule(
-            repetition.n_iterations,
-            repetition.n_accumulation,
-            repetition.n_replicas,
-            repetition.gradient_scale,
-            self.placement.ipus,
-            self.placement.pipeline_stages if self._is_pipeline else (),
-            tuple(
-                (name, grouping.size, grouping.stride(repetition.n_replicas))
-                for name, grouping in self.groupings.items()
-            ),
-        )
-
-    def _lowering_options(self) -> LoweringOptions:
-        return LoweringOptions(
-            partials_type=self.options._Popart.options.get("partialsTypeMatMuls"),
-            available_memory=dict(self.options.available_memory_proportion),
-            is_training=self._captured.training,
-            rounds_stochastically=bool(
-                self.options._Popart.options.get("enableStochasticRounding", False)
-            ),
-            least_off_chip_state=self.options.TensorLocations.least_off_chip_state,
-            has_synthetic_data=self.options._Popart.options.get("syntheticDataMode", 0) != 0,
-            checks_indices=parse_options(self._engine_options()).flag("debug.strict"),
-        )
-
-    def _recomputed_stages(self) -> tuple[int, ...]:
-        """The stage of each block, if stages are computed again for the backward pass.
-
-        As PopTorch does by default in a pipeline; the option autoRecomputation 0 keeps all values.
-        """
-        is_off = self.options._Popart.options.get("autoRecomputation") == 0
-        return self.placement.pipeline_stages if self._is_pipeline and not is_off else ()
-
-    @property
-    def _is_pipeline(self) -> bool:
-        return isinstance(self.options._execution_strategy, PipelinedExecution)
-
-    def _engine_options(self) -> dict:
-        """What the script gave; reports are written by the model, not by its engine."""
-        choices = self.options._Popart.options
-        given = choices.get("engineOptions", {})
-        checks = choices.get("enableFloatingPointChecks", False)
-        return {
-            **{k: v for k, v in given.items() if not k.startswith("autoReport.")},
-            "tremula.seed": self.seed,
-            "debug.floatPointOpException": checks,
-        }
-
-
-class ProgressBar:
-    """Per cent done on one line of standard error; silent if that is no terminal."""
-
-    def __init__(self, title: str, is_wanted: bool, stream: IO[str] | None = None):
-        self.title = title
-        self.stream = stream or sys.stderr
-        self.is_shown = is_wanted and self.stream.isatty()
-        self._last = -1
-
-    def __enter__(self) -> "ProgressBar":
-        self.show(0)
-        return self
-
-    def __exit__(self, failed: object, *_rest: object) -> None:
-        if failed is None:
-            self.show(100)
-        if self.is_shown:
-            self.stream.write("\n")
-
-    def part(self, begin: int, end: int) -> Callable[[int, int], None]:
-        """A progress function whose whole is the share from `begin` to `end` per cent."""
-
-        def progress(done: int, total: int) -> None:
-            self.show(begin + (end - begin) * done // max(total, 1))
-
-        return progress
-
-    def show(self, percent: int) -> None:
-        if self.is_shown and percent != self._last:
-            self._last = percent
-            self.stream.write(f"\r{self.title}: {percent:3d}%|{'█' * (percent // 5):20s}|")
-            self.stream.flush()

@@ -9,7 +9,7 @@ from torch import nn
 
 import poptorch
 from poptorch import OutputMode
-from tremula.ir.run.tile_program import ProgressBar
+from tremula.ir.run.progress import ProgressBar
 
 
 class Model(nn.Module):
@@ -124,8 +124,8 @@ def test_cycle_count():
 def test_cycle_count_equals_the_clock():
     """The count is what the clock of the tile program says after a run."""
     model = trained(poptorch.Options().deviceIterations(2).logCycleCount(True), 4)
-    engine = model._compiled.tiles.engine()
-    model._compiled.tiles._run_on_zeros(engine)
+    engine = model._compiled.core.tiles.engine()
+    model._compiled.core.tiles._run_on_zeros(engine)
     assert engine.report().total_cycles == model.cycleCount()
 
 

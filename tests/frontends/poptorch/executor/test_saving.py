@@ -128,9 +128,9 @@ def test_versions(tmp_path):
 def test_other_files(tmp_path):
     """What is no saved model says so."""
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(poptorch.Error, match="is no file that a PopTorch model saved"):
+    with pytest.raises(poptorch.Error, match="is not a saved PopTorch model"):
         poptorch.load(tmp_path / "text")
-    with pytest.raises(poptorch.Error, match="is no file that a PopTorch model saved"):
+    with pytest.raises(poptorch.Error, match="is not a saved PopTorch model"):
         poptorch.load(tmp_path / "missing")
 
 

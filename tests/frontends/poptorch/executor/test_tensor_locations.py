@@ -29,7 +29,7 @@ def test_states_in_streaming_memory(replicas):
             training(torch.ones(4, 300))
         state = optimizer.state_dict()["ipu_state"]
         found.append([*(p.detach() for p in model.parameters()), *state.values()])
-        memory = training._compiled.tiles.program().executable.analysis.memory
+        memory = training._compiled.core.tiles.program().executable.analysis.memory
         n_bytes.append(int(memory.category("Variables").sum()))
     for on_chip, off_chip in zip(*found, strict=True):
         assert torch.equal(on_chip, off_chip)

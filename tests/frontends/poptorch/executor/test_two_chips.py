@@ -69,6 +69,6 @@ def test_pipelines_overlap_and_shards_do_not():
         options.setExecutionStrategy(strategy(poptorch.AutoStage.SameAsIpu))
         wrapped = poptorch.inferenceModel(model, options)
         outputs.append(wrapped(x))
-        cycles.append(wrapped._compiled.tiles.timing(has_run=True).total_cycles)
+        cycles.append(wrapped._compiled.core.tiles.timing(has_run=True).total_cycles)
     assert torch.equal(*outputs)
     assert cycles[0] < cycles[1]

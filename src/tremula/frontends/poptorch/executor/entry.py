@@ -11,7 +11,7 @@ from tremula.frontends.poptorch.enums import OutputMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.executor import saving
 from tremula.frontends.poptorch.executor.attachment import poptorchAtExit
-from tremula.frontends.poptorch.executor.compile_hooks import (
+from tremula.frontends.poptorch.executor.compiled import (
     registerPostCompileHook,
     registerPreCompileHook,
 )

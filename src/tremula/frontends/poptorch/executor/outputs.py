@@ -5,19 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from tremula.frontends.poptorch.enums import CommGroupType, OutputMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.inputs.arg_parsers import NARROWER, micro_batch
 from tremula.frontends.poptorch.options.options import Options
-from tremula.ir.nodes import operand, schema_name
-from tremula.ir.passes.clean import is_random
-from tremula.ir.passes.views import is_view
-
-# Results that may share memory with an operand although no schema says so.
-_MAY_ALIAS = {"aten::reshape", "aten::contiguous", "aten::_to_copy", "aten::to", "aten::flatten"}
-
+from tremula.ir.run.output_facts import OutputFact
+from tremula.ir.run.performance import MicroBatches
 
 # -- inputs ----------------------------------------------------------------------------------------
 
@@ -94,56 +89,8 @@ class Selection:
             return list(range(self.n_total - self.n_replicas, self.n_total))
         return [number for number in range(self.n_total) if self.wants(number)]
 
-
-@dataclass(frozen=True)
-class OutputFact:
-    """What is known about an output before it is computed."""
-
-    is_constant: bool  # depends on nothing a call changes: returned once
-    must_copy: bool  # may share memory with a weight, an input, a constant or another result
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    def none_of_it(self) -> Tensor:
-        """What is returned if a mode wants none of the micro-batches."""
-        return torch.empty((0, *self.shape[1:]), dtype=NARROWER.get(self.dtype, self.dtype))
-
-
-def output_facts(nodes: Sequence[fx.Node], others: Sequence[fx.Node] = ()) -> list[OutputFact]:
-    """The facts of outputs, in order; `others` are what the step gives besides them."""
-    roots = {_owner_of_memory(node) for node in others}
-    facts = []
-    for node in nodes:
-        root = _owner_of_memory(node)
-        shared = root.op != "call_function" or root in roots
-        roots.add(root)
-        value = node.meta["val"]
-        facts.append(OutputFact(_is_constant(node), shared, tuple(value.shape), value.dtype))
-    return facts
-
-
-def _owner_of_memory(node: fx.Node) -> fx.Node:
-    while node.op == "call_function":
-        is_item = not schema_name(node)
-        if not (is_item or is_view(node.target) or schema_name(node) in _MAY_ALIAS):
-            return node
-        source = operand(node)
-        if is_item and not is_view(source.target):
-            return node
-        node = source
-    return node
-
-
-def _is_constant(node: fx.Node) -> bool:
-    seen, front = {node}, [node]
-    while front:
-        current = front.pop()
-        if current.op == "placeholder" or (current.op == "call_function" and is_random(current)):
-            return False
-        new = [source for source in current.all_input_nodes if source not in seen]
-        seen.update(new)
-        front += new
-    return True
+    def micro_batches(self) -> MicroBatches:
+        return MicroBatches(self.n_total, self.n_replicas, self.returned())
 
 
 class OutputGroup:
@@ -197,11 +144,16 @@ class OutputCollector:
         if group.selection.mode is OutputMode.Sum:
             kept = [self._sums[place][r] for r in range(group.selection.n_replicas)]
         if not kept:  # EveryN with a period longer than the call
-            return [fact.none_of_it() for fact in group.facts]
+            return [_none_of(fact) for fact in group.facts]
         return [
             _returned(parts[0] if fact.is_constant else _joined(parts), fact.must_copy)
             for parts, fact in zip(zip(*kept, strict=True), group.facts, strict=True)
         ]
+
+
+def _none_of(fact: OutputFact) -> Tensor:
+    """What is returned if a mode wants none of the micro-batches."""
+    return torch.empty((0, *fact.shape[1:]), dtype=NARROWER.get(fact.dtype, fact.dtype))
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

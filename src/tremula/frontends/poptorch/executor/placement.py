@@ -1,18 +1,73 @@
-"""From blocks to chips and stages, and the checks that depend on them."""
+"""Where a captured step runs: from blocks to chips and stages, with the checks of both."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tremula.frontends.poptorch.enums import AutoStage
-from tremula.frontends.poptorch.exceptions import createPoptorchError
+from torch import fx
+
+from tremula.frontends.poptorch.enums import AutoStage, OutputMode, OverlapMode
+from tremula.frontends.poptorch.exceptions import PYTHON_ERROR, Error, createPoptorchError
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.options.strategies import ExecutionStrategy, PipelinedExecution
+from tremula.ir.nodes import schema_name
+from tremula.ir.origin import FORWARD, ORIGIN
+from tremula.ir.run.compiled_step import Places
+from tremula.ir.step import BUFFER, INPUT, OUTPUT, CapturedStep
 
 BlockIds = tuple[str, int | None]  # user id, chip or None
 MAX_IPUS_OF_PROCESS = 64
 TILES_OF_SMALL_MODEL = 4
+_OVERLAP = "tremula::overlap"
+
+
+def place_step(step: CapturedStep, options: Options, *, is_training: bool) -> Places:
+    """The chip and pipeline stage of each block; raises if the step cannot run as asked."""
+    check_overlap(step, options)
+    _check_all_in_blocks(step)
+    ids = [(block.user_id, block.ipu_id) for block in step.blocks]
+    placement = resolve_blocks(options._execution_strategy, ids)
+    _check_buffers(step, options)
+    check_pipeline_depth(options, placement.n_pipeline_stages, is_training)
+    n_ipus_needed(placement.ipus, options.replication_factor, options)
+    is_pipeline = isinstance(options._execution_strategy, PipelinedExecution)
+    return Places(placement.ipus, placement.pipeline_stages if is_pipeline else ())
+
+
+def _check_all_in_blocks(step: CapturedStep) -> None:
+    """What comes before the first block is on chip 0; from then on, every operation needs one."""
+    is_in_blocks = False
+    for node in step.graph.nodes:
+        origin = node.meta.get(ORIGIN)
+        if node.op != "call_function" or origin is None or origin.phase != FORWARD:
+            continue
+        if is_in_blocks and origin.block is None:
+            raise Error(
+                PYTHON_ERROR,
+                "No active Block, all the ops must belong to a Block:"
+                f" {schema_name(node)} at {origin.source}",
+                hint="make it part of a poptorch.Block, or use BeginBlock or Block.start, which"
+                " last until the next block",
+            )
+        is_in_blocks = is_in_blocks or origin.block is not None
+
+
+def _check_buffers(step: CapturedStep, options: Options) -> None:
+    """Replicas would disagree about a buffer that each of them writes."""
+    written = step.results_of_kind(BUFFER)
+    if not written or options.replication_factor == 1 or not options.broadcast_buffers:
+        return
+    raise createPoptorchError(
+        "PopTorch does not support broadcasting buffers. If your model is able to tolerate"
+        " buffers becoming out of sync between replicas, you can disable buffer broadcasting"
+        " using poptorch.Options.broadcastBuffers(False)."
+        f" The buffer {written[0][1].name} is written."
+    )
+
+
+# -- blocks, chips and stages ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -161,3 +216,72 @@ def _settle_rounding(n_used: int, n_reserved: int, options: Options) -> None:
         "of 2 or maximum of 64 IPUs per process. Please reconfigure your model to use a different "
         "number of IPUs or set poptorch.Options().autoRoundNumIPUs(True)."
     )
+
+
+# -- transfers that overlap with computing --------------------------------------------------------
+
+
+def check_overlap(step: CapturedStep, options: Options) -> None:
+    """Raise if a tensor is marked for overlap that cannot be, or if the options forbid it."""
+    marks = [node for node in step.graph.nodes if schema_name(node) == _OVERLAP]
+    marks = [node for node in marks if node.args[1] != OverlapMode.NoOverlap.value]
+    if not marks:
+        return
+    _check_overlap_options(options)
+    _check_overlapped_inputs(step, [node for node in marks if not node.args[2]])
+    _check_overlapped_outputs(step, [node for node in marks if node.args[2]])
+
+
+def _check_overlap_options(options: Options) -> None:
+    if isinstance(options._execution_strategy, PipelinedExecution):
+        raise createPoptorchError(
+            "Overlapped IO is not supported with poptorch.PipelinedExecution. If you are using only"
+            " one IPU, please switch to poptorch.ShardedExecution."
+        )
+    if not options.TensorLocations.exists("numIOTiles"):
+        raise createPoptorchError(
+            "No IO tiles allocated. You must allocate at least 32 IO tiles using"
+            " poptorch.Options().TensorLocations.numIOTiles."
+        )
+    mode = OutputMode(options.output_mode)
+    if mode not in (OutputMode.All, OutputMode.Sum):
+        raise createPoptorchError(
+            f"Unsupported output mode for overlapped IO: {mode.name}. Use"
+            " poptorch.OutputMode.All or poptorch.OutputMode.Sum."
+        )
+
+
+def _check_overlapped_inputs(step: CapturedStep, marks: list[fx.Node]) -> None:
+    places = {
+        node: slot.index
+        for slot, node in zip(step.inputs, step.placeholders(), strict=True)
+        if slot.kind == INPUT
+    }
+    for mark in marks:
+        source = mark.args[0]
+        if source not in places:
+            raise createPoptorchError(
+                "poptorch.set_overlap_for_input applied on a node which is not a tensor input to"
+                " the model."
+            )
+        if len(source.users) > 1:
+            raise createPoptorchError(
+                "poptorch.set_overlap_for_input must be the only op applied to an input. This is"
+                f" not the case for input {places[source]} to the model."
+            )
+
+
+def _check_overlapped_outputs(step: CapturedStep, marks: list[fx.Node]) -> None:
+    results = zip(step.outputs, step.results(), strict=True)
+    returned = Counter(node for slot, node in results if slot.kind == OUTPUT)
+    for mark in marks:
+        if returned[mark] > 1:
+            raise createPoptorchError(
+                "poptorch.set_overlap_for_output cannot be used with a tensor that is returned"
+                " twice. Return it once."
+            )
+        if not returned[mark]:
+            raise createPoptorchError(
+                "poptorch.set_overlap_for_output applied on a node which is not a tensor output to"
+                " the model."
+            )

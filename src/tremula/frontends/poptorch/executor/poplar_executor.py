@@ -1,5 +1,7 @@
 """PoplarExecutor: a module that runs as a compiled program."""
 
+import datetime as dt
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,27 +13,29 @@ from tremula.frontends.poptorch.enums import CommGroupType, ConnectionType, Vari
 from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.poptorch.executor import saving
 from tremula.frontends.poptorch.executor.attachment import Attachment
-from tremula.frontends.poptorch.executor.compiled import CompiledModel
-from tremula.frontends.poptorch.executor.device import ExecutorDevice
-from tremula.frontends.poptorch.executor.names import LOSS_SCALE
+from tremula.frontends.poptorch.executor.compiled import CompiledModel, compile_model
 from tremula.frontends.poptorch.executor.outputs import OutputCollector
 from tremula.frontends.poptorch.executor.placement import uses_ipu_model
 from tremula.frontends.poptorch.executor.profile_folder import trace_if_profiled, write_profile
-from tremula.frontends.poptorch.executor.randomness import restore
-from tremula.frontends.poptorch.executor.replica_weights import Grouping
-from tremula.frontends.poptorch.executor.timing import ExecutorTiming
-from tremula.frontends.poptorch.executor.weights import ParameterOfModel, unwrap, wrap
+from tremula.frontends.poptorch.executor.weights import ParameterOfModel, Sources, unwrap, wrap
 from tremula.frontends.poptorch.inputs.arg_parsers import NARROWER, ArgsParser, ParsedArgs
 from tremula.frontends.poptorch.logging import LOGGER, set_max_repeats
+from tremula.frontends.poptorch.optim.state import OptimizerState
+from tremula.frontends.poptorch.optim.tracker import OptimizerTracker, automatic_loss_scaling
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.options.popart import validate_options
 from tremula.ir.capture.capture import held_tensors
+from tremula.ir.optim.rules import UpdateRule
+from tremula.ir.run import performance
+from tremula.ir.run.generators import restore, state_of
+from tremula.ir.run.replica_groups import Grouping
+from tremula.ir.run.tensor_names import LOSS_SCALE, graph_as_json
 from tremula.ir.run.tile_cache import StoredTileProgram
 from tremula.ir.settings import host_settings
 from tremula.ir.step import PARAMETER
 
 
-class PoplarExecutor(ExecutorDevice, ExecutorTiming):
+class PoplarExecutor:
     """Compiles a module on its first call and runs it; weights live on the host and the device.
 
     Attributes it does not have are those of the module.
@@ -44,12 +48,49 @@ class PoplarExecutor(ExecutorDevice, ExecutorTiming):
         training: bool,
         optimizer: torch.optim.Optimizer | None = None,
     ):
-        super().__init__(model, options, training, optimizer)
+        self._model = model
+        self._options = options
+        self._training = training
+        self._channel = "poptorch.trainingModel" if training else "poptorch.inferenceModel"
         self._parser = ArgsParser(model)
         self._groupings: dict[int, Grouping] = {}  # by id of the parameter
+        # The program, and what belongs to it.
+        self._compiled: CompiledModel | None = None
+        self._attachment: Attachment | None = None
+        self._n_runs = 0
+        self._anchored: dict[str, Tensor] = {}
+        self._rng_state: list[int] | None = None  # to start with
+        # The optimiser here, and what the device has of it.
+        self._optimizer = optimizer
+        self._optimizer_state: OptimizerState | None = None
+        self._tracker = OptimizerTracker(
+            relax_checks=options.relax_optimizer_checks,
+            automatic_scaling=automatic_loss_scaling(options),
+        )
+        # Weights: the copy on the device may be newer, or that of a model in training.
+        self._dirty_host_weights = False
+        self._host_weights_version = 0
+        self._sources = Sources(model)
         trace_if_profiled(options)
         if training:
             wrap(model, self)
+
+    @property
+    def model(self) -> nn.Module:
+        """The module that was wrapped."""
+        return self._model
+
+    @property
+    def options(self) -> Options:
+        """The options in use; they can no longer change."""
+        return self._options
+
+    @cached_property
+    def _name(self) -> str:
+        """The model's name in reports and traces."""
+        if self._options.exists("model_name"):
+            return self._options.model_name
+        return "training" if self._training else "inference"
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         model = self.__dict__.get("_model")
@@ -59,19 +100,6 @@ class PoplarExecutor(ExecutorDevice, ExecutorTiming):
         if isinstance(value, nn.Parameter):
             return ParameterOfModel(value, self._group_replicas)
         return value
-
-    def _group_replicas(self, parameter: Tensor, group_type: int, shards: int, mode: int) -> None:
-        """Give groups of replicas their own values of a parameter; see replica_weights.py."""
-        if parameter.dim() == 0:
-            raise createPoptorchError(
-                "Scalars cannot be passed as per-replica weight tensor values"
-            )
-        if self._compiled is not None:
-            raise createPoptorchError("replicaGrouping must be called before compiling.")
-        self._groupings.pop(id(parameter), None)
-        if group_type != CommGroupType.All:
-            grouping = Grouping(CommGroupType(group_type), shards, VariableRetrievalMode(mode))
-            self._groupings[id(parameter)] = grouping
 
     def __repr__(self) -> str:
         return module_repr(self._model)
@@ -92,33 +120,31 @@ class PoplarExecutor(ExecutorDevice, ExecutorTiming):
                 self._attach(compiled)
             if self._optimizer_state is not None:
                 self._optimizer_state.before_run()
-            else:
-                self._follow_training()
+            elif self._sources.fetch():  # inference follows what training models have learnt
+                self.copyWeightsToDevice()
             return self._run(compiled, parsed)
 
     def _run(self, compiled: CompiledModel, parsed: ParsedArgs) -> Any:  # noqa: ANN401
-        tensors = parsed.tensors
-        if compiled.wide_inputs or compiled.moves_inputs is not None:
-            tensors = _as_device_has_them(tensors, compiled)
-        inputs = compiled.cutter.cut(tensors)
+        core = compiled.core
+        tensors = _as_device_has_them(parsed.tensors, compiled)
         collector = OutputCollector(compiled.output_groups)
         # What the device would do in this stretch is in the report of that name.
         traced = span(self._channel, "run", report=self._name)
-        with poptorch_errors(), traced, compiled.random.drawing():
-            compiled.session.run(inputs, collector.give)
+        with poptorch_errors(), traced, core.random.drawing():
+            core.session.run(compiled.cutter.cut(tensors), collector.give)
         self._dirty_host_weights = self._training
         if self._optimizer is not None:
-            # A schedule of torch's warns where its optimiser has not taken a step before it.
+            # A schedule of torch's warns if its optimiser has not taken a step before it.
             self._optimizer._opt_called = True  # pyright: ignore[reportAttributeAccessIssue]
         self._n_runs += 1
-        if compiled.writes_inputs:
+        if core.writes_inputs:
             _write_back(parsed.originals, tensors)
         outputs, *anchored = collector.results()
-        if compiled.loss_output is not None and is_tracing():
-            sample("loss", self._name, float(outputs[compiled.loss_output].mean()))
+        if core.loss_output is not None and is_tracing():
+            sample("loss", self._name, float(outputs[core.loss_output].mean()))
         if compiled.anchors:
             self._keep_anchors(compiled, [tensor for (tensor,) in anchored])
-        return compiled.step.rebuild_outputs(outputs)
+        return core.step.rebuild_outputs(outputs)
 
     def _keep_anchors(self, compiled: CompiledModel, outputs: list[Tensor]) -> None:
         values = iter(outputs)
@@ -129,11 +155,15 @@ class PoplarExecutor(ExecutorDevice, ExecutorTiming):
                 assert self._optimizer_state is not None, "only training scales a loss"
                 self._anchored[anchor.short_name] = self._optimizer_state.loss_scaling()
             else:
-                index = compiled.names.updated[anchor.long_name]
-                value = compiled.session.read_weights()[0][index]
+                index = compiled.core.names.updated[anchor.long_name]
+                value = compiled.core.session.read_weights()[0][index]
                 self._anchored[anchor.short_name] = value.detach().to("cpu", copy=True)
 
     # -- compiling ---------------------------------------------------------------------------------
+
+    def isCompiled(self) -> bool:  # noqa: N802
+        """Whether there is a program."""
+        return self._compiled is not None
 
     def compile(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Compile for arguments like these without running."""
@@ -158,28 +188,69 @@ class PoplarExecutor(ExecutorDevice, ExecutorTiming):
         self._parser.warn_about_types(parsed)
         if self._training:
             wrap(self._model, self)  # again after destroy()
-        parameters = held_tensors(self._model, PARAMETER)
-        rule = None
-        if self._training:
-            named = [(held.name, held.tensor) for held in parameters]
-            rule = self._tracker.start(self._needs_optimizer(), named)
-        settings = host_settings()
-        on_tiles = uses_ipu_model(options) or settings.tiles == "run"
-        groups = {
-            held.name: self._groupings[id(held.tensor)]
-            for held in parameters
-            if id(held.tensor) in self._groupings
-        }
-        compiled = CompiledModel(
-            self._model, parsed, options, rule, settings, on_tiles, stored=stored, groupings=groups
+        rule, groupings = self._start_rule(), self._named_groupings()
+        compiled = compile_model(
+            self._model, parsed, options, rule, host_settings(), stored=stored, groupings=groupings
         )
         if self._rng_state is not None:
-            restore(compiled.random, self._rng_state)
+            _restore_random(compiled, self._rng_state)
         self._compiled, self._attachment, self._n_runs = compiled, attachment, 0
         self._optimizer_state = None
         if attachment.kind is ConnectionType.Always:
             self._attach(compiled)
         return compiled
+
+    def _start_rule(self) -> UpdateRule | None:
+        if not self._training:
+            return None
+        return self._tracker.start(self._needs_optimizer(), self._named_parameters())
+
+    def _named_parameters(self) -> list[tuple[str, Tensor]]:
+        return [(held.name, held.tensor) for held in held_tensors(self._model, PARAMETER)]
+
+    def _named_groupings(self) -> dict[str, Grouping]:
+        return {
+            name: self._groupings[id(tensor)]
+            for name, tensor in self._named_parameters()
+            if id(tensor) in self._groupings
+        }
+
+    def _group_replicas(self, parameter: Tensor, group_type: int, shards: int, mode: int) -> None:
+        """Give groups of replicas their own values of a parameter: `parameter.replicaGrouping`."""
+        if parameter.dim() == 0:
+            raise createPoptorchError(
+                "Scalars cannot be passed as per-replica weight tensor values"
+            )
+        if self._compiled is not None:
+            raise createPoptorchError("replicaGrouping must be called before compiling.")
+        self._groupings.pop(id(parameter), None)
+        kind = CommGroupType(group_type)
+        if kind is not CommGroupType.All:
+            self._groupings[id(parameter)] = Grouping(
+                1 if kind is CommGroupType.NoGrouping else shards,
+                is_orthogonal=kind is CommGroupType.Orthogonal,
+                returns_all=VariableRetrievalMode(mode) is VariableRetrievalMode.AllReplicas,
+            )
+
+    def _needs_compiled(self) -> CompiledModel:
+        if self._compiled is None:
+            raise createPoptorchError("Model has not been compiled or has been destroyed.")
+        return self._compiled
+
+    def destroy(self) -> None:
+        """Flush the weights and forget the program; the next call compiles again."""
+        if self._compiled is not None:
+            self._flush()
+            if self._optimizer_state is not None:
+                self._optimizer_state.let_go()
+            self._device().release()
+            write_profile(self._compiled, self._name)
+            self._compiled = self._attachment = self._optimizer_state = None
+        self._rng_state = None
+        if self._training:
+            unwrap(self._model)
+
+    # -- files -------------------------------------------------------------------------------------
 
     def compileAndExport(  # noqa: N802
         self,
@@ -207,27 +278,223 @@ class PoplarExecutor(ExecutorDevice, ExecutorTiming):
         args, kwargs, stored = saving.load_executable(filename, training=self._training)
         self._compile(self._parser.parse(args, kwargs), stored)
 
-    def destroy(self) -> None:
-        """Flush the weights and forget the program; the next call compiles again."""
-        if self._compiled is not None:
+    # -- the device --------------------------------------------------------------------------------
+
+    def isAttachedToDevice(self) -> bool:  # noqa: N802
+        """Whether the model holds its device."""
+        return self._attachment is not None and self._attachment.is_attached
+
+    def attachToDevice(self) -> None:  # noqa: N802
+        """Take the device again: weights go there."""
+        self._attach(self._needs_compiled())
+
+    def detachFromDevice(self) -> None:  # noqa: N802
+        """Leave the device to other models; weights, optimiser and random numbers are kept."""
+        self._needs_compiled()
+        if self.isAttachedToDevice():
             self._flush()
+        self._device().detach()
+
+    def _device(self) -> Attachment:
+        assert self._attachment is not None, "a compiled model has an attachment"
+        return self._attachment
+
+    def _attach(self, compiled: CompiledModel) -> None:
+        self._device().attach()
+        if not self._training:
+            self._sources.fetch()
+        self.copyWeightsToDevice()
+        if self._training and self._optimizer_state is None:
+            self._optimizer_state = OptimizerState(
+                self._needs_optimizer(),
+                self._tracker.needs_rule(),
+                compiled.core.session,
+                dict(compiled.weights.named_parameters()),
+                grouped=frozenset(compiled.core.settings.groupings),
+            )
+            self._optimizer_state.write_first()
+
+    def _flush(self) -> None:
+        """Fetch everything that is newer on the device."""
+        self.copyWeightsToHostIfNeeded()
+        if self._optimizer_state is not None:
+            self._optimizer_state.read_back()
+
+    @property
+    def rng_state(self) -> list[int]:
+        """The seed and the state of the device's random numbers; it can be set."""
+        if self._compiled is None and self._rng_state is not None:
+            return list(self._rng_state)
+        return state_of(self._needs_compiled().core.random)
+
+    @rng_state.setter
+    def rng_state(self, state: list[int]) -> None:
+        if self._compiled is None:
+            self._rng_state = list(state)
+        else:
+            _restore_random(self._compiled, list(state))
+
+    # -- weights and optimiser ---------------------------------------------------------------------
+
+    def copyWeightsToDevice(self) -> None:  # noqa: N802
+        """Host → device, without fetching first: what was trained since is overwritten."""
+        compiled = self._needs_compiled()
+        with span(self._channel, "copyWeightsToDevice"):
+            compiled.write_weights()
+
+    def copyNamedBuffersToDevice(self) -> None:  # noqa: N802
+        """Host → device for the buffers named by `Options.updatableNamedBuffers`."""
+        compiled = self._needs_compiled()
+        names = self._options._Popart.options.get("updatableNamedBuffers", [])
+        if not names:
+            raise createPoptorchError(
+                "No named buffers marked as updatable via updatableNamedBuffers option"
+            )
+        _, buffers = compiled.weights.values()
+        indices = compiled.weights.buffer_indices(names)
+        compiled.core.session.write_buffers({index: buffers[index] for index in indices})
+
+    def copyWeightsToHost(self) -> None:  # noqa: N802
+        """Device → host, always."""
+        compiled = self._needs_compiled()
+        with span(self._channel, "copyWeightsToHost"):
+            compiled.weights.store(*compiled.core.read_weights())
+        self._host_weights_version += 1
+        self._dirty_host_weights = False
+
+    def copyWeightsToHostIfNeeded(self) -> bool:  # noqa: N802
+        """Device → host if the device is newer; whether it was."""
+        if not self._dirty_host_weights:
+            return False
+        self._dirty_host_weights = False  # first: storing reads the weights, which asks again
+        self.copyWeightsToHost()
+        return True
+
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> Any:  # noqa: ANN401
+        """The module's own, and the device gets the values if it is attached."""
+        result = self._model.load_state_dict(state_dict, strict)
+        if self.isAttachedToDevice():
+            self.copyWeightsToDevice()
+        return result
+
+    def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: N802
+        """Use the values an optimiser has now; without this call a change goes unnoticed."""
+        if self._compiled is not None and self._training:
+            changed = self._tracker.changed(optimizer, self._named_parameters())
             if self._optimizer_state is not None:
-                self._optimizer_state.let_go()
-            self._device().release()
-            write_profile(self._compiled, self._name)
-            self._compiled = self._attachment = self._optimizer_state = None
-        self._rng_state = None
-        if self._training:
-            unwrap(self._model)
+                self._optimizer_state.follow(optimizer)
+                if changed is not None:
+                    self._optimizer_state.set_hyper(changed)
+        self._optimizer = optimizer
+
+    def _needs_optimizer(self) -> torch.optim.Optimizer:
+        assert self._optimizer is not None, "trainingModel gives every training model an optimiser"
+        return self._optimizer
+
+    # -- tensors inside the model ------------------------------------------------------------------
+
+    def getTensorNames(self) -> list[str]:  # noqa: N802
+        """Names of all tensors that can be anchored."""
+        assert self._compiled is not None, (
+            "Tensor names are only available after the model has been compiled."
+        )
+        return self._compiled.core.names.all(self._training)
+
+    def getAnchoredTensor(self, short_name: str) -> Tensor:  # noqa: N802
+        """The value of an anchored tensor in the last call."""
+        anchored = self._options.anchored_tensors
+        assert short_name in anchored, (
+            f"{short_name!r} is not anchored: call Options.anchorTensor; anchored are "
+            f"{', '.join(anchored) or 'none'}"
+        )
+        assert short_name in self._anchored, f"{short_name!r} is known after the first call"
+        return self._anchored[short_name]
+
+    def _debugGetPopartIR(self) -> str:  # noqa: N802
+        return graph_as_json(self._needs_compiled().core.step)
+
+    # -- time on the machine, from the tile program ------------------------------------------------
+
+    def cycleCount(self) -> int:  # noqa: N802
+        """Cycles the machine takes for one call, from the tile program."""
+        if not self._options._Popart.options["instrumentWithHardwareCycleCounter"]:
+            raise createPoptorchError(
+                "Cycle count logging is disabled. Please set option logCycleCount to True to "
+                "enable."
+            )
+        if uses_ipu_model(self._options):
+            raise createPoptorchError(
+                "Cycle count logging is only supported on actual IPU hardware."
+            )
+        if self._compiled is None or self._n_runs == 0:
+            raise createPoptorchError(
+                "Please run the model at least once before obtaining cycle count."
+            )
+        return self._timing(self._compiled).total_cycles
+
+    def _timing(self, compiled: CompiledModel) -> performance.CallTiming:
+        with poptorch_errors():
+            return compiled.core.tiles.timing(has_run=compiled.core.settings.runs_on_tiles)
+
+    def compilationTime(self) -> dt.timedelta:  # noqa: N802
+        """How long the last compilation took, with that of the tile program if there was one."""
+        if self._compiled is None:
+            raise createPoptorchError(
+                "Please compile the model before trying to obtain its compilation time."
+            )
+        if not self._options.show_compilation_progress_bar:
+            raise createPoptorchError(
+                "Please set showCompilationProgressBar option to True to obtain the compilation "
+                "time."
+            )
+        return dt.timedelta(seconds=self._compiled.core.total_seconds)
+
+    def getPerfCounters(self) -> performance.Counters:  # noqa: N802
+        """When inputs and outputs of a call move, modelled: seconds per tensor and micro-batch."""
+        compiled = self._compiled
+        is_synthetic = self._options._Popart.options.get("syntheticDataMode", 0) != 0
+        if compiled is None or self._n_runs == 0 or is_synthetic:
+            return performance.no_counters()
+        batches = compiled.selection.micro_batches()
+        return performance.perf_counters(self._timing(compiled), batches, compiled.core.n_outputs)
+
+    def getLatency(self) -> performance.Latency:  # noqa: N802
+        """From input to output of a micro-batch: least, most and average seconds."""
+        return self._latency(performance.ROUND_TRIP)
+
+    def getHostIpuLatency(self) -> performance.Latency:  # noqa: N802
+        """The same for the way to the machine."""
+        return self._latency(performance.HOST_TO_IPU)
+
+    def getComputeLatency(self) -> performance.Latency:  # noqa: N802
+        """The same for computing."""
+        return self._latency(performance.COMPUTE)
+
+    def getIpuHostLatency(self) -> performance.Latency:  # noqa: N802
+        """The same for the way back."""
+        return self._latency(performance.IPU_TO_HOST)
+
+    def _latency(self, events: tuple) -> performance.Latency:
+        if self._compiled is None:
+            return 0.0, 0.0, 0.0
+        batches = self._compiled.selection.micro_batches()
+        return performance.latency_between(self.getPerfCounters(), batches, *events)
+
+
+def _restore_random(compiled: CompiledModel, state: list[int]) -> None:
+    """Let the model's random numbers go on from a state that `rng_state` gave."""
+    with poptorch_errors():
+        restore(compiled.core.random, state)
 
 
 def _as_device_has_them(tensors: list[Tensor], compiled: CompiledModel) -> list[Tensor]:
+    device = compiled.core.input_device
+    if not compiled.wide_inputs and device is None:
+        return tensors
     found = list(tensors)
     for i in compiled.wide_inputs:
         found[i] = found[i].to(NARROWER[found[i].dtype])
-    if compiled.moves_inputs is not None:
-        found = [tensor.to(compiled.moves_inputs) for tensor in found]
-    return found
+    return found if device is None else [tensor.to(device) for tensor in found]
 
 
 def _write_back(originals: list[Tensor], tensors: list[Tensor]) -> None:

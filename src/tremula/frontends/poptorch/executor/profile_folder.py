@@ -1,12 +1,12 @@
 """Reports of compiled models in the folder that `Options.enableProfiling` names."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tremula.base.options import parse_options
 from tremula.base.tracing import POPTORCH, is_tracing, span
 from tremula.compiler.report.profile_summary import profile_summary
 from tremula.frontends.poptorch.exceptions import poptorch_errors
+from tremula.frontends.poptorch.executor.compiled import CompiledModel
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
 from tremula.runtime.auto_report import report_folder
@@ -14,16 +14,13 @@ from tremula.runtime.forecast import forecast
 from tremula.vision.report.write import write_report
 from tremula.vision.trace import recorder as trace
 
-if TYPE_CHECKING:
-    from tremula.frontends.poptorch.executor.compiled import CompiledModel
-
 SUMMARY_FILE = "profile.txt"
 
 
 def profile_folder(options: Options) -> Path | None:
-    """Where reports go, each model's in a folder of its own; None if nobody asked for them.
+    """Where reports go, each model's in a folder of its own; None if none were asked for.
 
-    Only what is about reports is looked at: the other options are checked when a model is compiled.
+    Reads the options of reports only: the others are checked when a model is compiled.
     """
     given = options._Popart.options.get("engineOptions", {})
     wanted = {name: value for name, value in given.items() if name.startswith("autoReport.")}
@@ -39,14 +36,15 @@ def trace_if_profiled(options: Options) -> None:
             trace.start(folder)
 
 
-def write_profile(compiled: "CompiledModel", model_name: str) -> None:
-    """Write what is known about the tile program, which is compiled for that; and say where."""
+def write_profile(compiled: CompiledModel, model_name: str) -> None:
+    """Write the report of the tile program, which is compiled for it, and log where it is."""
     root = profile_folder(compiled.options)
     if root is None:
         return
     folder = root / model_name
     folder.mkdir(parents=True, exist_ok=True)
-    executable = compiled.tiles.program().executable
+    with poptorch_errors():
+        executable = compiled.core.tiles.program().executable
     with span(POPTORCH, "write profile"):
         report = forecast(executable)
         text = profile_summary(report)

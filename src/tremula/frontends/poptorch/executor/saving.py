@@ -2,7 +2,7 @@
 
 A file is a zip archive. `about.json`, `arguments.pt` and `program.tremula` are data only;
 `loadExecutable` reads nothing else. `model.pt` holds the module, its optimiser and the options as
-Python pickles: reading it, as `poptorch.load` does, can run code, so do that with your own files.
+Python pickles: reading it, as `poptorch.load` does, can run code, so load only files you trust.
 """
 
 import io
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from tremula.base.atomic_file import atomic_file
 from tremula.base.version import VERSION
 from tremula.frontends.poptorch.enums import ConnectionType
 from tremula.frontends.poptorch.exceptions import createPoptorchError
@@ -65,20 +66,15 @@ def save(
         "has_model": export_model,
         "rng_state": rng_state,
     }
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-            archive.writestr(_ABOUT, json.dumps(about))
-            archive.writestr(_ARGUMENTS, _pickled(_arguments_like(compiled)))
-            if compiled.tiles.to_save is not None:
-                _write_program(archive, compiled.tiles.to_save)
-            if export_model:
-                parts = {"model": model, "optimizer": optimizer, "options": compiled.options}
-                archive.writestr(_MODEL, _pickled(parts))
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    program = compiled.core.tiles.to_save
+    with atomic_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(_ABOUT, json.dumps(about))
+        archive.writestr(_ARGUMENTS, _pickled(_arguments_like(compiled)))
+        if program is not None:
+            _write_program(archive, program)
+        if export_model:
+            parts = {"model": model, "optimizer": optimizer, "options": compiled.options}
+            archive.writestr(_MODEL, _pickled(parts))
 
 
 def _checked_path(filename: str | os.PathLike) -> Path:
@@ -86,7 +82,6 @@ def _checked_path(filename: str | os.PathLike) -> Path:
     if path.is_dir():
         path /= DEFAULT_NAME
         LOGGER.warning("save(): %s is a folder, the model is saved as %s", filename, path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
@@ -157,7 +152,7 @@ def _safe_arguments(archive: zipfile.ZipFile, filename: str | os.PathLike) -> tu
         return torch.load(io.BytesIO(archive.read(_ARGUMENTS)), weights_only=True)
     except pickle.UnpicklingError as error:
         raise createPoptorchError(
-            f"{filename} was compiled for arguments of other kinds than tensors, numbers and text "
+            f"{filename} was compiled for arguments other than tensors, numbers and text "
             "in tuples, lists and dictionaries. Reading those could run code, which loadExecutable "
             "does not do: call compile() with such arguments instead, or poptorch.load() if you "
             "trust the file."
@@ -170,16 +165,14 @@ def _opened(filename: str | os.PathLike) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as error:
-        raise createPoptorchError(
-            f"{path} is no file that a PopTorch model saved: {error}"
-        ) from error
+        raise createPoptorchError(f"{path} is not a saved PopTorch model: {error}") from error
 
 
 def _about(archive: zipfile.ZipFile, filename: str | os.PathLike) -> dict[str, Any]:
     try:
         about = json.loads(archive.read(_ABOUT))
     except (KeyError, ValueError) as error:
-        raise createPoptorchError(f"{filename} is no file that a PopTorch model saved") from error
+        raise createPoptorchError(f"{filename} is not a saved PopTorch model") from error
     assert about["version"] == VERSION, (
         f"PopTorch version mismatch: file {filename} was exported with version "
         f"{about['version']}, the current version is {VERSION}"
@@ -195,12 +188,12 @@ def _read_program(archive: zipfile.ZipFile) -> StoredTileProgram | None:
 
 
 def _whole(value: tuple[tuple, dict]) -> tuple[tuple, dict]:
-    """Saved tensors have one element for all; the model wants memory of their shape."""
+    """Saved tensors repeat one element; the model wants memory of their whole shape."""
     return tree_map(lambda v: v.contiguous() if isinstance(v, Tensor) else v, value)
 
 
 def _online(options: Options) -> Options:
-    """A model compiled for a machine elsewhere runs on the one that is here."""
+    """A model compiled without a device runs on the one that is here."""
     options = options.clone()
     if options.connection_type == ConnectionType.Never:
         options.connectionType(ConnectionType.Always)

@@ -241,6 +241,7 @@ class Sources:
         self.model = model
         self._generation = -1
         self._owners: list[Owner] = []
+        self._seen: dict[int, int] = {}  # versions of the weights, by id of the owner
 
     def owners(self) -> list[Owner]:
         if self._generation != _generation[0]:
@@ -250,6 +251,15 @@ class Sources:
             found = {id(o): o for t in tensors if (o := getattr(t, "_owner", None))}
             self._owners = list(found.values())
         return self._owners
+
+    def fetch(self) -> bool:
+        """Bring weights in training to the host; whether they changed since the last time."""
+        owners = self.owners()
+        for owner in owners:
+            owner.copyWeightsToHostIfNeeded()
+        versions = {id(owner): owner._host_weights_version for owner in owners}
+        seen, self._seen = self._seen, versions
+        return any(seen.get(owner) != version for owner, version in versions.items())
 
 
 class HostWeights:

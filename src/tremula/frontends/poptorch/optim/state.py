@@ -1,23 +1,32 @@
 """The optimiser's numbers and states on the device: written at compile, loaded, and read back."""
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tremula.frontends.poptorch.executor.compiled import CompiledModel
 from tremula.frontends.poptorch.optim.base import Optimizer
+from tremula.ir.optim.rules import UpdateRule
+from tremula.ir.run.session import Session
 
 
 class OptimizerState:
     """What the device knows of an optimiser. Only PopTorch's own can load and show it."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, compiled: CompiledModel):
-        assert compiled.rule is not None, "only training has an optimiser"
-        self.rule = compiled.rule
-        self.session = compiled.session
-        self._weights = compiled.weights
-        self._groupings = compiled.groupings
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        rule: UpdateRule,
+        session: Session,
+        parameters: Mapping[str, Tensor],
+        *,
+        grouped: Collection[str] = (),  # parameters with a slice for each group of replicas
+    ):
+        self.rule = rule
+        self.session = session
+        self._parameters = parameters
+        self._grouped = grouped
         self._hyper = self.rule.hyper_values(optimizer)
         self.own: Optimizer | None = None  # the optimiser, if it is PopTorch's
         self.follow(optimizer)
@@ -37,10 +46,10 @@ class OptimizerState:
             self.own._fetch = None
 
     def write_first(self) -> None:
-        """The values a training starts with; what an optimiser brings along replaces them."""
-        held = dict(self._weights.named_parameters())
+        """Write the values a training starts with, or those that were loaded into the optimiser."""
+        held = self._parameters
         trained = [
-            held[name].detach()[0] if name in self._groupings else held[name].detach()
+            held[name].detach()[0] if name in self._grouped else held[name].detach()
             for name in self.rule.names
         ]
         self.session.write_states(self.rule.initial_state(trained))
@@ -58,7 +67,7 @@ class OptimizerState:
         return torch.tensor(float(self.rule.loss_scaling_in(self._hyper)))
 
     def write_loaded(self) -> None:
-        """A loaded state goes to the device; entries that are missing keep the value it has."""
+        """A loaded state goes to the device; missing entries keep their value there."""
         assert self.own is not None, "nothing was loaded"
         loaded: dict[str, Any] = self.own.get_state_dict()
         states: dict[str, Tensor] = loaded["ipu_state"] or {}

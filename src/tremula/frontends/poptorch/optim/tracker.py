@@ -7,6 +7,7 @@ import torch
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.logging import LOGGER
+from tremula.frontends.poptorch.options.options import Options
 from tremula.ir.optim.loss_scaling import AutomaticLossScaling
 from tremula.ir.optim.rules import UpdateRule, rule_from
 from tremula.ir.optim.settings import (
@@ -43,6 +44,26 @@ KNOWN_ATTRIBUTES = {
 }
 
 
+_PREFIX = "automaticLossScalingSettings."
+
+
+def automatic_loss_scaling(options: Options) -> AutomaticLossScaling | None:
+    """How the loss is scaled, or None if the optimiser's own number stays."""
+    values = options._Popart.options
+    if not values.get(f"{_PREFIX}enabled", False):
+        return None
+    if values.get(f"{_PREFIX}updatePeriod", 1) != 1:
+        raise createPoptorchError(
+            "automaticLossScalingSettings.updatePeriod can only be 1: the loss scale is"
+            " updated in each step."
+        )
+    default = AutomaticLossScaling()
+    return AutomaticLossScaling(
+        float(values.get(f"{_PREFIX}binEdgeLocation", default.bin_edge)),
+        float(values.get(f"{_PREFIX}thresholdUpperCountProportion", default.threshold)),
+    )
+
+
 class OptimizerTracker:
     """Follows the optimiser of one model from its first use on.
 
@@ -75,13 +96,17 @@ class OptimizerTracker:
         _log_settings(self.settings)
         return self.rule
 
+    def needs_rule(self) -> UpdateRule:
+        assert self.rule is not None, "start() comes first"
+        return self.rule
+
     def changed(
         self,
         optimizer: torch.optim.Optimizer,
         named_parameters: Iterable[tuple[str, torch.Tensor]],
     ) -> list[float] | None:
         """The new run-time values, or None; an error if the compiled update would be another."""
-        assert self.rule is not None, "start() comes first"
+        rule = self.needs_rule()
         settings = settings_of(optimizer)
         if settings != self.settings:
             self._check_facts(settings.facts)
@@ -92,7 +117,7 @@ class OptimizerTracker:
             return None
         self.settings = settings
         _log_settings(settings)
-        return self.rule.values_in(settings)
+        return rule.values_in(settings)
 
     def _warn_about_attributes(self, optimizer: torch.optim.Optimizer, variant: str) -> None:
         for what, names in _attributes(optimizer).items():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
-from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.ir.errors import FloatingPointException
 from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
 from tremula.ir.run.session import HostSession
@@ -68,4 +68,4 @@ def _names_special_numbers(node: fx.Node) -> bool:
 def _exception(what: str, node: fx.Node) -> Exception:
     origin = node.meta.get(ORIGIN)
     place = f" in {origin.module or 'the model'}, {origin.source}" if origin is not None else ""
-    return createPoptorchError(f"Floating point exception: {node.target} {what}{place}")
+    return FloatingPointException(f"Floating point exception: {node.target} {what}{place}")

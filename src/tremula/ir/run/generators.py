@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.ir.errors import UnsuitableModel
 from tremula.ir.passes.random_bits import STATE_NAME, initial_state
 from tremula.ir.run.session import HostSession, Session, TileSession
 from tremula.ir.step import BUFFER, CapturedStep
@@ -49,7 +49,7 @@ def restore(random: DeviceRandom, state: list[int]) -> None:
     """Go on from what `state_of` gave."""
     expected, got = len(random.words()), len(state) - 1
     if got != expected:
-        raise createPoptorchError(
+        raise UnsuitableModel(
             f"rng_state must be a list of {expected + 1} whole numbers, a seed and the state it "
             f"led to, as rng_state gave it; got {got + 1}"
         )

@@ -1,8 +1,13 @@
-"""Weights that differ between groups of replicas: `parameter.replicaGrouping(…)`.
+"""Weights that differ between groups of replicas.
 
-On the host such a parameter has one more dimension, the first: a slice for each group, or after a
-retrieval of all replicas one for each of them. The model sees the rest. Gradients of it are reduced
-within a group, those of other parameters over all replicas.
+On the host a grouped parameter has one more dimension, the first: one slice per group or, after
+all replicas were read back, one per replica. The model sees the remaining dimensions. Its gradients
+are reduced within a group, those of other parameters over all replicas. Four replicas in groups of
+two, with a weight of shape (3,) in the model and (2, 3) on the host:
+
+    replica               0  1  2  3
+    neighbours            a  a  b  b      slice a = value[0], slice b = value[1]
+    orthogonal groups     a  b  a  b
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +17,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tremula.frontends.poptorch.enums import CommGroupType, VariableRetrievalMode
-from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.ir.capture.capture import ModelTensor
+from tremula.ir.errors import UnsuitableModel
 from tremula.ir.host.program import DeviceState, Gradients
 from tremula.ir.run.session import Give, Handles, HostSession, Repetition, TileSession
 from tremula.ir.settings import HostSettings
@@ -26,30 +30,25 @@ from tremula.runtime.engine import Engine
 class Grouping:
     """Which replicas share a value of a parameter, and which of them return it."""
 
-    kind: CommGroupType
-    n_members: int
-    mode: VariableRetrievalMode
-
-    @property
-    def size(self) -> int:
-        """Replicas in a group."""
-        return 1 if self.kind is CommGroupType.NoGrouping else self.n_members
+    size: int  # replicas in a group
+    is_orthogonal: bool = False  # members are a stride apart; otherwise they are neighbours
+    returns_all: bool = False  # every replica's value; otherwise that of the first in each group
 
     def stride(self, n_replicas: int) -> int:
         """From one replica of a group to the next."""
-        return self.n_groups(n_replicas) if self.kind is CommGroupType.Orthogonal else 1
+        return self.n_groups(n_replicas) if self.is_orthogonal else 1
 
     def n_groups(self, n_replicas: int) -> int:
         size = self.size
         if size < 1 or n_replicas % size:
-            raise createPoptorchError(
+            raise UnsuitableModel(
                 f"A group of {size} replicas is not a factor of the replication factor "
                 f"({n_replicas})"
             )
         return n_replicas // size
 
     def group_of(self, replica: int, n_replicas: int) -> int:
-        if self.kind is CommGroupType.Orthogonal:
+        if self.is_orthogonal:
             return replica % self.n_groups(n_replicas)
         return replica // self.size
 
@@ -63,7 +62,7 @@ class Grouping:
     def joined(self, values: Sequence[Tensor]) -> Tensor:
         """The host's value from those of all replicas."""
         n_replicas = len(values)
-        if self.mode is VariableRetrievalMode.AllReplicas:
+        if self.returns_all:
             return torch.stack(list(values))
         groups = range(self.n_groups(n_replicas))
         first = [
@@ -76,7 +75,7 @@ class Grouping:
 def one_slice_of(
     parameters: Sequence[ModelTensor], groupings: Mapping[str, Grouping], n_replicas: int
 ) -> Iterator[None]:
-    """Inside, a grouped parameter is as one replica has it."""
+    """Inside, a grouped parameter has the shape and value that one replica sees."""
     grouped = [held.tensor for held in parameters if held.name in groupings]
     for held in parameters:
         if held.name in groupings:
@@ -94,20 +93,20 @@ def one_slice_of(
 def _check_slices(held: ModelTensor, grouping: Grouping, n_replicas: int) -> None:
     n_groups = grouping.n_groups(n_replicas)
     if held.tensor.shape[0] not in (n_groups, n_replicas):
-        raise createPoptorchError(
+        raise UnsuitableModel(
             f"The parameter {held.name} is grouped: its first dimension must be the number of "
             f"groups ({n_groups}), got {held.tensor.shape[0]}"
         )
 
 
 class _Slices:
-    """Parameters and states of a step as its replicas have them, and back."""
+    """Cuts the host's parameters and states into those of each replica, and joins them again."""
 
     def __init__(
         self, step: CapturedStep, repetition: Repetition, groupings: Mapping[str, Grouping]
     ):
         if repetition.n_processes > 1:
-            raise createPoptorchError("replicaGrouping works within one process only")
+            raise UnsuitableModel("replicaGrouping works within one process only")
         self.n_replicas = repetition.n_replicas
         self.grouping_of = {
             slot.index: groupings[slot.name]

@@ -1,21 +1,19 @@
-"""Names of tensors inside a compiled model, and anchors: values returned besides the outputs."""
+"""The tensors of a captured step by name, and steps that return some of them as well."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from torch import Tensor, fx
 
 from tremula.base.errors import suggest
-from tremula.frontends.poptorch.enums import OutputMode
-from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
+from tremula.ir.errors import UnsuitableModel
 from tremula.ir.nodes import operand, schema_name
 from tremula.ir.origin import FORWARD, ORIGIN
 from tremula.ir.step import BUFFER, GRADIENT, INPUT, LOSS, OUTPUT, PARAMETER, CapturedStep, Slot
 
 UPDATED = "UpdatedVar___"
 LOSS_SCALE = "finalLossScale"
-# ONNX's names of operations, where they are not ATen's in capitals.
+# ONNX's names of operations, where they are not simply ATen's capitalised.
 _OPERATIONS = {
     "addmm": "Gemm", "mm": "MatMul", "bmm": "MatMul", "baddbmm": "MatMul", "convolution": "Conv",
     "_softmax": "Softmax", "_log_softmax": "LogSoftmax", "max_pool2d_with_indices": "MaxPool",
@@ -25,16 +23,6 @@ _OPERATIONS = {
     "t": "Transpose", "permute": "Transpose", "view": "Reshape", "_unsafe_view": "Reshape",
     "cat": "Concat", "sum": "ReduceSum", "mean": "ReduceMean",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """A value to be kept: an extra output of the graph, or what the device holds after a call."""
-
-    short_name: str
-    long_name: str
-    anchored: AnchoredTensor
-    is_output: bool
 
 
 class TensorNames:
@@ -63,7 +51,7 @@ class TensorNames:
                 self.updated[UPDATED + slot.name] = slot.index
 
     def _add(self, name: str, node: fx.Node) -> None:
-        """A name that is taken gets a number behind it."""
+        """A name that is taken gets a number appended."""
         if self.nodes.get(name) is node:
             return
         unique, number = name, 0
@@ -91,39 +79,24 @@ def take_loss(step: CapturedStep) -> tuple[CapturedStep, fx.Node | None]:
     return _with_results(step, kept), loss
 
 
-def with_anchors(
-    step: CapturedStep, names: TensorNames, options: Options
-) -> tuple[CapturedStep, list[Anchor]]:
-    """The step with every anchored tensor as one more output, in the order of the anchors."""
+def with_tensors(
+    step: CapturedStep, names: TensorNames, wanted: Sequence[str]
+) -> tuple[CapturedStep, list[str]]:
+    """The step with the wanted tensors of its graph as further outputs, and their names in order.
+
+    Not among them: what the device holds after a call, such as updated weights.
+    """
     pairs = list(zip(step.outputs, step.results(), strict=True))
     n_outputs = sum(slot.kind == OUTPUT for slot, _ in pairs)
-    anchors = []
-    for short, anchored in options.anchored_tensors.items():
-        name = anchored.long_name
-        is_output = name in names.nodes
-        if is_output:
-            pairs.append((Slot(OUTPUT, n_outputs, name), names.nodes[name]))
-            n_outputs += 1
-        else:
-            _check_held(name, anchored, names, step, options)
-        anchors.append(Anchor(short, name, anchored, is_output))
-    return (_with_results(step, pairs) if anchors else step), anchors
-
-
-def _check_held(
-    name: str, anchored: AnchoredTensor, names: TensorNames, step: CapturedStep, options: Options
-) -> None:
-    if name not in names.updated and not (name == LOSS_SCALE and step.training):
-        known = names.all(step.training)
-        raise createPoptorchError(
-            f"No tensor {name} to anchor in the model: {suggest(name, known)}"
-        )
-    mode = anchored.output_mode or OutputMode(options.output_mode)
-    if mode is not OutputMode.Final and options.device_iterations > 1:
-        raise createPoptorchError(
-            f"{name} is known after the last device iteration of a call only: anchor it with "
-            "output_mode=poptorch.OutputMode.Final"
-        )
+    for name in wanted:
+        if name not in names.nodes and name not in names.all(step.training):
+            advice = suggest(name, names.all(step.training))
+            raise UnsuitableModel(f"No tensor {name} to anchor in the model: {advice}")
+    added = [name for name in wanted if name in names.nodes]
+    pairs += [
+        (Slot(OUTPUT, n_outputs + i, name), names.nodes[name]) for i, name in enumerate(added)
+    ]
+    return (_with_results(step, pairs) if added else step), added
 
 
 def _with_results(step: CapturedStep, pairs: list[tuple[Slot, fx.Node]]) -> CapturedStep:

@@ -1,0 +1,118 @@
+"""PopTorch's options as the plain settings of a compiled step."""
+
+from collections.abc import Mapping
+
+from tremula.frontends.poptorch.enums import ReductionType, SyncPattern
+from tremula.frontends.poptorch.executor.placement import machine_of, place_step, uses_ipu_model
+from tremula.frontends.poptorch.logging import LOGGER
+from tremula.frontends.poptorch.options.options import Options
+from tremula.frontends.poptorch.options.strategies import (
+    ParallelPhasedExecution,
+    SerialPhasedExecution,
+)
+from tremula.ir.lowering.tiles import LoweringOptions
+from tremula.ir.run.compiled_step import StepSettings
+from tremula.ir.run.generators import new_seed
+from tremula.ir.run.replica_groups import Grouping
+from tremula.ir.run.session import Repetition
+from tremula.ir.run.tile_program import TileSettings
+from tremula.ir.settings import HostSettings
+
+
+def step_settings(
+    options: Options, host: HostSettings, groupings: Mapping[str, Grouping], *, is_training: bool
+) -> StepSettings:
+    """Everything a script chose that changes how its step is compiled and run."""
+    return StepSettings(
+        repetition=_repetition(options),
+        host=host,
+        tiles=_tile_settings(options, host.chip),
+        seed=options.random_seed % 2**63 if options.exists("random_seed") else new_seed(),
+        runs_on_tiles=uses_ipu_model(options) or host.tiles == "run",
+        checks_floats=options._Popart.options.get("enableFloatingPointChecks", False),
+        groupings=groupings,
+        anchors=tuple(anchored.long_name for anchored in options.anchored_tensors.values()),
+        source_excludes=tuple(options.source_location_excludes),
+        place=lambda step: place_step(step, options, is_training=is_training),
+        warn=LOGGER.warning,
+    )
+
+
+def _repetition(options: Options) -> Repetition:
+    n_micro = options.Training.gradient_accumulation * options.replication_factor
+    n_all = n_micro * options.Distributed.numProcesses
+    kind = ReductionType(options.Training.accumulation_and_replication_reduction_type)
+    return Repetition(
+        options.device_iterations,
+        options.Training.gradient_accumulation,
+        options.replication_factor,
+        1.0 / n_all if kind is ReductionType.Mean else 1.0,
+        options.Distributed.numProcesses,
+    )
+
+
+def _tile_settings(options: Options, chip: str) -> TileSettings:
+    choices = options._Popart.options
+    chip, n_tiles = machine_of(options, chip)
+    is_cached = choices.get("enableEngineCaching", False) and "cachePath" in choices
+    return TileSettings(
+        chip,
+        n_tiles,
+        LoweringOptions(
+            partials_type=choices.get("partialsTypeMatMuls"),
+            available_memory=dict(options.available_memory_proportion),
+            rounds_stochastically=bool(choices.get("enableStochasticRounding", False)),
+            least_off_chip_state=options.TensorLocations.least_off_chip_state,
+            has_synthetic_data=choices.get("syntheticDataMode", 0) != 0,
+        ),
+        _engine_options(options),
+        recomputes_stages=choices.get("autoRecomputation") != 0,  # a pipeline does by default
+        cache_folder=choices["cachePath"] if is_cached else None,
+        shows_progress=options.show_compilation_progress_bar,
+        not_modelled=tuple(_not_modelled(options)),
+        warn=LOGGER.warning,
+    )
+
+
+def _engine_options(options: Options) -> dict[str, object]:
+    """What the script gave; reports are written by the model, not by its engine."""
+    given = options._Popart.options.get("engineOptions", {})
+    checks = options._Popart.options.get("enableFloatingPointChecks", False)
+    kept = {name: value for name, value in given.items() if not name.startswith("autoReport.")}
+    return {**kept, "debug.floatPointOpException": checks}
+
+
+# -- settings that change a real machine's memory or time, but not yet the tile program ------------
+
+_SETTER_OF_LOCATION = {
+    "location_activation": "setActivationLocation",
+    "location_weight": "setWeightLocation",
+    "location_optimizer": "setOptimizerLocation",
+    "location_accumulator": "setAccumulatorLocation",
+}
+
+
+def _not_modelled(options: Options) -> list[str]:
+    """What a script asked for that the tile program does without.
+
+    Results are the same either way; memory and cycles of a report are not.
+    """
+    found = [
+        f"{setter} (tensors off the chip or sharded over replicas)"
+        for name, setter in _SETTER_OF_LOCATION.items()
+        if _is_elsewhere(name, getattr(options.TensorLocations, name))
+    ]
+    if options.TensorLocations.exists("numIOTiles"):
+        found.append("numIOTiles (tiles set aside for transfers)")
+    strategy = options._execution_strategy
+    if isinstance(strategy, SerialPhasedExecution | ParallelPhasedExecution):
+        found.append(f"{type(strategy).__name__} (phases that leave the chip)")
+    if options.sync_pattern != SyncPattern.Full:
+        found.append("syncPattern")
+    return found
+
+
+def _is_elsewhere(name: str, location: dict[str, int]) -> bool:
+    """Optimiser states can be off the chip; nothing is sharded over replicas."""
+    is_off = location.get("onChip", 1) == 0 and name != "location_optimizer"
+    return is_off or location.get("useReplicatedTensorSharding", 0) == 1

@@ -1,0 +1,217 @@
+"""A model compiled for fixed inputs: captured, placed and opened on a device, ready to be called.
+
+A front end hands over a module, inputs and plain settings, and gets an object that it calls:
+
+    StepToCompile ─► capture ─► names, anchors ─► passes ─► session (this computer or tiles)
+    StepSettings                                      └───► tile program, compiled on demand
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from tremula.base.tracing import POPTORCH, span
+from tremula.ir.capture.capture import capture, held_tensors
+from tremula.ir.host.cuda_graph import CudaGraphProgram
+from tremula.ir.lowering.program.build import Schedule
+from tremula.ir.optim.rules import UpdateRule
+from tremula.ir.passes import COMMON_PASSES, apply
+from tremula.ir.passes.random_bits import initial_state, reproducible
+from tremula.ir.run.float_checks import stop_at_exceptions
+from tremula.ir.run.generators import AnyRandom, CountedRandom, make_random
+from tremula.ir.run.output_facts import OutputFact, output_facts
+from tremula.ir.run.replica_groups import GroupedSession, Grouping, one_slice_of
+from tremula.ir.run.session import HostSession, Repetition, Session
+from tremula.ir.run.tensor_names import TensorNames, take_loss, with_tensors
+from tremula.ir.run.tile_cache import StoredTileProgram
+from tremula.ir.run.tile_program import TileProgram, TileSettings
+from tremula.ir.settings import HostSettings
+from tremula.ir.step import BUFFER, INPUT, OUTPUT, PARAMETER, CapturedStep
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the blocks of a step run: a row for each, in the order operations met them."""
+
+    chip_of_block: tuple[int, ...] = ()
+    stage_of_block: tuple[int, ...] = ()  # of a pipeline; empty without one
+
+
+def on_one_chip(_step: CapturedStep) -> Places:
+    return Places()
+
+
+@dataclass(frozen=True)
+class StepToCompile:
+    """A module with the inputs of one micro-batch, as the device has them."""
+
+    model: nn.Module
+    run_forward: Callable[[list[Tensor]], tuple[list[Tensor], Any]]  # flat outputs, how to rebuild
+    inputs: list[Tensor]
+    input_names: list[str]
+    rule: UpdateRule | None = None  # of a step that trains
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How a step is repeated and run."""
+
+    repetition: Repetition = field(default_factory=Repetition)
+    host: HostSettings = field(default_factory=HostSettings)
+    tiles: TileSettings = field(default_factory=TileSettings)
+    seed: int = 0
+    runs_on_tiles: bool = False  # every result is computed vertex by vertex
+    checks_floats: bool = False  # on the host: stop at the operation that makes a NaN
+    groupings: Mapping[str, Grouping] = field(default_factory=dict)  # by name of the parameter
+    anchors: Sequence[str] = ()  # tensors to return besides the outputs, by name
+    source_excludes: tuple[str, ...] = ()  # files whose lines are not a model's
+    # Says where blocks run; raises if the captured step cannot run as it was asked to.
+    place: Callable[[CapturedStep], Places] = on_one_chip
+    warn: Callable[[str], None] = lambda _text: None
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """Everything a call needs. What a call changes lives in `session` and `random`."""
+
+    step: CapturedStep
+    settings: StepSettings
+    names: TensorNames
+    anchored: list[str]  # names of the outputs that follow those of forward
+    n_outputs: int  # of forward
+    n_buffers: int  # of the module
+    loss_output: int | None  # which output is the loss, if forward returns it
+    tiles: TileProgram
+    session: Session
+    random: AnyRandom
+    seconds: float  # it took to compile all this
+
+    @property
+    def total_seconds(self) -> float:
+        """The time of the compilation, with that of a tile program compiled since."""
+        was_included = self.settings.runs_on_tiles or self.settings.host.tiles == "ahead"
+        return self.seconds + (0.0 if was_included else self.tiles.seconds)
+
+    @cached_property
+    def writes_inputs(self) -> bool:
+        return bool(self.step.results_of_kind(INPUT))
+
+    def output_facts(self) -> list[OutputFact]:
+        """What is known of each output, anchored tensors included, before it is computed."""
+        results = list(zip(self.step.outputs, self.step.results(), strict=True))
+        outputs = [node for slot, node in results if slot.kind == OUTPUT]
+        return output_facts(outputs, [node for slot, node in results if slot.kind != OUTPUT])
+
+    @cached_property
+    def input_device(self) -> torch.device | None:
+        """The device that inputs must be moved to; programs with memory of their own copy them."""
+        session = self.session
+        if not isinstance(session, HostSession) or session.device.type == "cpu":
+            return None
+        return None if isinstance(session.program, CudaGraphProgram) else session.device
+
+    def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        """Host → device. The counter of a reproducible step keeps its value."""
+        if not isinstance(self.random, CountedRandom):
+            self.session.write_weights(parameters, buffers)
+            return
+        words = self.random.words()
+        self.session.write_weights(parameters, [*buffers, initial_state(0)])
+        self.random.set_words(words)
+
+    def read_weights(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Device → host: parameters, and the buffers of the first replica."""
+        parameters, buffers = self.session.read_weights()
+        return parameters, buffers[0][: self.n_buffers]
+
+
+def compile_step(
+    asked: StepToCompile, settings: StepSettings, stored: StoredTileProgram | None = None
+) -> CompiledStep:
+    """Capture a step and open a session for it; `stored` is its tile program, if a file had it."""
+    began = time.perf_counter()
+    step, loss = _captured(asked, settings)
+    names = TensorNames(step, loss)
+    n_outputs = len(step.results_of_kind(OUTPUT))
+    loss_output = _place_of_loss(step, loss)
+    step, anchored = with_tensors(step, names, settings.anchors)
+    places = settings.place(step)
+    if settings.host.reproducible:
+        step = reproducible(step)
+    tiles = _tile_program(step, places, settings)
+    if stored is not None:
+        tiles.offer(stored)
+    with span(POPTORCH, "open session"):
+        session = _open_session(step, tiles, settings)
+    return CompiledStep(
+        step,
+        settings,
+        names,
+        anchored,
+        n_outputs,
+        len(held_tensors(asked.model, BUFFER)),
+        loss_output,
+        tiles,
+        session,
+        make_random(session, settings.seed, step),
+        time.perf_counter() - began,
+    )
+
+
+def _captured(asked: StepToCompile, settings: StepSettings) -> tuple[CapturedStep, fx.Node | None]:
+    """The step of one replica, after the passes that both executions share, and its loss."""
+    parameters = held_tensors(asked.model, PARAMETER)
+    one_slice = one_slice_of(parameters, settings.groupings, settings.repetition.n_replicas)
+    with one_slice, span(POPTORCH, "capture"):
+        recorded = capture(
+            asked.model,
+            asked.run_forward,
+            asked.inputs,
+            rule=asked.rule,
+            input_names=asked.input_names,
+            source_excludes=settings.source_excludes,
+            warn=settings.warn,
+            keep_loss=True,
+        )
+        return take_loss(apply(recorded, COMMON_PASSES))
+
+
+def _place_of_loss(step: CapturedStep, loss: fx.Node | None) -> int | None:
+    outputs = [step.results()[place] for place, _ in step.results_of_kind(OUTPUT)]
+    return next((i for i, node in enumerate(outputs) if node is loss), None)
+
+
+def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) -> TileProgram:
+    repetition, groupings = settings.repetition, settings.groupings
+    schedule = Schedule(
+        repetition.n_iterations,
+        repetition.n_accumulation,
+        repetition.n_replicas,
+        repetition.gradient_scale,
+        places.chip_of_block,
+        places.stage_of_block,
+        tuple((name, g.size, g.stride(repetition.n_replicas)) for name, g in groupings.items()),
+    )
+    return TileProgram(
+        step, schedule, repetition, settings.tiles, seed=settings.seed, groupings=groupings
+    )
+
+
+def _open_session(step: CapturedStep, tiles: TileProgram, settings: StepSettings) -> Session:
+    if settings.runs_on_tiles:
+        return tiles.session()
+    if settings.host.tiles == "ahead":
+        tiles.program()
+    if settings.groupings:
+        return GroupedSession(step, settings.repetition, settings.host, settings.groupings)
+    if not settings.checks_floats:
+        return HostSession(step, settings.repetition, settings.host)
+    eager = replace(settings.host, host="eager")  # fused operations cannot be looked into
+    session = HostSession(step, settings.repetition, eager)
+    stop_at_exceptions(session)
+    return session
