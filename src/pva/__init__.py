@@ -1,7 +1,7 @@
 """The names that scripts written for libpva import; see docs/vision.md."""
 
 from tremula.vision.pva.execution import Block, Execution, ExecutionStep, Run
-from tremula.vision.pva.memory import LivenessProgramStep, LoweredVariable, Tile, Variable
+from tremula.vision.pva.memory import LivenessProgramStep, Tile
 from tremula.vision.pva.names import (
     IPU,
     ComputeInstrumentation,
@@ -10,13 +10,13 @@ from tremula.vision.pva.names import (
 )
 from tremula.vision.pva.programs import (
     ComputeSet,
-    DebugContext,
     Operation,
     OperationAnalysis,
     Program,
     ProgramVisitor,
 )
 from tremula.vision.pva.report import Compilation, Report, Target, openReport
+from tremula.vision.pva.variables import DebugContext, LoweredVariable, Variable
 from tremula.vision.trace.reader import openTrace
 
 __all__ = [

@@ -8,7 +8,7 @@ import pytest
 import pva
 from tremula.commands import main
 from tremula.frontends.poptorch.logging import LOGGER
-from tremula.vision.page_data.host import host_columns
+from tremula.vision.trace.beside_report import host_columns
 
 
 @pytest.mark.slow

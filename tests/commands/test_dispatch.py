@@ -6,6 +6,7 @@ from importlib import import_module
 
 import pytest
 
+from tremula.base.version import VERSION
 from tremula.commands import COMMANDS, main
 
 
@@ -37,6 +38,13 @@ def test_version(capsys):
     assert main(["version"]) == 0
     words = capsys.readouterr().out.split()
     assert {"tremula", "python", "numpy", "numba"} <= set(words)
+
+
+def test_version_as_an_option(capsys):
+    """`tremula --version` is one line."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"tremula {VERSION}\n"
 
 
 def test_run_runs_a_script_as_main(tmp_path, capsys):

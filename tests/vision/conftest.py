@@ -6,8 +6,8 @@ from tests.vision import demo
 from tests.vision.programs import summing_engine
 from tests.vision.serving import serving
 from tremula.vision.pytest_plugin import tremula_budget
-from tremula.vision.report.producers import report_of_engine
 from tremula.vision.report.reader import open_report
+from tremula.vision.report.write import report_of_engine
 
 __all__ = ["tremula_budget"]  # a fixture that installing Tremula brings by itself
 

@@ -9,29 +9,40 @@ from typing import IO
 
 
 @contextmanager
-def atomic_file(
-    path: str | os.PathLike[str], mode: str = "wb", *, is_durable: bool = False
-) -> Iterator[IO]:
-    """A new file that replaces `path` when the block ends well; otherwise nothing changes.
+def atomic_path(path: str | os.PathLike[str], *, is_durable: bool = False) -> Iterator[Path]:
+    """The path of an empty file that replaces `path` when the block ends well.
 
-    With `is_durable` its content is on the disk before it appears under its name. The file gets the
-    permissions any new file of this process gets.
+    Otherwise nothing changes. With `is_durable` its content is on the disk before it appears under
+    its name. The file gets the permissions any new file of this process gets.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    os.close(handle)
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
-            yield file
-            file.flush()
-            if is_durable:
+        yield temporary
+        if is_durable:
+            with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp gives 0600
+        temporary.chmod(0o666 & ~_umask())  # mkstemp gives 0600
         os.replace(temporary, path)
     except BaseException:
         with suppress(FileNotFoundError):
-            os.unlink(temporary)
+            temporary.unlink()
         raise
+
+
+@contextmanager
+def atomic_file(
+    path: str | os.PathLike[str], mode: str = "wb", *, is_durable: bool = False
+) -> Iterator[IO]:
+    """A new file, open for writing, that replaces `path` as `atomic_path` says."""
+    with (
+        atomic_path(path, is_durable=is_durable) as temporary,
+        temporary.open(mode, encoding=None if "b" in mode else "utf-8") as file,
+    ):
+        yield file
 
 
 def _umask() -> int:

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,7 +37,7 @@ class Watcher(Protocol):
         ...
 
 
-_watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers of passes", default=())
+_watchers: list[Watcher] = []  # of the whole process: a script may compile in any thread
 
 
 def run_passes(
@@ -59,7 +58,7 @@ def run_passes(
 @contextmanager
 def observed_pass(stage: str, name: str) -> Iterator[list]:
     """One pass. What it leaves, and the function that writes it down, go into the list."""
-    watchers = _watchers.get()
+    watchers = tuple(_watchers)
     dump = _dump_from_environment()
     if dump is not None and dump not in watchers:
         watchers = (*watchers, dump)
@@ -75,12 +74,12 @@ def observed_pass(stage: str, name: str) -> Iterator[list]:
 
 @contextmanager
 def watch_passes(watcher: Watcher) -> Iterator[None]:
-    """Tell `watcher` of every pass that this thread runs inside."""
-    token = _watchers.set((*_watchers.get(), watcher))
+    """Tell `watcher` of every pass that ends inside, in any thread."""
+    _watchers.append(watcher)
     try:
         yield
     finally:
-        _watchers.reset(token)
+        _watchers.remove(watcher)
 
 
 def _peak_bytes() -> int:

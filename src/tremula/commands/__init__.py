@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from tremula.base.errors import PoplarError, suggest
+from tremula.base.version import VERSION
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -79,11 +80,12 @@ def _own_parser() -> argparse.ArgumentParser:
     listing = "\n".join(f"  {command.name:<{width}}  {command.help}" for command in COMMANDS)
     parser = argparse.ArgumentParser(
         prog="tremula",
-        usage="tremula [--traceback] COMMAND …",
+        usage="tremula [--version] [--traceback] COMMAND …",
         description="Program, run and profile a tile machine on the computer you have.",
         epilog=f"commands:\n{listing}\n\n`tremula COMMAND --help` says more about one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"tremula {VERSION}")
     _add_traceback(parser)
     return parser
 

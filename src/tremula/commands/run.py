@@ -1,11 +1,15 @@
 """`tremula run script.py …`: run a script as Python would, with errors printed plainly."""
 
 import argparse
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
+from tremula.base.passes import DUMP_VARIABLE, PassTable, watch_passes
 from tremula.vision.analysis.scripts import reporting_to, reports_in, run_script
 
 
@@ -13,6 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script", type=Path, help="a Python file")
     parser.add_argument(
         "--report", type=Path, metavar="DIR", help="let engines leave reports here (profile.pop)"
+    )
+    parser.add_argument(
+        "--passes", action="store_true", help="at the end, print the compiler's passes and times"
+    )
+    parser.add_argument(
+        "--dump", type=Path, metavar="DIR", help="write what every pass leaves here, as text"
     )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
 
@@ -23,17 +33,48 @@ def run(args: argparse.Namespace) -> int:
         raise FileLoadError(
             f"there is no script {str(script)!r}.", hint="give the path of a Python file"
         )
-    if args.report is None:
+    with ExitStack() as stack:
+        if args.passes:
+            stack.enter_context(_printing_passes())
+        if args.dump is not None:
+            stack.enter_context(_dumping_to(args.dump))
+        if args.report is not None:
+            stack.enter_context(_reporting_to(args.report))
         run_script(script, args.arguments)
-    else:
-        began_s = time.time()
-        with reporting_to(args.report):
-            run_script(script, args.arguments)
-        _tell_reports(args.report, began_s)
     return 0
 
 
-def _tell_reports(folder: Path, began_s: float) -> None:
+@contextmanager
+def _printing_passes() -> Iterator[None]:
+    """Print the table in any case: passes before an error are what one wants to see then."""
+    passes = PassTable()
+    try:
+        with watch_passes(passes):
+            yield
+    finally:
+        nothing = "no passes ran: nothing was compiled, or it came from a cache"
+        print(passes if passes.records else nothing, file=sys.stderr)
+
+
+@contextmanager
+def _dumping_to(folder: Path) -> Iterator[None]:
+    before = os.environ.get(DUMP_VARIABLE)
+    os.environ[DUMP_VARIABLE] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[DUMP_VARIABLE]
+        else:
+            os.environ[DUMP_VARIABLE] = before
+
+
+@contextmanager
+def _reporting_to(folder: Path) -> Iterator[None]:
+    """Let engines leave reports, and say where they are if all went well."""
+    began_s = time.time()
+    with reporting_to(folder):
+        yield
     reports = reports_in(folder, began_s)
     for path in reports:
         print(f"report: {path}", file=sys.stderr)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tremula.base.atomic_file import atomic_file
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import FileLoadError, RuntimeFailure
 
@@ -91,10 +92,9 @@ def mnist_file() -> Path:
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix="mnist-") as own:
-            made = Path(own) / "mnist.npz"
             arrays = _arrays_of(_archive(folder, Path(own)))
-            np.savez(made, **arrays)  # pyright: ignore[reportArgumentType]  # none is a flag
-            os.replace(made, path)  # whole or not at all; of two processes the later wins
+        with atomic_file(path) as file:
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]  # none is a flag
     return path
 
 

@@ -1,4 +1,4 @@
-"""ResNet for images: 18, 34 and 50 layers, in plain PyTorch."""
+"""ResNet-50 and the blocks of its smaller kin, in plain PyTorch."""
 
 from torch import Tensor, nn
 
@@ -83,14 +83,6 @@ def _shortcut(n_in: int, n_out: int, stride: int) -> nn.Module:
     if n_in == n_out and stride == 1:
         return nn.Identity()
     return nn.Sequential(_conv(n_in, n_out, 1, stride), nn.BatchNorm2d(n_out))
-
-
-def resnet18(n_classes: int = 1000) -> ResNet:
-    return ResNet(BasicBlock, (2, 2, 2, 2), n_classes)
-
-
-def resnet34(n_classes: int = 1000) -> ResNet:
-    return ResNet(BasicBlock, (3, 4, 6, 3), n_classes)
 
 
 def resnet50(n_classes: int = 1000) -> ResNet:

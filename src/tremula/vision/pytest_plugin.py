@@ -34,8 +34,8 @@ def _written(subject: object, folder: Path) -> object:
     """The report of an engine, or the open one that was given."""
     from tremula.base.errors import InvalidOption
     from tremula.runtime.engine import Engine
-    from tremula.vision.report.producers import report_of_engine
     from tremula.vision.report.reader import ReportReader
+    from tremula.vision.report.write import report_of_engine
 
     if isinstance(subject, Engine):
         return report_of_engine(subject, folder / "budget.pop")

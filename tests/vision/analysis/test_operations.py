@@ -11,8 +11,8 @@ from tremula.poplibs import popops
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.analysis.summary import operations
 from tremula.vision.analysis.text_views import text_of_view
-from tremula.vision.report.producers import report_of_engine
 from tremula.vision.report.reader import open_report
+from tremula.vision.report.write import report_of_engine
 
 OLD_REPORT = Path(__file__).parents[1] / "report" / "data" / "report-1.0.pop"
 N_TILES, N_ROWS, N_COLUMNS, N_TIMES = 8, 24, 16, 3

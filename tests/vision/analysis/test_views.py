@@ -19,8 +19,8 @@ from tremula.vision.analysis.curves import draw_curves, png
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.summary import VIEWS
 from tremula.vision.analysis.whatif import parse_sweep, recosted, whatif_report
-from tremula.vision.report.producers import report_of_engine
 from tremula.vision.report.reader import open_report
+from tremula.vision.report.write import report_of_engine
 
 SCRIPT = """
 import sys

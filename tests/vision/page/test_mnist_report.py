@@ -92,7 +92,7 @@ def test_host(page, mnist_folder):
 
 def test_host_and_device_share_a_clock(mnist_folder):
     """Each call of a model is a run of its report's program, at the time of the call."""
-    from tremula.vision.page_data.host import host_columns
+    from tremula.vision.trace.beside_report import host_columns
 
     for model, n_calls in (("training", N_TRAINING_CALLS), ("inference", N_TEST_CALLS)):
         with open_report(mnist_folder / model) as reader:

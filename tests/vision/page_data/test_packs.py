@@ -19,7 +19,7 @@ from tremula.vision.page_data.heat_blocks import (
     heat_block,
     heat_shape,
 )
-from tremula.vision.page_data.pack import coded, pack_of, unpack_pack
+from tremula.vision.page_data.pack import pack_of, unpack_pack
 from tremula.vision.report.reader import open_report
 from tremula.vision.serve.export import bundle, export_page
 from tremula.vision.serve.server import page_files
@@ -47,14 +47,6 @@ def test_packs_keep_everything(whole, real, facts):
     assert found == facts
     assert columns["whole"].tolist() == whole.tolist()
     assert columns["real"].tolist() == real.tolist()
-
-
-@given(st.lists(st.text(max_size=4)))
-def test_coded_texts(texts):
-    """Numbers stand for texts, each text once."""
-    distinct, codes = coded(texts)
-    assert [distinct[i] for i in codes.tolist()] == texts
-    assert len(set(distinct)) == len(distinct)
 
 
 def test_totals_are_the_engines(data, reader):

@@ -197,7 +197,7 @@ def test_lists_print_a_few_items(opened):
 def test_replicas_multiply_the_target(tmp_path):
     """Sizes of a replicated program count all replicas; its tiles are those of one."""
     import tremula as tr
-    from tremula.vision.report.producers import report_of_engine
+    from tremula.vision.report.write import report_of_engine
 
     graph = tr.Graph(tr.IPUModel("bow", n_ipus=2, tiles_per_ipu=2).create_device(), 2)
     x = graph.add_variable(tr.FLOAT, [4], "x", mapping="linear")

@@ -4,59 +4,19 @@ import json
 import sqlite3
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.vision.programs import summing_engine
 from tremula.base.errors import FileLoadError, GraphMemoryAllocationError, MissingProfileData
 from tremula.vision.analysis.summary import VIEWS
-from tremula.vision.report import packing
 from tremula.vision.report.database import telling_damage
 from tremula.vision.report.file import ReportFile
-from tremula.vision.report.packing import inflate, pack, unpack
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.write import write_report
 
 OLD_REPORTS = Path(__file__).parent / "data"
-
-
-@given(
-    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60).map(
-        lambda values: np.array(values, np.int64)
-    ),
-    st.booleans(),
-)
-def test_packing_keeps_every_number(values, by_rows):
-    """Any whole numbers come back as they were."""
-    table = values[: len(values) // 3 * 3].reshape(-1, 3)
-    name, data = pack(table, by_rows=by_rows)
-    assert np.array_equal(unpack(data, name, table.shape, "it"), table)
-
-
-def test_small_numbers_take_small_types():
-    """The smallest type is chosen, and floats stay floats."""
-    assert [pack(np.array([n]))[0] for n in (255, 256, -1, 2**40)] == ["u1", "u2", "i1", "u8"]
-    name, data = pack(np.array([0.5, -2.0]))
-    assert unpack(data, name, (2,), "it").tolist() == [0.5, -2.0]
-
-
-def test_a_bomb_is_not_unpacked(monkeypatch):
-    """A blob that holds more than it says, or says too much, is refused."""
-    bomb = zlib.compress(bytes(10_000_000))
-    with pytest.raises(FileLoadError, match="expected 100"):
-        inflate(bomb, 100, "the blob")
-    monkeypatch.setattr(packing, "MAX_UNPACKED_BYTES", 1_000)
-    with pytest.raises(FileLoadError, match="at most 1,000 are read"):
-        inflate(bomb, 10_000_000, "the blob")
-    with pytest.raises(FileLoadError, match="cannot be unpacked"):
-        inflate(b"nothing packed", 100, "the blob")
-    with pytest.raises(FileLoadError, match="has type 'O'"):
-        unpack(bomb, "O", (3,), "the blob")
 
 
 def write_half(path):

@@ -13,8 +13,8 @@ from tremula import Engine, Sequence
 from tremula.compiler.passes.memory import CATEGORIES, CODE_CATEGORIES
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.analysis.summary import memory_totals, tree
-from tremula.vision.report.producers import report_of_engine, report_of_forecast
 from tremula.vision.report.reader import open_report
+from tremula.vision.report.write import report_of_engine, report_of_forecast
 
 LARGE = settings(
     max_examples=12,

@@ -1,18 +1,18 @@
-"""Columns ↔ bytes: addresses ascend and repeat, so most columns need a fraction of their place.
+"""The columns of an executable's file: compacted, aligned, and equal bytes stored once.
 
-Columns of int64 are stored as an arithmetic progression, as narrow differences, as narrow numbers,
-or as they are, whichever is smallest. Equal bytes are stored once: the columns of the layers of a
-model often have the same differences. Everything is read back exactly.
+Addresses ascend and repeat, so most columns need a fraction of their place, and the layers of a
+model often have the same differences. `base/columns.py` makes columns small; this lays them out.
 """
 
 import math
 
 import numpy as np
 
+from tremula.base.columns import compacted, expanded, is_compacted
+
 _ALIGN_BYTES = 64
 _PACK_FROM = 256  # elements: smaller columns stay as they are
 _WIDE = np.dtype(np.int64)
-_NARROW = (np.dtype(np.int8), np.dtype(np.int16), np.dtype(np.int32))
 _ARRAY_KINDS = "biufc"  # plain numbers only: no objects, no strings
 # More than any program that could be compiled has: a small file must not fill the memory.
 MAX_UNPACKED_BYTES = 1 << 34
@@ -58,21 +58,8 @@ class PackedColumns:
         shape = list(array.shape)
         if array.dtype != _WIDE or array.size < _PACK_FROM:
             return {"shape": shape, **self._stored(array)}
-        flat = array.reshape(-1)
-        steps = np.diff(flat)
-        least, most = int(steps.min()), int(steps.max())
-        if least == most:
-            return {"shape": shape, "first": int(flat[0]), "step": least}
-        narrow, narrow_steps = (
-            _narrow_type(int(flat.min()), int(flat.max())),
-            _narrow_type(least, most),
-        )
-        if narrow_steps.itemsize < narrow.itemsize:
-            stored = self._stored(steps.astype(narrow_steps))
-            return {"shape": shape, "first": int(flat[0]), **stored}
-        if narrow == _WIDE:
-            return {"shape": shape, **self._stored(array)}
-        return {"shape": shape, "wide": _WIDE.str, **self._stored(flat.astype(narrow))}
+        facts, rest = compacted(array)
+        return {"shape": shape, **facts, **({} if rest is None else self._stored(rest))}
 
     def _stored(self, array: np.ndarray) -> dict:
         blob = np.ascontiguousarray(array).tobytes()
@@ -83,14 +70,6 @@ class PackedColumns:
             self.blobs.append(padded)
             self.n_bytes += len(padded)
         return {"dtype": array.dtype.str, "at": place}
-
-
-def _narrow_type(least: int, most: int) -> np.dtype:
-    for dtype in _NARROW:
-        limits = np.iinfo(dtype)
-        if limits.min <= least and most <= limits.max:
-            return dtype
-    return _WIDE
 
 
 class UnpackedColumns:
@@ -115,17 +94,10 @@ class UnpackedColumns:
         return array
 
     def _unpacked(self, entry: dict, size: int) -> np.ndarray:
-        if "first" not in entry and entry.get("wide") != _WIDE.str:
+        if not is_compacted(entry):
             return self._stored(entry, size)
         self._grow(size * _WIDE.itemsize)
-        if "first" not in entry:
-            return self._stored(entry, size).astype(np.int64)
-        if size == 0:
-            raise ValueError("an empty column has no first number")
-        column = np.empty(size, np.int64)
-        column[0] = entry["first"]
-        column[1:] = entry["step"] if "step" in entry else self._stored(entry, size - 1)
-        return np.cumsum(column, out=column)
+        return expanded(entry, size, lambda n: self._stored(entry, n))
 
     def _stored(self, entry: dict, size: int) -> np.ndarray:
         dtype = np.dtype(entry["dtype"])

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from tremula.base.columns import coded
 from tremula.hardware import chip_from_toml
-from tremula.vision.page_data.pack import coded, pack_of
+from tremula.vision.page_data.pack import pack_of
 from tremula.vision.report.reader import ReportReader
 
 Ints = np.ndarray

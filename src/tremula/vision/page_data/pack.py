@@ -3,15 +3,16 @@
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from tremula.vision.report.packing import smallest_dtype
+from tremula.base.columns import deflate, narrowest_of
 
 Ints = np.ndarray
 _ALIGNMENT = 8
+_LEVEL = 6  # of deflate: bytes are not grouped here, and a pack is sent more than once
 # Types that a browser's typed arrays have, without 64-bit integers: those become floats.
 _TYPED = ("u1", "u2", "u4", "i1", "i2", "i4", "f4", "f8")
 
@@ -32,7 +33,7 @@ def pack_of(facts: Mapping[str, Any], columns: Mapping[str, Ints] | None = None)
     for array in arrays.values():
         content = array.tobytes()
         parts += [content, b"\0" * (_padded(len(content)) - len(content))]
-    return zlib.compress(b"".join(parts), 6)
+    return deflate(b"".join(parts), _LEVEL)
 
 
 def unpack_pack(data: bytes) -> tuple[dict[str, Any], dict[str, Ints]]:
@@ -47,19 +48,10 @@ def unpack_pack(data: bytes) -> tuple[dict[str, Any], dict[str, Ints]]:
     return header["facts"], columns
 
 
-def coded(texts: Sequence[str]) -> tuple[list[str], Ints]:
-    """(distinct texts, number of each text among them): names repeat, and numbers are small."""
-    numbers: dict[str, int] = {}
-    codes = np.fromiter(
-        (numbers.setdefault(text, len(numbers)) for text in texts), np.int64, len(texts)
-    )
-    return list(numbers), codes
-
-
 def _narrow(array: Ints) -> Ints:
     if array.dtype.kind == "f":
         return array.astype("<f4" if array.dtype.itemsize <= 4 else "<f8")
-    name = smallest_dtype(array.astype(np.int64)) if array.size else "u1"
+    name = narrowest_of(array.astype(np.int64))
     return array.astype("<f8" if name not in _TYPED else f"<{name}").reshape(-1)
 
 

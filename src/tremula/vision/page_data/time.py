@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from tremula.base.columns import coded
 from tremula.base.errors import PoplarError
 from tremula.vision.analysis.operations import host_cycles_of_steps, ideal_cycles, operation_of_step
 from tremula.vision.page_data.heat_blocks import heat_shape
-from tremula.vision.page_data.pack import coded, pack_of
+from tremula.vision.page_data.pack import pack_of
 from tremula.vision.report.reader import ReportReader
 
 Ints = np.ndarray
@@ -182,7 +183,7 @@ def step_tiles_pack(reader: ReportReader, step: int) -> bytes | None:
 
 def host_pack(reader: ReportReader) -> bytes:
     """The system trace that lies beside a report, if there is one."""
-    from tremula.vision.page_data.host import host_columns
+    from tremula.vision.trace.beside_report import host_columns
 
     try:
         facts, columns = host_columns(reader)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tremula.vision.pva.names import LazyList
+from tremula.vision.lazy_list import LazyList
 from tremula.vision.pva.programs import ComputeSet, Program
 from tremula.vision.report.reader import ReportReader
 

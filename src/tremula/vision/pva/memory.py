@@ -1,14 +1,14 @@
-"""pva's tiles, memory by category, variables and liveness."""
+"""pva's tiles, memory by category, and liveness."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from tremula.vision.pva.names import CATEGORY_OF_NAME, LazyList
-from tremula.vision.pva.programs import DebugContext, Program, VertexType
-from tremula.vision.report.memory import LiveSet
-from tremula.vision.report.reader import ReportReader
+from tremula.vision.pva.names import CATEGORY_OF_NAME
+from tremula.vision.pva.programs import Program, VertexType
+from tremula.vision.pva.variables import Variable
+from tremula.vision.report.reader import LiveSet, ReportReader
 
 Ints = np.ndarray
 
@@ -122,163 +122,6 @@ class Tile:
 
     def __repr__(self) -> str:
         return f"Tile({self.id})"
-
-
-@dataclass(frozen=True)
-class Variable:
-    """A name and bytes: of a variable, or of something else that takes memory."""
-
-    name: str
-    size: int
-
-
-@dataclass(frozen=True)
-class StepInterval:
-    start: int
-    end: int  # the first step behind it
-
-
-@dataclass(frozen=True)
-class EquivalenceClass:
-    """Variables that live at the same steps."""
-
-    id: int
-    steps: tuple[StepInterval, ...]
-
-
-@dataclass(frozen=True)
-class UnloweredVariable:
-    _reader: ReportReader
-    id: int
-
-    @property
-    def name(self) -> str:
-        return self._reader.table("variables")["name"][self.id]
-
-    @property
-    def type(self) -> str:
-        return self._reader.table("variables")["type"][self.id]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        import json
-
-        return tuple(json.loads(self._reader.table("variables")["shape"][self.id]))
-
-    @property
-    def debugContext(self) -> DebugContext:
-        return DebugContext(
-            self._reader, int(self._reader.table("variables")["debug_context"][self.id])
-        )
-
-
-@dataclass(frozen=True)
-class LoweredVariable:
-    """What of a variable is on one tile: entry `id` of the report's variable × tile pairs."""
-
-    _reader: ReportReader
-    id: int
-
-    @property
-    def _id(self) -> int:
-        return self.id
-
-    @property
-    def _variable(self) -> int:
-        start = self._reader.column("variable.tile_start")
-        return int(np.searchsorted(start, self.id, side="right")) - 1
-
-    @property
-    def name(self) -> str:
-        return self._reader.table("variables")["name"][self._variable]
-
-    @property
-    def bytes(self) -> int:
-        return int(self._reader.column("variable.tile_bytes")[self.id])
-
-    @property
-    def tileId(self) -> int:
-        return int(self._reader.column("variable.tile")[self.id])
-
-    @property
-    def alwaysLive(self) -> bool:
-        return bool(self._reader.table("variables")["always_live"][self._variable])
-
-    @property
-    def hasUnloweredVar(self) -> bool:
-        return True
-
-    @property
-    def unloweredVar(self) -> UnloweredVariable:
-        return UnloweredVariable(self._reader, self._variable)
-
-    @property
-    def equivalenceClass(self) -> EquivalenceClass:
-        return _classes(self._reader)[self._variable]
-
-    def __repr__(self) -> str:
-        return f"LoweredVariable({self.name!r}, tile {self.tileId}, {self.bytes} B)"
-
-
-def _classes(reader: ReportReader) -> list[EquivalenceClass]:
-    """The class of each variable, made once per report."""
-    kept = getattr(reader, "_kept_classes", None)
-    if kept is None:
-        kept = _make_classes(reader)
-        reader._kept_classes = kept  # pyright: ignore[reportAttributeAccessIssue]
-    return kept
-
-
-def _make_classes(reader: ReportReader) -> list[EquivalenceClass]:
-    at = reader.table("steps")["instruction"]
-    first = np.searchsorted(at, reader.column("live.first")).tolist()
-    last = np.searchsorted(at, reader.column("live.last"), side="right").tolist()
-    ranges: dict[int, list[tuple[int, int]]] = {}
-    for variable, a, b in zip(reader.column("live.variable").tolist(), first, last, strict=True):
-        ranges.setdefault(variable, []).append((a, b))
-    always = reader.table("variables")["always_live"]
-    found: dict[tuple, EquivalenceClass] = {}
-    classes = []
-    for variable in range(len(always)):
-        key = ((0, reader.n_steps),) if always[variable] else tuple(ranges.get(variable, ()))
-        if key not in found:
-            found[key] = EquivalenceClass(len(found), tuple(StepInterval(a, b) for a, b in key))
-        classes.append(found[key])
-    return classes
-
-
-def lowered_variables_of(reader: ReportReader, variables: Ints) -> list[LoweredVariable]:
-    start = reader.column("variable.tile_start")
-    return [
-        LoweredVariable(reader, entry)
-        for v in variables.tolist()
-        for entry in range(int(start[v]), int(start[v + 1]))
-    ]
-
-
-@dataclass(frozen=True)
-class LoweredVariables:
-    _reader: ReportReader
-
-    @property
-    def allBriefVars(self) -> LazyList[LoweredVariable]:
-        n = len(self._reader.column("variable.tile"))
-        return LazyList(n, lambda i: LoweredVariable(self._reader, i))
-
-    def forTile(self, tile: int) -> LazyList[LoweredVariable]:
-        entries = np.flatnonzero(self._reader.column("variable.tile") == tile)
-        return LazyList(len(entries), lambda i: LoweredVariable(self._reader, int(entries[i])))
-
-    def columns(self) -> dict[str, Ints]:
-        """All at once: variable, tile, bytes and whether it is always live."""
-        start = self._reader.column("variable.tile_start")
-        variable = np.repeat(np.arange(len(start) - 1), np.diff(start))
-        return {
-            "variable": variable,
-            "tile": self._reader.column("variable.tile"),
-            "bytes": self._reader.column("variable.tile_bytes"),
-            "alwaysLive": self._reader.table("variables")["always_live"][variable].astype(bool),
-        }
 
 
 @dataclass(frozen=True)

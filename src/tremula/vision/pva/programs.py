@@ -1,18 +1,15 @@
-"""pva's programs, compute sets, vertices and debug contexts."""
+"""pva's programs, compute sets, vertices and operations."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tremula.hardware import chip_from_toml
-from tremula.vision.pva.names import LazyList, ProgramType
+from tremula.vision.analysis.operations import operation_columns, operation_of_step
+from tremula.vision.lazy_list import LazyList
+from tremula.vision.pva.names import ProgramType
+from tremula.vision.pva.variables import DebugContext, LoweredVariable, lowered_variables_of
 from tremula.vision.report.reader import ReportReader
-
-if TYPE_CHECKING:
-    from tremula.vision.pva.memory import LoweredVariable
 
 Ints = np.ndarray
 
@@ -89,50 +86,6 @@ class ComputeSet:
 
 
 @dataclass(frozen=True)
-class SourceLocation:
-    fileName: str
-    lineNumber: int
-
-
-@dataclass(frozen=True)
-class DebugContext:
-    _reader: ReportReader
-    id: int
-
-    def _of(self, column: str) -> object:
-        return self._reader.table("debug_contexts")[column][self.id]
-
-    @property
-    def name(self) -> str:
-        return str(self._of("path"))
-
-    @property
-    def layer(self) -> str:
-        return str(self._of("layer"))
-
-    @property
-    def location(self) -> SourceLocation:
-        return SourceLocation(str(self._of("file")), int(self._of("line")))  # pyright: ignore[reportArgumentType]
-
-    @property
-    def parents(self) -> list["DebugContext"]:
-        parent = int(self._of("parent"))  # pyright: ignore[reportArgumentType]
-        return [DebugContext(self._reader, parent)] if parent >= 0 else []
-
-    @property
-    def json(self) -> str:
-        where = self.location
-        return json.dumps(
-            {
-                "layer": self.layer,
-                "name": self.name,
-                "file": where.fileName,
-                "line": where.lineNumber,
-            }
-        )
-
-
-@dataclass(frozen=True)
 class Program:
     """A node of a program tree."""
 
@@ -179,10 +132,10 @@ class Program:
         )
 
     @property
-    def vars(self) -> list["LoweredVariable"]:
+    def vars(self) -> list[LoweredVariable]:
         """Variables a step reads or writes, on all their tiles."""
-        from tremula.vision.pva.memory import lowered_variables_of
-        from tremula.vision.report.step_variables import variables_of_step
+        # The compiler is loaded only for questions about the tile program itself.
+        from tremula.vision.pva.tile_program import variables_of_step
 
         if self.step < 0:
             return []
@@ -192,11 +145,10 @@ class Program:
     @property
     def controlCodeByTile(self) -> Ints:
         """int64[n_tiles]: control code, that of children included."""
-        from tremula.compiler.passes.memory import CONTROL_INSTRUCTIONS_PER_STEP
+        from tremula.vision.pva.tile_program import control_code_bytes
 
         if self.step >= 0:
-            chip = chip_from_toml(self._reader.target["chip_toml"])
-            n_bytes = CONTROL_INSTRUCTIONS_PER_STEP * chip.instruction_bytes
+            n_bytes = control_code_bytes(self._reader.target["chip_toml"])
             return np.full(self._reader.n_tiles, n_bytes, np.int64)
         nothing = np.zeros(self._reader.n_tiles, np.int64)
         return sum((child.controlCodeByTile for child in self.children), nothing)
@@ -214,7 +166,9 @@ class Program:
         """int64[n_tiles]: code of the step's exchanges."""
         if self.step < 0:
             raise AttributeError(f"a {self.type.name} has no codeBytesByTile")
-        return _exchange_code_bytes(self._reader, self.step)
+        from tremula.vision.pva.tile_program import exchange_code_of_step
+
+        return exchange_code_of_step(self._reader.kept_executable, self.step)
 
     @property
     def computeset(self) -> ComputeSet:
@@ -241,20 +195,6 @@ class ProgramVisitor:
 
     def visitDefault(self, program: Program) -> None:
         """Whatever has no method of its own."""
-
-
-def _exchange_code_bytes(reader: ReportReader, step: int) -> Ints:
-    """As compiler.memory counts it."""
-    from tremula.compiler.passes.memory import exchange_code_bytes
-
-    executable = reader.kept_executable
-    analysis = executable.analysis
-    moved = analysis.exchanges.of_step(step)
-    found = np.zeros(reader.n_tiles, np.int64)
-    for phase in (moved.before, moved.after):
-        if phase is not None:
-            found += exchange_code_bytes(phase, executable.target.chip)
-    return found
 
 
 @dataclass(frozen=True)
@@ -285,7 +225,7 @@ class Operation:
         return [Program(self._reader, number) for number in numbers.tolist()]
 
     @property
-    def vars(self) -> list["LoweredVariable"]:
+    def vars(self) -> list[LoweredVariable]:
         return [variable for program in self.programs() for variable in program.vars]
 
     def __repr__(self) -> str:
@@ -296,8 +236,6 @@ class OperationAnalysis:
     """`OperationAnalysis(report).operations`: the report's steps by operation."""
 
     def __init__(self, report: object):
-        from tremula.vision.analysis.operations import operation_of_step
-
         self._reader: ReportReader = report.reader  # pyright: ignore[reportAttributeAccessIssue]
         self._names, self._operation = operation_of_step(self._reader)
 
@@ -317,6 +255,4 @@ class OperationAnalysis:
 
     def columns(self) -> dict:
         """All operations at once: columns of cycles, flops, efficiency and more."""
-        from tremula.vision.analysis.operations import operation_columns
-
         return operation_columns(self._reader)

@@ -7,17 +7,18 @@ from pathlib import Path
 import numpy as np
 
 from tremula.base.errors import FileLoadError, MissingProfileData
+from tremula.vision.lazy_list import LazyList
 from tremula.vision.pva.execution import Execution
-from tremula.vision.pva.memory import LivenessProgramStep, LoweredVariables, Tile, Variable
+from tremula.vision.pva.memory import LivenessProgramStep, Tile
 from tremula.vision.pva.names import (
     CATEGORY_OF_NAME,
     Architecture,
     ComputeInstrumentation,
     ExternalExchangeInstrumentation,
-    LazyList,
     TargetType,
 )
 from tremula.vision.pva.programs import ComputeSet, Program
+from tremula.vision.pva.variables import LoweredVariables, Variable
 from tremula.vision.report.reader import ReportReader, open_report
 
 Ints = np.ndarray

@@ -1,25 +1,65 @@
-"""What a report is made of: an executable and what ran of it; facts, tiles, chips, runs."""
+"""The contents of a report as tables, from an executable and what ran of it; steps are apart."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from tremula.compiler.executable.executable import Analysis, Executable
-from tremula.compiler.passes.memory import CATEGORIES
+from tremula.compiler.passes.memory import CATEGORIES, addresses_of
 from tremula.compiler.report.report import Execution, Report, make_report
 from tremula.hardware import chip_to_toml, tile_positions
 from tremula.runtime.run_log import RunRecord
-from tremula.vision.report.contexts import Contexts
+from tremula.vision.report.schema import ROWS_PER_BLOCK
 
 Ints = np.ndarray
 Columns = dict[str, Sequence[object] | Ints]
 
 
+class Contexts:
+    """The tree of names, each with its source line: "encoder/layer1/matmul" makes three rows."""
+
+    def __init__(self) -> None:
+        self.number_of: dict[str, int] = {}
+        self.parent: list[int] = []
+        self.name: list[str] = []
+        self.layer: list[str] = []
+        self.file: list[str] = []
+        self.line: list[int] = []
+
+    def add(self, path: str, source: str, layer: str) -> int:
+        """The row of a name; its source is that of whoever came first."""
+        known = self.number_of.get(path)
+        if known is not None:
+            return known
+        above, _, name = path.rpartition("/")
+        parent = self.add(above, source, layer) if above else -1
+        file, _, line = source.rpartition(":")
+        self.parent.append(parent)
+        self.name.append(name)
+        self.layer.append(layer)
+        self.file.append(file if line.isdigit() else source)
+        self.line.append(int(line) if line.isdigit() else 0)
+        self.number_of[path] = len(self.parent) - 1
+        return len(self.parent) - 1
+
+    def columns(self) -> dict[str, list]:
+        return {
+            "id": list(range(len(self.parent))),
+            "parent": self.parent,
+            "name": self.name,
+            "path": list(self.number_of),
+            "layer": self.layer,
+            "file": self.file,
+            "line": self.line,
+        }
+
+
 def execution_of(executable: Executable, given: Execution | Report | None) -> Execution:
     """What ran: as it was given, out of a forecast's report, or nothing."""
-    costs = _analysis(executable).costs
+    costs = executable.analysis.costs
     if isinstance(given, Execution):
         return given
     if isinstance(given, Report):
@@ -28,10 +68,6 @@ def execution_of(executable: Executable, given: Execution | Report | None) -> Ex
     n_steps, n_chips = costs.sync.shape
     nothing, chips = np.zeros(n_steps, np.int64), np.zeros(n_chips, np.int64)
     return Execution(nothing, chips, costs.compute, ~costs.needs_count, {})
-
-
-def _analysis(executable: Executable) -> Analysis:
-    return executable.analysis
 
 
 @dataclass(frozen=True)
@@ -43,7 +79,7 @@ class Contents:
 
     @cached_property
     def analysis(self) -> Analysis:
-        return _analysis(self.executable)
+        return self.executable.analysis
 
     @cached_property
     def report(self) -> Report:
@@ -177,3 +213,172 @@ def runs_columns(runs: Sequence[RunRecord], first_entry: Ints, n_entries: Ints) 
         "host_start_us": [r.host_start_us for r in runs],
         "host_end_us": [r.host_end_us for r in runs],
     }
+
+
+# -- compute sets, vertex types, vertices ----------------------------------------------------------
+
+
+def compute_sets(contents: Contents) -> Columns:
+    sets, costs = contents.executable.compute_sets, contents.analysis.costs
+    executed = np.zeros(len(sets), np.int64)
+    used = costs.compute_set_of_step >= 0
+    np.add.at(executed, costs.compute_set_of_step[used], contents.execution.executed[used])
+    totals = _table_cycles(contents)
+    return {
+        "id": np.arange(len(sets)),
+        "name": [s.name for s in sets],
+        "source": [s.source for s in sets],
+        "n_vertices": [sum(t.n_rows for t in s.tables) for s in sets],
+        "n_tiles": [
+            len(np.unique(np.concatenate([t.tile for t in s.tables]))) if s.tables else 0
+            for s in sets
+        ],
+        "n_flops": [sum(t.n_flops for t in costs.compute_sets[i].tables) for i in range(len(sets))],
+        "cycles": [sum(tables) * int(executed[i]) for i, tables in enumerate(totals)],
+    }
+
+
+def _table_cycles(contents: Contents) -> list[list[int]]:
+    """Vertex cycles of one execution of each table of each compute set."""
+    costs = contents.analysis.costs
+    found = [[max(0, table.total_cycles) for table in s.tables] for s in costs.compute_sets]
+    for step, counted in contents.execution.counted.items():
+        number = int(costs.compute_set_of_step[step])
+        for i, cycles in enumerate(counted.table_cycles):
+            if cycles >= 0:
+                found[number][i] = int(cycles)
+    return found
+
+
+def vertex_types(contents: Contents) -> Columns:
+    rows = contents.report.vertex_types
+    state = contents.report.memory.vertices.bytes_of_type
+    return {
+        "id": np.arange(len(rows)),
+        "name": [r.codelet for r in rows],
+        "n_vertices": [r.n_vertices for r in rows],
+        "cycles": [r.cycles for r in rows],
+        "standing": [r.standing for r in rows],
+        "code_bytes": [r.n_code_bytes for r in rows],
+        "state_bytes": [state.get(r.codelet, 0) for r in rows],
+    }
+
+
+def vertices(contents: Contents) -> tuple[Columns, dict[str, Ints]]:
+    """Rows per table, and a CSR of how many vertices each has on which tile."""
+    number_of_type = {r.codelet: i for i, r in enumerate(contents.report.vertex_types)}
+    costs, totals = contents.analysis.costs, _table_cycles(contents)
+    rows, tiles, counts = [], [], []
+    for number, compute_set in enumerate(contents.executable.compute_sets):
+        for i, table in enumerate(compute_set.tables):
+            name = contents.executable.codelets[table.codelet].spec.name
+            flops = costs.compute_sets[number].tables[i].n_flops
+            row = (number, number_of_type[name], table.n_rows, flops, totals[number][i])
+            rows.append((len(rows), *row))
+            tile, count = np.unique(table.tile, return_counts=True)
+            tiles.append(tile)
+            counts.append(count)
+    names = ("id", "compute_set", "vertex_type", "n_vertices", "n_flops", "cycles")
+    columns: Columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    nothing = np.empty(0, np.int64)
+    start = np.cumsum([0, *(len(t) for t in tiles)])
+    csr = {
+        "vertices.start": start.astype(np.int64),
+        "vertices.tile": np.concatenate([nothing, *tiles]),
+        "vertices.count": np.concatenate([nothing, *counts]),
+    }
+    return columns, csr
+
+
+# -- variables: sizes, tiles, addresses, lifetimes -------------------------------------------------
+
+
+def variables(contents: Contents) -> Columns:
+    records, live = contents.executable.variables, contents.analysis.liveness
+    n = len(records.names)
+    owner = np.repeat(np.arange(n), np.diff(live.tile_start))
+    largest = np.zeros(n, np.int64)
+    np.maximum.at(largest, owner, live.tile_bytes)
+    first, last = _step_ranges(contents, n)
+    contexts = [
+        contents.contexts.add(name, source, "variable")
+        for name, source in zip(records.names, records.sources, strict=True)
+    ]
+    return {
+        "id": np.arange(n),
+        "name": records.names,
+        "type": records.type_names,
+        "shape": [json.dumps(list(shape)) for shape in records.shapes],
+        "n_bytes": np.bincount(owner, live.tile_bytes, n).astype(np.int64),
+        "n_elements": [int(np.prod(shape, dtype=np.int64)) for shape in records.shapes],
+        "n_tiles": np.diff(live.tile_start),
+        "largest_on_tile": largest,
+        "is_constant": records.is_constant.astype(np.int64),
+        "always_live": live.always_live.astype(np.int64),
+        "is_used": live.is_used.astype(np.int64),
+        "first_step": first,
+        "last_step": last,
+        "debug_context": contexts,
+        "source": records.sources,
+    }
+
+
+def _step_ranges(contents: Contents, n: int) -> tuple[Ints, Ints]:
+    """int64[n_variables]: first and last step at which a temporary variable lives, else -1."""
+    live, at = contents.analysis.liveness, contents.instruction_of_step
+    first, last = np.full(n, np.iinfo(np.int64).max), np.full(n, -1, np.int64)
+    np.minimum.at(first, live.range_variable, np.searchsorted(at, live.range_first))
+    np.maximum.at(last, live.range_variable, np.searchsorted(at, live.range_last, side="right") - 1)
+    first[last < 0] = -1
+    return first, last
+
+
+def variable_columns(contents: Contents) -> dict[str, Ints]:
+    live = contents.analysis.liveness
+    return {
+        "variable.tile_start": live.tile_start,
+        "variable.tile": live.tile,
+        "variable.tile_bytes": live.tile_bytes,
+        "variable.always_live": live.always_live.astype(np.int64),
+        "live.variable": live.range_variable,
+        "live.first": live.range_first,
+        "live.last": live.range_last,
+    }
+
+
+def tile_variables(contents: Contents) -> tuple[Ints, Ints, Ints, Ints]:
+    """The same by tile: where each tile's entries start, variables, bytes, addresses."""
+    live = contents.analysis.liveness
+    owner = np.repeat(np.arange(len(live.tile_start) - 1), np.diff(live.tile_start))
+    # Sorting small unsigned numbers is linear.
+    order = np.argsort(live.tile.astype(np.uint16 if contents.n_tiles < 65_536 else np.uint32),
+                       kind="stable")  # fmt: skip
+    start = np.searchsorted(live.tile[order], np.arange(contents.n_tiles + 1))
+    address = addresses_of(contents.analysis.memory, live, contents.executable.target.chip)
+    return start, owner[order], live.tile_bytes[order], address[order]
+
+
+def live_blocks(contents: Contents) -> Iterator[Ints]:
+    """Blocks of int64[64, n_tiles]: temporary bytes at each step, buffers included."""
+    live, exchanges = contents.analysis.liveness, contents.analysis.exchanges
+    by_last = np.argsort(live.range_last, kind="stable")
+    now = np.zeros(contents.n_tiles, np.int64)
+    first, last = 0, 0  # ranges begun, ranges ended
+    begins, ends = live.range_first, live.range_last[by_last]
+    start = live.tile_start
+    rows: list[Ints] = []
+    for step, instruction in enumerate(contents.instruction_of_step.tolist()):
+        n_begun = np.searchsorted(begins, instruction, side="right")
+        n_ended = np.searchsorted(ends, instruction, side="left")
+        for v in live.range_variable[first:n_begun].tolist():
+            now[live.tile[start[v] : start[v + 1]]] += live.tile_bytes[start[v] : start[v + 1]]
+        for v in live.range_variable[by_last[last:n_ended]].tolist():
+            now[live.tile[start[v] : start[v + 1]]] -= live.tile_bytes[start[v] : start[v + 1]]
+        first, last = int(n_begun), int(n_ended)
+        buffers = exchanges.of_step(step).buffer_bytes
+        rows.append(now.copy() if buffers is None else now + buffers)
+        if len(rows) == ROWS_PER_BLOCK:
+            yield np.stack(rows)
+            rows = []
+    if rows:
+        yield np.stack(rows)

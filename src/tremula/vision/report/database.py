@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tremula.base.columns import MAX_BLOB_BYTES
 from tremula.base.errors import FileLoadError, PoplarError
-from tremula.vision.report.packing import MAX_UNPACKED_BYTES
 
 _MAGIC = b"SQLite format 3\x00"
 _MAX_FACT_CHARACTERS = 16 << 20
@@ -84,7 +84,7 @@ class DatabaseReader:
     def _restrict(self) -> None:
         """The file may hold views and triggers: nothing of it is trusted, nothing is attached."""
         self._database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_UNPACKED_BYTES)
+        self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BLOB_BYTES)
         self.execute("PRAGMA trusted_schema = OFF")
         self.execute("PRAGMA query_only = ON")
 

@@ -3,18 +3,19 @@
 import json
 import os
 import sqlite3
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 import numpy as np
 
+from tremula.base.atomic_file import atomic_path
+from tremula.base.columns import pack
 from tremula.base.errors import FileLoadError
-from tremula.vision.report.packing import pack
 from tremula.vision.report.schema import (
     COARSEST_ROWS,
     FIRST_POOL,
@@ -36,20 +37,17 @@ class ReportFile:
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
+        self._whole = ExitStack()
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(
-                dir=self.path.parent, prefix=f".{self.path.name}.", suffix=".part"
-            )
+            temporary = self._whole.enter_context(atomic_path(self.path, is_durable=True))
         except OSError as error:
             raise FileLoadError(
                 f"cannot write a report to {str(path)!r}: {error.strerror or error}.",
                 hint="give a folder you may write to",
             ) from error
-        os.close(handle)
-        self._temporary = Path(name)
         self._pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
-        self._database = sqlite3.connect(name, isolation_level=None)
+        database = sqlite3.connect(temporary, isolation_level=None)
+        self._database = self._whole.enter_context(closing(database))
         self._database.execute("PRAGMA page_size = 4096")
         # The temporary file is thrown away on any error, so it needs no journal.
         self._database.execute("PRAGMA journal_mode = OFF")
@@ -64,22 +62,11 @@ class ReportFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        self._pool.shutdown(cancel_futures=kind is not None)
-        if kind is None:
+        with self._whole:  # closes the database; then the file appears, or vanishes on an error
+            self._pool.shutdown(cancel_futures=kind is not None)
+            if error is not None:
+                raise error
             self._database.execute("COMMIT")
-        self._database.close()
-        if kind is None:
-            self._publish()
-        else:
-            self._temporary.unlink(missing_ok=True)
-
-    def _publish(self) -> None:
-        with self._temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        self._temporary.chmod(0o666 & ~mask)  # mkstemp gives 0600; a report is to be shared
-        os.replace(self._temporary, self.path)
 
     # -- tables ------------------------------------------------------------------------------------
 

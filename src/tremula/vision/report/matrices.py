@@ -3,15 +3,12 @@
 import json
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tremula.vision.report.packing import unpack
+from tremula.base.columns import unpack
+from tremula.vision.report.database import DatabaseReader
 from tremula.vision.report.schema import ROWS_PER_BLOCK
-
-if TYPE_CHECKING:
-    from tremula.vision.report.tables import ReportTables
 
 Ints = np.ndarray
 _KEPT_BYTES = 64 << 20  # of unpacked blocks, for each matrix
@@ -21,7 +18,7 @@ _KEPT_BYTES = 64 << 20  # of unpacked blocks, for each matrix
 class Matrix:
     """Rows × columns; `levels` are the rows of each level, the full one first."""
 
-    reader: "ReportTables"
+    reader: DatabaseReader
     name: str
     n_rows: int
     n_columns: int
@@ -30,7 +27,7 @@ class Matrix:
     _kept: OrderedDict[tuple[int, int], Ints] = field(default_factory=OrderedDict)
 
     @staticmethod
-    def of(reader: "ReportTables", name: str) -> "Matrix":
+    def of(reader: DatabaseReader, name: str, n_tiles: int) -> "Matrix":
         sql = "SELECT n_rows, n_columns, rows_per_level, unit FROM matrices WHERE name = ?"
         rows = reader.execute(sql, (name,))
         if not rows:
@@ -43,7 +40,7 @@ class Matrix:
         sizes = (n_rows, n_columns, *levels)
         if not all(type(n) is int and 0 <= n < 1 << 40 for n in sizes):
             raise reader.damaged(f"has a matrix {name!r} of sizes {sizes!r}")
-        if n_columns != reader.n_tiles:
+        if n_columns != n_tiles:
             raise reader.damaged(f"has a matrix {name!r} of {n_columns} tiles")
         return Matrix(reader, name, n_rows, n_columns, levels, str(unit))
 

@@ -1,23 +1,45 @@
-"""write_report: one report file from an executable and, if it ran, its execution."""
+"""Writes reports: of executables, of engines, and of programs that have not run."""
 
 import os
 import platform
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tremula.base.columns import deflate
+from tremula.base.errors import MissingPerfEstimate, MissingProfileData
 from tremula.base.version import VERSION
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Execution, Report
+from tremula.runtime.forecast import forecast
 from tremula.runtime.run_log import RunRecord
-from tremula.vision.report.contents import Contents, execution_of, runs_columns
-from tremula.vision.report.contents_steps import (
+from tremula.vision.report.contents import (
+    Contents,
+    compute_sets,
+    execution_of,
+    live_blocks,
+    runs_columns,
+    tile_variables,
+    variable_columns,
+    variables,
+    vertex_types,
+    vertices,
+)
+from tremula.vision.report.control_flow import (
+    TraceColumns,
+    program_columns,
+    program_of_step,
+    trace_of,
+)
+from tremula.vision.report.file import ReportFile, blocks_of
+from tremula.vision.report.schema import APPLICATION, SCHEMA_VERSION, report_path
+from tremula.vision.report.steps import (
     chip_columns,
     compute_rows,
     exchange_rows,
@@ -25,17 +47,9 @@ from tremula.vision.report.contents_steps import (
     step_blocks,
     step_columns,
 )
-from tremula.vision.report.contents_variables import (
-    live_blocks,
-    tile_variables,
-    variable_columns,
-    variables,
-)
-from tremula.vision.report.contents_vertices import compute_sets, vertex_types, vertices
-from tremula.vision.report.file import ReportFile, blocks_of
-from tremula.vision.report.program_tree import program_columns, program_of_step
-from tremula.vision.report.schema import APPLICATION, SCHEMA_VERSION, report_path
-from tremula.vision.report.walk import TraceColumns, trace_of
+
+if TYPE_CHECKING:  # an engine loads the interpreter, and needs no report to be imported
+    from tremula.runtime.engine import Engine
 
 Ints = np.ndarray
 
@@ -164,4 +178,35 @@ def _write_executable(file: ReportFile, executable: Executable) -> None:
         executable.save(str(path))
         data = path.read_bytes()
     if len(data) <= MAX_EXECUTABLE_BYTES:
-        file.executable(len(data), zlib.compress(data, 1))
+        file.executable(len(data), deflate(data))
+
+
+# -- engines and forecasts -------------------------------------------------------------------------
+
+
+def report_of_engine(
+    engine: "Engine", path: str | os.PathLike[str], *, extra: Mapping[str, object] | None = None
+) -> Path:
+    """Write the report of what an engine has run so far; before `load`, of its program alone."""
+    clock = getattr(engine, "clock", None)
+    execution: Execution | None = None if clock is None else clock.execution()
+    return write_report(path, engine.executable, execution, extra=extra)
+
+
+def report_of_forecast(
+    executable: Executable,
+    path: str | os.PathLike[str],
+    *,
+    program: int | str = 0,
+    extra: Mapping[str, object] | None = None,
+) -> Path:
+    """Write the report of one run that did not take place.
+
+    Where data decides what runs, only what is known before goes into it: memory and single steps.
+    """
+    facts = dict(extra or {})
+    try:
+        report = forecast(executable, program)
+    except (MissingPerfEstimate, MissingProfileData) as error:
+        report, facts["not_foretold"] = None, error.what
+    return write_report(path, executable, report, extra=facts)

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from tremula.base.errors import MissingProfileData
-from tremula.vision.page_data.host import model_of, report_in
 from tremula.vision.report.reader import ReportReader
+from tremula.vision.trace.beside_report import model_of, report_in
 from tremula.vision.trace.reader import TraceReader
 
 _DEVICE_PID = 1 << 22  # Linux gives processes smaller numbers

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tremula.base.errors import MissingProfileData
-from tremula.vision.pva.names import LazyList
+from tremula.vision.lazy_list import LazyList
 from tremula.vision.report.database import DatabaseKind, DatabaseReader
 from tremula.vision.trace.file import APPLICATION, SCHEMA_VERSION, TABLES
 

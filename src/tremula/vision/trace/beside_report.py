@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tremula.vision.page_data.pack import coded
+from tremula.base.columns import coded
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.trace.reader import TraceReader
 

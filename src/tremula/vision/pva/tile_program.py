@@ -1,9 +1,12 @@
-"""Which variables a step of an executable reads or writes."""
+"""What pva asks of the tile program in a report: a step's variables and its code."""
 
 import numpy as np
 
+from tremula.codelets.columns import columns_of
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.executable.records import View
+from tremula.compiler.passes.memory import CONTROL_INSTRUCTIONS_PER_STEP, exchange_code_bytes
+from tremula.hardware import chip_from_toml
 
 Ints = np.ndarray
 
@@ -17,7 +20,7 @@ def variables_of_step(executable: Executable, step: int) -> Ints:
     addresses = np.concatenate([np.empty(0, np.int64), *parts])
     variables = executable.variables
     owner = np.searchsorted(variables.base_bytes, addresses, side="right") - 1
-    # Scattered fields are gathered into scratch space behind all variables, which is none.
+    # Scattered fields are gathered into scratch space, which is behind all variables.
     is_inside = (owner >= 0) & (addresses < variables.end_bytes[owner])
     return np.unique(owner[is_inside])
 
@@ -28,8 +31,6 @@ def _view_bytes(view: View) -> Ints:
 
 
 def _compute_set_bytes(executable: Executable, number: int) -> list[Ints]:
-    from tremula.codelets.columns import columns_of
-
     compute_set = executable.compute_sets[number]
     parts = [plan.source.start * plan.n_bytes for plan in compute_set.gathers]
     parts += [plan.destination.start * plan.n_bytes for plan in compute_set.scatters]
@@ -39,3 +40,18 @@ def _compute_set_bytes(executable: Executable, number: int) -> list[Ints]:
             if column.role == "offset":
                 parts.append(table.columns[column.index] * column.field.type.n_bytes)
     return parts
+
+
+def exchange_code_of_step(executable: Executable, step: int) -> Ints:
+    """int64[n_tiles]: bytes of a step's exchange code, as the memory pass counts them."""
+    moved = executable.analysis.exchanges.of_step(step)
+    found = np.zeros(executable.target.n_tiles, np.int64)
+    for phase in (moved.before, moved.after):
+        if phase is not None:
+            found += exchange_code_bytes(phase, executable.target.chip)
+    return found
+
+
+def control_code_bytes(chip_toml: str) -> int:
+    """Bytes of control code that a step takes on each tile of a chip."""
+    return CONTROL_INSTRUCTIONS_PER_STEP * chip_from_toml(chip_toml).instruction_bytes
