@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tremula.base.errors import RuntimeFailure
-from tremula.bench.poplibs import check
+from tremula.bench.poplibs.suite import check
 
 
 def test_a_wrong_result_is_no_figure():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tremula as tr
-from tremula.bench.tut6 import Plan, build, plan, split_costs
+from tremula.bench.core.tut6 import Plan, build, plan, split_costs
 
 
 def target(name: str) -> tr.Target:

@@ -14,10 +14,10 @@ __all__ = [
 
 # Suite → the module that holds it as SUITE; imported only when it is measured.
 SUITES = {
-    "core": "tremula.bench.core",
-    "poplibs": "tremula.bench.poplibs",
-    "poptorch": "tremula.bench.poptorch",
-    "vision": "tremula.bench.vision",
+    "core": "tremula.bench.core.suite",
+    "poplibs": "tremula.bench.poplibs.suite",
+    "poptorch": "tremula.bench.poptorch.suite",
+    "vision": "tremula.bench.vision.suite",
 }
 
 

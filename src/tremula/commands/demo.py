@@ -71,7 +71,7 @@ def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") 
     import torch
 
     import poptorch
-    from tremula.bench.poptorch_models import WithLoss, mnist_cnn
+    from tremula.bench.poptorch.models import WithLoss, mnist_cnn
 
     network = mnist_cnn()
     options = poptorch.Options().deviceIterations(N_ITERATIONS).logCycleCount(True)

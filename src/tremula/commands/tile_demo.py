@@ -9,7 +9,7 @@ import numpy as np
 def run(args: argparse.Namespace) -> int:
     """Heat flows through a plate: one block of the plate on each tile, halos by views."""
     import tremula as tr
-    from tremula.bench.core_programs import heat_engine
+    from tremula.bench.core.programs import heat_engine
 
     n_tiles = tr.chip(args.chip).n_tiles
     grid = _nearly_square(n_tiles)

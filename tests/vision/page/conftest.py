@@ -6,7 +6,7 @@ import pytest
 
 from tests.vision.page.mnist_run import mnist_reports
 from tests.vision.serving import serving
-from tremula.bench.browser import Browser, missing
+from tremula.bench.vision.browser import Browser, missing
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from tests.vision.serving import serving
-from tremula.bench.browser import Browser
+from tremula.bench.vision.browser import Browser
 
 IMAGES = Path(__file__).resolve().parents[3] / "docs" / "images"
 SHOTS = {

@@ -15,7 +15,7 @@ N_ADDERS = 1_000_000
 GIB = 2**30
 
 _COMPILE_ADDERS = f"""
-from tremula.bench.core_programs import adder_engine
+from tremula.bench.core.programs import adder_engine
 adder_engine(8)  # warm up: load the kernels' and passes' native code
 import time
 started = time.perf_counter()
@@ -36,7 +36,7 @@ def adders_bulk() -> Iterator[Figure]:
 def adders_one_by_one() -> Iterator[Figure]:
     """The same one at a time, views and all."""
     import tremula as tr
-    from tremula.bench.core_programs import Adder, adder_tiles, adder_variables
+    from tremula.bench.core.programs import Adder, adder_tiles, adder_variables
 
     graph = tr.Graph(tr.IPUModel("bow").create_device())
     x, y, z = adder_variables(graph, N_ADDERS)
@@ -52,7 +52,7 @@ def adders_one_by_one() -> Iterator[Figure]:
 @SUITE.measurement("adders-run")
 def adders_run() -> Iterator[Figure]:
     """Running the table against the same loop by hand."""
-    from tremula.bench.core_programs import ADDER_LENGTH, adder_engine, adders_by_hand
+    from tremula.bench.core.programs import ADDER_LENGTH, adder_engine, adders_by_hand
 
     engine = adder_engine(N_ADDERS).load()
     random = np.random.default_rng(0)
@@ -72,7 +72,7 @@ def adders_run() -> Iterator[Figure]:
 @SUITE.measurement("heat")
 def heat() -> Iterator[Figure]:
     """200 steps of the heat equation on 4096², halos by views."""
-    from tremula.bench.core_programs import heat_by_hand, heat_engine
+    from tremula.bench.core.programs import heat_by_hand, heat_engine
 
     n, n_steps = 4096, 200
     engine = heat_engine(n, n_steps, (184, 8)).load()
@@ -91,7 +91,7 @@ def heat() -> Iterator[Figure]:
 @SUITE.measurement("repeat")
 def repeat() -> Iterator[Figure]:
     """Repeat(10,000) of a 1472-vertex set against the same loop by hand."""
-    from tremula.bench.core_programs import N_TILES, repeat_by_hand, repeat_engine
+    from tremula.bench.core.programs import N_TILES, repeat_by_hand, repeat_engine
 
     n_repeats = 10_000
     engine = repeat_engine(n_repeats).load()
@@ -131,7 +131,7 @@ def views() -> Iterator[Figure]:
 def tutorial_6() -> Iterator[Figure]:
     """The planner of tutorial 6 on 10000 x 1000, and what its plan costs when it runs."""
     import tremula as tr
-    from tremula.bench import tut6
+    from tremula.bench.core import tut6
 
     n_rows, n_cols = 10_000, 1_000
     gc200, gc2 = (tr.IPUModel(arch).create_target() for arch in ("ipu2", "ipu1"))

@@ -10,7 +10,7 @@ from tremula.bench.measure import peak_rss_of, ratio
 
 if TYPE_CHECKING:  # PyTorch is loaded where it is used
     import poptorch
-    from tremula.bench.poptorch_models import Case
+    from tremula.bench.poptorch.models import Case
 
 SUITE = Suite("poptorch")
 GIB = 2**30
@@ -61,7 +61,7 @@ def _our_model(
 
 
 def _cpu_figure(name: str, host: str, compiled: str) -> Figure:
-    from tremula.bench.poptorch_models import cases
+    from tremula.bench.poptorch.models import cases
 
     case = cases()[name]
     model, batch = _our_model(case, host=host, device="cpu")
@@ -92,7 +92,7 @@ def gpu() -> Iterator[Figure]:
 
     if not torch.cuda.is_available():
         return
-    from tremula.bench.poptorch_models import cases
+    from tremula.bench.poptorch.models import cases
 
     n = 32
     for name in _GPU_CASES:
@@ -118,7 +118,7 @@ def tile_step() -> Iterator[Figure]:
     import torch
 
     import poptorch
-    from tremula.bench.poptorch_models import WithLoss, mnist_cnn
+    from tremula.bench.poptorch.models import WithLoss, mnist_cnn
 
     torch.manual_seed(0)
     start = WithLoss(mnist_cnn()).eval()  # without dropout both executions compute the same
@@ -151,7 +151,7 @@ def tile_step() -> Iterator[Figure]:
 
 _FIRST_RESULT = """
 import json, time, torch, poptorch
-from tremula.bench.poptorch_models import LanguageModel, WithLoss, mnist_cnn
+from tremula.bench.poptorch.models import LanguageModel, WithLoss, mnist_cnn
 torch.manual_seed(0)
 if {gpt!r}:
     model, batch = LanguageModel(12, 768, 12), (torch.randint(0, 50257, (1, 128)),)
@@ -175,7 +175,7 @@ def first_result() -> Iterator[Figure]:
 
 _COMPILE = """
 import json, os, sys, tempfile, time, torch, poptorch
-from tremula.bench.poptorch_models import LanguageModel, WithLoss, mnist_cnn, sharded
+from tremula.bench.poptorch.models import LanguageModel, WithLoss, mnist_cnn, sharded
 from tremula.garden.resnet import resnet50
 torch.manual_seed(0)
 kind, cache = {kind!r}, {cache!r}
@@ -232,7 +232,7 @@ def mnist_epoch() -> Iterator[Figure]:
     from torch import nn
 
     import poptorch
-    from tremula.bench.poptorch_models import WithLoss, mnist_cnn
+    from tremula.bench.poptorch.models import WithLoss, mnist_cnn
     from tremula.garden.mnist import Mnist
 
     training, test = Mnist(train=True), Mnist(train=False)

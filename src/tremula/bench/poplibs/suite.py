@@ -40,7 +40,7 @@ def check(ours: np.ndarray, theirs: np.ndarray, what: str, tolerance: float = 1e
 @SUITE.measurement("mat-mul")
 def mat_mul() -> Iterator[Figure]:
     """1024³ floats on one Bow, tile by tile, against torch.mm."""
-    from tremula.bench.poplibs_programs import product
+    from tremula.bench.poplibs.programs import product
 
     torch = torch_module()
     ours = product(1024)
@@ -54,7 +54,7 @@ def mat_mul() -> Iterator[Figure]:
 @SUITE.measurement("convolution")
 def convolution() -> Iterator[Figure]:
     """3x3, 64 → 64 channels, 56², batch 16: forward and both gradients, against torch."""
-    from tremula.bench import poplibs_programs
+    from tremula.bench.poplibs import programs as poplibs_programs
 
     torch = torch_module()
     ours = poplibs_programs.convolution(16, 64, 56)
@@ -81,7 +81,7 @@ def convolution() -> Iterator[Figure]:
 @SUITE.measurement("a·x+y")
 def scaled_sum() -> Iterator[Figure]:
     """2.5·x + y over 10⁷ floats, against NumPy."""
-    from tremula.bench import poplibs_programs
+    from tremula.bench.poplibs import programs as poplibs_programs
 
     ours = poplibs_programs.scaled_sum(10_000_000)
     x, y = ours.arrays["x"], ours.arrays["y"]
@@ -100,7 +100,7 @@ def scaled_sum() -> Iterator[Figure]:
 @SUITE.measurement("gather")
 def gather() -> Iterator[Figure]:
     """10⁶ rows of a table of 10⁵ x 128 floats, against torch.index_select."""
-    from tremula.bench import poplibs_programs
+    from tremula.bench.poplibs import programs as poplibs_programs
 
     torch = torch_module()
     ours = poplibs_programs.gather(N_ROWS, ROW_SIZE, N_LOOKUPS)
@@ -115,7 +115,7 @@ def gather() -> Iterator[Figure]:
 @SUITE.measurement("scatter-add")
 def scatter_add() -> Iterator[Figure]:
     """10⁶ rows added into a table of 10⁵ x 128 floats, against Tensor.index_add_."""
-    from tremula.bench import poplibs_programs
+    from tremula.bench.poplibs import programs as poplibs_programs
 
     torch = torch_module()
     ours = poplibs_programs.scatter_add(N_ROWS, ROW_SIZE, N_LOOKUPS)
@@ -155,7 +155,7 @@ def _seconds(action: Callable[[], object]) -> float:
 
 _CHAIN = """
 import time
-from tremula.bench.poplibs_programs import deep_chain
+from tremula.bench.poplibs.programs import deep_chain
 started = time.process_time()  # other programs on the machine do not count
 deep_chain(100, 1024, 256)
 print(time.process_time() - started)

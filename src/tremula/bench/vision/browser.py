@@ -12,7 +12,7 @@ from typing import Any, Self
 from tremula.base.errors import RuntimeFailure
 
 # The driver and its one dependency live with the page's tests, in a checkout.
-DRIVER_FOLDER = Path(__file__).resolve().parents[3] / "tests" / "vision" / "page"
+DRIVER_FOLDER = Path(__file__).resolve().parents[4] / "tests" / "vision" / "page"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 

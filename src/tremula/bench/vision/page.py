@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tremula.bench.browser import Browser
 from tremula.bench.figures import Figure
+from tremula.bench.vision.browser import Browser
 
 VIEWS = (
     "summary", "memory", "liveness", "tree", "operations", "execution", "chip", "host", "whatif",
@@ -34,7 +34,7 @@ def page_figures(n_steps: int, n_tiles: int) -> Iterator[Figure]:
 
 @contextmanager
 def _served(folder: Path, n_steps: int, n_tiles: int) -> Iterator[str]:
-    from tremula.bench.vision_programs import long_executable
+    from tremula.bench.vision.programs import long_executable
     from tremula.runtime.forecast import forecast
     from tremula.vision.page_data.fetch import PageData
     from tremula.vision.report.reader import open_report

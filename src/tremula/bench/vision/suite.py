@@ -17,7 +17,7 @@ _N_ROUNDS = 3
 @SUITE.measurement("report")
 def report() -> Iterator[Figure]:
     """Writing a report of 10⁷ cells, with compute, exchange and live bytes of each; questions."""
-    from tremula.bench.vision_programs import long_executable
+    from tremula.bench.vision.programs import long_executable
     from tremula.runtime.forecast import forecast
     from tremula.vision.report.write import write_report
 
@@ -73,7 +73,7 @@ def profiling() -> Iterator[Figure]:
     """A training step of the MNIST CNN on the host, with `enableProfiling` and without."""
     import poptorch
     from tremula.bench.measure import ratio
-    from tremula.bench.poptorch_models import cases
+    from tremula.bench.poptorch.models import cases
     from tremula.ir.settings import configured
     from tremula.vision.trace import recorder as trace
 
@@ -107,6 +107,6 @@ def profiling() -> Iterator[Figure]:
 @SUITE.measurement("page")
 def page() -> Iterator[Figure]:
     """The analyser page on a report of 10⁷ cells, in headless Chromium."""
-    from tremula.bench.vision_page import page_figures
+    from tremula.bench.vision.page import page_figures
 
     yield from page_figures(N_STEPS, N_TILES)

@@ -1,0 +1,1 @@
+"""The core suite: building, compiling and running tile programs."""

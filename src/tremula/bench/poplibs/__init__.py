@@ -1,0 +1,1 @@
+"""The PopLibs suite: speed against PyTorch and NumPy, planning, the cost model."""

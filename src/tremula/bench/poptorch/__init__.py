@@ -1,0 +1,1 @@
+"""The PopTorch suite: host speed, tile programs, compile times."""

@@ -1,0 +1,1 @@
+"""The vision suite: reports, traces and the analyser page."""
