@@ -50,6 +50,7 @@ docs: $(TORCH)
 	  > docs/errors.md
 	$(BIN)/python -c 'from tremula.poplibs.registry_pages import ops_markdown as page; print(page(), end="")' \
 	  > docs/ops.md
+	$(BIN)/python -c 'from tremula.poplibs.popops.elementwise.stubs import write_stubs; write_stubs()'
 	$(BIN)/python -c 'from tremula.ir.lowering.page import aten_markdown as page; print(page(), end="")' \
 	  > docs/aten.md
 

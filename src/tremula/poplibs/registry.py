@@ -82,6 +82,11 @@ def register(op: Op) -> Op:
     return op
 
 
+def unregister(name: str) -> None:
+    """Take an operation back."""
+    del _OPS[name]
+
+
 def all_ops() -> dict[str, Op]:
     """Every registered operation, by name."""
     for module in MODULES:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tremula.base.types import Type, float32
 from tremula.poplibs.popops.elementwise.costs import LoopCost
-from tremula.poplibs.popops.elementwise.operations import VectorCost, costs
+from tremula.poplibs.popops.elementwise.element_op import VectorCost, costs
 
 GELU_SCALE = math.sqrt(2 / math.pi)
 GELU_CUBE = 0.044715

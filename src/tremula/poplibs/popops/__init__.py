@@ -1,18 +1,16 @@
 """popops: element-wise operations, expressions, reductions, slices, rearrangements."""
 
-from tremula.poplibs.popops.elementwise import (
-    expr,
-)
-from tremula.poplibs.popops.elementwise import (
-    functions as elementwise,
-)
-from tremula.poplibs.popops.elementwise import (
-    samples as element_registry,
-)
+from typing import TYPE_CHECKING
+
+import tremula.poplibs.popops.slicing.samples  # noqa: F401 - registers its operations
+from tremula.poplibs.popops.elementwise import expr
+from tremula.poplibs.popops.elementwise import functions as elementwise
 from tremula.poplibs.popops.elementwise.cast import cast, cast_with_output
+from tremula.poplibs.popops.elementwise.element_op import ElementOp, VectorCost
 from tremula.poplibs.popops.elementwise.fill import fill, zero
 from tremula.poplibs.popops.elementwise.functions import *  # noqa: F403 - its names are in its __all__
 from tremula.poplibs.popops.elementwise.map import map, map_in_place, map_with_output  # noqa: A004
+from tremula.poplibs.popops.elementwise.register import register_element_op, remove_element_op
 from tremula.poplibs.popops.elementwise.scaled_add import (
     scaled_add_to,
     scaled_subtract_from,
@@ -37,7 +35,6 @@ from tremula.poplibs.popops.rows import (
     select_scalar_from_rows,
     update_scalar_in_rows,
 )
-from tremula.poplibs.popops.slicing import samples as slice_entries
 from tremula.poplibs.popops.slicing.circ_buf import CircBuf
 from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice, dynamic_update
 from tremula.poplibs.popops.slicing.embedding_plan import SlicePlan
@@ -93,11 +90,12 @@ __all__ = [
     "grouped_multi_update", "grouped_multi_update_add", "multi_slice", "multi_update",
     "multi_update_add", "multi_update_max", "multi_update_mul", "plan_embedding", "scatter",
     # expressions
-    "element_registry", "expr", "map", "map_in_place", "map_with_output",
+    "expr", "map", "map_in_place", "map_with_output",
+    "ElementOp", "VectorCost", "register_element_op", "remove_element_op",
     # types and values
     "cast", "cast_with_output", "fill", "zero",
     # reductions
-    "reduce_entries", "slice_entries", "Reduction", "reduce", "reduce_many", "reduce_with_output",
+    "reduce_entries", "Reduction", "reduce", "reduce_many", "reduce_with_output",
     "all_true", "histogram", "cumulative_product", "cumulative_sum", "scan",
     "encode_one_hot", "iota", "normalise_image", "has_nan", "has_nan_or_inf",
     "select_scalar_from_rows", "update_scalar_in_rows",
@@ -114,3 +112,11 @@ __all__ = [
     "scaled_add_to", "scaled_subtract_from", "scaled_sum_to",
 ]  # fmt: skip
 __all__ += elementwise.__all__
+
+if not TYPE_CHECKING:  # so that type checkers still know which names there are
+
+    def __getattr__(name: str) -> object:
+        """Functions of element-wise operations registered since this package was imported."""
+        if name in elementwise.__all__:
+            return getattr(elementwise, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -192,7 +192,7 @@ def test_costs_are_poplibs(function, n_cycles):
         (lambda g, x, i, s: popops.add(g, x, x, x), "got Tensor for the Sequence"),
         (lambda g, x, i, s: popops.add_in_place(g, 1.0, x, s), "got a number to write to"),
         (lambda g, x, i, s: popops.add_in_place(g, x[0], x, s), "cannot be written in place"),
-        (lambda g, x, i, s: popops.add(g, i, 0.5, s), "0.5 is no int"),
+        (lambda g, x, i, s: popops.add(g, i, 0.5, s), "0.5 is not a valid int"),
         (lambda g, x, i, s: popops.add(g, x, 1e39, s), "too large for float"),
         (lambda g, x, i, s: popops.exp(g, i, s), "exp does not work on int"),
         (lambda g, x, i, s: popops.map(g, _1 + _2, [x], s), "uses _2, but got 1 tensors"),

@@ -1,9 +1,12 @@
 """Generated element-wise codelets: one expression, its loops, its operands' forms, its cost.
 
-Operands come in the four forms of spread.py: vector, scalar, inner and outer vector.
+Operands come in the four forms of vertex_layout.py: vector, scalar, inner and outer vector.
 """
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from tremula.base.types import ALL_TYPES
 from tremula.codelets.flops import flops_per_element
@@ -11,7 +14,7 @@ from tremula.poplibs.families import class_from_text, family
 from tremula.poplibs.popops.elementwise import costs as element_costs
 from tremula.poplibs.popops.elementwise.costs import LoopCost, fused_cost, single_cost
 from tremula.poplibs.popops.elementwise.fused import FusedBody, converter
-from tremula.poplibs.popops.elementwise.tile_functions import HELPERS
+from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 from tremula.poplibs.popops.vertex_layout import Form
 
 
@@ -68,7 +71,9 @@ class CodeletPlan:
 @family
 def element_codelet(plan: CodeletPlan) -> type:
     """The codelet of a plan."""
-    names: dict[str, object] = {**{converter(t): t for t in ALL_TYPES}, **HELPERS}
+    names: dict[str, object] = {converter(t): t for t in ALL_TYPES}
+    names |= {"math": math, "np": np, "inf": math.inf, "nan": math.nan}
+    names |= {f.__name__: f for f in plan.body.functions}
     cost_names = {
         n: getattr(element_costs, n)
         for n in ("flat_multi_cycles", "flat_cycles", "row_multi_cycles", "row_cycles", "n_rows_of",
@@ -78,17 +83,10 @@ def element_codelet(plan: CodeletPlan) -> type:
     return class_from_text(codelet_text(plan), "ElementWise", names | cost_names)
 
 
-# Operations whose cycles PopLibs' public estimators state; others cost as one that is like them.
-PUBLISHED_COSTS = frozenset(
-    "add sub mul div maximum minimum pow rem atan2 eq neq gt gteq lt lteq neg square abs "
-    "relu exp log tanh sigmoid sqrt rsqrt inv erf gelu_erf sin cos tan select clamp".split()
-)
-
-
 def codelet_text(plan: CodeletPlan) -> str:
     """The source of a plan's codelet."""
     single = plan.body.single_op
-    standing = "published" if single and single[0] in PUBLISHED_COSTS else "derived"
+    standing = ELEMENT_OPS[single[0]].standing if single else "derived"
     loop = _row_loop(plan) if plan.rows_by else _flat_loop(plan)
     head = "def compute(self, worker_id):" if plan.is_multi else "def compute(self):"
     lines = [

@@ -7,7 +7,8 @@ import numpy as np
 from tremula.base.types import Type
 from tremula.codelets.python_codelet import CostView
 from tremula.poplibs.counts import ceil_div
-from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS, VectorCost
+from tremula.poplibs.popops.elementwise.element_op import VectorCost
+from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 
 N_WORKERS = 6
 DATA_PATH_BYTES = 8

@@ -1,14 +1,15 @@
 """An expression becomes codelet source: types inferred, common parts shared, loops around it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, Type
-from tremula.poplibs.popops.elementwise.expr import CastTo, Const, Expr, Operation, PlaceHolder
-from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS, ElementOp
+from tremula.poplibs.popops.elementwise.element_op import ElementOp
+from tremula.poplibs.popops.elementwise.nodes import CastTo, Const, Expr, Operation, PlaceHolder
+from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 from tremula.poplibs.registry import PoplibsError
 
 
@@ -24,6 +25,7 @@ class FusedBody:
     result: Type
     ops: tuple[tuple[str, Type], ...]  # with the type they compute in
     has_constant: bool
+    functions: tuple[Callable, ...]  # that the lines may call
 
     @property
     def single_op(self) -> tuple[str, Type] | None:
@@ -43,7 +45,7 @@ def fuse(expr: Expr, types: Sequence[Type]) -> FusedBody:
     name, result = writer.value(expr, None)
     return FusedBody(
         expr.text(), tuple(types), tuple(sorted(writer.used)), tuple(writer.lines), name, result,
-        tuple(writer.ops), writer.has_constant,
+        tuple(writer.ops), writer.has_constant, tuple(writer.functions),
     )  # fmt: skip
 
 
@@ -57,6 +59,7 @@ class _Writer:
     used: set[int] = field(default_factory=set)
     lines: list[str] = field(default_factory=list)
     ops: list[tuple[str, Type]] = field(default_factory=list)
+    functions: dict[Callable, None] = field(default_factory=dict)
     known: dict[tuple[str, Type | None], tuple[str, Type]] = field(default_factory=dict)
     has_constant: bool = False
 
@@ -88,18 +91,18 @@ class _Writer:
 
     def _operation(self, expr: Operation, wanted: Type | None) -> tuple[str, Type]:
         op = ELEMENT_OPS[expr.op]
-        n_alike = 2 if op.name == "select" else op.n_operands
-        element = self._common_type(op, expr.operands[:n_alike], wanted)
-        operands = [self.value(o, element)[0] for o in expr.operands[:n_alike]]
-        for condition in expr.operands[n_alike:]:
+        element = self._common_type(op, expr.operands[: op.n_alike], wanted)
+        operands = [self.value(o, element)[0] for o in expr.operands[: op.n_alike]]
+        for condition in expr.operands[op.n_alike :]:
             name, condition_type = self.value(condition, BOOL)
             if condition_type is not BOOL:
                 raise type_error(
-                    f"the condition of select must be bool, got {condition_type}.",
+                    f"the condition of {op.name} must be bool, got {condition_type}.",
                     "compare it first: _3 != 0",
                 )
             operands.append(name)
         self.ops.append((op.name, element))
+        self.functions |= dict.fromkeys(op.functions.values())
         return self._line(source_of(op, element, operands)), BOOL if op.gives_bool else element
 
     def _common_type(self, op: ElementOp, operands: tuple[Expr, ...], wanted: Type | None) -> Type:
@@ -126,10 +129,10 @@ class _Writer:
         if isinstance(expr, Const | CastTo):
             return expr.type
         assert isinstance(expr, Operation), expr
-        if ELEMENT_OPS[expr.op].gives_bool:
+        op = ELEMENT_OPS[expr.op]
+        if op.gives_bool:
             return BOOL
-        n_alike = 2 if expr.op == "select" else len(expr.operands)
-        found = (self._known_type(o) for o in expr.operands[:n_alike])
+        found = (self._known_type(o) for o in expr.operands[: op.n_alike])
         return next((t for t in found if t is not None), None)
 
     def _line(self, source: str) -> str:
@@ -166,7 +169,9 @@ def constant_text(const: Const, wanted: Type | None) -> tuple[str, Type]:
         or np.iinfo(element.dtype).min <= int(value) <= np.iinfo(element.dtype).max
     )  # fmt: skip
     if not fits or whole is None:
-        raise type_error(f"{value!r} is no {element}.", f"use a whole number that fits {element}")
+        raise type_error(
+            f"{value!r} is not a valid {element}.", f"use a whole number that fits {element}"
+        )
     if element is BOOL:
         return repr(bool(value)), element
     return f"{converter(element)}({whole})", element

@@ -10,8 +10,8 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.popops.elementwise.codelets import CodeletPlan, element_codelet
-from tremula.poplibs.popops.elementwise.expr import Expr, as_expr
 from tremula.poplibs.popops.elementwise.fused import FusedBody, fuse
+from tremula.poplibs.popops.elementwise.nodes import Expr, as_expr
 from tremula.poplibs.popops.vertex_layout import aligned, run_spread
 from tremula.poplibs.poputil import (
     broadcast_shape,
