@@ -7,7 +7,7 @@ from importlib import import_module
 import numpy as np
 
 from tremula.base.errors import PoplarError
-from tremula.base.types import Type
+from tremula.base.types import BOOL, Type
 
 # Where operations are registered; `all_ops` imports these.
 MODULES = (
@@ -56,6 +56,15 @@ class Op:
     is_in_place: bool = False  # the result is the first operand's new value
     # Random results have no reference: (result, *arrays, **options) -> what is wrong, or "".
     check: Callable[..., str] | None = None
+
+
+def sample_values(type: Type, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Values whose sums and products stay in range and far from cancelling."""
+    if type is BOOL:
+        return rng.random(shape) < 0.5
+    if type.is_floating:
+        return (0.5 + rng.random(shape)).astype(type.dtype)
+    return rng.integers(1, 4, shape).astype(type.dtype)
 
 
 _OPS: dict[str, Op] = {}

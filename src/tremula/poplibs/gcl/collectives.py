@@ -20,7 +20,6 @@ from tremula.poplibs.gcl.rings import (
     turned,
     turned_back,
 )
-from tremula.poplibs.popops.elementwise import map as map_elements
 from tremula.poplibs.popops.elementwise.expr import _1, _2, select
 from tremula.poplibs.popops.elementwise.functions import (
     add_in_place,
@@ -28,6 +27,7 @@ from tremula.poplibs.popops.elementwise.functions import (
     minimum_in_place,
     mul_in_place,
 )
+from tremula.poplibs.popops.elementwise.map import map as map_elements
 from tremula.poplibs.poputil import duplicate
 from tremula.poplibs.registry import PoplibsError
 

@@ -13,10 +13,10 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, CrossReplicaCopy, Sequence
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs.popops import create_sliceable_tensor
-from tremula.poplibs.popops.elementwise import fill
-from tremula.poplibs.popops.elementwise import map as map_elements
 from tremula.poplibs.popops.elementwise.expr import _1, select
-from tremula.poplibs.popops.slicing import dynamic_slice
+from tremula.poplibs.popops.elementwise.fill import fill
+from tremula.poplibs.popops.elementwise.map import map as map_elements
+from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice
 
 Combine = Callable[..., None]  # (graph, into, other, sequence, name): in place
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import tremula.poplibs.popops.slicing.samples  # noqa: F401 - registers its operations
 from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.popops.elementwise import functions as elementwise
 from tremula.poplibs.popops.elementwise.cast import cast, cast_with_output
@@ -19,22 +18,24 @@ from tremula.poplibs.popops.elementwise.scaled_add import (
 from tremula.poplibs.popops.iota import encode_one_hot, iota
 from tremula.poplibs.popops.loops import add_loop_counter_step, counted_for_loop, counted_loop
 from tremula.poplibs.popops.pad import pad
-from tremula.poplibs.popops.reduction import samples as reduce_entries
 from tremula.poplibs.popops.reduction.all_true import all_true
 from tremula.poplibs.popops.reduction.histogram import histogram
 from tremula.poplibs.popops.reduction.nan_check import has_nan, has_nan_or_inf
+from tremula.poplibs.popops.reduction.operations import ReduceOp
 from tremula.poplibs.popops.reduction.reduce import (
     Reduction,
     reduce,
     reduce_many,
     reduce_with_output,
 )
+from tremula.poplibs.popops.reduction.register import register_reduction, remove_reduction
 from tremula.poplibs.popops.reduction.scan import cumulative_product, cumulative_sum, scan
 from tremula.poplibs.popops.rows import (
     normalise_image,
     select_scalar_from_rows,
     update_scalar_in_rows,
 )
+from tremula.poplibs.popops.slicing import samples as _slicing_samples  # noqa: F401 - registers
 from tremula.poplibs.popops.slicing.circ_buf import CircBuf
 from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice, dynamic_update
 from tremula.poplibs.popops.slicing.embedding_plan import SlicePlan
@@ -95,7 +96,8 @@ __all__ = [
     # types and values
     "cast", "cast_with_output", "fill", "zero",
     # reductions
-    "reduce_entries", "Reduction", "reduce", "reduce_many", "reduce_with_output",
+    "Reduction", "reduce", "reduce_many", "reduce_with_output",
+    "ReduceOp", "register_reduction", "remove_reduction",
     "all_true", "histogram", "cumulative_product", "cumulative_sum", "scan",
     "encode_one_hot", "iota", "normalise_image", "has_nan", "has_nan_or_inf",
     "select_scalar_from_rows", "update_scalar_in_rows",

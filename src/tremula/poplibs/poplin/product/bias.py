@@ -14,7 +14,7 @@ from tremula.poplibs.poplin.product.convolution import (
 )
 from tremula.poplibs.poplin.product.mat_mul import ProductOptions
 from tremula.poplibs.popops import add_in_place, scaled_add_to
-from tremula.poplibs.popops.reduction import reduce
+from tremula.poplibs.popops.reduction.reduce import reduce
 from tremula.poplibs.poputil import create_broadcast_operand, replayed
 from tremula.poplibs.registry import PoplibsError
 

@@ -13,7 +13,7 @@ from tremula.codelets.flops import flops_per_element
 from tremula.poplibs.families import class_from_text, family
 from tremula.poplibs.popops.elementwise import costs as element_costs
 from tremula.poplibs.popops.elementwise.costs import LoopCost, fused_cost, single_cost
-from tremula.poplibs.popops.elementwise.fused import FusedBody, converter
+from tremula.poplibs.popops.elementwise.fused import SHARE_OF_WORKER, FusedBody, converter
 from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 from tremula.poplibs.popops.vertex_layout import Form
 
@@ -25,7 +25,7 @@ class CodeletPlan:
     body: FusedBody
     forms: tuple[Form, ...]  # of the placeholders in body.used
     is_in_place: bool
-    is_multi: bool  # one region and six workers, else several regions and one worker
+    is_multi: bool  # one region and all workers, else several regions and one worker
 
     @property
     def rows_by(self) -> tuple[int, Form] | None:
@@ -153,7 +153,7 @@ def _loads(plan: CodeletPlan, wanted: Form, position: str) -> list[str]:
 
 
 def _flat_loop(plan: CodeletPlan) -> list[str]:
-    share = "n * worker_id // 6, n * (worker_id + 1) // 6" if plan.is_multi else "n"
+    share = SHARE_OF_WORKER if plan.is_multi else "n"
     inside = [*_loads(plan, Form.VECTOR, "i"), *plan.body.lines,
               f"out[i] = {plan.body.result_name}"]  # fmt: skip
     return [*_fetched(plan), f"for i in range({share}):", *(f"    {line}" for line in inside)]
@@ -169,9 +169,9 @@ def _row_loop(plan: CodeletPlan) -> list[str]:
     if plan.is_multi:
         lines += [
             "row_worker = worker_id if n_rows >= n_cols else 0",
-            "row_workers = 6 if n_rows >= n_cols else 1",
+            "row_workers = self.n_workers if n_rows >= n_cols else 1",
             "col_worker = worker_id - row_worker",
-            "col_workers = 7 - row_workers",
+            "col_workers = self.n_workers + 1 - row_workers",
         ]
         row_range = "n_rows * row_worker // row_workers, n_rows * (row_worker + 1) // row_workers"
         col_range = "n_cols * col_worker // col_workers, n_cols * (col_worker + 1) // col_workers"
@@ -197,11 +197,12 @@ def _cycles_text(plan: CodeletPlan) -> str:
     cost = repr(plan.cost())
     size = f"v.sizes[{plan.out!r}]"
     subs = "" if plan.is_multi else f", v.n_subs[{plan.out!r}]"
+    workers = ", chip.n_workers" if plan.is_multi else ""
     if plan.rows_by is None:
         name = "flat_multi_cycles" if plan.is_multi else "flat_cycles"
-        return f"{name}({size}{subs}, {cost})"
+        return f"{name}({size}{subs}, {cost}{workers})"
     index, form = plan.rows_by
     is_inner = form is Form.INNER
     rows = f"n_rows_of(v, {plan.out!r}, 'in{index}', {is_inner})"
     name = "row_multi_cycles" if plan.is_multi else "row_cycles"
-    return f"{name}({size}, {rows}{subs}, {cost}, {is_inner})"
+    return f"{name}({size}, {rows}{subs}, {cost}, {is_inner}{workers})"

@@ -10,7 +10,6 @@ from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popops.elementwise.element_op import VectorCost
 from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 
-N_WORKERS = 6
 DATA_PATH_BYTES = 8
 # Supervisor cycles to start the workers. Published; unary and binary vertices differ.
 LAUNCH_CYCLES = {1: 20, 2: 11, 3: 11}
@@ -77,10 +76,10 @@ def _arithmetic_slots(op: str, element: Type, width: int) -> int:
     return max(1, -(-(vector.slots - memory) * width // vector.width))
 
 
-def flat_multi_cycles(n_elems: np.ndarray, cost: LoopCost) -> np.ndarray:
+def flat_multi_cycles(n_elems: np.ndarray, cost: LoopCost, n_workers: int) -> np.ndarray:
     """Tile cycles of a MultiVertex over one region."""
-    n_vectors = ceil_div(ceil_div(n_elems, N_WORKERS), cost.width)
-    return cost.launch + N_WORKERS * (cost.start + n_vectors * cost.slots)
+    n_vectors = ceil_div(ceil_div(n_elems, n_workers), cost.width)
+    return cost.launch + n_workers * (cost.start + n_vectors * cost.slots)
 
 
 def flat_cycles(n_elems: np.ndarray, n_subs: np.ndarray, cost: LoopCost) -> np.ndarray:
@@ -100,14 +99,14 @@ def row_slots(
 
 
 def row_multi_cycles(
-    n_elems: np.ndarray, n_rows: np.ndarray, cost: LoopCost, has_inner: bool
+    n_elems: np.ndarray, n_rows: np.ndarray, cost: LoopCost, has_inner: bool, n_workers: int
 ) -> np.ndarray:
     """Tile cycles over rows × columns: workers share the longer side."""
     n_cols = n_elems // np.maximum(n_rows, 1)
     is_by_rows = n_rows >= n_cols
-    rows = np.where(is_by_rows, ceil_div(n_rows, N_WORKERS), n_rows)
-    cols = np.where(is_by_rows, n_cols, ceil_div(n_cols, N_WORKERS))
-    return cost.launch + N_WORKERS * (cost.start + row_slots(rows, cols, cost, has_inner))
+    rows = np.where(is_by_rows, ceil_div(n_rows, n_workers), n_rows)
+    cols = np.where(is_by_rows, n_cols, ceil_div(n_cols, n_workers))
+    return cost.launch + n_workers * (cost.start + row_slots(rows, cols, cost, has_inner))
 
 
 def row_cycles(

@@ -7,7 +7,7 @@ from tremula.base.types import ALL_TYPES, Type
 from tremula.codelets.flops import flops_per_element
 from tremula.poplibs.families import class_from_text
 from tremula.poplibs.popops.elementwise.costs import LoopCost, flat_cycles, flat_multi_cycles
-from tremula.poplibs.popops.elementwise.fused import converter
+from tremula.poplibs.popops.elementwise.fused import SHARE_OF_WORKER, converter
 
 NAMES: Mapping[str, object] = {converter(t): t for t in ALL_TYPES} | {
     "flat_cycles": flat_cycles, "flat_multi_cycles": flat_multi_cycles, "LoopCost": LoopCost,
@@ -75,7 +75,7 @@ def _vector(direction: str, element: Type, is_multi: bool) -> str:
 def _loops(form: FlatCodelet, is_multi: bool) -> list[str]:
     at = "" if is_multi else "[region]"
     fetch = [f"{name} = self.{name}{at}" for name, _, _ in form.vectors]
-    share = "n * worker_id // 6, n * (worker_id + 1) // 6" if is_multi else "n"
+    share = SHARE_OF_WORKER if is_multi else "n"
     inside = [
         *fetch,
         f"n = len({form.sized_by})",
@@ -96,5 +96,5 @@ def _codelet_name(name: str, is_multi: bool) -> str:
 def _cycles(form: FlatCodelet, is_multi: bool) -> str:
     size = f"v.sizes[{form.sized_by!r}]"
     if is_multi:
-        return f"flat_multi_cycles({size}, {form.cost!r})"
+        return f"flat_multi_cycles({size}, {form.cost!r}, chip.n_workers)"
     return f"flat_cycles({size}, v.n_subs[{form.sized_by!r}], {form.cost!r})"

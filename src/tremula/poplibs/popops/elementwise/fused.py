@@ -12,6 +12,9 @@ from tremula.poplibs.popops.elementwise.nodes import CastTo, Const, Expr, Operat
 from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 from tremula.poplibs.registry import PoplibsError
 
+# Elements of one worker of a MultiVertex, as arguments of `range`.
+SHARE_OF_WORKER = "n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers"
+
 
 @dataclass(frozen=True, slots=True)
 class FusedBody:

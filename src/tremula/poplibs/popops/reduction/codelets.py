@@ -14,8 +14,6 @@ from tremula.base.types import (
     BOOL,
     FLOAT,
     HALF,
-    INT,
-    UNSIGNED_INT,
     UNSIGNED_LONGLONG,
     Type,
     float32,
@@ -24,65 +22,12 @@ from tremula.codelets import InOut, Input, Output, Vector
 from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import class_from_text, family
-
-N_WORKERS = 6
-NUMBERS = (FLOAT, HALF, INT, UNSIGNED_INT)
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One kind of reduction: `step` is its text with accumulator {0} and next value {1}."""
-
-    name: str
-    step: str
-    join: str  # the operation that unites partial results
-    types: tuple[Type, ...]
-    identity: float
-    slots: int = 1  # per vector of floats, the load included
-    slots_half: int = 1
-    flops: int = 1  # of a step, where its values are floats
-
-    @property
-    def takes_scale(self) -> bool:
-        """The family of ADD can scale its result and add to what is there."""
-        return self.join in ("ADD", "LOG_ADD")
-
-    def identity_of(self, type: Type) -> float:
-        """The result of reducing nothing."""
-        if math.isfinite(self.identity) or type.is_floating:
-            return self.identity
-        limits = np.iinfo(type.dtype)
-        return int(limits.max if self.identity > 0 else limits.min)
-
-
-# Slots: PopLibs' estimators; log-add 23 for floats and 13 for halfs.
-OPERATIONS = {
-    operation.name: operation
-    for operation in (
-        Operation("ADD", "{0} + {1}", "ADD", NUMBERS, 0),
-        Operation("SQUARE_ADD", "{0} + {1} * {1}", "ADD", NUMBERS, 0, flops=2),
-        Operation("LOG_ADD", "log_add({0}, {1})", "LOG_ADD", (FLOAT, HALF), -math.inf, 23, 13, 5),
-        Operation("MUL", "{0} * {1}", "MUL", NUMBERS, 1),
-        Operation("MIN", "min({0}, {1})", "MIN", NUMBERS, math.inf),
-        Operation("MAX", "max({0}, {1})", "MAX", NUMBERS, -math.inf),
-        Operation("LOGICAL_AND", "{0} and {1}", "LOGICAL_AND", (BOOL,), 1),
-        Operation("LOGICAL_OR", "{0} or {1}", "LOGICAL_OR", (BOOL,), 0),
-    )
-}
-
-
-def log_add(a: float, b: float) -> float:
-    """log(exp(a) + exp(b)); both may be infinite."""
-    largest = max(a, b)
-    if a == b:
-        return largest + float32(0.6931472)  # pyright: ignore[reportOperatorIssue]
-    return largest + math.log1p(math.exp(min(a, b) - largest))
+from tremula.poplibs.popops.reduction.operations import REDUCE_OPS
 
 
 def accumulator_type(operation: str, type: Type) -> Type:
-    """What a vertex computes in, and tiles send: halfs are summed as floats."""
-    is_exact = operation in ("MIN", "MAX")
-    return FLOAT if type is HALF and not is_exact else type
+    """What a vertex computes in, and tiles send: halves are summed as floats."""
+    return FLOAT if type is HALF and not REDUCE_OPS[operation].is_exact else type
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +46,7 @@ def element_cost(operation: str, type: Type, chip: Chip) -> ElementCost:
     """
     if not type.is_floating:
         return ElementCost(2, 1)
-    kind = OPERATIONS[operation]
+    kind = REDUCE_OPS[operation]
     slots = kind.slots_half if type is HALF else kind.slots
     width = 1 if chip.arch == "ipu1" else chip.vector_width(type)
     return ElementCost(slots, width)
@@ -145,8 +90,8 @@ def reduce_flops(
     """The first element of an output is taken as it is, or squared; then `n_finishing` more."""
     if not type.is_floating:
         return np.zeros(len(n_outs), np.int64)
-    kind = OPERATIONS[operation]
-    joins = OPERATIONS[kind.join].flops * np.minimum(n_outs, n_elems)
+    kind = REDUCE_OPS[operation]
+    joins = REDUCE_OPS[kind.joined_by].flops * np.minimum(n_outs, n_elems)
     return kind.flops * n_elems - joins + n_finishing * n_outs
 
 
@@ -156,8 +101,8 @@ _COLUMNS_OF_ALL = """
         first, last = 0, n_outs"""
 _COLUMNS_OF_WORKER = """
         n_blocks = (n_outs + 3) // 4
-        first = min(n_outs, n_blocks * worker_id // N_WORKERS * 4)
-        last = min(n_outs, n_blocks * (worker_id + 1) // N_WORKERS * 4)"""
+        first = min(n_outs, n_blocks * worker_id // self.n_workers * 4)
+        last = min(n_outs, n_blocks * (worker_id + 1) // self.n_workers * 4)"""
 _INNER = """
         if self.is_inner:
             for j in range(n_outs):
@@ -206,8 +151,8 @@ PLAIN = Finish()
 
 def _text(operation: str, is_multi: bool, finish: Finish, is_cast: bool) -> str:
     """The source of a reduction vertex."""
-    kind = OPERATIONS[operation]
-    step, join = kind.step.format, OPERATIONS[kind.join].step.format
+    kind = REDUCE_OPS[operation]
+    step, join = kind.step.format, REDUCE_OPS[kind.joined_by].step.format
     acc = "totals" if is_cast or finish != PLAIN else "out"
     fields = ["parts: Vector[Input[Vector[T]]]", "out: Result"]
     fields += ["totals: Output[Vector[Acc]]"] if acc == "totals" else []
@@ -235,14 +180,16 @@ def _text(operation: str, is_multi: bool, finish: Finish, is_cast: bool) -> str:
 
 @family
 def reduce_vertex(operation: str, T: Type, Out: Type, is_multi: bool, finish: Finish) -> type:  # noqa: N803
-    """A worker with outputs of its own or, `is_multi`, six that share a vector of outputs."""
+    """A worker with outputs of its own or, `is_multi`, all that share a vector of outputs."""
     acc = accumulator_type(operation, T)
     names: dict[str, object] = {
-        "T": T, "Out": Out, "Acc": acc, "start": OPERATIONS[operation].identity_of(acc),
-        "N_WORKERS": N_WORKERS, "log_add": log_add, "uint64": UNSIGNED_LONGLONG, "BOOL": BOOL,
+        "T": T, "Out": Out, "Acc": acc, "start": REDUCE_OPS[operation].identity_of(acc),
+        "uint64": UNSIGNED_LONGLONG, "BOOL": BOOL, "math": math,
         "Scale": Input[float32] if finish.scale == "edge" else float32,
         "Result": (InOut if finish.updates else Output)[Vector[Out]],
     }  # fmt: skip
+    kind = REDUCE_OPS[operation]
+    names |= {f.__name__: f for f in (*kind.functions, *REDUCE_OPS[kind.joined_by].functions)}
     cls = class_from_text(_text(operation, is_multi, finish, Out is not acc), "Reduce", names)
 
     def cycles(v: CostView, chip: Chip) -> np.ndarray:

@@ -13,9 +13,9 @@ import numpy as np
 from tremula.base.types import Type
 from tremula.hardware import Chip
 from tremula.poplar.tensors.tile_map import TileMapping, linear_intervals
-from tremula.poplibs.popops.reduction.codelets import N_WORKERS, element_cost, worker_cycles
+from tremula.poplibs.popops.reduction.codelets import element_cost, worker_cycles
 from tremula.poplibs.popops.reduction.segments import Segments, cut
-from tremula.poplibs.popops.reduction.stages import MIN_SHARED_OUTPUTS
+from tremula.poplibs.popops.reduction.stages import min_shared_outputs
 from tremula.poplibs.poputil.memo import remembered
 
 Ints = np.ndarray
@@ -73,16 +73,17 @@ def meeting_cycles(fan_in: int, n_outs: int, operation: str, type: Type, chip: C
     """Estimated cycles until a tile has received and reduced fan_in partials of n_outs outputs."""
     payload = fan_in * n_outs * type.n_bytes / chip.exchange_bytes_per_cycle
     exchange = chip.exchange_latency_cycles + max(payload, fan_in * chip.exchange_fragment_cycles)
-    share = -(-n_outs // N_WORKERS) if n_outs >= MIN_SHARED_OUTPUTS else n_outs
+    n_workers = chip.n_workers
+    share = -(-n_outs // n_workers) if n_outs >= min_shared_outputs(n_workers) else n_outs
     one = np.ones(1, np.int64)
     worker = worker_cycles(
         operation, type, chip, one * share, one * share * fan_in, one, one == n_outs
     )
     cost = element_cost(operation, type, chip)
     if share == n_outs:  # workers may share the partials instead, and join their results
-        again = worker - fan_in * n_outs * cost.slots / cost.width * (1 - 1 / N_WORKERS)
-        worker = np.minimum(worker, again + chip.sync_cycles / N_WORKERS + 40)
-    return int(chip.sync_cycles + exchange + N_WORKERS * worker[0])
+        again = worker - fan_in * n_outs * cost.slots / cost.width * (1 - 1 / n_workers)
+        worker = np.minimum(worker, again + chip.sync_cycles / n_workers + 40)
+    return int(chip.sync_cycles + exchange + n_workers * worker[0])
 
 
 @cache

@@ -12,7 +12,8 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
-from tremula.poplibs.popops.reduction.codelets import OPERATIONS, Finish, accumulator_type
+from tremula.poplibs.popops.reduction.codelets import Finish, accumulator_type
+from tremula.poplibs.popops.reduction.operations import REDUCE_OPS, ReduceOp, names_of
 from tremula.poplibs.popops.reduction.plan import (
     Destination,
     at_first_source,
@@ -73,9 +74,9 @@ def reduce(  # noqa: PLR0913 - what PopLibs takes
 ) -> Tensor:
     """Reduce dimensions of a tensor; the others remain, in their order.
 
-    `operation` is one of ADD SQUARE_ADD LOG_ADD MUL MIN MAX LOGICAL_AND LOGICAL_OR. The first three
-    can `scale` the result, and with `update` add it to what `out` holds. Halfs are summed as
-    floats.
+    `operation` is one of ADD SQUARE_ADD LOG_ADD MUL MIN MAX LOGICAL_AND LOGICAL_OR, or one that
+    `register_reduction` added. The first three can `scale` the result, and with `update` add it to
+    what `out` holds. Halves are summed as floats.
 
     >>> from tremula import FLOAT, Graph, IPUModel, Sequence
     >>> graph, sequence = Graph(IPUModel("bow").create_device()), Sequence()
@@ -129,7 +130,8 @@ class _Builder:
         if self.tensor.n_elems == 0:
             return self._nothing_to_reduce()
         is_plain = self.finish == Finish() and self.out_type is self.tensor.type
-        if n_partials == 1 and is_plain and self.operation != "SQUARE_ADD":
+        is_joined_by_itself = REDUCE_OPS[self.operation].joined_by == self.operation
+        if n_partials == 1 and is_plain and is_joined_by_itself:
             return self._copied()
         return self._reduced()
 
@@ -141,7 +143,7 @@ class _Builder:
                 self.out_type, self.shape, self._name("out"), mapping="linear"
             )
         if out.n_elems and not self.finish.updates:
-            value = OPERATIONS[self.operation].identity_of(self.out_type)
+            value = REDUCE_OPS[self.operation].identity_of(self.out_type)
             constant = self.graph.add_constant(self.out_type, self.shape, value)
             self.graph.set_tile_mapping(constant, self.graph.get_tile_mapping(out))
             self.sequence.add(Copy(constant, out))
@@ -213,7 +215,7 @@ class _Builder:
     def _meet(self, out: Tensor, partials: Tensor, segments: Segments, next_set: int) -> None:
         """Partial results meet in intermediate stages, as many as pay, and in a last one."""
         target = self.graph.target
-        operation = OPERATIONS[self.operation].join
+        operation = REDUCE_OPS[self.operation].joined_by
         n_left = len(np.unique(segments.out)) if (segments.width == 1).all() else self.n_outs
         while True:
             fan_in = -(-int(segments.width.sum()) // n_left)
@@ -260,7 +262,7 @@ class _Builder:
         for place, further in places:
             moved = redirected(segments, place, np.zeros_like(segments.out), n_tiles)
             meeting = largest_meeting(moved, n_tiles)
-            operation = OPERATIONS[self.operation].join
+            operation = REDUCE_OPS[self.operation].joined_by
             cycles = meeting_cycles(*meeting, operation, partials.type, chip)
             choices.append((cycles + further, moved))
         return min(choices, key=lambda choice: choice[0])[1]
@@ -295,12 +297,12 @@ def _checked_dims(one: Reduction) -> list[int]:
 
 def _checked_operation(one: Reduction) -> tuple[str, Type]:
     """The operation, and the type of its results."""
-    operation = OPERATIONS.get(one.operation)
+    operation = REDUCE_OPS.get(one.operation)
     if operation is None:
         raise PoplibsError(
             f"reduce has no operation {one.operation!r}.",
             source=user_source(),
-            hint=suggest(str(one.operation), OPERATIONS),
+            hint=suggest(str(one.operation), REDUCE_OPS),
         )
     type = one.tensor.type
     if type not in operation.types:
@@ -314,18 +316,22 @@ def _checked_operation(one: Reduction) -> tuple[str, Type]:
         raise PoplibsError(
             f"reduce with {one.operation} got scale or update.",
             source=user_source(),
-            hint="only ADD, SQUARE_ADD and LOG_ADD can scale or update",
+            hint=f"only {names_of(lambda op: op.takes_scale)} can scale or update",
         )
     given = one.out.type if one.out is not None else type
     out_type = given if one.out_type is None else as_type(one.out_type)
-    is_float_pair = {type, out_type} <= {FLOAT, HALF} and operation.identity in (0, 1)
+    is_float_pair = {type, out_type} <= {FLOAT, HALF} and operation.mixes_floats
     if out_type is not type and not is_float_pair:
         raise PoplibsError(
             f"reduce with {one.operation} cannot turn {type} into {out_type}.",
             source=user_source(),
-            hint="ADD, SQUARE_ADD and MUL mix half and float; else cast the result",
+            hint=f"{names_of(_mixes)} mix half and float; else cast the result",
         )
     return one.operation, out_type
+
+
+def _mixes(op: ReduceOp) -> bool:
+    return op.mixes_floats and FLOAT in op.types
 
 
 def _check_out(one: Reduction, shape: tuple[int, ...], type: Type) -> None:

@@ -27,15 +27,14 @@ from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.reduction.codelets import (
-    OPERATIONS,
     PLAIN,
     accumulator_type,
     reduce_vertex,
 )
-from tremula.poplibs.popops.reduction.samples import sample_values
+from tremula.poplibs.popops.reduction.operations import REDUCE_OPS
 from tremula.poplibs.poputil import clone_in_order, replayed
 from tremula.poplibs.poputil.steps import run_vertices
-from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
+from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register, sample_values
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
 # Worker slots: entry and exit; load, operation and store of each element, which depend on another.
@@ -167,7 +166,7 @@ def _scan_rows(
     if start is not None:
         _starts_of_parts(graph, values, parts, operation, start, sequence, name)
     else:
-        identity = OPERATIONS[operation].identity_of(acc)
+        identity = REDUCE_OPS[operation].identity_of(acc)
         start = graph.add_constant(acc, [len(parts.tile)], identity)
         at = np.arange(len(parts.tile))
         mapping = TileMapping(at, at + 1, parts.tile, graph.target.n_tiles)
@@ -198,7 +197,7 @@ def _starts_of_parts(
     run_vertices(graph, vertex, fields, parts.tile, sequence, f"{name}/totals")
     first = np.searchsorted(parts.row, np.arange(values.shape[0] + 1))
     n_rows = values.shape[0]
-    identity = graph.add_constant(acc, [], OPERATIONS[operation].identity_of(acc))
+    identity = graph.add_constant(acc, [], REDUCE_OPS[operation].identity_of(acc))
     fields = {
         "values": Slices(totals, first[:-1], first[1:]),
         "start": identity.reshape((1,)).broadcast(n_rows),

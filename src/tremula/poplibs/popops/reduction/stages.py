@@ -13,21 +13,23 @@ from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplar.vertices.compute_set import ComputeSet
 from tremula.poplibs.popops.reduction.codelets import (
-    N_WORKERS,
-    OPERATIONS,
     PLAIN,
     Finish,
     accumulator_type,
     element_cost,
     reduce_vertex,
 )
+from tremula.poplibs.popops.reduction.operations import REDUCE_OPS
 from tremula.poplibs.popops.reduction.segments import Groups, split_outputs, split_rows
 
 Ints = np.ndarray
-# Fewer outputs are not worth the sharing between six workers.
-MIN_SHARED_OUTPUTS = 4 * N_WORKERS
 # A second compute set: one more vertex for the results of the workers, besides the sync.
 JOIN_SLOTS = 45
+
+
+def min_shared_outputs(n_workers: int) -> int:
+    """Fewer outputs are not worth sharing between workers."""
+    return 4 * n_workers
 
 
 @dataclass(slots=True)
@@ -89,7 +91,8 @@ def add_stage(
     if not len(groups.tile):
         return index
     per_tile = np.bincount(groups.tile)
-    is_multi = (groups.width >= MIN_SHARED_OUTPUTS) & (per_tile[groups.tile] < N_WORKERS)
+    n_workers = sets.graph.target.chip.n_workers
+    is_multi = (groups.width >= min_shared_outputs(n_workers)) & (per_tile[groups.tile] < n_workers)
     if is_inner:
         is_multi[:] = False
     shared, own = np.flatnonzero(is_multi), np.flatnonzero(~is_multi)
@@ -108,11 +111,11 @@ def _part(target: Target, rows: Ints) -> Target:
     return Target(target.tensor, target.at[rows], target.finish, target.scale)
 
 
-def _share_of_workers(groups: Groups) -> Ints:
+def _share_of_workers(groups: Groups, n_workers: int) -> Ints:
     """How many of its tile's workers each group deserves."""
     totals = groups.totals
     of_tile = np.bincount(groups.tile, weights=totals)[groups.tile]
-    return np.clip(np.rint(N_WORKERS * totals / of_tile).astype(np.int64), 1, N_WORKERS)
+    return np.clip(np.rint(n_workers * totals / of_tile).astype(np.int64), 1, n_workers)
 
 
 def _add_workers(
@@ -120,8 +123,9 @@ def _add_workers(
     target: Target,
 ) -> int:  # fmt: skip
     """Vertices of one worker each: cut by outputs where that is possible, else by partials."""
+    chip = sets.graph.target.chip
     if is_inner:
-        n_parts = np.minimum(_share_of_workers(groups), groups.width)
+        n_parts = np.minimum(_share_of_workers(groups, chip.n_workers), groups.width)
         position = target.at - groups.out
         groups = split_outputs(groups, n_parts)
         target = Target(
@@ -129,11 +133,11 @@ def _add_workers(
         )
     can_split = (groups.width == 1) | (not is_inner)
     n_rows = groups.totals // groups.width
-    n_parts = np.where(can_split, np.minimum(_share_of_workers(groups), n_rows), 1)
-    chip = sets.graph.target.chip
+    share = _share_of_workers(groups, chip.n_workers)
+    n_parts = np.where(can_split, np.minimum(share, n_rows), 1)
     cost = element_cost(operation, source.type, chip)
     saved = groups.totals * (1 - 1 / np.maximum(n_parts, 1)) * cost.slots / cost.width
-    if not len(saved) or saved.max() < chip.sync_cycles / N_WORKERS + JOIN_SLOTS:
+    if not len(saved) or saved.max() < chip.sync_cycles / chip.n_workers + JOIN_SLOTS:
         _add_vertices(sets, index, operation, source, groups, is_inner, target)
         return index + 1
     whole, split = np.flatnonzero(n_parts <= 1), np.flatnonzero(n_parts > 1)
@@ -160,7 +164,7 @@ def _add_in_two_steps(
     sizes = groups.width * n_parts
     ends = np.cumsum(sizes)
     second = groups._replace(start=np.arange(len(sizes) + 1), begin=ends - sizes, n_elems=sizes)
-    _add_vertices(sets, index + 1, OPERATIONS[operation].join, joined, second, False, target)
+    _add_vertices(sets, index + 1, REDUCE_OPS[operation].joined_by, joined, second, False, target)
 
 
 def _add_vertices(

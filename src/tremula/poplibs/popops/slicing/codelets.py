@@ -58,7 +58,7 @@ def multi_slice_codelet(T: Type) -> type:  # noqa: N803
         def compute(self: Any, worker_id: int) -> None:
             width, first, n = int(self.n_columns), int(self.first_row), len(self.indices)
             n_rows = len(self.table) // width
-            begin, end = n * worker_id // 6, n * (worker_id + 1) // 6
+            begin, end = n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers
             indices = self.indices[begin:end]
             out = self.out[begin * width : end * width]
             for i in range(len(indices)):
@@ -96,7 +96,7 @@ def collect_codelet(T: Type) -> type:  # noqa: N803
 
         def compute(self: Any, worker_id: int) -> None:
             width, n, n_parts = int(self.n_columns), len(self.part), len(self.partials)
-            for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+            for i in range(n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers):
                 part = int(self.part[i])
                 to = i * width
                 if part < n_parts:
@@ -129,7 +129,7 @@ def part_codelet() -> type:
 
         def compute(self: Any, worker_id: int) -> None:
             n, n_rows, n_entries = len(self.indices), int(self.n_rows), int(self.n_entries)
-            for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+            for i in range(n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers):
                 index = int(self.indices[i])
                 self.part[i] = uint32(index // n_rows if index < n_entries else n_entries)
 
@@ -162,8 +162,8 @@ def dynamic_slice_codelet(T: Type) -> type:  # noqa: N803
 
         def compute(self: Any, worker_id: int) -> None:
             width, first = int(self.n_columns), int(self.offset)
-            begin = width * worker_id // 6
-            n_mine = width * (worker_id + 1) // 6 - begin
+            begin = width * worker_id // self.n_workers
+            n_mine = width * (worker_id + 1) // self.n_workers - begin
             n_rows, n_out = len(self.table) // width, len(self.out) // width
             is_inside = first < n_rows
             if not is_inside and self.remaps != 0:
@@ -204,8 +204,8 @@ def dynamic_update_codelet(T: Type) -> type:  # noqa: N803
 
         def compute(self: Any, worker_id: int) -> None:
             width, first = int(self.n_columns), int(self.offset)
-            begin = width * worker_id // 6
-            n_mine = width * (worker_id + 1) // 6 - begin
+            begin = width * worker_id // self.n_workers
+            n_mine = width * (worker_id + 1) // self.n_workers - begin
             n_rows, n_new = len(self.table) // width, len(self.update) // width
             if first >= n_rows:
                 n_new = n_new if self.remaps != 0 else 0
@@ -238,7 +238,7 @@ def check_indices_codelet() -> type:
 
         def compute(self: Any, worker_id: int) -> bool:
             n, largest = len(self.indices), 0
-            for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+            for i in range(n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers):
                 largest = max(largest, int(self.indices[i]))
             return largest < int(self.n_entries)
 

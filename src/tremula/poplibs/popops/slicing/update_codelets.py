@@ -218,7 +218,7 @@ def join_partials_codelet(T: Type, operation: str) -> type:  # noqa: N803
 
         def compute(self: Any, worker_id: int) -> None:
             n = len(self.out)
-            begin, end = n * worker_id // 6, n * (worker_id + 1) // 6
+            begin, end = n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers
             # Loops over slices from 0 on vectorise; those from `begin` on would not.
             out, first = self.out[begin:end], self.partials[0][begin:end]
             for i in range(len(out)):
@@ -255,7 +255,7 @@ def apply_updates_codelet(T: Type, P: Type, operation: str) -> type:  # noqa: N8
 
         def compute(self: Any, worker_id: int) -> None:
             n, scale = len(self.table), self.scale
-            begin, end = n * worker_id // 6, n * (worker_id + 1) // 6
+            begin, end = n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers
             table, updates = self.table[begin:end], self.updates[begin:end]
             for i in range(len(table)):
                 new = P(scale * updates[i]) if is_scaled else updates[i]

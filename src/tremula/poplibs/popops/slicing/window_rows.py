@@ -43,7 +43,7 @@ def window_codelet() -> type:
                 n_places *= int(self.sizes[d])
                 n_rows *= int(self.shape[d])
             n = len(self.corners) // n_dims
-            for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+            for i in range(n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers):
                 base = 0
                 is_inside = True
                 for d in range(n_dims):

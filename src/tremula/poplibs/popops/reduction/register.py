@@ -1,16 +1,27 @@
-"""Registry entries of the reductions: samples, NumPy references, errors."""
+"""Registering reductions: their entries in the registry, with samples, references and errors."""
 
 from collections.abc import Iterator
+from functools import reduce as fold
 
 import numpy as np
 
-from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type
+from tremula.base.source import user_source
+from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type, as_type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
-from tremula.poplibs.popops.reduction.codelets import OPERATIONS, reduce_vertex
+from tremula.poplibs.popops.reduction.codelets import reduce_vertex
+from tremula.poplibs.popops.reduction.operations import REDUCE_OPS, ReduceOp, names_of
 from tremula.poplibs.popops.reduction.reduce import Reduction, reduce, reduce_many
-from tremula.poplibs.registry import ErrorCase, Op, Sample, register
+from tremula.poplibs.registry import (
+    ErrorCase,
+    Op,
+    PoplibsError,
+    Sample,
+    register,
+    sample_values,
+    unregister,
+)
 
 # Shapes and reduced dimensions: rows, columns, both ends, nothing, everything, size 1, empty.
 _SHAPES = (
@@ -20,21 +31,13 @@ _SHAPES = (
 )  # fmt: skip
 
 
-def sample_values(type: Type, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Values whose sums and products stay in range and far from cancelling."""
-    if type is BOOL:
-        return rng.random(shape) < 0.5
-    if type.is_floating:
-        return (0.5 + rng.random(shape)).astype(type.dtype)
-    return rng.integers(1, 4, shape).astype(type.dtype)
-
-
 def _samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
-    operations = [o.name for o in OPERATIONS.values() if type in o.types]
+    operations = [o.name for o in REDUCE_OPS.values() if type in o.types]
     for number, (shape, dims) in enumerate(_SHAPES):
         operation = operations[number % len(operations)]
-        if operation == "MUL" and shape == (600, 5):
-            operation = "ADD"  # a product of 600 halfs overflows
+        n_partials = int(np.prod([shape[d] for d in dims], dtype=np.int64))
+        if n_partials > REDUCE_OPS[operation].most_sampled:
+            operation = operations[0]
         options = {"dims": dims, "operation": operation}
         yield Sample((sample_values(type, shape, rng),), options)
     for operation in operations:
@@ -49,23 +52,14 @@ def _samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
 def reference_reduce(
     values: np.ndarray, dims: tuple[int, ...], operation: str, scale: float = 1
 ) -> np.ndarray:
-    """The reduction in 64 bits."""
-    wide = values if values.dtype == bool else values.astype(
-        np.float64 if values.dtype.kind == "f" else np.int64
-    )  # fmt: skip
-    identity = OPERATIONS[operation].identity
-    if values.dtype.kind in "iu" and not np.isfinite(identity):
-        identity = np.iinfo(values.dtype).max if identity > 0 else np.iinfo(values.dtype).min
-    if operation == "SQUARE_ADD":
-        wide = wide * wide
-    ufunc = {
-        "ADD": np.add, "SQUARE_ADD": np.add, "LOG_ADD": np.logaddexp, "MUL": np.multiply,
-        "MIN": np.minimum, "MAX": np.maximum, "LOGICAL_AND": np.logical_and,
-        "LOGICAL_OR": np.logical_or,
-    }[operation]  # fmt: skip
-    result = wide
-    for dim in sorted(dims, reverse=True):
-        result = ufunc.reduce(result, axis=dim, initial=identity)
+    """The reduction in 64 bits: one step after the other."""
+    op = REDUCE_OPS[operation]
+    wide = {"f": np.float64, "b": np.bool_}.get(values.dtype.kind, np.int64)
+    first = np.moveaxis(values.astype(wide), dims, range(len(dims)))
+    kept = first.shape[len(dims) :]
+    n_partials = int(np.prod(first.shape[: len(dims)], dtype=np.int64))
+    start = np.full(kept, op.identity_of(as_type(values.dtype)), wide)
+    result = fold(op.numpy, first.reshape((n_partials, *kept)), start)
     return np.asarray(result * scale if scale != 1 else result).astype(values.dtype)
 
 
@@ -101,11 +95,13 @@ _ERRORS = (
     ),
 )  # fmt: skip
 
-register(
-    Op(
+
+def entry() -> Op:
+    """The entry of `popops.reduce`: samples and text cover every operation there is."""
+    return Op(
         name="popops.reduce",
         function=reduce,
-        about="reduce dimensions by ADD, SQUARE_ADD, LOG_ADD, MUL, MIN, MAX or a logical operation",
+        about=f"reduce dimensions by {names_of(last='or')}",
         types=(FLOAT, HALF, INT, UNSIGNED_INT, BOOL),
         samples=_samples,
         reference=reference_reduce,
@@ -113,7 +109,38 @@ register(
         errors=_ERRORS,
         tolerance={"FLOAT": 1e-5, "HALF": 2e-3},
     )
-)
+
+
+register(entry())
+
+
+def register_reduction(op: ReduceOp) -> ReduceOp:
+    """Add an operation to `popops.reduce`, its tests and its docs."""
+    known = {f.__name__: f for other in REDUCE_OPS.values() for f in other.functions}
+    clashes = [f.__name__ for f in op.functions if known.get(f.__name__, f) is not f]
+    is_joined = op.joined_by in (op.name, *REDUCE_OPS)
+    if op.name in REDUCE_OPS or clashes or not is_joined:
+        raise PoplibsError(
+            f"reduce cannot have the operation {op.name!r}.",
+            source=user_source(),
+            hint=f"the name {(clashes or [op.name])[0]} is taken"
+            if is_joined
+            else f"partial results are joined by one of {names_of()}, not by {op.join!r}",
+        )
+    REDUCE_OPS[op.name] = op
+    _renew()
+    return op
+
+
+def remove_reduction(name: str) -> None:
+    """Take back an operation that `register_reduction` added: for experiments and tests."""
+    del REDUCE_OPS[name]
+    _renew()
+
+
+def _renew() -> None:
+    unregister("popops.reduce")
+    register(entry())
 
 
 def _reduce_two(graph: Graph, a: Tensor, b: Tensor, sequence: Sequence) -> tuple[Tensor, ...]:
