@@ -51,7 +51,7 @@ docs: $(TORCH)
 	$(BIN)/python -c 'from tremula.poplibs.registry_pages import ops_markdown as page; print(page(), end="")' \
 	  > docs/ops.md
 	$(BIN)/python -c 'from tremula.poplibs.popops.elementwise.stubs import write_stubs; write_stubs()'
-	$(BIN)/python -c 'from tremula.ir.lowering.page import aten_markdown as page; print(page(), end="")' \
+	$(BIN)/python -c 'from tremula.ir.op_table import aten_markdown as page; print(page(), end="")' \
 	  > docs/aten.md
 
 bench: $(CORE)

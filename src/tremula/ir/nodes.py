@@ -1,14 +1,30 @@
-"""Nodes of a captured graph with the types they have: what `fx` leaves open is said here, once."""
+"""What one asks of a node of a captured graph: its operation, its operands, what it does."""
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from tremula.ir.bodies import bodies_in
+from tremula.ir.errors import CaptureError
+
+aten = torch.ops.aten
+
+_SEEDED = torch.Tag.nondeterministic_seeded
+_UNTAGGED = frozenset({"aten::empty", "aten::normal_functional"})  # random, but PyTorch forgot
+
 
 def schema_name(node: fx.Node) -> str:
-    """`aten::add` of a call of any overload of it; nothing for what is no operation."""
+    """`aten::add` for a call of any of its overloads; empty for non-operations."""
     schema = getattr(node.target, "_schema", None)
     return schema.name if schema is not None else ""
+
+
+def overload_name(target: object) -> str:
+    """'aten::add.Tensor'; the overload 'default' is left out: 'aten::mm'."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return str(getattr(target, "__name__", target))
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
 
 
 def overload_of(node: fx.Node) -> OpOverload:
@@ -34,3 +50,54 @@ def whole(argument: object) -> int:
     """An argument that is one whole number."""
     assert isinstance(argument, int | torch.SymInt), f"{argument} is no whole number"
     return int(argument)
+
+
+# -- what an operation does ------------------------------------------------------------------------
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether a call gives another value each time, so that two equal calls are not one."""
+    if schema_name(node) in _UNTAGGED:
+        return True
+    if any(is_random(inner) for body in bodies_in(node) for inner in body.graph.nodes):
+        return True
+    return isinstance(node.target, OpOverload) and _SEEDED in node.target.tags and _drops(node)
+
+
+def _drops(node: fx.Node) -> bool:
+    """False for attention and recurrent nets whose dropout drops nothing: nothing is drawn."""
+    for place, argument in enumerate(overload_of(node)._schema.arguments):
+        if argument.name in ("dropout_p", "dropout"):
+            default = node.args[place] if place < len(node.args) else argument.default_value
+            return bool(node.kwargs.get(argument.name, default) != 0)
+    return True
+
+
+def is_view(func: object) -> bool:
+    """Whether every result of an operation is a view of its first argument."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or schema.is_mutable or not schema.returns:
+        return False
+    info = schema.returns[0].alias_info
+    if info is not None and not info.is_write:
+        return True
+    return func in _UNANNOTATED_VIEWS
+
+
+# Views whose schema does not say so.
+_UNANNOTATED_VIEWS = {aten._unsafe_view.default, aten._reshape_alias.default}
+
+
+def written_argument(func: object) -> int | None:
+    """Position of the argument an in-place operation writes, or None for a functional one."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return None
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            if position > 0 and not argument.kwarg_only:
+                raise CaptureError(
+                    f"{func} writes several of its arguments, which is not supported."
+                )
+            return position
+    return None

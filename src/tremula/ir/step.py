@@ -7,7 +7,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.capture.recording import BlockOfOps
 from tremula.ir.optim.rules import UpdateRule
 
 # Kinds of graph inputs and outputs.
@@ -22,6 +21,14 @@ class Slot:
     kind: str
     index: int
     name: str
+
+
+@dataclass(frozen=True)
+class BlockOfOps:
+    """A block as the model opened it: operations with one user id live on one chip and stage."""
+
+    user_id: str
+    ipu_id: int | None
 
 
 @dataclass(frozen=True)

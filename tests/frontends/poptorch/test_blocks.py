@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import poptorch
-from tremula.ir.capture.recording import Recording, recording
+from tremula.ir.recording import Recording, recording
 
 
 def double(x):

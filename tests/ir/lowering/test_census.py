@@ -8,9 +8,8 @@ from torch.utils._pytree import tree_leaves
 
 from tests.ir.like_aten import assert_close
 from tests.ir.lowering.census import FAMILIES, OVERLOADS, inputs
-from tremula.ir.capture.recorder import Recorder
-from tremula.ir.decompositions.choice import decomposition_of
-from tremula.ir.lowering.table import has_lowering
+from tremula.ir.op_table import decomposition_of, has_lowering
+from tremula.ir.recorder import Recorder
 from tremula.ir.run.tile_run import run_on_tiles
 
 N_TOGETHER = 9  # samples in one program: few programs to compile, and none too large for a tile

@@ -7,6 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tremula.ir.optim.host import update_in_place
+from tremula.ir.optim.names import hyper_from_ipu_params, ipu_params
 from tremula.ir.optim.rules import rule_from
 from tremula.ir.optim.settings import settings_of, warn_about_subclass
 
@@ -58,7 +60,9 @@ def run_rule(make_optimizer, how, n_steps=N_STEPS, loss_scaling=1.0, attributes=
         if how == "functional":
             weights, states = rule.update(weights, grads, states, tensors)
         else:
-            rule.update_(weights, grads, states, tensors, None if how == "tensors" else floats)
+            update_in_place(
+                rule, weights, grads, states, tensors, None if how == "tensors" else floats
+            )
     return weights
 
 
@@ -247,7 +251,7 @@ def test_gradients_of_another_layout():
         states = rule.initial_state(weights)
         floats = rule.hyper_values(CASES[case](params))
         expected, _ = rule.update(weights, grads, states, floats)
-        rule.update_(weights, grads, states, None, floats)
+        update_in_place(rule, weights, grads, states, None, floats)
         assert_same(weights, expected)
 
 
@@ -257,7 +261,7 @@ def test_plain_sgd_ipu_params():
     optimizer = torch.optim.SGD(params, lr=0.05, weight_decay=0.025)
     optimizer.loss_scaling = 0.75
     rule = rule_from(optimizer, named(params))
-    shown = rule.ipu_params(rule.hyper_values(optimizer))
+    shown = ipu_params(rule, rule.hyper_values(optimizer))
     assert set(shown) == {
         "scaledLearningRate0___specific___w0",
         "scaledLearningRate0___specific___w1",
@@ -270,7 +274,7 @@ def test_plain_sgd_ipu_params():
         1 - 0.05 * 0.025
     )
     assert shown["lossScaling_FLOAT"].shape == ()
-    loaded = rule.hyper_from_ipu_params(shown, [1.0, 1.0, 1.0])
+    loaded = hyper_from_ipu_params(rule, shown, [1.0, 1.0, 1.0])
     assert loaded == pytest.approx([0.05, 0.025, 0.75], rel=1e-4)
 
 
@@ -282,9 +286,11 @@ def test_ipu_params_come_back(case):
     optimizer.loss_scaling = 4.0
     rule = rule_from(optimizer, named(params))
     values = rule.hyper_values(optimizer)
-    shown = rule.ipu_params(values)
-    assert rule.hyper_from_ipu_params(shown, [0.5] * len(values)) == pytest.approx(values, rel=1e-4)
-    assert rule.hyper_from_ipu_params({}, values) == values
+    shown = ipu_params(rule, values)
+    assert hyper_from_ipu_params(rule, shown, [0.5] * len(values)) == pytest.approx(
+        values, rel=1e-4
+    )
+    assert hyper_from_ipu_params(rule, {}, values) == values
 
 
 def test_adam_ipu_params():
@@ -292,7 +298,7 @@ def test_adam_ipu_params():
     params = make_parameters(shapes=[(2,)])
     optimizer = torch.optim.Adam(params, lr=0.5, weight_decay=0.1)
     rule = rule_from(optimizer, named(params))
-    shown = rule.ipu_params(rule.hyper_values(optimizer))
+    shown = ipu_params(rule, rule.hyper_values(optimizer))
     assert {name: value.item() for name, value in shown.items()} == pytest.approx(
         {
             "learningRate___specific___w0": 0.5,
@@ -315,7 +321,7 @@ def test_half_weights_round_once():
         exact = [w.float() for w in weights]
         expected, _ = rule.update(exact, make_gradients(exact, 0), states, floats)
         grads = [g.half() for g in make_gradients(exact, 0)]
-        rule.update_(weights, grads, states, None, floats)
+        update_in_place(rule, weights, grads, states, None, floats)
         assert all(w.dtype == torch.float16 for w in weights)
         assert_same([w.float() for w in weights], expected, rtol=2e-3, atol=2e-3)
 
@@ -329,7 +335,8 @@ def test_lr_zero_changes_nothing():
             group["lr"] = 0.0
         rule = rule_from(optimizer, named(params))
         weights = [p.detach().clone() for p in params]
-        rule.update_(
+        update_in_place(
+            rule,
             weights,
             make_gradients(weights, 0),
             rule.initial_state(weights),
@@ -446,7 +453,7 @@ def test_captured_update_equals_the_functional_one(case, extra, has_floats):
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        rule.update_(weights, grads, states, tensors, floats if has_floats else None)
+        update_in_place(rule, weights, grads, states, tensors, floats if has_floats else None)
     for step in range(3):
         for tensor, name in zip(tensors, rule.hyper_names, strict=True):
             if name.startswith(("lr", "loss")):

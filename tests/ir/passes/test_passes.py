@@ -302,7 +302,7 @@ def test_behind_the_last_checkpoint_nothing_is_computed_again():
 
 def test_stages_are_recomputed():
     """Of a pipeline, all stages but the last keep only what they got from other stages."""
-    from tremula.ir.capture.recording import active
+    from tremula.ir.recording import active
 
     class Staged(nn.Module):
         def __init__(self):
@@ -334,7 +334,7 @@ def test_stages_are_recomputed():
 
 def test_checkpoints_leave_other_stages_alone():
     """What another stage of a pipeline made is not computed again for a checkpointed one."""
-    from tremula.ir.capture.recording import active
+    from tremula.ir.recording import active
 
     class Masked(nn.Module):
         def __init__(self):

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 import torch
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.ir.capture.recording import Recording, active
+from tremula.ir.recording import Recording, active
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")

@@ -2,7 +2,7 @@
 
 import torch
 
-from tremula.ir.capture import recording
+from tremula.ir import recording
 
 
 def isRunningOnIpu() -> bool:  # noqa: N802

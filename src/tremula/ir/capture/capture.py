@@ -13,11 +13,11 @@ from torch.utils._python_dispatch import _disable_current_modes as _outside_the_
 
 from tremula.ir.capture import function_rules
 from tremula.ir.capture.losses import scalar_loss, surviving_loss
-from tremula.ir.capture.recorder import Recorder
-from tremula.ir.capture.recording import Recording, recording
 from tremula.ir.errors import CaptureError
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.origin import BACKWARD, OPTIMISER
+from tremula.ir.recorder import Recorder
+from tremula.ir.recording import Recording, recording
 from tremula.ir.step import (
     BUFFER,
     GRADIENT,

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.capture.recording import Recording
 from tremula.ir.errors import CaptureError
-from tremula.ir.ops import dynamic as dynamic_ops  # noqa: F401  registers tremula::dynamic_*
+from tremula.ir.ops import composite as dynamic_ops  # noqa: F401  registers tremula::dynamic_*
 from tremula.ir.origin import model_line
+from tremula.ir.recording import Recording
 
 aten = torch.ops.aten
 Index = Any  # whatever may stand in x[…]

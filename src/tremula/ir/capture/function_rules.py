@@ -5,16 +5,18 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from tremula.ir.capture import packed_sequences
-from tremula.ir.capture.function_forms import FORMS
+from tremula.ir.capture.dynamic_slices import get_item, set_item
 from tremula.ir.capture.losses import LOSS_FUNCTIONS
-from tremula.ir.capture.recording import Recording
-from tremula.ir.capture.static_shapes import RULES
+from tremula.ir.errors import CaptureError
 from tremula.ir.ops import ctc as ctc_ops
 from tremula.ir.ops import recurrent as recurrent_ops
+from tremula.ir.origin import model_line
+from tremula.ir.recording import Recording
 
 # Products take the type of the activation, their first operand; weights are cast to it.
 _PRODUCTS: frozenset[Callable] = frozenset(
@@ -127,3 +129,196 @@ def _in_the_type_of_the_activation(args: tuple, kwargs: dict) -> tuple[tuple, di
         return value
 
     return tuple(cast(a) for a in args), {name: cast(value) for name, value in kwargs.items()}
+
+
+# -- functions recorded in another form: PyTorch's look at values ----------------------------------
+
+
+def _rrelu(
+    _state: Recording, _func: Callable, x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3,
+    training: bool = False, inplace: bool = False,
+) -> Tensor:  # fmt: skip
+    """Below zero a slope: drawn for each element in training, else the one in the middle."""
+    slope = torch.empty_like(x).uniform_(lower, upper) if training else (lower + upper) / 2
+    result = torch.where(x >= 0, x, x * slope)
+    return x.copy_(result) if inplace else result
+
+
+def _gaussian_nll_loss(
+    state: Recording, _func: Callable, x: Tensor, target: Tensor, var: Tensor | float,
+    full: bool = False, eps: float = 1e-6, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Without PyTorch's look at the variances: a negative one counts as `eps`."""
+    variances = var if isinstance(var, Tensor) else torch.full_like(x, var)
+    if variances.dim() == x.dim() - 1:  # one for each row
+        variances = variances.unsqueeze(-1)
+    variances = variances + (variances.clamp(min=eps) - variances).detach()
+    loss = 0.5 * (variances.log() + (x - target) ** 2 / variances)
+    if full:
+        loss = loss + 0.9189385332046727  # half the logarithm of 2π
+    loss = loss if reduction == "none" else getattr(loss, reduction)()
+    state.mark_loss(loss)
+    return loss
+
+
+def _embedding_bag(  # noqa: PLR0913, PLR0917 - as PyTorch
+    _state: Recording, _func: Callable, rows: Tensor, table: Tensor,
+    offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,  # noqa: ARG001
+    per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:  # fmt: skip
+    """A lookup, and what its bags sum up to."""
+    found = F.embedding(rows, table, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    is_counted = torch.ones_like(rows, dtype=torch.bool)
+    if padding_idx is not None:
+        is_counted = rows != padding_idx % len(table)
+    if per_sample_weights is not None:
+        found = found * per_sample_weights.unsqueeze(-1)
+    if offsets is None:
+        return _of_equal_bags(found, is_counted, mode)
+    offsets = offsets[:-1] if include_last_offset else offsets
+    places = torch.arange(len(rows), device=rows.device)
+    bags = (offsets.unsqueeze(0) <= places.unsqueeze(1)).sum(1) - 1
+    return _of_bags(found, is_counted, bags, len(offsets), mode)
+
+
+def _of_equal_bags(found: Tensor, is_counted: Tensor, mode: str) -> Tensor:
+    mask = is_counted.unsqueeze(-1)
+    if mode == "max":
+        most = torch.where(mask, found, -torch.inf).amax(1)
+        return torch.where(mask.any(1), most, 0)
+    total = torch.where(mask, found, 0).sum(1)
+    return total if mode == "sum" else total / mask.sum(1).clamp(min=1)
+
+
+def _of_bags(found: Tensor, is_counted: Tensor, bags: Tensor, n: int, mode: str) -> Tensor:
+    mask, zeros = is_counted.unsqueeze(-1), found.new_zeros(n, found.shape[1])
+    if mode == "max":
+        places = bags.unsqueeze(1).expand(found.shape)
+        most = torch.where(mask, found, -torch.inf)
+        most = zeros.scatter_reduce(0, places, most, "amax", include_self=False)
+        return torch.where(most == -torch.inf, 0, most)
+    total = zeros.index_add(0, bags, torch.where(mask, found, 0))
+    if mode == "sum":
+        return total
+    counts = found.new_zeros(n).index_add(0, bags, is_counted.to(found.dtype))
+    return total / counts.clamp(min=1).unsqueeze(1)
+
+
+def _as_tensor(_state: Recording, func: Callable, data: object, **how: object) -> Tensor:
+    """Numbers become a constant of the recording, which as_tensor itself would pass by."""
+    make: Callable[..., Tensor] = func if isinstance(data, Tensor) else torch.tensor
+    return make(data, **how)
+
+
+FORMS: dict[Callable, Callable[..., object]] = {
+    torch.as_tensor: _as_tensor,
+    F.rrelu: _rrelu,
+    F.gaussian_nll_loss: _gaussian_nll_loss,
+    F.embedding_bag: _embedding_bag,
+    torch._VF._pack_padded_sequence: packed_sequences.pack,  # pyright: ignore[reportAttributeAccessIssue]
+    torch._VF._pad_packed_sequence: packed_sequences.pad,  # pyright: ignore[reportAttributeAccessIssue]
+}
+
+
+# -- calls whose shapes depend on values in PyTorch: refused, or static ----------------------------
+
+
+Rule = Callable[..., object]  # (recording, func, *args, **kwargs)
+
+
+def _refuse(state: Recording, what: str, hint: str) -> CaptureError:
+    return CaptureError(what, source=model_line(state.source_excludes), hint=hint)
+
+
+def _one_hot(state: Recording, _func: Callable, tensor: Tensor, num_classes: int = -1) -> Tensor:
+    if isinstance(num_classes, Tensor) or num_classes < 0:
+        raise _refuse(
+            state,
+            "OneHot num classes must be specified and must be constant.",
+            "write one_hot(x, num_classes=n)",
+        )
+    classes = torch.arange(num_classes, device=tensor.device)
+    return (tensor.unsqueeze(-1) == classes).to(torch.int64)
+
+
+def _bincount(
+    state: Recording,
+    _func: Callable,
+    input: Tensor,
+    weights: Tensor | None = None,
+    minlength: int = 0,
+) -> Tensor:
+    """The smallest length is also the largest: what lies beyond it has no bin."""
+    if isinstance(minlength, Tensor) or minlength < 1:
+        raise _refuse(
+            state,
+            "Bincount `minlength` must be specified and must be a constant. On the IPU MK2 platform"
+            " the minimum length is also the maximum length",
+            "write bincount(x, minlength=n)",
+        )
+    if weights is None:
+        weights = torch.ones_like(input, dtype=torch.int64)
+    bins = torch.zeros(minlength, dtype=weights.dtype, device=input.device)
+    return bins.scatter_add(0, input.to(torch.int64), weights)
+
+
+def _topk(state: Recording, func: Callable, *args: object, **kwargs: object) -> object:
+    if not kwargs.get("sorted", args[4] if len(args) > 4 else True):
+        raise _refuse(
+            state,
+            "topk(sorted=False) is not supported: the k largest elements always come sorted.",
+            "leave sorted out",
+        )
+    return func(*args, **kwargs)
+
+
+def _pooled_places(state: Recording, func: Callable, *_args: object, **_kwargs: object) -> object:
+    name = func.__name__.removesuffix("_with_indices")
+    raise _refuse(
+        state,
+        f"{name}(return_indices=True) is not supported: the places of maxima are no result of a"
+        " pooling.",
+        "leave return_indices out",
+    )
+
+
+def _narrow(
+    _state: Recording, func: Callable, input: Tensor, dim: int, start: object, length: int
+) -> object:
+    if isinstance(start, Tensor) and getattr(start, "constant", None) is None:
+        return torch.ops.tremula.dynamic_slice(input, start, dim, length)
+    return func(input, dim, start, length)
+
+
+def _as_array(state: Recording, func: Callable, tensor: Tensor, *args: object) -> object:
+    if isinstance(tensor, FakeTensor):
+        raise _refuse(
+            state,
+            f"Tensor.{func.__name__} is only supported in eager mode: the values of a tensor are"
+            " not known while a model is recorded.",
+            "use functions of torch instead of NumPy's, or poptorch.CPU for code of the host",
+        )
+    return func(tensor, *args)
+
+
+RULES: dict[Callable, Rule] = {
+    Tensor.numpy: _as_array,
+    Tensor.__array__: _as_array,
+    F.one_hot: _one_hot,
+    torch.bincount: _bincount,
+    Tensor.bincount: _bincount,
+    torch.topk: _topk,
+    Tensor.topk: _topk,
+    torch.narrow: _narrow,
+    Tensor.narrow: _narrow,
+    Tensor.__getitem__: get_item,
+    Tensor.__setitem__: set_item,
+    **{
+        getattr(F, name): _pooled_places
+        for kind in ("max_pool", "adaptive_max_pool", "fractional_max_pool")
+        for n in (1, 2, 3)
+        if hasattr(F, name := f"{kind}{n}d_with_indices")
+    },
+}

@@ -13,11 +13,11 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tremula.ir.capture.known_values import known_value
-from tremula.ir.capture.recording import Recording
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops import recurrent as recurrent_ops
 from tremula.ir.origin import model_line
+from tremula.ir.recorder import known_value
+from tremula.ir.recording import Recording
 
 Segment = tuple[int, int]  # steps, sequences
 

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from tremula.ir.decompositions.table import decomposes
+from tremula.ir.op_table import decomposes
 
 aten = torch.ops.aten
 

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from tremula.ir.decompositions.table import decomposes, gradients_by_autograd
+from tremula.ir.decompositions.autograd import gradients_by_autograd
+from tremula.ir.op_table import decomposes
 
 aten = torch.ops.aten
 _NONE, _MEAN = 0, 1  # as ATen numbers reductions; 2 is the sum

@@ -5,7 +5,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from tremula.ir.decompositions.table import decomposes
+from tremula.ir.op_table import decomposes
 
 aten = torch.ops.aten
 _EQUAL = {

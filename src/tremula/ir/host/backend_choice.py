@@ -1,7 +1,7 @@
 """Steps that stop for the processor: a CUDA graph cannot hold them."""
 
 from tremula.base.errors import InvalidOption
-from tremula.ir.capture.subgraphs import all_nodes
+from tremula.ir.bodies import all_nodes
 from tremula.ir.nodes import schema_name
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import CapturedStep

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.nodes import schema_name
-from tremula.ir.passes.views import is_view
+from tremula.ir.nodes import is_view, schema_name
 from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten

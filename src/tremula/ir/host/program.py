@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tremula.ir.host.distributed import join_processes, sum_over_processes
 from tremula.ir.host.in_place import write_over_dead_operands
-from tremula.ir.nodes import schema_name
-from tremula.ir.passes.clean import is_random
+from tremula.ir.nodes import is_random, schema_name
+from tremula.ir.optim.host import update_in_place
 from tremula.ir.passes.split import drop_markers, micro_batch_part, on_device
 from tremula.ir.step import BUFFER, GRADIENT, HYPER, INPUT, OUTPUT, PARAMETER, CapturedStep
 
@@ -125,7 +125,9 @@ class HostProgram:
         gradients = found.scaled(self.gradient_scale)
         trained = [held.parameters[i] for i in self.trained]
         next_scale = rule.next_loss_scale(gradients, held.hyper_tensors)
-        rule.update_(trained, gradients, held.states, held.hyper_tensors, held.hyper_floats)
+        update_in_place(
+            rule, trained, gradients, held.states, held.hyper_tensors, held.hyper_floats
+        )
         if next_scale is not None:  # found before the update, which may overwrite gradients
             held.set_loss_scale(next_scale)
 

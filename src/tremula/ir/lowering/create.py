@@ -7,8 +7,8 @@ import numpy as np
 
 from tremula.base.types import BOOL
 from tremula.ir.lowering.pointwise.map import mapped, number
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.poputil import broadcast_view

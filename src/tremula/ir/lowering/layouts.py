@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from tremula.ir.lowering.table import LayoutPreference, preference_of
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import ints, operand, overload_of
+from tremula.ir.op_table import LayoutPreference, preference_of
 from tremula.poplar.tensors.tensor import Tensor
 
 aten = torch.ops.aten

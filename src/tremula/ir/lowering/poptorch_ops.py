@@ -9,14 +9,17 @@ import torch
 from torch import fx
 
 from tremula.base.types import BOOL, UNSIGNED_INT
-from tremula.ir.capture.subgraphs import body_of
+from tremula.ir.bodies import body_of
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.lowering.table import lowering_of, lowers
 from tremula.ir.lowering.tiles import HOST_FUNCTIONS, Tiles
 from tremula.ir.lowering.types import narrow, tile_type
+from tremula.ir.op_table import lowering_of, lowers, refuse_unsupported
 from tremula.ir.ops.custom import registered
 from tremula.ir.ops.host_calls import code_of
-from tremula.poplar.programs import Call, Copy, If, Repeat, Sequence
+from tremula.ir.ops.markers import MARKERS
+from tremula.ir.passes import TILE_PASSES, apply
+from tremula.poplar.programs import Call, Copy, If, PrintTensor, Repeat, Sequence
+from tremula.poplar.tensors.print_format import PrintTensorFmt
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
 from tremula.poplibs.popnn.ctc import inference as ctc_inference
@@ -26,9 +29,6 @@ from tremula.poplibs.popnn.ctc import inference as ctc_inference
 
 def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequence) -> list[Tensor]:
     """The results of a body whose vertices run in `sequence`."""
-    from tremula.ir.lowering.program.build import refuse_unsupported
-    from tremula.ir.passes import TILE_PASSES, apply
-
     step = apply(body_of(key).step, TILE_PASSES)
     refuse_unsupported(step)
     values: dict[fx.Node, Any] = dict(zip(step.placeholders(), inputs, strict=True))
@@ -188,3 +188,22 @@ def _array_function(node: fx.Node, key: str) -> Callable[[list, list], None]:
             target[:] = narrow(result).reshape(-1)
 
     return run
+
+
+# -- marks: identities, one of which prints --------------------------------------------------------
+
+
+_PRINT = "tremula::print_tensor"
+
+
+@lowers(*sorted(MARKERS - {_PRINT}), calls="")
+def mark(_tiles: Tiles, x: Tensor, *_what: object) -> Tensor:
+    return x
+
+
+@lowers(_PRINT, calls="PrintTensor")
+def print_tensor(tiles: Tiles, x: Tensor, title: str, form: str, _gradient: bool) -> Tensor:
+    """`form` is JSON with fields of PrintTensorFmt; empty means its defaults."""
+    fmt = PrintTensorFmt(**json.loads(form)) if form else None
+    tiles.sequence.add(PrintTensor(title, x, fmt))
+    return x

@@ -3,8 +3,8 @@
 import numpy as np
 
 from tremula.base.types import BOOL, FLOAT, HALF, INT, Type
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poprand
 from tremula.poplibs.popops.elementwise.expr import _1, _2, _3, log

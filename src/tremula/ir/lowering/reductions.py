@@ -5,9 +5,9 @@ from collections.abc import Sequence as ListOf
 
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type
 from tremula.ir.lowering.precision import narrow, wide
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import schema_name
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popops.elementwise.expr import (

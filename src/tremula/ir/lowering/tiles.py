@@ -1,6 +1,7 @@
 """Tiles: what a lowering sees of the program under construction."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from tremula.ir.lowering.types import narrow, tile_type
 from tremula.ir.nodes import operand
 from tremula.ir.origin import ORIGIN, Origin
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Sequence
+from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
 
@@ -49,8 +50,7 @@ class Tiles:
     @property
     def name(self) -> str:
         """The debug name of what is built: module path and operation."""
-        origin: Origin | None = self.node.meta.get(ORIGIN)
-        path = origin.path if origin is not None else ""
+        path = self.origin.path if self.origin is not None else ""
         return f"{path}/{self.node.name}" if path else self.node.name
 
     @property
@@ -82,6 +82,22 @@ class Tiles:
 
     def type_of(self, argument: int) -> Type:
         return tile_type(operand(self.node, argument).meta["val"].dtype)
+
+    def product_options(self) -> dict[str, Any]:
+        """The user's choices for this product: type of partial sums, memory it may take."""
+        options: dict[str, Any] = {}
+        origin = self.origin
+        partials = (origin.partials_type if origin is not None else None) or (
+            self.options.partials_type
+        )
+        if partials is not None:
+            options["partials_type"] = partials
+        memory = origin.available_memory if origin is not None else None
+        if memory is None:
+            memory = self.options.available_memory.get(self.chip)
+        if memory is not None:
+            options["available_memory_proportion"] = memory
+        return options
 
     def constant(self, values: object, type: Type) -> Tensor:
         """A constant on one tile; equal scalars are made once."""
@@ -117,6 +133,4 @@ class Tiles:
         return poputil.duplicate(self.graph, tensor, self.sequence, self.name)
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        from tremula.poplar.programs import Copy
-
         self.sequence.add(Copy(source, target))

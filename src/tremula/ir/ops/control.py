@@ -1,13 +1,9 @@
 """Loops and branches as operations: tremula::for_loop and tremula::cond hold keys of bodies."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from tremula.ir.capture.recording import Recording
-from tremula.ir.capture.subgraphs import Body, body_of, capture_body
-from tremula.ir.errors import CaptureError
+from tremula.ir.bodies import Body, body_of
 
 _library = torch.library.Library("tremula", "FRAGMENT")
 _library.define("for_loop(Tensor[] state, Tensor[] captured, int count, str body) -> Tensor[]")
@@ -16,58 +12,6 @@ _library.define(
     " str else_body) -> Tensor[]"
 )
 _DEVICES = ("CPU", "CUDA")
-
-
-def record_loop(
-    state: Recording, count: int, body: Callable[..., object], inputs: list[Tensor]
-) -> list[Tensor]:
-    """A loop that runs in the program: each round's results are the next round's inputs."""
-    key, captured = capture_body(state, body, inputs)
-    found = body_of(key).results()
-    if len(found) != len(inputs):
-        raise CaptureError(
-            f"The body of a loop gives {len(found)} tensors, but takes {len(inputs)}.",
-            hint="return a new value for each input",
-        )
-    for index, (before, after) in enumerate(zip(inputs, found, strict=True)):
-        if (before.shape, before.dtype) != (after.shape, after.dtype):
-            raise CaptureError(
-                f"The body of a loop turns its input {index} from {_kind(before)} to"
-                f" {_kind(after)}: shapes and types must stay.",
-                hint="cast or reshape the value before it is returned",
-            )
-    return torch.ops.tremula.for_loop(inputs, captured, count, key)
-
-
-def record_cond(
-    state: Recording,
-    condition: Tensor,
-    then_body: Callable[..., object],
-    then_inputs: list[Tensor],
-    else_body: Callable[..., object],
-    else_inputs: list[Tensor],
-) -> list[Tensor]:
-    """A branch that is taken in the program: both are captured, one runs."""
-    then_key, then_more = capture_body(state, then_body, then_inputs)
-    else_key, else_more = capture_body(state, else_body, else_inputs)
-    kinds = [[_kind(value) for value in body_of(key).results()] for key in (then_key, else_key)]
-    if len(kinds[0]) != len(kinds[1]):
-        raise CaptureError(
-            f"The branches of a condition give {len(kinds[0])} and {len(kinds[1])} tensors:"
-            " both must give the same number of outputs."
-        )
-    if kinds[0] != kinds[1]:
-        raise CaptureError(
-            f"The branches of a condition give {kinds[0]} and {kinds[1]}: shapes and types must"
-            " be the same."
-        )
-    return torch.ops.tremula.cond(
-        condition, [*then_inputs, *then_more], [*else_inputs, *else_more], then_key, else_key
-    )
-
-
-def _kind(value: Tensor) -> str:
-    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
 
 def _run_loop(state: list[Tensor], captured: list[Tensor], count: int, body: str) -> list[Tensor]:

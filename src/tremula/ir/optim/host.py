@@ -19,22 +19,19 @@ No way waits for the device or reads from it. Gradients may be overwritten.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tremula.ir.optim.math import Number
-
-if TYPE_CHECKING:
-    from tremula.ir.optim.rules import UpdateRule
+from tremula.ir.optim.rules import UpdateRule
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Weights that are updated with the same numbers, and what their update needs."""
 
-    rule: "UpdateRule"
+    rule: UpdateRule
     number: int
     params: list[Tensor]
     grads: list[Tensor]
@@ -48,7 +45,7 @@ class _Group:
 
 
 def update_in_place(
-    rule: "UpdateRule",
+    rule: UpdateRule,
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
     states: Sequence[Tensor],
@@ -70,7 +67,7 @@ def update_in_place(
 
 
 def _hyper_for(
-    rule: "UpdateRule",
+    rule: UpdateRule,
     is_on_cpu: bool,
     hyper_tensors: Sequence[Tensor] | None,
     hyper_floats: Sequence[float] | None,
@@ -88,7 +85,7 @@ def _hyper_for(
 
 
 def _is_uniform(
-    rule: "UpdateRule",
+    rule: UpdateRule,
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
     states: Sequence[Tensor],
@@ -105,7 +102,7 @@ def _is_uniform(
     )
 
 
-def _is_plain_sgd(rule: "UpdateRule", hyper: Sequence[Number]) -> bool:
+def _is_plain_sgd(rule: UpdateRule, hyper: Sequence[Number]) -> bool:
     """True without dampening, and if velocities have momentum: fused kernels skip them else."""
     momentums = [rule.numbers_of(g, hyper)["momentum"] for g in range(rule.n_groups)]
     has_idle_velocity = "Accl1" in rule.positions and any(m == 0 for m in momentums)
@@ -120,7 +117,7 @@ def _laid_out_like(grad: Tensor, param: Tensor) -> Tensor:
 
 
 def _update_uniform(
-    rule: "UpdateRule",
+    rule: UpdateRule,
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
     states: Sequence[Tensor],
@@ -152,7 +149,7 @@ def _norm_of_all(grads: Sequence[Tensor]) -> Tensor:
 
 
 def _update_copied(
-    rule: "UpdateRule",
+    rule: UpdateRule,
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
     states: Sequence[Tensor],

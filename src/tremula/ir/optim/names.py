@@ -1,13 +1,11 @@
 """PopART's names for the numbers and states of an update, as checkpoints and anchors show them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from tremula.ir.optim.rules import UpdateRule
+from tremula.ir.optim.rules import UpdateRule
 
 LOSS_SCALING = "lossScaling_FLOAT"
 
@@ -33,20 +31,18 @@ PREFIXES = {
 }
 
 
-def ipu_params(
-    rule: "UpdateRule", hyper: Sequence[float], param_names: Sequence[str]
-) -> dict[str, Tensor]:
+def ipu_params(rule: UpdateRule, hyper: Sequence[float]) -> dict[str, Tensor]:
     """0-dim tensors by PopART's names: those of each weight, and the loss scaling."""
     found = {
         f"{prefix}___specific___{name}": torch.tensor(value)
-        for i, name in enumerate(param_names)
+        for i, name in enumerate(rule.names)
         for prefix, value in _entries(rule, i, hyper)
     }
     found[LOSS_SCALING] = torch.tensor(float(rule.loss_scaling_in(hyper)))
     return found
 
 
-def _entries(rule: "UpdateRule", param: int, hyper: Sequence[float]) -> Iterator[tuple[str, float]]:
+def _entries(rule: UpdateRule, param: int, hyper: Sequence[float]) -> Iterator[tuple[str, float]]:
     group = rule.group_of[param]
     numbers = {name: float(value) for name, value in rule.numbers_of(group, hyper).items()}
     if rule.kind == "sgd":
@@ -57,7 +53,7 @@ def _entries(rule: "UpdateRule", param: int, hyper: Sequence[float]) -> Iterator
 
 
 def _sgd_entries(
-    rule: "UpdateRule", param: int, numbers: Mapping[str, float], loss_scaling: float
+    rule: UpdateRule, param: int, numbers: Mapping[str, float], loss_scaling: float
 ) -> Iterator[tuple[str, float]]:
     """SGD's numbers as PopART has them, combined; the velocity counts as scaled like the loss."""
     lr, weight_decay = numbers["lr"], numbers["weight_decay"]
@@ -78,12 +74,12 @@ def _sgd_entries(
 
 
 def hyper_from_ipu_params(
-    rule: "UpdateRule",
-    loaded: Mapping[str, Tensor],
-    hyper: Sequence[float],
-    param_names: Sequence[str],
+    rule: UpdateRule, loaded: Mapping[str, Tensor], hyper: Sequence[float]
 ) -> list[float]:
-    """`hyper` with what loaded numbers say instead; a number that is missing stays as it is."""
+    """`hyper` with the loaded numbers in place of its own; a group listens to its first weight.
+
+    A number that is missing stays as it is.
+    """
     new = list(hyper)
     if rule.loss_scaling is None and LOSS_SCALING in loaded:
         new[-1] = float(loaded[LOSS_SCALING])
@@ -92,7 +88,7 @@ def hyper_from_ipu_params(
     for group in range(rule.n_groups):
         members = rule.members_of(group)
         if members:
-            suffix = f"___specific___{param_names[members[0]]}"
+            suffix = f"___specific___{rule.names[members[0]]}"
             values = {
                 key.removesuffix(suffix): float(value)
                 for key, value in loaded.items()
@@ -107,7 +103,7 @@ def hyper_from_ipu_params(
 
 
 def _read_back(
-    rule: "UpdateRule",
+    rule: UpdateRule,
     param: int,
     values: Mapping[str, float],
     numbers: Mapping[str, float],
@@ -134,11 +130,11 @@ def _read_back(
     return found
 
 
-def has_velocity(rule: "UpdateRule", param: int) -> bool:
+def has_velocity(rule: UpdateRule, param: int) -> bool:
     """True if a weight has a velocity state; plain SGD has none."""
     return param in rule.positions.get("Accl1", {})
 
 
-def _sgd_number(rule: "UpdateRule") -> int:
+def _sgd_number(rule: UpdateRule) -> int:
     """PopART numbers its ways of SGD: 1 has accumulator and velocity in one tensor, 2 in two."""
     return 1 if rule.facts.use_combined_accum else 2

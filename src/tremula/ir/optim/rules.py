@@ -12,9 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tremula.ir.optim import host as update_host
-from tremula.ir.optim import names as update_names
-from tremula.ir.optim.loss_scaling import AutomaticLossScaling
 from tremula.ir.optim.math import (
     MATHEMATICS,
     Number,
@@ -25,7 +22,7 @@ from tremula.ir.optim.math import (
     dampening_factors,
     norm_of_all,
 )
-from tremula.ir.optim.settings import FixedFacts, Settings, settings_of
+from tremula.ir.optim.settings import AutomaticLossScaling, FixedFacts, Settings, settings_of
 
 
 @dataclass(frozen=True)
@@ -195,21 +192,6 @@ class UpdateRule:
         names = self.names if param_names is None else param_names
         return tuple(f"{slot.prefix}___{names[slot.param]}" for slot in self.slots)
 
-    def ipu_params(
-        self, hyper: Sequence[float], param_names: Sequence[str] | None = None
-    ) -> dict[str, Tensor]:
-        """PopART's names of the run-time scalars of each weight, with their values in `hyper`."""
-        return update_names.ipu_params(self, hyper, param_names or self.names)
-
-    def hyper_from_ipu_params(
-        self,
-        loaded: Mapping[str, Tensor],
-        hyper: Sequence[float],
-        param_names: Sequence[str] | None = None,
-    ) -> list[float]:
-        """`hyper` with what a loaded `ipu_param` says; a group listens to its first weight."""
-        return update_names.hyper_from_ipu_params(self, loaded, hyper, param_names or self.names)
-
     # --- updates ---
 
     def update(
@@ -307,19 +289,8 @@ class UpdateRule:
         first, second = bias_corrections(numbers, steps)
         return (first, second) if self.kind == "lamb" else (first * numbers["lr"], second)
 
-    def update_(
-        self,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        states: Sequence[Tensor],
-        hyper_tensors: Sequence[Tensor] | None,
-        hyper_floats: Sequence[float] | None,
-    ) -> None:
-        """The same in place and at full speed; `tremula.ir.optim.host` says how."""
-        update_host.update_in_place(self, params, grads, states, hyper_tensors, hyper_floats)
-
     def must_recapture(self, before: Sequence[float], after: Sequence[float]) -> bool:
-        """True if a captured CUDA graph of `update_` holds a value that is another one now."""
+        """True if a CUDA graph of `update_in_place` holds a value that has since changed."""
         return any(
             old != new and not name.startswith(("lr_group", "loss_scaling"))
             for name, old, new in zip(self.hyper_names, before, after, strict=True)

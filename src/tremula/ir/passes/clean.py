@@ -2,38 +2,16 @@
 
 import torch
 from torch import Tensor, fx
-from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten
 
-from tremula.ir.capture.subgraphs import bodies_in
-from tremula.ir.nodes import operand, overload_of, schema_name
+from tremula.ir.nodes import is_random, operand, schema_name
 from tremula.ir.ops.markers import MARKERS
 from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
 
-_SEEDED = torch.Tag.nondeterministic_seeded
-_UNTAGGED = frozenset({"aten::empty", "aten::normal_functional"})  # random, but PyTorch forgot
 _IDENTITIES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 _FOLD_LIMIT = 1 << 16  # elements: larger constants are cheaper to make again than to keep
-
-
-def is_random(node: fx.Node) -> bool:
-    """Whether a call gives another value each time, so that two equal calls are not one."""
-    if schema_name(node) in _UNTAGGED:
-        return True
-    if any(is_random(inner) for body in bodies_in(node) for inner in body.graph.nodes):
-        return True
-    return isinstance(node.target, OpOverload) and _SEEDED in node.target.tags and _drops(node)
-
-
-def _drops(node: fx.Node) -> bool:
-    """False for attention and recurrent nets whose dropout drops nothing: nothing is drawn."""
-    for place, argument in enumerate(overload_of(node)._schema.arguments):
-        if argument.name in ("dropout_p", "dropout"):
-            default = node.args[place] if place < len(node.args) else argument.default_value
-            return bool(node.kwargs.get(argument.name, default) != 0)
-    return True
 
 
 def drop_identities(step: CapturedStep) -> CapturedStep:

@@ -8,11 +8,10 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tremula.ir.capture.recorder import Recorder
-from tremula.ir.capture.recording import Recording
-from tremula.ir.decompositions.choice import decomposition_of
-from tremula.ir.lowering.table import has_lowering
+from tremula.ir.op_table import decomposition_of, has_lowering
 from tremula.ir.origin import FORWARD, ORIGIN, Origin
+from tremula.ir.recorder import Recorder
+from tremula.ir.recording import Recording
 from tremula.ir.step import CapturedStep
 
 

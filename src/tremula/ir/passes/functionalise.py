@@ -10,9 +10,9 @@ from torch.fx.node import Argument
 from torch.utils._pytree import tree_map_only
 
 from tremula.ir.errors import CaptureError
-from tremula.ir.nodes import operand, overload_of, schema_name
+from tremula.ir.nodes import is_view, operand, overload_of, schema_name, written_argument
 from tremula.ir.origin import FORWARD, ORIGIN, Origin
-from tremula.ir.passes.views import is_view, written_view
+from tremula.ir.passes.views import written_view
 from tremula.ir.step import OUTPUT, CapturedStep
 
 aten = torch.ops.aten
@@ -245,21 +245,6 @@ class _Functionaliser:
 def _another(tensor: Tensor) -> Tensor:
     """A fake tensor of its own with the shape and type of another."""
     return tensor.detach().clone()
-
-
-def written_argument(func: object) -> int | None:
-    """Position of the argument an in-place operation writes, or None for a functional one."""
-    schema = getattr(func, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return None
-    for position, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            if position > 0 and not argument.kwarg_only:
-                raise CaptureError(
-                    f"{func} writes several of its arguments, which is not supported."
-                )
-            return position
-    return None
 
 
 def _written_node(node: fx.Node, position: int) -> fx.Node:

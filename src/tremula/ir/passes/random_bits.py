@@ -13,13 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.capture.recorder import Recorder
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.lowering.table import overload_name
-from tremula.ir.nodes import schema_name
+from tremula.ir.nodes import is_random, overload_name, schema_name
 from tremula.ir.origin import ORIGIN
-from tremula.ir.passes.clean import is_random
 from tremula.ir.passes.decompose import _Decomposer
+from tremula.ir.recorder import Recorder
 from tremula.ir.step import BUFFER, PARAMETER, CapturedStep, Slot
 
 STATE_NAME = "rng"  # of the buffer that holds (seed, number of the step): int32[2]

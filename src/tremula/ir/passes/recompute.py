@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from torch import fx
 
-from tremula.ir.nodes import schema_name
+from tremula.ir.nodes import is_random, schema_name
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN
-from tremula.ir.passes.clean import drop_dead, is_random
+from tremula.ir.passes.clean import drop_dead
 from tremula.ir.step import CapturedStep
 
 _CHECKPOINT = "tremula::checkpoint"

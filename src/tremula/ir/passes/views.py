@@ -26,21 +26,6 @@ class Emitter(Protocol):
     ) -> fx.Node: ...
 
 
-def is_view(func: object) -> bool:
-    """Whether every result of an operation is a view of its first argument."""
-    schema = getattr(func, "_schema", None)
-    if schema is None or schema.is_mutable or not schema.returns:
-        return False
-    info = schema.returns[0].alias_info
-    if info is not None and not info.is_write:
-        return True
-    return func in _UNANNOTATED_VIEWS
-
-
-# Views whose schema does not say so.
-_UNANNOTATED_VIEWS = {aten._unsafe_view.default, aten._reshape_alias.default}
-
-
 def written_view(
     work: Emitter, view: fx.Node, around: fx.Node, value: fx.Node, item: int | None
 ) -> fx.Node:

@@ -7,8 +7,8 @@ import torch
 from torch import fx
 
 from tremula.ir.nodes import operand, schema_name
-from tremula.ir.passes.clean import is_random
-from tremula.ir.passes.views import is_view
+from tremula.ir.nodes import is_random
+from tremula.ir.nodes import is_view
 
 # Results that may share memory with an operand although no schema says so.
 _MAY_ALIAS = {"aten::reshape", "aten::contiguous", "aten::_to_copy", "aten::to", "aten::flatten"}

@@ -16,9 +16,9 @@ from tremula.base import version
 from tremula.base.errors import FileLoadError
 from tremula.compiler.executable.executable import Executable, validate
 from tremula.compiler.file.codec import read_record, record, write_record
-from tremula.ir.capture.subgraphs import all_nodes
+from tremula.ir.bodies import all_nodes
+from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
-from tremula.ir.passes.clean import schema_name
 from tremula.ir.run.session import Handles
 from tremula.ir.step import CapturedStep, Slot
 

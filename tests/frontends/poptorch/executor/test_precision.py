@@ -7,7 +7,7 @@ from torch import nn
 
 import poptorch
 from tests.frontends.poptorch.models import on_host, quiet
-from tremula.ir.optim.loss_scaling import AutomaticLossScaling
+from tremula.ir.optim.settings import AutomaticLossScaling
 from tremula.ir.settings import configured
 
 X = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))

@@ -16,8 +16,8 @@ from tests.frontends.poptorch.models import (
     on_tiles,
     quiet,
 )
+from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
-from tremula.ir.passes.clean import schema_name
 from tremula.ir.settings import configured
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))

@@ -12,6 +12,7 @@ from tremula.frontends.poptorch.exceptions import Error
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.optim import optimizers as optim
 from tremula.frontends.poptorch.optim.tracker import OptimizerTracker
+from tremula.ir.optim.host import update_in_place
 from tremula.ir.optim.rules import rule_from
 
 ALL = [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.LAMB]
@@ -56,7 +57,7 @@ def run_rule(model, optimizer, n_steps=4):
             scaling * torch.randn(p.shape, generator=torch.Generator().manual_seed(10 * step + k))
             for k, p in enumerate(weights)
         ]
-        rule.update_(weights, grads, states, None, rule.hyper_values(optimizer))
+        update_in_place(rule, weights, grads, states, None, rule.hyper_values(optimizer))
     return rule, states
 
 
@@ -114,7 +115,9 @@ def test_lamb_trusts_where_a_norm_is_zero(weights):
     rule = rule_from(optimizer, model.named_parameters())
     params = [p.detach() for p in model.parameters()]
     grads = [torch.full_like(p, 1.0 - weights) for p in params]
-    rule.update_(params, grads, rule.initial_state(params), None, rule.hyper_values(optimizer))
+    update_in_place(
+        rule, params, grads, rule.initial_state(params), None, rule.hyper_values(optimizer)
+    )
     expected = -0.1 if weights == 0 else 1.0
     assert all(torch.allclose(p, torch.tensor(expected), atol=1e-5) for p in params)
 

@@ -11,7 +11,7 @@ from tremula.base.types import BOOL, HALF, INT, UNSIGNED_CHAR
 from tremula.ir.lowering.pointwise.map import number
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.program.step_builder import StepBuilder
-from tremula.ir.lowering.table import lowering_of
+from tremula.ir.op_table import lowering_of
 from tremula.ir.run.tile_run import capture_function
 from tremula.poplar.target import IPUModel
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from tests.ir.steps import captured
-from tremula.ir.capture.recording import active
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.program.pipeline_program import iterations
 from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.ir.passes.recompute import recompute_stages
+from tremula.ir.recording import active
 from tremula.ir.run.session import Repetition, TileSession
 from tremula.poplar.target import IPUModel
 from tremula.runtime.engine import Engine

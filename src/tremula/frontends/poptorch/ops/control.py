@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.ir.capture.recording import Recording, active
-from tremula.ir.ops import dynamic as dynamic_ops  # noqa: F401  registers tremula::dynamic_*
-from tremula.ir.ops.control import record_cond, record_loop
+from tremula.ir.capture.bodies import record_cond, record_loop
+from tremula.ir.ops import composite as dynamic_ops  # noqa: F401  registers tremula::dynamic_*
+from tremula.ir.recording import Recording, active
 
 
 def for_loop(count: int, body: Callable[..., Any], inputs: list[Tensor]) -> list[Tensor]:

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import _disable_current_modes as _outside_the_
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.inputs.structures import flatten_outputs, put_together, take_apart
-from tremula.ir.capture.recording import Recording, active
 from tremula.ir.ops import host_calls
+from tremula.ir.recording import Recording, active
 
 
 class CPU:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.ir.capture.recording import active
 from tremula.ir.ops import custom as registry
+from tremula.ir.recording import active
 
 Value = float | int | str | list | tuple
 

@@ -10,9 +10,9 @@ from torch import fx
 
 from tremula.frontends.poptorch.enums import MultiConvPlanType
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.ir.capture.recording import Recording, active
 from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
+from tremula.ir.recording import Recording, active
 
 _CONVOLUTION = "aten::convolution"
 _PARTIALS = {torch.float: "float", torch.half: "half"}

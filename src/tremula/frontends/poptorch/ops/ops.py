@@ -14,8 +14,8 @@ from tremula.frontends.poptorch.ops.cpu import CPU
 from tremula.frontends.poptorch.ops.custom import accessAttributes, custom_op
 from tremula.frontends.poptorch.ops.multi_conv import MultiConv
 from tremula.frontends.poptorch.ops.points import fps, nearest
-from tremula.ir.capture.recording import active
-from tremula.ir.ops import beam_search  # noqa: F401  registers tremula::*
+from tremula.ir.ops import ctc as beam_search  # noqa: F401  registers tremula::*
+from tremula.ir.recording import active
 from tremula.poplar.tensors.print_format import PrintTensorFmt
 
 __all__ = [

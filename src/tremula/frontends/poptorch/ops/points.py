@@ -7,8 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from tremula.ir.capture.recording import active
-from tremula.ir.ops.control import record_loop
+from tremula.ir.capture.bodies import record_loop
+from tremula.ir.recording import active
 
 Batch = Sequence[int] | Tensor
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.poptorch.optim.base import Optimizer
+from tremula.ir.optim.names import hyper_from_ipu_params, ipu_params
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.run.session import Session
 
@@ -79,7 +80,7 @@ class OptimizerState:
                 [value.to(now) for value, now in zip(new, current, strict=True)]
             )
         if loaded["ipu_param"]:
-            self.set_hyper(self.rule.hyper_from_ipu_params(loaded["ipu_param"], self._hyper))
+            self.set_hyper(hyper_from_ipu_params(self.rule, loaded["ipu_param"], self._hyper))
         self.own.ipu_state_is_dirty = False
 
     def read_back(self) -> None:
@@ -89,7 +90,7 @@ class OptimizerState:
             return
         values = [state.detach().to("cpu", copy=True) for state in self.session.read_states()]
         states = dict(zip(self.rule.state_names(), values, strict=True))
-        own.set_state_dict({"ipu_state": states, "ipu_param": self.rule.ipu_params(self._hyper)})
+        own.set_state_dict({"ipu_state": states, "ipu_param": ipu_params(self.rule, self._hyper)})
         own.ipu_state_is_dirty = False
 
     def before_run(self) -> None:

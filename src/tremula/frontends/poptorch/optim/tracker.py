@@ -8,9 +8,9 @@ import torch
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
-from tremula.ir.optim.loss_scaling import AutomaticLossScaling
 from tremula.ir.optim.rules import UpdateRule, rule_from
 from tremula.ir.optim.settings import (
+    AutomaticLossScaling,
     FixedFacts,
     GroupSettings,
     Hyper,

@@ -7,17 +7,17 @@ from torch import fx
 
 from tremula.base.types import BOOL
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.lowering.indexing.checks import check_indices
 from tremula.ir.lowering.indexing.row_tables import (
     Along,
     Indexed,
     Table,
+    check_indices,
     new_table,
     put_rows,
     take_rows,
 )
-from tremula.ir.lowering.table import lowers, prefers_layout
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers, prefers_layout
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
 from tremula.poplibs.popops.elementwise.expr import _1, _2, maximum, select

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
-from tremula.ir.lowering.indexing.checks import check_indices
-from tremula.ir.lowering.linear.products import product_options
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.nodes import schema_name
+from tremula.poplar.programs import AbortOnCondition
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
-from tremula.poplibs.popops.elementwise.expr import PlaceHolder, select
+from tremula.poplibs.popops.elementwise.expr import Expr, PlaceHolder, _1, select
 from tremula.poplibs.popops.slicing.embedding_plan import SlicePlan
 from tremula.poplibs.popops.slicing.embedding_plan import plan as plan_lookups
 
@@ -50,7 +50,7 @@ class Table:
             "used_for_update": operation is not None or is_training,
             "operation_for_update": operation or "add",
         }
-        memory = product_options(tiles).get("available_memory_proportion")
+        memory = tiles.product_options().get("available_memory_proportion")
         if memory is not None:
             options["available_memory_proportion"] = memory
         sizes = self.n_entries, self.width, self.n_lookups
@@ -266,3 +266,29 @@ class Along:
     def result(self, rows: Tensor) -> Tensor:
         view = rows.reshape(tuple(self.shape[d] for d in self.order))
         return view.dim_shuffle([self.order.index(d) for d in range(len(self.order))])
+
+
+# -- indices out of range: they read zeros and write nothing; strict mode stops --------------------
+
+
+def check_indices(
+    tiles: Tiles, indices: Tensor, n_entries: int, *, first: int = 0, ignored: int | None = None
+) -> None:
+    """In strict mode, stop with the operation, its module and line if one is out of range."""
+    if not tiles.options.checks_indices or not indices.n_elems:
+        return
+    is_outside: Expr = (_1 < first) | (_1 >= n_entries)
+    if ignored is not None:
+        is_outside = is_outside & (_1 != ignored)
+    name = f"{tiles.name}/check"
+    outside = popops.map(tiles.graph, is_outside, [indices], tiles.sequence, name)
+    found = popops.reduce(tiles.graph, outside.flatten(), [0], "LOGICAL_OR", tiles.sequence, name)
+    tiles.sequence.add(AbortOnCondition(found, _message(tiles, first, n_entries)))
+
+
+def _message(tiles: Tiles, first: int, n_entries: int) -> str:
+    module = (tiles.origin.module if tiles.origin is not None else "") or "the model"
+    return (
+        f"{schema_name(tiles.node)} in {module}: an index is out of range, expected {first} to"
+        f" {n_entries - 1}; clamp or mask it (without strict mode it reads zeros, writes nothing)"
+    )

@@ -3,8 +3,8 @@
 import numpy as np
 
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
 from tremula.poplibs.popops.sorting.sort import sort_pairs

@@ -4,16 +4,16 @@ import numpy as np
 
 from tremula.base.types import BOOL, INT, Type
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.lowering.indexing.checks import check_indices
 from tremula.ir.lowering.indexing.row_tables import (
     Along,
     Indexed,
+    check_indices,
     combining_type,
     own_copy,
     put_rows,
 )
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popops.elementwise.expr import _1, _2, _3, select

@@ -8,9 +8,8 @@ from typing import Any
 from torch import fx
 
 from tremula.base.types import Type
-from tremula.ir.lowering.linear.products import product_options
-from tremula.ir.lowering.table import lowers, prefers_layout
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers, prefers_layout
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import poplin, popops
 
@@ -89,7 +88,7 @@ def convolution(
 
 def _forward(tiles: Tiles, conv: _Convolution, x: Tensor, weights: Tensor) -> Tensor:
     return poplin.convolution(
-        tiles.graph, x, weights, conv.plain, tiles.sequence, tiles.name, **product_options(tiles)
+        tiles.graph, x, weights, conv.plain, tiles.sequence, tiles.name, **tiles.product_options()
     )
 
 
@@ -97,7 +96,7 @@ def _input_gradient(tiles: Tiles, conv: _Convolution, x: Tensor, weights: Tensor
     params = poplin.input_gradient_params(conv.plain)
     return poplin.convolution(
         tiles.graph, x, weights, params, tiles.sequence, tiles.name,
-        transpose_and_flip_weights=True, **product_options(tiles),
+        transpose_and_flip_weights=True, **tiles.product_options(),
     )  # fmt: skip
 
 
@@ -132,7 +131,7 @@ def convolution_backward(
 def _weight_gradient(tiles: Tiles, conv: _Convolution, acts: Tensor, deltas: Tensor) -> Tensor:
     found = poplin.calculate_weight_deltas(
         tiles.graph, deltas, acts, conv.plain, tiles.sequence, f"{tiles.name}/weights",
-        **product_options(tiles),
+        **tiles.product_options(),
     )  # fmt: skip
     return conv.from_weights(found)
 
@@ -153,7 +152,7 @@ def convolution_input(tiles: Tiles, node: fx.Node) -> Tensor | None:
         return None
     conv = _of_node(tiles, node)
     params = poplin.input_gradient_params(conv.plain) if conv.is_transposed else conv.plain
-    return poplin.create_input(tiles.graph, params, tiles.name, **product_options(tiles))
+    return poplin.create_input(tiles.graph, params, tiles.name, **tiles.product_options())
 
 
 @prefers_layout("convolution", 1)
@@ -162,7 +161,7 @@ def convolution_weight(tiles: Tiles, node: fx.Node) -> Tensor | None:
     if not prod(tiles.out_shape):
         return None
     conv = _of_node(tiles, node)
-    options = product_options(tiles)
+    options = tiles.product_options()
     if not conv.is_transposed:
         created = poplin.create_weights(tiles.graph, conv.plain, tiles.name, **options)
         return conv.from_weights(created)

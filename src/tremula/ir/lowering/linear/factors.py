@@ -6,8 +6,8 @@ import numpy as np
 
 from tremula.base.types import INT
 from tremula.ir.lowering.indexing.row_tables import take_rows
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import poplin, poputil
 

@@ -9,33 +9,17 @@ from torch import fx
 
 from tremula.base.types import FLOAT, HALF, INT, Type
 from tremula.ir.lowering.layouts import lies_for_another
-from tremula.ir.lowering.table import lowers, prefers_layout
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers, prefers_layout
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import poplin, popops
 from tremula.poplibs.poplin.product.mat_mul import ProductOptions
 
 Shape = tuple[int, ...]
-Options = dict[str, Any]
 _MULTIPLIED = (FLOAT, HALF)  # what the matrix unit knows
 # Of all memory, for a copy of a weight that lies otherwise. Less would fit more models, but results
 # of many parts lie in so many pieces that what reads them is slow to build (GPT-2: 71 s for 13).
 _REARRANGED_SHARE = 1 / 4
-
-
-def product_options(tiles: Tiles) -> Options:
-    """The user's choices for one product: type of partial sums, memory it may take for a while."""
-    options: Options = {}
-    own = tiles.origin.partials_type if tiles.origin is not None else None
-    partials = own or tiles.options.partials_type
-    if partials is not None:
-        options["partials_type"] = partials
-    memory = tiles.origin.available_memory if tiles.origin is not None else None
-    if memory is None:
-        memory = tiles.options.available_memory.get(tiles.chip)
-    if memory is not None:
-        options["available_memory_proportion"] = memory
-    return options
 
 
 def product(tiles: Tiles, a: Tensor, b: Tensor, **options: Unpack[ProductOptions]) -> Tensor:
@@ -43,7 +27,7 @@ def product(tiles: Tiles, a: Tensor, b: Tensor, **options: Unpack[ProductOptions
     if a.type not in _MULTIPLIED:
         return _product_of_integers(tiles, a, b)
     multiply = poplin.mat_mul if a.rank == 2 else poplin.mat_mul_grouped
-    choices = {**product_options(tiles), **options}
+    choices = {**tiles.product_options(), **options}
     return multiply(tiles.graph, a, b, tiles.sequence, tiles.name, **choices)
 
 
@@ -181,7 +165,7 @@ def _created(tiles: Tiles, type: Type, shapes: tuple[Shape, Shape], is_left: boo
         (True, True): poplin.create_mat_mul_grouped_input_lhs,
         (True, False): poplin.create_mat_mul_grouped_input_rhs,
     }[grouped, is_left]
-    return create(tiles.graph, type, *shapes, tiles.name, **product_options(tiles))
+    return create(tiles.graph, type, *shapes, tiles.name, **tiles.product_options())
 
 
 @prefers_layout("mm", 0)

@@ -1,12 +1,12 @@
 """Lowerings of losses: the negative log likelihood, one element picked per row, and CTC."""
 
 from tremula.base.types import FLOAT, INT, UNSIGNED_INT
-from tremula.ir.lowering.indexing.checks import check_indices
+from tremula.ir.lowering.indexing.row_tables import check_indices
 from tremula.ir.lowering.precision import narrow, wide
 from tremula.ir.lowering.reductions import last_dim
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import operand
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popnn.ctc import loss as ctc

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from tremula.base.types import FLOAT
 from tremula.ir.lowering.precision import narrow, wide
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popops import Reduction

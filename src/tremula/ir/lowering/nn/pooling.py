@@ -5,9 +5,9 @@ from collections.abc import Sequence as ListOf
 import numpy as np
 
 from tremula.ir.lowering.nn.resizing import separable
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import schema_name
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popnn, popops
 from tremula.poplibs.popnn import PoolParams

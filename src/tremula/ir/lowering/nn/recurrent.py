@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import operand
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import popops
 from tremula.poplibs.popnn.recurrent import gru_reset_after, lstm, rnn

@@ -7,9 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import schema_name
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import poplin, popops
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from tremula.base.types import FLOAT
 from tremula.ir.lowering.reductions import last_dim
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popnn
 

@@ -6,8 +6,8 @@ import torch
 
 from tremula.base.types import BOOL, Type
 from tremula.ir.lowering.pointwise.map import Formula, Operand, common_type, mapped, number
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.popops.elementwise.expr import Expr

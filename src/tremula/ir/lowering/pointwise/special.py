@@ -6,8 +6,8 @@ from functools import partial
 from tremula.base.types import FLOAT
 from tremula.ir.lowering.pointwise.map import Formula, mapped
 from tremula.ir.lowering.pointwise.unary import erfc_tail, polynomial
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.popops.elementwise.expr import Expr

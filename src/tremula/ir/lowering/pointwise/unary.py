@@ -4,8 +4,8 @@ import math
 
 from tremula.base.types import BOOL, FLOAT, HALF
 from tremula.ir.lowering.pointwise.map import Formula, mapped
-from tremula.ir.lowering.table import lowers
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import poputil
 from tremula.poplibs.popops.elementwise import expr

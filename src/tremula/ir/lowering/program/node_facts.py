@@ -7,10 +7,10 @@ import torch
 from torch import fx
 
 from tremula.base.source import Source
-from tremula.ir.lowering.table import overload_name
 from tremula.ir.lowering.types import tile_type
+from tremula.ir.nodes import is_view, overload_name
+from tremula.ir.ops import markers as marker_ops  # noqa: F401  registers tremula::gradient
 from tremula.ir.origin import OPTIMISER, ORIGIN
-from tremula.ir.passes.views import is_view
 from tremula.ir.step import PARAMETER, STATE, CapturedStep
 from tremula.poplar.tensors.tensor import Tensor
 

@@ -18,7 +18,7 @@ from tremula.ir.lowering.program.pipeline_stages import assign_stages
 from tremula.ir.lowering.program.schedule import Schedule
 from tremula.ir.lowering.program.step_builder import StepBuilder
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
-from tremula.ir.passes.views import is_view
+from tremula.ir.nodes import is_view
 from tremula.ir.step import INPUT, CapturedStep, Slot
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence
 from tremula.poplar.target import Target

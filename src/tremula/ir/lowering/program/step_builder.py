@@ -19,9 +19,9 @@ from tremula.ir.lowering.program.node_facts import (
     states_by_result,
 )
 from tremula.ir.lowering.program.schedule import BuiltProgram, Schedule
-from tremula.ir.lowering.table import lowering_of
 from tremula.ir.lowering.tiles import HOST_FUNCTIONS, LoweringOptions, Tiles
 from tremula.ir.lowering.types import tile_type
+from tremula.ir.op_table import lowering_of
 from tremula.ir.origin import OPTIMISER, ORIGIN
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
 from tremula.poplar.graph import Graph
@@ -29,7 +29,7 @@ from tremula.poplar.programs import Copy, Program, Repeat, Sequence
 from tremula.poplar.streams import RemoteBuffer
 from tremula.poplar.target import Target
 from tremula.poplar.tensors.tensor import Tensor
-from tremula.poplibs import popops, poputil
+from tremula.poplibs import gcl, popops, poputil
 
 
 class StepBuilder:
@@ -259,8 +259,6 @@ class StepBuilder:
         place = tiles.node.args[1]
         size, stride = self.schedule.group_of(self.step.rule.names[place])  # pyright: ignore[reportArgumentType, reportCallIssue] - the mark's number
         if n_replicas > 1:
-            from tremula.poplibs import gcl
-
             if size == n_replicas:
                 gcl.all_reduce_in_place(tiles.graph, total, self.update, tiles.name)
             else:

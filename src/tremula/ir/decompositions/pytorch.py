@@ -1,14 +1,13 @@
-"""Which ATen operations are spelled out in simpler ones before they are lowered to tiles."""
-
-from collections.abc import Callable
-from functools import cache
+"""PyTorch's own decompositions that lead to operations with a lowering."""
 
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
+from tremula.ir.op_table import enter_pytorchs
+
 aten = torch.ops.aten
 
-# PyTorch's own decompositions beyond its core set that lead to operations we have.
+# Beyond its core set.
 _FURTHER = (
     aten.nll_loss_forward,
     aten.nll_loss_backward,
@@ -107,22 +106,4 @@ _FURTHER = (
     aten.log_normal,
 )
 
-
-@cache
-def _table() -> dict[object, Callable]:
-    """PyTorch's table with our own entries over it; ours win."""
-    import tremula.ir.decompositions.attention
-    import tremula.ir.decompositions.geometry
-    import tremula.ir.decompositions.lookups
-    import tremula.ir.decompositions.losses
-    import tremula.ir.decompositions.order
-    import tremula.ir.decompositions.pooling
-    import tremula.ir.decompositions.sampling  # noqa: F401 - all fill OWN
-    from tremula.ir.decompositions.table import OWN
-
-    return {**core_aten_decompositions(), **get_decompositions(_FURTHER), **OWN}
-
-
-def decomposition_of(func: object) -> Callable | None:
-    """The function that spells `func` out, or None."""
-    return _table().get(func)
+enter_pytorchs({**core_aten_decompositions(), **get_decompositions(_FURTHER)})

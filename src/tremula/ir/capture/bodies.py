@@ -1,45 +1,73 @@
-"""Bodies of loops and branches: functions captured as graphs of their own, known by a text key."""
+"""Captures loops and branches: their bodies are functions recorded as steps of their own."""
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 
-from tremula.ir.capture.recorder import Recorder
-from tremula.ir.capture.recording import Recording
+from tremula.ir.bodies import Body, HostForm, body_of, enter_body
 from tremula.ir.errors import CaptureError
+from tremula.ir.ops import control as control_ops  # noqa: F401  registers tremula::for_loop
+from tremula.ir.passes import COMMON_PASSES, apply
+from tremula.ir.passes.split import drop_markers, micro_batch_part, on_device
+from tremula.ir.recorder import Recorder
+from tremula.ir.recording import Recording
 from tremula.ir.step import INPUT, OUTPUT, CapturedStep, Slot
 
 
-@dataclass
-class Body:
-    """A captured function: its step, ready for both executions, and its compiled host form."""
-
-    step: CapturedStep
-    _host: dict[torch.device, Callable[..., list[Tensor]]] = field(default_factory=dict)
-
-    def results(self) -> list[Tensor]:
-        """The fake tensors the function gave."""
-        return [node.meta["val"] for node in self.step.results()]
-
-    def on_host(self, device: torch.device) -> Callable[..., list[Tensor]]:
-        """The function of real tensors on a device."""
-        if device not in self._host:
-            self._host[device] = _host_form(self.step, device)
-        return self._host[device]
-
-
-# The operations of loops hold keys: a key tells all of its body, so equal bodies are one.
-_bodies: dict[str, Body] = {}
-_BODY_ARGUMENTS = ("body", "then_body", "else_body")
+def record_loop(
+    state: Recording, count: int, body: Callable[..., object], inputs: list[Tensor]
+) -> list[Tensor]:
+    """A loop that runs in the program: each round's results are the next round's inputs."""
+    key, captured = capture_body(state, body, inputs)
+    found = body_of(key).results()
+    if len(found) != len(inputs):
+        raise CaptureError(
+            f"The body of a loop gives {len(found)} tensors, but takes {len(inputs)}.",
+            hint="return a new value for each input",
+        )
+    for index, (before, after) in enumerate(zip(inputs, found, strict=True)):
+        if (before.shape, before.dtype) != (after.shape, after.dtype):
+            raise CaptureError(
+                f"The body of a loop turns its input {index} from {_kind(before)} to"
+                f" {_kind(after)}: shapes and types must stay.",
+                hint="cast or reshape the value before it is returned",
+            )
+    return torch.ops.tremula.for_loop(inputs, captured, count, key)
 
 
-def body_of(key: str) -> Body:
-    return _bodies[key]
+def record_cond(
+    state: Recording,
+    condition: Tensor,
+    then_body: Callable[..., object],
+    then_inputs: list[Tensor],
+    else_body: Callable[..., object],
+    else_inputs: list[Tensor],
+) -> list[Tensor]:
+    """A branch that is taken in the program: both are captured, one runs."""
+    then_key, then_more = capture_body(state, then_body, then_inputs)
+    else_key, else_more = capture_body(state, else_body, else_inputs)
+    kinds = [[_kind(value) for value in body_of(key).results()] for key in (then_key, else_key)]
+    if len(kinds[0]) != len(kinds[1]):
+        raise CaptureError(
+            f"The branches of a condition give {len(kinds[0])} and {len(kinds[1])} tensors:"
+            " both must give the same number of outputs."
+        )
+    if kinds[0] != kinds[1]:
+        raise CaptureError(
+            f"The branches of a condition give {kinds[0]} and {kinds[1]}: shapes and types must"
+            " be the same."
+        )
+    return torch.ops.tremula.cond(
+        condition, [*then_inputs, *then_more], [*else_inputs, *else_more], then_key, else_key
+    )
+
+
+def _kind(value: Tensor) -> str:
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
 
 class _BodyRecorder(Recorder):
@@ -93,7 +121,7 @@ def capture_body(
     with _outside_the_recording(), torch._C.DisableTorchFunction():
         step = _step_of(recorder, nodes, len(inputs))
         key = _key_of(step)
-    _bodies.setdefault(key, Body(step))
+    enter_body(key, Body(step, _host_form))
     return key, recorder.captured
 
 
@@ -106,8 +134,6 @@ def _node_of(recorder: _BodyRecorder, result: Any) -> fx.Node:  # noqa: ANN401
 
 
 def _step_of(recorder: _BodyRecorder, results: list[fx.Node], n_inputs: int) -> CapturedStep:
-    from tremula.ir.passes import COMMON_PASSES, apply
-
     inputs = [n for n in recorder.graph.nodes if n.op == "placeholder"]
     captured = inputs[n_inputs:]
     recorder.graph.output([*results, *(recorder.node_of(t) for t in recorder.captured)])
@@ -144,23 +170,5 @@ def _key_of(step: CapturedStep) -> str:
     return digest.hexdigest()[:24]
 
 
-def _host_form(step: CapturedStep, device: torch.device) -> Callable[..., list[Tensor]]:
-    from tremula.ir.passes.split import drop_markers, micro_batch_part, on_device
-
+def _host_form(step: CapturedStep, device: torch.device) -> HostForm:
     return on_device(drop_markers(micro_batch_part(step)), device).module().forward
-
-
-def bodies_in(node: fx.Node) -> list[CapturedStep]:
-    """The bodies of a loop or a branch; none of any other node."""
-    schema = getattr(node.target, "_schema", None)
-    named = zip(schema.arguments if schema else (), node.args, strict=False)
-    keys = [value for argument, value in named if argument.name in _BODY_ARGUMENTS]
-    return [_bodies[str(key)].step for key in keys if key in _bodies]
-
-
-def all_nodes(step: CapturedStep) -> Iterator[fx.Node]:
-    """The nodes of a step and of all bodies in it."""
-    for node in step.graph.nodes:
-        yield node
-        for body in bodies_in(node):
-            yield from all_nodes(body)

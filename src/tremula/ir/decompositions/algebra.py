@@ -1,33 +1,11 @@
-"""Our own spellings of ATen operations, where PyTorch has none or one that does not suit tiles."""
-
-from collections.abc import Callable
+"""Decompositions of products of several tensors, quantisation and weight norms."""
 
 import torch
 from torch import Tensor
 
+from tremula.ir.op_table import decomposes
+
 aten = torch.ops.aten
-OWN: dict[object, Callable] = {}
-
-
-def decomposes(*overloads: object) -> Callable[[Callable], Callable]:
-    """Enter the decorated function as the decomposition of ATen overloads."""
-
-    def enter(function: Callable) -> Callable:
-        for overload in overloads:
-            OWN[overload] = function
-        return function
-
-    return enter
-
-
-def gradients_by_autograd(
-    function: Callable[..., Tensor], gradient: Tensor, *operands: Tensor
-) -> tuple[Tensor, ...]:
-    """The gradients of a function's operands, for a backward operation of ATen's."""
-    with torch.enable_grad():
-        leaves = [x.detach().requires_grad_() for x in operands]
-        y = function(*leaves)
-    return torch.autograd.grad(y, leaves, gradient)
 
 
 @decomposes(aten._trilinear.default)

@@ -12,9 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from tremula.ir.capture.recording import Recording
 from tremula.ir.errors import CaptureError
+from tremula.ir.nodes import is_random, is_view, written_argument
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN, Origin
+from tremula.ir.recording import Recording
 
 _SILENT = {"prim::device", "prim::layout"}  # questions about a tensor, not operations
 # Each asks for a value or a shape that only running the model would tell.
@@ -165,10 +166,6 @@ class Recorder(TorchDispatchMode):
 
     def _known_result(self, func: OpOverload, args: tuple, kwargs: dict) -> object:
         """What an operation that asks for values gives if all it asks for are constants."""
-        from tremula.ir.capture.known_values import (
-            known_value,
-        )  # which knows what views are, and they us
-
         values = tree_map_only(Tensor, lambda t: known_value(self, t), (args, kwargs))
         if any(v is None for v in tree_leaves(values)):
             return None
@@ -217,7 +214,7 @@ def _is_by_mask(name: str, args: tuple) -> bool:
 
 
 def _as_real_tensors_say(func: Callable, args: tuple, kwargs: dict, error: Exception) -> Exception:
-    """The error PyTorch gives for real tensors: the texts of fake ones are others."""
+    """The error PyTorch gives for real tensors: fake tensors word errors differently."""
 
     def real(value: object) -> object:
         if not isinstance(value, Tensor):
@@ -243,3 +240,45 @@ _ATEN_NAMES = {
     "float16": "Half",
     "bool": "Bool",
 }
+
+
+# -- values known while recording: constants, and what is computed from them -----------------------
+
+
+def known_value(recorder: Recorder, tensor: Tensor) -> Tensor | None:
+    """The value of a tensor of the recording, or None if only running the model would tell."""
+    if not isinstance(tensor, _FAKE):
+        return tensor if id(tensor) in recorder.known_constants else None
+    if not recorder.knows(tensor):
+        return None
+    with _outside_the_recording():
+        return _evaluated(recorder.node_of(tensor), recorder.constants, {})
+
+
+def _evaluated(node: fx.Node, constants: dict[str, Tensor], found: dict[fx.Node, Any]) -> Any:  # noqa: ANN401 - what an operation gives
+    if node in found:
+        return found[node]
+    value = None
+    if node.op == "get_attr":
+        value = constants[str(node.target)]
+    elif node.op == "call_function" and not is_random(node):
+        operands = [_evaluated(n, constants, found) for n in node.all_input_nodes]
+        if not any(o is None for o in operands):
+            values = dict(zip(node.all_input_nodes, operands, strict=True))
+            args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            args, kwargs = tree_map_only(Tensor, Tensor.clone, (args, kwargs))  # it may write them
+            value = node.target(*args, **kwargs)  # pyright: ignore[reportCallIssue]
+    if value is not None and _is_written_through_a_view(node):
+        value = None
+    found[node] = value
+    return value
+
+
+def _is_written_through_a_view(node: fx.Node) -> bool:
+    """Whether its elements may have changed; a write to the tensor itself made a new node."""
+    views = [user for user in node.users if is_view(user.target)]
+    return any(
+        _is_written_through_a_view(view)
+        or any(written_argument(user.target) is not None for user in view.users)
+        for view in views
+    )

@@ -8,14 +8,7 @@ from typing import Any
 import torch
 
 from tremula.ir.origin import FORWARD, Origin, model_line
-
-
-@dataclass(frozen=True)
-class BlockOfOps:
-    """A block as the model opened it: operations with one user id live on one chip and stage."""
-
-    user_id: str
-    ipu_id: int | None
+from tremula.ir.step import BlockOfOps
 
 
 @dataclass

@@ -1,0 +1,59 @@
+"""Bodies of loops and branches: steps of their own, which operations name by a text key."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx
+
+from tremula.ir.step import CapturedStep
+
+HostForm = Callable[..., list[Tensor]]  # a body as a function of real tensors
+
+
+@dataclass
+class Body:
+    """A captured function: its step, ready for both executions, and how to run it on the host."""
+
+    step: CapturedStep
+    compile_for: Callable[[CapturedStep, torch.device], HostForm]
+    _host: dict[torch.device, HostForm] = field(default_factory=dict)
+
+    def results(self) -> list[Tensor]:
+        """The fake tensors the function gave."""
+        return [node.meta["val"] for node in self.step.results()]
+
+    def on_host(self, device: torch.device) -> HostForm:
+        """The function of real tensors on a device."""
+        if device not in self._host:
+            self._host[device] = self.compile_for(self.step, device)
+        return self._host[device]
+
+
+# The operations of loops hold keys: a key is a digest of all its body, so equal bodies are one.
+_bodies: dict[str, Body] = {}
+_BODY_ARGUMENTS = ("body", "then_body", "else_body")
+
+
+def enter_body(key: str, body: Body) -> None:
+    _bodies.setdefault(key, body)
+
+
+def body_of(key: str) -> Body:
+    return _bodies[key]
+
+
+def bodies_in(node: fx.Node) -> list[CapturedStep]:
+    """The bodies of a loop or a branch; none of any other node."""
+    schema = getattr(node.target, "_schema", None)
+    named = zip(schema.arguments if schema else (), node.args, strict=False)
+    keys = [value for argument, value in named if argument.name in _BODY_ARGUMENTS]
+    return [_bodies[str(key)].step for key in keys if key in _bodies]
+
+
+def all_nodes(step: CapturedStep) -> Iterator[fx.Node]:
+    """The nodes of a step and of all bodies in it."""
+    for node in step.graph.nodes:
+        yield node
+        for body in bodies_in(node):
+            yield from all_nodes(body)
