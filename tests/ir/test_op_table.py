@@ -1,0 +1,78 @@
+"""The table of operations: modules enter their functions, and the page shows all of them."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+
+from tremula.ir.op_table import (
+    all_decompositions,
+    all_lowerings,
+    aten_markdown,
+    decomposes,
+    decomposition_of,
+    forget,
+    lowers,
+)
+from tremula.ir.run.tile_run import run_on_tiles
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "aten.md"
+USERS_MODULE = '''
+import torch
+from tremula.ir.lowering.pointwise.map import mapped
+from tremula.ir.op_table import decomposes, lowers
+from tremula.poplibs.popops.elementwise import expr
+
+@lowers("special_ndtri", calls="popops.map")
+def odd_cube(tiles, x):
+    return mapped(tiles, lambda x: x * x * x, x)
+
+@decomposes(torch.ops.aten.angle.default)
+def angle(x):
+    """Pi below zero, else 0."""
+    return torch.where(x < 0, torch.pi, 0.0)
+'''
+
+
+def test_the_page_is_up_to_date():
+    """docs/aten.md is what the table says."""
+    assert PAGE.read_text(encoding="utf-8") == aten_markdown(), "run `make docs`"
+
+
+def test_the_page_has_every_operation():
+    """Each entry of the table has a row, and each row says what it becomes."""
+    rows = [line for line in aten_markdown().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(all_lowerings()) + len(all_decompositions())
+    assert all(row.split("|")[2].strip() for row in rows)
+
+
+def test_a_users_module_adds_operations(tmp_path, monkeypatch):
+    """Importing a module outside the package is all it takes: on the page, and on tiles."""
+    (tmp_path / "users_operations.py").write_text(USERS_MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("users_operations")
+    try:
+        page = aten_markdown()
+        assert "## Users operations" in page
+        assert "| `special_ndtri` | popops.map |" in page
+        assert "| `angle` | Pi below zero, else 0. |" in page
+        x = torch.tensor([-2.0, -0.5, 0.0, 3.0])
+        (cubes,) = run_on_tiles(torch.special.ndtri, x)
+        torch.testing.assert_close(cubes, x**3)
+        (angles,) = run_on_tiles(torch.angle, x)
+        torch.testing.assert_close(angles, torch.angle(x))
+    finally:
+        forget(module.odd_cube, module.angle)
+    assert aten_markdown() == PAGE.read_text(encoding="utf-8")
+
+
+def test_an_operation_has_one_entry_of_a_kind():
+    """A second lowering or decomposition is refused; PyTorch's own are not entries."""
+    with pytest.raises(ValueError, match="aten::mm has two lowerings"):
+        lowers("mm", calls="")(print)
+    addbmm = torch.ops.aten.addbmm.default
+    with pytest.raises(ValueError, match="aten::addbmm has two decompositions"):
+        decomposes(addbmm)(print)
+    assert decomposition_of(torch.ops.aten.addcmul.default) is not None
+    assert "aten::addcmul" not in all_decompositions()
