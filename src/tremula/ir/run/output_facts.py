@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from tremula.ir.nodes import operand, schema_name
-from tremula.ir.nodes import is_random
-from tremula.ir.nodes import is_view
+from tremula.ir.nodes import is_random, is_view, operand, schema_name
 
 # Results that may share memory with an operand although no schema says so.
 _MAY_ALIAS = {"aten::reshape", "aten::contiguous", "aten::_to_copy", "aten::to", "aten::flatten"}
