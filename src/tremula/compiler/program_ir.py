@@ -60,7 +60,7 @@ class FrozenGraph:
     initial_parts: tuple[tuple[Tensor, np.ndarray], ...]
     perf_estimators: dict
     replica_index: int | None
-    # int64[n_compute_sets]: see compiler.alike; None where nobody looked.
+    # int64[n_compute_sets]: see lower/dedup.py; None where nobody looked.
     first_alike: np.ndarray | None = None
 
     def set_numbers(self) -> list[int]:
@@ -89,6 +89,12 @@ class StepKind(Enum):
     ABORT = "Abort"
     MACHINE_STATE = "SetMachineState"
     LOAD_CODE = "LoadFunction"
+
+
+HOST_KINDS = (  # steps that move data between tiles and the host, or its memory
+    StepKind.STREAM_IN, StepKind.STREAM_OUT, StepKind.REMOTE_READ, StepKind.REMOTE_WRITE,
+    StepKind.HOST_CALL, StepKind.PRINT,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

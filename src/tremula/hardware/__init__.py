@@ -10,8 +10,7 @@ from tremula.hardware.floor_plan import (
 )
 from tremula.hardware.known_chips import CHIPS, chip
 from tremula.hardware.known_systems import SYSTEMS, single, system
-from tremula.hardware.network import LinkLoads, Links
-from tremula.hardware.system_model import System
+from tremula.hardware.system_model import LinkLoads, Links, System
 
 __all__ = [
     "CHIPS",

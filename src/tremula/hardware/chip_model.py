@@ -9,8 +9,7 @@ from tremula.base.types import Type
 from tremula.hardware.facts import (
     Fact,
     Value,
-    as_changed,
-    check_names,
+    changed_facts,
     check_provenance,
     facts_of,
     make_record,
@@ -151,12 +150,9 @@ class Chip:
         >>> big.facts["n_tiles"].source
         'changed from Bow'
         """
-        base = self.name.rstrip("*")
-        check_names(Chip, self.name, changes)
-        changed = {key: as_changed(value, base) for key, value in changes.items()}
-        changed |= _scaled_regions(self, changed)
-        is_new = any(fact.value != getattr(self, key) for key, fact in changed.items())
-        return make_record(Chip, name or base + "*" * is_new, {**self.facts, **changed})
+        changed = changed_facts(self, changes)
+        facts = {**self.facts, **changed.facts, **_scaled_regions(self, changed.facts)}
+        return make_record(Chip, name or changed.name, facts)
 
     def flops_per_cycle(self, inputs: Type, partials: Type) -> int:
         """Matrix-unit flops per cycle and tile; 0 if the chip has no such unit."""

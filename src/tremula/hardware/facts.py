@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol, TypeVar, cast, get_args
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast, get_args
 
 from tremula.base.errors import InvalidMachineModel, suggest
 
@@ -144,7 +144,23 @@ def facts_of(owner: Record) -> dict[str, Fact]:
     return dict(zip(quantities(type(owner)), owner.provenance, strict=True))
 
 
-def as_changed(value: object, base: str) -> Fact:
+class Change(NamedTuple):
+    """What `replace` makes of a record: changed facts, and a name that says whether it differs."""
+
+    facts: dict[str, Fact]  # those that were given
+    name: str
+
+
+def changed_facts(owner: Record, changes: Mapping[str, object], is_new: bool = False) -> Change:
+    """A record's constants with some changed; a `*` marks the name of one that differs."""
+    base = owner.name.rstrip("*")
+    check_names(type(owner), owner.name, changes)
+    facts = {key: _as_changed(value, base) for key, value in changes.items()}
+    is_new = is_new or any(fact.value != getattr(owner, key) for key, fact in facts.items())
+    return Change(facts, base + "*" * is_new)
+
+
+def _as_changed(value: object, base: str) -> Fact:
     """The fact that a user's new value is, unless it comes with its own provenance."""
     if isinstance(value, Fact):
         return value

@@ -1,8 +1,9 @@
 """A system as plain numbers: chips in machines, machines in racks, their links, hosts and DRAM."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from itertools import combinations
 
 import numpy as np
 
@@ -11,21 +12,247 @@ from tremula.hardware.chip_model import Chip
 from tremula.hardware.facts import (
     Fact,
     Value,
-    as_changed,
-    check_names,
+    changed_facts,
     check_provenance,
     facts_of,
     make_record,
     quantity,
 )
-from tremula.hardware.network import (
-    LinkLoads,
-    Links,
-    check_links,
-    link_loads,
-    link_path,
-    network_of,
-)
+
+# -- links: which there are, which way traffic takes, how long it is on them -----------------------
+
+KINDS = ("IPU-Link", "PCIe", "GW-Link")
+_IPU_LINK, _PCIE, _GW_LINK = range(len(KINDS))
+
+Edge = tuple[int, int, int, int]  # node, node, kind, lanes in parallel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Links:
+    """Every directed link of a system, one row each.
+
+    Nodes 0 … n_ipus-1 are chips; a system of several racks has a further node for the gateway of
+    each machine. Parallel links between two nodes are one row of several lanes.
+
+    Shapes: all columns [n_links]; `source`, `target`, `n_lanes` int32, `kind` int8 (index into
+    KINDS), `gbytes_per_s` float64 (payload), `latency_s` float64.
+    """
+
+    source: np.ndarray
+    target: np.ndarray
+    kind: np.ndarray
+    n_lanes: np.ndarray
+    gbytes_per_s: np.ndarray
+    latency_s: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkLoads:
+    """Traffic on the links: columns as long as the system's `links`.
+
+    `n_bytes` int64 and `link_seconds` float64 per link; `seconds` until all has arrived: the
+    busiest link, and the latency of the longest way used.
+    """
+
+    n_bytes: np.ndarray
+    link_seconds: np.ndarray
+    latency_s: float
+
+    @property
+    def seconds(self) -> float:
+        return float(self.link_seconds.max(initial=0.0)) + self.latency_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """The links of a system and the way from each node to each chip, one link at a time.
+
+    Shapes: `next_link` int32[n_nodes, n_ipus], a row of `links`, or -1 if already there.
+    """
+
+    links: Links
+    next_link: np.ndarray
+
+
+@lru_cache(maxsize=64)
+def network_of(system: "System") -> Network:
+    """The network of a system; kept, since a compiler asks often."""
+    links = _links_of(system)
+    return Network(links, _next_links(links, system.n_ipus, n_nodes=n_nodes(system)))
+
+
+def n_nodes(system: "System") -> int:
+    """Chips, and gateways if there are several racks."""
+    return system.n_ipus + (system.n_machines if system.n_racks > 1 else 0)
+
+
+def link_path(system: "System", a: int, b: int) -> tuple[int, ...]:
+    """The links from chip `a` to chip `b`: rows of `system.links`."""
+    for ipu in (a, b):
+        if not 0 <= ipu < system.n_ipus:
+            raise InvalidMachineModel(
+                f"{system.name!r} has no IPU {ipu}: it has {system.n_ipus}.",
+                hint=f"use an IPU from 0 to {system.n_ipus - 1}",
+            )
+    network, path, node = network_of(system), [], a
+    while node != b:
+        path.append(int(network.next_link[node, b]))
+        node = int(network.links.target[path[-1]])
+    return tuple(path)
+
+
+def link_loads(system: "System", bytes_between: np.ndarray) -> LinkLoads:
+    """What traffic between chips puts on each link.
+
+    `bytes_between[a, b]`, int64[n_ipus, n_ipus], is sent from chip a to chip b; what a chip sends
+    to itself stays on it.
+    """
+    traffic = _checked_traffic(system, bytes_between)
+    network = network_of(system)
+    node, goal = np.nonzero(traffic)
+    n_bytes = traffic[node, goal]
+    loads = np.zeros(len(network.links), np.int64)
+    latency_s, longest_s = np.zeros(len(node)), 0.0
+    while len(node):
+        link = network.next_link[node, goal]
+        np.add.at(loads, link, n_bytes)
+        latency_s = latency_s + network.links.latency_s[link]
+        longest_s = max(longest_s, float(latency_s.max()))
+        node = network.links.target[link]
+        under_way = node != goal
+        node, goal = node[under_way], goal[under_way]
+        n_bytes, latency_s = n_bytes[under_way], latency_s[under_way]
+    return LinkLoads(loads, loads / (network.links.gbytes_per_s * 1e9), longest_s)
+
+
+def check_links(system: "System") -> None:
+    """Refuse a system that needs more links per chip than its chip has."""
+    n_used = np.zeros(n_nodes(system), np.int64)
+    for a, b, kind, n_lanes in _edges(system):
+        if kind == _IPU_LINK:
+            n_used[[a, b]] += n_lanes
+    if n_used.max() > system.chip.n_ipu_links:
+        raise InvalidMachineModel(
+            f"{system.name!r} needs {n_used.max()} IPU-Links on a chip, but "
+            f"{system.chip.name!r} has {system.chip.n_ipu_links}.",
+            hint="choose another chip, or single(chip, n_ipus), which uses what links there are",
+        )
+
+
+def _checked_traffic(system: "System", bytes_between: np.ndarray) -> np.ndarray:
+    given = np.asarray(bytes_between)
+    expected = (system.n_ipus, system.n_ipus)
+    if given.shape != expected or given.dtype.kind not in "iu" or (given < 0).any():
+        raise InvalidMachineModel(
+            f"traffic on {system.name!r} must be bytes from chip to chip: whole numbers, zero or "
+            f"more, of shape {expected}; got {given.dtype} of shape {given.shape}.",
+            hint="row a, column b holds the bytes that chip a sends to chip b",
+        )
+    traffic = given.astype(np.int64)
+    np.fill_diagonal(traffic, 0)
+    return traffic
+
+
+def _edges(system: "System") -> Iterator[Edge]:
+    """Every pair of joined nodes once."""
+    n_per_rack = system.n_ipus_per_machine * system.n_machines_per_rack
+    for first in range(0, system.n_ipus, n_per_rack):
+        yield from _rack_edges(system, first, min(first + n_per_rack, system.n_ipus))
+    if system.n_racks > 1:
+        yield from _gateway_edges(system)
+
+
+def _rack_edges(system: "System", first: int, end: int) -> Iterator[Edge]:
+    """IPU-Links of a rack: rows of two chips, joined in a row, in a machine and along the stack."""
+    for ipu in range(first, end - 1, 2):
+        yield ipu, ipu + 1, _IPU_LINK, system.n_links_across
+    for begin in range(first, end, system.n_ipus_per_machine):
+        machine = range(begin, min(begin + system.n_ipus_per_machine, end))
+        for a, b in combinations(machine, 2):
+            if (a - first) // 2 == (b - first) // 2:
+                continue  # a row, joined above
+            is_column = (b - a) % 2 == 0
+            n_lanes = system.n_links_along if is_column else system.n_links_diagonal
+            if n_lanes:
+                yield a, b, _IPU_LINK, n_lanes
+    for ipu in range(first, end - 2):
+        if ipu // system.n_ipus_per_machine != (ipu + 2) // system.n_ipus_per_machine:
+            yield ipu, ipu + 2, _IPU_LINK, system.n_links_along
+    if system.topology == "torus" and end - first > 4:
+        last_row = first + (end - first - 1) // 2 * 2
+        for column in range(end - last_row):
+            yield last_row + column, first + column, _IPU_LINK, system.n_links_along
+
+
+def _gateway_edges(system: "System") -> Iterator[Edge]:
+    """Each chip to its machine's gateway, and machines of one height in a ring of racks."""
+    for ipu in range(system.n_ipus):
+        yield ipu, system.n_ipus + ipu // system.n_ipus_per_machine, _PCIE, 1
+    n_lanes = max(1, system.n_gateway_links_per_machine // min(2, system.n_racks - 1))
+    n_in_rack, n_machines = system.n_machines_per_rack, system.n_machines
+    for machine in range(n_machines - n_in_rack):
+        a, b = system.n_ipus + machine, system.n_ipus + machine + n_in_rack
+        yield a, b, _GW_LINK, n_lanes
+    if system.n_racks > 2:
+        for last in range((system.n_racks - 1) * n_in_rack, n_machines):
+            yield system.n_ipus + last, system.n_ipus + last % n_in_rack, _GW_LINK, n_lanes
+
+
+def _links_of(system: "System") -> Links:
+    """Both directions of every edge, sorted by where they start."""
+    edges = np.array(list(_edges(system)), np.int32).reshape(-1, 4)
+    rows = np.concatenate([edges, edges[:, [1, 0, 2, 3]]])
+    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    source, target, kind, n_lanes = rows.T.copy()
+    chip = system.chip
+    rate = np.array(
+        [
+            chip.ipu_link_gbytes_per_s * chip.ipu_link_efficiency,
+            chip.host_link_gbytes_per_s,
+            system.gateway_link_gbytes_per_s,
+        ]
+    )
+    latency_s = np.array([chip.ipu_link_latency_s] + 2 * [system.gateway_latency_s])[kind]
+    rate = rate[kind] * n_lanes
+    return Links(source, target, kind.astype(np.int8), n_lanes, rate, latency_s)
+
+
+def _next_links(links: Links, n_ipus: int, n_nodes: int) -> np.ndarray:
+    """Shortest ways; of equally short ones the destination's number chooses: this spreads load."""
+    n_hops = _hops(links, n_ipus, n_nodes)
+    is_nearer = n_hops[links.target] == n_hops[links.source] - 1  # [n_links, n_ipus]
+    start = np.searchsorted(links.source, np.arange(n_nodes + 1))
+    goals = np.arange(n_ipus)
+    next_link = np.full((n_nodes, n_ipus), -1, np.int32)
+    for node in range(n_nodes):
+        choices = is_nearer[start[node] : start[node + 1]]
+        if not len(choices):
+            continue
+        rank = np.cumsum(choices, axis=0)  # 1 for the first nearer link, 2 for the second, …
+        wanted = goals % np.maximum(rank[-1], 1) + 1
+        chosen = np.argmax(choices & (rank == wanted), axis=0)
+        next_link[node] = np.where(rank[-1] > 0, start[node] + chosen, -1)
+    return next_link
+
+
+def _hops(links: Links, n_ipus: int, n_nodes: int) -> np.ndarray:
+    """int32[n_nodes, n_ipus]: links on the shortest way from each node to each chip."""
+    is_joined = np.zeros((n_nodes, n_nodes), np.float32)
+    is_joined[links.source, links.target] = 1
+    n_hops = np.full((n_nodes, n_ipus), -1, np.int32)
+    frontier = np.eye(n_nodes, n_ipus, dtype=bool)
+    distance = 0
+    while frontier.any():
+        n_hops[frontier] = distance
+        distance += 1
+        frontier = (is_joined @ frontier.astype(np.float32) > 0) & (n_hops < 0)
+    return n_hops
+
+
+# -- systems ---------------------------------------------------------------------------------------
 
 TOPOLOGIES = ("direct", "ladder", "torus")
 
@@ -85,14 +312,9 @@ class System:
         self, *, name: str | None = None, chip: Chip | None = None, **changes: Value | Fact
     ) -> "System":
         """This system with another chip, or some constants changed."""
-        base = self.name.rstrip("*")
-        check_names(System, self.name, changes)
-        changed = {key: as_changed(value, base) for key, value in changes.items()}
-        is_new = chip not in (None, self.chip) or any(
-            fact.value != getattr(self, key) for key, fact in changed.items()
-        )
-        facts = {**self.facts, **changed}
-        return make_record(System, name or base + "*" * is_new, facts, chip=chip or self.chip)
+        changed = changed_facts(self, changes, is_new=chip not in (None, self.chip))
+        facts = {**self.facts, **changed.facts}
+        return make_record(System, name or changed.name, facts, chip=chip or self.chip)
 
     @property
     def n_racks(self) -> int:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -198,8 +198,40 @@ def test_newer_versions_are_refused(saved, tmp_path):
     newer = saved[:8] + (codec.FORMAT_VERSION + 1).to_bytes(4, "little") + saved[12:]
     text = refusal(tmp_path, newer)
     version = codec.FORMAT_VERSION
-    assert f"has format version {version + 1}; this Tremula reads up to {version}." in text
+    assert f"has format version {version + 1}; this Tremula reads {version}." in text
     assert "try: update Tremula" in text
+
+
+def test_older_versions_are_refused(saved, tmp_path):
+    """Records of older formats have other names: the file says to compile again."""
+    older = saved[:8] + (codec.FORMAT_VERSION - 1).to_bytes(4, "little") + saved[12:]
+    text = refusal(tmp_path, older)
+    assert f"has format version {codec.FORMAT_VERSION - 1}; this Tremula reads" in text
+    assert "try: compile again" in text
+
+
+def test_two_records_of_one_name_are_an_error():
+    """A file could not tell them apart."""
+
+    @codec.record
+    @dataclass
+    class Twice:
+        x: int
+
+    namesake = type("Twice", (), {k: getattr(Twice, k) for k in ("__module__", "__qualname__")})
+    with pytest.raises(ValueError, match=r"both have a record '.*Twice': rename one"):
+        codec.record(namesake)
+
+
+def test_only_records_are_written(tmp_path):
+    """Something that could not be read back is refused when it is written."""
+
+    @dataclass
+    class Stranger:
+        x: int
+
+    with pytest.raises(TypeError, match="Stranger cannot be written"):
+        codec.write_record(tmp_path / "file", "executable", Stranger(1))
 
 
 def test_other_files_are_refused(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 
 from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import Codelet
-from tremula.compiler.executable.executable import Executable
+from tremula.compiler.executable.executable import Analysis, Executable
 from tremula.compiler.executable.rearrange import plan_compute_sets, scratch_base
 from tremula.compiler.executable.records import (
     ComputeSetRecord,
@@ -28,7 +28,9 @@ from tremula.hardware import SYSTEMS, chip_to_toml
 from tremula.poplar.tensors.variables import VariableTable
 
 
-def emit(programs: LoweredPrograms, analysis: object, options: Mapping[str, object]) -> Executable:
+def emit(
+    programs: LoweredPrograms, analysis: Analysis, options: Mapping[str, object]
+) -> Executable:
     """An executable of lowered programs and what the passes found out about them."""
     graph = programs.graph
     plans = plan_compute_sets(graph)

@@ -4,7 +4,6 @@ import gc
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,11 +14,13 @@ from typing import TypeVar
 
 import numpy as np
 
+from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import FileLoadError
 from tremula.compiler.file.packed_columns import ListedColumns, PackedColumns, UnpackedColumns
 
 MAGIC = b"TREMULA\x00"
-FORMAT_VERSION = 4  # 1 had no narrowed columns, 2 no differences, 3 no peaks of flops
+# 1 had no narrowed columns, 2 no differences, 3 no peaks of flops, 4 no packages in names.
+FORMAT_VERSION = 5
 _DIGEST_BYTES = 32
 _PREFIX_BYTES = len(MAGIC) + 4 + 8 + _DIGEST_BYTES
 _ALIGN_BYTES = 64
@@ -34,11 +35,23 @@ _LEAVES = {str, int, float, bool, type(None)}
 Cls = TypeVar("Cls", bound=type)
 Record = TypeVar("Record")
 _RECORDS: dict[str, type] = {}
+_NAMES: dict[type, str] = {}  # of records, in files
 
 
 def record(cls: Cls) -> Cls:
-    """Let a dataclass, NamedTuple or Enum be written to files."""
-    _RECORDS[cls.__name__] = cls
+    """Let a dataclass, NamedTuple or Enum be written to files.
+
+    Files call it by its package and class, `compiler.StepCosts`: moving a module within its package
+    leaves them readable. Renaming the class, or moving it to another package, needs a new
+    FORMAT_VERSION.
+    """
+    name = f"{cls.__module__.removeprefix('tremula.').split('.')[0]}.{cls.__qualname__}"
+    other = _RECORDS.setdefault(name, cls)
+    if other is not cls:
+        raise ValueError(
+            f"{cls.__module__} and {other.__module__} both have a record {name!r}: rename one"
+        )
+    _NAMES[cls] = name
     return cls
 
 
@@ -53,20 +66,24 @@ def to_tree(value: object, arrays: ListedColumns | PackedColumns) -> object:
         return {"$array": arrays.add(value)}
     if isinstance(value, np.integer | np.floating | np.bool_):
         return value.item()
-    if isinstance(value, Enum):
-        return {"$": type(value).__name__, "value": value.value}
-    if is_dataclass(value) and not isinstance(value, type):
-        named = {f.name: to_tree(getattr(value, f.name), arrays) for f in fields(value) if f.init}
-        return {"$": type(value).__name__, **named}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        by_name = value._asdict()  # pyright: ignore[reportAttributeAccessIssue] - a NamedTuple's
-        named = {n: to_tree(v, arrays) for n, v in by_name.items()}
-        return {"$": type(value).__name__, **named}
-    if isinstance(value, list | tuple):
+    name = _NAMES.get(type(value))
+    if name is not None:
+        return {"$": name, **{n: to_tree(v, arrays) for n, v in _fields_of(value)}}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return [to_tree(v, arrays) for v in value]
     if isinstance(value, dict):
         return {str(k): to_tree(v, arrays) for k, v in value.items()}
     raise TypeError(f"{type(value).__name__} cannot be written to a file")
+
+
+def _fields_of(value: object) -> Iterator[tuple[str, object]]:
+    """The fields of a record, by name."""
+    if isinstance(value, Enum):
+        return iter((("value", value.value),))
+    if isinstance(value, tuple):  # a NamedTuple
+        return iter(value._asdict().items())  # pyright: ignore[reportAttributeAccessIssue]
+    assert is_dataclass(value), "there is no other kind of record"
+    return ((f.name, getattr(value, f.name)) for f in fields(value) if f.init)
 
 
 def from_tree(tree: object, arrays: UnpackedColumns) -> object:
@@ -114,22 +131,12 @@ def write_record(path: str | os.PathLike, kind: str, value: object) -> None:
     digest = hashlib.blake2b(header, digest_size=_DIGEST_BYTES)
     for blob in columns.blobs:
         digest.update(blob)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(MAGIC + FORMAT_VERSION.to_bytes(4, "little"))
-            file.write(len(header).to_bytes(8, "little") + digest.digest())
-            file.write(header)
-            for blob in columns.blobs:
-                file.write(blob)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic_file(path, is_durable=True) as file:
+        file.write(MAGIC + FORMAT_VERSION.to_bytes(4, "little"))
+        file.write(len(header).to_bytes(8, "little") + digest.digest())
+        file.write(header)
+        for blob in columns.blobs:
+            file.write(blob)
 
 
 def _header(kind: str, tree: object, columns: PackedColumns) -> bytes:
@@ -145,11 +152,18 @@ def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record
     fail = _failure(path)
     if data[: len(MAGIC)] != MAGIC:
         raise fail("is not a Tremula file", "give a file written by Tremula")
+    damaged = fail("is truncated or was altered", "compile and save again")
+    if len(data) < _PREFIX_BYTES:
+        raise damaged
     version = int.from_bytes(data[8:12], "little")
     if version > FORMAT_VERSION:
         raise fail(
-            f"has format version {version}; this Tremula reads up to {FORMAT_VERSION}",
+            f"has format version {version}; this Tremula reads {FORMAT_VERSION}",
             "update Tremula, or compile again",
+        )
+    if version < FORMAT_VERSION:
+        raise fail(
+            f"has format version {version}; this Tremula reads {FORMAT_VERSION}", "compile again"
         )
     n_header = int.from_bytes(data[12:20], "little")
     body = memoryview(data)[_PREFIX_BYTES:]
@@ -162,7 +176,7 @@ def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record
         except _UNREADABLE as error:
             unreadable = error
     if n_header > len(body) or digest.result() != data[20:_PREFIX_BYTES]:
-        raise fail("is truncated or was altered", "compile and save again")
+        raise damaged
     if unreadable is not None:
         what = f"has contents this version cannot read ({unreadable})"
         raise fail(what, "compile again") from unreadable

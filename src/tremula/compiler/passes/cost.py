@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +17,8 @@ from tremula.compiler.passes.vertex_costs import (
 )
 from tremula.compiler.program_ir import LoweredPrograms, Step, StepKind
 from tremula.hardware import Chip, System, longest_exchange_latency_cycles
-from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.target import Target
+from tremula.poplar.tensors.tile_map import ByteTileMap
 
 Ints = np.ndarray
 
@@ -84,10 +87,28 @@ def cost_steps(programs: LoweredPrograms, exchanges: StepExchanges) -> StepCosts
         compute_set = programs.graph.compute_sets[number]
         copy_cycles = _copy_cycles(exchanges.of_compute_set(number), n_tiles)
         sets.append(cost_compute_set(compute_set, programs.graph, copy_cycles))
-    coster = Coster(programs, exchanges, tuple(sets))
-    for number, step in enumerate(programs.steps):
+    machine = Machine(programs.graph.target, programs.graph.replication_factor)
+    homes = partial(_home_of, programs.graph.tile_map)
+    return cost_with(machine, programs.steps, exchanges, tuple(sets), homes)
+
+
+def cost_with(
+    machine: "Machine",
+    steps: Sequence[Step],
+    exchanges: StepExchanges,
+    sets: tuple[ComputeSetCost, ...],
+    home_of: Callable[[Step], int],
+) -> StepCosts:
+    """The costs of steps on a machine; `home_of` finds the tile of a branch's predicate."""
+    coster = Coster(machine, len(steps), exchanges, sets, home_of)
+    for number, step in enumerate(steps):
         coster.add(number, step)
     return coster.finish()
+
+
+def _home_of(tile_map: ByteTileMap, branch: Step) -> int:
+    begin, end = branch.reads[0].byte_intervals()
+    return int(tile_map.split(begin[:1], end[:1])[3][0])
 
 
 def phase_tile_cycles(phase: ExchangePhase, chip: Chip) -> Ints:
@@ -117,20 +138,28 @@ def _copy_cycles(moved: StepExchange, n_tiles: int) -> Ints:
     return total
 
 
+class Machine(NamedTuple):
+    """What steps run on."""
+
+    target: Target  # of one replica
+    n_replicas: int
+
+
 class Coster:
     """Fills the columns, one step at a time."""
 
     def __init__(
         self,
-        programs: LoweredPrograms,
+        machine: Machine,
+        n_steps: int,
         exchanges: StepExchanges,
         sets: tuple[ComputeSetCost, ...],
+        home_of: Callable[[Step], int],
     ):
-        self.target, self.tile_map = programs.graph.target, programs.graph.tile_map
-        self.exchanges, self.sets = exchanges, sets
+        self.target, self.n_replicas = machine
+        self.exchanges, self.sets, self.home_of = exchanges, sets, home_of
         self.chip = self.target.chip
-        self.n_replicas = programs.graph.replication_factor
-        n, n_chips = len(programs.steps), self.target.n_ipus
+        n, n_chips = n_steps, self.target.n_ipus
         self.sync, self.exchange, self.link, self.host, self.compute = (
             np.zeros((n, n_chips), np.int64) for _ in range(5)
         )
@@ -225,13 +254,9 @@ class Coster:
         self.is_active[number] = True
         if self.target.n_ipus > 1:
             traffic = np.zeros((self.target.n_ipus,) * 2, np.int64)
-            home = self._home_of(step.reads[0]) // self.target.tiles_per_ipu
+            home = self.home_of(step) // self.target.tiles_per_ipu
             traffic[home] = n_bytes
             self._cross_chips(number, self._for_replicas(traffic))
-
-    def _home_of(self, scalar: Tensor) -> int:
-        begin, end = scalar.byte_intervals()
-        return int(self.tile_map.split(begin[:1], end[:1])[3][0])
 
     def cost_sync(self, number: int, step: Step) -> None:
         detail = step.detail if isinstance(step.detail, dict) else {}

@@ -28,6 +28,7 @@ from tremula.compiler.passes.on_tile_copies import (
 )
 from tremula.compiler.passes.parallel import in_parallel
 from tremula.compiler.program_ir import (
+    HOST_KINDS,
     CopyPlan,
     FrozenComputeSet,
     FrozenGraph,
@@ -85,10 +86,6 @@ class StepExchange:
 
 
 NO_EXCHANGE = StepExchange()
-_HOST_KINDS = (
-    StepKind.STREAM_IN, StepKind.STREAM_OUT, StepKind.REMOTE_READ, StepKind.REMOTE_WRITE,
-    StepKind.HOST_CALL, StepKind.PRINT,
-)  # fmt: skip
 
 
 @record
@@ -134,7 +131,7 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
             row_of_step[number] = row
             n_uses[row] += 1
             continue
-        if step.kind is StepKind.CROSS_REPLICA or step.kind in _HOST_KINDS:
+        if step.kind is StepKind.CROSS_REPLICA or step.kind in HOST_KINDS:
             moved = _exchange_with_outside(step, graph)
         else:
             continue

@@ -15,7 +15,7 @@ from tremula.compiler.passes.exchange import ExchangePhase, StepExchanges
 from tremula.compiler.passes.intervals import sum_per_tile
 from tremula.compiler.passes.liveness import Liveness
 from tremula.compiler.passes.placement import Needs, Placement, addresses, place, place_on
-from tremula.compiler.program_ir import FrozenGraph, LoweredPrograms, StepKind
+from tremula.compiler.program_ir import HOST_KINDS, FrozenGraph, LoweredPrograms
 from tremula.hardware import Chip
 from tremula.poplar.vertices.columns import FrozenTable
 
@@ -136,10 +136,6 @@ COPY_DESCRIPTOR_BYTES = 3 * WORD_BYTES
 # Published: 8,861,908 bytes of control code for the 832 programs of an EfficientNet on 1472 tiles
 # (PopLiner's test profiles), 7.2 bytes each: a step calls its exchange and its compute set.
 CONTROL_INSTRUCTIONS_PER_STEP = 2
-_HOST_KINDS = (
-    StepKind.STREAM_IN, StepKind.STREAM_OUT, StepKind.REMOTE_READ, StepKind.REMOTE_WRITE,
-    StepKind.HOST_CALL, StepKind.PRINT,
-)  # fmt: skip
 _N_SHOWN = 5
 
 
@@ -217,18 +213,14 @@ def memory_of(
     )
 
 
-def placed_on(chip: Chip, memory: TileMemory, liveness: Liveness) -> Placement | None:
-    """The same contents placed on another chip; None if a file of an older version lacks wishes."""
-    if memory.placement.wishes is None:
-        return None
+def placed_on(chip: Chip, memory: TileMemory, liveness: Liveness) -> Placement:
+    """The same contents placed on another chip."""
     needs = needs_of(memory.always_live, memory.temporary)
     return place_on(chip, liveness, memory.placement.wishes, needs)
 
 
 def addresses_of(memory: TileMemory, liveness: Liveness, chip: Chip) -> Ints:
-    """int64[n_entries]: where on its tile each variable lies; -1 for nowhere, or not known."""
-    if memory.placement.wishes is None:
-        return np.full(len(liveness.tile), -1, np.int64)
+    """int64[n_entries]: where on its tile each variable lies; -1 for nowhere."""
     needs = needs_of(memory.always_live, memory.temporary)
     return addresses(chip, liveness, memory.placement.wishes, needs)
 
@@ -257,7 +249,7 @@ def _add_exchange_code(
     chip = programs.graph.target.chip
     is_host = np.zeros(len(exchanges.distinct), bool)
     for number, step in enumerate(programs.steps):
-        if step.kind in _HOST_KINDS and exchanges.row_of_step[number] >= 0:
+        if step.kind in HOST_KINDS and exchanges.row_of_step[number] >= 0:
             is_host[exchanges.row_of_step[number]] = True
     times = exchanges.n_uses.tolist()
     for host, n, moved in zip(is_host.tolist(), times, exchanges.distinct, strict=True):

@@ -44,7 +44,7 @@ class Placement:
     region0: Ints  # used bytes of each region, gaps left out
     region1: Ints
     overflowed: Ints  # what does not fit; 0 where all is well
-    wishes: Wishes | None = None  # files of older versions lack them
+    wishes: Wishes
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,11 +193,6 @@ class TileProgram:
         including, overflowed = tiles["including_gaps"], tiles["overflowed"]
         if any(getattr(chip, name) != getattr(self.chip, name) for name in MEMORY):
             placement = placed_on(chip, self._memory, self._liveness)
-            if placement is None:
-                raise MissingProfileData(
-                    "this report's tile program does not say what variables want of memory.",
-                    hint="write the report again with this version",
-                )
             including, overflowed = placement.including_gaps, placement.overflowed
         return int(including.max()), max(0, int(overflowed.max()))
 
