@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import poptorch
-from tremula.frontends.poptorch.inputs import custom_parsers
+from tremula.frontends.poptorch.inputs import structures as custom_parsers
 from tremula.frontends.poptorch.inputs.arg_parsers import (
     ArgsParser,
     flatten_outputs,

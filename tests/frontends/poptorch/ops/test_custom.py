@@ -171,5 +171,5 @@ def test_access_attributes():
         "alpha": 0.5,
         "sizes": [1, 2],
     }
-    with pytest.raises(poptorch.Error, match="names no attributes"):
+    with pytest.raises(poptorch.Error, match="does not name any attributes"):
         poptorch.accessAttributes("?")

@@ -20,8 +20,7 @@ from tremula.frontends.poptorch.data.async_ring import Ring, make_ring, send
 from tremula.frontends.poptorch.data.async_worker import CHANNEL, LoadingTask, RandomState, load
 from tremula.frontends.poptorch.enums import SharingStrategy
 from tremula.frontends.poptorch.exceptions import Error, createPoptorchError
-from tremula.frontends.poptorch.inputs.custom_parsers import _parsers
-from tremula.frontends.poptorch.inputs.structures import Structure, put_together
+from tremula.frontends.poptorch.inputs.structures import Structure, _parsers, put_together
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.vision.trace import recorder as trace
 

@@ -36,10 +36,13 @@ from torch._utils import ExceptionWrapper
 
 from tremula.base.tracing import span
 from tremula.frontends.poptorch.data.async_ring import Ring, open_ring, ring_layout, send
-from tremula.frontends.poptorch.data.batch_structure import structure_and_tensors, tensors_like
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.frontends.poptorch.inputs.custom_parsers import registerCustomArgParser
-from tremula.frontends.poptorch.inputs.structures import Structure
+from tremula.frontends.poptorch.inputs.structures import (
+    Structure,
+    registerCustomArgParser,
+    structure_and_tensors,
+    tensors_like,
+)
 from tremula.frontends.poptorch.profiling import timed_batches
 from tremula.vision.trace import recorder as trace
 

@@ -18,13 +18,8 @@ from tremula.frontends.poptorch.executor.compiled import (
 from tremula.frontends.poptorch.executor.placement import check_inference_accumulation
 from tremula.frontends.poptorch.executor.poplar_executor import PoplarExecutor
 from tremula.frontends.poptorch.executor.weights import _restoreWrapperIfNecessary
-from tremula.frontends.poptorch.hardware_queries import (
-    getIpuTensorId,
-    ipuHardwareIsAvailable,
-    ipuHardwareVersion,
-    isRunningOnIpu,
-)
 from tremula.frontends.poptorch.options.options import Options
+from tremula.ir import recording
 
 __all__ = [
     "PoplarExecutor",
@@ -103,6 +98,31 @@ def load(filename: str, edit_opts_fn: Callable[[Options], object] | None = None)
         model.rng_state = saved.rng_state
     model._compile(model._parser.parse(saved.args, saved.kwargs), saved.stored)
     return model
+
+
+# -- the machine scripts run on: a model of one, never the real thing ------------------------------
+
+
+def isRunningOnIpu() -> bool:  # noqa: N802
+    """Whether this code runs as part of a model that is being compiled."""
+    return recording.active() is not None
+
+
+def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:  # noqa: N802, ARG001
+    """Whether there is real hardware: no, models run on this computer."""
+    return False
+
+
+def ipuHardwareVersion() -> int:  # noqa: N802
+    """The version of the real hardware: an error, as there is none."""
+    raise AssertionError("ipuHardwareVersion() needs IPU hardware, and there is none here")
+
+
+def getIpuTensorId(tensor: torch.Tensor) -> int:  # noqa: N802
+    """A number that stands for a tensor of the model that is being compiled."""
+    assert isinstance(tensor, torch.Tensor), f"expected a tensor, got {tensor!r}"
+    assert isRunningOnIpu(), "getIpuTensorId only works inside forward, while a model is compiled"
+    return id(tensor)
 
 
 atexit.register(poptorchAtExit)

@@ -8,20 +8,18 @@ import torch
 
 from tremula.base.errors import suggest
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.frontends.poptorch.inputs.custom_parsers import (
-    ICustomArgParser,
-    parser_for,
-    registerCustomArgParser,
-)
 from tremula.frontends.poptorch.inputs.structures import (
     Entries,
+    ICustomArgParser,
     Structure,
     TensorPlace,
     entries_mismatch,
     flatten_outputs,
     in_order_of,
     mismatch,
+    parser_for,
     put_together,
+    registerCustomArgParser,
     take_apart,
     tensor_names,
 )

@@ -1,13 +1,55 @@
 """Nested values as a list of tensors and a structure: taken apart, compared, put together again."""
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from tremula.frontends.poptorch.inputs.custom_parsers import ICustomArgParser, parser_for
+from tremula.frontends.poptorch.exceptions import createPoptorchError
+
+# -- parsers for classes of the user ---------------------------------------------------------------
+
+
+class ICustomArgParser(ABC):
+    """Takes the tensors out of objects of a class, and makes such objects from tensors."""
+
+    @abstractmethod
+    def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:  # noqa: N802, ANN401
+        """The tensors of an object, always in the same order."""
+
+    @abstractmethod
+    def reconstruct(
+        self,
+        original_structure: Any,  # noqa: ANN401
+        tensor_iterator: Iterator[torch.Tensor],
+    ) -> Any:  # noqa: ANN401
+        """A new object like the original one, with the next tensors of the iterator."""
+
+
+_parsers: dict[type, ICustomArgParser] = {}
+
+
+def registerCustomArgParser(arg_type: type, arg_parser: ICustomArgParser) -> None:  # noqa: N802
+    """Let objects of a class, or of one derived from it, go into and out of models and loaders."""
+    if not isinstance(arg_parser, ICustomArgParser):
+        raise createPoptorchError("arg_parser must inherit from ICustomArgParser")
+    _parsers[arg_type] = arg_parser
+
+
+def parser_for(value: object) -> ICustomArgParser | None:
+    """The parser of a value: that of its own class, else the first registered for a base."""
+    if not _parsers:
+        return None
+    own = _parsers.get(type(value))
+    if own is not None:
+        return own
+    return next((p for kind, p in _parsers.items() if isinstance(value, kind)), None)
+
+
+# -- structures ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +62,7 @@ class TensorPlace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A value that is no tensor."""
+    """A value that is not a tensor."""
 
     value: Any
 
@@ -218,3 +260,65 @@ def flatten_outputs(value: Any) -> tuple[list[torch.Tensor], Callable[[Sequence]
         return put_together(structure, iter(others))
 
     return tensors, rebuild
+
+
+# -- batches: all of a data set are built like its first one ---------------------------------------
+
+
+# Shapes and dtypes are checked where the tensors are stored.
+ANY_TENSOR = TensorPlace(torch.Size(), torch.float32)
+
+
+def structure_and_tensors(batch: Any) -> tuple[Structure, list[torch.Tensor]]:  # noqa: ANN401
+    """How a batch is built, without shapes, and its tensors."""
+    tensors: list[torch.Tensor] = []
+    structure = _without_shapes(take_apart(batch, tensors.append))
+    for value in _constants(structure):
+        raise createPoptorchError(
+            "Data must be a tensor, a tuple, list or dict of tensors, or an object whose class "
+            "was registered with poptorch.registerCustomArgParser: got "
+            f"{type(value).__module__}.{type(value).__qualname__}."
+        )
+    for tensor in tensors:
+        if tensor.layout is not torch.strided:
+            raise createPoptorchError(f"Data must be dense tensors: got the layout {tensor.layout}")
+    return structure, tensors
+
+
+def tensors_like(batch: Any, first: Structure) -> list[torch.Tensor]:  # noqa: ANN401
+    """The tensors of a batch in the order of the first batch; raises if it is built differently."""
+    structure, tensors = structure_and_tensors(batch)
+    if structure == first:
+        return tensors
+    difference = mismatch(first, structure, "data")
+    if difference is not None:
+        raise createPoptorchError(
+            f"A batch is not built like the first one of its data set. {difference}"
+        )
+    return in_order_of(first, structure, iter(tensors))
+
+
+def concatenated(batches: list[Any]) -> Any:  # noqa: ANN401
+    """One batch made of several, joined along dimension 0."""
+    if len(batches) == 1:
+        return batches[0]
+    first, _ = structure_and_tensors(batches[0])
+    columns = zip(*(tensors_like(batch, first) for batch in batches), strict=True)
+    return put_together(first, iter([torch.cat(column) for column in columns]))
+
+
+def _without_shapes(structure: Structure) -> Structure:
+    if isinstance(structure, TensorPlace):
+        return ANY_TENSOR
+    if isinstance(structure, Constant):
+        return structure
+    return replace(structure, items=tuple(map(_without_shapes, structure.items)))
+
+
+def _constants(structure: Structure) -> Iterator[object]:
+    """Values that are not tensors; objects with a parser may hold any."""
+    if isinstance(structure, Constant):
+        yield structure.value
+    elif not isinstance(structure, TensorPlace | CustomObject):
+        for item in structure.items:
+            yield from _constants(item)

@@ -1,17 +1,23 @@
-"""poptorch.custom_op: operations of the user's own, found by name in the registry of the IR."""
+"""A script's own code in a model: custom operations on tiles, layers that run on the CPU."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.frontends.poptorch.inputs.structures import flatten_outputs, put_together, take_apart
 from tremula.ir.ops import custom as registry
-from tremula.ir.recording import active
+from tremula.ir.ops import host_calls
+from tremula.ir.recording import Recording, active
 
 Value = float | int | str | list | tuple
+
+# -- poptorch.custom_op ----------------------------------------------------------------------------
 
 
 def custom_op(
@@ -45,7 +51,7 @@ def accessAttributes(attribute_id_str: str) -> dict[str, Any]:  # noqa: N802
     try:
         found = json.loads(attribute_id_str)
     except json.JSONDecodeError as error:
-        raise createPoptorchError(f"{attribute_id_str!r} names no attributes.") from error
+        raise createPoptorchError(f"{attribute_id_str!r} does not name any attributes.") from error
     return found
 
 
@@ -79,3 +85,63 @@ def _check_value(key: str, value: object) -> None:
 def _check_ascii(text: str) -> None:
     if not text.isascii():
         raise ValueError(f"attributes must be ASCII only, got {text!r}.")
+
+
+# -- poptorch.CPU: a layer that runs on this computer in the middle of a model ---------------------
+
+
+class CPU:
+    """Runs a module or function on the CPU whenever the model reaches it. Inference only.
+
+    Call `execute` or the object itself where the layer would be called. ID names it in reports.
+    """
+
+    def __init__(self, layer_to_call: Callable[..., Any], ID: str):  # noqa: N803
+        assert callable(layer_to_call), f"poptorch.CPU needs a layer, got {layer_to_call!r}"
+        assert isinstance(ID, str), f"the ID of a poptorch.CPU layer is text, got {ID!r}"
+        self._layer_to_call = layer_to_call
+        self.ID = ID
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        recording = active()
+        if recording is None:
+            return self._layer_to_call(*args, **kwargs)
+        if recording.training:
+            raise createPoptorchError("poptorch.CPU() is only supported in inference.")
+        return self._record(recording, args, kwargs)
+
+    execute = __call__
+
+    def _record(self, recording: Recording, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
+        """Run once on zeros to learn the results' shapes, then leave a node that calls it."""
+        tensors: list[Tensor] = []
+        structure = take_apart((args, kwargs), tensors.append)
+
+        def run(given: list[Tensor]) -> tuple[list[Tensor], Callable]:
+            own_args, own_kwargs = put_together(structure, iter(given))
+            return flatten_outputs(self._layer_to_call(*own_args, **own_kwargs))
+
+        with _outside_the_recording(), torch._C.DisableTorchFunction(), torch.no_grad():
+            zeros = [torch.zeros(x.shape, dtype=x.dtype) for x in tensors]
+            with _own_weights(self._layer_to_call, recording):
+                examples, rebuild = run(zeros)
+        code = host_calls.host_code(self.ID, lambda given: run(given)[0])
+        return rebuild(host_calls.record(code, tensors, examples))
+
+
+@contextmanager
+def _own_weights(layer: object, recording: Recording) -> Iterator[None]:
+    """While a model is recorded, its modules hold stand-ins: the layer has its weights back."""
+    swapped = []
+    for module in layer.modules() if isinstance(layer, nn.Module) else ():
+        for table in (module._parameters, module._buffers):
+            for name, tensor in table.items():
+                if tensor is not None and id(tensor) in recording.stand_ins:
+                    swapped.append((table, name, tensor))
+    try:
+        for table, name, tensor in swapped:
+            table[name] = recording.stand_ins[id(tensor)]
+        yield
+    finally:
+        for table, name, tensor in swapped:
+            table[name] = tensor

@@ -10,8 +10,7 @@ from tremula.frontends.poptorch.enums import MatMulSerializationMode, OverlapMod
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.inputs.structures import put_together, take_apart
 from tremula.frontends.poptorch.ops.control import cond, dynamic_slice, dynamic_update, for_loop
-from tremula.frontends.poptorch.ops.cpu import CPU
-from tremula.frontends.poptorch.ops.custom import accessAttributes, custom_op
+from tremula.frontends.poptorch.ops.custom import CPU, accessAttributes, custom_op
 from tremula.frontends.poptorch.ops.multi_conv import MultiConv
 from tremula.frontends.poptorch.ops.points import fps, nearest
 from tremula.ir.ops import ctc as beam_search  # noqa: F401  registers tremula::*
