@@ -7,6 +7,7 @@ from tremula.base import version as _version
 
 if TYPE_CHECKING:
     from tremula.base import errors as errors
+    from tremula.codelets.cpp import load_cpp_codelets as load_cpp_codelets
     from tremula.codelets.python.random import random_normal as random_normal
     from tremula.codelets.python.random import random_uint32 as random_uint32
     from tremula.codelets.python.random import random_uint64 as random_uint64
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
     from tremula.compiler.executable.executable import Executable as Executable
     from tremula.hardware import chip as chip
     from tremula.hardware import load_chip as load_chip
+    from tremula.hardware import single as single
     from tremula.hardware import system as system
+    from tremula.ir.ops.custom import custom_operation as custom_operation
+    from tremula.ir.run.tile_run import cost_of as cost_of
+    from tremula.ir.run.tile_run import run_on_tiles as run_on_tiles
     from tremula.ir.settings import configure as configure
     from tremula.ir.settings import configured as configured
     from tremula.poplar import *  # noqa: F403 - all its public names are ours
@@ -35,10 +40,15 @@ _HOME = {
     "forecast": "tremula.runtime.forecast",
     "configure": "tremula.ir.settings",
     "configured": "tremula.ir.settings",
+    "cost_of": "tremula.ir.run.tile_run",
+    "custom_operation": "tremula.ir.ops.custom",
+    "run_on_tiles": "tremula.ir.run.tile_run",
     "open_report": "tremula.vision.report.reader",
     "chip": "tremula.hardware",
     "load_chip": "tremula.hardware",
+    "single": "tremula.hardware",
     "system": "tremula.hardware",
+    "load_cpp_codelets": "tremula.codelets.cpp",
     "errors": "tremula.base.errors",
     "random_normal": "tremula.codelets.python.random",
     "random_uint32": "tremula.codelets.python.random",

@@ -152,7 +152,7 @@ def custom_op(
         raise UnsupportedOperations(
             f"Unsupported ops found in compiled model: [{key}]. Not all operations are supported"
             " yet by the tile program: this custom operation says nothing about tiles.",
-            hint="give tremula.ir.ops.custom.register(…, tiles=fn) (docs/custom_ops.md)",
+            hint="give tremula.custom_operation(…, tiles=fn) (docs/custom_ops.md)",
         )
     return list(operation.tiles(tiles, list(inputs), json.loads(attributes)))
 

@@ -44,7 +44,7 @@ def key_of(name: str, domain: str, version: int) -> str:
     return f"{domain}::{name}:{version}"
 
 
-def register(
+def custom_operation(
     name: str,
     domain: str = "custom.ops",
     version: int = 1,
@@ -53,26 +53,33 @@ def register(
     tiles: OnTiles | None = None,
     gradient: Gradient | None = None,
 ) -> CustomOperation:
-    """Enter an operation that models call with poptorch.custom_op(…, name, domain, version, …).
+    """Register an operation that models call with poptorch.custom_op(…, name, domain, version, …).
 
     host: its value on this computer; tiles: its vertices (without, a model that holds it has no
     tile program); gradient: made of PyTorch's and custom operations (without: inference only).
+
+        tremula.custom_operation(
+            "Cube", "my.ops", host=lambda inputs, attributes: [inputs[0] ** 3], tiles=cube_on_tiles
+        )
+        (y,) = poptorch.custom_op([x], "Cube", "my.ops", 1, example_outputs=[x])
+
+    docs/custom_ops.md writes a whole one.
     """
     for what, function in (("host", host), ("tiles", tiles), ("gradient", gradient)):
         if function is not None and not callable(function):
-            raise InvalidOption(f"{what} of custom operation {name!r} is no function.")
+            raise InvalidOption(f"{what} of custom operation {name!r} is not a function.")
     operation = CustomOperation(name, domain, version, host, tiles, gradient)
     _registered[operation.key] = operation
     return operation
 
 
 def registered(key: str) -> CustomOperation:
-    """The operation of a key, or an error that says how to enter one."""
+    """The operation of a key, or an error that says how to register one."""
     if key not in _registered:
         raise CaptureError(
             f"No custom operation {key} is registered.",
             hint=(f"{suggest(key, _registered)} or " if _registered else "")
-            + "enter it with tremula.ir.ops.custom.register(name, domain, version, host=…) before"
+            + "register it with tremula.custom_operation(name, domain, version, host=…) before"
             " the model runs (docs/custom_ops.md); libraries of C++ operations are not read",
         )
     return _registered[key]
@@ -114,7 +121,7 @@ def _gradients(ctx: Context, gradients: list[Tensor]) -> tuple:
     if operation.gradient is None:
         raise CaptureError(
             f"Custom operation {ctx.key} has no gradient, so a model with it cannot be trained.",
-            hint="give one to tremula.ir.ops.custom.register(…, gradient=fn)",
+            hint="give one to tremula.custom_operation(…, gradient=fn)",
         )
     saved = list(ctx.saved_tensors)
     inputs, outputs = saved[: ctx.n_inputs], saved[ctx.n_inputs :]

@@ -1,6 +1,18 @@
-"""Runs a function of tensors on tiles: captured, lowered, compiled, executed vertex by vertex."""
+"""A function of PyTorch tensors on tiles: what it computes there, and what it costs.
 
-from collections.abc import Callable
+import torch
+import tremula
+
+def gelu_of_product(x, y):
+return torch.nn.functional.gelu(x @ y)
+
+x, y = torch.randn(64, 64), torch.randn(64, 64)
+(result,) = tremula.run_on_tiles(gelu_of_product, x, y)
+report = tremula.cost_of(gelu_of_product, x, y, chip="bow")
+report.total_cycles, report.memory
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -8,14 +20,18 @@ import torch
 from torch import Tensor, nn
 
 from tremula.base.options import parse_options
+from tremula.compiler.compile import compile_graph
+from tremula.compiler.report.report import Report
+from tremula.hardware.chip_model import Chip
 from tremula.ir.capture.capture import capture
-from tremula.ir.lowering.program.build import Schedule, build_tile_program
+from tremula.ir.lowering.program.build import BuiltProgram, Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.lowering.types import narrow, tile_type, torch_type
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
 from tremula.ir.step import CapturedStep
 from tremula.poplar.target import Device, IPUModel
 from tremula.runtime.engine import Engine
+from tremula.runtime.forecast import forecast
 
 
 class _Function(nn.Module):
@@ -43,14 +59,19 @@ def run_on_tiles(
     *inputs: Tensor,
     device: Device | None = None,
     options: LoweringOptions | None = None,
-    engine_options: dict | None = None,
+    engine_options: Mapping[str, object] | None = None,
 ) -> list[Tensor]:
-    """What a function gives when every one of its operations runs on tiles."""
+    """What a function gives when every one of its operations runs on tiles.
+
+    It is traced on tensors shaped like `inputs`, lowered, compiled and executed vertex by vertex,
+    on a chip with eight tiles unless a device is given. A single result is a list of one:
+
+        >>> import torch, tremula
+        >>> tremula.run_on_tiles(torch.add, torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
+        [tensor([4., 6.])]
+    """
     device = device or IPUModel("bow", tiles_per_ipu=8).create_device()
-    step = capture_function(function, list(inputs))
-    is_strict = parse_options(engine_options).flag("debug.strict")
-    options = replace(options or LoweringOptions(), checks_indices=is_strict)
-    built = build_tile_program(step, device.target, Schedule(), options)
+    step, built = _built(function, list(inputs), device, options, engine_options)
     engine = Engine(built.graph, [built.program], engine_options)
     engine.load(device)
     for handle, function_of_arrays in built.host_functions.items():
@@ -65,3 +86,39 @@ def run_on_tiles(
         results.append((values, type))
     engine.run()
     return [torch.from_numpy(values).to(torch_type(type)) for values, type in results]
+
+
+def cost_of(
+    function: Callable,
+    *inputs: Tensor,
+    chip: str | Chip = "bow",
+    n_tiles: int = 0,
+    options: LoweringOptions | None = None,
+    engine_options: Mapping[str, object] | None = None,
+) -> Report:
+    """The cycles and memory that a function takes on one chip; nothing is computed.
+
+    Transfers of inputs and results between host and chip are part of it. `n_tiles` is the number of
+    tiles to use, 0 for all of them.
+
+        >>> import torch, tremula
+        >>> report = tremula.cost_of(torch.add, torch.ones(1000), torch.ones(1000), n_tiles=4)
+        >>> report.total_cycles > 0
+        True
+    """
+    device = IPUModel(chip, tiles_per_ipu=n_tiles).create_device()
+    _, built = _built(function, list(inputs), device, options, engine_options)
+    return forecast(compile_graph(built.graph, [built.program], engine_options))
+
+
+def _built(
+    function: Callable,
+    inputs: list[Tensor],
+    device: Device,
+    options: LoweringOptions | None,
+    engine_options: Mapping[str, object] | None,
+) -> tuple[CapturedStep, BuiltProgram]:
+    step = capture_function(function, inputs)
+    is_strict = parse_options(engine_options).flag("debug.strict")
+    options = replace(options or LoweringOptions(), checks_indices=is_strict)
+    return step, build_tile_program(step, device.target, Schedule(), options)

@@ -10,7 +10,6 @@ import poptorch
 import tremula as tr
 from tests.frontends.poptorch.models import Model, on_host, on_tiles, quiet
 from tremula import Input, Output, Vector, Vertex, float32
-from tremula.ir.ops import custom as custom_ops
 from tremula.ir.settings import configured
 
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 2.0, -1.0]])
@@ -57,7 +56,7 @@ def cube_gradients(inputs, _outputs, gradients, attributes):
 
 @pytest.fixture(autouse=True)
 def _operations():
-    custom_ops.register(
+    tr.custom_operation(
         "AAB",
         "test.ops",
         1,
@@ -65,7 +64,7 @@ def _operations():
         tiles=cube_on_tiles,
         gradient=cube_gradients,
     )
-    custom_ops.register("HostOnly", "test.ops", host=lambda x, _: [x[0].flip(0), x[0].sum()])
+    tr.custom_operation("HostOnly", "test.ops", host=lambda x, _: [x[0].flip(0), x[0].sum()])
 
 
 class Cubes(nn.Module):

@@ -28,7 +28,7 @@ def custom_op(
     example_outputs: Sequence[Tensor],
     attributes: dict[str, Value] | None = None,
 ) -> list[Tensor]:
-    """Apply an operation entered with tremula.ir.ops.custom.register.
+    """Apply an operation registered with `tremula.custom_operation`.
 
     `example_outputs` tell the shapes and types of its results. Outside of a model it gives zeros
     like them.
