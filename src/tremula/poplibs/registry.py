@@ -7,7 +7,7 @@ from importlib import import_module
 import numpy as np
 
 from tremula.base.errors import PoplarError
-from tremula.base.types import BOOL, Type
+from tremula.base.types import BOOL, UNSIGNED_INT, Type
 
 # Where operations are registered; `all_ops` imports these.
 MODULES = (
@@ -65,6 +65,15 @@ def sample_values(type: Type, shape: tuple[int, ...], rng: np.random.Generator) 
     if type.is_floating:
         return (0.5 + rng.random(shape)).astype(type.dtype)
     return rng.integers(1, 4, shape).astype(type.dtype)
+
+
+def distinct_values(type: Type, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Numbers that differ along every dimension, so that their order is unique."""
+    n = int(np.prod(shape))
+    values = rng.permutation(n).reshape(shape)
+    return (
+        values.astype(type.dtype) if type is UNSIGNED_INT else (values - n // 2).astype(type.dtype)
+    )
 
 
 _OPS: dict[str, Op] = {}

@@ -23,7 +23,7 @@ from tremula.poplibs.popops.elementwise.codelets import element_codelet
 from tremula.poplibs.popops.elementwise.expr import Cast, _1, _2, _3
 from tremula.poplibs.popops.elementwise.fill import zero
 from tremula.poplibs.popops.elementwise.map import map as map_expr
-from tremula.poplibs.popops.reduction.scan import one_each, row_parts
+from tremula.poplibs.popops.row_parts import one_each, row_parts
 from tremula.poplibs.poputil import is_writeable
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register

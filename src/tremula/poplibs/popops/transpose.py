@@ -22,8 +22,7 @@ from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplar.vertices.compute_set import ComputeSet
 from tremula.poplibs.families import family
-from tremula.poplibs.popops.sorting.sort import distinct_values
-from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
+from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, distinct_values, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT, BOOL)
 # Published: entry, per matrix, per row of grains, and per grain of 4x4 halfs or 2x2 words.

@@ -20,7 +20,7 @@ from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.reduction.codelets import reduce_vertex
 from tremula.poplibs.popops.reduction.reduce import reduce
-from tremula.poplibs.popops.reduction.stages import mapped_by
+from tremula.poplibs.popops.row_parts import mapped_by
 from tremula.poplibs.poputil import in_memory_order, split_between_workers, tile_regions
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register

@@ -36,9 +36,9 @@ from tremula.poplibs.popops.reduction.stages import (
     StageSets,
     Target,
     add_stage,
-    mapped_by,
     side_by_side,
 )
+from tremula.poplibs.popops.row_parts import mapped_by
 from tremula.poplibs.poputil.memo import remembered
 from tremula.poplibs.poputil.replay import replayed
 from tremula.poplibs.registry import PoplibsError

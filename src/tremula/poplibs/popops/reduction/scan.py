@@ -8,7 +8,7 @@ what each part starts from, and then every tile scans its part.
 # pyright: reportInvalidTypeForm=false
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from tremula.codelets.python_codelet import CostView
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplar.tensors.runs import expand
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Slices
@@ -32,6 +31,7 @@ from tremula.poplibs.popops.reduction.codelets import (
     reduce_vertex,
 )
 from tremula.poplibs.popops.reduction.operations import REDUCE_OPS
+from tremula.poplibs.popops.row_parts import RowParts, as_rows, checked_dim, one_each, row_parts
 from tremula.poplibs.poputil import clone_in_order, replayed
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register, sample_values
@@ -40,51 +40,6 @@ TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
 # Worker slots: entry and exit; load, operation and store of each element, which depend on another.
 START_SLOTS, ELEMENT_SLOTS = 20, 3
 Ints = np.ndarray
-
-
-class RowParts(NamedTuple):
-    """Parts [begin, end) of the rows of a flattened matrix, in order, each on one tile."""
-
-    tile: Ints
-    row: Ints
-    begin: Ints
-    end: Ints
-
-
-def row_parts(graph: Graph, matrix: Tensor) -> RowParts:
-    """Every row of a matrix, cut where the tile changes."""
-    mapping = graph.get_tile_mapping(matrix)
-    n = max(1, matrix.shape[1])
-    first = mapping.begin // n
-    owner, within = expand((mapping.end - 1) // n - first + 1)
-    row = first[owner] + within
-    begin = np.maximum(mapping.begin[owner], row * n)
-    end = np.minimum(mapping.end[owner], (row + 1) * n)
-    return RowParts(mapping.tile[owner], row, begin, end)
-
-
-def one_each(graph: Graph, type: Type, tiles: Ints, name: str) -> Tensor:
-    """A vector with one element on each of the given tiles."""
-    tensor = graph.add_variable(type, [len(tiles)], name)
-    at = np.arange(len(tiles))
-    graph.set_tile_mapping(tensor, TileMapping(at, at + 1, tiles, graph.target.n_tiles))
-    return tensor
-
-
-def checked_dim(what: str, tensor: Tensor, dim: int) -> int:
-    if 0 <= dim < tensor.rank:
-        return dim
-    raise PoplibsError(
-        f"{what} got dimension {dim} of a tensor of shape {list(tensor.shape)}.",
-        source=user_source(),
-        hint=f"use 0 to {tensor.rank - 1}" if tensor.rank else "give a tensor with dimensions",
-    )
-
-
-def as_rows(tensor: Tensor, dim: int) -> Tensor:
-    """A matrix view whose rows run along a dimension."""
-    last = tensor.dim_roll(dim, tensor.rank - 1)
-    return last.reshape((last.n_elems // max(1, last.shape[-1]), last.shape[-1]))
 
 
 @family

@@ -4,12 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tremula.base.types import Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute, Sequence
 from tremula.poplar.tensors.runs import Pieces, Runs
 from tremula.poplar.tensors.tensor import Tensor
-from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplar.vertices.compute_set import ComputeSet
 from tremula.poplibs.popops.reduction.codelets import (
@@ -21,6 +19,7 @@ from tremula.poplibs.popops.reduction.codelets import (
 )
 from tremula.poplibs.popops.reduction.operations import REDUCE_OPS
 from tremula.poplibs.popops.reduction.segments import Groups, split_outputs, split_rows
+from tremula.poplibs.popops.row_parts import mapped_by
 
 Ints = np.ndarray
 # A second compute set: one more vertex for the results of the workers, besides the sync.
@@ -57,15 +56,6 @@ class Target:
     at: Ints
     finish: Finish = PLAIN
     scale: Tensor | float = 1.0
-
-
-def mapped_by(graph: Graph, type: Type, widths: Ints, tiles: Ints, name: str) -> Tensor:
-    """A flat variable of pieces of the given widths, each on its tile."""
-    ends = np.cumsum(widths)
-    tensor = graph.add_variable(type, [int(ends[-1]) if len(ends) else 0], name)
-    mapping = TileMapping(ends - widths, ends, tiles, graph.target.n_tiles)
-    graph.set_tile_mapping(tensor, mapping)
-    return tensor
 
 
 def side_by_side(source: Tensor, groups: Groups) -> tuple[Tensor, Groups]:

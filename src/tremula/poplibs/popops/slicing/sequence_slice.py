@@ -19,9 +19,8 @@ from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.families import family
-from tremula.poplibs.popops.sorting.sort import distinct_values
 from tremula.poplibs.poputil.steps import run_vertices
-from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
+from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, distinct_values, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
 # Worker slots: entry; the numbers of a sequence and its loops; a load and a store per vector.

@@ -23,11 +23,10 @@ from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.families import family
-from tremula.poplibs.popops.reduction.scan import RowParts, as_rows, one_each, row_parts
-from tremula.poplibs.popops.sorting.sort import distinct_values
+from tremula.poplibs.popops.row_parts import RowParts, as_rows, one_each, row_parts
 from tremula.poplibs.poputil import replayed
 from tremula.poplibs.poputil.steps import run_vertices
-from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
+from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, distinct_values, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
 # Worker slots: entry and exit; per element load, compare, and select of value and place.

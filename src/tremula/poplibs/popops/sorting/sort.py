@@ -18,8 +18,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
-from tremula.poplibs.popops.reduction.scan import as_rows, checked_dim
-from tremula.poplibs.popops.reduction.stages import mapped_by
+from tremula.poplibs.popops.row_parts import as_rows, checked_dim, mapped_by
 from tremula.poplibs.popops.sorting.codelets import (
     merge_slots,
     merge_vertex,
@@ -27,7 +26,7 @@ from tremula.poplibs.popops.sorting.codelets import (
     sort_vertex,
 )
 from tremula.poplibs.poputil.steps import run_vertices
-from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
+from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, distinct_values, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
 MIN_BLOCK = 16  # elements
@@ -282,15 +281,6 @@ def check_pair(what: str, keys: Tensor, values: Tensor) -> None:
 # -- registry --------------------------------------------------------------------------------------
 
 _SHAPES = (((200,), 0), ((7, 40), 1), ((37, 3), 0), ((1,), 0), ((2, 0), 1), ((130,), 0))
-
-
-def distinct_values(type: Type, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Numbers that differ along every dimension, so that their order is unique."""
-    n = int(np.prod(shape))
-    values = rng.permutation(n).reshape(shape)
-    return (
-        values.astype(type.dtype) if type is UNSIGNED_INT else (values - n // 2).astype(type.dtype)
-    )
 
 
 def _samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:

@@ -16,7 +16,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
-from tremula.poplibs.popops.reduction.scan import as_rows
+from tremula.poplibs.popops.row_parts import as_rows
 from tremula.poplibs.popops.sorting.codelets import merge_vertex, sort_vertex
 from tremula.poplibs.popops.sorting.sort import (
     TYPES,
@@ -25,12 +25,11 @@ from tremula.poplibs.popops.sorting.sort import (
     block_layout,
     check_pair,
     check_sortable,
-    distinct_values,
     merge_blocks,
     new_blocks,
     sort_blocks,
 )
-from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
+from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, distinct_values, register
 
 ORDERS = ("NONE", "ASCENDING", "DESCENDING")
 
