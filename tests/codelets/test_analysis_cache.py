@@ -4,14 +4,14 @@ import pytest
 
 import tremula as tr
 from tremula.base.errors import PoplarError
-from tremula.codelets import analysis_cache as findings
-from tremula.codelets.vertex import codelet_of
+from tremula.codelets import analysis_cache
+from tremula.codelets.python_codelet import codelet_of
 
 
 @pytest.fixture
 def entries(tmp_path, monkeypatch):
     monkeypatch.setenv("TREMULA_CACHE_DIR", str(tmp_path))
-    return lambda: sorted(tmp_path.glob("codelets/findings_*.json"))
+    return lambda: sorted(tmp_path.glob("codelets/analysis_*.json"))
 
 
 def _doubling() -> type:
@@ -29,7 +29,7 @@ def test_a_second_analysis_reads_the_first(entries, monkeypatch):
     """The same text is analysed once; the codelet that comes of its entry is the same."""
     first = codelet_of(_doubling())
     assert len(entries()) == 1
-    monkeypatch.setattr(findings, "_analysed", None)
+    monkeypatch.setattr(analysis_cache, "_analyse", None)
     second = codelet_of(_doubling())
     assert (second.spec.fields, second.spec.n_code_bytes) == (
         first.spec.fields,
@@ -39,7 +39,7 @@ def test_a_second_analysis_reads_the_first(entries, monkeypatch):
 
 
 def test_a_damaged_entry_is_made_again(entries):
-    """What cannot be read counts as none."""
+    """A damaged entry is a cache miss."""
     first = codelet_of(_doubling())
     entries()[0].write_text("{")
     assert codelet_of(_doubling()).kernel_text() == first.kernel_text()

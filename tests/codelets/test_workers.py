@@ -7,7 +7,7 @@ import tremula as tr
 from tremula import Execute, InOut, Input, MultiVertex, Output, Vector, float32
 from tremula.codelets.kernel.kernel_source import Variant
 from tremula.codelets.python.random import random_uniform
-from tremula.codelets.vertex import codelet_of
+from tremula.codelets.python_codelet import codelet_of
 
 N = 1200
 

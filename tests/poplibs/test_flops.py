@@ -9,7 +9,7 @@ import tremula as tr
 from tests.poplibs.run_op import laid_out, small_graph, tensor_type
 from tremula.base.types import FLOAT, HALF, float32
 from tremula.codelets import Input, Vector, Vertex
-from tremula.codelets.vertex import codelet_of
+from tremula.codelets.python_codelet import codelet_of
 from tremula.compiler.lower.lower import lower
 from tremula.compiler.passes.cost import cost_steps
 from tremula.compiler.passes.exchange import exchanges_of

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from tremula.base.errors import GraphObjectLoadError
+from tremula.codelets.python_codelet import codelet_of, python_codelet_from_dict
 from tremula.codelets.spec import Codelet
 from tremula.codelets.vertex import (
     InOut,
@@ -13,7 +14,6 @@ from tremula.codelets.vertex import (
     Vector,
     VectorList,
     Vertex,
-    codelet_of,
 )
 
 __all__ = [
@@ -34,10 +34,9 @@ def codelet_from_dict(stored: Mapping[str, object]) -> Codelet:
     """The codelet that `codelet.to_dict()` described, from a file that need not be trusted."""
     language = stored.get("language") if isinstance(stored, Mapping) else None
     if language == "python":
-        from tremula.codelets.stored_codelet import python_codelet_from_dict
-
         return python_codelet_from_dict(stored)
     if language == "c++":
+        # Not at the top: few programs have C++ codelets.
         from tremula.codelets.cpp.codelet import cpp_codelet_from_dict
 
         return cpp_codelet_from_dict(dict(stored))

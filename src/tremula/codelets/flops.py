@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tremula.base.types import HALF, Type
-from tremula.codelets.spec import CodeletSpec
+from tremula.codelets.spec import CodeletSpec, CostView
 
 if TYPE_CHECKING:
-    from tremula.codelets.python_codelet import CostView
     from tremula.hardware import Chip
 
 
-def _none(v: "CostView", chip: "Chip") -> np.ndarray:  # noqa: ARG001
+def _none(v: CostView, chip: "Chip") -> np.ndarray:  # noqa: ARG001
     return np.zeros(v.n_rows, np.int64)
 
 
@@ -29,7 +28,7 @@ def flops_per_element(field: str, n: int, type: Type | None = None) -> staticmet
     if not n or (type is not None and not type.is_floating):
         return no_flops
 
-    def flops(v: "CostView", chip: "Chip") -> np.ndarray:  # noqa: ARG001
+    def flops(v: CostView, chip: "Chip") -> np.ndarray:  # noqa: ARG001
         return n * v.sizes[field]
 
     return staticmethod(flops)

@@ -2,30 +2,35 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate, suggest
+from tremula.base.errors import (
+    GraphObjectCreationError,
+    MissingPerfEstimate,
+    PoplarError,
+    suggest,
+)
 from tremula.base.types import Type
-from tremula.codelets.analysis_cache import findings_of
+from tremula.codelets.analysis_cache import analysis_of
 from tremula.codelets.cost.counting import CostModel
 from tremula.codelets.cost.taint import TaintTable
 from tremula.codelets.flops import vector_flops_per_cycle
 from tremula.codelets.kernel.kernel_source import KernelText, Variant
 from tremula.codelets.python.function_source import FunctionSource, for_workers, read_function
-from tremula.codelets.spec import N_WORKERS, CodeletSpec, CostInput, Standing, VertexBase
-from tremula.codelets.stored_codelet import codelet_as_dict
+from tremula.codelets.spec import N_WORKERS, CodeletSpec, CostInput, CostView, Standing, VertexBase
+from tremula.codelets.stored_codelet import DAMAGES, codelet_as_dict, read_codelet, refused
 from tremula.codelets.vertex import Vertex, base_of, fields_of
 
 if TYPE_CHECKING:
     from tremula.hardware import Chip
 
 KernelKey = tuple[Variant, bool, int]  # which kernel, has it rounding modes, for how many workers
-CostMethod = Callable[["CostView", object], object]
+CostMethod = Callable[[CostView, object], object]
 
 
 @dataclass(eq=False)
@@ -170,32 +175,6 @@ def _code_text(code: CodeType) -> str:
     return f"{code.co_code.hex()} {constants} {code.co_names}"
 
 
-@dataclass(frozen=True)
-class FieldView:
-    """`v.y.size`, `v.rows.n_subs`, `v.bias.value`: the columns of one field."""
-
-    size: np.ndarray | None
-    n_subs: np.ndarray | None
-    value: np.ndarray | None
-
-
-class CostView:
-    """What a `cycles` method gets as `v`: the CostInput, with fields as attributes too."""
-
-    def __init__(self, cost_input: CostInput) -> None:
-        self.cost_input = cost_input
-        self.n_rows, self.sizes = cost_input.n_rows, cost_input.sizes
-        self.n_subs, self.state = cost_input.n_subs, cost_input.state
-        self.columns = cost_input.columns
-
-    def __getattr__(self, name: str) -> FieldView:
-        given = self.__dict__["cost_input"]
-        columns = [table.get(name) for table in (given.sizes, given.n_subs, given.state)]
-        if all(column is None for column in columns):
-            raise AttributeError(f"no field {name!r}; " + suggest(name, [*given.sizes]))
-        return FieldView(*columns)
-
-
 def call_kernel(
     address: int, arena: np.ndarray | None, columns: tuple[np.ndarray, ...], begin: int, end: int,
     cycles: np.ndarray | None = None,
@@ -217,7 +196,7 @@ def make_codelet(
     name: str, compute: FunctionSource, fields: tuple, base: VertexBase, **more: object
 ) -> PythonCodelet:
     """A checked codelet from its parts."""
-    found = findings_of(name, compute, fields, base)
+    found = analysis_of(name, compute, fields, base)
     spec = CodeletSpec(
         name=name, fields=fields, base=base, returns_bool=found.returns_bool, language="python",
         n_code_bytes=found.n_code_bytes, routines=tuple(found.routines.items()),
@@ -261,3 +240,26 @@ def _standing(cls: type, compute: FunctionSource) -> Standing:
     if given not in known:
         raise compute.error(f"unknown standing {given!r}", None, suggest(str(given), known))
     return Standing(given)
+
+
+def codelet_of(cls: type) -> PythonCodelet:
+    """The codelet a Vertex class describes; analysed once per class."""
+    found = cls.__dict__.get("_tremula_codelet")
+    if found is None:
+        found = codelet_from_class(cls)
+        cls._tremula_codelet = found
+    return found
+
+
+def python_codelet_from_dict(stored: Mapping[str, object]) -> PythonCodelet:
+    """The codelet that `to_dict` described; anything unexpected is refused."""
+    parts = read_codelet(stored)
+    try:
+        return make_codelet(
+            parts.name, parts.compute, parts.fields, parts.base,
+            standing=parts.standing, has_stored_cost=parts.has_cost,
+        )  # fmt: skip
+    except PoplarError as error:
+        raise refused(error.what) from None
+    except DAMAGES as error:
+        raise refused(f"{type(error).__name__}: {error}") from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from tremula.base.errors import suggest
 from tremula.base.source import Source
 from tremula.base.types import Type
 
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 # Workers per tile of every IPU so far, and what kernels are made for unless a chip has others.
 N_WORKERS = 6
+
+
+LAYOUTS = (
+    "SPAN", "SHORT_SPAN", "ONE_PTR", "SCALED_PTR32", "SCALED_PTR64", "SCALED_PTR128",
+    "COMPACT_PTR", "DELTAN", "COMPACT_DELTAN", "DELTANELEMENTS",
+)  # fmt: skip
 
 
 class Direction(Enum):
@@ -112,6 +119,32 @@ class CostInput:
     state: Mapping[str, np.ndarray]
     chip: "Chip"
     columns: tuple[np.ndarray, ...]  # the kernel's columns, for counting
+
+
+@dataclass(frozen=True)
+class FieldView:
+    """`v.y.size`, `v.rows.n_subs`, `v.bias.value`: the columns of one field."""
+
+    size: np.ndarray | None
+    n_subs: np.ndarray | None
+    value: np.ndarray | None
+
+
+class CostView:
+    """What a `cycles` method gets as `v`: the CostInput, with fields as attributes too."""
+
+    def __init__(self, cost_input: CostInput) -> None:
+        self.cost_input = cost_input
+        self.n_rows, self.sizes = cost_input.n_rows, cost_input.sizes
+        self.n_subs, self.state = cost_input.n_subs, cost_input.state
+        self.columns = cost_input.columns
+
+    def __getattr__(self, name: str) -> FieldView:
+        given = self.__dict__["cost_input"]
+        columns = [table.get(name) for table in (given.sizes, given.n_subs, given.state)]
+        if all(column is None for column in columns):
+            raise AttributeError(f"no field {name!r}; " + suggest(name, [*given.sizes]))
+        return FieldView(*columns)
 
 
 class Codelet(Protocol):

@@ -5,13 +5,12 @@ use numbers, element types and the functions listed in `function_source.py`, and
 generated from them afresh. A `cycles` method is arbitrary Python and is therefore not stored.
 """
 
-import ast
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from tremula.base.errors import GraphObjectLoadError, PoplarError
+from tremula.base.errors import GraphObjectLoadError
 from tremula.base.source import Source, source_at
 from tremula.base.types import ALL_TYPES, Type
 from tremula.codelets.python import random
@@ -24,6 +23,7 @@ from tremula.codelets.python.function_source import (
     Known,
 )
 from tremula.codelets.spec import (
+    LAYOUTS,
     CodeletSpec,
     Direction,
     FieldKind,
@@ -32,21 +32,12 @@ from tremula.codelets.spec import (
     VertexBase,
 )
 
-if TYPE_CHECKING:
-    from tremula.codelets.python_codelet import PythonCodelet
-
 _MAX_TEXT = 200_000
 _MAX_DEPTH = 20
 _TYPES = {t.name: t for t in ALL_TYPES}
 _FUNCTIONS = {
     "builtin": BUILTINS, "math": MATH, "numpy": NUMPY, "random": random.FUNCTIONS,
 }  # fmt: skip
-
-
-def is_returning_value(compute: FunctionSource) -> bool:
-    """Does compute return something?"""
-    returns = (n for n in ast.walk(compute.tree()) if isinstance(n, ast.Return))
-    return any(node.value is not None for node in returns)
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -112,25 +103,37 @@ def _number_as_json(value: bool | int | float) -> object:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def python_codelet_from_dict(stored: Mapping[str, object]) -> "PythonCodelet":
-    """The codelet that `to_dict` described; anything unexpected is refused."""
-    from tremula.codelets.python_codelet import make_codelet
+DAMAGES = (KeyError, TypeError, ValueError, SyntaxError, RecursionError, MemoryError)
 
+
+class StoredCodelet(NamedTuple):
+    """What a file says about a codelet, well-formed but not yet checked."""
+
+    name: str
+    compute: FunctionSource
+    fields: tuple[FieldSpec, ...]
+    base: VertexBase
+    standing: Standing
+    has_cost: bool  # it had a `cycles` method
+
+
+def read_codelet(stored: Mapping[str, object]) -> StoredCodelet:
+    """The parts of the codelet that `codelet_as_dict` described; anything unexpected is refused."""
     try:
-        name, base = _text(stored, "name"), VertexBase(stored["base"])
-        compute = _read_function(_dict(stored, "compute"), _read_source(stored), 0)
-        fields = _read_fields(_list(stored, "fields"))
-        return make_codelet(
-            name, compute, fields, base, standing=Standing(stored["standing"]),
-            has_stored_cost=stored["has_cost_method"] is True,
-        )  # fmt: skip
-    except PoplarError as error:
-        raise _refused(error.what) from None
-    except (KeyError, TypeError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        raise _refused(f"{type(error).__name__}: {error}") from None
+        return StoredCodelet(
+            _text(stored, "name"),
+            _read_function(_dict(stored, "compute"), _read_source(stored), 0),
+            _read_fields(_list(stored, "fields")),
+            VertexBase(stored["base"]),
+            Standing(stored["standing"]),
+            stored["has_cost_method"] is True,
+        )
+    except DAMAGES as error:
+        raise refused(f"{type(error).__name__}: {error}") from None
 
 
-def _refused(reason: str) -> GraphObjectLoadError:
+def refused(reason: str) -> GraphObjectLoadError:
+    """The error for a file whose codelet cannot be used."""
     return GraphObjectLoadError(
         f"a stored codelet is refused: {reason}",
         hint="the file is damaged or was altered: build the program again",
@@ -175,8 +178,6 @@ def _read_fields(stored: list) -> tuple[FieldSpec, ...]:
 def _read_field(stored: object) -> FieldSpec:
     if not isinstance(stored, dict):
         raise TypeError("a field is not a table")
-    from tremula.codelets.vertex import LAYOUTS
-
     direction = stored["direction"]
     kind, name, layout = FieldKind[stored["kind"]], stored["name"], stored["layout"]
     is_edge = kind not in (FieldKind.STATE, FieldKind.STATE_VECTOR)

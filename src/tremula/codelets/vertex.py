@@ -20,20 +20,11 @@ import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tremula.base.errors import GraphObjectCreationError, TypeMismatch, suggest
 from tremula.base.source import Source, user_source
 from tremula.base.types import QUARTER, Type, as_type
-from tremula.codelets.spec import N_WORKERS, Direction, FieldKind, FieldSpec, VertexBase
-
-if TYPE_CHECKING:
-    from tremula.codelets.python_codelet import PythonCodelet
-
-LAYOUTS = (
-    "SPAN", "SHORT_SPAN", "ONE_PTR", "SCALED_PTR32", "SCALED_PTR64", "SCALED_PTR128",
-    "COMPACT_PTR", "DELTAN", "COMPACT_DELTAN", "DELTANELEMENTS",
-)  # fmt: skip
+from tremula.codelets.spec import LAYOUTS, N_WORKERS, Direction, FieldKind, FieldSpec, VertexBase
 
 
 class Vertex:
@@ -226,14 +217,3 @@ def _check_vector(vector: VectorForm, fail: Failure) -> None:
     align = vector.min_align
     if not isinstance(align, int) or align < 1 or align & (align - 1):
         raise fail(f"alignment must be a power of two, got {align!r}.", "use 1, 2, 4, 8, 16 or 32")
-
-
-def codelet_of(cls: type) -> "PythonCodelet":
-    """The codelet a Vertex class describes; analysed once per class."""
-    found = cls.__dict__.get("_tremula_codelet")
-    if found is None:
-        from tremula.codelets.python_codelet import codelet_from_class
-
-        found = codelet_from_class(cls)
-        cls._tremula_codelet = found
-    return found

@@ -35,7 +35,8 @@ def _cpp_specs(args: argparse.Namespace) -> list[CodeletSpec]:
 
 
 def _python_specs(files: list[str]) -> list[CodeletSpec]:
-    from tremula.codelets.vertex import Vertex, codelet_of
+    from tremula.codelets.python_codelet import codelet_of
+    from tremula.codelets.vertex import Vertex
 
     specs = []
     for file in files:

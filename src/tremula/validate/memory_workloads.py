@@ -7,7 +7,7 @@ import numpy as np
 from tremula.base.types import FLOAT, UNSIGNED_INT, float32, uint32
 from tremula.codelets import Input, MultiVertex, Output, Vector, Vertex
 from tremula.codelets.cost.slots import LAUNCH_CYCLES, VERTEX_OVERHEAD_SLOTS
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip, chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute, Sequence

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import tremula as tr
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 
 # Worker cycles of either codelet: the call, then two floats per cycle.

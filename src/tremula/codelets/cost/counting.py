@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from tremula.codelets.cost import slots
 from tremula.codelets.cost.pricing import Price, Pricer
 from tremula.codelets.cost.slots import Slots
-from tremula.codelets.python.added_statements import Count, CountHelper
 from tremula.codelets.python.folding import folded_tree
 from tremula.codelets.python.function_source import FunctionSource, Known, dotted_name
 from tremula.codelets.python.kinds import ALLOCATIONS, INT, KindTable
@@ -21,6 +20,26 @@ from tremula.codelets.spec import FieldSpec, VertexBase
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 _CONTROL = (ast.If, ast.For, ast.While)
 Keep = Callable[[ast.stmt], bool]
+
+
+class Count(ast.stmt):
+    """A statement that adds cycles: `n_slots`, plus `n_slots_each` times the length of a vector."""
+
+    _fields = ()
+
+    def __init__(self, n_slots: int, terms: tuple[tuple[ast.expr, int], ...] = ()) -> None:
+        super().__init__()
+        self.n_slots, self.terms = n_slots, terms
+
+
+class CountHelper(ast.stmt):
+    """A statement that adds the cycles of a helper call, without making the call."""
+
+    _fields = ()
+
+    def __init__(self, helper: FunctionSource, arguments: list[ast.expr]) -> None:
+        super().__init__()
+        self.helper, self.arguments = helper, arguments
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tremula.base.atomic_file import atomic_file
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import GraphProgramCompilationError, LinkError, PoplarError
 from tremula.base.source import Source, source_at
@@ -20,7 +21,7 @@ from tremula.codelets.cpp.counting import COUNTED_FLAGS, count_blocks, counter_s
 from tremula.codelets.cpp.glue import GluedUnit, glue
 from tremula.codelets.cpp.names import vertex_name
 from tremula.codelets.cpp.preprocess import Unit, without_markers
-from tremula.codelets.cpp.tokens import tokenise
+from tremula.codelets.cpp.scan import tokenise
 from tremula.codelets.cpp.toolchain import (
     HEADERS,
     LANGUAGE_FLAGS,
@@ -80,7 +81,8 @@ class Library:
         path = self._path(compiler, False, N_WORKERS).with_suffix(".json")
         if not path.exists():
             table = self._read_table()
-            _write_atomically(path, lambda temporary: temporary.write_text(json.dumps(table)))
+            with atomic_file(path, "w") as file:
+                json.dump(table, file)
         return json.loads(path.read_text())
 
     def address(self, symbol: str, *, is_counted: bool, n_workers: int = N_WORKERS) -> int:
@@ -97,7 +99,9 @@ class Library:
                 compiler = find_compiler()
                 path = self._path(compiler, *key)
                 if not path.exists():
-                    _write_atomically(path, lambda made: self._build(compiler, made, *key))
+                    built = self._build(compiler, *key)
+                    with atomic_file(path) as file:
+                        file.write(built)
                 self._loaded[key] = ctypes.CDLL(str(path))
             return self._loaded[key]
 
@@ -107,7 +111,8 @@ class Library:
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
         return cache_dir() / "cpp" / f"{digest}{'-counted' if is_counted else ''}.so"
 
-    def _build(self, compiler: Compiler, output: Path, is_counted: bool, n_workers: int) -> None:
+    def _build(self, compiler: Compiler, is_counted: bool, n_workers: int) -> bytes:
+        """A shared object."""
         texts = [(glued, chunk) for glued in self.glued for chunk in glued.chunks]
         flags = [*LANGUAGE_FLAGS, f"-I{HEADERS}", f"-DTREMULA_N_WORKERS={n_workers}"]
         if is_counted:
@@ -129,7 +134,9 @@ class Library:
                 objects.append(Path(folder) / "counter.o")
                 arguments = [*LANGUAGE_FLAGS, "-O2", "-c", "-x", "c++", "-", "-o", str(objects[-1])]
                 _checked(compiler, arguments, counter_source(all_counts))
+            output = Path(folder) / "library.so"
             self._link(compiler, objects, output)
+            return output.read_bytes()
 
     def _link(self, compiler: Compiler, objects: Sequence[Path], output: Path) -> None:
         arguments = [*_LINK_FLAGS, *map(str, objects), *_LIBRARIES, "-o", str(output)]
@@ -255,17 +262,3 @@ def unsupported_field(
         hint="fields are numbers, Input/Output/InOut of a number, Vector or VectorList, or a Vector"
         " of those; keep anything else in a static member or behind an edge of chars",
     )
-
-
-def _write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file and rename it: other processes see all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
-    os.close(handle)
-    try:
-        write(Path(name))
-        os.chmod(name, 0o755)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -11,7 +11,6 @@ import linecache
 import os
 import re
 import sys
-import tempfile
 import warnings
 from functools import cache
 from pathlib import Path
@@ -21,11 +20,11 @@ import numba
 import numpy as np
 from numba.core.errors import NumbaError, NumbaWarning
 
+from tremula.base.atomic_file import atomic_file
 from tremula.base.cache_dir import cache_dir
+from tremula.base.code_fingerprint import code_fingerprint
 from tremula.base.errors import GraphProgramCompilationError
 from tremula.base.source import Source, source_at
-from tremula.codelets import native
-from tremula.codelets.python import random
 from tremula.codelets.python.function_source import FunctionSource
 from tremula.codelets.python.subset import helpers_of
 
@@ -35,10 +34,8 @@ _loaded: dict[str, ModuleType] = {}  # compiled code must never be freed: addres
 @cache
 def _library_hash() -> str:
     """Changes whenever the functions that kernels call, or the compilers, change."""
-    hasher = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version}".encode())
-    for path in [*sorted(Path(native.__file__).parent.glob("*.py")), Path(random.__file__)]:
-        hasher.update(path.read_bytes())
-    return hasher.hexdigest()
+    called = code_fingerprint("codelets/native", "codelets/python/random.py")
+    return f"{numba.__version__} {np.__version__} {called}"
 
 
 def compile_kernel(name: str, text: str, compute: FunctionSource) -> int:
@@ -72,10 +69,8 @@ def _written(key: str, text: str) -> Path | None:
         if path.is_file() and path.read_text() == text and os.access(folder, os.W_OK):
             return path
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
+        with atomic_file(path, "w") as file:
             file.write(text)
-        os.replace(temporary, path)
     except OSError as error:
         _warn_once(str(error))
         return None

@@ -10,12 +10,21 @@ of range gives an empty vector (`Hoist`).
 import ast
 from collections.abc import Mapping
 
-from tremula.codelets.python.added_statements import Hoist
 from tremula.codelets.python.function_source import dotted_name
 from tremula.codelets.spec import FieldKind, FieldSpec
 
 _PLAIN_INDEX = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)
 _LOOPS = (ast.For, ast.While)
+
+
+class Hoist(ast.stmt):
+    """A statement that fetches sub-vector `index` of a field; out of range it is empty."""
+
+    _fields = ()
+
+    def __init__(self, name: str, spec: FieldSpec, index: ast.expr) -> None:
+        super().__init__()
+        self.name, self.spec, self.index = name, spec, index
 
 
 def hoisted(tree: ast.FunctionDef, fields: Mapping[str, FieldSpec]) -> list[ast.stmt]:

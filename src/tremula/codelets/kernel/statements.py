@@ -3,8 +3,9 @@
 import ast
 from dataclasses import dataclass, field
 
+from tremula.codelets.cost.counting import Count, CountHelper
 from tremula.codelets.kernel.expressions import BINARY, INPLACE, ExpressionLowering, call
-from tremula.codelets.python.added_statements import Count, CountHelper, Hoist
+from tremula.codelets.kernel.hoisting import Hoist
 from tremula.codelets.python.function_source import Known, dotted_name
 from tremula.codelets.python.kinds import ALLOCATIONS, KindTable
 from tremula.codelets.spec import FieldKind, FieldSpec

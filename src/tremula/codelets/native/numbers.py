@@ -7,12 +7,12 @@ have changed how it rounds; without one it rounds to nearest.
 # Numba turns these functions into others, which pyright cannot see.
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
-from llvmlite import ir
 from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from tremula.base.types import ALL_TYPES, Type
+from tremula.codelets.native.random import round_by_mode
 from tremula.codelets.native.types import HalfType, half, round_to_half
 
 INTEGRAL = (types.Integer, types.Boolean)
@@ -51,8 +51,6 @@ def rounded(context, builder, value, worker):
     worker_type, record = worker
     if not isinstance(worker_type, types.CPointer):
         return round_to_half(builder, value)
-    from tremula.codelets.native.random import round_by_mode
-
     signature = types.float32(types.float32, worker_type)
     return context.compile_internal(builder, round_by_mode.py_func, signature, (value, record))
 
@@ -91,23 +89,3 @@ def _make_conversion(element_type: Type):
 
 
 CONVERT = {t.name: _make_conversion(t) for t in ALL_TYPES}
-
-
-@intrinsic
-def bits_to_float(typingctx, bits):
-    """The float32 with these 32 bits."""
-
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(builder.trunc(args[0], ir.IntType(32)), ir.FloatType())
-
-    return types.float32(types.int64), codegen
-
-
-@intrinsic
-def float_to_bits(typingctx, value):
-    """The 32 bits of a float32, as a non-negative integer."""
-
-    def codegen(context, builder, signature, args):
-        return builder.zext(builder.bitcast(args[0], ir.IntType(32)), ir.IntType(64))
-
-    return types.int64(types.float32), codegen

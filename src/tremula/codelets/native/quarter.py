@@ -17,8 +17,8 @@ from numba.core import cgutils, types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
-from tremula.codelets.native.numbers import CONVERT, bits_to_float, float_to_bits
-from tremula.codelets.native.types import half
+from tremula.codelets.native.numbers import CONVERT
+from tremula.codelets.native.types import bits_to_float, float_to_bits, half
 
 _to_half, _to_float = CONVERT["HALF"], CONVERT["FLOAT"]
 

@@ -12,9 +12,7 @@ from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
 
-from tremula.codelets.native.memory import load, store
-from tremula.codelets.native.numbers import bits_to_float, float_to_bits
-from tremula.codelets.native.types import round_to_half
+from tremula.codelets.native.types import bits_to_float, float_to_bits, round_to_half
 from tremula.codelets.python import random
 
 _U = np.uint64
@@ -29,6 +27,26 @@ _NAN, _INFINITY = np.float32(math.nan), np.float32(math.inf)
 _STEP_16, _STEP_24 = np.float32(2.0**-16), np.float32(2.0**-24)
 
 
+# Words of a worker's record. Not `memory.load` and `store`: these round halves, which draws.
+
+
+@intrinsic
+def _word(typingctx, worker, index):
+    def codegen(context, builder, signature, args):
+        return builder.load(builder.gep(args[0], [args[1]]))
+
+    return types.uint64(worker, types.int64), codegen
+
+
+@intrinsic
+def _set_word(typingctx, worker, index, value):
+    def codegen(context, builder, signature, args):
+        builder.store(args[2], builder.gep(args[0], [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(worker, types.int64, types.uint64), codegen
+
+
 @njit(nogil=True, error_model="numpy")
 def _rotated(value, n_bits):
     return (value << n_bits) | (value >> (_U(64) - n_bits))
@@ -36,10 +54,10 @@ def _rotated(value, n_bits):
 
 @njit(nogil=True, error_model="numpy")
 def random_uint64(worker):
-    s0, s1 = load(worker, 0), load(worker, 1)
+    s0, s1 = _word(worker, 0), _word(worker, 1)
     mixed, both = s0 ^ s1, s0 & s1
-    store(worker, 0, _rotated(s0, _U(55)) ^ mixed ^ (mixed << _U(14)))
-    store(worker, 1, _rotated(mixed, _U(36)))
+    _set_word(worker, 0, _rotated(s0, _U(55)) ^ mixed ^ (mixed << _U(14)))
+    _set_word(worker, 1, _rotated(mixed, _U(36)))
     return mixed ^ (_rotated(both, _U(1)) | _rotated(both, _U(2)))
 
 
@@ -65,12 +83,12 @@ def random_normal(worker):
 
 @njit(nogil=True, error_model="numpy")
 def random_state(word, worker):
-    return load(worker, np.int64(word))
+    return _word(worker, np.int64(word))
 
 
 @njit(nogil=True, error_model="numpy")
 def set_random_state(word, value, worker):
-    store(worker, np.int64(word), _U(value))
+    _set_word(worker, np.int64(word), _U(value))
 
 
 @njit(nogil=True, error_model="numpy")
@@ -84,8 +102,8 @@ def _mixed(value):
 @njit(nogil=True, error_model="numpy")
 def seed_random(seed, stream, worker):
     first = _mixed(_mixed(_U(seed)) ^ _U(stream))
-    store(worker, 0, first)
-    store(worker, 1, _mixed(first + _GOLDEN))
+    _set_word(worker, 0, first)
+    _set_word(worker, 1, _mixed(first + _GOLDEN))
 
 
 # -- rounding to half ------------------------------------------------------------------------------
@@ -124,7 +142,7 @@ def _stochastic_half(value, worker):
 @njit(nogil=True, error_model="numpy")
 def round_by_mode(value, worker):
     """A float32 as the half that the worker's mode says, held in a float32."""
-    mode = load(worker, _MODE_WORD)
+    mode = _word(worker, _MODE_WORD)
     is_stochastic = (mode & _STOCHASTIC) != 0
     rounded = _stochastic_half(value, worker) if is_stochastic else _nearest_half(value)
     if abs(rounded) > _LARGEST_HALF and not math.isinf(value):

@@ -2,7 +2,7 @@
 
 Every `half` value is a float32 that a half can represent exactly, because each operation rounds
 its result (`round_to_half`). Rounding is to nearest even and overflow goes to infinity, as IEEE 754
-says; the other modes are in native_random.py. Only loaded when a codelet compiles.
+says; the other modes are in native/random.py. Only loaded when a codelet compiles.
 """
 
 # Numba turns these functions into others, which pyright cannot see.
@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.datamodel import PrimitiveModel
 from numba.core.typeconv import Conversion
-from numba.extending import lower_cast, register_model
+from numba.extending import intrinsic, lower_cast, register_model
 
 
 class HalfType(types.Type):
@@ -82,3 +82,23 @@ def _half_to_number(context, builder, from_type, to_type, value):
     return (
         value if to_type == types.float32 else context.cast(builder, value, types.float32, to_type)
     )
+
+
+@intrinsic
+def bits_to_float(typingctx, bits):
+    """The float32 with these 32 bits."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(builder.trunc(args[0], ir.IntType(32)), ir.FloatType())
+
+    return types.float32(types.int64), codegen
+
+
+@intrinsic
+def float_to_bits(typingctx, value):
+    """The 32 bits of a float32, as a non-negative integer."""
+
+    def codegen(context, builder, signature, args):
+        return builder.zext(builder.bitcast(args[0], ir.IntType(32)), ir.IntType(64))
+
+    return types.int64(types.float32), codegen

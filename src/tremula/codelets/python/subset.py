@@ -5,8 +5,13 @@ from collections.abc import Mapping
 
 from tremula.base.errors import suggest
 from tremula.base.types import Type
-from tremula.codelets.python.allowed import check_allowed
-from tremula.codelets.python.function_source import FunctionSource, Known, dotted_name, local_names
+from tremula.codelets.python.function_source import (
+    FunctionSource,
+    Known,
+    check_allowed,
+    dotted_name,
+    local_names,
+)
 from tremula.codelets.spec import Direction, FieldKind, FieldSpec, VertexBase
 
 _RESERVED = ("_k_", "__")  # how generated code's own names start

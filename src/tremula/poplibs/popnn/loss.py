@@ -16,7 +16,7 @@ from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, UNSIGNED_INT, Type, float32, int64, uint32
 from tremula.codelets import Input, Output, Vector, Vertex
 from tremula.codelets.flops import flops_per_element
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence

@@ -12,7 +12,7 @@ from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type
 from tremula.codelets import Input, Output, Vector, Vertex
 from tremula.codelets.flops import no_flops
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence

@@ -23,7 +23,7 @@ from tremula.codelets.python.random import (
     seed_random,
     set_random_state,
 )
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import family
 

@@ -7,7 +7,7 @@ import numpy as np
 from tremula.base.types import Type, float32, int32
 from tremula.codelets import Input, MultiVertex, Output, Vector
 from tremula.codelets.python.machine import multiply_accumulate
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.product.costs import Work, reduce_cycles, work_cycles

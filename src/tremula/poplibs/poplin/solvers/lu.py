@@ -12,7 +12,7 @@ import numpy as np
 from tremula.base.types import FLOAT, INT, Type, float32, int32, uint32
 from tremula.codelets import InOut, Input, MultiVertex, Output, Vector, Vertex
 from tremula.codelets.flops import no_flops
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence

@@ -11,7 +11,7 @@ import numpy as np
 from tremula.base.types import float32, uint32
 from tremula.codelets import InOut, Input, MultiVertex, Output, Vector, Vertex
 from tremula.codelets.flops import no_flops
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family

@@ -16,7 +16,7 @@ import numpy as np
 from tremula.base.types import Type, float32, uint32
 from tremula.codelets import Input, MultiVertex, Output, Vector, Vertex
 from tremula.codelets.flops import flops_per_element
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import family
 

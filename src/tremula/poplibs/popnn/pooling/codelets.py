@@ -9,7 +9,7 @@ from enum import Enum
 import numpy as np
 
 from tremula.base.types import ALL_TYPES, Type
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import class_from_text, family
 from tremula.poplibs.popnn.pooling.plan import pool_cycles

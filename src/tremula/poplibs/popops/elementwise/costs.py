@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.base.types import Type
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popops.elementwise.element_op import VectorCost
 from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS

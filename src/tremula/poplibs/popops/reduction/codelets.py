@@ -19,7 +19,7 @@ from tremula.base.types import (
     float32,
 )
 from tremula.codelets import InOut, Input, Output, Vector
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import class_from_text, family
 from tremula.poplibs.popops.reduction.operations import REDUCE_OPS

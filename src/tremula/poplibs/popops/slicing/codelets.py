@@ -13,7 +13,7 @@ from tremula.base.types import (
 )
 from tremula.codelets import InOut, Input, MultiVertex, Output, Vector
 from tremula.codelets.flops import no_flops
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family

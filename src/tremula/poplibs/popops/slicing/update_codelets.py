@@ -11,7 +11,7 @@ import numpy as np
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type, uint32
 from tremula.codelets import InOut, Input, MultiVertex, Output, Vector
 from tremula.codelets.flops import flops_per_element
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.slicing.costs import (

@@ -8,7 +8,7 @@ import numpy as np
 
 from tremula.base.types import BOOL, Type
 from tremula.codelets.flops import flops_per_element
-from tremula.codelets.python_codelet import CostView
+from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import class_from_text, family
 
