@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tremula
-from tremula.base.source import at_source, is_machinery, source_at, user_source
+from tremula.base.source import at_source, is_framework_code, source_at, user_source
 
 PACKAGE = Path(tremula.__file__).parent
 
@@ -32,14 +32,14 @@ PACKAGE = Path(tremula.__file__).parent
 )
 def test_whose_code_a_file_holds(file, is_users):
     """Applications and installed models are users' code; libraries beneath them are not."""
-    assert is_machinery(file) != is_users
+    assert is_framework_code(file) != is_users
 
 
-def test_pytorch_is_machinery():
+def test_pytorch_is_framework_code():
     """A line of PyTorch is never a source."""
     torch = pytest.importorskip("torch")
-    is_machinery.cache_clear()
-    assert is_machinery(torch.nn.functional.__file__)
+    is_framework_code.cache_clear()
+    assert is_framework_code(torch.nn.functional.__file__)
 
 
 def test_a_script_that_runpy_runs(tmp_path):

@@ -118,14 +118,14 @@ ATTACKS = [
     (with_text("def compute(self):\n    self.n = 'text'\n"), "text has no meaning"),
     (with_text("x" * 300_000), "is not a text"),
     (with_text("def compute(self):\n    self.n = " + "(" * 500 + "1" + ")" * 500), "rror"),
-    (with_binding("evil", {"known": ["builtin", "exec"]}), "'exec' is no function of builtin"),
+    (with_binding("evil", {"known": ["builtin", "exec"]}), "'exec' is not a function of builtin"),
     (with_binding("evil", {"known": ["os", "system"]}), "KeyError"),
     (with_binding("evil", {"code": "1"}), "unknown meaning 'code'"),
     (with_binding("evil", {"number": "__import__"}), "ValueError"),
     (with_binding("evil", {"type": "DOUBLE"}), "KeyError"),
     (stored() | {"base": "Nothing"}, "Nothing"),
     (stored() | {"fields": [{}]}, "KeyError"),
-    (stored() | {"fields": stored()["fields"] * 2}, "two fields have one name"),
+    (stored() | {"fields": stored()["fields"] * 2}, "two fields have the same name"),
     (stored() | {"source": [1, 2]}, "not a file and line"),
     ({"language": "python"}, "KeyError"),
     ({"language": "cobol"}, "unknown language 'cobol'"),
@@ -149,5 +149,5 @@ def test_a_name_cannot_become_code():
     assert "\nimport os" not in text
     evil = stored()
     evil["compute"]["name"] = "a\nimport os"
-    with pytest.raises(GraphObjectLoadError, match="no function name"):
+    with pytest.raises(GraphObjectLoadError, match="not a function name"):
         codelet_from_dict(evil)

@@ -160,7 +160,7 @@ def test_class_refusals():
     ("annotation", "what"),
     [
         ("x: dict", "unsupported field type"),
-        ("x: float", "'float' says no size"),
+        ("x: float", "'float' has no fixed size"),
         ("x: Input[np.float64]", "no 64-bit floats"),
         ("x: Input[Vector[Input[float32]]]", "nests too deeply"),
         ("x: Input[Vector[float32, 'SPAM']]", "unknown layout 'SPAM'"),

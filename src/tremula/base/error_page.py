@@ -1,11 +1,11 @@
-"""The page of all errors, made from their classes."""
+"""The page docs/errors.md, made from the error classes."""
 
 from tremula.base import errors
 
 _HEAD = """# Errors
 
-Every error Tremula raises on purpose is a `tremula.errors.PoplarError`. Its text has up to four
-parts: what failed in your names with expected and got, the line of your program, and what to do.
+Every error Tremula raises on purpose is a `tremula.errors.PoplarError`. Its text says what failed,
+in your names, with expected and got; then the line of your program; then what to try.
 
 ```python
 import tremula as tr

@@ -51,7 +51,7 @@ class PoplarError(Exception):
 
 
 class ControlProgramError(PoplarError):
-    """A program is built wrongly: sizes or types of a Copy differ, a predicate is no scalar, …"""
+    """A program is malformed: sizes or types of a Copy differ, a predicate is not a scalar, …"""
 
 
 class FileLoadError(PoplarError):
@@ -122,7 +122,7 @@ class MissingPerfEstimate(PoplarError):
 
 
 class MissingProfileData(PoplarError):
-    """A report was asked for before there was anything to report."""
+    """A report was requested before there was anything to report."""
 
 
 class NoSizeSpecified(PoplarError):
@@ -146,11 +146,11 @@ class TensorCreationError(PoplarError):
 
 
 class TensorIoStateError(PoplarError):
-    """Data of a tensor is asked for when there is none, before `engine.load()` say."""
+    """A tensor's data was requested before it exists, for example before `engine.load()`."""
 
 
 class TensorMetadataError(PoplarError):
-    """An 8-bit float tensor lacks its metadata, or another type has some."""
+    """An 8-bit float tensor has no metadata, or a tensor of another type has some."""
 
 
 class TypeMismatch(PoplarError, TypeError):
@@ -170,8 +170,8 @@ class RuntimeFailure(PoplarError, RuntimeError):
 
 
 class ApplicationRuntimeError(RuntimeFailure):
-    """The program itself said stop: Abort, AbortOnCondition, ErrorProgram."""
+    """The program stopped itself: Abort, AbortOnCondition, ErrorProgram."""
 
 
 class StrictModeError(RuntimeFailure):
-    """Strict mode saw what hardware would not forgive: an Input written, an Output read, …"""
+    """Strict mode caught what hardware would not: an Input written, an Output read, …"""

@@ -1,4 +1,4 @@
-"""The one place where a layer calls one below it: by name, and only when somebody asked for it."""
+"""The one place where a layer calls a lower one: by name, and only on request."""
 
 from importlib import import_module
 from types import ModuleType

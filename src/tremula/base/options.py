@@ -14,7 +14,7 @@ from tremula.base.source import Source, user_source
 
 OptionValue = bool | int | float | str
 
-# Later ones win, and all win over code: the person who starts a program has the last word.
+# Later ones win, and all win over code: whoever starts a program has the last word.
 ENVIRONMENT_VARIABLES = ("POPLAR_ENGINE_OPTIONS", "POPLAR_RUNTIME_OPTIONS")
 
 
@@ -78,8 +78,8 @@ _KIND_OF_TYPE = {
 }  # fmt: skip
 _INT, _NUMBER, _TEXT = OptionKind.INT, OptionKind.NUMBER, OptionKind.TEXT
 
-# Defaults of Poplar's options are Poplar's where those are public, with two exceptions: a tile out
-# of memory raises, and what a report needs is kept, for a model is there to say what it did.
+# Poplar's options have Poplar's defaults where these are public, with two exceptions: a tile out of
+# memory raises, and what a report needs is kept, since reporting is what a model is for.
 _TABLE: tuple[OptionSpec, ...] = (
     _acted_on("debug.allowOutOfMemory", False,
               "a tile out of memory is an error (false) or a warning (true); both leave a report"),
@@ -150,7 +150,7 @@ _TABLE: tuple[OptionSpec, ...] = (
 
 OPTIONS: Mapping[str, OptionSpec] = MappingProxyType({spec.name: spec for spec in _TABLE})
 
-# Names Poplar once had, and what to do about them now.
+# Names Poplar used to have, and what to do instead.
 FORMER_NAMES = {
     "target.workerStackSizeInBytes": "it is now called 'debug.workerStackSizeInBytes'",
     "target.textSectionSizeInBytes": "leave it out: the text section has the size it needs",
@@ -162,24 +162,24 @@ _PLAIN = (str, Real, os.PathLike)  # Python types a value may have
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The value of every option. `given` names those that somebody set."""
+    """The value of every option. `given` names those that were set."""
 
     values: Mapping[str, OptionValue | None]
     given: tuple[str, ...]
 
     def flag(self, name: str) -> bool:
         value = self.values[name]
-        assert isinstance(value, bool), f"option {name} is no flag"
+        assert isinstance(value, bool), f"option {name} is not a flag"
         return value
 
     def whole(self, name: str) -> int:
         value = self.values[name]
-        assert type(value) is int, f"option {name} is no whole number"
+        assert type(value) is int, f"option {name} is not a whole number"
         return value
 
     def text(self, name: str) -> str:
         value = self.values[name]
-        assert isinstance(value, str), f"option {name} is no text"
+        assert isinstance(value, str), f"option {name} is not text"
         return value
 
     def without_effect(self) -> tuple[str, ...]:
@@ -248,7 +248,7 @@ def _as_text(value: object) -> str:
 
 
 def _parsed(spec: OptionSpec, text: str) -> OptionValue | None:
-    """The value a text means, or None if it is none of this option's."""
+    """The value a text means, or None if this option cannot have it."""
     if spec.choices:
         return text if text in spec.choices else None
     if spec.kind is OptionKind.TEXT:

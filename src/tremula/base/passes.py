@@ -1,4 +1,4 @@
-"""Named passes, run in order: after each, whoever watches learns its time, its memory and its text.
+"""Named passes, run in order; after each, watchers get its time, its memory and its text.
 
 A pass is a name and a pure function from state to state. `watch_passes` adds a watcher for a while;
 TREMULA_DUMP=folder adds one that writes what every pass left as a text file, and a table of times.
@@ -23,7 +23,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """What is known of a pass that has run."""
+    """Facts about a pass that has run."""
 
     stage: str  # of which list of passes: "step", "tiles", "graph"
     name: str
@@ -33,7 +33,7 @@ class PassRecord:
 
 class Watcher(Protocol):
     def __call__(self, record: PassRecord, text: Callable[[], str]) -> None:
-        """Called after a pass; `text()` writes down what it left, which takes its time."""
+        """Called after a pass; `text()` renders what it left, which is slow."""
         ...
 
 
@@ -46,7 +46,7 @@ def run_passes(
     state: State,
     text_of: Callable[[State], str],
 ) -> State:
-    """Run passes in order. `text_of` writes a state down; it is called only if somebody watches."""
+    """Run passes in order. `text_of` renders a state, for watchers only."""
     for name, run in passes:
         with observed_pass(stage, name) as done:
             state = run(state)
@@ -57,7 +57,7 @@ def run_passes(
 
 @contextmanager
 def observed_pass(stage: str, name: str) -> Iterator[list]:
-    """One pass. What it leaves, and the function that writes it down, go into the list."""
+    """One pass. The block appends its result to the list, and the function that renders it."""
     watchers = tuple(_watchers)
     dump = _dump_from_environment()
     if dump is not None and dump not in watchers:
@@ -74,7 +74,7 @@ def observed_pass(stage: str, name: str) -> Iterator[list]:
 
 @contextmanager
 def watch_passes(watcher: Watcher) -> Iterator[None]:
-    """Tell `watcher` of every pass that ends inside, in any thread."""
+    """Call `watcher` after every pass that ends in the block, in any thread."""
     _watchers.append(watcher)
     try:
         yield
@@ -117,7 +117,7 @@ class PassDump:
 
 @contextmanager
 def dump_passes(folder: str) -> Iterator[None]:
-    """Write the text of every pass that this thread runs inside into a folder."""
+    """Write the text of every pass that this thread runs in the block into a folder."""
     with watch_passes(_dump_into(folder)):
         yield
 

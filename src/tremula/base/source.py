@@ -1,4 +1,4 @@
-"""Where in the user's program something was made: the first frame that is no machinery."""
+"""Where in the user's program something was made: the nearest frame of the user's own code."""
 
 import os
 import sys
@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Applications inside Tremula use it as a user's programs do.
+# Applications in Tremula count as user programs.
 _USERS = tuple(_PACKAGE + name + os.sep for name in ("bench", "commands", "garden"))
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_INSTALLED = ("site-packages", "dist-packages")  # below the standard library, but no part of it
+_INSTALLED = (
+    "site-packages",
+    "dist-packages",
+)  # in its folder, but not part of it
 # Frozen modules (runpy, importlib) and what torch.fx and NumPy generate.
 _GENERATED = ("<frozen ", "<eval_with_key>", "<__array_function__")
 _stated: "Source | None" = None
@@ -30,7 +33,7 @@ class Source:
 
 
 def source_at(file: str, line: int) -> Source:
-    """The one Source of a line; make them only with this, so that equal means identical."""
+    """The Source of a line. Always use this, so that equal sources are identical."""
     key = (file, line)
     source = _interned.get(key)
     if source is None:
@@ -39,8 +42,8 @@ def source_at(file: str, line: int) -> Source:
 
 
 @cache
-def is_machinery(file: str) -> bool:
-    """Whether code of a file is Tremula's, PyTorch's or Python's own, and so nobody's program."""
+def is_framework_code(file: str) -> bool:
+    """Whether a file belongs to Tremula, PyTorch or Python rather than to a user's program."""
     if file.startswith(_GENERATED):
         return True
     if file.startswith(_PACKAGE):
@@ -52,11 +55,11 @@ def is_machinery(file: str) -> bool:
 
 
 def user_source() -> Source:
-    """The line of the nearest caller that is no machinery, or what `at_source` says."""
+    """The line of the nearest caller outside Tremula, PyTorch and Python, or of `at_source`."""
     if _stated is not None:
         return _stated
     frame = sys._getframe(1)
-    while is_machinery(file := frame.f_code.co_filename) or (
+    while is_framework_code(file := frame.f_code.co_filename) or (
         file == "<string>" and frame.f_code.co_name == "__init__"  # made by dataclasses
     ):
         if frame.f_back is None:
@@ -67,7 +70,7 @@ def user_source() -> Source:
 
 @contextmanager
 def at_source(source: Source | None) -> Iterator[None]:
-    """What is made inside the block comes from `source`: a line of a model, not of our caller."""
+    """Attribute what the block makes to `source`: a line of a model, not of our caller."""
     global _stated  # noqa: PLW0603  one program is built at a time
     before, _stated = _stated, source or _stated
     try:

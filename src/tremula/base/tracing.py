@@ -1,4 +1,4 @@
-"""Named stretches of host time, and numbers. Off, they cost a call; on, see vision/trace."""
+"""Named spans of host time, and numbers. Off, they cost a call; on, see vision/trace."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ POPLAR, POPTORCH, POPDIST = "poplar", "poptorch", "popdist"
 
 
 class Recorder(Protocol):
-    """What records stretches and numbers while a trace is open."""
+    """Records spans and numbers while a trace is open."""
 
     def span(
         self, channel: str, label: str, details: Mapping[str, object]
@@ -23,7 +23,7 @@ class Recorder(Protocol):
 
 
 class _Switch:
-    """Whether a trace is open; and whether the environment was asked for one."""
+    """Whether a trace is open, and whether the environment has been checked for one."""
 
     recorder: Recorder | None = None
     has_looked = False
@@ -61,7 +61,7 @@ def set_recorder(recorder: Recorder | None) -> None:
 
 
 def _look() -> None:
-    """Once: whether the environment asks for a trace."""
+    """Check once whether the environment asks for a trace."""
     _Switch.has_looked = True
     if os.environ.get(OPTIONS_VARIABLE, "").strip():
         vision("trace.recorder").start_from_environment()

@@ -1,7 +1,7 @@
-"""What analysing a codelet finds out, kept between processes beside the compiled kernels.
+"""Analysis of a codelet: its checks and facts, cached between processes beside compiled kernels.
 
 An entry's name is a hash of the codelet's text and of the code that analyses it, so it is never
-stale. It is written whole or not at all; one that cannot be read is made again.
+stale. It is written atomically, and a damaged one is a cache miss.
 """
 
 import ast
@@ -29,7 +29,7 @@ class CodeletAnalysis:
 
     returns_bool: bool
     n_code_bytes: int
-    routines: dict[str, int]  # that it calls, and their bytes
+    routines: dict[str, int]  # it calls, and their bytes
     draws_random: bool
     rounds_to_half: bool
     kernel_text: str  # of the plain kernel
@@ -38,7 +38,7 @@ class CodeletAnalysis:
 def analysis_of(
     name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase
 ) -> CodeletAnalysis:
-    """Check and analyse a codelet, unless that was done before."""
+    """Check and analyse a codelet, unless the cache has it."""
     path = _path_of(name, compute, fields, base)
     found = _read(path)
     if found is None:
@@ -58,19 +58,19 @@ def _analyse(
         routines=routines,
         draws_random=draws_random(compute),
         rounds_to_half=_rounds_to_half(compute, fields),
-        # What cannot be written as a kernel is refused now, not when it compiles.
+        # Refuse what cannot be written as a kernel now, not when it compiles.
         kernel_text=KernelText(name, compute, fields, base, Variant.RUN, False).text(),
     )
 
 
 def _returns_value(compute: FunctionSource) -> bool:
-    """Does compute return something?"""
+    """Whether compute returns something."""
     returns = (n for n in ast.walk(compute.tree()) if isinstance(n, ast.Return))
     return any(node.value is not None for node in returns)
 
 
 def _rounds_to_half(compute: FunctionSource, fields: tuple[FieldSpec, ...]) -> bool:
-    """Does it compute with halves? 8-bit floats read as halves."""
+    """Whether it computes with halves; 8-bit floats read as halves."""
     bindings = [b for f in [compute, *helpers_of(compute)] for b in f.bindings.values()]
     used = {f.type for f in fields} | {b for b in bindings if isinstance(b, Type)}
     return bool(used & {HALF, QUARTER})
@@ -92,12 +92,12 @@ def _path_of(
 def _read(path: Path) -> CodeletAnalysis | None:
     try:
         return CodeletAnalysis(**json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):  # there is none, or it is damaged
+    except (OSError, ValueError, TypeError):  # missing or damaged
         return None
 
 
 def _keep(path: Path, found: CodeletAnalysis) -> None:
-    """Store an entry; where that is impossible, the kernels' own folder warns about it."""
+    """Store an entry. If that fails, kernel/build.py warns about the same folder."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with atomic_file(path, "w") as file:

@@ -1,8 +1,8 @@
-"""How a codelet says its flops, and the most a tile can do on the vector unit it runs on.
+"""How a codelet states its flops, and the most a tile can do on the vector unit.
 
 A codelet has a static method `flops(v, chip)` beside `cycles(v, chip)`: a column of floating-point
-operations, one number per vertex. docs/what-is-a-cycle.md says what counts. These are the common
-ones; `flops = no_flops` says that there are none.
+operations, one number per vertex. docs/what-is-a-cycle.md says what counts. Here are the common
+ones; `flops = no_flops` states that there are none.
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ no_flops = staticmethod(_none)
 
 
 def flops_per_element(field: str, n: int, type: Type | None = None) -> staticmethod:
-    """So many for each element of a field; none if `type`, in which it computes, is no float."""
+    """`n` per element of a field; none if it computes in a `type` that is not a float."""
     if not n or (type is not None and not type.is_floating):
         return no_flops
 

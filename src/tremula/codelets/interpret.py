@@ -1,7 +1,7 @@
 """Run one vertex in plain Python, for debugging: breakpoints, print, and checked indices work.
 
 The original `compute` runs on views of the arena. Inputs cannot be written, indices are checked,
-and numbers behave as on a tile: integers are Python's, floats are float32, halfs round after each
+and numbers behave as on a tile: integers are Python's, floats are float32, halves round after each
 operation. A codelet read from a file runs from its stored text, which `subset.py` has checked.
 """
 
@@ -28,7 +28,7 @@ from tremula.codelets.spec import N_WORKERS, Direction, FieldKind, FieldSpec, Ve
 
 
 class Half(np.float16):
-    """A half that rounds with halfs and integers, and becomes a float32 beside a float."""
+    """A half that rounds with halves and integers, and becomes a float32 beside a float."""
 
     def _with(self, other: object, operation: Callable[[Any, Any], Any]) -> object:
         if isinstance(other, float) or type(other) is np.float32:
@@ -79,7 +79,7 @@ class FieldVector(np.ndarray):
 
 
 class QuarterVector:
-    """A view of 8-bit floats: reads are halfs, writes round and saturate."""
+    """A view of 8-bit floats: reads are halves, writes round and saturate."""
 
     def __init__(self, codes: np.ndarray, metadata: int) -> None:
         self.codes, (self.format, self.scale) = codes, unpack_metadata(metadata)
@@ -210,7 +210,7 @@ def _worker_of(
     codelet: PythonCodelet, arena: np.ndarray, columns: tuple[np.ndarray, ...], row: int,
     worker: int,
 ) -> AbstractContextManager[None]:  # fmt: skip
-    """Gives the functions of random.py the record of the worker that runs a row."""
+    """Gives python/random.py the record of the worker that runs a row."""
     if not codelet.spec.draws_random:
         return nullcontext()
     at = int(columns[-1][row]) + random.WORKER_WORDS * worker

@@ -43,7 +43,7 @@ class PythonCodelet:
     cost_method: CostMethod | None = None
     flops_method: CostMethod | None = None
     matrix_types: tuple[Type, Type] | None = None  # of inputs and partials, on the matrix unit
-    has_stored_cost: bool = False  # its `cycles` method stayed behind when it was stored
+    has_stored_cost: bool = False  # it had a `cycles` method, which files do not store
     vertex_class: type | None = None
     _addresses: dict[KernelKey, int] = field(default_factory=dict)
     _texts: dict[KernelKey, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class PythonCodelet:
 
     @property
     def is_data_dependent(self) -> bool:
-        """True if loops or branches depend on data, and no `cycles` method says the cost."""
+        """True if loops or branches depend on data and no `cycles` method states the cost."""
         if self.cost_method is not None or self.has_stored_cost:
             return False
         if self._is_data_dependent is None:
@@ -75,7 +75,7 @@ class PythonCodelet:
         return self._address(self._key(Variant.COUNTED, has_modes, n_workers))
 
     def _key(self, variant: Variant, has_modes: bool, n_workers: int) -> KernelKey:
-        """Kernels of other vertices are the same for any number of workers."""
+        """Only a MultiVertex has different kernels for different numbers of workers."""
         is_shared = self.spec.base is VertexBase.MULTI_VERTEX
         return variant, has_modes, n_workers if is_shared else N_WORKERS
 
@@ -112,7 +112,7 @@ class PythonCodelet:
         return self._checked_column("flops", value, cost_input.n_rows)
 
     def peak_flops_per_cycle(self, chip: "Chip") -> int:
-        """Of the matrix unit if it uses that, and the chip has one for its types."""
+        """Of the matrix unit if it uses one and the chip has one for its types."""
         matrix = chip.flops_per_cycle(*self.matrix_types) if self.matrix_types else 0
         return matrix or vector_flops_per_cycle(self.spec, chip)
 
@@ -170,7 +170,7 @@ class PythonCodelet:
 
 
 def _code_text(code: CodeType) -> str:
-    """What a function does, without where it stands; the same in every process."""
+    """What a function does, without where it is written; the same in every process."""
     constants = [_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
     return f"{code.co_code.hex()} {constants} {code.co_names}"
 

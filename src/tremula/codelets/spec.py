@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tremula.hardware import Chip
 
 
-# Workers per tile of every IPU so far, and what kernels are made for unless a chip has others.
+# Workers per tile of every IPU so far; kernels are made for this many unless a chip says otherwise.
 N_WORKERS = 6
 
 
@@ -89,15 +89,15 @@ class CodeletSpec:
     returns_bool: bool
     language: str  # "python" or "c++"
     n_code_bytes: int  # estimate of the vertex code on a tile
-    routines: tuple[tuple[str, int], ...] = ()  # that it calls, and their bytes
+    routines: tuple[tuple[str, int], ...] = ()  # it calls, and their bytes
     constraints: tuple[str, ...] = ()  # "elem(*a) != elem(*b)", …
     source: Source | None = None
-    draws_random: bool = False  # calls the functions of random.py
+    draws_random: bool = False  # it uses python/random.py
     rounds_to_half: bool = False  # its results depend on how halves are rounded
 
     @property
     def has_worker_state(self) -> bool:
-        """Does its table have the column `worker_state`, after all others?"""
+        """Whether its table ends with the column `worker_state`."""
         return self.draws_random or self.rounds_to_half
 
     def field(self, name: str) -> FieldSpec:
@@ -131,7 +131,7 @@ class FieldView:
 
 
 class CostView:
-    """What a `cycles` method gets as `v`: the CostInput, with fields as attributes too."""
+    """What a `cycles` method gets as `v`: the CostInput, with fields as attributes as well."""
 
     def __init__(self, cost_input: CostInput) -> None:
         self.cost_input = cost_input
@@ -160,7 +160,7 @@ class Codelet(Protocol):
 
     @property
     def is_data_dependent(self) -> bool:
-        """True if its cost can only be counted while it runs on real data."""
+        """Whether its cost can only be counted while it runs on real data."""
         ...
 
     def kernel_address(self, *, has_modes: bool = False, n_workers: int = N_WORKERS) -> int:
@@ -180,7 +180,7 @@ class Codelet(Protocol):
         ...
 
     def flops(self, cost_input: CostInput) -> np.ndarray | None:
-        """int64[n] flops per row; None if the codelet does not say."""
+        """int64[n] flops per row; None if the codelet does not state them."""
         ...
 
     def peak_flops_per_cycle(self, chip: "Chip") -> int:

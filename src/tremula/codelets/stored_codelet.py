@@ -1,8 +1,8 @@
 """Codelets in files: a JSON-able form, and reading one back without trusting it.
 
-A file is never executed. Its functions are parsed, must lie in the subset of `subset.py`, may only
-use numbers, element types and the functions listed in `function_source.py`, and kernels are
-generated from them afresh. A `cycles` method is arbitrary Python and is therefore not stored.
+A file is never executed. Its functions are parsed, must be in the subset of `python/subset.py`, may
+only use numbers, element types and the functions listed in `python/function_source.py`, and kernels
+are generated from them anew. A `cycles` method is arbitrary Python and so is not stored.
 """
 
 import math
@@ -171,7 +171,7 @@ def _read_source(stored: Mapping[str, object]) -> Source:
 def _read_fields(stored: list) -> tuple[FieldSpec, ...]:
     fields = tuple(_read_field(f) for f in stored)
     if len({f.name for f in fields}) != len(fields):
-        raise ValueError("two fields have one name")
+        raise ValueError("two fields have the same name")
     return fields
 
 
@@ -182,7 +182,7 @@ def _read_field(stored: object) -> FieldSpec:
     kind, name, layout = FieldKind[stored["kind"]], stored["name"], stored["layout"]
     is_edge = kind not in (FieldKind.STATE, FieldKind.STATE_VECTOR)
     if is_edge != (direction is not None):
-        raise ValueError("a field's kind and direction do not fit")
+        raise ValueError("a field's kind and direction contradict each other")
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         raise ValueError(f"{name!r} is not a field name")
     if name == "n_workers":
@@ -199,7 +199,7 @@ def _read_field(stored: object) -> FieldSpec:
 def _read_function(stored: Mapping[str, object], source: Source, depth: int) -> FunctionSource:
     name, text = _text(stored, "name"), _text(stored, "text")
     if depth > _MAX_DEPTH or not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)?", name):
-        raise ValueError(f"{name!r} is no function name")
+        raise ValueError(f"{name!r} is not a function name")
     bindings = {
         key: _read_binding(value, source, depth) for key, value in _dict(stored, "bindings").items()
     }
@@ -208,7 +208,7 @@ def _read_function(stored: Mapping[str, object], source: Source, depth: int) -> 
 
 def _read_binding(stored: object, source: Source, depth: int) -> Binding:
     if not isinstance(stored, dict) or len(stored) != 1:
-        raise ValueError("a name's meaning is not one thing")
+        raise ValueError("a name must have exactly one meaning")
     ((what, value),) = stored.items()
     if what == "type":
         return _TYPES[value]
@@ -217,7 +217,7 @@ def _read_binding(stored: object, source: Source, depth: int) -> Binding:
     if what == "known":
         where, name = value
         if name not in _FUNCTIONS[where]:
-            raise ValueError(f"{name!r} is no function of {where}")
+            raise ValueError(f"{name!r} is not a function of {where}")
         return Known(where, name)
     if what == "tuple":
         return tuple(_read_number(v) for v in value)
@@ -231,4 +231,4 @@ def _read_number(value: object) -> bool | int | float:
         return value
     if isinstance(value, str):
         return math.nan if value == "nan" else float.fromhex(value)
-    raise ValueError(f"{value!r} is no number")
+    raise ValueError(f"{value!r} is not a number")

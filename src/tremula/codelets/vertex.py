@@ -1,4 +1,4 @@
-"""How a person writes a codelet: a `Vertex` class, its annotations its fields, `compute` its code.
+"""How to write a codelet: a `Vertex` class; annotations are its fields, `compute` its code.
 
     class Adder(Vertex):
         x: Input[float32]
@@ -116,7 +116,7 @@ class VectorList:
 
 
 def _vector_form(arguments: object, is_list: bool) -> VectorForm:
-    """`T`, or `T, layout, min_align, is_interleaved`; wrong values are refused with the field."""
+    """`T`, or `T, layout, min_align, is_interleaved`; `_field` refuses bad values."""
     given = arguments if isinstance(arguments, tuple) else (arguments,)
     element, layout, min_align, is_interleaved = (*given, *("SPAN", 1, False)[len(given) - 1 :])
     return VectorForm(element, layout, min_align, is_interleaved, is_list)  # pyright: ignore[reportArgumentType]
@@ -204,7 +204,7 @@ def _element_type(inner: object, fail: Failure) -> Type:
         raise fail("its annotation nests too deeply.", f"use one of {forms}")
     if inner is float or inner is int:
         wanted = "float32" if inner is float else "int32"
-        raise fail(f"{inner.__name__!r} says no size.", f"use {wanted}")
+        raise fail(f"{inner.__name__!r} has no fixed size.", f"use {wanted}")
     try:
         return as_type(inner)
     except TypeMismatch as error:

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass, replace
 
-from tremula.base.source import Source, is_machinery, source_at
+from tremula.base.source import Source, is_framework_code, source_at
 
 FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
 ORIGIN = "origin"  # the key under which a node's meta holds its Origin
@@ -36,7 +36,7 @@ def model_line(excludes: tuple[str, ...] = ()) -> Source | None:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not is_machinery(name) and not any(part in name for part in excludes):
+        if not is_framework_code(name) and not any(part in name for part in excludes):
             return source_at(name, frame.f_lineno)
         frame = frame.f_back
     return None

@@ -89,7 +89,7 @@ def test_an_unwritable_cache_warns_once_and_compiles(tmp_path, monkeypatch):
     blocked.write_text("not a folder")
     monkeypatch.setenv("TREMULA_CACHE_DIR", str(blocked))
     codelet = codelet_of(Memory)
-    with pytest.warns(UserWarning, match="cannot be kept .*TREMULA_CACHE_DIR"):
+    with pytest.warns(UserWarning, match="cannot be cached .*TREMULA_CACHE_DIR"):
         assert codelet.kernel_address()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,8 +1,23 @@
 """Put counting into a codelet's code: beside the computation, or in place of it.
 
-`instrumented` keeps every statement and adds counts. `sliced` keeps only the counts and what they
-depend on: loops and branches, and the variables these need. A loop of constant cost becomes one
-multiplication. Both give statements that `Writer` writes.
+Costs belong to straight-line groups of statements, because only these can be bundled (slots.py).
+Take a compute whose loop costs `b` slots each time round:
+
+    for i in range(n):                    for i in range(n):              Count(a)
+        total += self.x[i] * k                total += self.x[i] * k      Count(terms: range(n), b)
+    if n > 4:                                 Count(b)                    Count(c)
+        self.y = total                    Count(c)                        if n > 4:
+                                          if n > 4:                           Count(d)
+                                              self.y = total
+                                              Count(d)
+    as written                            instrumented                    sliced
+
+`instrumented` keeps every statement and adds counts; the kernel COUNTED runs it. `sliced` keeps the
+counts and what they depend on, a program slice; the kernel COST runs it without any data. `total`
+is gone, because no count needs it, and a loop that costs the same each time round has become one
+multiplication. Slicing repeats until nothing changes: first no assignment is kept, then those of
+names that the kept loops, branches and counts use, then those of names that these use, and so on.
+`Writer` turns both results into text.
 """
 
 import ast
@@ -23,7 +38,7 @@ Keep = Callable[[ast.stmt], bool]
 
 
 class Count(ast.stmt):
-    """A statement that adds cycles: `n_slots`, plus `n_slots_each` times the length of a vector."""
+    """A statement that adds cycles: `n_slots`, and for each (vector, slots) term slots × length."""
 
     _fields = ()
 
@@ -44,7 +59,7 @@ class CountHelper(ast.stmt):
 
 @dataclass(frozen=True)
 class SlicedFunction:
-    """What is left of a function when only its cost matters, and the names that need values."""
+    """A function reduced to its cost, and the names that must have values for it."""
 
     body: list[ast.stmt]
     parameters: list[str]
@@ -67,7 +82,7 @@ class CostModel:
         self._enter(compute, KindTable(compute, by_name, worker))
 
     def _enter(self, function: FunctionSource, kinds: KindTable) -> None:
-        """Note a function and, from its calls, the functions it calls."""
+        """Add a function, and through its calls the functions it uses."""
         if id(function) in self.pricers:
             return
         tree = self.trees[id(function)] = folded_tree(function)
@@ -118,7 +133,7 @@ class CostModel:
         return _Counter(self, function, lambda _: True, False).block(self._body(function))
 
     def sliced(self, function: FunctionSource) -> SlicedFunction:
-        """The function's counts with only what they need."""
+        """The function's counts, and only what they need."""
         needed: set[str] = set()
         made_here = _local_arrays(self.trees[id(function)], function)
 
@@ -135,7 +150,7 @@ class CostModel:
         return SlicedFunction(body, [p for p in parameters if p in needed], frozenset(needed))
 
     def can_slice(self) -> bool:
-        """False if a count needs the length of a vector that only computing on data would make."""
+        """False if a count needs the length of a vector that exists only once data is computed."""
         for key, pricer in self.pricers.items():
             function = pricer.function
             assert id(function) == key, function.name
@@ -294,10 +309,9 @@ def _root(node: ast.expr) -> str | None:
 
 
 def _targets(statement: ast.stmt, made_here: set[str]) -> set[str]:
-    """Names that a simple statement sets, and arrays made here whose elements it sets.
+    """Names that a simple statement sets, and local arrays whose elements it sets.
 
-    Elements of other vectors are data: no count needs them, and where costs are asked for there is
-    no data to write to.
+    Elements of other vectors are data: no count needs them, and the COST kernel has no data.
     """
     if isinstance(statement, ast.Assign):
         places = list(statement.targets)

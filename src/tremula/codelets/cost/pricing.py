@@ -16,7 +16,7 @@ _MULTI_OP = frozenset("dot sum prod max min argmax argmin".split())
 
 @dataclass
 class Price:
-    """A block's slots, per-element slots of whole-vector operations, and calls priced elsewhere."""
+    """A block's slots, per-element slots of whole-vector operations, and calls to price later."""
 
     slots: Slots = slots.NOTHING
     terms: list[tuple[ast.expr, Slots]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Pricer:
         return price
 
     def of_loop(self, node: ast.For) -> tuple[Price, Slots]:
-        """Setting up a for loop, and fetching its items each time round."""
+        """Setting up a for loop, and fetching its items in each iteration."""
         price = Price(slots.LOOP_SETUP)
         return price, self._items(node.iter, price)
 

@@ -14,9 +14,9 @@ ISA = "public instruction set: one slot per instruction, two pipelines"
 POPLIBS = "PopLibs cycle estimators, per element less its load and store"
 
 
-# Code. One instruction may take several slots, and what takes many is a routine: it lies once on a
-# tile, each use of it is a call, and loops make it shorter than its time. Placeholders: from how
-# many slots on, the instructions of a call (operand, call, result), the longest routine.
+# Code size. One instruction may take several slots. What takes many is a routine: a tile has it
+# once, each use is a call, and its loops make it shorter than its time. Placeholders: from how many
+# slots on it is a routine, the instructions of a call (operand, call, result), the longest routine.
 ROUTINE_SLOTS = 16
 CALL_INSTRUCTIONS = 3
 MOST_ROUTINE_INSTRUCTIONS = 64
@@ -29,7 +29,7 @@ class Slots:
     main: int = 0
     aux: int = 0
     n_saved: int = 0  # slots beyond one per instruction
-    routines: frozenset[str] = frozenset()  # that are called
+    routines: frozenset[str] = frozenset()  # called
 
     def __add__(self, other: "Slots") -> "Slots":
         return Slots(
@@ -46,7 +46,7 @@ class Slots:
 
 
 def routine(name: str, *, main: int = 0, aux: int = 0) -> Slots:
-    """A call of a routine that takes so many slots."""
+    """A call of a routine that takes this many slots."""
     n_slots = main + aux
     _routine_slots[name] = n_slots
     return Slots(main, aux, n_slots - CALL_INSTRUCTIONS, frozenset({name}))

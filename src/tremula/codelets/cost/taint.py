@@ -1,7 +1,15 @@
 """Does a codelet's control flow depend on the data it computes with, or only on sizes and state?
 
-Two questions are kept apart for each name: does its value come from data, and does its length?
-`row = self.rows[i]` has data for elements, but a length that the vertex table already knows.
+Each name has two answers, (value, length): does its value come from data, and does its length?
+
+    n = len(self.x)           # (no, no): the vertex table knows the length
+    row = self.rows[n - 1]    # (yes, no): elements are data, the length is known
+    k = int(row[0])           # (yes, no): a number, and it is data
+    part = row[:k]            # (yes, yes)
+    for v in part: …          # so this loop's trip count is data
+
+A codelet whose branches, trip counts or slices depend on data can only be costed while it runs.
+Answers only ever turn from no to yes, so repeating until nothing changes ends.
 """
 
 import ast
@@ -52,7 +60,7 @@ class TaintTable:
                     self._assign(argument, True, False)
 
     def _assign_loop(self, target: ast.expr, iterated: ast.expr) -> None:
-        """Loop variables: an index of enumerate is no data, whatever is enumerated."""
+        """Loop variables: the index of enumerate is never data."""
         called = self._called(iterated) if isinstance(iterated, ast.Call) else None
         name = called.name if isinstance(called, Known) else ""
         if isinstance(iterated, ast.Call) and isinstance(target, ast.Tuple):

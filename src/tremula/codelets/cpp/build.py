@@ -47,7 +47,7 @@ _guard = threading.Lock()
 
 
 def library_of(units: Sequence[Unit], optimise: str) -> "Library":
-    """The library of these units; one object per content, however often it is asked for."""
+    """The library of these units: one object per content."""
     digest = hashlib.sha256(f"{FORMAT} {checked_optimisation(optimise)}".encode())
     for unit in units:
         digest.update(without_markers(unit.text).encode() + b"\0")
@@ -76,7 +76,7 @@ class Library:
             return self._glued
 
     def table(self) -> list[dict[str, Any]]:
-        """What the compiler found out about every vertex: name, base, fields."""
+        """What the compiler knows of every vertex: name, base, fields."""
         compiler = find_compiler()
         path = self._path(compiler, False, N_WORKERS).with_suffix(".json")
         if not path.exists():
@@ -86,7 +86,7 @@ class Library:
         return json.loads(path.read_text())
 
     def address(self, symbol: str, *, is_counted: bool, n_workers: int = N_WORKERS) -> int:
-        """Address of a kernel; builds and loads the shared object if that has not happened."""
+        """Address of a kernel; builds and loads the shared object on first use."""
         function = getattr(self._load(is_counted, n_workers), symbol)
         address = ctypes.cast(function, ctypes.c_void_p).value
         assert address is not None
@@ -220,7 +220,7 @@ def _compile(
 def _compile_counted(
     flags: list[str], compiler: Compiler, glued: GluedUnit, text: str, output: Path
 ) -> set[int]:
-    """Compile with counting; not for this very processor, so that counts differ less."""
+    """Compile with counting; not for this processor, so that counts vary less between hosts."""
     assembly = _checked(compiler, [*flags, "-S", "-x", "c++", "-", "-o", "-"], text, glued)
     rewritten, counts = count_blocks(assembly)
     _checked(compiler, ["-c", "-x", "assembler", "-", "-o", str(output)], rewritten, glued)
@@ -239,7 +239,7 @@ def _checked(
 
 
 def _field_error(stderr: str, glued: GluedUnit) -> PoplarError | None:
-    """The error for a field of a type a vertex cannot have, if that is what went wrong."""
+    """The error for a field of a type that vertices cannot have, if that is the failure."""
     if "TREMULA-FIELD" not in stderr:
         return None
     bad, place = _BAD_FIELD.search(stderr), _FIELD_PLACE.search(stderr)

@@ -1,4 +1,4 @@
-"""A C++ codelet: its spec, its kernels, and its form in a saved executable."""
+"""C++ codelets: loaded from files or text; spec, kernels, and form in a saved executable."""
 
 import hashlib
 from collections.abc import Iterable

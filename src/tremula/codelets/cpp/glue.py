@@ -51,7 +51,7 @@ def glue(unit: Unit, prefix: str) -> GluedUnit:
 
 
 def _name_candidates(text: str, shapes: Shapes) -> tuple[str, tuple[Candidate, ...]]:
-    """Give every candidate a name that glue can use, by editing the text where it stands.
+    """Give every candidate a name that glue can use, by editing the text in place.
 
     An explicit instantiation becomes an alias: its arguments keep their scope, and only what
     glue uses is instantiated, so that many instantiations can be shared among processes.

@@ -1,4 +1,4 @@
-"""A codelet file → self-contained text: user code expanded, headers of others still #included."""
+"""A codelet file → self-contained text: user code expanded, other headers still #included."""
 
 import os
 import re
@@ -29,9 +29,9 @@ class Unit:
 
 
 def preprocess(path: Path | None, text: str, flags: UserFlags, compiler: Compiler) -> Unit:
-    """Expand a file (or `text`, where `path` is None) and collapse headers that are not the user's.
+    """Expand a file (or `text` if `path` is None) and collapse headers that are not the user's.
 
-    That keeps it small and free of this computer's peculiarities.
+    So the result is small and does not depend on this computer.
     """
     directory = str(path.parent) if path else "."
     arguments = [
@@ -92,5 +92,5 @@ def _include_name(file: str, compiler: Compiler) -> str:
 
 
 def without_markers(text: str) -> str:
-    """`text` without line markers: what makes two files the same code wherever they lie."""
+    """`text` without line markers: equal for the same code in different places."""
     return "\n".join(line for line in text.split("\n") if not _MARKER.match(line))

@@ -1,7 +1,22 @@
 """Find classes, members and explicit instantiations in tokens, without understanding all of C++.
 
-Only shapes are read here; types, bases and constants are resolved later by the compiler itself,
-through generated code. So a name too many does no harm: the compiler says it is no vertex.
+Only shapes are read here; the compiler itself resolves types, bases and constants later, through
+generated code. So a false find does no harm: the compiler says that it is not a vertex.
+
+    namespace ns {                                 scope ("ns",)
+    template <class T>                             ClassShape "Sum", is_template,
+    class Sum : public poplar::Vertex {              bases: every identifier after the colon
+      poplar::Input<poplar::Vector<T>> a, b;       members a and b
+      static int n;                                not a field; the unit has_statics
+      bool compute() { … }                         n_code_tokens, from which bytes are estimated
+    };
+    template class Sum<float>;                     Instantiation of "Sum"
+    }
+
+`_Scanner` is a recursive descent with one position, `at`. Each method starts at the first token of
+what it reads and leaves `at` behind it; what it does not know it skips as one declaration, to the
+semicolon or closing brace that ends it. The only hard question is whether `<` opens template
+arguments or compares: it does the former behind an identifier outside initialisers.
 """
 
 import ast
@@ -94,12 +109,12 @@ class ClassShape:
     members: list[Member] = field(default_factory=list)
     constraints: tuple[str, ...] = ()
     n_code_tokens: int = 0
-    end: int = 0  # offset behind its declaration
+    end: int = 0  # offset just past its declaration
 
 
 @dataclass(frozen=True, slots=True)
 class Instantiation:
-    """`template class X<…>;`: where it stands and which class it names."""
+    """`template class X<…>;`: where it is and which class it names."""
 
     class_name: str
     type_text: str
@@ -119,7 +134,7 @@ class Shapes:
 
 
 def scan(text: str, file: str) -> Shapes:
-    """Read one unit."""
+    """The classes and instantiations of one unit."""
     shapes = Shapes(tokens=tokenise(text, file))
     scanner = _Scanner(shapes)
     scanner.declarations((), len(shapes.tokens))
@@ -128,7 +143,7 @@ def scan(text: str, file: str) -> Shapes:
 
 
 def _has_static_variable(tokens: list[Token]) -> bool:
-    """Whether some `static` declares memory that can change."""
+    """Whether a `static` declares memory that can change."""
     for i, token in enumerate(tokens):
         if token.text != "static" or (i and tokens[i - 1].text in ("const", "constexpr")):
             continue
@@ -245,6 +260,10 @@ class _Scanner:
             self.member(owner)
 
     def class_definition(self, scope: tuple[str, ...], is_template: bool, is_full: bool) -> bool:
+        """`class [[attributes]] X<int> final : bases {…};`; False if it is something else.
+
+        `class X;` and `struct X variable;` also start like this: then nothing is consumed.
+        """
         i, constraints = self.at + 1, []
         name, name_start, name_end = "", 0, 0
         while i < len(self.tokens) and self.tokens[i].text not in ("{", ":", ";"):
@@ -304,7 +323,11 @@ class _Scanner:
         self.at += 1
 
     def declaration_end(self) -> tuple[int, bool]:
-        """Index behind the declaration that starts here, and whether it has a function's shape."""
+        """Index past the declaration that starts here, and whether it looks like a function.
+
+        An initialiser runs to the semicolon; a body in braces ends a function, unless what follows
+        shows that the braces initialised a variable (`int a{1}, b;`).
+        """
         i, is_function = self.at, False
         while i < len(self.tokens):
             text = self.tokens[i].text

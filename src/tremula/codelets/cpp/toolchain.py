@@ -1,4 +1,4 @@
-"""The C++ compiler: finding it, its flags, running it, and turning its complaints into errors."""
+"""The C++ compiler: finding it, its flags, running it, and turning its messages into errors."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ from tremula.base.source import Source, source_at
 HEADERS = Path(__file__).resolve().parent.parent / "headers"
 OLDEST_MAJOR = 12  # the first g++ with a 16-bit float in C++
 
-# Why each of these is needed is told in docs/cpp-codelets.md.
+# docs/cpp-codelets.md says why each is needed.
 LANGUAGE_FLAGS = (
     "-std=c++17", "-w", "-fpermissive", "-fno-access-control", "-fno-exceptions", "-fno-rtti",
     "-fno-threadsafe-statics", "-fno-strict-aliasing", "-fwrapv",
@@ -32,7 +32,7 @@ _OPTIMISATION = re.compile(r"-O(?:[0-3sg]|fast)?$")
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """One g++: its path, and what identifies the code it makes."""
+    """A g++: its path, and what identifies the code it generates."""
 
     path: str
     identity: str  # version and machine
@@ -143,7 +143,7 @@ def checked_optimisation(flag: str) -> str:
 
 
 def compilation_error(stderr: str, what: str) -> PoplarError:
-    """The error for a failed compilation: the first complaint, at the user's line."""
+    """The error for a failed compilation: the first message, at the user's line."""
     lines = stderr.splitlines()
     for i, line in enumerate(lines):
         found = _ERROR.match(line)
@@ -153,7 +153,7 @@ def compilation_error(stderr: str, what: str) -> PoplarError:
         return GraphProgramCompilationError(
             f"{what} does not compile: {found['text']}",
             source=_user_place([line, *reversed(lines[:i]), *lines[i + 1 :]]),
-            hint=hint or "the compiler's whole answer is in its cause",
+            hint=hint or "its cause has the compiler's full output",
         )
     return GraphProgramCompilationError(f"{what} does not compile: {stderr.strip()[:500]}")
 

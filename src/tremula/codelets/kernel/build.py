@@ -1,8 +1,8 @@
-"""Kernel text → native code: through a file in the cache folder, so that a second process loads it.
+"""Kernel text → native code, through a file in the cache folder that other processes reuse.
 
 The file's name is a hash of its content, of the code it calls and of the versions, so an entry is
-never stale. It is written whole or not at all, and processes may race for it. Numba keeps the
-machine code beside it. Only loaded when a codelet compiles.
+never stale. It is written atomically, so processes may race for it. Numba keeps the machine code
+beside it. Imported only when a codelet compiles.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from tremula.base.source import Source, source_at
 from tremula.codelets.python.function_source import FunctionSource
 from tremula.codelets.python.subset import helpers_of
 
-_loaded: dict[str, ModuleType] = {}  # compiled code must never be freed: addresses are out there
+_loaded: dict[str, ModuleType] = {}  # never emptied: others hold addresses of the compiled code
 
 
 @cache
@@ -56,13 +56,13 @@ def _load(key: str, text: str) -> ModuleType:
     if path is not None:
         try:
             return _import(key, path)
-        except OSError as error:  # the machine code could not be kept beside the text
+        except OSError as error:  # Numba could not write the machine code
             _warn_once(str(error))
     return _in_memory(key, text)
 
 
 def _written(key: str, text: str) -> Path | None:
-    """The text's file in the cache, made if missing or damaged; None if that is impossible."""
+    """The text's file in the cache, written if missing or damaged; None if that fails."""
     folder = cache_dir() / "codelets"
     path = folder / f"kernel_{key}.py"
     try:
@@ -80,8 +80,8 @@ def _written(key: str, text: str) -> Path | None:
 @cache
 def _warn_once(reason: str) -> None:
     warnings.warn(
-        f"compiled codelets cannot be kept ({reason}); they are compiled again in each process. "
-        "Set TREMULA_CACHE_DIR to a folder that can be written.",
+        f"compiled codelets cannot be cached ({reason}); each process compiles them again. "
+        "Set TREMULA_CACHE_DIR to a writable folder.",
         stacklevel=2,
     )
 
@@ -109,7 +109,7 @@ def _in_memory(key: str, text: str) -> ModuleType:
 def _explained(
     name: str, text: str, compute: FunctionSource, error: Exception
 ) -> GraphProgramCompilationError:
-    """Numba's complaint in the user's terms: the codelet, the user's line, the reason, the hint."""
+    """Numba's error in the user's terms: the codelet, the user's line, the reason, the hint."""
     message = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     reason = _reason(message)
     source = _user_line(message, text, compute)
@@ -132,7 +132,7 @@ def _user_line(message: str, text: str, compute: FunctionSource) -> Source:
 
 
 def _reason(message: str) -> str:
-    """The telling line of a long message, in words that do not show generated names."""
+    """The line of a long message that matters, without generated names."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     told = [line for line in lines if _TELLING.search(line)]
     reason = told[-1] if told else (lines[1] if len(lines) > 1 else lines[0])

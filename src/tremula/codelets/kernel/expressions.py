@@ -23,7 +23,11 @@ _NUMPY_AS_MATH = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2
 _TWO_NUMBERS = frozenset("atan2 hypot fmod copysign pow minimum maximum".split())
 _ROUNDINGS = frozenset("floor ceil trunc rint".split())
 _REDUCTIONS = frozenset("sum prod max min".split())
-RANDOM_ARGUMENTS = {"random_state": 1, "set_random_state": 2, "seed_random": 2}  # others take none
+RANDOM_ARGUMENTS = {
+    "random_state": 1,
+    "set_random_state": 2,
+    "seed_random": 2,
+}  # others: 0
 _MODULE_OF_TABLE = {
     "POINTER": "memory", "COLUMN": "memory", "CONVERT": "numbers", "UNARY": "arithmetic",
 }  # fmt: skip

@@ -3,8 +3,8 @@
 Before: for j in …: self.out[i][j] = self.rows[i][j]
 After:  a = self.out[i]; b = self.rows[i]; for j in …: a[j] = b[j]
 
-The found place must stay harmless when the loop body would never have asked for it: an index out
-of range gives an empty vector (`Hoist`).
+The fetch must be harmless even if the loop body would never have run: an index out of range gives
+an empty vector (`Hoist`).
 """
 
 import ast
@@ -18,7 +18,7 @@ _LOOPS = (ast.For, ast.While)
 
 
 class Hoist(ast.stmt):
-    """A statement that fetches sub-vector `index` of a field; out of range it is empty."""
+    """A statement that fetches sub-vector `index` of a field, or an empty one if out of range."""
 
     _fields = ()
 

@@ -1,8 +1,27 @@
 """A codelet → the Python text of its kernel, for Numba; docs/architecture.md has the ABI.
 
-Three kernels of one codelet: RUN computes; COUNTED computes and counts; COST only counts, from
-sizes and state, and never touches the arena. The first two exist once more with rounding modes:
-there every operation takes the record of the worker, which says how halves round.
+A codelet has three kernels. RUN computes; COUNTED computes and counts; COST only counts, from sizes
+and state, and never touches the arena. The first two also exist with rounding modes: there every
+operation takes the worker's record, which says how halves round.
+
+A kernel is a function `row` for one row of the vertex table and a loop over rows (and workers).
+A MultiVertex that computes `self.y[i] = self.x[i] * self.factor` becomes, with names shortened:
+
+    def row(arena, x_offset, x_length, y_offset, y_length, factor, v, worker_id):
+        x = input_vector(FLOAT(arena), load(x_offset, v), load(x_length, v))   # `field_setup`
+        y = vector(FLOAT(arena), load(y_offset, v), load(y_length, v))
+        for i in range(worker_id, len(x), 6):                                  # `Writer`
+            y[i] = mul(x[i], load(factor, v))                                  # lowered expressions
+        return 1
+
+    def kernel(arena, columns, begin, end):
+        x_offset = COLUMN_LONGLONG(columns, 0); …                              # used columns only
+        for v in range(begin, end):
+            for worker_id in range(5, -1, -1):                                 # worker 0 last
+                all &= row(arena, x_offset, …, v, worker_id)
+
+COUNTED and COST differ in the body of `row` (cost/counting.py) and in a counter that it fills.
+Generated names start with `_k_`, which codelets may not use.
 """
 
 import ast
@@ -219,7 +238,7 @@ class KernelText:
 
 
 def draws_random(compute: FunctionSource) -> bool:
-    """Does it, or a function it calls, use the functions of random.py?"""
+    """Whether it, or a function it calls, uses python/random.py."""
     bindings = [b for f in [compute, *helpers_of(compute)] for b in f.bindings.values()]
     return any(isinstance(b, Known) and b.where == "random" for b in bindings)
 

@@ -194,7 +194,7 @@ class Writer:
         return setup, f"len({sequence})", self._fetched(target, f"{sequence}[{index}]")
 
     def _fetched(self, target: ast.expr, item: str) -> list[str]:
-        """The line that fetches a loop's item; none where nobody needs it."""
+        """The line that fetches a loop's item; empty if it is not needed."""
         name = self._loop_name(target)
         return [f"{name} = {item}"] if self.needed is None or name in self.needed else []
 
@@ -289,7 +289,7 @@ def cost_name(helper_name: str) -> str:
 
 
 def known_call(lowering: ExpressionLowering, node: ast.expr) -> str:
-    """The name of the built-in function that `node` calls, or nothing."""
+    """The name of the built-in function that `node` calls, or an empty string."""
     if not isinstance(node, ast.Call):
         return ""
     bound = lowering.function.bindings.get(dotted_name(node.func) or "")
@@ -333,7 +333,7 @@ def field_setup(spec: FieldSpec, lowering: ExpressionLowering, has_arena: bool =
 
 
 def is_elementwise(target: ast.expr, value: ast.expr, kinds: KindTable | None) -> bool:
-    """Is this `vector[:] = expression` where each element depends on the same element only?"""
+    """Whether this is `vector[:] = expression`, each element depending on the same element only."""
     if kinds is None or not isinstance(target, ast.Subscript):
         return False
     is_whole = isinstance(target.slice, ast.Slice) and not any(

@@ -7,7 +7,7 @@ argument: the record of the worker, where a program may have changed how it roun
 round to nearest. Only loaded when a codelet compiles.
 """
 
-# Numba turns these functions into others, which pyright cannot see.
+# Numba replaces these functions, which pyright cannot see.
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
 import math
@@ -50,7 +50,7 @@ def _array_call(typingctx, function, operands, *unused):
 
 
 def _array_operand(operand, operands):
-    """A scalar beside a float32 array takes part as float32, so the result is no double."""
+    """A scalar beside a float32 array counts as float32, so the result is not a double."""
     has_float = any(isinstance(t, types.Array) and t.dtype == types.float32 for t in operands)
     return types.float32 if has_float and is_number(operand) else types.unliteral(operand)
 

@@ -1,9 +1,9 @@
 """The native twin of `machine.multiply_accumulate`: blocks of the result stay in registers.
 
-Only loaded when a codelet that uses it compiles.
+Imported only when a codelet that uses it compiles.
 """
 
-# Numba turns these functions into others, which pyright cannot see.
+# Numba replaces these functions, which pyright cannot see.
 # pyright: reportCallIssue=false, reportArgumentType=false
 # ruff: noqa: PLR0913, PLR0917 - the matrix unit has many operands
 from llvmlite import ir

@@ -1,6 +1,6 @@
 """Memory in kernels: pointers into the arena, columns of tables, loads, stores and vectors."""
 
-# Numba turns these functions into others, which pyright cannot see.
+# Numba replaces these functions, which pyright cannot see.
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
 from numba.core import types

@@ -1,10 +1,10 @@
 """Numbers in kernels: their Numba types, and conversions that never pass through a double.
 
-A function that can round to half takes the type and value of a worker's record, where a program may
-have changed how it rounds; without one it rounds to nearest.
+A function that can round to half takes the type and value of a worker's record, in which a program
+may have set a rounding mode; without a record it rounds to nearest.
 """
 
-# Numba turns these functions into others, which pyright cannot see.
+# Numba replaces these functions, which pyright cannot see.
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
 from numba.core import types
@@ -47,7 +47,7 @@ def arithmetic_type(a: types.Type, b: types.Type) -> types.Type:
 
 
 def rounded(context, builder, value, worker):
-    """A float32 rounded to half; `worker` is the type and value of its record, or of nothing."""
+    """A float32 rounded to half; `worker` is the type and value of its record, or NO_WORKER."""
     worker_type, record = worker
     if not isinstance(worker_type, types.CPointer):
         return round_to_half(builder, value)

@@ -1,10 +1,10 @@
-"""8-bit floats in compiled code: bytes that read as halfs and write rounded and saturated.
+"""8-bit floats in compiled code: bytes that read as halves; writes round and saturate.
 
-The layout of codes and of the metadata byte is in base/floats.py. Only loaded when a codelet with a
-QUARTER field compiles.
+base/floats.py describes codes and the metadata byte. Imported only when a codelet with a QUARTER
+field compiles.
 """
 
-# Numba turns these functions into others, which pyright cannot see.
+# Numba replaces these functions, which pyright cannot see.
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
 # pyright: reportOptionalCall=false, reportPrivateImportUsage=false

@@ -1,9 +1,9 @@
 """Random numbers and rounding modes in compiled code, from the record of the worker that runs.
 
-What each function means is in random.py. Only loaded when a codelet that needs it compiles.
+python/random.py defines what each function means. Imported only when a codelet needs it.
 """
 
-# Numba turns these functions into others, which pyright cannot see.
+# Numba replaces these functions, which pyright cannot see.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportAttributeAccessIssue=false
 import math
 
@@ -27,7 +27,8 @@ _NAN, _INFINITY = np.float32(math.nan), np.float32(math.inf)
 _STEP_16, _STEP_24 = np.float32(2.0**-16), np.float32(2.0**-24)
 
 
-# Words of a worker's record. Not `memory.load` and `store`: these round halves, which draws.
+# Words of a worker's record. `memory.load` and `store` also round halves, for which they need this
+# module.
 
 
 @intrinsic

@@ -2,10 +2,10 @@
 
 Every `half` value is a float32 that a half can represent exactly, because each operation rounds
 its result (`round_to_half`). Rounding is to nearest even and overflow goes to infinity, as IEEE 754
-says; the other modes are in native/random.py. Only loaded when a codelet compiles.
+says; native/random.py has the other modes. Imported only when a codelet compiles.
 """
 
-# Numba turns these functions into others, which pyright cannot see.
+# Numba replaces these functions, which pyright cannot see.
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
 # pyright: reportOptionalCall=false, reportPrivateImportUsage=false

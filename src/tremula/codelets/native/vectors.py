@@ -4,7 +4,7 @@ Elements are taken one by one, as a tile would; Numba's own np.dot needs a BLAS,
 assignment takes seconds to compile. Only loaded when a codelet that uses them compiles.
 """
 
-# Numba turns these functions into others, which pyright cannot see.
+# Numba replaces these functions, which pyright cannot see.
 # pyright: reportCallIssue=false
 from llvmlite import ir
 from numba import njit
@@ -20,7 +20,7 @@ from tremula.codelets.native.types import half
 
 @intrinsic
 def zero_of(typingctx, a, b):
-    """Zero in the type that elements of two vectors compute in; 8-bit floats are halfs."""
+    """Zero in the type that elements of two vectors compute in; 8-bit floats are halves."""
     kind = arithmetic_type(getattr(a, "dtype", half), getattr(b, "dtype", half))
 
     def codegen(context, builder, signature, args):

@@ -1,4 +1,4 @@
-"""Settle what is known before compiling.
+"""Fold what is known before compiling.
 
 `if T is half:` and `if HAS_BIAS:` keep one branch, and `self.n_workers` becomes a number.
 """

@@ -1,8 +1,8 @@
-"""A function of a codelet as data: its text, and what each name it uses from outside means.
+"""A function of a codelet as data: its text, and what each outside name in it means.
 
-The meaning of every outside name (a number, a type, a known function, another function) is settled
-here once. So a function can be stored in a file, read back and generated again without running
-anything that the file says.
+Every outside name (a number, a type, a known function, another function) is resolved here, once. So
+a function can be stored in a file, read back and compiled again without running anything in the
+file.
 """
 
 import ast
@@ -43,7 +43,7 @@ Constant = bool | int | float | tuple["bool | int | float", ...]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A function the machine knows: `where` is "builtin", "math", "numpy" or "random"."""
+    """A function that tiles have: `where` is "builtin", "math", "numpy" or "random"."""
 
     where: str
     name: str
@@ -51,7 +51,7 @@ class Known:
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """A function: its own text (starting at column 0), where it stands, its outside names."""
+    """A function: its text (starting at column 0), where it is written, its outside names."""
 
     name: str
     text: str
@@ -91,7 +91,7 @@ _N_WORKERS_NAME = "self.n_workers"
 
 
 def for_workers(compute: FunctionSource, n_workers: int) -> FunctionSource:
-    """`compute` as a chip with so many workers runs it: `self.n_workers` is that constant."""
+    """`compute` for a chip with this many workers: `self.n_workers` becomes that constant."""
     if n_workers == compute.n_workers:
         return compute
     return replace(compute, bindings={**compute.bindings, _N_WORKERS_NAME: n_workers})
@@ -117,7 +117,7 @@ def local_names(tree: ast.FunctionDef) -> set[str]:
 
 
 def outside_names(tree: ast.FunctionDef) -> dict[str, ast.AST]:
-    """Every dotted name that does not start at a local one, with a place where it stands."""
+    """Every dotted name that does not start with a local one, and a node where it occurs."""
     local = local_names(tree)
     found: dict[str, ast.AST] = {}
 
@@ -255,7 +255,7 @@ def _matrix_product_text() -> str:
 
 
 def is_matrix_product(function: FunctionSource) -> bool:
-    """Is it `machine.multiply_accumulate`, which has a native twin? Its text decides."""
+    """Whether it is `machine.multiply_accumulate`, which has a native twin; its text decides."""
     return function.name == multiply_accumulate.__name__ and function.text == _matrix_product_text()
 
 
@@ -300,7 +300,7 @@ _WORDS = {
 
 
 def check_allowed(function: FunctionSource, tree: ast.FunctionDef) -> None:
-    """Refuse the first thing that tiles have no meaning for."""
+    """Refuse the first statement or expression that means nothing on a tile."""
     for statement in tree.body:
         for node in ast.walk(statement):
             is_strange = (isinstance(node, ast.stmt) and not isinstance(node, _STATEMENTS)) or (

@@ -1,6 +1,15 @@
-"""Which expressions of a codelet are integers, floats, halfs or vectors: enough to price them.
+"""Which expressions of a codelet are integers, floats, halves or vectors: enough to price them.
 
-This is for the cost model only; the types that code computes in are Numba's to find.
+Only the cost model uses this; Numba infers the types that code computes in. In
+
+    row = self.rows[i]        # half, rank 1: rows is a list of vectors of half
+    total = 0                 # int …
+    for v in row:             # half, rank 0
+        total = total + v     # … joined with half: half
+
+a name has the join of everything assigned to it. `cost/taint.py` walks the same trees to ask
+another question (does it depend on data?) and needs finished kinds for it. The two stay apart: they
+share only the walk over assignments, and every rule in them differs.
 """
 
 import ast
@@ -61,7 +70,7 @@ class KindTable:
         self.result = BOOL
         tree = tree or folded_tree(function)
         nodes = list(ast.walk(tree))
-        for _ in range(3):  # enough for a value to travel through the loops people write
+        for _ in range(3):  # enough for values to travel round the loops people write
             before = (dict(self.names), self.result)
             for node in nodes:
                 self._learn(node)
@@ -98,7 +107,7 @@ class KindTable:
             self._join(one, kind)
 
     def of(self, node: ast.expr) -> Kind:
-        """The kind of an expression; float where nothing better is known."""
+        """The kind of an expression; float if nothing better is known."""
         if isinstance(node, ast.Constant):
             return _kind_of_number(node.value)
         if isinstance(node, ast.Name | ast.Attribute):

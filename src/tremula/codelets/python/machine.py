@@ -1,6 +1,6 @@
 """What the matrix unit does, as functions codelets call; kernels use a native twin of each."""
 
-# What fields are is settled when a kernel is generated; the matrix unit has many operands.
+# Types of fields are known when a kernel is generated; the matrix unit has many operands.
 # ruff: noqa: ANN401, PLR0913, PLR0917
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The part of Python a codelet may use, checked with the user's line in every refusal."""
+"""The subset of Python a codelet may use; every refusal names the user's line."""
 
 import ast
 from collections.abc import Mapping
