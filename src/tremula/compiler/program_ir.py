@@ -19,7 +19,7 @@ from tremula.poplar.vertices.compute_set import TemplateInstance
 
 @dataclass(frozen=True)
 class FrozenComputeSet:
-    """Its tables or, where it has a model, what it has in place of them."""
+    """A compute set: its tables, or a template over variables of its own."""
 
     name: str
     source: Source
@@ -27,17 +27,17 @@ class FrozenComputeSet:
 
     @cached_property
     def tables(self) -> tuple[FrozenTable, ...]:
-        """All vertices. Passes that know about models need not ask for them."""
+        """All vertices, addresses included. Passes that know about templates rarely need them."""
         of = self.contents
         if isinstance(of, TemplateInstance):
-            return of.model.tables_over(of.table, of.variables, self.source)
+            return of.template.tables_over(of.table, of.variables, self.source)
         return of
 
     @property
     def template_tables(self) -> tuple[FrozenTable, ...]:
-        """The tables or, cheaper, those of the model: right in all but the addresses of edges."""
+        """The tables or, cheaper, the template's: only the addresses of their edges differ."""
         return (
-            self.contents.model.tables
+            self.contents.template.tables
             if isinstance(self.contents, TemplateInstance)
             else self.contents
         )

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from tremula.base.errors import (
     GraphReplicationError,
     InvalidTileMapping,
     OverflowInField,
+    StreamConnectionError,
     TensorCreationError,
     TensorMetadataError,
     TypeMismatch,
@@ -23,12 +24,30 @@ from tremula.base.types import QUARTER, QUARTER_METADATA, UNSIGNED_INT, Type, as
 from tremula.codelets import codelet_of
 from tremula.codelets.spec import Codelet, FieldKind
 from tremula.hardware import Chip
-from tremula.poplar.graph_host import HostSide
-from tremula.poplar.graph_mapping import MappingSide
-from tremula.poplar.streams import HostHandles
+from tremula.poplar.mapping import (
+    MIN_LINEAR_BYTES,
+    TileNumbers,
+    TilesGiven,
+    checked_mapping,
+    chosen_tiles,
+    map_intervals,
+    map_to_tile,
+    mapping_of,
+    target_of_tiles,
+)
+from tremula.poplar.programs import Program
+from tremula.poplar.streams import (
+    DataStream,
+    Function,
+    FunctionBuffer,
+    HostFunction,
+    HostHandles,
+    RemoteBuffer,
+    ReplicatedStreamMode,
+)
 from tremula.poplar.target import Device, Target
 from tremula.poplar.tensors.tensor import Tensor, variable_tensor
-from tremula.poplar.tensors.tile_map import TileMapLog
+from tremula.poplar.tensors.tile_map import TileLists, TileMapLog, TileMapping, linear_intervals
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.bulk import bulk_edge
 from tremula.poplar.vertices.compute_set import ComputeSet, FieldRef, VertexRef
@@ -37,6 +56,8 @@ from tremula.poplar.vertices.table import VertexTableBuilder, checked_state
 GraphLike = Target | Device
 # (v, chip) -> cycles, or (cycles, flops), of all vertices of a codelet at once.
 PerfEstimator = Callable[[Any, Chip], object]
+Claimed = TypeVar("Claimed")
+_WHOLE = (int, np.integer)  # made once: set_tile_mapping is called once per vertex
 
 
 class GraphState:
@@ -53,7 +74,7 @@ class GraphState:
         self.replica_index: int | None = None  # variable id of the replication index constant
 
 
-class Graph(MappingSide, HostSide):
+class Graph:
     """A tile program under construction.
 
     >>> from tremula import Graph, IPUModel, FLOAT
@@ -74,7 +95,7 @@ class Graph(MappingSide, HostSide):
         self.replication_factor = replication_factor
         self.target = full.with_replicas(replication_factor)
         self.state = GraphState()
-        self._tile_ids: np.ndarray | None = None  # virtual graphs: own tile -> top-level tile
+        self.tiles = TileNumbers(self.target.n_tiles)
         self._top: Graph | None = None
 
     # -- variables ---------------------------------------------------------------------------------
@@ -243,7 +264,7 @@ class Graph(MappingSide, HostSide):
         if table is None:
             table = self._table(compute_set, codelet)
         if tile != -1:
-            tile = self._checked_tile(tile)
+            tile = self.tiles.checked(tile)
         row = table.add_row(tile, sys._getframe(1))
         if fields is not None:
             connectors = table.connectors
@@ -276,7 +297,7 @@ class Graph(MappingSide, HostSide):
                 source=user_source(),
                 hint="give one tile per vertex, or one tile and n=",
             )
-        self._check_tiles(tiles)
+        self.tiles.check(tiles)
         table = self._table(compute_set, codelet)
         name, n_rows = table.codelet.spec.name, len(tiles)
         columns = {
@@ -287,7 +308,7 @@ class Graph(MappingSide, HostSide):
         states = {
             f: self._bulk_state(table, f, v, n_rows) for f, v in fields.items() if f not in columns
         }
-        first = table.add_rows(self._to_top_tiles(tiles), user_source())
+        first = table.add_rows(self.tiles.to_top(tiles), user_source())
         for field, column in columns.items():
             table.edges[field].blocks.append((first, column))
         for field, values in states.items():
@@ -361,6 +382,145 @@ class Graph(MappingSide, HostSide):
         """`estimator(v, chip)` gives cycles, or (cycles, flops), of all vertices of a codelet."""
         self.state.perf_estimators[codelet] = estimator
 
+    # -- tiles -------------------------------------------------------------------------------------
+
+    def set_tile_mapping(
+        self, what: Tensor | VertexRef, where: int | np.integer | TileMapping | TileLists
+    ) -> None:
+        """Map a vertex to a tile, or a tensor to a tile or by a mapping. The last call wins."""
+        if isinstance(where, _WHOLE):
+            tile = self.tiles.checked(int(where))
+            if isinstance(what, VertexRef):
+                what.table.tile[what.row] = tile
+            else:
+                map_to_tile(self.state.tile_map, what, tile)
+        elif isinstance(what, VertexRef):
+            raise InvalidTileMapping(
+                f"a vertex cannot be mapped to {where!r}.",
+                source=user_source(),
+                hint="give the number of one tile",
+            )
+        elif isinstance(where, str):
+            raise InvalidTileMapping(
+                f"a tensor cannot be mapped to {where!r}.",
+                source=user_source(),
+                hint="give a tile or a mapping; map_linearly(tensor) spreads it over the tiles",
+            )
+        else:
+            mapping = checked_mapping(what, where, self.tiles)
+            self._map_intervals(what, mapping.begin, mapping.end, mapping.tile)
+
+    def _map_intervals(
+        self, tensor: Tensor, begin: np.ndarray, end: np.ndarray, tile: np.ndarray
+    ) -> None:
+        map_intervals(self.state.tile_map, tensor, begin, end, self.tiles.to_top(tile))
+
+    def map_linearly(
+        self, tensor: Tensor, min_elems: int | None = None, grain: int | None = None
+    ) -> None:
+        """Spread a tensor over the tiles in order: whole vectors, at least 128 bytes a tile."""
+        size = tensor.type.n_bytes
+        grain = grain or self.target.vector_width(tensor.type)
+        least = -(-MIN_LINEAR_BYTES // size) if min_elems is None else min_elems
+        begin, end = linear_intervals(tensor.n_elems, grain, self.target.n_tiles, least)
+        self._map_intervals(tensor, begin, end, np.arange(len(begin)))
+
+    def get_tile_mapping(self, tensor: Tensor, require_complete: bool = True) -> TileMapping:
+        """Where each element of a tensor is, as intervals over its flattened elements."""
+        return mapping_of(self.state.tile_map, tensor, self.tiles, require_complete)
+
+    def create_virtual_graph(self, tiles: TilesGiven, upper: int | None = None) -> "Graph":
+        """A view of this graph with its own tile numbers.
+
+        `create_virtual_graph(n)`: the first n tiles of each IPU; `(lower, upper)`: a range of
+        tiles; `([ids])`: these tiles.
+        """
+        own = chosen_tiles(self.target, self.tiles, tiles, upper)
+        view = Graph.__new__(Graph)
+        view.__dict__.update(self.__dict__)
+        view.target = target_of_tiles(self.target, own)
+        view.tiles = TileNumbers(view.target.n_tiles, self.tiles.to_top(own))
+        view._top = self.top
+        return view
+
+    def to_top_level_tile(self, tile: int) -> int:
+        """The top-level number of one of this graph's tiles."""
+        return int(self.tiles.to_top(np.array([tile]))[0])
+
+    def from_top_level_tile(self, tile: int) -> int:
+        """This graph's number of a top-level tile; an error if it is not part of it."""
+        own = int(self.tiles.to_own(np.array([tile]))[0])
+        if own < 0:
+            raise InvalidTileMapping(
+                f"tile {tile} is not part of this virtual graph.",
+                source=user_source(),
+                hint="see create_virtual_graph",
+            )
+        return own
+
+    # -- the host ----------------------------------------------------------------------------------
+
+    def create_host_write(self, handle: str, tensor: Tensor) -> None:
+        """Let the host write a tensor with `engine.write_tensor(handle, data)`."""
+        if tensor.contains_constant or tensor.contains_aliases:
+            raise StreamConnectionError(
+                f"host write {handle!r} needs a tensor without constants and repeated elements.",
+                source=user_source(),
+                hint="make the handle for the variable itself",
+            )
+        _claim(self.state.handles.writes, handle, tensor)
+
+    def create_host_read(self, handle: str, tensor: Tensor) -> None:
+        """Let the host read a tensor with `engine.read_tensor(handle)`."""
+        _claim(self.state.handles.reads, handle, tensor)
+
+    def add_host_to_device_fifo(
+        self,
+        handle: str,
+        type: Type | str,
+        n_elements: int,
+        mode: ReplicatedStreamMode = ReplicatedStreamMode.REPLICATE,
+        *,
+        buffering_depth: int = 1,
+    ) -> DataStream:
+        """A stream into the device; each Copy takes the next `n_elements`."""
+        stream = DataStream(handle, as_type(type), n_elements, True, mode, buffering_depth)
+        return _claim(self.state.handles.streams, handle, stream)
+
+    def add_device_to_host_fifo(self, handle: str, type: Type | str, n_elements: int) -> DataStream:
+        """A stream out of the device."""
+        stream = DataStream(handle, as_type(type), n_elements, False)
+        return _claim(self.state.handles.streams, handle, stream)
+
+    def add_remote_buffer(
+        self, handle: str, type: Type | str, n_elements: int, repeats: int = 1
+    ) -> RemoteBuffer:
+        """Off-chip memory of `repeats` rows of `n_elements`."""
+        buffer = RemoteBuffer(handle, as_type(type), n_elements, repeats)
+        return _claim(self.state.handles.remote_buffers, handle, buffer)
+
+    def add_host_function(
+        self,
+        handle: str,
+        inputs: Iterable[tuple[Type | str, int]] = (),
+        outputs: Iterable[tuple[Type | str, int]] = (),
+    ) -> HostFunction:
+        """Host code that programs can Call; inputs and outputs are (type, n_elements)."""
+        function = HostFunction(
+            handle,
+            tuple((as_type(t), n) for t, n in inputs),
+            tuple((as_type(t), n) for t, n in outputs),
+        )
+        return _claim(self.state.handles.host_functions, handle, function)
+
+    def add_function(self, program: Program, name: str = "") -> Function:
+        """Code that all `Call`s of it share; it has no arguments."""
+        return Function(program, name)
+
+    def add_function_buffer(self, function: Function) -> FunctionBuffer:
+        """Remote memory for a function's code."""
+        return FunctionBuffer(function)
+
     @property
     def n_vertices(self) -> int:
         return sum(compute_set.n_vertices for compute_set in self.state.compute_sets)
@@ -388,3 +548,20 @@ def _check_values(type: Type, values: np.ndarray) -> None:
                 source=user_source(),
                 hint=f"use {limits.min} to {limits.max}, or a wider type",
             )
+
+
+def _claim(table: dict[str, Claimed], handle: str, value: Claimed) -> Claimed:
+    if getattr(value, "n_elements", 1) < 1 or getattr(value, "repeats", 1) < 1:
+        raise StreamConnectionError(
+            f"{handle!r} moves nothing: it has no elements or no rows.",
+            source=user_source(),
+            hint="use n_elements and repeats of 1 or more",
+        )
+    if handle in table:
+        raise StreamConnectionError(
+            f"handle {handle!r} is taken.",
+            source=user_source(),
+            hint="give each a name of its own",
+        )
+    table[handle] = value
+    return value

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from tremula.base.errors import InvalidMachineModel, suggest
 from tremula.base.types import Type, as_type
 from tremula.hardware import CHIPS, Chip, System, chip, single
+from tremula.hardware import system as named_system
 
 # What IPUModel("ipu2") means where only an architecture is named.
 CHIP_OF_ARCH = {"ipu1": "gc2", "ipu2": "gc200", "ipu21": "c600"}
@@ -185,8 +186,6 @@ class DeviceManager:
     """Finds devices. All of them are modelled; the default machine is a Pod16."""
 
     def __init__(self, system: System | None = None):
-        from tremula.hardware import system as named_system
-
         self.system = system or named_system("pod16")
 
     def get_devices(self, type: TargetType = TargetType.IPU_MODEL, n_ipus: int = 1) -> list[Device]:

@@ -347,7 +347,7 @@ def test_incomplete_lists_are_errors(size, connected, what):
     with pytest.raises(GraphConnectionError) as caught:
         vertex.table.freeze()
     assert f"field Rows.rows of vertex 0 in compute set 'cs' {what}." in str(caught.value)
-    assert "test_vertex_table.py" in str(caught.value)
+    assert "test_table.py" in str(caught.value)
 
 
 def test_list_elements_need_a_size_first():

@@ -140,8 +140,8 @@ def refuse_replays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def n_replayed_sets(graph: tr.Graph) -> int:
     """Compute sets that share the vertices of an earlier one."""
-    models = [cs.modelled.model for cs in graph.state.compute_sets if cs.modelled is not None]
-    return len(models) - len(set(models))
+    templates = [cs.instance.template for cs in graph.state.compute_sets if cs.instance is not None]
+    return len(templates) - len(set(templates))
 
 
 def run(engine: tr.Engine, inputs: list[tr.Tensor]) -> np.ndarray:
@@ -179,7 +179,7 @@ def test_replayed_sets_can_grow() -> None:
     for _ in range(2):
         popops.add_in_place(graph, x, x, sequence)
     first, second = graph.state.compute_sets
-    assert (first.modelled is not None, second.n_vertices) == (True, first.n_vertices)
+    assert (first.instance is not None, second.n_vertices) == (True, first.n_vertices)
     for grown in (first, second):
         n_vertices = grown.n_vertices
         y = graph.add_variable(tr.FLOAT, [4], mapping="linear")

@@ -9,18 +9,19 @@ from tremula.base.errors import TensorMetadataError
 from tremula.base.types import QUARTER
 from tremula.codelets.spec import FieldKind, FieldSpec
 from tremula.compiler.program_ir import CopyPlan, FrozenGraph
+from tremula.poplar.tensors.layout import Slots, moved
 from tremula.poplar.tensors.runs import Runs, expand
 from tremula.poplar.tensors.variables import ALIGNMENT_BYTES, VariableTable
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
 from tremula.poplar.vertices.compute_set import TemplateInstance
-from tremula.poplar.vertices.template import ComputeSetTemplate, Slots, moved
+from tremula.poplar.vertices.template import ComputeSetTemplate
 
 # Scratch sub-vectors start at multiples of this, so that vector loads of C++ codelets are aligned.
 SCRATCH_ALIGN_BYTES = 16
 
 
 class Place(NamedTuple):
-    """Whose addresses a column holds: the slots of a model's variables; -1 is scratch space."""
+    """Whose addresses a column holds: the slots of a template's variables; -1 is scratch space."""
 
     slots: Slots
     n_bytes: int
@@ -81,24 +82,24 @@ class ComputeSetPlan:
         return tuple(self.copies[i].scatter() for i in self.written)
 
     def over(self, shift: np.ndarray) -> "ComputeSetPlan":
-        """The plan of a compute set of the same model, its variables shifted."""
+        """The plan of a compute set of the same template, its variables shifted."""
         tables = tuple(table.over(shift) for table in self.tables)
         return replace(self, tables=tables, copies=tuple(c.over(shift) for c in self.copies))
 
 
 def plan_compute_sets(graph: FrozenGraph) -> list[ComputeSetPlan]:
-    """The plans of all compute sets; those of a model are planned once."""
-    variables, of_model = graph.variables, dict[ComputeSetTemplate, ComputeSetPlan]()
+    """The plans of all compute sets; those of a template are planned once."""
+    variables, of_template = graph.variables, dict[ComputeSetTemplate, ComputeSetPlan]()
     plans = []
     for compute_set in graph.compute_sets:
         of = compute_set.contents
         if not isinstance(of, TemplateInstance):
             plans.append(plan_tables(of, variables))
             continue
-        if of.model not in of_model:
-            of_model[of.model] = plan_tables(of.model.tables, variables, of.model.slots)
-        shift = of.model.shift_bytes(of.table, of.variables)
-        plans.append(of_model[of.model].over(shift))
+        if of.template not in of_template:
+            of_template[of.template] = plan_tables(of.template.tables, variables, of.template.slots)
+        shift = of.template.shift_bytes(of.table, of.variables)
+        plans.append(of_template[of.template].over(shift))
     return plans
 
 
@@ -161,7 +162,7 @@ class _Planner:
             FieldKind.SCALAR_LIST: [start, offset],
         }[spec.kind]
         if spec.type == QUARTER:
-            assert isinstance(slots, int), "models have no 8-bit floats"
+            assert isinstance(slots, int), "templates have no 8-bit floats"
             result.append((self._metadata(spec, edge, table), None))
         return result
 

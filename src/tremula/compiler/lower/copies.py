@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.compiler.program_ir import CopyPlan
-from tremula.poplar.tensors.layout import digest_of_runs, variables_met
+from tremula.poplar.tensors.layout import Slots, digest_of_runs, moved_runs, slots_of, variables_met
 from tremula.poplar.tensors.runs import Pieces, Runs
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.variables import VariableTable
-from tremula.poplar.vertices.template import Slots, moved_runs, slots_of
 
 
 def plan_copy(source: Tensor, destination: Tensor) -> CopyPlan:
@@ -20,7 +19,7 @@ def plan_copy(source: Tensor, destination: Tensor) -> CopyPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyModel:
+class CopyTemplate:
     """A copy whose variables may be replaced."""
 
     plan: CopyPlan
@@ -45,7 +44,7 @@ def variables_of_copy(source: Tensor, destination: Tensor) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*variables_met(source), *variables_met(destination))))
 
 
-def model_copy(source: Tensor, destination: Tensor) -> CopyModel:
+def template_of_copy(source: Tensor, destination: Tensor) -> CopyTemplate:
     plan, table = plan_copy(source, destination), source.variables
     variables = variables_of_copy(source, destination)
     ids = {variable: slot for slot, variable in enumerate(variables)}
@@ -57,7 +56,7 @@ def model_copy(source: Tensor, destination: Tensor) -> CopyModel:
         digest_of_runs(r, s, np.append(base, 0) // size) for r, s in zip(sides, slots, strict=True)
     )
     digest = b" ".join((f"{size} {plan.overlaps}".encode(), *digests))
-    return CopyModel(plan, variables, base, slots, digest)
+    return CopyTemplate(plan, variables, base, slots, digest)
 
 
 def pair_runs(source: Runs, destination: Runs, n_bytes: int, overlaps: bool = False) -> CopyPlan:

@@ -1,7 +1,7 @@
 """Compute sets that are alike: the same vertices on the same tiles, over data laid out alike.
 
-Layers of a model repeat. Of such compute sets only the first is verified, exchanged and costed: the
-others differ in nothing but the addresses of their variables. Copies can be alike, too.
+The layers of a network repeat. Of such compute sets only the first is verified, exchanged and
+costed: the others differ only in the addresses of their variables. Copies can be alike, too.
 """
 
 import hashlib
@@ -77,8 +77,8 @@ def _add(digest: "hashlib._Hash", column: np.ndarray) -> None:
 
 def _signature(compute_set: FrozenComputeSet, layouts: _VariableLayouts) -> object:
     of = compute_set.contents
-    if isinstance(of, TemplateInstance):  # the model says all but where its variables are
-        return of.model, *(layouts.of(variable) for variable in of.variables)
+    if isinstance(of, TemplateInstance):  # a template fixes all but where its variables are
+        return of.template, *(layouts.of(variable) for variable in of.variables)
     digest = _new_digest()
     numbers: dict[int, int] = {}  # variables in the order they are met
     for table in compute_set.tables:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tremula.base.errors import ControlProgramError, GraphRecursionError
 from tremula.base.source import user_source
-from tremula.compiler.lower.copies import CopyModel, model_copy, variables_of_copy
+from tremula.compiler.lower.copies import CopyTemplate, template_of_copy, variables_of_copy
 from tremula.compiler.lower.dedup import alike_copies, first_alike
 from tremula.compiler.program_ir import (
     N_OPERANDS,
@@ -39,7 +39,7 @@ class InstructionTable:
         self.steps: list[Step] = []
         self.copies: list[CopyPlan] = []
         self.copy_kinds: list[tuple[bytes, tuple[int, ...]]] = []  # digest and variables
-        self.copy_models: dict[p.Copy, CopyModel] = {}
+        self.copy_templates: dict[p.Copy, CopyTemplate] = {}
         self.cases: list[tuple[int, int]] = []
         self.compute_sets: dict[ComputeSet, int] = {}
         self.names: list[str] = []
@@ -91,13 +91,13 @@ class InstructionTable:
 
     def add_copy(self, first: p.Copy, source: Tensor, destination: Tensor) -> int:
         """Plan a copy, or shift the plan of the one that it repeats; returns its number."""
-        model = self.copy_models.get(first)
-        if model is None:
-            sides = first.source_of_data, first.destination
-            model = self.copy_models[first] = model_copy(*cast("tuple[Tensor, Tensor]", sides))
+        template = self.copy_templates.get(first)
+        if template is None:
+            sides = cast("tuple[Tensor, Tensor]", (first.source_of_data, first.destination))
+            template = self.copy_templates[first] = template_of_copy(*sides)
         variables = variables_of_copy(source, destination)
-        self.copies.append(model.over(source.variables, variables))
-        self.copy_kinds.append((model.digest, variables))
+        self.copies.append(template.over(source.variables, variables))
+        self.copy_kinds.append((template.digest, variables))
         return len(self.copies) - 1
 
     def finish(self, graph: Graph) -> LoweredPrograms:
@@ -108,7 +108,7 @@ class InstructionTable:
             state.variables,
             state.tile_map.resolve(),
             tuple(
-                FrozenComputeSet(cs.name, cs.source, cs.modelled or cs.frozen_tables())
+                FrozenComputeSet(cs.name, cs.source, cs.instance or cs.frozen_tables())
                 for cs in self.compute_sets
             ),
             state.handles,

@@ -74,12 +74,12 @@ def _kind(programs: LoweredPrograms, number: int, copy: int | None) -> tuple[obj
         return ("step", number), None
     of = programs.graph.compute_sets[step.compute_set].contents
     if isinstance(of, TemplateInstance):
-        return of.model, np.array(of.variables, np.int64)
+        return of.template, np.array(of.variables, np.int64)
     return ("set", step.compute_set), None
 
 
 def _slots(access: VariableAccess, variables: Ints) -> VariableAccess:
-    """An access to variables that take the place of a model's, as one to its slots."""
+    """An access to variables that take the place of a template's, as one to its slots."""
     order = np.argsort(variables)
     return VariableAccess(*(order[np.searchsorted(variables, ids, sorter=order)] for ids in access))
 

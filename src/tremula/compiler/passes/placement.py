@@ -158,7 +158,7 @@ class _Items:
 class _Wish(NamedTuple):
     """What a field wants for its part of variables, each on one tile."""
 
-    variable: Ints  # or slots of a model
+    variable: Ints  # or slots of a template
     tile: Ints
     is_interleaved: bool
     is_apart: bool
@@ -169,16 +169,16 @@ def _wishes(graph: FrozenGraph, liveness: Liveness) -> Wishes:
     variable = np.repeat(np.arange(len(liveness.always_live)), np.diff(liveness.tile_start))
     entry_of = variable * n_tiles + liveness.tile
     is_interleaved, is_apart = np.zeros((2, len(entry_of)), bool)
-    of_model: dict[tuple[ComputeSetTemplate, int], list[_Wish]] = {}
+    of_template: dict[tuple[ComputeSetTemplate, int], list[_Wish]] = {}
     for compute_set, first in zip(graph.compute_sets, graph.set_numbers(), strict=True):
         of = compute_set.contents
         if isinstance(of, TemplateInstance):
             variables = np.array(of.variables, np.int64)
-            key = (of.model, first)
-            if key not in of_model:
+            key = (of.template, first)
+            if key not in of_template:
                 found = [_wish_for_slots(w, variables) for w in _wishes_of_set(graph, compute_set)]
-                of_model[key] = found
-            found = [w._replace(variable=variables[w.variable]) for w in of_model[key]]
+                of_template[key] = found
+            found = [w._replace(variable=variables[w.variable]) for w in of_template[key]]
         else:
             found = _wishes_of_set(graph, compute_set)
         for wish in found:

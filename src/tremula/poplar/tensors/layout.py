@@ -9,9 +9,10 @@ import numpy as np
 from tremula.poplar.tensors.runs import Pieces, Runs
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.variables import VariableTable
-from tremula.poplar.vertices.template import Slots, slots_of
 
 Ints = np.ndarray
+# Which variable of a template each address belongs to: one for all, or one each (-1: none).
+Slots = int | Ints
 
 
 class PiecesLayout(NamedTuple):
@@ -75,3 +76,38 @@ def variables_met(tensor: Tensor) -> tuple[int, ...]:
     if tensor.pieces is None:
         return (tensor.variables.id_at(tensor.offset * n_bytes),)
     return layout_of_pieces(tensor.pieces, n_bytes, tensor.variables).variables
+
+
+# -- slots: addresses that follow their variables --------------------------------------------------
+
+
+def slots_of(runs: Runs, n_bytes: int, variables: VariableTable, ids: dict[int, int]) -> Slots:
+    """Slots of runs; variables that are met for the first time get the next ones."""
+    start = runs.start
+    if not len(start):
+        return -1
+    is_empty = runs.count == 0
+    has_empty = bool(is_empty.any())
+    if not has_empty:
+        low, high = (variables.id_at(int(s) * n_bytes) for s in (start.min(), start.max()))
+        if low == high:
+            return ids.setdefault(low, len(ids))
+    found = variables.ids_at(start * n_bytes)
+    if has_empty:
+        found = np.where(is_empty, -1, found)
+    met, first, inverse = np.unique(found, return_index=True, return_inverse=True)
+    local = np.full(len(met), -1, np.int64)
+    for i in np.argsort(first).tolist():  # in the order they are met
+        if met[i] >= 0:
+            local[i] = ids.setdefault(int(met[i]), len(ids))
+    return local[inverse]
+
+
+def moved_runs(runs: Runs, slots: Slots, shift: Ints, n_bytes: int) -> Runs:
+    """Runs with every variable moved by its shift."""
+    return Runs(moved(runs.start, slots, shift, n_bytes), runs.count, runs.stride)
+
+
+def moved(addresses: Ints, slots: Slots, shift: Ints, n_bytes: int) -> Ints:
+    """Element addresses with every variable moved by its shift: bases are multiples of 64 bytes."""
+    return addresses + (shift // n_bytes)[slots]

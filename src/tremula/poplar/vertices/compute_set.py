@@ -16,9 +16,9 @@ from tremula.poplar.vertices.template import ComputeSetTemplate
 
 @dataclass(frozen=True, slots=True)
 class TemplateInstance:
-    """What a compute set is in place of tables: a model, over variables of its own."""
+    """What a compute set can be in place of tables: a template over variables of its own."""
 
-    model: ComputeSetTemplate
+    template: ComputeSetTemplate
     variables: tuple[int, ...]
     table: VariableTable
 
@@ -26,38 +26,38 @@ class TemplateInstance:
 class ComputeSet:
     """Vertices that run in parallel, with no order between them."""
 
-    __slots__ = ("modelled", "name", "source", "tables")
+    __slots__ = ("instance", "name", "source", "tables")
 
-    def __init__(self, name: str, source: Source, modelled: TemplateInstance | None = None):
-        self.name, self.source, self.modelled = name, source, modelled
+    def __init__(self, name: str, source: Source, instance: TemplateInstance | None = None):
+        self.name, self.source, self.instance = name, source, instance
         # Keyed by what add_vertex was called with (name or class), so that a lookup is one step.
-        # A compute set of a model has none until somebody wants to change it.
-        if modelled is None:
+        # An instance of a template has none until somebody wants to change it.
+        if instance is None:
             self.tables: dict[Any, VertexTableBuilder] = {}
 
     def __getattr__(self, name: str) -> object:
         if name != "tables":
             raise AttributeError(name)
-        frozen, self.modelled = self.frozen_tables(), None
+        frozen, self.instance = self.frozen_tables(), None
         self.tables = dict(enumerate(VertexTableBuilder.thawed(t, self.name) for t in frozen))
         return self.tables
 
     def frozen_tables(self) -> tuple[FrozenTable, ...]:
         """All vertices as columns."""
-        if self.modelled is None:
+        if self.instance is None:
             return tuple(table.freeze() for table in self.distinct_tables())
-        of = self.modelled
-        return of.model.tables_over(of.table, of.variables, self.source)
+        of = self.instance
+        return of.template.tables_over(of.table, of.variables, self.source)
 
-    def become(self, modelled: TemplateInstance) -> None:
-        """Forget the tables: the model says the same."""
-        self.modelled = modelled
+    def use_template(self, instance: TemplateInstance) -> None:
+        """Forget the tables: the instance says the same."""
+        self.instance = instance
         del self.tables
 
     @property
     def n_vertices(self) -> int:
-        if self.modelled is not None:
-            return self.modelled.model.n_vertices
+        if self.instance is not None:
+            return self.instance.template.n_vertices
         return sum(table.n_rows for table in self.distinct_tables())
 
     def table_of(self, codelet: Codelet, key: "str | type") -> VertexTableBuilder:

@@ -1,7 +1,7 @@
-"""Models of compute sets: the vertices of all compute sets that differ in their variables only.
+"""Templates of compute sets: vertices shared by all compute sets that differ only in variables.
 
-The layers of a net repeat the same vertices over other variables. Their tables are stored once, in
-a model; a compute set of the model names the variables it has in place of the model's.
+The layers of a network repeat the same vertices over other variables. Their tables are stored once,
+in a template; an instance names the variables it has in place of the template's.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tremula.base.source import Source
-from tremula.poplar.tensors.runs import Runs
+from tremula.poplar.tensors.layout import Slots, moved_runs, slots_of
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
 
 Ints = np.ndarray
-# Which variable of its model each address belongs to: one for all, or one each (-1: none).
-Slots = int | Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +46,8 @@ class ComputeSetTemplate:
         )
 
 
-def model_of(tables: tuple[FrozenTable, ...], variables: VariableTable) -> ComputeSetTemplate:
-    """The model whose own tables these are."""
+def template_of(tables: tuple[FrozenTable, ...], variables: VariableTable) -> ComputeSetTemplate:
+    """The template whose own tables these are."""
     ids: dict[int, int] = {}
     slots = tuple(
         {
@@ -60,28 +58,6 @@ def model_of(tables: tuple[FrozenTable, ...], variables: VariableTable) -> Compu
     )
     base = np.array([variables.base_bytes[v] for v in ids], np.int64)
     return ComputeSetTemplate(tables, tuple(ids), base, slots)
-
-
-def slots_of(runs: Runs, n_bytes: int, variables: VariableTable, ids: dict[int, int]) -> Slots:
-    """Slots of runs; variables that are met for the first time get the next ones."""
-    start = runs.start
-    if not len(start):
-        return -1
-    is_empty = runs.count == 0
-    has_empty = bool(is_empty.any())
-    if not has_empty:
-        low, high = (variables.id_at(int(s) * n_bytes) for s in (start.min(), start.max()))
-        if low == high:
-            return ids.setdefault(low, len(ids))
-    found = variables.ids_at(start * n_bytes)
-    if has_empty:
-        found = np.where(is_empty, -1, found)
-    met, first, inverse = np.unique(found, return_index=True, return_inverse=True)
-    local = np.full(len(met), -1, np.int64)
-    for i in np.argsort(first).tolist():  # in the order they are met
-        if met[i] >= 0:
-            local[i] = ids.setdefault(int(met[i]), len(ids))
-    return local[inverse]
 
 
 def _moved(table: FrozenTable, slots: dict[str, Slots], shift: Ints, source: Source) -> FrozenTable:
@@ -96,13 +72,3 @@ def _moved(table: FrozenTable, slots: dict[str, Slots], shift: Ints, source: Sou
     if len(table.sources) > 1:
         return replace(table, edges=edges)
     return replace(table, edges=edges, sources=(source,))
-
-
-def moved_runs(runs: Runs, slots: Slots, shift: Ints, n_bytes: int) -> Runs:
-    """Runs with every variable moved by its shift."""
-    return Runs(moved(runs.start, slots, shift, n_bytes), runs.count, runs.stride)
-
-
-def moved(addresses: Ints, slots: Slots, shift: Ints, n_bytes: int) -> Ints:
-    """Element addresses with every variable moved by its shift: bases are multiples of 64 bytes."""
-    return addresses + (shift // n_bytes)[slots]

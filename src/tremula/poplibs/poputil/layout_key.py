@@ -99,6 +99,6 @@ class CallKey:
 def key_of_graph(graph: Graph) -> tuple[object, ...]:
     """What a virtual graph is: its tiles, and the machine it takes them for."""
     target = graph.target
-    tiles = graph._tile_ids
+    tiles = graph.tiles.ids
     own = b"" if tiles is None else digest_of(tiles)
     return target.n_ipus, target.tiles_per_ipu, target.type, target.chip, own

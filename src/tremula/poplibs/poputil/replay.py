@@ -25,7 +25,7 @@ from tremula.poplar.tensors.layout import moved_pieces
 from tremula.poplar.tensors.runs import Pieces
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.compute_set import ComputeSet, TemplateInstance
-from tremula.poplar.vertices.template import ComputeSetTemplate, model_of
+from tremula.poplar.vertices.template import ComputeSetTemplate, template_of
 from tremula.poplibs.poputil.layout_key import (
     CallKey,
     NotReplayable,
@@ -137,15 +137,15 @@ class _Mark:
             return None
         sets = state.compute_sets[self.n_sets :]
         for compute_set in sets:
-            if compute_set.modelled is None:
-                model = model_of(compute_set.frozen_tables(), variables)
-                compute_set.become(TemplateInstance(model, model.variables, variables))
+            if compute_set.instance is None:
+                template = template_of(compute_set.frozen_tables(), variables)
+                compute_set.use_template(TemplateInstance(template, template.variables, variables))
         columns = call.recorder.layouts.tile_map_of(new[0], new[-1]) if new else _NO_MAP
         steps = call.sequence.steps[self.n_steps :]
         tape = _Tape(
             call.name, call.variables, new, columns, sets,
-            [(self._name_of(c, i), c.modelled.model, c.modelled.variables)
-             for i, c in enumerate(sets) if c.modelled],
+            [(self._name_of(c, i), c.instance.template, c.instance.variables)
+             for i, c in enumerate(sets) if c.instance],
             state.initial_parts[self.n_initial :], steps, result,
         )  # fmt: skip
         same = tape.replacement(call, {v: v for v in (*call.variables, *new)}, sets)
@@ -183,7 +183,7 @@ class _Tape:
     new: range  # variables it made
     tile_map: tuple[np.ndarray, ...]  # of these
     sets: list[ComputeSet]
-    models: list[tuple[str, ComputeSetTemplate, tuple[int, ...]]]
+    templates: list[tuple[str, ComputeSetTemplate, tuple[int, ...]]]
     initial_parts: list[tuple[Tensor, np.ndarray]]
     steps: list[Program]
     result: object
@@ -198,9 +198,13 @@ class _Tape:
             ComputeSet(
                 self.renamed(name, call) or f"cs{number}",
                 source,
-                TemplateInstance(model, tuple(ids.get(v, v) for v in variables), state.variables),
+                TemplateInstance(
+                    template, tuple(ids.get(v, v) for v in variables), state.variables
+                ),
             )
-            for number, (name, model, variables) in enumerate(self.models, len(state.compute_sets))
+            for number, (name, template, variables) in enumerate(
+                self.templates, len(state.compute_sets)
+            )
         ]
         state.compute_sets.extend(sets)
         other = self.replacement(call, ids, sets)

@@ -7,7 +7,7 @@ import numpy as np
 
 from tremula.base.source import user_source
 from tremula.poplar.graph import Graph
-from tremula.poplar.graph_mapping import MIN_LINEAR_BYTES
+from tremula.poplar.mapping import MIN_LINEAR_BYTES
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping, linear_intervals
 from tremula.poplibs.registry import PoplibsError
