@@ -26,7 +26,7 @@ def test_published_plan_of_ipu1():
 
 @pytest.mark.parametrize(("n_rows", "n_cols"), [(1, 1), (1, 2), (7, 5), (3000, 64), (50, 4000)])
 def test_plan_is_the_cheapest(n_rows, n_cols):
-    """No number of pieces is cheaper than the plan's, none dearer than its worst."""
+    """No number of pieces is cheaper than the plan's, none more expensive than its worst."""
     best = plan(n_rows, n_cols, target("bow"))
     splits = np.arange(1, max(2, n_cols))
     totals = sum(split_costs(n_rows, n_cols, splits, target("bow")))

@@ -13,7 +13,7 @@ from tremula.vision.trace.beside_report import host_columns
 
 @pytest.mark.slow
 def test_the_demo_tells_accuracy_and_cycles(tmp_path, capsys):
-    """On the small set: accuracy above 85 %, modelled images per second, and a report in a file.
+    """On the small set: accuracy above 85 %, modelled images per second, and a report.
 
     What it sets for itself, the level of the log, is as it was afterwards."""
     level_before = LOGGER.level

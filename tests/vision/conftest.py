@@ -9,7 +9,7 @@ from tremula.vision.pytest_plugin import tremula_budget
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.write import report_of_engine
 
-__all__ = ["tremula_budget"]  # a fixture that installing Tremula brings by itself
+__all__ = ["tremula_budget"]  # installing Tremula provides this fixture
 
 
 @pytest.fixture(scope="session")

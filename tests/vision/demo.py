@@ -77,7 +77,7 @@ def train_on_chips(folder: Path, n_ipus: int) -> Path:
 
 
 def long_report(folder: Path, n_cells: int) -> Path:
-    """A report of so many cells of steps × 1,472 tiles."""
+    """A report with this many cells of steps × 1,472 tiles."""
     executable = long_executable(n_cells // 1472, 1472)
     write_report(folder, executable, forecast(executable), keeps_executable=False)
     return folder

@@ -21,7 +21,7 @@ class Bar:
     text: str
     low: float
     high: float
-    is_open: bool = False  # the ends themselves do not reach it
+    is_open: bool = False  # the limit itself does not reach it
 
     @classmethod
     def parse(cls, text: str) -> "Bar":
@@ -93,7 +93,7 @@ class Suite:
         return add
 
     def measure(self, only: Iterable[str] | None = None) -> Iterator[Figure]:
-        """Measure everything, or just the named ones, telling progress on stderr."""
+        """Measure everything, or just the named ones, with progress on stderr."""
         chosen = list(self.measurements) if only is None else list(only)
         for name in chosen:
             if name not in self.measurements:

@@ -1,4 +1,4 @@
-"""How figures are measured: ratios interleaved in one process, memory in a process of its own."""
+"""How figures are measured: ratios interleaved in one process, memory in a fresh process."""
 
 import gc
 import json
@@ -19,7 +19,7 @@ Action = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How long ours takes in terms of the reference, and the best time per call of each."""
+    """Our time as a multiple of the reference's, and the best time per call of each."""
 
     value: float
     ours_s: float
@@ -38,7 +38,7 @@ def ratio(
 
     `of="median"` is the median of the ratios of each round: load that comes and goes slows both
     halves of a round. `of="minima"` is the ratio of the best times: right where noise only adds.
-    Each is called once first (compilation is no part of it), and then so often per round that the
+    Each is called once first (compilation does not count), and then so often per round that the
     clock's own grain does not matter.
     """
     ours()
@@ -46,7 +46,7 @@ def ratio(
     n_ours, n_reference = _calls_for(ours, min_time_s), _calls_for(reference, min_time_s)
     times: list[tuple[float, float]] = []
     for i in range(rounds):
-        # Who goes first alternates, so that neither always finds the warmer cache.
+        # They take turns at going first, so that neither always finds the warmer cache.
         if i % 2:
             reference_s, ours_s = _time(reference, n_reference), _time(ours, n_ours)
         else:

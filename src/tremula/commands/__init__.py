@@ -31,23 +31,25 @@ COMMANDS = (
     Command("launch", "tremula.commands.launch", "run a script in several processes"),
     Command("run", "tremula.commands.run", "run a Python script"),
     Command("view", "tremula.commands.view", "open reports in the analyser page"),
-    Command("report", "tremula.commands.report", "what a report says, as text or JSON"),
-    Command("compare", "tremula.commands.compare", "what differs between two reports, and why"),
+    Command("report", "tremula.commands.report", "show a report as text or JSON"),
+    Command(
+        "compare", "tremula.commands.compare", "show what differs between two reports, and why"
+    ),
     Command("check", "tremula.commands.check", "fail if a report exceeds a budget"),
-    Command("whatif", "tremula.commands.whatif", "cost on other chips, from a report or script"),
-    Command("bench", "tremula.commands.bench", "measure a suite of figures"),
-    Command("validate", "tremula.commands.validate", "the cost model against measurements"),
+    Command("whatif", "tremula.commands.whatif", "cost a report or script on other chips"),
+    Command("bench", "tremula.commands.bench", "measure Tremula's own speed"),
+    Command("validate", "tremula.commands.validate", "check the cost model against measurements"),
     Command("version", "tremula.commands.version", "print the versions in use"),
 )
 
 
 class CommandModule(Protocol):
-    """What the module of a subcommand offers."""
+    """What the module of a subcommand must define."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, args: argparse.Namespace) -> int | None:
-        """Do it; the result is the exit code, None means 0."""
+        """Run the command; returns the exit code, or None for 0."""
         ...
 
 
@@ -69,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
-    """Options may stand anywhere, but not among the arguments of a script that is run."""
+    """Options may stand anywhere, except among the arguments of a script to run."""
     takes_rest = any(action.nargs == argparse.REMAINDER for action in parser._actions)
     parse = parser.parse_args if takes_rest else parser.parse_intermixed_args
     return parse(arguments)
@@ -82,7 +84,7 @@ def _own_parser() -> argparse.ArgumentParser:
         prog="tremula",
         usage="tremula [--version] [--traceback] COMMAND …",
         description="Program, run and profile a tile machine on the computer you have.",
-        epilog=f"commands:\n{listing}\n\n`tremula COMMAND --help` says more about one.",
+        epilog=f"commands:\n{listing}\n\n`tremula COMMAND --help` explains one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"tremula {VERSION}")
@@ -121,6 +123,6 @@ def _guarded(action: Callable[[], int | None], shows_traceback: bool) -> int:
             print(f"error: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader (`| head`) left. Python would complain once more when it flushes at exit.
+        # The reader (`| head`) is gone; without this Python would complain again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -1,4 +1,4 @@
-"""`tremula bench SUITE`: measure figures, print them as they come, fail if one does not hold."""
+"""`tremula bench SUITE`: measure figures, print them as they come, fail if one misses its bar."""
 
 import argparse
 from pathlib import Path
@@ -18,7 +18,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         print_figures(load_suite(args.suite).measure(args.only), figures)
     finally:
-        # What was measured before a failure or an interrupt is kept.
+        # Keep what was measured before a failure or an interrupt.
         if args.json is not None:
             write_json(figures, args.json)
     return 0 if all(figure.holds for figure in figures) else 1

@@ -11,7 +11,10 @@ from tremula.vision.analysis.budget import MEASURES, check_budget, load_budget
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("report", type=Path, help="a profile.pop, or the folder it is in")
     parser.add_argument(
-        "--budget", type=Path, required=True, help=f"a TOML file; it knows {', '.join(MEASURES)}"
+        "--budget",
+        type=Path,
+        required=True,
+        help=f"a TOML file with limits for any of {', '.join(MEASURES)}",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

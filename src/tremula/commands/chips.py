@@ -1,4 +1,4 @@
-"""`tremula chips`: what machines Tremula knows, and where each of their constants comes from."""
+"""`tremula chips`: the machines Tremula knows, and the source of each of their constants."""
 
 import argparse
 import json

@@ -13,7 +13,7 @@ from tremula.codelets.spec import CodeletSpec, FieldSpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="C++ files, or one Python file")
     parser.add_argument("--flags", default="", help="compile flags for C++: -I, -D and -O are used")
     parser.add_argument("--json", action="store_true", help="print one JSON record per codelet")
@@ -54,12 +54,12 @@ def _python_specs(files: list[str]) -> list[CodeletSpec]:
 
 
 def _import(path: Path) -> ModuleType:
-    """Import a file by its path; the name it gets can clash with nothing installed."""
+    """Import a file by its path, under a name that cannot clash with an installed module."""
     name = f"tremula_codelets_of_{path.stem}"
     specification = importlib.util.spec_from_file_location(name, path)
     if specification is None or specification.loader is None or not path.is_file():
         raise GraphObjectLoadError(
-            f"codelet file {str(path)!r} does not exist or is no Python file.",
+            f"codelet file {str(path)!r} does not exist or is not a Python file.",
             hint="give the path of a .py, .cpp or .cxx file",
         )
     module = importlib.util.module_from_spec(specification)
@@ -84,7 +84,7 @@ def _description(spec: CodeletSpec) -> str:
 
 
 def _row(field: FieldSpec) -> tuple[str, str, str, str, str]:
-    """Name, direction, kind, type, and what is worth saying beyond."""
+    """Name, direction, kind, type, and notes."""
     direction = field.direction.value if field.direction else "const" if field.is_const else ""
     return field.name, direction, field.kind.value, str(field.type), ", ".join(_remarks(field))
 

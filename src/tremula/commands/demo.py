@@ -1,4 +1,4 @@
-"""`tremula demo`: MNIST with PopTorch: train, test, and what a Bow would take for it."""
+"""`tremula demo`: train MNIST with PopTorch, test it, and model it on a Bow."""
 
 import argparse
 import time
@@ -16,7 +16,7 @@ N_TEST_BATCH = 500
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--epochs", type=int, default=1, help="times through the data (default: 1)")
+    parser.add_argument("--epochs", type=int, default=1, help="epochs (default: 1)")
     parser.add_argument("--subset", action="store_true", help="use the small set: no download")
     parser.add_argument(
         "--report", type=Path, default=cache_dir() / "demo", help="folder for the report"
@@ -56,14 +56,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _data(subset: bool) -> "tuple[Mnist, Mnist]":
-    """All of MNIST, or the small set where it cannot be fetched."""
+    """All of MNIST, or the small set if it cannot be fetched."""
     from tremula.garden.mnist import Mnist
 
     if not subset:
         try:
             return Mnist(train=True), Mnist(train=False)
         except RuntimeFailure as failure:
-            print(f"{failure}\nGoing on with the small set of the examples: a tenth of MNIST.\n")
+            print(f"{failure}\nContinuing with the examples' small set, a tenth of MNIST.\n")
     return Mnist(train=True, subset=True), Mnist(train=False, subset=True)
 
 

@@ -1,8 +1,8 @@
 """`tremula launch --nproc N script.py …`: run a script in N processes that work together.
 
-torchrun starts the processes and lets them find each other. In between stands this module again,
-run as a script: it gives each process the variables that PopRun's MPI would have set, by which
-`poptorch.Options().Distributed` and `popdist` know their place, and then becomes the script.
+torchrun starts the processes and lets them find each other. Each process first runs this module
+as a script: it sets the variables that PopRun's MPI would have set, which tell
+`poptorch.Options().Distributed` and `popdist` their rank, and then becomes the script.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError, InvalidOption, PoplarError
 
-# What torchrun calls things, and what Open MPI calls them.
+# torchrun's variables, and what Open MPI calls them.
 MPI_NAMES = {
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
     "RANK": "OMPI_COMM_WORLD_RANK",
@@ -54,7 +54,7 @@ def _run_processes(n_processes: int, command: list[str]) -> int:
     from torch.distributed.run import parse_args
     from torch.distributed.run import run as run_torchrun
 
-    # Its reports of a failed process repeat, over a page, what is said below in a line.
+    # torchrun would report a failed process over a page; a line below says the same.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     # Left alone, torchrun would give each process a single thread.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _n_cores() // n_processes)))
@@ -72,14 +72,14 @@ def _run_processes(n_processes: int, command: list[str]) -> int:
 
 
 def _n_cores() -> int:
-    """The cores this process may use, which a container may limit."""
+    """The cores this process may use; a container may limit them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def become_script(command: list[str]) -> None:
-    """Continue as the script, in this same process, so that it is really `__main__`."""
+    """Replace this process with the script, so that it really is `__main__`."""
     for name, mpi_name in MPI_NAMES.items():
         os.environ[mpi_name] = os.environ[name]
     os.execv(sys.executable, [sys.executable, "-u", *command])

@@ -1,4 +1,4 @@
-"""`tremula report REPORT VIEW`: what a report says, as text or JSON."""
+"""`tremula report REPORT VIEW`: a report as text or JSON."""
 
 import argparse
 import json

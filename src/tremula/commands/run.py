@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _printing_passes() -> Iterator[None]:
-    """Print the table in any case: passes before an error are what one wants to see then."""
+    """Print the table even if the script fails: then one wants to see it most."""
     passes = PassTable()
     try:
         with watch_passes(passes):

@@ -1,4 +1,4 @@
-"""`tremula demo --tiles`: run a tile program and print its profile, to see everything once."""
+"""`tremula demo --tiles`: run a tile program and print its profile: the whole stack once."""
 
 import argparse
 import time
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _nearly_square(n: int) -> tuple[int, int]:
-    """Two factors of n, as near to each other as can be."""
+    """The two factors of n that are closest to each other."""
     rows = max(d for d in range(1, int(n**0.5) + 1) if n % d == 0)
     return rows, n // rows
 

@@ -27,13 +27,13 @@ from tremula.validate.workloads import family_names
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", type=Path, metavar="FILE", action="append",
-        help="measurements in the form of published.csv or of the gather/scatter grid; "
-        "without it both files that come with Tremula",
+        help="measurements in the format of published.csv or of the gather/scatter grid; "
+        "default: both files that come with Tremula",
     )  # fmt: skip
     parser.add_argument("--rows", action="store_true", help="also print every row")
     parser.add_argument("--family", action="append", default=[], help="only rows of this family")
     parser.add_argument(
-        "--sample", type=int, metavar="N", help="of each file only N rows, evenly spread"
+        "--sample", type=int, metavar="N", help="only N rows of each file, evenly spread"
     )
     parser.add_argument(
         "--page", type=Path, metavar="FILE", help="write the tables into this page's marked part"

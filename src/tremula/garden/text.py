@@ -44,7 +44,7 @@ def _docstrings(module: object) -> list[str]:
 
 
 def characters(n_length: int, text: str | None = None) -> tuple[Tensor, str]:
-    """Text as rows of character numbers `int64[n, n_length]`, and the characters they number."""
+    """Text as rows of character ids `int64[n, n_length]`, and the characters by id."""
     text = python_text() if text is None else text
     alphabet = "".join(sorted(set(text)))
     number_of = {character: number for number, character in enumerate(alphabet)}
@@ -54,9 +54,9 @@ def characters(n_length: int, text: str | None = None) -> tuple[Tensor, str]:
 
 
 class Excerpts(torch.utils.data.Dataset):
-    """Which module is it from? Word numbers of excerpts `int64[n_length]`, and module numbers.
+    """Which module is it from? Word ids of excerpts `int64[n_length]`, and module ids.
 
-    The first `n_vocabulary` words by frequency have numbers of their own, all others share one.
+    The `n_vocabulary` most frequent words have ids of their own, all others share one.
     """
 
     def __init__(self, names: Sequence[str], n_length: int = 64, n_vocabulary: int = 2000):

@@ -1,1 +1,1 @@
-"""What a run leaves behind: report files, queries, advice, the system trace."""
+"""What a run leaves behind: report files, queries, advice, system traces, the analyser page."""

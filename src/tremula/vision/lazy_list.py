@@ -7,7 +7,7 @@ Item = TypeVar("Item")
 
 
 class LazyList(Sequence[Item], Generic[Item]):
-    """A list whose items are made when they are asked for."""
+    """A read-only list that makes its items on access."""
 
     print_length = 10
 

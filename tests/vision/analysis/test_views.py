@@ -80,7 +80,7 @@ def test_advice_on_uneven_work(tmp_path):
 
 
 def test_alignment_by_name_and_place():
-    """Alike names keep their order around what was put in; the rest is paired by name."""
+    """Equal names keep their order around an insertion; the rest is paired by name."""
     assert align(["a", "a", "b"], ["a", "x", "a", "b"]) == [(0, 0), (1, 2), (2, 3), (-1, 1)]
     assert align(["a", "b"], ["b", "a"]) in ([(0, 1), (1, 0)], [(0, 1), (1, 0), (-1, -1)])
     assert align([], ["a"]) == [(-1, 0)]
@@ -129,12 +129,12 @@ def test_budgets(report_file, tmp_path, capsys):
         ("", "the budget is empty"),
         ("[execution]\ntotal_cycles = 3", "its tables are .* stand above them"),
         ("operations = 3", "must be a table"),
-        ("[operations]\nnothing = 3", "no operation is like 'nothing'"),
+        ("[operations]\nnothing = 3", "no operation matches 'nothing'"),
         ("[categories]\nvertexcode = 3", "did you mean 'vertex_code'"),
     ],
 )
 def test_budgets_that_make_no_sense(text, words, report, tmp_path):
-    """Unknown names and impossible limits are errors in words."""
+    """Unknown names and impossible limits are readable errors."""
     path = tmp_path / "budget.toml"
     path.write_text(text)
     with pytest.raises(InvalidOption, match=words):
@@ -142,14 +142,14 @@ def test_budgets_that_make_no_sense(text, words, report, tmp_path):
 
 
 def test_budget_files_that_cannot_be_read(tmp_path):
-    """A missing file and one that is no TOML."""
+    """A missing file and one that is not TOML."""
     with pytest.raises(FileLoadError, match="cannot read the budget"):
         load_budget(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("= 3")
-    with pytest.raises(FileLoadError, match="is no TOML"):
+    with pytest.raises(FileLoadError, match="is not TOML"):
         load_budget(tmp_path / "bad.toml")
     (tmp_path / "bad.toml").write_bytes(b"\xfb\x00")
-    with pytest.raises(FileLoadError, match="it is no text"):
+    with pytest.raises(FileLoadError, match="it is not text"):
         load_budget(tmp_path / "bad.toml")
 
 
@@ -294,7 +294,7 @@ def test_a_folder_of_several_reports(report_file, tmp_path, capsys):
 
 
 def test_options_may_come_first(report_file, capsys):
-    """An option between the arguments of a command is no mistake."""
+    """Options may stand between the arguments of a command."""
     assert main(["report", str(report_file), "--json", "ops"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["cycles"] > 0
 

@@ -76,7 +76,7 @@ def check_tree(page, opened: pva.Report) -> None:
 
 
 def check_operations(page, opened: pva.Report) -> None:
-    """The dearest operation and its cycles; all add up in every layer."""
+    """The most expensive operation and its cycles; all add up in every layer."""
     for layer in ("module", "line", "step", "operation"):
         page.show(hash=f"#/operations?layer={layer}")
         assert whole(facts_of(page)["Cycles"]) == opened.execution.totalCycles

@@ -45,7 +45,7 @@ def test_view(page, opened, view):
 
 
 def test_clicking_through(page, opened):
-    """From the summary by clicks alone: views, the dearest operation, its source line."""
+    """From the summary by clicks alone: views, the most expensive operation, its source line."""
     for view in ("memory", "liveness", "tree", "execution", "host", "operations"):
         page.click(selector=f".rail a[href*='#/{view}']")
         page.wait(ms=100)

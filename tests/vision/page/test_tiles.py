@@ -44,7 +44,7 @@ def test_packs_hold_addresses_and_live_bytes(reader):
 
 
 def test_parts_outside_do_not_exist(small_server, reader):
-    """A part behind the last is a plain 404."""
+    """A part after the last is a plain 404."""
     part = -(-reader.n_steps // STEPS_PER_PART)
     path = f"/data/0/step-live/{part}"
     assert ask(small_server, path, X_Tremula_Token=small_server.token)[0] == 404
@@ -67,7 +67,7 @@ def test_the_map_says_what_is_used(page, reader):
     page.show(hash=f"#/memory?tile={tile}&step=0")
     page.wait(ms=200)
     assert f"Addresses of tile {tile} at step 0" in page.texts(selector=".card h2")
-    page.click(selector=".addresses button:text-is('Its fullest: step " + str(peak) + "')")
+    page.click(selector=".addresses button:text-is('Go to its peak: step " + str(peak) + "')")
     page.wait(ms=200)
     assert f"step={peak}" in page.hash()
 

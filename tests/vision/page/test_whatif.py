@@ -90,7 +90,7 @@ def test_memory_is_placed_again(reader):
     ],
 )  # fmt: skip
 def test_sweeps_that_cannot_be(small_server, sweep, words):
-    """A wrong sweep is refused in words, without a traceback; the token is needed here, too."""
+    """A wrong sweep is refused with a reason, without a traceback; the token is needed too."""
     path = f"/data/0/whatif/{sweep}"
     status, _, body = ask(small_server, path, X_Tremula_Token=small_server.token)
     assert status == 404
@@ -170,7 +170,7 @@ def test_sliders_and_values(page):
 
 @slow
 def test_what_does_not_fit(page, reader):
-    """Points without room are marked, counted in words, and red in the table."""
+    """Points that do not fit are marked, counted in the text, and red in the table."""
     most = just_enough(TileProgram(reader))
     page.show(hash=asked(f"n_bytes_reserved_per_tile={most},{most + 8}"))
     assert "1 of 2 points do not fit" in page.text(selector=".answer")
@@ -196,7 +196,7 @@ def test_curves_by_keyboard(page):
 
 @slow
 def test_mistakes_are_told(browser, small_server):
-    """A value that cannot be is told on the page; mending it brings the curves back."""
+    """An impossible value is reported on the page; correcting it brings the curves back."""
     browser.open(url=small_server.url)
     browser.show(hash=asked("clock_hz=0"))
     assert "expected more than zero" in browser.text(selector=".failure")

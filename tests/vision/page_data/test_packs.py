@@ -143,7 +143,7 @@ def test_the_export_holds_what_is_served(data, tmp_path):
 
 
 def test_a_small_export_keeps_the_overview(data, tmp_path):
-    """With little room the finest detail goes first; how much is told."""
+    """With little space the finest detail is left out first, and its amount is returned."""
     n_packs, n_left_out = export_page(data, tmp_path / "page.html", most_bytes=20_000)
     _, packs = exported_packs(tmp_path / "page.html")
     assert {"index", "0/summary", "0/tiles"} <= set(packs)

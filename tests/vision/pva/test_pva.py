@@ -173,7 +173,7 @@ def test_errors(report_file, engine, tmp_path):
 
 
 def test_frames(opened, monkeypatch):
-    """A table is a data frame where pandas is installed, and an error in words where it is not."""
+    """A table is a data frame where pandas is installed, and a readable error where it is not."""
     import sys
 
     monkeypatch.setitem(sys.modules, "pandas", None)

@@ -1,4 +1,4 @@
-"""Report files: complete or not there, old ones readable, strangers' ones refused in words."""
+"""Report files: whole or absent, old ones readable, foreign ones refused with a reason."""
 
 import json
 import sqlite3
@@ -36,7 +36,7 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path, engine):
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, engine):
-    """A path below a file is an error in words."""
+    """A path below a file is a readable error."""
     (tmp_path / "file").write_text("")
     with pytest.raises(FileLoadError, match="cannot write a report"):
         write_report(tmp_path / "file" / "below", engine.executable)
@@ -55,21 +55,21 @@ def test_files_that_are_no_reports(tmp_path):
     (tmp_path / "empty.pop").write_bytes(b"")
     assert "is empty" in refusal(tmp_path / "empty.pop")
     (tmp_path / "text.pop").write_text("a text that is no database")
-    assert "does not begin as one" in refusal(tmp_path / "text.pop")
+    assert "does not start like one" in refusal(tmp_path / "text.pop")
     other = sqlite3.connect(tmp_path / "other.pop")
     other.execute("CREATE TABLE steps (id)")
     other.commit()
     other.close()
-    assert "no report of Tremula's" in refusal(tmp_path / "other.pop")
+    assert "not a report of Tremula's" in refusal(tmp_path / "other.pop")
 
 
 def test_a_view_in_place_of_a_table(report_file, tmp_path):
-    """A view could compute for ever: a file with one in place of a table is no report."""
+    """A view could compute for ever: a file with one in place of a table is not a report."""
     endless = (
         "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS id FROM n"
     )
     path = altered(report_file, tmp_path, ("DROP TABLE runs",), (f"CREATE VIEW runs AS {endless}",))
-    assert "no report of Tremula's" in refusal(path)
+    assert "not a report of Tremula's" in refusal(path)
 
 
 def test_threads_share_a_reader(report):
@@ -100,7 +100,7 @@ def set_fact(table, key, value):
 
 
 def test_newer_and_broken_facts(report_file, tmp_path):
-    """A newer schema has a hint; a newer second part is read; impossible sizes are damage."""
+    """A newer major schema has a hint; a newer minor one is read; impossible sizes are damage."""
     newer = altered(report_file, tmp_path, set_fact("info", "schema_version", [2, 0]))
     assert "has schema version 2.0" in refusal(newer)
     assert "update Tremula" in refusal(newer)
@@ -127,7 +127,7 @@ def read_everything(path):
 
 
 def test_truncated_anywhere(report_file, tmp_path):
-    """A file cut off at any place is an error of ours, when opened or when read."""
+    """A file truncated anywhere raises our error, when it is opened or when it is read."""
     content = report_file.read_bytes()
     path = tmp_path / "cut.pop"
     for n_bytes in range(1, len(content), len(content) // 40):
@@ -150,7 +150,7 @@ def test_damaged_parts(report_file, tmp_path):
     ]
     readings += [
         (
-            r"another type in steps\.sync",
+            r"wrong type in steps\.sync",
             ("UPDATE steps SET sync = 'x'",),
             lambda r: r.table("steps"),
         ),
@@ -180,7 +180,7 @@ def test_old_reports_stay_readable(major, minor):
 
 @pytest.mark.parametrize("value", [10**12, -7])
 def test_numbers_that_lead_nowhere_are_damage(report_file, tmp_path, value):
-    """Whatever number stands in a table, every view shows something or says why it cannot."""
+    """Whatever numbers a table holds, every view shows something or says why it cannot."""
     with open_report(report_file) as reader:
         found = reader.execute(
             "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
@@ -199,7 +199,7 @@ def test_numbers_that_lead_nowhere_are_damage(report_file, tmp_path, value):
 
 
 def test_queries_only_read(report):
-    """SQL of a stranger reads, for a limited time, and nothing else."""
+    """A user's SQL can only read, and only for a limited time."""
     names, rows = report.query("SELECT id, name FROM steps ORDER BY id")
     assert names == ["id", "name"]
     assert len(rows) == report.n_steps
@@ -217,7 +217,7 @@ def test_queries_only_read(report):
 
 
 def test_what_does_not_exist_is_named(report):
-    """Steps, tiles, tables and windows that are not there."""
+    """Steps, tiles, tables and windows that do not exist."""
     with pytest.raises(MissingProfileData, match="step 9 does not exist"):
         report.step_cycles(9)
     with pytest.raises(MissingProfileData, match="tile 99 does not exist"):
@@ -230,7 +230,7 @@ def test_what_does_not_exist_is_named(report):
 
 
 def test_a_closed_report_says_so(report_file):
-    """Reading after close is an error in words."""
+    """Reading after close is a readable error."""
     reader = open_report(report_file)
     reader.close()
     with pytest.raises(FileLoadError, match="is closed"):
@@ -238,7 +238,7 @@ def test_a_closed_report_says_so(report_file):
 
 
 def test_names_are_text(report_file, tmp_path):
-    """HTML and control characters in names of a stranger's report do nothing."""
+    """HTML and control characters in names of an untrusted report do nothing."""
     evil = "<script>alert(1)</script>\x1b[31m"
     path = altered(report_file, tmp_path, ("UPDATE steps SET path = ?, name = ?", (evil, evil)),
                    set_fact("target", "chip", evil))  # fmt: skip

@@ -58,7 +58,7 @@ def assert_flop_sums(reader, operations):
     steps, sets, vertices = (reader.table(n) for n in ("steps", "compute_sets", "vertices"))
     of_set = np.bincount(vertices["compute_set"], vertices["n_flops"], len(sets["id"]))
     assert np.array_equal(of_set, sets["n_flops"])
-    of_step = np.append(sets["n_flops"], 0)[steps["compute_set"]]  # -1 is the last: none
+    of_step = np.append(sets["n_flops"], 0)[steps["compute_set"]]  # row -1 is the appended zero
     assert np.array_equal(of_step, steps["n_flops"])
     assert operations["n_flops"].sum() == (steps["n_flops"] * steps["executed"]).sum()
     assert (operations["efficiency"] <= operations["roofline"] + 1e-9).all()

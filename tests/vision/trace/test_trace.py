@@ -309,32 +309,40 @@ def altered(recorded, tmp_path, *statements):
 @pytest.mark.parametrize(
     ("what", "words", "statement"),
     [
-        ("details", "details of an event", "UPDATE events SET details = '[1' WHERE details != ''"),
-        ("series", "where a number should be", "UPDATE samples SET value = 'much'"),
-        ("heatmaps", "of other bins than edges", "UPDATE heatmaps SET edges = '[1]'"),
-        ("heatmaps", "of other bins than edges", "UPDATE heatmap_data SET bin_quantities = x'ff'"),
+        (
+            "details",
+            "whose details are not a JSON object",
+            "UPDATE events SET details = '[1' WHERE details != ''",
+        ),
+        ("series", "something other than a number", "UPDATE samples SET value = 'much'"),
+        ("heatmaps", "whose bins do not match its edges", "UPDATE heatmaps SET edges = '[1]'"),
+        (
+            "heatmaps",
+            "whose bins do not match its edges",
+            "UPDATE heatmap_data SET bin_quantities = x'ff'",
+        ),
     ],
 )
 def test_damaged_parts_are_named(tmp_path, recorded, what, words, statement):
-    """Details, samples and heat maps of another form are damage, in words."""
+    """Malformed details, samples and heat maps are reported as damage."""
     path = altered(recorded, tmp_path, statement)
     with pytest.raises(FileLoadError, match=words), pva.openTrace(path) as reader:
         getattr(reader, what)
 
 
 def test_files_that_are_no_traces(tmp_path, recorded):
-    """Missing, foreign and newer files are errors in words."""
+    """Missing, foreign and newer files are readable errors."""
     with pytest.raises(FileLoadError, match="cannot read the trace"):
         pva.openTrace(tmp_path / "none.pvti")
     (tmp_path / "text.pvti").write_text("no database at all")
-    with pytest.raises(FileLoadError, match="is no trace"):
+    with pytest.raises(FileLoadError, match="is not a trace"):
         pva.openTrace(tmp_path / "text.pvti")
     newer = "UPDATE info SET value = '[9, 0]' WHERE key = 'schema_version'"
     with pytest.raises(FileLoadError, match="update Tremula"):
         pva.openTrace(altered(recorded, tmp_path, newer))
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
     view = altered(recorded, tmp_path, "DROP TABLE labels", f"CREATE VIEW labels AS {endless}")
-    with pytest.raises(FileLoadError, match="no trace of Tremula's"):
+    with pytest.raises(FileLoadError, match="not a trace of Tremula's"):
         pva.openTrace(view)
     other = tmp_path / "cut.pvti"
     other.write_bytes(recorded.path.read_bytes()[:5000])

@@ -182,7 +182,7 @@ def test_a_trace_that_cannot_be_written_ends(tmp_path, recwarn):
     shutil.rmtree(tmp_path / "gone")
     trace.channel("mine").instant("lost")
     trace.stop()
-    assert "cannot be written any more" in str(recwarn.pop(RuntimeWarning).message)
+    assert "can no longer be written" in str(recwarn.pop(RuntimeWarning).message)
     trace.channel("mine").instant("not recorded")
 
 

@@ -62,7 +62,7 @@ def adders_by_hand(x, y, z, x_place, y_place, y_length, z_place, bias):  # noqa:
 
 
 class Heat(Vertex):
-    """One explicit step of the heat equation on a block, whose rows come with their halos."""
+    """One explicit step of the heat equation on a block; its rows include their halos."""
 
     above_to_below: Vector[Input[Vector[float32]]]
     out: Vector[Output[Vector[float32]]]
@@ -126,7 +126,7 @@ def _heat_set(
 
 @numba.njit(parallel=True)
 def heat_by_hand(a, b, n_steps):  # noqa: ANN001, ANN201
-    """Plain parallel Numba over whole rows."""
+    """The same in plain parallel Numba, over whole rows."""
     n = a.shape[0]
     tenth, four = np.float32(0.1), np.float32(4.0)
     for _ in range(n_steps // 2):

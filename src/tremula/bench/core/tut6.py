@@ -65,14 +65,14 @@ def vertex_cycles(n_elems: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The cheapest number of pieces a row is cut into, and what was weighed against it."""
+    """The cheapest number of pieces a row is cut into, and the costs it was compared with."""
 
     n_splits: int
     multiply_cycles: int
     vector_exchange_cycles: int
     reduce_exchange_cycles: int
     reduce_cycles: int
-    worst_cycles: int  # of the dearest number of pieces that was tried
+    worst_cycles: int  # of the most expensive number of pieces that was tried
 
     @property
     def cycles(self) -> int:

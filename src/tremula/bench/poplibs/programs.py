@@ -75,7 +75,7 @@ def _lookup_arrays(n_rows: int, n_lookups: int) -> np.ndarray:
     return np.random.default_rng(1).integers(0, n_rows, n_lookups).astype(np.uint32)
 
 
-# This size exceeds what tiles can hold beside it; the figure is about speed on this computer.
+# At this size the tiles are too small for all of it; the figure is about speed on this computer.
 WHATEVER_FITS = {"available_memory_proportion": 100.0}
 
 

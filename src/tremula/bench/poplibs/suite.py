@@ -27,13 +27,13 @@ def torch_module():  # noqa: ANN201 - a module, loaded only here
 
 
 def check(ours: np.ndarray, theirs: np.ndarray, what: str, tolerance: float = 1e-3) -> None:
-    """A speed is worth nothing if the result is wrong."""
+    """Refuse to report the speed of a wrong result."""
     scale = max(1.0, float(np.abs(theirs).max()))
     worst = float(np.abs(ours.reshape(theirs.shape) - theirs).max()) / scale
     if not worst <= tolerance:
         raise RuntimeFailure(
             f"{what} differs from the reference by {worst:.2g}, expected at most {tolerance:.2g}.",
-            hint="this is a bug of ours: please report it",
+            hint="this is a bug in Tremula: please report it",
         )
 
 
@@ -140,7 +140,9 @@ def planning() -> Iterator[Figure]:
         right = poplin.create_mat_mul_input_rhs(graph, tr.FLOAT, *shapes, "b")
         poplin.mat_mul(graph, left, right, tr.Sequence())
 
-    build(tr.Graph(tr.IPUModel("bow").create_device()), 16)  # what is imported only once
+    build(
+        tr.Graph(tr.IPUModel("bow").create_device()), 16
+    )  # pay for imports before the clock starts
     graph = tr.Graph(tr.IPUModel("bow").create_device())
     yield Figure.of("plan-new", _seconds(lambda: build(graph, 1000)), "s", "<= 0.3")
     again = min(_seconds(lambda: build(graph, 1000)) for _ in range(20))

@@ -12,7 +12,7 @@ from tremula.base.errors import RuntimeFailure
 
 
 class WithLoss(nn.Module):
-    """A classifier that gives its loss, as PopTorch wants it."""
+    """A classifier that returns its loss, as PopTorch expects."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -59,7 +59,7 @@ class Sequences(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """GPT-2 of transformers with random weights; gives its loss."""
+    """GPT-2 from transformers with random weights; returns its loss."""
 
     def __init__(self, n_layer: int, n_embd: int, n_head: int, n_vocabulary: int = 50257):
         super().__init__()

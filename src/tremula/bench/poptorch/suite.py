@@ -205,8 +205,8 @@ print(json.dumps(time.perf_counter() - began))
 def tile_compile() -> Iterator[Figure]:
     """Building and compiling whole tile programs, and taking them from the executable cache.
 
-    Both until the cycles of a call are known: what a cycle count, a latency or a report wait for.
-    No kernel is loaded for that; tile execution loads them afterwards.
+    Both up to the cycles of a call: what a cycle count, a latency or a report waits for.
+    That loads no kernels; tile execution loads them afterwards.
     """
     import tempfile
 

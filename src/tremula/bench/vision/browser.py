@@ -21,7 +21,7 @@ def chromium() -> str | None:
 
 
 def missing() -> str:
-    """Why there is no browser to use; empty if there is one."""
+    """Why there is no usable browser; empty if there is one."""
     if shutil.which("node") is None:
         return "node is not installed (apt-get install nodejs npm)"
     if not (DRIVER_FOLDER / "node_modules" / "playwright-core").is_dir():

@@ -57,7 +57,7 @@ def _first_paints(browser: Browser, url: str) -> Iterator[Figure]:
     """From a fresh page's navigation to the painted view; the slowest view counts.
 
     Each is opened twice and the better time taken: the first opening also makes the report's packs
-    and fills the disk's cache, which every later view of the same server finds.
+    and fills the disk cache for all later views of the same server.
     """
     slowest = 0.0
     for view in VIEWS:

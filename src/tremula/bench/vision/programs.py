@@ -16,7 +16,7 @@ _FLOATS_PER_TILE = 32
 
 
 class Halve(Vertex):
-    """Something to do on each tile."""
+    """Some work for each tile."""
 
     x: Input[Vector[float32]]
     y: Output[Vector[float32]]
@@ -31,10 +31,10 @@ class Halve(Vertex):
 
 
 def long_executable(n_steps: int, n_tiles: int = 1472) -> Executable:
-    """Layers of compute sets, each executed again and again; every step has cycles of its own.
+    """Layers of compute sets, executed over and over; every step has its own cycles.
 
     The program is real: its memory, liveness and exchange are what the compiler finds. Cycles of
-    tiles are drawn at random, for a real program with so many different steps takes minutes to
+    tiles are random, as a real program with this many different steps takes minutes to
     build: 30 to 100 % of the tiles are active, with 2 % jitter, as in the study of formats.
     """
     # Control code grows with steps: 100,000 of them take 3.2 MB on a tile.

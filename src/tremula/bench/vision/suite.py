@@ -96,7 +96,7 @@ def profiling() -> Iterator[Figure]:
             on(*batch)
 
         def plain() -> None:
-            trace.stop()  # one trace serves a process: it is open while the other model runs
+            trace.stop()  # a process has one trace: it stays open while the other model runs
             off(*batch)
 
         measured = ratio(profiled, plain, min_time_s=2)

@@ -1,4 +1,4 @@
-"""Budgets: what a report may cost at most, in a TOML file or a mapping; for CI."""
+"""Budgets for CI: the most a report may cost, in a TOML file or a mapping."""
 
 import os
 import tomllib
@@ -19,7 +19,7 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One line of a budget and what the report says to it."""
+    """One limit of a budget, and the report's value."""
 
     name: str
     value: float
@@ -95,14 +95,14 @@ def load_budget(path: str | os.PathLike[str]) -> dict[str, object]:
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise FileLoadError(
-            f"budget {str(path)!r} is no TOML: {error}.",
+            f"budget {str(path)!r} is not TOML: {error}.",
             hint="write lines such as  total_cycles = 1_000_000",
         ) from error
 
 
 def _why(error: OSError | UnicodeDecodeError) -> str:
     return (
-        "it is no text" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
+        "it is not text" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
     )
 
 
@@ -136,7 +136,9 @@ def _unknown(name: str, limit: object) -> InvalidOption:
             f"a budget has no table [{name}].",
             hint=f"its tables are {known}; measures such as total_cycles stand above them",
         )
-    return InvalidOption(f"a budget knows no {name!r}.", hint=suggest(name, [*MEASURES, *_TABLES]))
+    return InvalidOption(
+        f"a budget has no measure {name!r}.", hint=suggest(name, [*MEASURES, *_TABLES])
+    )
 
 
 def _check_table(report: ReportReader, name: str, limits: object) -> list[Verdict]:
@@ -153,7 +155,7 @@ def _check_table(report: ReportReader, name: str, limits: object) -> list[Verdic
     for pattern, limit in limits.items():
         mine = [i for i, n in enumerate(names) if fnmatchcase(n, pattern)]
         if not mine:
-            raise InvalidOption(f"no operation is like {pattern!r}.", hint=suggest(pattern, names))
+            raise InvalidOption(f"no operation matches {pattern!r}.", hint=suggest(pattern, names))
         verdicts.append(_verdict(f"{name}.{pattern}", int(cycles[mine].sum()), limit))
     return verdicts
 

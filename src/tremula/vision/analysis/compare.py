@@ -20,8 +20,8 @@ _MOST_MATCHED = 20_000
 def align(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:
     """Pairs of places with the same name; -1 where one side has none.
 
-    Runs of equal names in the same order are paired first, so that the fifth of ten alike steps
-    finds its fellow although a step was put before it; what is left is paired by name, in order.
+    Runs of equal names in the same order are paired first, so that the fifth of ten equal steps
+    finds its partner even if a step was added before it; the rest is paired by name, in order.
     """
     pairs = []
     if max(len(before), len(after)) <= _MOST_MATCHED:

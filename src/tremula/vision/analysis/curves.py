@@ -1,4 +1,4 @@
-"""Curves as PNG files, drawn with NumPy and zlib: lines, axes and numbers, no more."""
+"""Curves as PNG files, drawn with NumPy and zlib: lines, axes and numbers, nothing else."""
 
 import os
 import struct
@@ -35,7 +35,7 @@ Line = tuple[Sequence[float], Sequence[float]]
 
 
 def draw_curves(path: str | os.PathLike[str], lines: Sequence[Line]) -> Path:
-    """Curves through points (x, y), each in a colour of its own, y from zero."""
+    """Draw curves through points (x, y), each in its own colour, with y from zero."""
     image = np.full((_HEIGHT, _WIDTH, 3), 255, np.uint8)
     xs = sorted({value for x, _ in lines for value in x})
     y_high = max([*(value for _, y in lines for value in y), 1e-30]) * 1.05
@@ -81,7 +81,7 @@ def _line(
 
 
 def _write(image: np.ndarray, text: str, column: int, row: int, *, to_left: bool = False) -> None:
-    """Text in glyphs of twice their size, around a column or to the left of it."""
+    """Text in glyphs at twice their size, centred on a column or to its left."""
     width = 8 * len(text)
     at = column - width if to_left else column - width // 2
     for character in text:

@@ -10,7 +10,7 @@ from tremula.vision.report.reader import ReportReader
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """One piece of advice. Cycles are saved per everything that ran, bytes on the fullest tile."""
+    """One piece of advice. Saved cycles are of the whole run, saved bytes of the fullest tile."""
 
     rule: str
     title: str
@@ -18,7 +18,7 @@ class Insight:
     saves_cycles: int
     saves_bytes: int
     evidence: dict[str, object]
-    view: str  # of the page, and what to select there
+    view: str  # of the page, and the selection there
     select: dict[str, object]
 
 
@@ -32,7 +32,7 @@ def rule(function: Rule) -> Rule:
 
 
 def insights(reader: ReportReader) -> list[dict[str, object]]:
-    """All advice, what saves most first; what does not fit comes before everything."""
+    """All advice, the largest saving first; running out of memory comes before everything."""
     found = [insight for each in RULES for insight in each(reader)]
     total = max(1, int(reader.info.get("total_cycles") or 0))
     available = max(1, int(reader.info["available_bytes"]))
@@ -107,7 +107,7 @@ def uneven_memory(reader: ReportReader) -> Iterator[Insight]:
 
 
 def _most_above_average(reader: ReportReader, tile: int) -> tuple[str, int]:
-    """The category that a tile has most more of than others, its largest variable if it is that."""
+    """The category in which a tile exceeds the average most; of variables, the largest."""
     names = reader.table("categories")["name"]
     n = len(names)
     held = reader.matrix("always_live").rows(0, n) + reader.matrix("temporary").rows(0, n)
@@ -121,7 +121,7 @@ def _most_above_average(reader: ReportReader, tile: int) -> tuple[str, int]:
 
 @rule
 def always_live(reader: ReportReader) -> Iterator[Insight]:
-    """Variables that never share memory, though they are no weights or constants."""
+    """Variables that never share memory although they are neither weights nor constants."""
     variables = reader.table("variables")
     always = variables["always_live"].astype(bool) & ~variables["is_constant"].astype(bool)
     total = int(variables["n_bytes"][always].sum())
@@ -355,7 +355,7 @@ def host_bound(reader: ReportReader) -> Iterator[Insight]:
 
 @rule
 def float_partials(reader: ReportReader) -> Iterator[Insight]:
-    """Much memory in 32-bit temporaries that could be 16-bit."""
+    """Large 32-bit temporaries that could be 16-bit."""
     variables = reader.table("variables")
     named = zip(variables["type"], variables["name"], strict=True)
     is_partial = np.array([t.lower() == "float" and "partial" in n.lower() for t, n in named], bool)

@@ -1,4 +1,4 @@
-"""A report as HTML, for notebooks: names in it are a stranger's text and are escaped."""
+"""A report as HTML, for notebooks: names are untrusted text, so they are escaped."""
 
 from html import escape
 

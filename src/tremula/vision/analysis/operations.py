@@ -11,7 +11,7 @@ def operation_of_step(reader: ReportReader) -> tuple[list[str], Ints]:
     """Names of operations in order of their first step, and int64[n_steps]: each step's.
 
     "encoder/matmul/reduce" is a step of the operation "encoder/matmul", and so is a step with just
-    that name. A name without a part above it is an operation by itself.
+    that name. A name without a parent is an operation by itself.
     """
     paths: list[str] = reader.table("steps")["path"]
     above = {path: path.rpartition("/")[0] for path in paths}
@@ -67,14 +67,14 @@ def operation_columns(reader: ReportReader) -> dict[str, object]:
 
 def _vertices_of_step(reader: ReportReader) -> Ints:
     counts = np.append(reader.table("compute_sets")["n_vertices"], 0)
-    return counts[reader.table("steps")["compute_set"]]  # -1 is the last: none
+    return counts[reader.table("steps")["compute_set"]]  # row -1 is the appended zero
 
 
 def ideal_cycles(reader: ReportReader) -> Ints:
     """float64[n_steps]: the longer of computing at the peak and receiving at the full rate.
 
-    Both take all tiles: flops at the peak of the unit and types that compute them. Where tiles of a
-    bus share what they receive, moving is faster than the rate, and what it takes is the best.
+    Both assume all tiles, and flops at the peak of their unit and types. Tiles that share a bus can
+    receive faster than the rate; then the exchange's own cycles are the ideal.
     """
     steps = reader.table("steps")
     rate = reader.target["exchange_bytes_per_cycle"] * reader.n_tiles
@@ -83,7 +83,7 @@ def ideal_cycles(reader: ReportReader) -> Ints:
 
 
 def host_cycles_of_steps(reader: ReportReader) -> Ints:
-    """int64[n_steps]: cycles of exchange that are with the host or streaming memory."""
+    """int64[n_steps]: cycles of exchange with the host or streaming memory."""
     slowest = reader.by_ipu("host_exchange").max(axis=1, initial=0)
     return np.minimum(slowest, reader.table("steps")["exchange"])
 
@@ -101,7 +101,7 @@ def _roofline(reader: ReportReader, sums: dict[str, Ints], ideal: Ints) -> dict[
 
 
 def _bounds(sums: dict[str, Ints]) -> list[str]:
-    """What most cycles of each operation go to; empty if it took none."""
+    """What most cycles of each operation go into; empty if it took none."""
     on_chip = sums["exchange"] - sums["host"]
     names = np.array(["compute", "exchange", "sync", "host"])
     parts = np.stack([sums["compute"], on_chip, sums["sync"], sums["host"]])

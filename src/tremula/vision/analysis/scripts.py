@@ -15,7 +15,7 @@ from tremula.vision.trace import recorder as trace
 
 
 def reports_in(folder: Path, since_s: float = 0) -> list[Path]:
-    """Report files of a folder and those in it, written since a time, oldest first."""
+    """Report files in a folder and its subfolders, written since a time, oldest first."""
     times = {path: path.stat().st_mtime for path in folder.rglob(FILE_NAME)}
     return sorted((path for path in times if times[path] >= since_s), key=times.__getitem__)
 
@@ -33,10 +33,10 @@ def run_script(script: Path, arguments: Sequence[str]) -> None:
 
 @contextmanager
 def reporting_to(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Let engines and models of the block leave reports in a folder, and a system trace there."""
+    """Let engines and models in the block leave reports, and a system trace, in a folder."""
     variable = ENVIRONMENT_VARIABLES[0]
     before = os.environ.get(variable)
-    parse_options()  # says what is wrong with the environment, if something is
+    parse_options()  # raises if the environment's options are wrong
     wanted = {"autoReport.all": "true", "autoReport.directory": os.fspath(folder)}
     os.environ[variable] = json.dumps({**json.loads(before or "{}"), **wanted})
     starts_trace = trace.start_from_environment() is None
@@ -44,7 +44,7 @@ def reporting_to(folder: str | os.PathLike[str]) -> Iterator[None]:
         trace.start(folder)
     try:
         yield
-        gc.collect()  # an engine writes its last report when it goes
+        gc.collect()  # an engine writes its last report when it is collected
     finally:
         if starts_trace:
             trace.stop()

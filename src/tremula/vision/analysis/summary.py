@@ -13,7 +13,7 @@ _N_SHOWN = 10
 
 
 def records(columns: dict, order: np.ndarray | None = None) -> list[Facts]:
-    """Rows as dicts of plain Python values, in an order if one is given."""
+    """Rows as dicts of plain Python values, in the given order if there is one."""
     n = len(next(iter(columns.values()), ()))
     chosen = range(n) if order is None else order.tolist()
     listed = {
@@ -24,7 +24,7 @@ def records(columns: dict, order: np.ndarray | None = None) -> list[Facts]:
 
 
 def summary(reader: ReportReader) -> Facts:
-    """Target, graph, fit, totals, how much of the cost is validated."""
+    """Target, graph, whether it fits, totals, and how much of the cost is validated."""
     target = {k: v for k, v in reader.target.items() if k != "chip_toml"}
     return {
         "path": str(reader.path),
@@ -173,7 +173,7 @@ def liveness(reader: ReportReader) -> Facts:
 
 
 def _frees(reader: ReportReader, variable: int, peak: int) -> int:
-    """How far the largest sum over steps falls if a variable took no memory."""
+    """How far the peak falls if a variable took no memory."""
     steps = reader.table("steps")
     curve, size = steps["temporary_bytes"], int(reader.table("variables")["n_bytes"][variable])
     without = curve.copy()
@@ -198,11 +198,11 @@ def tree(reader: ReportReader) -> list[Facts]:
     """Nodes of all program trees, each with its depth and the cycles of everything in it."""
     programs = reader.table("programs")
     parent, step = programs["parent"], programs["step"]
-    total = np.append(reader.table("steps")["total_cycles"], 0)[step]  # -1 is the last: none
+    total = np.append(reader.table("steps")["total_cycles"], 0)[step]  # row -1 is the appended zero
     depth = np.zeros(len(parent), np.int64)
     for node in range(len(parent)):
         depth[node] = depth[parent[node]] + 1 if parent[node] >= 0 else 0
-    for node in range(len(parent) - 1, -1, -1):  # children stand behind their parents
+    for node in range(len(parent) - 1, -1, -1):  # children come after their parents
         if parent[node] >= 0:
             total[parent[node]] += total[node]
     executed = np.append(reader.table("steps")["executed"], 0)[step]

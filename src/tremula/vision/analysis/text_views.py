@@ -7,7 +7,7 @@ _BAR_WIDTH = 40
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], limit: int = 0) -> str:
-    """Columns in line: text to the left, numbers to the right; at most `limit` rows."""
+    """An aligned table, text to the left, numbers to the right; at most `limit` rows."""
     listed = [list(row) for row in rows]
     shown = listed[:limit] if limit else listed
     cells = [[_cell(value) for value in row] for row in shown]
@@ -36,7 +36,7 @@ def _cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Names come from a file: nothing in them may steer the terminal."""
+    """Names come from a file that is not trusted: no control characters reach the terminal."""
     return "".join(c if c.isprintable() else "�" for c in text)
 
 
@@ -125,7 +125,7 @@ def _liveness(found: dict, limit: int) -> str:
 
 
 def _curve(values: list[int], n_rows: int = 16) -> list[str]:
-    """Bars of the largest value in each of a few stretches."""
+    """One bar per range of steps: its largest value."""
     most, n = max([*values, 1]), len(values)
     lines = []
     for i in range(min(n_rows, n)):
@@ -152,7 +152,7 @@ def _ops(found: list, limit: int) -> str:
 
 
 def _rate(value: float) -> float | int:
-    """Whole where more digits than three say nothing."""
+    """Whole from 1000 up: more digits say nothing."""
     return round(value) if value >= 1000 else value
 
 

@@ -1,9 +1,9 @@
-"""What if the chip were another: costs from the tile program of a report, or of a script run again.
+"""What if the chip were different: costs from a report's tile program, or from a script run again.
 
 A report's tile program is fixed: its tiles, vertices and what each vertex computes. On it,
 everything outside the vertices is costed again: clock, sync, exchange, links, host, and memory
-against another capacity. What would change the program or its vertices (tiles, workers, arithmetic)
-needs the script.
+against a different capacity. Whatever changes the program or its vertices (tiles, workers,
+arithmetic) needs the script.
 """
 
 import tempfile
@@ -30,7 +30,7 @@ from tremula.vision.report.schema import FILE_NAME
 Number = int | float
 _AS_REPORTED = "as reported"
 
-# Short names of a sweep.
+# Short names for sweeps.
 ALIASES = {
     "tiles": "n_tiles", "sram": "n_bytes_per_tile", "clock": "clock_hz", "workers": "n_workers",
     "sync": "sync_cycles", "exchange": "exchange_bytes_per_cycle",
@@ -68,7 +68,9 @@ class Point:
     waiting_cycles: int
     largest_tile_bytes: int
     available_bytes: int
-    overflowed_bytes: int  # of any tile: what has no place, in all or in the region it must be in
+    overflowed_bytes: (
+        int  # the most of any tile: bytes that do not fit, in all or in the region they must be in
+    )
 
     @property
     def fits(self) -> bool:
@@ -109,9 +111,9 @@ def points_of(sweep: Mapping[str, Sequence[Number]]) -> list[dict[str, Number]]:
 
 
 def changed_chip(chip: Chip, changes: Mapping[str, Number]) -> Chip:
-    """A chip with other constants.
+    """A chip with some constants changed.
 
-    With other memory, its regions keep their shares; with one other region, the other is the rest.
+    If its memory changes, regions keep their shares; if one region changes, the other is the rest.
     """
     rest = {"n_bytes_region0": "n_bytes_region1", "n_bytes_region1": "n_bytes_region0"}
     alone = {"n_bytes_per_tile", *rest} & changes.keys()
@@ -176,11 +178,11 @@ class TileProgram:
     def _cycles(self, costs: StepCosts) -> dict[str, int]:
         """Compute, exchange, sync and waiting of the slowest chip.
 
-        Chips that wait for each other wait as long as they did.
+        Chips are assumed to wait for each other as long as they did.
         """
         executed = self.report.table("steps")["executed"]
         times = (costs.is_active | costs.joins[:, None]) * executed[:, None]
-        # The report's compute includes steps that were counted while they ran.
+        # The report's compute includes steps whose cycles were counted at run time.
         kinds = (self.report.by_ipu("compute"), costs.exchange, costs.sync)
         parts = np.stack(
             [*((kind * times).sum(axis=0) for kind in kinds), self.report.table("ipus")["waiting"]]
@@ -188,7 +190,7 @@ class TileProgram:
         return _named(parts[:, parts.sum(axis=0).argmax()])
 
     def _fullest(self, chip: Chip) -> tuple[int, int]:
-        """Bytes of the fullest tile, and the most that any has no place for; placed if need be."""
+        """Bytes of the fullest tile, and the most that do not fit on any."""
         tiles = self.report.table("tiles")
         including, overflowed = tiles["including_gaps"], tiles["overflowed"]
         if any(getattr(chip, name) != getattr(self.chip, name) for name in MEMORY):

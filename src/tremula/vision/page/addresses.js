@@ -1,4 +1,4 @@
-// The card of one tile's addresses: which blocks lie where at a step, and the map of them.
+// The address card of one tile: a map of which blocks lie where at a step.
 
 import { choice, h, replace } from "./dom.js";
 import { legend } from "./chart.js";
@@ -36,13 +36,13 @@ export class Addresses {
 
   async blocksAt(tile, step) {
     const part = await this.context.load(`tile-contents/${Math.floor(tile / TILES_PER_PART)}`);
-    if (!part.columns.address) throw new Error("This report does not say where variables lie: it was written by an older version.");
+    if (!part.columns.address) throw new Error("This report has no addresses of variables: an older version wrote it.");
     const held = this.heldAt(part.columns, tile % TILES_PER_PART, step);
     return blocksOf(this.tiles, tile, held, step >= 0 ? await this.buffersAt(tile, step, held) : 0);
   }
 
   toPeak(tile, step) {
-    return h("button.plain", { type: "button", onclick: () => this.context.select({ tile, step }) }, `Its fullest: step ${step}`);
+    return h("button.plain", { type: "button", onclick: () => this.context.select({ tile, step }) }, `Go to its peak: step ${step}`);
   }
 
   build(title, blocks, span, toPeak) {
@@ -55,7 +55,7 @@ export class Addresses {
       h("p.note", {}, words), this.map.element, legend(Object.values(KINDS).map(([name, paint]) => ({ name, colour: paint }))));
   }
 
-  // Variables with a place on the tile that live at a step, as blocks.
+  // Variables on the tile that are live at a step, as blocks.
   heldAt(part, at, step) {
     const { columns } = this.variables, live = this.liveRows(step), found = [];
     for (let i = part.start[at]; i < part.start[at + 1]; i++) {
@@ -73,7 +73,7 @@ export class Addresses {
     return found;
   }
 
-  // Bytes that a step needs on a tile beside its variables.
+  // Bytes that a step needs on a tile besides its variables.
   async buffersAt(tile, step, held) {
     const part = await this.context.load(`step-live/${Math.floor(step / STEPS_PER_PART)}`);
     const live = part.columns.live[(step % STEPS_PER_PART) * this.tiles.facts.n_tiles + tile];
@@ -104,10 +104,10 @@ function bufferBlock(blocks, size) {
     if (block.address - end >= size) break;
     end = Math.max(end, block.address + block.size);
   }
-  return { address: end, size, kind: "buffer", name: "buffers of the exchange: counted, not placed one by one" };
+  return { address: end, size, kind: "buffer", name: "exchange buffers: counted, not placed one by one" };
 }
 
-// In words: how much is used, what lies free between blocks, and above the highest.
+// In words: how much is used, and how much is free between blocks and above the highest.
 function summaryOf(blocks, available) {
   let end = 0, gaps = 0, nGaps = 0, used = 0, widest = 0;
   for (const block of blocks) {
@@ -120,5 +120,5 @@ function summaryOf(blocks, available) {
     used += block.size;
   }
   if (available > end) widest = Math.max(widest, available - end);
-  return `${bytes(used)} in ${whole(blocks.length)} blocks, ${bytes(gaps)} free in ${whole(nGaps)} gaps below the highest, ${bytes(Math.max(0, available - end))} above it; the largest free piece has ${bytes(widest)}.`;
+  return `${bytes(used)} in ${whole(blocks.length)} blocks, ${bytes(gaps)} free in ${whole(nGaps)} gaps below the highest, ${bytes(Math.max(0, available - end))} above it; the largest free piece is ${bytes(widest)}.`;
 }

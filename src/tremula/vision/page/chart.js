@@ -5,7 +5,7 @@ import { colour } from "./colours.js";
 import { ticks, whole } from "./format.js";
 
 const MARGIN = { left: 64, right: 14, top: 14, bottom: 30 };
-const MOST_AIR = 5; // a line so many times above everything is named at the top, not drawn
+const MOST_AIR = 5; // a line this many times above everything else is named at the top, not drawn
 
 // options: series [{name, colour, values, isArea}], isStacked, lines [{y, text}], marks [x, …],
 // xName, yFormat, yTicks, height, label, describe(i) → lines, onpick(i), isStepped, minimum
@@ -36,7 +36,7 @@ export class Chart {
     this.draw();
   }
 
-  // For those who do not see it: the largest value of each series, and where it is.
+  // For screen readers: the largest value of each series, and where it is.
   tell() {
     const { label, series, xName = "", yFormat = whole } = this.options;
     const peaks = series.map(({ name, values }) => {
@@ -83,7 +83,7 @@ export class Chart {
     this.paintLines(pen);
   }
 
-  // Of every pixel column the smallest and largest value of each series, on those below it.
+  // The smallest and largest value of each series in every pixel column, stacked on those below.
   layers() {
     const { series, isStacked } = this.options;
     const n = Math.max(1, Math.floor(this.width - MARGIN.left - MARGIN.right));

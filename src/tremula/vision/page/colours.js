@@ -1,4 +1,4 @@
-// Colours that canvases need: from the style sheet for what follows the theme, scales for values.
+// Colours for canvases: the style sheet's where they follow the theme, and scales for values.
 
 let known = {};
 
@@ -11,7 +11,7 @@ export function forgetColours() {
   known = {};
 }
 
-// Series that stand beside each other; the order keeps neighbours apart for colour-blind eyes too.
+// Colours of neighbouring series, in an order that colour-blind readers can tell apart too.
 export const SERIES = [
   "#3b82f6", "#f5a524", "#12a594", "#e5604d", "#8e7cf0", "#84a32b", "#d6409f", "#0ea5b7", "#a16a3c",
   "#6b7b93", "#b4530a", "#5b8def", "#3f7d58",

@@ -1,4 +1,4 @@
-// Curves over a constant of the chip, and bars of what each point is made of: few points, drawn as SVG.
+// Curves over a constant of the chip, and bars of each point's parts: few points, so SVG.
 
 import { drawn, h, hint, onSize, perFrame, replace } from "./dom.js";
 import { ticks, whole } from "./format.js";

@@ -1,4 +1,4 @@
-// Fetches packs, from the server or from this very file, and unfolds them.
+// Fetches packs from the server, or from this file if it is an export, and decodes them.
 
 const TYPES = {
   u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i1: Int8Array, i2: Int16Array, i4: Int32Array,
@@ -25,7 +25,7 @@ export function load(name) {
 
 async function read(name) {
   if (embedded) {
-    if (!(name in embedded)) throw new Error("This detail is not part of the exported file.");
+    if (!(name in embedded)) throw new Error("This detail is not in the exported file.");
     const text = atob(embedded[name]);
     return Uint8Array.from(text, (c) => c.charCodeAt(0));
   }
@@ -46,12 +46,12 @@ async function unfold(content) {
   return { facts: header.facts, columns };
 }
 
-// A column of texts that is stored as numbers: text(pack, "path", row).
+// A text of a column that stores texts as numbers: text(pack, "path", row).
 export function text(pack, name, row) {
   return pack.facts.texts[name][pack.columns[name][row]];
 }
 
-// Int32Array: for each step of one report that of another with the same name, the n-th for the n-th; -1 for none.
+// Int32Array: each step's partner in another report, the n-th of a name for the n-th; -1 for none.
 export function partners(steps, others) {
   const names = (pack) => {
     const seen = new Map();

@@ -1,4 +1,4 @@
-// Elements, built by functions. Text always becomes a text node: names in reports are strangers'.
+// Elements, built by functions. Text always becomes a text node: names in reports are not trusted.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -42,7 +42,7 @@ export function drawn(tag, attributes, ...children) {
   return element;
 }
 
-// An icon of one path on a grid of 24, drawn with a pen of the text's colour.
+// An icon: one path on a 24 × 24 grid, stroked in the text's colour.
 export function icon(path) {
   return drawn("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, drawn("path", { d: path }));
 }
@@ -116,7 +116,7 @@ export function perFrame(callback) {
 
 const bubble = h("div.bubble", { role: "status", hidden: true });
 
-// Shows a few lines beside the pointer; nothing hides them.
+// Shows a few lines beside the pointer; called without lines, hides them.
 export function hint(event, lines) {
   if (!bubble.isConnected) document.body.append(bubble);
   if (!lines || !lines.length) {

@@ -1,4 +1,4 @@
-// The tiles where they lie on their chips, coloured by any value.
+// The tiles at their places on the chips, coloured by any value.
 
 import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
 import { colour, css } from "./colours.js";
@@ -36,7 +36,7 @@ export class FloorPlan {
     this.draw();
   }
 
-  // Chips side by side, as large as they fit; a tile's box spans half-way to its neighbours.
+  // Chips side by side, as large as fits; a tile's box spans half-way to its neighbours.
   arrange() {
     const { n_ipus: n, tiles_per_ipu: per } = this.options.tiles.facts;
     const { x_mm: x, y_mm: y } = this.options.order === "number" ? inRows(n, per) : this.options.tiles.columns;
@@ -48,7 +48,7 @@ export class FloorPlan {
     let best = { scale: 0 };
     for (let across = 1; across <= n; across++) {
       const down = Math.ceil(n / across);
-      // A chip may be stretched by a half, to use the room there is.
+      // A chip may be stretched by up to half to fill the space.
       const sx = (this.width / across - 14) / wide, sy = (this.height / down - 22) / tall;
       const scale = Math.min(sx, sy);
       if (scale > best.scale) best = { scale, across, down, sx: Math.min(sx, scale * 1.9), sy };
@@ -102,7 +102,7 @@ export class FloorPlan {
   }
 }
 
-// Places of tiles in rows of their numbers, from the top; about twice as wide as high.
+// Tiles in rows by number, from the top; about twice as wide as high.
 function inRows(n, per) {
   const across = Math.max(1, Math.ceil(Math.sqrt(2 * per)));
   const on = (place) => Float32Array.from({ length: n * per }, (_, tile) => place(tile % per));

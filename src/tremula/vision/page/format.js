@@ -39,7 +39,7 @@ export function duration(seconds) {
   return `${(seconds * 1e9).toFixed(1)} ns`;
 }
 
-// The same for axes, where zeros at the end only take room.
+// The same for axes, without trailing zeros.
 export function shortDuration(seconds) {
   return duration(seconds).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
 }
@@ -60,7 +60,7 @@ export function shape(text) {
   return /^\[[\d, ]*\]$/.test(text) ? text.slice(1, -1).replaceAll(", ", " × ") || "scalar" : text;
 }
 
-// The last two folders of "…/models/net.py:12": enough to recognise, short enough to show.
+// The end of a path, as in "…/models/net.py:12": enough to recognise, short enough to show.
 export function place(source) {
   return source.split("/").slice(-2).join("/");
 }

@@ -1,4 +1,4 @@
-// Tiles × time as a heat map. It asks for pre-aggregated blocks only, a few per screen, and draws
+// Tiles × time as a heat map. It fetches only pre-aggregated blocks, a few per screen, and draws
 // them with WebGL2, or on a plain canvas where there is none.
 
 import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
@@ -39,7 +39,7 @@ export class HeatMap {
   }
 
   makePainter() {
-    // Without a graphics processor WebGL is emulated, slower than a plain canvas.
+    // Without a GPU, WebGL is emulated and slower than a plain canvas.
     const wanted = new URLSearchParams(location.search).get("painter");
     const painter = wanted === "canvas" ? null : GlPainter.make(this.canvas, wanted !== "webgl2");
     this.element.dataset.painter = painter ? "webgl2" : "canvas";
@@ -92,7 +92,7 @@ export class HeatMap {
     const { level, tileLevel, first, last } = this.levels();
     const { shape } = this.options;
     this.wanted = this.names(level, tileLevel, first, last);
-    // The coarsest level stays: something is always there to see.
+    // The coarsest level stays loaded, so that there is always something to see.
     const coarse = this.names(shape.n_levels - 1, shape.rows.length - 1, 0, shape.n_entries);
     for (const key of [...coarse, ...this.wanted]) this.fetchBlock(key);
     this.status.textContent = `a column is ${count(2 ** level, this.options.noun ?? "step")}, a row ${count(4 ** tileLevel, "tile")}`;
@@ -155,7 +155,7 @@ export class HeatMap {
     this.paintOverlay();
   }
 
-  // Only when something on it moved: a canvas of this size costs as much as the cells below it.
+  // Redrawn only if something on it moved: it costs as much as the cells below it.
   paintOverlay() {
     const { tile: marked, span: spans } = this.marks ?? {}, { range } = this.options;
     const isMoving = (spans?.length ?? 0) > 0 || (this.cursorAt ?? null) !== null;
@@ -199,7 +199,7 @@ export class HeatMap {
     return ((tile - this.rows.from) / this.rows.span) * this.height;
   }
 
-  // Frames around the executions of a step or, where they would cover what they frame, ticks.
+  // Frames around the executions of a step, or ticks where frames would cover them.
   paintSpans(pen, spans) {
     const seen = spans.map(([from, to]) => [this.x(from), this.x(to)]).filter(([left, right]) => right >= LEFT && left <= this.width);
     const isCrowded = seen.length > 6 && seen.reduce((sum, [left, right]) => sum + (right - left < 8), 0) > 6;

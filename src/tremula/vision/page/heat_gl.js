@@ -63,7 +63,7 @@ void main() {
 }`;
 
 export class GlPainter {
-  // A painter, or null if this browser has no WebGL2, or only an emulated one and that is not wanted.
+  // A painter, or null if there is no WebGL2, or only an emulated one and a fast one is wanted.
   static make(canvas, failIfMajorPerformanceCaveat) {
     if (failIfMajorPerformanceCaveat && isEmulated()) return null;
     const gl = canvas.getContext("webgl2", { antialias: false, alpha: true, failIfMajorPerformanceCaveat, powerPreference: "high-performance" });
@@ -162,7 +162,7 @@ export class GlPainter {
   }
 }
 
-// Asked on a canvas of its own: one that once had a WebGL context never gets another kind.
+// Tested on a separate canvas: one that has had a WebGL context cannot get another kind.
 function isEmulated() {
   const gl = document.createElement("canvas").getContext("webgl2");
   if (!gl) return true;

@@ -1,10 +1,10 @@
-// Draws heat blocks on a plain canvas, pixel by pixel: for machines without a graphics processor.
+// Draws heat blocks on a plain canvas, pixel by pixel: for machines without a GPU.
 
 import { colour, heat, rgb } from "./colours.js";
 import { lanesOf } from "./heat_gl.js";
 
 const FULL = 63;
-// A single entry is drawn with its phases one after the other, in so many strips.
+// A single entry is drawn as this many strips, its phases one after the other.
 const STRIPS = 16;
 
 export class PlainPainter {
@@ -94,7 +94,7 @@ function pixel([r, g, b]) {
   return (0xff000000 | (Math.round(b) << 16) | (Math.round(g) << 8) | Math.round(r)) >>> 0;
 }
 
-// Which phase a tile is in at a share of a step: sync, then exchange, then compute, else idle.
+// The phase of a tile at a fraction of a step: sync, then exchange, then compute, else idle.
 function phaseAt(at, sync, chipExchange, exchange, compute) {
   if (at < sync) return 2;
   if (at < sync + chipExchange) return at - sync < exchange ? 1 : 3;

@@ -1,4 +1,4 @@
-// Lanes of events on the host's clock: nested stretches, instants, numbers, and the device below.
+// Lanes of events on the host's clock: nested spans, instants, numbers, and the device below.
 
 import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
 import { SERIES, colour } from "./colours.js";
@@ -170,7 +170,7 @@ export class Lanes {
     }));
   }
 
-  // Runs of the device lie where the host waited for them; inside, the trace is stretched to fit.
+  // Device runs are drawn where the host waited for them; the trace inside is stretched to fit.
   paintDevice(pen) {
     const { facts } = this.options.host;
     if (!facts.runs.length) return;

@@ -28,7 +28,7 @@ const VIEWS = {
   whatif: ["What if", whatifView, "M4 19c5 0 6-12 16-13M4 4v16h16"],
   compare: ["Compare", compareView, "M8 4 4 8l4 4M4 8h16m-4 4 4 4-4 4m4-4H4"],
 };
-// The first is shown when nothing is asked for. A file of points alone has the What-if view alone.
+// The first view is the default. A file with only sweep points has only the What-if view.
 function viewNames() {
   return Object.keys(VIEWS).filter((name) => (index.views ?? [name]).includes(name) && (name !== "compare" || index.reports.length > 1));
 }
@@ -107,7 +107,7 @@ async function rebuild() {
   stage.dataset.ready = `${state.view}:${mine}`;
 }
 
-// One context, two beside each other, or one that knows the other report for differences.
+// One context, two side by side, or one that has the other report for differences.
 function contextsOf(state) {
   const numbers = state.mode === "beside" && state.view !== "compare" && index.reports.length > 1 ? [0, 1] : [state.report ?? 0];
   return numbers.map((report) => ({

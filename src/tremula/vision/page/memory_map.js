@@ -8,7 +8,7 @@ const LEFT = 78, ROW = 17, GAP = 3, MOST_ROWS = 26;
 
 export const KINDS = {
   code: ["code", SERIES[4]], state: ["vertex state, stacks, tables", SERIES[9]], always: ["always live", SERIES[0]],
-  temporary: ["temporary", SERIES[1]], buffer: ["buffers of the exchange", SERIES[2]],
+  temporary: ["temporary", SERIES[1]], buffer: ["exchange buffers", SERIES[2]],
 };
 
 // options: blocks [{address, size, kind, name, id}] by address, isUsedOnly, available, region0, base, label, onpick(id), chosen
@@ -51,7 +51,7 @@ export class MemoryMap {
     return row * (ROW + GAP) + 2;
   }
 
-  // The rows that a stretch of addresses covers: [row, left, right].
+  // The rows that a range of addresses covers: [row, left, right].
   stretches(address, size) {
     const found = [];
     for (let row = Math.floor(address / this.perRow); row * this.perRow < address + size; row++) {
@@ -82,7 +82,7 @@ export class MemoryMap {
     pen.fillStyle = paint;
     pen.globalAlpha = alpha;
     for (const [row, left, right] of this.stretches(address, size)) {
-      const edge = Math.min(1, (right - left) / 4); // neighbours stay apart where there is room
+      const edge = Math.min(1, (right - left) / 4); // a gap between neighbours where there is room
       pen.fillRect(left, this.y(row), Math.max(0.6, right - left - edge), ROW);
     }
     pen.globalAlpha = 1;
@@ -113,7 +113,7 @@ export class MemoryMap {
     if (byte < 0 || byte >= this.perRow || row < 0) return -1;
     const at = row * this.perRow + byte, near = this.perRow / (this.width - LEFT);
     const inside = this.options.blocks.findIndex((b) => at >= b.address && at < b.address + b.size);
-    // What is thinner than a pixel is still to be found.
+    // Blocks thinner than a pixel can still be hit.
     return inside >= 0 ? inside : this.options.blocks.findIndex((b) => Math.abs(b.address - at) < near);
   }
 

@@ -1,4 +1,4 @@
-// A stretch of an axis that several drawings show together: zoom one and all follow.
+// A range of an axis that several drawings share: zoom one and all follow.
 
 export class Range {
   constructor(low, high, least) {

@@ -1,4 +1,4 @@
-// The roofline: operations by flops per byte they move and flops per cycle, below what chips can do.
+// The roofline: operations by flops per byte moved and flops per cycle, under the chip's limits.
 
 import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
 import { colour } from "./colours.js";
@@ -6,7 +6,7 @@ import { short } from "./format.js";
 
 const MARGIN = { left: 64, right: 162, top: 14, bottom: 40 }; // roofs are named at the right
 const NAME_HEIGHT = 14;
-const REACH = 14; // pixels around a point that are still the point
+const REACH = 14; // a point is hit within this many pixels
 
 // options: points [{name, intensity, rate, share}], intensity Infinity where nothing moves;
 // peaks [[text, flops per cycle]], bytesPerCycle, label, height, describe(i) → lines, onpick(i)
@@ -102,7 +102,7 @@ export class Roofline {
     pen.fillText("flops per cycle", 4, this.height - 14);
   }
 
-  // A slope as steep as bytes arrive, and from it a level for each unit and type.
+  // A slope as steep as the exchange rate, and on it a level for each unit and type.
   paintRoofs(pen) {
     const { peaks, bytesPerCycle } = this.options, right = this.width - MARGIN.right;
     pen.lineWidth = 1.4;
@@ -113,7 +113,7 @@ export class Roofline {
     pen.fillStyle = colour("muted");
     pen.textAlign = "left";
     pen.textBaseline = "middle";
-    let free = 0; // names of roofs that are close together stand one below the other
+    let free = 0; // names of roofs that are close are listed below each other
     for (const [text, peak] of peaks) {
       const y = Math.round(this.y(peak)) + 0.5, named = Math.max(y, free);
       line(pen, this.x(peak / bytesPerCycle), y, right, y);

@@ -1,4 +1,4 @@
-// What is shown and selected. It lives in the address, so that any view can be sent as a link.
+// What is shown and selected, kept in the address, so that any view can be shared as a link.
 
 const NUMBERS = new Set(["tile", "step", "variable", "report", "entry", "from", "to", "row"]);
 const listeners = new Set();
@@ -27,7 +27,7 @@ export function current() {
   return state;
 }
 
-// Change some keys (undefined takes one away). A new view is a new step of the browser's history.
+// Change some keys (undefined removes one). A new view is a new entry in the browser's history.
 export function change(patch) {
   const before = state;
   state = { ...state, ...patch };

@@ -1,4 +1,4 @@
-// The whole trace in a thin strip, with the part in sight marked: drag it to move.
+// The whole trace in a thin strip, with the visible part marked: drag it to move.
 
 import { h, onSize, perFrame, sharpen } from "./dom.js";
 import { colour } from "./colours.js";
@@ -50,7 +50,7 @@ export class Strip {
     pen.strokeRect(from + 0.75, 0.75, to - from - 1.5, HEIGHT - 1.5);
   }
 
-  // Everything but the mark: drawn once for each width and theme.
+  // Everything but the mark, drawn once per width and theme.
   whole() {
     const canvas = document.createElement("canvas");
     const pen = sharpen(canvas, this.width, HEIGHT);

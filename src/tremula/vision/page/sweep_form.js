@@ -1,12 +1,12 @@
-// The controls of the What-if view: which constants vary, between what values, in how many steps.
+// The controls of the What-if view: which constants vary, over which values, in how many steps.
 
 import { h, replace } from "./dom.js";
 import { quantity } from "./format.js";
 
-const WIDEST = 3; // a slider reaches from an eighth to eight times the chip's own value
+const WIDEST = 3; // a slider goes from an eighth to eight times the chip's own value
 const WAIT_MS = 250;
 
-// {name: "text of its values"} of "clock_hz=1,2/sync_cycles=3", the form that names a sweep everywhere.
+// {name: "text of its values"} of "clock_hz=1,2/sync_cycles=3", the way a sweep is written everywhere.
 export function sweepOf(text) {
   return Object.fromEntries(text.split("/").map((part) => part.split("=")).filter(([name]) => name));
 }
@@ -15,7 +15,7 @@ function written(sweep) {
   return Object.entries(sweep).map(([name, values]) => `${name}=${values.replaceAll(/[\s/]/g, "").replace(/,$/, "")}`).join("/");
 }
 
-// About n values between two factors of the chip's own, which is one of them, in even ratios.
+// About n values between two factors of the chip's own, in even ratios, including its own.
 export function valuesBetween(constant, from, to, n) {
   const { value, grain } = constant;
   const own = value || grain || 1, [low, high] = [Math.min(from, to), Math.max(from, to)];
@@ -52,11 +52,11 @@ export class SweepForm {
     const spare = this.facts.constants.filter((one) => !names.includes(one.name));
     const add = names.length < 2 && h("label.add", {}, h("span", {}, "and"), picker("Second constant", spare, "", (name) => this.change({ ...sweepOf(this.shown), [name]: this.usual(name, 1) }), "no other"));
     replace(this.element, this.rows.map((row) => row.element), add,
-      h("p.note", {}, "Vertices keep their cycles; everything between them, memory and the clock are costed again. What changes the program itself (tiles, workers, arithmetic) needs the script: ",
+      h("p.note", {}, "Vertices keep their cycles; exchange, sync, memory and the clock are costed again. Changing the program itself (tiles, workers, arithmetic) needs the script: ",
         h("code", {}, "tremula whatif script.py --sweep tiles=736,1472 --html FILE")));
   }
 
-  // What a file without a server can show, and that it is not everything.
+  // What an exported file can show, and that it is not everything.
   readyChoice(text) {
     const known = this.facts.sweeps.includes(text);
     return [
@@ -64,7 +64,7 @@ export class SweepForm {
         !known && h("option", { value: text, selected: true }, Object.keys(sweepOf(text)).join(" × ")),
         this.facts.sweeps.map((one) => h("option", { value: one, selected: one === text }, Object.keys(sweepOf(one)).join(" × ") || "chips")))),
       Object.keys(sweepOf(text)).map((name) => this.constantOf.has(name) && aboutConstant(this.constantOf.get(name), this.facts.chip)),
-      this.facts.is_fixed_program && h("p.note", {}, "This file holds these sweeps, computed when it was written. Other values and constants are computed by ", h("code", {}, "tremula view"), " with the report itself."),
+      this.facts.is_fixed_program && h("p.note", {}, "This file holds only these sweeps. For other values and constants, use ", h("code", {}, "tremula view"), " with the report itself."),
     ];
   }
 
@@ -76,7 +76,7 @@ export class SweepForm {
     this.onchange(written(sweep));
   }
 
-  // The n-th constant is another one, with values around its own; without a name it goes.
+  // Choose the n-th constant, with values around its own; no name removes it.
   replaceAt(place, name) {
     const entries = Object.entries(sweepOf(this.shown));
     entries.splice(place, 1, ...(name ? [[name, this.usual(name, place)]] : []));
@@ -89,7 +89,7 @@ class ConstantRow {
     Object.assign(this, { form, name, place, constant: form.constantOf.get(name) });
     const free = form.facts.constants.filter((one) => !taken.includes(one.name));
     this.values = h("input.search.values", {
-      type: "text", spellcheck: false, "aria-label": `Values of ${name}`, title: "Numbers, with commas between them",
+      type: "text", spellcheck: false, "aria-label": `Values of ${name}`, title: "Numbers, separated by commas",
       onchange: () => this.apply(this.values.value),
     });
     const isKnown = this.constant !== undefined;
@@ -111,7 +111,7 @@ class ConstantRow {
     return { input, tell, element: h("label.slider", {}, h("span", {}, title), input, told) };
   }
 
-  // While a hand is on a slider, values that come back do not move it.
+  // While a slider is being dragged, answers do not move it.
   slide() {
     this.isSliding = true;
     for (const one of [this.from, this.to, this.count]) one.tell();
@@ -140,7 +140,7 @@ class ConstantRow {
   }
 }
 
-// 1850000000 as 1850e6: a row of values has little room.
+// 1850000000 as 1850e6: space is short.
 function brief(text) {
   const millions = Number(text) / 1e6;
   return millions >= 1 && Number(millions.toPrecision(6)) === millions && !/e/i.test(text) && text.length > 6 ? `${millions}e6` : text;

@@ -1,4 +1,4 @@
-// A table of any length: only rows in sight exist. Sorts, filters, and walks with arrow keys.
+// A table of any length: only visible rows are in the page. It sorts, filters and takes arrow keys.
 
 import { h, onSize, perFrame, replace } from "./dom.js";
 
@@ -47,7 +47,7 @@ export class Table {
     }, column.title)));
   }
 
-  // In pixels: numbers are never cut; names may be, and show their ends on hovering.
+  // In pixels: numbers are never cut off; names may be, and hovering shows them whole.
   leastWidth(column, place) {
     if (column.width) return parseInt(/\d+/.exec(column.width)[0], 10);
     const title = Math.ceil(6.7 * column.title.length) + 30;
@@ -109,7 +109,7 @@ export class Table {
     this.options.onpick?.(row);
   }
 
-  // Brings a row into sight, without picking it.
+  // Scrolls to a row without picking it.
   reveal(row) {
     const at = this.order.indexOf(row);
     this.options.chosen = row;
@@ -143,7 +143,7 @@ function cell(column, row) {
     style: { width: `${Math.max(0, Math.min(100, 100 * column.bar(value, row)))}%`, background: column.colour ?? "" },
   });
   const tone = column.tone?.(value, row);
-  // Of a path without room its end is shown: what names have in common is at their beginning.
+  // A path that does not fit shows its end: beginnings are what names have in common.
   const isPath = column.isText && typeof content === "string" && content.includes("/");
   return h(`div.cell${column.isText ? ".text" : ""}${isPath ? ".path" : ""}${tone ? `.${tone}` : ""}`, {
     role: "gridcell", title: column.isText && typeof content === "string" ? content : undefined,

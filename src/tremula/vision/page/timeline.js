@@ -92,7 +92,7 @@ export class Timeline {
     }
   }
 
-  // Stacked shares of each bucket: for a trace too long to draw by entries.
+  // Stacked shares of each bucket, for a trace too long to draw entry by entry.
   paintBuckets(pen, chip, top) {
     const { columns } = this.options.trace.overview, k = this.options.trace.nIpus;
     const tall = this.laneHeight - GAP;
@@ -193,7 +193,7 @@ export class Timeline {
     return trace;
   }
 
-  // A step has the colour of what takes it longest.
+  // A step has the colour of its longest phase.
   tone(step, chip) {
     const [sync, exchange, compute] = this.options.trace.phases(step, chip);
     return colour(compute >= exchange && compute >= sync ? "compute" : exchange >= sync ? "exchange" : "sync");

@@ -18,7 +18,7 @@ export class TraceData {
     this.onload = null;
   }
 
-  // [first, last) entries that may lie between two times on any chip; whole buckets.
+  // [first, last) entries that may fall between two times on any chip, in whole buckets.
   entriesOf(from, to) {
     const { entry, begin, end } = this.overview.columns, k = this.nIpus;
     if (!this.nBuckets) return [0, 0];
@@ -35,7 +35,7 @@ export class TraceData {
     return ends;
   }
 
-  // Loaded parts that cover some entries, or null while they are too many or on their way.
+  // Loaded parts that cover some entries; null if there are too many, or they are still loading.
   partsOf(first, last) {
     const a = Math.floor(first / this.per), b = Math.floor(Math.max(first, last - 1) / this.per);
     if (b - a >= MOST_PARTS) return null;
@@ -122,7 +122,7 @@ export class TraceData {
       : [columns.sync[step], columns.exchange[step], columns.compute[step]];
   }
 
-  // Where an entry stands: [start, end] on a chip, if its part is loaded.
+  // [start, end] of an entry on a chip, if its part is loaded.
   spanOf(entry, chip = 0) {
     const part = this.parts.get(Math.floor(entry / this.per));
     if (!part) return null;

@@ -1,4 +1,4 @@
-// Chip: every tile where it lies, step after step, as a film: bytes in use, or cycles of each kind.
+// Chip: every tile at its place, step by step, as a film: bytes in use, or cycles of each kind.
 
 import { card, choice, h, icon } from "./dom.js";
 import { Chart } from "./chart.js";
@@ -23,7 +23,7 @@ export async function chipView(context) {
   return { element: view.element, select: (state) => view.select(state), close: () => view.close() };
 }
 
-// The report to compare with; only chips of as many tiles can be.
+// The report to compare with, if its chips have as many tiles.
 async function theirs(context, mySteps, myTiles) {
   const [tiles, steps] = await Promise.all(["tiles", "steps"].map(context.load));
   return tiles.facts.n_tiles === myTiles.facts.n_tiles ? { context, tiles, places: partners(mySteps, steps) } : null;
@@ -63,7 +63,7 @@ class ChipView {
     this.scaleText = h("span", {});
     const button = (path, by, title) => h("button.plain", { type: "button", title, "aria-label": title, onclick: () => this.move(by) }, icon(path));
     this.paintPlay();
-    const note = this.context.other && h("p.note", {}, this.other ? "B − A, for steps of the same name. Blue: less, red: more." : "The chips have different numbers of tiles, so this is A alone; Side by side shows both.");
+    const note = this.context.other && h("p.note", {}, this.other ? "B − A, for steps of the same name. Blue: less, red: more." : "The chips differ in their number of tiles, so this shows A only; use Side by side for both.");
     this.element = h("div", {},
       card("The chip, step by step", [h("div.spring"), choice("Colour", SHOWN, this.what, (show) => this.context.select({ show })),
         choice("Order of tiles", ORDERS, current().order ?? "place", (order) => this.context.select({ order }))],
@@ -110,7 +110,7 @@ class ChipView {
     this.keep();
   }
 
-  // Shows a step; the address follows when the hand rests, since browsers limit how often it may change.
+  // Shows a step; the address follows after a pause, since browsers limit how often it may change.
   async go(step) {
     this.step = step;
     this.slider.value = step;
@@ -133,7 +133,7 @@ class ChipView {
     this.most = Math.max(1, this.other ? Math.abs(values[largest]) : this.scaleOf(values[largest]));
     const sum = values.reduce((total, v) => total + v, 0), nBusy = values.reduce((count, v) => count + (v !== 0), 0);
     this.title.textContent = `Step ${whole(step)} of ${whole(this.n)}: ${text(this.steps, "path", step) || "unnamed"}`;
-    const absent = this.other && this.other.places[step] < 0 ? "B has no such step. " : "";
+    const absent = this.other && this.other.places[step] < 0 ? "B does not have this step. " : "";
     this.about.replaceChildren(`${text(this.steps, "type", step)}. ${absent}${whole(nBusy)} of ${whole(facts.n_tiles)} tiles${this.other ? " differ" : ""}, most ${this.told(values[largest])} (tile ${whole(largest)}), mean ${this.told(sum / facts.n_tiles)}. `,
       h("a.go", { href: link({ view: "execution", step }) }, "In the trace →"));
     this.scaleText.textContent = this.told(this.most);

@@ -30,7 +30,7 @@ function total(key, { before, after, difference }) {
 }
 
 function causes(texts) {
-  if (!texts.length) return h("p.note", {}, "The reports do not differ in anything that costs.");
+  if (!texts.length) return h("p.note", {}, "The reports do not differ in cost.");
   return h("ul.causes", {}, texts.map((one) => {
     const [amount, ...rest] = one.split(": ");
     return h("li", {}, h(`b.${amount.startsWith("-") ? "less" : "more"}`, {}, amount.replace("-", "−")), ` ${rest.join(": ")}`);
@@ -44,7 +44,7 @@ function totals(rows) {
   }));
 }
 
-// A, B and difference of the first measure, and differences of the others.
+// A, B and their difference in the first measure; differences in the others.
 function pairs(title, rows, measures, context, key) {
   const [, first, show] = measures[0];
   const tone = (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint");

@@ -31,7 +31,7 @@ class ExecutionView {
     this.table = this.stepTable();
     this.trace = new TraceData(context, this.overview, this.steps);
     this.element = h("div", {}, facts.n_entries ? this.timeCards() : card("Execution", null,
-      h("p.note", {}, "This program has not run, so there is no trace. What each step costs once is below.")),
+      h("p.note", {}, "This program has not run, so there is no trace. Below is what one execution of each step costs.")),
     h("div.grid", {}, this.summary, this.details),
     card("Steps", [h("div.spring"), this.table.tools], this.table.element));
     if (!facts.n_entries) this.summary.hidden = true;
@@ -158,7 +158,7 @@ class ExecutionView {
     part ? this.tileChart([
       { name: "compute", colour: colour("compute"), values: part.columns.compute },
       { name: "exchange", colour: colour("exchange"), values: part.columns.exchange },
-    ], "Cycles of each tile in one execution") : h("p.note", {}, "Cycles of single tiles are not part of this file."));
+    ], "Cycles of each tile in one execution") : h("p.note", {}, "Cycles of single tiles are not in this file."));
   }
 
   showTiles() {

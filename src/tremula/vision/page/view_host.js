@@ -1,4 +1,4 @@
-// Host: what the computer around the device did, and when, on one clock with it.
+// Host: what the host did and when, on one clock with the device.
 
 import { card, h } from "./dom.js";
 import { legend } from "./chart.js";

@@ -104,7 +104,7 @@ class LivenessView {
     if (state.variable !== undefined) this.table?.reveal(this.listed.findIndex((row) => this.variables.columns.id[row.row] === state.variable));
   }
 
-  // Rows of variables that live at a step, temporary ones largest first.
+  // Rows of the variables that are live at a step, temporary ones largest first.
   async showStep(step, tile) {
     this.shownStep = step;
     const { columns } = this.variables, found = new Map();

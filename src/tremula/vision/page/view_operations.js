@@ -75,7 +75,7 @@ function addStep(group, { columns }, i) {
   group.balance += weight * columns.balance[i];
 }
 
-// What most of its cycles go to.
+// What most of its cycles go into.
 function boundBy(group) {
   const parts = { compute: group.compute, exchange: group.exchange - group.host, sync: group.sync, host: group.host };
   const [name, cycles] = Object.entries(parts).reduce((most, part) => (part[1] > most[1] ? part : most));
@@ -105,10 +105,10 @@ class OperationsView {
       { title: "Share", get: (i) => rows[i].cycles / this.total, show: percent },
       { title: "Compute", get: (i) => rows[i].compute, show: short },
       { title: "Exchange", get: (i) => rows[i].exchange, show: short },
-      { title: "Flops", get: (i) => rows[i].flops, show: known(short), about: "floating-point operations its vertices say they do" },
+      { title: "Flops", get: (i) => rows[i].flops, show: known(short), about: "floating-point operations, as its vertices declare them" },
       { title: "Of peak", get: (i) => this.ofPeak(rows[i]), show: known(percent), about: "flops at the peak of the units and types that do them, over what it takes" },
       { title: "Of roofline", get: (i) => (rows[i].cycles ? rows[i].ideal / rows[i].cycles : 0), show: known(percent), about: "the best the chip could do, computing or moving, over what it takes" },
-      { title: "Bound by", isText: true, get: (i) => boundBy(rows[i]), about: "what most of its cycles go to" },
+      { title: "Bound by", isText: true, get: (i) => boundBy(rows[i]), about: "what most of its cycles go into" },
       { title: "Tile balance", get: (i) => (rows[i].weight ? rows[i].balance / rows[i].weight : 1), show: percent },
       { title: "Memory", get: (i) => rows[i].variableBytes, show: bytes, about: "variables it made" },
       { title: "Vertices", get: (i) => rows[i].nVertices, show: whole },
@@ -138,7 +138,7 @@ class OperationsView {
 
   rooflineCard() {
     if (!this.plotted.length) return null;
-    return card("Roofline", null, h("p.note", {}, "Every operation that has flops: a point's area is its share of all cycles. What moves nothing stands at the right edge."), this.roofline.element);
+    return card("Roofline", null, h("p.note", {}, "Every operation that has flops: a point's area is its share of all cycles. Operations that move nothing are at the right edge."), this.roofline.element);
   }
 
   differenceColumn() {
@@ -183,7 +183,7 @@ class OperationsView {
   }
 
   flopsText(row) {
-    if (!row.flops) return "none, or its vertices do not say";
+    if (!row.flops) return "none declared by its vertices";
     const moved = row.bytesMoved ? `, ${rate(row.flops / row.bytesMoved)} per byte moved` : "";
     return `${whole(row.flops)}, ${rate(row.flops / Math.max(1, row.cycles))} per cycle, ${percent(this.ofPeak(row))} of the peak${moved}`;
   }

@@ -52,7 +52,7 @@ function figure(title, value, about, versus, tone = "") {
 }
 
 function insightList(insights) {
-  if (!insights.length) return h("p.note", {}, "Nothing stands out: no rule found anything that costs much.");
+  if (!insights.length) return h("p.note", {}, "Nothing stands out: no rule found anything expensive.");
   return insights.map((one, i) => h(`div.insight${one.rule === "out_of_memory" ? ".urgent" : ""}`, {},
     h("div.rank", {}, i + 1),
     h("div", {}, h("h3", {}, one.title), h("p.note", {}, one.text), evidence(one)),
@@ -118,7 +118,7 @@ function targetCard(facts) {
 function vertexCard(facts) {
   const rows = facts.vertex_types.filter((row) => row.n_vertices > 0);
   const most = Math.max(1, ...rows.map((row) => row.cycles));
-  return h("section.card.half", {}, h("header", {}, h("h2", {}, "Vertices that cost most")),
+  return h("section.card.half", {}, h("header", {}, h("h2", {}, "Most expensive vertices")),
     plainTable(["Codelet", "Vertices", "Cycles", "Costs are"], rows.map((row) => [
       row.name, whole(row.n_vertices), [short(row.cycles), row.cycles / most], row.standing,
     ])));

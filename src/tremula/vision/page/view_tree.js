@@ -56,7 +56,7 @@ class TreeView {
     for (let node = 0; node < this.n; node++) if (this.depth[node] < depth) this.open.add(node);
   }
 
-  // Nodes in sight: open branches, or all that match and what is above them.
+  // Visible nodes: open branches, or all matches and their parents.
   visible() {
     const found = [], needed = this.words ? this.matching() : null;
     const walk = (node) => {
@@ -178,7 +178,7 @@ class TreeView {
   }
 }
 
-// A node's key is its path of names, kinds and places among equals: what two reports share.
+// A node's key: its path of names, kinds and positions among equals, which two reports share.
 function keyed(tree) {
   const { parent, cycles } = tree.columns, keyOf = [], seen = new Map(), found = new Map();
   for (let node = 0; node < parent.length; node++) {

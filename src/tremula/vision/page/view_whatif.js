@@ -1,4 +1,4 @@
-// What if the chip were another: constants to vary, curves of time and memory, a table of all points.
+// What if the chip were different: constants to vary, curves of time and memory, a table of all points.
 
 import { card, choice, h, replace } from "./dom.js";
 import { legend } from "./chart.js";
@@ -29,7 +29,7 @@ class WhatifView {
     this.form = new SweepForm(facts, context.isExported, (sweep) => context.select({ sweep }));
     this.words = h("p.note.answer", { role: "status" });
     this.results = h("div.results", {}, h("p.empty", {}, "Computing…"));
-    this.element = h("div", {}, card("What if the chip were another", null, this.form.element, this.words), this.results);
+    this.element = h("div", {}, card("What if the chip were different", null, this.form.element, this.words), this.results);
   }
 
   select(state, before) {
@@ -107,7 +107,7 @@ class WhatifView {
     const way = current().show ?? "time", series = this.time?.options.series ?? [];
     replace(this.results,
       this.time ? card(this.timeTitle(way), [h("div.spring"), choice("Show", WAYS, way, (show) => this.context.select({ show }))],
-        this.time.element, series.length > 1 && legend(series)) : card("Time", null, h("p.note", {}, "This program has not run, so only its memory can be told.")),
+        this.time.element, series.length > 1 && legend(series)) : card("Time", null, h("p.note", {}, "This program has not run, so only its memory is known.")),
       h("div.grid", {},
         h("section.card.half", {}, h("header", {}, h("h2", {}, "Fullest tile against its memory")), this.memory.element,
           legend([{ name: "needed", colour: SERIES[0] }, { name: "available", colour: colour("bad") }])),
@@ -164,7 +164,7 @@ class WhatifView {
     return [this.nameOf(p), ["time", duration(p.microseconds / 1e6)], ["cycles", whole(p.total_cycles)], ["speed", `${this.speed(p).toFixed(2)}×`],
       ...PARTS.filter((part) => p[`${part}_cycles`]).map((part) => [part, whole(p[`${part}_cycles`])]),
       ["fullest tile", `${bytes(p.largest_tile_bytes)} of ${bytes(p.available_bytes)}`],
-      ["fits", p.fits ? "yes" : `no, ${bytes(p.overflowed_bytes)} too much`]];
+      ["fits", p.fits ? "yes" : `no, ${bytes(p.overflowed_bytes)} over`]];
   }
 
   pointTable() {

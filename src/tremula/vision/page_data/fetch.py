@@ -1,4 +1,4 @@
-"""Everything the page can fetch, by name: a finite list, so that an export holds the same."""
+"""Everything the page can fetch, by name: a finite list, so an export can hold it all."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from tremula.vision.page_data.heat_blocks import KINDS, heat_block, heat_shape
 from tremula.vision.page_data.pack import pack_of, unpack_pack
 from tremula.vision.report.reader import ReportReader
 
-if TYPE_CHECKING:  # costing a program again takes the compiler, looking at a report does not
+if TYPE_CHECKING:  # costing a program again needs the compiler, looking at a report does not
     from tremula.vision.analysis.whatif import TileProgram
 
 _KEPT_PACKS = 512
@@ -52,7 +52,7 @@ def _title(reader: ReportReader) -> str:
 
 
 def _titles(readers: Sequence[ReportReader]) -> list[str]:
-    """Titles of reports; those that would be the same begin with the folder above."""
+    """Titles of reports; equal ones get the name of the folder above in front."""
     titles = [_title(reader) for reader in readers]
     above = [reader.path.resolve().parent.parent.name for reader in readers]
     return [
@@ -61,7 +61,7 @@ def _titles(readers: Sequence[ReportReader]) -> list[str]:
     ]
 
 
-# Of one report: those that stand alone, and those that come in parts.
+# Packs of one report: single ones, and those that come in parts.
 SINGLE: dict[str, Callable[[ReportReader], bytes]] = {
     "summary": summary_pack,
     "tiles": memory.tiles_pack,
@@ -84,12 +84,12 @@ PARTS: dict[str, Callable[[ReportReader, int], bytes | None]] = {
 
 @dataclass
 class PageData:
-    """The reports of one page, and packs that were made already."""
+    """The reports of one page, and a cache of their packs."""
 
     readers: Sequence[ReportReader]
     _kept: dict[str, bytes] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
-    # One at a time: whoever moves a slider asks often. By report, the reason where there is none.
+    # By report: its program, or why it has none. One sweep at a time: a moving slider asks often.
     _programs: "dict[int, TileProgram | str]" = field(default_factory=dict)
     _programs_lock: Lock = field(default_factory=Lock)
 
@@ -160,7 +160,7 @@ class PageData:
         return pack_of({"reports": reports, "version": VERSION})
 
     def names(self) -> Iterator[str]:
-        """All names, the most needed first: an export takes as many as it has room for."""
+        """All names, the most needed first: an export takes as many as fit."""
         yield "index"
         if len(self.readers) > 1:
             yield "compare"
@@ -219,7 +219,7 @@ def _heat_names(reader: ReportReader, *, is_coarse: bool) -> Iterator[str]:
 
 
 def _whole(text: str) -> int | None:
-    """A number as names write it: up to 9 digits, nothing else."""
+    """A number in a name: up to 9 digits and nothing else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 

@@ -1,4 +1,4 @@
-"""Heat maps of tiles over time, in blocks that a screen needs few of.
+"""Heat maps of tiles over time, in blocks: a screen needs only a few.
 
 A block is 128 columns × 512 rows. A column of level k pools 2^k trace entries (or steps); a row
 of tile level t pools 4^t neighbouring tiles of one chip. Cells are shares, quantised to 0 … 63:
@@ -18,14 +18,14 @@ Ints = np.ndarray
 
 COLUMNS_PER_BLOCK, ROWS_PER_BLOCK = 128, 512
 MOST_SHOWN = 63  # a cell of this value is full
-_FEWEST_COLUMNS = COLUMNS_PER_BLOCK  # a level with so few columns is the last
+_FEWEST_COLUMNS = COLUMNS_PER_BLOCK  # a level with this few columns is the last
 _FEWEST_ROWS = 256
 KINDS = ("phases", "live")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a heat map is cut: what the page must know before it asks for blocks."""
+    """How a heat map is cut into blocks; the page needs this before it asks for any."""
 
     n_entries: int
     n_levels: int
@@ -99,7 +99,7 @@ def _live_block(
 ) -> bytes:
     """Temporary bytes of each row as shares of the most that a tile has at any step.
 
-    The fullest tile of a row counts: a single tile out of memory is what one looks for.
+    The fullest tile of a row counts: a single tile out of memory must stand out.
     """
     live = _pooled(reader, "live", level, columns)
     group = 4**tile_level

@@ -9,7 +9,7 @@ from tremula.vision.report.reader import ReportReader
 
 Ints = np.ndarray
 
-# The page lists so many variables, the largest; the others are summed up in one line.
+# The page lists this many variables, the largest; one line sums up the rest.
 MOST_VARIABLES = 20_000
 TILES_PER_PART, VARIABLES_PER_PART, STEPS_PER_PART = 16, 64, 16
 _TILE_COLUMNS = (
@@ -40,7 +40,7 @@ def tiles_pack(reader: ReportReader) -> bytes:
 
 
 def _memory_facts(reader: ReportReader, categories: list[str]) -> dict[str, object]:
-    """What an address map needs to know: the regions, and what lies below the variables."""
+    """What an address map needs: the regions, and what lies below the variables."""
     chip = chip_from_toml(reader.target["chip_toml"])
     return {
         "region0": chip.n_bytes_region0,
@@ -63,7 +63,7 @@ def shown_variables(reader: ReportReader) -> Ints:
 
 
 def variables_pack(reader: ReportReader) -> bytes:
-    """The largest variables, and the stretches of steps in which they live."""
+    """The largest variables, and the ranges of steps in which they are live."""
     table, shown = reader.table("variables"), shown_variables(reader)
     texts, columns = {}, {"id": shown}
     for name in ("name", "type", "shape", "source"):
@@ -86,7 +86,7 @@ def variables_pack(reader: ReportReader) -> bytes:
 
 
 def _lifetime_columns(reader: ReportReader, shown: Ints) -> dict[str, Ints]:
-    """Ranges of steps, of the row of each variable in what is shown."""
+    """Ranges of steps, each with the row its variable has on the page."""
     variable = reader.column("live.variable")
     row_of = np.full(len(reader.table("variables")["id"]), -1, np.int64)
     row_of[shown] = np.arange(len(shown))
@@ -141,7 +141,7 @@ def tile_contents_pack(reader: ReportReader, part: int) -> bytes | None:
 
 
 def _addresses(reader: ReportReader, tiles: range) -> dict[str, Ints]:
-    """Where each variable lies, -1 for nowhere; nothing in reports that do not say."""
+    """The address of each variable, -1 for none; no column in reports that do not say."""
     found = [reader.tile_addresses(tile) for tile in tiles]
     known = [address for address in found if address is not None]
     return {"address": np.concatenate(known)} if len(known) == len(found) else {}
@@ -195,8 +195,8 @@ def liveness_pack(reader: ReportReader) -> bytes:
 def _freeing(reader: ReportReader, tile: int | None) -> list[dict[str, int]]:
     """For the largest variables at the peak: how far it falls if one takes no memory.
 
-    Without one variable another step may be the fullest: what is saved is the difference of the
-    two peaks, which is often less than the variable's size.
+    Without a variable another step may become the fullest: what is saved is the difference of the
+    two peaks, often less than the variable's size.
     """
     curve = _curve(reader, tile)
     peak = int(curve.argmax())

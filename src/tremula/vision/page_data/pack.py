@@ -1,4 +1,4 @@
-"""Packs, what the page fetches: a JSON header, then little-endian columns, all deflated."""
+"""Packs, which the page fetches: a JSON header, then little-endian columns, all deflated."""
 
 import json
 import struct
@@ -13,7 +13,7 @@ from tremula.base.columns import deflate, narrowest_of
 Ints = np.ndarray
 _ALIGNMENT = 8
 _LEVEL = 6  # of deflate: bytes are not grouped here, and a pack is sent more than once
-# Types that a browser's typed arrays have, without 64-bit integers: those become floats.
+# Typed arrays of browsers, except 64-bit integers: those become floats.
 _TYPED = ("u1", "u2", "u4", "i1", "i2", "i4", "f4", "f8")
 
 

@@ -21,7 +21,7 @@ _STEP_COLUMNS = (
 
 
 def steps_pack(reader: ReportReader) -> bytes:
-    """All static steps, and per chip what each of its executions takes."""
+    """All static steps, and what one execution of each takes on each chip."""
     table = reader.table("steps")
     texts, columns = {}, {}
     for name in ("path", "name", "type", "source"):
@@ -56,14 +56,14 @@ def _peaks(reader: ReportReader) -> list[tuple[str, int]]:
     found = [
         (text, reader.target[f"flops_per_cycle_{name}"] * reader.n_tiles)
         for name, text in units.items()
-        if f"flops_per_cycle_{name}" in reader.target  # schema 1.0 has but two of them
+        if f"flops_per_cycle_{name}" in reader.target  # schema 1.0 has only two of them
     ]
     return sorted(found, key=lambda peak: -peak[1])
 
 
 def _vertices_of(reader: ReportReader, compute_set: Ints) -> Ints:
     counts = np.append(reader.table("compute_sets")["n_vertices"], 0)
-    return counts[compute_set]  # -1 is the last: none
+    return counts[compute_set]  # row -1 is the appended zero
 
 
 def vertices_pack(reader: ReportReader) -> bytes:
@@ -78,7 +78,7 @@ def vertices_pack(reader: ReportReader) -> bytes:
 
 
 def tree_pack(reader: ReportReader) -> bytes:
-    """All nodes of program trees, each with everything that ran in it."""
+    """All nodes of the program trees, each with the sum of what ran in it."""
     table = reader.table("programs")
     texts, columns = {}, {}
     for name in ("kind", "name", "source", "root"):
@@ -99,7 +99,7 @@ def tree_pack(reader: ReportReader) -> bytes:
 
 
 def _with_children(column: Ints, parent: Ints) -> Ints:
-    """Each node's value and those of everything below it; children stand behind their parents."""
+    """Each node's value and those of everything below it; children come after their parents."""
     sums, above = column.tolist(), parent.tolist()
     for node in range(len(sums) - 1, -1, -1):
         if above[node] >= 0:
@@ -165,7 +165,7 @@ def trace_pack(reader: ReportReader, part: int) -> bytes | None:
     columns = {
         "step": trace.step[first:last],
         "times": trace.times[first:last],
-        # Waiting before an entry and the entry itself: small numbers, where times are large.
+        # The wait before an entry and its duration: small numbers, unlike absolute times.
         "gap": (start - before).reshape(-1),
         "duration": (end - start).reshape(-1),
     }
@@ -182,7 +182,7 @@ def step_tiles_pack(reader: ReportReader, step: int) -> bytes | None:
 
 
 def host_pack(reader: ReportReader) -> bytes:
-    """The system trace that lies beside a report, if there is one."""
+    """The system trace beside a report, if there is one."""
     from tremula.vision.trace.beside_report import host_columns
 
     try:

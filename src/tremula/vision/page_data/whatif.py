@@ -14,7 +14,7 @@ from tremula.vision.report.database import telling_damage
 from tremula.vision.report.reader import ReportReader
 
 MOST_POINTS, MOST_CONSTANTS = 96, 2
-# A value so much larger or smaller than the chip's own is a slip of the hand.
+# A value this much larger or smaller than the chip's own is a typing error.
 MOST_TIMES = 10_000
 _FACTORS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4)
 _FEW_FACTORS = (0.5, 1, 2)
@@ -41,7 +41,7 @@ def constant(chip: Chip, name: str) -> dict[str, Any]:
 
 
 def described(name: str) -> dict[str, Any]:
-    """What a constant is, whatever the chip."""
+    """What a constant means, whatever the chip."""
     rules = quantities(Chip)[name].metadata
     return {"name": name, **{key: rules[key] for key in ("unit", "meaning", "group")}}
 
@@ -54,7 +54,7 @@ def _grain(chip: Chip, name: str) -> int:
 
 
 def ready_sweeps(chip: Chip) -> list[dict[str, list[Number]]]:
-    """Sweeps around a chip's own values, for when nobody can compute others."""
+    """Sweeps around a chip's own values, for files without a server to compute others."""
     return [
         {
             name: _around(chip, name, _FACTORS if not i else _FEW_FACTORS)
@@ -71,7 +71,7 @@ def _around(chip: Chip, name: str, factors: Sequence[float]) -> list[Number]:
 
 
 def name_of(sweep: Sweep) -> str:
-    """A sweep in the name of its pack, and in the page's address: clock_hz=1,2/sync_cycles=3."""
+    """A sweep as it is written in pack names and the page's address: clock_hz=1,2/sync_cycles=3."""
     return "/".join(f"{name}={','.join(map(repr, values))}" for name, values in sweep.items())
 
 
@@ -93,7 +93,7 @@ def whatif_facts(reader: ReportReader, why_not: str) -> dict[str, Any]:
 
 
 def points_pack(program: TileProgram, parts: Sequence[str]) -> bytes:
-    """The points of a sweep as a pack; a sweep that cannot be is an error in words."""
+    """The points of a sweep as a pack."""
     sweep = parse_sweep(list(parts))
     _check(program.chip, sweep)
     with telling_damage(program.report):
@@ -102,7 +102,7 @@ def points_pack(program: TileProgram, parts: Sequence[str]) -> bytes:
 
 
 def points_facts(sweep: Sweep, points: Sequence[Point]) -> dict[str, Any]:
-    """The first point is the chip as it is, if it has no changes."""
+    """Facts of a sweep; a first point without changes is the chip as it is."""
     return {
         "sweep": {name: list(values) for name, values in sweep.items()},
         "points": [point.as_dict() for point in points],
@@ -132,7 +132,7 @@ def standalone_packs(title: str, sweep: Sweep, points: Sequence[Point]) -> dict[
 
 
 def _check(chip: Chip, sweep: Sweep) -> None:
-    """Refuse what would take long, or cannot be meant."""
+    """Refuse sweeps that would take too long or cannot be meant."""
     n_points = math.prod(len(values) for values in sweep.values())
     if not 1 <= len(sweep) <= MOST_CONSTANTS or n_points > MOST_POINTS:
         raise InvalidOption(

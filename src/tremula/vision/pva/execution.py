@@ -12,7 +12,7 @@ Ints = np.ndarray
 
 
 class TotalCycles(int):
-    """A whole number that also has `.total`: SDKs differed here, scripts use both."""
+    """An int that also has `.total`: SDK versions differed, and scripts use both."""
 
     @property
     def total(self) -> int:

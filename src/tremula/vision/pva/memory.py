@@ -134,7 +134,7 @@ class NotAlwaysLiveMemory:
 
     @property
     def variables(self) -> list[Variable]:
-        """With what exchange needs beside variables, as pva's `message`, they add up to bytes."""
+        """They add up to `bytes`: exchange buffers are listed as pva's `message`."""
         temporary = ~self._live.always_live
         sizes = self._live.n_bytes[temporary]
         names = self._reader.table("variables")["name"]

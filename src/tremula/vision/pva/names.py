@@ -45,7 +45,7 @@ _PROGRAM_TYPES = """
 """.split()
 ProgramType = Enum("ProgramType", [(name, name) for name in _PROGRAM_TYPES])
 
-# Tremula's categories by pva's names; pva's others exist and are zero.
+# Tremula's categories by pva's names; pva's other categories read as zero.
 CATEGORY_OF_NAME = {
     "constant": "Constants", "variable": "Variables", "controlCode": "Control Code",
     "controlId": "", "controlTable": "Control Table", "copyDescriptor": "Copy Descriptors",

@@ -178,7 +178,7 @@ class Program:
         return ComputeSet(self._reader, int(number))
 
     def accept(self, visitor: "ProgramVisitor") -> None:
-        """Call the visitor's method for this program; then its children accept it."""
+        """Call the visitor's method for this program, then for its children."""
         getattr(visitor, f"visit{self.type.name}", visitor.visitDefault)(self)
         for child in self.children:
             child.accept(visitor)
@@ -194,7 +194,7 @@ class ProgramVisitor:
         """Nothing to prepare; pva's subclasses call it."""
 
     def visitDefault(self, program: Program) -> None:
-        """Whatever has no method of its own."""
+        """Called for types without a method of their own."""
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ class Target:
 
     @property
     def relativeSyncDelayByTile(self) -> Ints:
-        """Sync reaches all tiles alike here."""
+        """All zero: sync reaches all tiles at the same time here."""
         return np.zeros(self._reader.n_tiles, np.int64)
 
 
@@ -189,7 +189,7 @@ class Compilation:
 
     @property
     def alwaysLiveVariables(self) -> list[Variable]:
-        """Of all tiles: variables, and code and the like under pva's names of categories."""
+        """Of all tiles: variables, and code and other categories under pva's names."""
         variables, categories = self._reader.table("variables"), self._reader.table("categories")
         mine = np.flatnonzero(variables["always_live"])
         found = [(variables["name"][v], int(variables["n_bytes"][v])) for v in mine.tolist()]
@@ -261,7 +261,7 @@ def _with_categories(found: list[tuple[str, int]], sizes: dict[str, int]) -> lis
 
 @dataclass(frozen=True)
 class Report:
-    """What `openReport` gives. `reader` is the fast way to everything."""
+    """What `openReport` returns. `reader` has everything as columns, which is faster."""
 
     reader: ReportReader
 

@@ -26,7 +26,7 @@ def variables_of_step(executable: Executable, step: int) -> Ints:
 
 
 def _view_bytes(view: View) -> Ints:
-    """Byte addresses of the first element of each run: a run lies in one variable."""
+    """Byte addresses of the first element of each run: a run never spans variables."""
     return view.runs.start * view.type.n_bytes
 
 

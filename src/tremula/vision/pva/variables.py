@@ -66,12 +66,12 @@ class Variable:
 @dataclass(frozen=True)
 class StepInterval:
     start: int
-    end: int  # the first step behind it
+    end: int  # the first step after it
 
 
 @dataclass(frozen=True)
 class EquivalenceClass:
-    """Variables that live at the same steps."""
+    """Variables that are live at the same steps."""
 
     id: int
     steps: tuple[StepInterval, ...]
@@ -103,7 +103,7 @@ class UnloweredVariable:
 
 @dataclass(frozen=True)
 class LoweredVariable:
-    """What of a variable is on one tile: entry `id` of the report's variable × tile pairs."""
+    """The part of a variable on one tile: entry `id` of the report's variable × tile pairs."""
 
     _reader: ReportReader
     id: int

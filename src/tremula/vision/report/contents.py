@@ -1,4 +1,4 @@
-"""The contents of a report as tables, from an executable and what ran of it; steps are apart."""
+"""The contents of a report, table by table; `steps.py` makes the largest one."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class Contexts:
         self.line: list[int] = []
 
     def add(self, path: str, source: str, layer: str) -> int:
-        """The row of a name; its source is that of whoever came first."""
+        """The row of a name, which keeps the source line it was first added with."""
         known = self.number_of.get(path)
         if known is not None:
             return known
@@ -58,7 +58,7 @@ class Contexts:
 
 
 def execution_of(executable: Executable, given: Execution | Report | None) -> Execution:
-    """What ran: as it was given, out of a forecast's report, or nothing."""
+    """What ran: an execution as given, one taken from a forecast's report, or nothing."""
     costs = executable.analysis.costs
     if isinstance(given, Execution):
         return given
@@ -265,7 +265,7 @@ def vertex_types(contents: Contents) -> Columns:
 
 
 def vertices(contents: Contents) -> tuple[Columns, dict[str, Ints]]:
-    """Rows per table, and a CSR of how many vertices each has on which tile."""
+    """One row per vertex table, and a CSR of its vertex counts by tile."""
     number_of_type = {r.codelet: i for i, r in enumerate(contents.report.vertex_types)}
     costs, totals = contents.analysis.costs, _table_cycles(contents)
     rows, tiles, counts = [], [], []
@@ -324,7 +324,7 @@ def variables(contents: Contents) -> Columns:
 
 
 def _step_ranges(contents: Contents, n: int) -> tuple[Ints, Ints]:
-    """int64[n_variables]: first and last step at which a temporary variable lives, else -1."""
+    """int64[n_variables]: first and last step at which a temporary variable is live, else -1."""
     live, at = contents.analysis.liveness, contents.instruction_of_step
     first, last = np.full(n, np.iinfo(np.int64).max), np.full(n, -1, np.int64)
     np.minimum.at(first, live.range_variable, np.searchsorted(at, live.range_first))
@@ -363,7 +363,7 @@ def live_blocks(contents: Contents) -> Iterator[Ints]:
     live, exchanges = contents.analysis.liveness, contents.analysis.exchanges
     by_last = np.argsort(live.range_last, kind="stable")
     now = np.zeros(contents.n_tiles, np.int64)
-    first, last = 0, 0  # ranges begun, ranges ended
+    first, last = 0, 0  # how many ranges have begun, and ended
     begins, ends = live.range_first, live.range_last[by_last]
     start = live.tile_start
     rows: list[Ints] = []

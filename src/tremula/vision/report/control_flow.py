@@ -23,7 +23,7 @@ _BRANCHES = (Op.BRANCH_ZERO, Op.BRANCH_NONZERO)
 
 @dataclass(slots=True)
 class ProgramNode:
-    """A node: a step where it has one, else something that holds others."""
+    """A step, or a node that holds others."""
 
     kind: str
     name: str = ""
@@ -35,7 +35,7 @@ class ProgramNode:
 
 
 def program_trees(executable: Executable) -> list[tuple[str, str, ProgramNode]]:
-    """(root kind, name, tree): the programs, then the functions they call."""
+    """(kind of root, name, tree) of the programs, then of the functions they call."""
     builder = _Builder(executable)
     trees = [
         ("program", name, builder.tree(entry, f"{name}"))
@@ -70,7 +70,7 @@ def _add_rows(rows: list[tuple], tree: ProgramNode, root: str) -> None:
 
 
 def program_of_step(programs: Mapping[str, tuple], n_steps: int) -> np.ndarray:
-    """int64[n_steps]: the row of `program_columns` that is a step, or -1."""
+    """int64[n_steps]: each step's row of `program_columns`, or -1."""
     found = np.full(n_steps, -1, np.int64)
     step = np.array(programs["step"], np.int64)
     is_step = step >= 0
@@ -99,7 +99,7 @@ class _Builder:
         return root
 
     def fill(self, parent: ProgramNode, first: int, last: int, depth: int) -> None:
-        """Instructions first … last-1 as children; `depth` names of paths are above already."""
+        """Add instructions first … last-1 as children; `depth` names of their paths are above."""
         pc = first
         while pc < last:
             name = self.name_at(pc, last, depth)
@@ -117,7 +117,7 @@ class _Builder:
             pc = after
 
     def name_at(self, pc: int, last: int, depth: int) -> str | None:
-        """The enclosing name, one deeper, that all of what begins here has in common."""
+        """The next enclosing name that everything beginning at this instruction shares."""
         after = self.after(pc, last)
         steps = self.step_of[pc:after]
         inside = [self.executable.steps[s].path for s in steps if s >= 0]
@@ -126,7 +126,7 @@ class _Builder:
         return inside[0][depth] if inside[0][depth] == inside[-1][depth] else None
 
     def after(self, pc: int, last: int) -> int:
-        """The first instruction behind what begins at an instruction."""
+        """The first instruction after the construct that begins here."""
         op, _, _, c, d, default = self.code[pc]
         if op == Op.LOOP_BEGIN:
             return c
@@ -144,7 +144,7 @@ class _Builder:
         return pc + 1
 
     def node(self, pc: int, last: int, depth: int) -> tuple[ProgramNode, int]:
-        """The node that begins at an instruction, and the first one behind it."""
+        """The node that begins at an instruction, and the first instruction after it."""
         op, a, b, c, _, _ = self.code[pc]
         if op == Op.LOOP_BEGIN:
             node = ProgramNode("Repeat", n_times=b)
@@ -226,7 +226,7 @@ class _Builder:
 
 Ints = np.ndarray
 
-# Runs are unrolled as long as the trace is at most so much longer than the list of steps.
+# Runs are unrolled while the trace has at most this many entries more than there are steps.
 UNROLLED_ENTRIES = 10_000
 
 
@@ -236,7 +236,7 @@ class TraceColumns:
 
     step: Ints  # int64[n]
     times: Ints  # int64[n]
-    start: Ints  # int64[n, n_chips]: where each chip's clock stands
+    start: Ints  # int64[n, n_chips]: each chip's clock
     end: Ints
     first_entry: Ints  # int64[n_runs]
     n_entries: Ints
@@ -278,7 +278,7 @@ def _unrolled(executable: Executable, run: RunRecord) -> Ints | None:
 
 
 class _Walk:
-    """Follows the instructions. Branches go where steps are left that did run."""
+    """Follows the instructions; a branch goes where steps have executions left."""
 
     def __init__(self, executable: Executable, executed: Ints):
         self.code = executable.code.tolist()

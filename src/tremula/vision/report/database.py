@@ -1,4 +1,4 @@
-"""Reads databases that a stranger may have made: reports and traces, opened in one careful way."""
+"""Opens SQLite files that are not to be trusted: the common part of reading reports and traces."""
 
 import json
 import os
@@ -26,14 +26,14 @@ class DatabaseKind:
     application: str  # what its table `info` says
     schema_version: tuple[int, int]  # a newer first part is refused
     tables: Iterable[str]
-    wanted: str  # to do when a file is something else
-    again: str  # to do when it is damaged
-    instead: Callable[[Path], str]  # to do when there is none
-    may_grow: bool  # somebody may be writing it
+    wanted: str  # hint where a file is something else
+    again: str  # hint where it is damaged
+    instead: Callable[[Path], str]  # hint where there is none
+    may_grow: bool  # another process may be writing it
 
 
 class DatabaseReader:
-    """One file of a kind: rows of our statements, facts, and errors that name the file."""
+    """One open file: rows, facts, and errors that name it."""
 
     def __init__(self, path: str | os.PathLike[str], kind: DatabaseKind):
         self.path = Path(path)
@@ -64,7 +64,7 @@ class DatabaseReader:
     # -- opening -----------------------------------------------------------------------------------
 
     def _opened(self) -> sqlite3.Connection:
-        """A read-only connection, after a look at the file."""
+        """A read-only connection, once the file looks like a database."""
         try:
             with self.path.open("rb") as file:
                 head = file.read(len(_MAGIC))
@@ -76,27 +76,27 @@ class DatabaseReader:
         if not head:
             raise self._foreign("is empty")
         if head != _MAGIC:
-            raise self._foreign(f"is no {self.kind.name}: it does not begin as one")
+            raise self._foreign(f"is not a {self.kind.name}: it does not start like one")
         mode = "mode=ro" if self.kind.may_grow else "mode=ro&immutable=1"
         uri = f"{self.path.resolve().as_uri()}?{mode}"
         return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
 
     def _restrict(self) -> None:
-        """The file may hold views and triggers: nothing of it is trusted, nothing is attached."""
+        """The file may hold views and triggers: none are trusted, and nothing can be attached."""
         self._database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BLOB_BYTES)
         self.execute("PRAGMA trusted_schema = OFF")
         self.execute("PRAGMA query_only = ON")
 
     def _check_tables(self) -> None:
-        """Views of these names could compute for ever, so only real tables are taken."""
+        """A view under one of these names could compute for ever, so only real tables count."""
         rows = self.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         if not set(self.kind.tables) <= {name for (name,) in rows}:
-            raise self._foreign(f"is a database, but no {self.kind.name} of Tremula's")
+            raise self._foreign(f"is a database, but not a {self.kind.name} of Tremula's")
 
     def _check_version(self) -> None:
         if self.info.get("application") != self.kind.application:
-            raise self._foreign(f"is a database, but no {self.kind.name} of Tremula's")
+            raise self._foreign(f"is a database, but not a {self.kind.name} of Tremula's")
         version = self.info.get("schema_version")
         if not (isinstance(version, list) and [type(part) for part in version] == [int, int]):
             raise self.damaged(f"has schema version {version!r}")
@@ -126,7 +126,7 @@ class DatabaseReader:
     # -- rows --------------------------------------------------------------------------------------
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple]:
-        """All rows of a statement of ours."""
+        """All rows of a statement; never one that a user wrote."""
         try:
             with self.lock:
                 return self._database.execute(sql, parameters).fetchall()
@@ -148,7 +148,7 @@ class DatabaseReader:
 
 @contextmanager
 def telling_damage(*readers: DatabaseReader) -> Iterator[None]:
-    """Inside it, numbers of a file that contradict each other are told as damage, not as a bug."""
+    """Report numbers of a file that contradict each other as damage to the file, not as a bug."""
     try:
         yield
     except PoplarError:

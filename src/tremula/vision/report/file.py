@@ -1,4 +1,4 @@
-"""Writes a report file: tables, columns and matrices in one SQLite file that appears complete."""
+"""Writes a report file: tables, columns and matrices in one SQLite file that appears whole."""
 
 import json
 import os
@@ -49,7 +49,7 @@ class ReportFile:
         database = sqlite3.connect(temporary, isolation_level=None)
         self._database = self._whole.enter_context(closing(database))
         self._database.execute("PRAGMA page_size = 4096")
-        # The temporary file is thrown away on any error, so it needs no journal.
+        # The temporary file is discarded on any error, so it needs no journal.
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("PRAGMA synchronous = OFF")
         self._database.execute("BEGIN")
@@ -93,7 +93,7 @@ class ReportFile:
         self._database.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", row)
 
     def tile_variables(self, start: Ints, variable: Ints, n_bytes: Ints, address: Ints) -> None:
-        """Variables of each tile, their bytes and addresses there: a CSR over tiles."""
+        """Variables of each tile, with their bytes and addresses on it: a CSR over tiles."""
 
         def row(tile: int) -> tuple:
             mine = slice(start[tile], start[tile + 1])
@@ -108,10 +108,10 @@ class ReportFile:
         )
 
     def _soon(self, function: Callable[..., Done], *args: object, **kwargs: object) -> Future[Done]:
-        """Call a function in another thread or, while the interpreter ends, here and now."""
+        """Call a function in another thread, or right here while the interpreter shuts down."""
         try:
             return self._pool.submit(function, *args, **kwargs)
-        except RuntimeError:  # no threads start any more
+        except RuntimeError:  # threads can no longer be started
             done: Future[Done] = Future()
             done.set_result(function(*args, **kwargs))
             return done
@@ -145,7 +145,7 @@ class ReportFile:
     ) -> None:
         """A matrix from consecutive blocks of 64 rows, the last one shorter; levels if it pools.
 
-        `by_rows`: rows are like those above them.
+        `by_rows`: rows resemble those above them.
         """
         counts: dict[int, int] = {}
         packed = self._packed(_levels(blocks, pooling, counts), keeps_level_0, by_rows)
@@ -161,7 +161,7 @@ class ReportFile:
     def _packed(
         self, blocks: Iterator[tuple[int, int, Ints]], keeps_level_0: bool, by_rows: bool
     ) -> Iterator[tuple[int, int, int, str, bytes]]:
-        """Pack blocks in threads (zlib lets go of the interpreter), in order."""
+        """Pack blocks in threads (zlib releases the GIL), in order."""
         waiting: list[tuple[int, int, int, Future[tuple[str, bytes]]]] = []
         for level, number, block in blocks:
             if level == 0 and not keeps_level_0:
@@ -176,7 +176,7 @@ class ReportFile:
 
 
 def blocks_of(rows: Rows, n_rows: int) -> Iterator[Ints]:
-    """Blocks of 64 rows from a function of (first, last)."""
+    """Blocks of 64 rows; `rows(first, last)` makes them."""
     for first in range(0, n_rows, ROWS_PER_BLOCK):
         yield rows(first, min(n_rows, first + ROWS_PER_BLOCK))
 
@@ -219,7 +219,7 @@ def _raise(
     *,
     is_last: bool,
 ) -> Iterator[tuple[int, int, Ints]]:
-    """Pool a block into a level; what fills a block of that level goes out, and further up."""
+    """Pool a block into a level; full blocks of that level are yielded and pooled further up."""
     held = buffers.setdefault(level, [])
     if block is not None:
         pool = FIRST_POOL if level == 1 else NEXT_POOL

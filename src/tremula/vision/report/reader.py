@@ -1,4 +1,4 @@
-"""Reads report files, lazily and read-only; everything that shows a report asks this."""
+"""Reads report files, lazily and read-only; everything that shows a report goes through here."""
 
 import json
 import os
@@ -46,7 +46,7 @@ _REPORT = DatabaseKind(
     may_grow=False,
 )
 _MAX_QUERY_ROWS, _MAX_QUERY_S = 10_000, 2.0
-# Facts that every reader relies on.
+# Facts that all code below relies on.
 _NEEDED = ("n_steps", "has_run")
 _SIZES = ("n_ipus", "tiles_per_ipu", "n_tiles", "n_replicas", "n_bytes_per_tile", "clock_hz")
 
@@ -97,7 +97,7 @@ def open_report(path: str | os.PathLike[str]) -> "ReportReader":
 class ReportReader(DatabaseReader):
     """One report: its tables, cycles, memory and tile program.
 
-    Nothing is read before it is asked for; most of it is kept from then on.
+    Nothing is read before it is asked for; most things are then kept.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -219,7 +219,7 @@ class ReportReader(DatabaseReader):
                 return [str(v) for v in values]
             array = np.array(values, np.float64 if kind == "REAL" else np.int64)
         except (TypeError, ValueError, OverflowError):
-            raise self.damaged(f"has values of another type in {table}.{column}") from None
+            raise self.damaged(f"has values of the wrong type in {table}.{column}") from None
         array.flags.writeable = False
         return array
 
@@ -250,7 +250,7 @@ class ReportReader(DatabaseReader):
             return self._matrices[name]
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> tuple[list[str], list[tuple]]:
-        """Names and rows of somebody's read-only SQL: at most 10,000 rows and 2 seconds."""
+        """Column names and rows of a user's read-only SQL: at most 10,000 rows and 2 seconds."""
         deadline = time.monotonic() + _MAX_QUERY_S
         with self.lock:
             self._database.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
@@ -297,7 +297,7 @@ class ReportReader(DatabaseReader):
     def _phases(
         self, edges: Ints, compute: Ints, exchange: Ints, sync: Ints, total: Ints
     ) -> Phases:
-        """Idle is what is left of the chip's time: int64[n, n_ipus] sync and total."""
+        """Idle is the rest of the chip's time; sync and total are int64[n, n_ipus]."""
         sync = np.repeat(sync, self.tiles_per_ipu, axis=1)
         idle = np.repeat(total, self.tiles_per_ipu, axis=1) - compute - exchange - sync
         return Phases(edges, compute, exchange, sync, idle)
@@ -305,8 +305,8 @@ class ReportReader(DatabaseReader):
     def window(self, name: str, first: int, last: int, max_rows: int) -> Window:
         """At most `max_rows` rows that pool first … last-1.
 
-        Of trace entries for `compute` and `exchange`, of steps for `live`; the ends may stand out a
-        little, to where stored rows begin and end.
+        Of trace entries for `compute` and `exchange`, of steps for `live`; the ends may lie a
+        little further out, where stored rows begin and end.
         """
         if name not in ("compute", "exchange", "live"):
             raise MissingProfileData(
@@ -343,7 +343,7 @@ class ReportReader(DatabaseReader):
         return self.matrix(name if name == "live" else f"trace_{name}")
 
     def pooled_rows(self, name: str, begin: int, end: int, level: int) -> Ints:
-        """Rows of a level. Trace entries themselves are rows of steps, as often as they ran."""
+        """Rows of a level; a trace entry's is its step's row, times how often it ran."""
         if level or name == "live":
             return self.pooled_matrix(name).rows(begin, end, level)
         steps, times = self.trace.step[begin:end], self.trace.times[begin:end]
@@ -405,7 +405,7 @@ class ReportReader(DatabaseReader):
         return variable, n_bytes
 
     def tile_addresses(self, tile: int) -> Ints | None:
-        """Where on the tile each of its variables lies; None in reports before schema 1.1."""
+        """The address of each variable of a tile; None in reports before schema 1.1."""
         return None if self.schema_version < (1, 1) else self._of_tile(tile, "address")
 
     def _of_tile(self, tile: int, what: str) -> Ints:
@@ -427,12 +427,12 @@ class ReportReader(DatabaseReader):
         return found
 
     def variable_names(self, variables: Ints) -> list[str]:
-        """Names of a few variables, without reading those of all."""
+        """Names of a few variables, without reading the whole table."""
         sql = "SELECT name FROM variables WHERE id = ?"
         return [str(row[0]) for v in variables.tolist() for row in self.execute(sql, (v,))]
 
     def lifetimes(self, variable: int) -> Ints:
-        """int64[n, 2]: first and last instruction of each stretch a temporary variable lives."""
+        """int64[n, 2]: first and last instruction of each range a temporary is live in."""
         mine = self.column("live.variable") == variable
         return np.stack([self.column("live.first")[mine], self.column("live.last")[mine]], axis=1)
 
@@ -440,7 +440,7 @@ class ReportReader(DatabaseReader):
 
     @cached_property
     def kept_executable(self) -> "Executable":
-        """The tile program, for looking things up: loaded once."""
+        """The tile program, loaded once, for looking things up."""
         return self.executable()
 
     def executable(self) -> "Executable":

@@ -7,13 +7,13 @@ from types import MappingProxyType
 
 APPLICATION = "tremula report"
 FILE_NAME = "profile.pop"
-_MOST_NAMED = 6  # reports in an error
-# A newer first part is refused; a newer second part only adds tables or columns.
+_MOST_NAMED = 6  # reports that an error lists
+# A newer major version is refused; a newer minor version only adds tables or columns.
 SCHEMA_VERSION = (1, 1)
 ROWS_PER_BLOCK = 64
-# A row of level 1 pools this many rows, and one of a later level that many of the level before.
+# How many rows of level 0 a row of level 1 pools, and how many of the level below at later levels.
 FIRST_POOL, NEXT_POOL = 8, 4
-# A level of so few rows is coarse enough: a screen shows as many.
+# A level with this few rows is the last: a screen can show them all.
 COARSEST_ROWS = 256
 
 _NAMED = "name TEXT PRIMARY KEY, value TEXT"
@@ -73,25 +73,25 @@ TABLES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# Tables of columns, which `ReportReader.table` gives; the others have accessors of their own.
+# Tables that `ReportReader.table` returns as columns; the others have accessors of their own.
 COLUMN_TABLES = (
     "programs", "steps", "steps_by_ipu", "compute_sets", "vertex_types", "vertices", "variables",
     "debug_contexts", "tiles", "ipus", "categories", "runs",
 )  # fmt: skip
 
 
-# Columns that files of an older second part lack; they read as zeros.
+# Columns that older minor versions lack; they read as zeros.
 ADDED_COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType({"steps": ("peak_cycles",)})
 
 
 def report_path(path: str | os.PathLike[str]) -> Path:
-    """The report's own path: that of a file, or of `profile.pop` in a folder."""
+    """The path of the report file: the path itself, or `profile.pop` in it if it is a folder."""
     path = Path(path)
     return path if path.suffix == ".pop" else path / FILE_NAME
 
 
 def reports_instead(path: Path) -> str:
-    """What to give instead of a missing report: models and further engines have own folders."""
+    """The hint for a missing report: models and further engines have folders of their own."""
     deeper = sorted(str(found.parent) for found in path.parent.glob(f"*/{FILE_NAME}"))
     if path.name != FILE_NAME or not deeper:
         return "give a profile.pop, or the folder it is in"

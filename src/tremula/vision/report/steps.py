@@ -11,7 +11,7 @@ from tremula.vision.report.schema import ROWS_PER_BLOCK
 
 Ints = np.ndarray
 
-# Poplar's words for steps; an own word where it has none.
+# Poplar's names for kinds of step; ours stay where it has none.
 _TYPES = {
     "StreamCopyIn": "StreamCopyMid", "StreamCopyOut": "StreamCopyMid",
     "RemoteRead": "StreamCopyMid", "RemoteWrite": "StreamCopyMid",
@@ -26,7 +26,7 @@ class StepMeasures:
     n_active: Ints
     balance: Ints  # mean ÷ largest compute of all tiles
     active_balance: Ints  # of tiles that compute
-    critical: Ints  # the tile that is busy longest, numbered through all chips; -1 for none
+    critical: Ints  # the tile that is busy longest, numbered across chips; -1 for none
     received: Ints  # bytes
     sent: Ints
 
@@ -41,7 +41,7 @@ def _types(contents: Contents) -> list[str]:
 def step_columns(
     contents: Contents, program_of: Ints, measures: StepMeasures, live: tuple[Ints, Ints]
 ) -> Columns:
-    """All steps; `live` are their temporary bytes, of all tiles together and of the fullest."""
+    """All steps; `live` is their temporary bytes: of all tiles, and of the fullest one."""
     steps, report = contents.executable.steps, contents.report.steps
     sync, exchange, compute = report.sync, report.exchange, report.compute
     cycles = sync + exchange + compute
@@ -112,7 +112,7 @@ def chip_columns(contents: Contents, measures: StepMeasures) -> Columns:
 
 
 def _name_of(step: StepRecord) -> str:
-    """A step's name; a copy without one is called by the stream, buffer or function it uses."""
+    """A step's name; a copy without one is named after the stream, buffer or function it uses."""
     handle = step.detail.get("handle") if isinstance(step.detail, dict) else None
     return f"{step.name} {handle}" if handle and step.name in ("Copy", "Call") else step.name
 
@@ -133,7 +133,7 @@ def compute_rows(contents: Contents, steps: Ints) -> Ints:
 
 
 def exchange_rows(contents: Contents, steps: Ints) -> Ints:
-    """int64[n, n_tiles]: the same of exchange, which is never longer than the chip's."""
+    """int64[n, n_tiles]: the same for exchange, which never takes longer than the chip's."""
     costs = contents.analysis.costs
     of_chip = np.repeat(costs.exchange[steps], contents.n_tiles // contents.n_chips, axis=1)
     return np.minimum(costs.exchange_tiles[costs.tile_row[steps]], of_chip)

@@ -48,7 +48,7 @@ from tremula.vision.report.steps import (
     step_columns,
 )
 
-if TYPE_CHECKING:  # an engine loads the interpreter, and needs no report to be imported
+if TYPE_CHECKING:  # importing an engine loads the interpreter, which writing a report does not need
     from tremula.runtime.engine import Engine
 
 Ints = np.ndarray
@@ -68,8 +68,8 @@ def write_report(
 ) -> Path:
     """Write a report and return where it is; a folder gets a `profile.pop`.
 
-    `execution` is an engine's, the report of a forecast, or None if nothing ran. `runs` tell single
-    runs apart; without them everything that ran counts as one run of the first program. `extra` is
+    `execution` is an engine's, the report of a forecast, or None if nothing ran. `runs` tells
+    runs apart; without it everything that ran counts as one run of the first program. `extra` is
     anything that JSON can hold, shown with the summary.
     """
     path = report_path(path)
@@ -141,7 +141,7 @@ def _write_tables(file: ReportFile, contents: Contents, live: tuple[Ints, Ints])
 
 
 def _write_matrices(file: ReportFile, contents: Contents, trace: TraceColumns) -> tuple[Ints, Ints]:
-    """All matrices and the trace; returns temporary bytes of each step, all tiles and largest."""
+    """Matrices and the trace; returns each step's temporary bytes: all tiles, and the largest."""
     n_tiles, n_steps = contents.n_tiles, len(contents.executable.steps)
     for name in ("step", "times", "start", "end"):
         file.column(f"trace.{name}", getattr(trace, name))
@@ -172,7 +172,7 @@ def _with_sums(blocks: Iterable[Ints], sums: list[tuple[Ints, Ints]]) -> Iterato
 
 
 def _write_executable(file: ReportFile, executable: Executable) -> None:
-    """The executable's own file, as it is: checked and hashed by its own reader."""
+    """The executable's own file, unchanged: its own reader checks its hash."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "executable")
         executable.save(str(path))
@@ -200,9 +200,9 @@ def report_of_forecast(
     program: int | str = 0,
     extra: Mapping[str, object] | None = None,
 ) -> Path:
-    """Write the report of one run that did not take place.
+    """Write the report of one run, without running it.
 
-    Where data decides what runs, only what is known before goes into it: memory and single steps.
+    Where data decides what runs, it holds only what is known beforehand: memory and single steps.
     """
     facts = dict(extra or {})
     try:

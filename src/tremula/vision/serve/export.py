@@ -1,4 +1,4 @@
-"""One HTML file that holds the page and its data, to send around; it works from a folder."""
+"""The page and its data as one HTML file that works without a server."""
 
 import base64
 import hashlib
@@ -10,7 +10,7 @@ from tremula.base.errors import FileLoadError
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.serve.server import page_files
 
-# What does not fit is left out, finest detail first; the page says so where it is missing.
+# The finest detail is left out first if it does not fit; the page says where it is missing.
 MOST_DATA_BYTES = 24 << 20
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w.-]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
@@ -69,10 +69,10 @@ def page_html(packs: dict[str, str]) -> str:
 
 
 def bundle(sources: dict[str, str], entry: str) -> str:
-    """All modules as one script: each in a function of its own that returns what it exports.
+    """All modules as one script, each in a function that returns its exports.
 
     The page's modules keep to two forms, `import { a, b } from "./other.js";` and `export` before
-    a declaration, so that this is all it takes.
+    a declaration, so this is enough.
     """
     parts: list[str] = []
     done: set[str] = set()

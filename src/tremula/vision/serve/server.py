@@ -1,4 +1,4 @@
-"""Serves the analyser page on this computer alone: read-only, with a token, to no other site."""
+"""Serves the analyser page, read-only, to this computer's browser alone: a token, no other site."""
 
 import hmac
 import secrets
@@ -15,7 +15,7 @@ from tremula.vision.page_data.fetch import PageData
 from tremula.vision.report.database import telling_damage
 
 HOST = "127.0.0.1"
-# Nothing but this page's own files runs, nothing leaves it, nobody frames it.
+# Only the page's own files run, nothing is sent elsewhere, no other page can frame it.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -37,7 +37,7 @@ _COMMON_HEADERS = {
 
 
 def page_files() -> dict[str, bytes]:
-    """All files of the page by name. Only these are ever served: no path leaves the folder."""
+    """All files of the page by name. Only these are served, so no path can leave the folder."""
     folder = files("tremula.vision") / "page"
     return {f.name: f.read_bytes() for f in folder.iterdir() if f.name.endswith(tuple(_TYPES))}
 
@@ -63,7 +63,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def cookie_name(self) -> str:
-        # Ports share cookies, so two servers need two names.
+        # Cookies are shared between ports, so each server needs a name of its own.
         return f"tremula_{self.server_address[1]}"
 
     def is_token(self, text: str | None) -> bool:
@@ -77,13 +77,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def log_message(self, format: str, *args: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Requests are nobody's news."""
+        """Requests are not logged."""
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         token = parse_qs(url.query).get("token", [None])[0]
         if not self._is_own_request():
-            self._refuse(HTTPStatus.FORBIDDEN, "This page answers itself only, no other site.")
+            self._refuse(HTTPStatus.FORBIDDEN, "This server answers only its own page.")
         elif url.path == "/" and self.server.is_token(token):
             self._let_in()
         elif not self._has_token():
@@ -95,14 +95,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(unquote(url.path))
 
     def _is_own_request(self) -> bool:
-        """Neither a name that resolves to us by somebody's trick nor another site's request."""
+        """Reject DNS rebinding and requests from other sites."""
         if self.headers.get("Host") != self.server.authority:
             return False
         origin = self.headers.get("Origin")
         if origin is not None and origin != f"http://{self.server.authority}":
             return False
         return self.headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none") or (
-            # A link on another page may open us: that site gets nothing to read.
+            # A link on another site may open the page: that site cannot read the answer.
             self.headers.get("Sec-Fetch-Mode") == "navigate"
             and self.headers.get("Sec-Fetch-Dest") == "document"
         )
@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.is_token(sent if cookie is None else cookie.value)
 
     def _let_in(self) -> None:
-        """Keep the token as a cookie, and take it out of the address."""
+        """Move the token from the address to a cookie."""
         cookie = f"{self.server.cookie_name}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
         self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
 
@@ -131,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
             kind = _TYPES[name[name.rindex(".") :]]
             self._send(HTTPStatus.OK, self.server.files[name], kind)
         else:
-            self._refuse(HTTPStatus.NOT_FOUND, "There is nothing here.")
+            self._refuse(HTTPStatus.NOT_FOUND, "Not found.")
 
     def _send_data(self, name: str) -> None:
         try:
@@ -149,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         self, status: HTTPStatus, body: bytes, kind: str, more: dict[str, str] | None = None
     ) -> None:
         headers = {"Content-Type": kind, "Content-Length": str(len(body)), **_COMMON_HEADERS}
-        with suppress(ConnectionError):  # whoever closes a tab does not wait for answers
+        with suppress(ConnectionError):  # the tab was closed before its answer came
             self.send_response(status)
             for name, value in {**headers, **(more or {})}.items():
                 self.send_header(name, value)

@@ -1,4 +1,4 @@
-"""The system traces beside a report, as columns for the Host view."""
+"""The system traces in a report's folder, merged into columns for the Host view."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from tremula.vision.trace.reader import TraceReader
 
 Ints = np.ndarray
 
-# The longest events are shown; a page with more would not be fluent.
+# Only the longest events are shown: more would make the page slow.
 MOST_EVENTS, MOST_SAMPLES, MOST_FILES = 60_000, 20_000, 8
 
 
@@ -20,7 +20,9 @@ def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]
     """Facts and columns; `found` says whether there is a trace at all. Times are µs from t0."""
     traces = _of_last_run([_columns_of(path) for path in trace_paths(reader)])
     if not traces:
-        why = "No system trace (*.pvti) lies beside this report; PVTI_OPTIONS asks for one."
+        why = (
+            "There is no system trace (*.pvti) beside this report; set PVTI_OPTIONS to record one."
+        )
         return {"found": False, "why": why, "n_runs": len(reader.table("runs")["id"])}, {}
     origin_ns = min(t["from_ns"] for t in traces)
     events = _merged(traces, origin_ns)
@@ -43,7 +45,7 @@ def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]
 
 
 def trace_paths(reader: ReportReader) -> list[Path]:
-    """The newest traces beside a report; models have folders in the one of their run."""
+    """The newest traces beside a report; a model's report is one folder below its run's traces."""
     folder = reader.path.resolve().parent
     folders = [folder, folder.parent] if model_of(reader) else [folder]
     paths = [path for one in folders for path in one.glob("*.pvti")]
@@ -56,7 +58,7 @@ def model_of(reader: ReportReader) -> object:
 
 
 def _of_last_run(traces: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that were open together with the last one: a folder keeps the traces of older runs."""
+    """The traces that overlap the last one: a folder also keeps those of older runs."""
     if not traces:
         return []
     last = max(traces, key=lambda t: t["to_ns"])
@@ -64,7 +66,7 @@ def _of_last_run(traces: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _runs_of_engine(reader: ReportReader, origin_ns: int) -> list[dict[str, object]]:
-    """Runs that an engine noted with their time."""
+    """Runs that an engine recorded, with host times."""
     runs = reader.table("runs")
     return [
         {
@@ -82,7 +84,7 @@ def _runs_of_engine(reader: ReportReader, origin_ns: int) -> list[dict[str, obje
 def _runs_of_model(
     reader: ReportReader, traces: list[dict[str, Any]], origin_ns: int
 ) -> list[dict[str, object]]:
-    """Calls of a model that computed on the host: each would take the report's one run."""
+    """Calls of a model that ran on the host: each stands for one run of the report."""
     model, found = model_of(reader), []
     for trace in traces:
         for event, details in trace["details"].items():
@@ -95,7 +97,7 @@ def _runs_of_model(
 
 
 def report_in(details: str) -> object:
-    """The report that an event's details name."""
+    """The report that an event's details name, if any."""
     return json.loads(details).get("report")
 
 
@@ -143,7 +145,7 @@ def _merged(traces: list[dict[str, Any]], origin_ns: int) -> dict[str, Any]:
 def _series(
     traces: list[dict[str, Any]], origin_ns: int
 ) -> tuple[list[dict[str, object]], dict[str, Ints]]:
-    """Graphs, and two columns for each series of theirs: series_N_us and series_N."""
+    """Graphs, and two columns for each of their series: series_N_us and series_N."""
     found: list[dict[str, object]] = []
     columns: dict[str, Ints] = {}
     for trace in traces:

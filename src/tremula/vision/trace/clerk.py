@@ -1,4 +1,4 @@
-"""The clerk of an open trace: a thread that writes it down and measures the host meanwhile."""
+"""The clerk of an open trace: a thread that writes it to disk and samples the host."""
 
 import os
 import sqlite3
@@ -9,12 +9,12 @@ from multiprocessing import current_process
 
 from tremula.vision.trace.file import TraceFile
 
-HOST = "host"  # the channel whose choice includes what the host is measured for
+HOST = "host"  # choosing this channel also turns on samples of the host
 _SAMPLE_S, _WRITE_S = 0.1, 0.5
 
 
 class Clerk:
-    """Writes a trace twice a second; memory and processor time of the process go into it."""
+    """Writes a trace twice a second, with samples of the process's memory and processor time."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Clerk:
 
 
 class HostMeter:
-    """Samples of this process: bytes in memory, share of all processors since the last one."""
+    """Samples this process: bytes in memory, and share of all processors since the last sample."""
 
     def __init__(self, file: TraceFile):
         self._file = file
@@ -80,7 +80,7 @@ _HAS_AFFINITY = hasattr(os, "sched_getaffinity")
 
 
 def resident_bytes() -> int:
-    """Bytes of this process in memory; where the system does not tell, the most there were."""
+    """Bytes of this process in memory; where the system does not say, their peak."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

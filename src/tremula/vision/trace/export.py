@@ -1,7 +1,7 @@
 """Traces for other tools: Chrome JSON, Perfetto's own format, CSV, Parquet.
 
-Slices must nest there, as events that come from blocks and calls do. A report adds a lane per chip
-on a process of its own.
+Those tools want slices that nest, as events from blocks and calls do. A report adds a lane per
+chip, in a process of its own.
 """
 
 import csv
@@ -17,7 +17,7 @@ from tremula.vision.report.reader import ReportReader
 from tremula.vision.trace.beside_report import model_of, report_in
 from tremula.vision.trace.reader import TraceReader
 
-_DEVICE_PID = 1 << 22  # Linux gives processes smaller numbers
+_DEVICE_PID = 1 << 22  # above any process id of Linux
 
 
 def _origin_ns(trace: TraceReader | None) -> int:
@@ -29,7 +29,7 @@ def _origin_ns(trace: TraceReader | None) -> int:
 
 
 def _device_start_ns(trace: TraceReader | None, report: ReportReader) -> int:
-    """When the device's clock began: with the first run that an engine or the trace knows of."""
+    """When the device's clock started: at the first run that the engine or the trace recorded."""
     starts = report.table("runs")["host_start_us"]
     if len(starts) and starts[0]:
         return int(starts[0]) * 1000
@@ -42,7 +42,7 @@ def _device_start_ns(trace: TraceReader | None, report: ReportReader) -> int:
 
 
 def _thread_numbers(trace: TraceReader) -> dict[tuple[int, int], int]:
-    """Small numbers for threads: other tools keep 32 bits of them."""
+    """Small numbers for threads: other tools keep only 32 bits."""
     pairs = zip(trace.events.pid.tolist(), trace.events.tid.tolist(), strict=True)
     return {pair: number for number, pair in enumerate(dict.fromkeys(pairs), 1)}
 
@@ -57,7 +57,7 @@ def export_chrome(
 ) -> Path:
     """JSON for chrome://tracing and ui.perfetto.dev: host events, device steps or both.
 
-    Times are microseconds from the trace's beginning, which `otherData` tells in nanoseconds:
+    Times are microseconds from the trace's beginning, which `otherData` gives in nanoseconds:
     a float of microseconds since 1970 would be too coarse.
     """
     origin_ns = _origin_ns(trace)
@@ -98,7 +98,7 @@ def _host_events(trace: TraceReader | None, origin_ns: int) -> Iterator[dict]:
 
 
 def _counter_events(trace: TraceReader, origin_ns: int) -> Iterator[dict]:
-    """Numbers over time; JSON has no infinity and no NaN."""
+    """Numbers over time, without infinities and NaN, which JSON lacks."""
     for series, time_ns, value in _samples(trace):
         if np.isfinite(value):
             yield {

@@ -32,11 +32,11 @@ TABLES = {
 
 
 class TraceFile:
-    """A trace being written. Rows wait until `flush`; what it wrote survives a killed process."""
+    """A trace being written. Rows wait for `flush`; flushed rows survive a killed process."""
 
     def __init__(self, directory: Path):
         self.path = _free_path(directory)
-        self._lock = threading.Lock()  # of what waits; held for moments only
+        self._lock = threading.Lock()  # of the waiting rows; only ever held briefly
         self._writing = threading.Lock()  # of the database
         self._numbers: dict[str, dict[tuple[str, ...], int]] = {}
         self._threads: set[int] = set()
@@ -46,7 +46,7 @@ class TraceFile:
             self._database = sqlite3.connect(
                 self.path, check_same_thread=False, isolation_level=None
             )
-            # Nobody waits for the disk: only a computer that loses its power loses a trace.
+            # No waiting for the disk: only a power failure can lose flushed rows.
             self._database.execute("PRAGMA synchronous = OFF")
             for table, columns in TABLES.items():
                 self._database.execute(f"CREATE TABLE {table} ({columns})")
@@ -108,7 +108,7 @@ class TraceFile:
         self._waiting.setdefault(table, []).append(row)
 
     def flush(self) -> None:
-        """Write and commit what waits; others go on recording meanwhile."""
+        """Write and commit waiting rows; other threads can go on recording meanwhile."""
         with self._writing:
             with self._lock:
                 waiting, self._waiting = self._waiting, {}
@@ -128,18 +128,18 @@ class TraceFile:
 
 
 def _thread_name() -> str:
-    """The thread's name; the first thread of a process that another one started has its name."""
+    """The thread's name; the main thread of a child process has the process's name."""
     thread, process = threading.current_thread(), current_process()
     is_first = thread is threading.main_thread() and process.name != "MainProcess"
     return process.name if is_first else thread.name
 
 
 def _free_path(directory: Path) -> Path:
-    """A name that says when and by which process, as libpvti's do, and that nobody has."""
+    """An unused name that tells the time and the process, as libpvti's names do."""
     stamp = time.strftime("%a_%b_%d_%H-%M-%S_%Y_GMT", time.gmtime())
     for number in itertools.count(1):
         suffix = "" if number == 1 else f"-{number}"
         path = directory / f"{stamp}_{os.getpid()}{suffix}.pvti"
         if not path.exists():
             return path
-    raise AssertionError("there is always another number")
+    raise AssertionError("some number is always free")

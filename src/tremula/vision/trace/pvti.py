@@ -73,12 +73,12 @@ class Tracepoint:
 
 
 def instrument_fn(channel: TraceChannel) -> Callable[[Callable], Callable]:
-    """Decorator factory: calls of the function are events."""
+    """Decorator factory: records calls of the function as events."""
     return channel.traced
 
 
 def instrument(obj: object, methods: Iterable[str], channel: TraceChannel) -> None:
-    """Let calls of some methods of an object, or class, be events."""
+    """Record calls of some methods of an object or class as events."""
     for name in methods:
         setattr(obj, name, channel.traced(getattr(obj, name)))
 
@@ -92,7 +92,7 @@ class Graph(trace.Graph):
 
 
 class HeatmapDouble(trace.Heatmap):
-    """Bins of numbers over time."""
+    """A histogram of numbers over time."""
 
 
 class HeatmapInt(trace.Heatmap):

@@ -64,7 +64,7 @@ class TraceReader(DatabaseReader):
 
     @cached_property
     def details(self) -> dict[int, str]:
-        """Details by event number, of those that have some: texts of JSON objects."""
+        """JSON objects, as text, by event number, of the events that have details."""
         sql = f"SELECT details FROM events {_ORDER}"
         found = {i: str(d) for i, (d,) in enumerate(self.execute(sql)) if d}
         try:
@@ -72,7 +72,7 @@ class TraceReader(DatabaseReader):
         except ValueError:
             is_whole = False
         if not is_whole:
-            raise self.damaged("has details of an event that are no JSON object")
+            raise self.damaged("has an event whose details are not a JSON object")
         return found
 
     @cached_property
@@ -99,7 +99,7 @@ class TraceReader(DatabaseReader):
 
     @cached_property
     def heatmaps(self) -> list[dict[str, object]]:
-        """Heat maps: edges, times and counts uint64[n_times, n_bins]."""
+        """Heat maps: edges, times, and counts as uint64[n_times, n_bins]."""
         found = []
         sql = "SELECT time_ns, bin_quantities FROM heatmap_data WHERE heatmap = ? ORDER BY 1"
         for number, name, unit, edges in self.execute("SELECT id, name, unit, edges FROM heatmaps"):
@@ -116,16 +116,20 @@ class TraceReader(DatabaseReader):
         try:
             listed = json.loads(edges)
             counts = [np.frombuffer(blob, "<u8") for blob in blobs]
-            n_bins = max(0, len(listed) - 1)  # reshape takes -1 for any number
+            n_bins = max(0, len(listed) - 1)  # -1 would let reshape choose
             return listed, np.array(counts, np.uint64).reshape(len(counts), n_bins)
         except (ValueError, TypeError):
-            raise self.damaged(f"has a heat map {name!r} of other bins than edges") from None
+            raise self.damaged(
+                f"has a heat map {name!r} whose bins do not match its edges"
+            ) from None
 
     def _numbers(self, values: list, dtype: type[np.generic]) -> Ints:
         try:
             return np.array(values, dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            raise self.damaged(f"has something else where a number should be ({error})") from None
+            raise self.damaged(
+                f"has something other than a number in a column of numbers ({error})"
+            ) from None
 
     # -- pva's names -------------------------------------------------------------------------------
 
@@ -180,7 +184,7 @@ class Event:
 
     @property
     def duration(self) -> float:
-        """Microseconds; 0 of an instant."""
+        """Microseconds; 0 for an instant."""
         return max(0, int(self._reader.events.duration_ns[self._id])) / 1000
 
     @property

@@ -1,4 +1,4 @@
-"""The system trace: named stretches, instants and numbers of host time, in channels.
+"""The system trace: spans, instants and numbers over host time, in channels.
 
     from tremula.vision import trace
 
@@ -8,7 +8,7 @@
         ...
     trace.stop()
 
-While no trace is open, everything here does nothing and costs a call.
+While no trace is open, everything here costs a function call and does nothing.
 """
 
 import atexit
@@ -49,7 +49,7 @@ class _State:
 
 
 class Channel:
-    """A source of events, shown in a row of its own. Make them with `channel`."""
+    """A source of events, shown in a row of its own. Use `channel` to make one."""
 
     def __init__(self, name: str):
         self.name, self.is_enabled = name, True
@@ -81,12 +81,12 @@ class Channel:
         return traced
 
     def instant(self, label: str, **details: object) -> None:
-        """An event without a length."""
+        """An event without a duration."""
         if self.is_recording:
             _record(self.name, label, time.time_ns(), -1, details)
 
     def begin(self, label: str) -> None:
-        """Begin an event that `end` with the same label, on the same thread, ends."""
+        """Begin an event; `end` with the same label, on the same thread, ends it."""
         if self.is_recording:
             _open_events().append((self.name, label, time.time_ns()))
 
@@ -160,7 +160,7 @@ class Series:
 
 
 class Heatmap:
-    """How many of many values lie in which bin, over time."""
+    """Counts of values by bin, over time."""
 
     def __init__(self, name: str, edges: Iterable[float], unit: str = ""):
         self.name, self.edges, self.unit = name, [float(e) for e in edges], unit
@@ -171,7 +171,7 @@ class Heatmap:
             )
 
     def add(self, values: Iterable[float]) -> None:
-        """Count values into bins, now; those outside all bins are left out."""
+        """Count values into bins, now; values outside all bins are ignored."""
         file = _State.file
         if file is not None:
             import numpy as np
@@ -181,7 +181,7 @@ class Heatmap:
 
 
 def channel(name: str) -> Channel:
-    """The channel of a name; the same one every time."""
+    """The channel of that name; always the same object."""
     with _State.lock:
         if name not in _State.channels:
             made = _State.channels[name] = Channel(name)
@@ -218,7 +218,7 @@ def start(
 
 
 def stop() -> Path | None:
-    """Close the trace, if one is open; returns where it is."""
+    """Close the trace, if one is open; returns its path."""
     with _State.lock:
         file, clerk = _State.file, _State.clerk
         _State.file = _State.clerk = None
@@ -230,19 +230,19 @@ def stop() -> Path | None:
 
 
 def _give_up(file: TraceFile, error: Exception) -> None:
-    """Say that a trace cannot be written any more; the program goes on without it."""
+    """Warn that a trace can no longer be written; the program goes on without it."""
     if _State.file is file:
         _State.file = _State.clerk = None
         set_recorder(None)
     warnings.warn(
-        f"the system trace {file.path} cannot be written any more and ends early: {error}",
+        f"the system trace {file.path} can no longer be written and ends early: {error}",
         RuntimeWarning,
         stacklevel=2,
     )
 
 
 def _leave_to_parent() -> None:
-    """A forked process has its parent's trace in its memory, but must not write to it."""
+    """A forked process inherits its parent's trace, but must not write to it."""
     if _State.file is not None:
         _State.inherited.append(_State.file)
     _State.file = _State.clerk = None
@@ -260,7 +260,7 @@ def current_path() -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How a trace was started; a process that this one starts can do the same."""
+    """How a trace was started, so that a child process can start one alike."""
 
     directory: Path
     only: frozenset[str] | None
@@ -270,13 +270,13 @@ class Request:
 
 
 def current_request() -> Request | None:
-    """What another process needs for a trace beside this one; None while there is none."""
+    """What a child process needs to record a trace beside this one; None if none is open."""
     path = current_path()
     return None if path is None else Request(path.parent, _State.enabled)
 
 
 class _Recorder:
-    """What the engine and others that cannot import this module record with."""
+    """The recorder for the engine and other layers that cannot import this module."""
 
     def span(
         self, channel: str, label: str, details: Mapping[str, object]
@@ -290,7 +290,7 @@ class _Recorder:
 
 
 def start_from_environment() -> Path | None:
-    """Start as PVTI_OPTIONS says; unreadable options mean all defaults, as libpvti has it."""
+    """Start as PVTI_OPTIONS says; unreadable options mean defaults, as in libpvti."""
     text = os.environ.get(OPTIONS_VARIABLE, "").strip()
     if not text or _State.file is not None:
         return current_path()
