@@ -42,7 +42,7 @@ class PointerChase(Vertex):
 
 
 class ReadBlock(MultiVertex):
-    """Each worker adds up a sixth of a block, with loads of so many bits."""
+    """Each worker adds up its share of a block, with loads of so many bits."""
 
     block: Input[Vector[float32]]
     sums: Output[Vector[float32]]
@@ -51,7 +51,9 @@ class ReadBlock(MultiVertex):
     def compute(self: Any, worker: int) -> None:
         total = float32(0)
         n = len(self.block)
-        for i in range(n * worker // 6, n * (worker + 1) // 6):
+        begin = n * worker // self.n_workers
+        end = n * (worker + 1) // self.n_workers
+        for i in range(begin, end):
             total += self.block[i]
         self.sums[worker] = total
 

@@ -38,6 +38,7 @@ INTEGER_SLOTS = 8
 # Derived: 4 control registers a worker, with a load or store each; seeding hashes two words.
 SAVE_SLOTS, SEED_SLOTS = 8, 40
 START_SLOTS = 13
+STREAM_GROUP = 8  # streams are numbered in groups of so many; a tile's workers use whole groups
 
 
 def fill_cycles(
@@ -69,7 +70,9 @@ def uniform_codelet(T: Type) -> type:
             for r in range(len(self.out)):
                 out = self.out[r]
                 n = len(out)
-                for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                begin = n * worker_id // self.n_workers
+                end = n * (worker_id + 1) // self.n_workers
+                for i in range(begin, end):
                     out[i] = min(low + random_uniform() * width, low + width)
 
         @staticmethod
@@ -97,7 +100,9 @@ def uniform_int_codelet() -> type:
             for r in range(len(self.out)):
                 out = self.out[r]
                 n = len(out)
-                for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                begin = n * worker_id // self.n_workers
+                end = n * (worker_id + 1) // self.n_workers
+                for i in range(begin, end):
                     out[i] = low + int(((random_uint64() >> 32) * n_values) >> 32)
 
         @staticmethod
@@ -126,7 +131,9 @@ def log_uniform_codelet(T: Type) -> type:
             for r in range(len(self.out)):
                 out = self.out[r]
                 n = len(out)
-                for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                begin = n * worker_id // self.n_workers
+                end = n * (worker_id + 1) // self.n_workers
+                for i in range(begin, end):
                     value = math.exp(self.log_low + random_uniform() * self.log_width)
                     out[i] = max(min(value, self.high), self.low)
 
@@ -155,7 +162,9 @@ def normal_codelet(T: Type) -> type:
             for r in range(len(self.out)):
                 out = self.out[r]
                 n = len(out)
-                for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                begin = n * worker_id // self.n_workers
+                end = n * (worker_id + 1) // self.n_workers
+                for i in range(begin, end):
                     out[i] = mean + random_normal() * std_dev
 
         @staticmethod
@@ -185,7 +194,9 @@ def truncated_normal_codelet(T: Type) -> type:
             for r in range(len(self.out)):
                 out = self.out[r]
                 n = len(out)
-                for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                begin = n * worker_id // self.n_workers
+                end = n * (worker_id + 1) // self.n_workers
+                for i in range(begin, end):
                     value = random_normal()
                     tries = 1
                     while tries < n_tries and abs(value) > alpha:
@@ -225,7 +236,9 @@ def bernoulli_codelet(T: Type) -> type:
             for r in range(len(self.out)):
                 out = self.out[r]
                 n = len(out)
-                for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                begin = n * worker_id // self.n_workers
+                end = n * (worker_id + 1) // self.n_workers
+                for i in range(begin, end):
                     out[i] = one if random_uniform() < probability else float32(0)
 
         @staticmethod
@@ -254,7 +267,9 @@ def dropout_codelet(T: Type) -> type:
             for r in range(len(self.out)):
                 x, out = self.x[r], self.out[r]
                 n = len(out)
-                for i in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                begin = n * worker_id // self.n_workers
+                end = n * (worker_id + 1) // self.n_workers
+                for i in range(begin, end):
                     is_kept = random_uniform() < keep
                     out[i] = float32(x[i]) * scale if is_kept else float32(0)
 
@@ -268,9 +283,10 @@ def dropout_codelet(T: Type) -> type:
     return Dropout
 
 
-def seed_worker(low: int, high: int, modifier: int, tile: int, worker_id: int) -> None:
+def seed_worker(low: int, high: int, modifier: int, group: int, worker_id: int) -> None:
     """Start this worker from a seed of two words; each modifier, tile and worker has a stream."""
-    seed_random((uint64(high) << 32) | low, (uint64(modifier) << 32) | (tile * 8 + worker_id))
+    stream = group * STREAM_GROUP + worker_id
+    seed_random((uint64(high) << 32) | low, (uint64(modifier) << 32) | stream)
 
 
 @family
@@ -282,10 +298,10 @@ def set_seed_codelet() -> type:
         standing = "derived"
         seed: Input[Vector[uint32]]
         modifier: uint32
-        tile: uint32
+        stream_group: uint32
 
         def compute(self: Any, worker_id: int) -> None:
-            seed_worker(self.seed[0], self.seed[1], self.modifier, self.tile, worker_id)
+            seed_worker(self.seed[0], self.seed[1], self.modifier, self.stream_group, worker_id)
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
@@ -306,12 +322,12 @@ def save_and_set_seed_codelet() -> type:
         seed: Input[Vector[uint32]]
         saved: Output[Vector[uint64]]
         modifier: uint32
-        tile: uint32
+        stream_group: uint32
 
         def compute(self: Any, worker_id: int) -> None:
             for word in range(2):
                 self.saved[2 * worker_id + word] = random_state(word)
-            seed_worker(self.seed[0], self.seed[1], self.modifier, self.tile, worker_id)
+            seed_worker(self.seed[0], self.seed[1], self.modifier, self.stream_group, worker_id)
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:

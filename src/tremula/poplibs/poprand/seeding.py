@@ -6,11 +6,13 @@ import numpy as np
 
 from tremula.base.source import user_source
 from tremula.base.types import UNSIGNED_INT, UNSIGNED_LONGLONG
+from tremula.codelets.python.random import STATE_WORDS
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplibs.poprand.codelets import (
+    STREAM_GROUP,
     restore_seed_codelet,
     save_and_set_seed_codelet,
     set_seed_codelet,
@@ -18,7 +20,6 @@ from tremula.poplibs.poprand.codelets import (
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
 
-STATE_WORDS = 2  # 64-bit words of a worker
 MAX_MODIFIER = 2**32 - 1
 
 
@@ -28,7 +29,7 @@ def set_seed(
     """Start the generators of all workers of all tiles from a seed of two UNSIGNED_INT."""
     check_seed(seed, seed_modifier)
     tiles = np.arange(graph.target.n_tiles)
-    fields = {"seed": _seeds(seed, len(tiles)), "modifier": seed_modifier, "tile": tiles}
+    fields = _seed_fields(graph, seed, seed_modifier, tiles)
     run_vertices(graph, set_seed_codelet(), fields, tiles, sequence, name or "setSeed")
 
 
@@ -45,12 +46,12 @@ def with_seed(
     if seed is None:
         generate()
         return
-    n, n_words = len(tiles), graph.target.n_worker_contexts * STATE_WORDS
+    n, n_words = len(tiles), STATE_WORDS * graph.target.n_worker_contexts
     saved = graph.add_variable(UNSIGNED_LONGLONG, [n, n_words], f"{name}/hwSeeds")
     begin = np.arange(n, dtype=np.int64) * n_words
     mapping = TileMapping(begin, begin + n_words, tiles, graph.target.n_tiles)
     graph.set_tile_mapping(saved, mapping)
-    fields = {"seed": _seeds(seed, n), "saved": saved, "modifier": seed_modifier, "tile": tiles}
+    fields = _seed_fields(graph, seed, seed_modifier, tiles) | {"saved": saved}
     run_vertices(graph, save_and_set_seed_codelet(), fields, tiles, sequence, f"{name}/setSeed")
     generate()
     run_vertices(
@@ -58,9 +59,16 @@ def with_seed(
     )
 
 
-def _seeds(seed: Tensor, n: int) -> Tensor:
-    """The seed for each of n vertices, as a view."""
-    return seed.flatten().expand([0]).broadcast(n, 0)
+def _seed_fields(
+    graph: Graph, seed: Tensor, seed_modifier: int, tiles: np.ndarray
+) -> dict[str, object]:
+    """Each tile has whole groups of STREAM_GROUP streams, at least one for each worker."""
+    n_groups = -(-graph.target.n_worker_contexts // STREAM_GROUP)
+    return {
+        "seed": seed.flatten().expand([0]).broadcast(len(tiles), 0),  # the same for every vertex
+        "modifier": seed_modifier,
+        "stream_group": tiles * n_groups,
+    }
 
 
 def check_seed(seed: Tensor | None, seed_modifier: int) -> None:

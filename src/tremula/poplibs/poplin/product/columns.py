@@ -180,7 +180,7 @@ class _Maker:
         sizes = {name: part.sizes(name) for name in (*self.out_dims, *self.k, "i")}
         shape_of_vertex, shapes = self._shapes()
         make = update_worklist if problem.is_update else forward_worklist
-        lists = [make(shape) for shape in shapes]
+        lists = [make(shape, self.plan.chip.n_workers) for shape in shapes]
         longest = max(len(w.items) for w in lists)
         items = np.zeros((len(lists), longest, lists[0].items.shape[1]), np.int32)
         for j, w in enumerate(lists):

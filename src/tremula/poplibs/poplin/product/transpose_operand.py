@@ -32,7 +32,6 @@ from tremula.poplibs.poplin.product.blocks import (
     view_of,
 )
 from tremula.poplibs.poplin.product.costs import transpose_cycles
-from tremula.poplibs.poplin.product.vertices import N_WORKERS
 from tremula.poplibs.poputil.steps import run_vertices
 
 Ints = np.ndarray
@@ -54,7 +53,9 @@ def turn(element: Type) -> type:
         def compute(self: Any, worker_id: int) -> None:
             n_rows, n_cols = self.n_rows, self.n_cols
             n = self.n_matrices * n_cols  # rows of the result
-            for row in range(n * worker_id // N_WORKERS, n * (worker_id + 1) // N_WORKERS):
+            begin = n * worker_id // self.n_workers
+            end = n * (worker_id + 1) // self.n_workers
+            for row in range(begin, end):
                 matrix = row // n_cols
                 first = matrix * n_rows * n_cols + row - matrix * n_cols
                 for i in range(n_rows):

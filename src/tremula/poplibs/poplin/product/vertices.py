@@ -12,7 +12,6 @@ from tremula.hardware import Chip
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.product.costs import Work, reduce_cycles, work_cycles
 
-N_WORKERS = MultiVertex.n_workers
 # One item of a worklist: where rows of out, left and right start; rows; inner length; is zeroed.
 ITEM = 6
 WORK_FIELDS = Work._fields
@@ -95,8 +94,8 @@ def conv_reduce(partials: Type, result: Type) -> type:
 
         def compute(self: Any, worker_id: int) -> None:
             n = len(self.out)
-            begin = n * worker_id // N_WORKERS
-            end = n * (worker_id + 1) // N_WORKERS
+            begin = n * worker_id // self.n_workers
+            end = n * (worker_id + 1) // self.n_workers
             n_parts = len(self.parts)
             # Sums stay in float32: they go to `out` on the way only if that is float32.
             if sums_in_out:

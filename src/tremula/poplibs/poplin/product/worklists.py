@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tremula.poplibs.poplin.product.conv_params import FieldDim
-from tremula.poplibs.poplin.product.vertices import ITEM, N_WORKERS
+from tremula.poplibs.poplin.product.vertices import ITEM
 
 ROWS_PER_BLOCK = 4  # the native product computes rows in blocks of so many
 
@@ -69,7 +69,7 @@ class Worklist(NamedTuple):
     """Items of all workers, and the strides they share; see `vertices.conv_partial`."""
 
     items: np.ndarray  # int32[n_items, ITEM]
-    first_item: np.ndarray  # int32[N_WORKERS + 1]
+    first_item: np.ndarray  # int32[n_workers + 1]
     out_stride: int
     left_stride: int
     left_step: int
@@ -123,7 +123,7 @@ def _outer_pairs(pairings: tuple[Pairing, ...]) -> tuple[np.ndarray, ...]:
 
 
 @cache
-def forward_worklist(shape: Shape) -> Worklist:
+def forward_worklist(shape: Shape, n_workers: int) -> Worklist:
     """Rows are outputs of the last dimension; the inner length is taps times input channels."""
     *outer, last = shape.pairings
     output, tap, place = _outer_pairs(tuple(outer))
@@ -137,7 +137,7 @@ def forward_worklist(shape: Shape) -> Worklist:
         left = (place * width_in + s.input) * shape.n_in
         right = (tap * last.n_taps + s.tap) * shape.n_in * shape.n_out
         per_item.append((output, s.out, left, right, s.n_out, s.n_taps * shape.n_in))
-    unit = _Units(shape.n_groups * shape.n_batch * n_rows_out, last.n_out, shape.n_out)
+    unit = _Units(shape.n_groups * shape.n_batch * n_rows_out, last.n_out, shape.n_out, n_workers)
     n_in_group = shape.n_batch * n_rows_in * width_in * shape.n_in
     n_weights = n_taps_outer * last.n_taps * shape.n_in * shape.n_out
     for row, out, left, right, n_out, n_inner in per_item:
@@ -153,7 +153,7 @@ def forward_worklist(shape: Shape) -> Worklist:
 
 
 @cache
-def update_worklist(shape: Shape) -> Worklist:
+def update_worklist(shape: Shape, n_workers: int) -> Worklist:
     """Rows are input channels; the inner length is a run of outputs of the last dimension."""
     *outer, last = shape.pairings
     output, tap, place = _outer_pairs(tuple(outer))
@@ -161,7 +161,7 @@ def update_worklist(shape: Shape) -> Worklist:
     n_rows_in = int(np.prod([p.high - p.low for p in outer], dtype=np.int64))
     n_taps_outer = int(np.prod([p.n_taps for p in outer], dtype=np.int64))
     width_in = last.high - last.low
-    unit = _Units(shape.n_groups * n_taps_outer * last.n_taps, shape.n_in, shape.n_out)
+    unit = _Units(shape.n_groups * n_taps_outer * last.n_taps, shape.n_in, shape.n_out, n_workers)
     for t, out, n, at in last.taps:
         for g in range(shape.n_groups):
             for b in range(shape.n_batch):
@@ -179,8 +179,9 @@ def update_worklist(shape: Shape) -> Worklist:
 class _Units:
     """Collects items by row of the output, and deals the rows to the workers."""
 
-    def __init__(self, n_units: int, n_rows: int, n_cols: int) -> None:
+    def __init__(self, n_units: int, n_rows: int, n_cols: int, n_workers: int) -> None:
         self.n_units, self.n_rows, self.n_cols = n_units, n_rows, n_cols
+        self.n_workers = n_workers
         self.columns: list[np.ndarray] = []
 
     def add(
@@ -192,7 +193,8 @@ class _Units:
     def finish(self, out_step: int, left_stride: int, steps: tuple[int, int, int, int]) -> Worklist:
         """Cut rows into chunks where there are few units; zero each chunk first."""
         found = np.concatenate([np.empty((0, ITEM), np.int64), *self.columns])
-        n_chunks = 1 if self.n_units >= 2 * N_WORKERS else -(-N_WORKERS // max(self.n_units, 1))
+        has_enough = self.n_units >= 2 * self.n_workers
+        n_chunks = 1 if has_enough else -(-self.n_workers // max(self.n_units, 1))
         size = -(-self.n_rows // n_chunks)
         size = max(1, -(-size // ROWS_PER_BLOCK) * ROWS_PER_BLOCK)
         cuts = np.arange(0, max(self.n_rows, 1), size) if out_step == 1 else np.zeros(1, np.int64)
@@ -243,7 +245,7 @@ class _Units:
         order = np.argsort(keys, kind="stable")  # a chunk's zeroing comes first
         items, keys = _zeroed_by_first(items[order], keys[order])
         n_units = self.n_units * n_chunks
-        bounds = np.arange(N_WORKERS + 1) * n_units // N_WORKERS
+        bounds = np.arange(self.n_workers + 1) * n_units // self.n_workers
         first = np.searchsorted(keys, bounds, side="left")
         return Worklist(items.astype(np.int32), first.astype(np.int32), *steps)
 

@@ -189,7 +189,9 @@ def cholesky_below_codelet() -> type:
         def compute(self: Any, worker_id: int) -> None:
             below, block, n = self.below, self.block, int(self.n_columns)
             n_rows = len(self.below) // n
-            for i in range(n_rows * worker_id // 6, n_rows * (worker_id + 1) // 6):
+            begin = n_rows * worker_id // self.n_workers
+            end = n_rows * (worker_id + 1) // self.n_workers
+            for i in range(begin, end):
                 for j in range(n):
                     total = below[i * n + j]
                     for k in range(j):

@@ -237,7 +237,9 @@ def exchange_rows_codelet() -> type:
             panel, n, first = self.panel, int(self.n_columns), int(self.first_row)
             for j in range(len(self.pivots)):
                 other = int(self.pivots[j]) - first
-                for c in range(n * worker_id // 6, n * (worker_id + 1) // 6):
+                begin = n * worker_id // self.n_workers
+                end = n * (worker_id + 1) // self.n_workers
+                for c in range(begin, end):
                     kept = panel[j * n + c]
                     panel[j * n + c] = panel[other * n + c]
                     panel[other * n + c] = kept

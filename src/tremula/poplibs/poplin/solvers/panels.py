@@ -225,7 +225,9 @@ def panel_update_codelet() -> type:
             n_columns, n_inner = int(self.n_columns), int(self.n_inner)
             stride, right_stride = int(self.left_stride), int(self.right_stride)
             step, n_rows = int(self.right_step), len(self.out) // int(self.n_columns)
-            for i in range(n_rows * worker_id // 6, n_rows * (worker_id + 1) // 6):
+            begin = n_rows * worker_id // self.n_workers
+            end = n_rows * (worker_id + 1) // self.n_workers
+            for i in range(begin, end):
                 for k in range(n_inner):
                     factor = left[i * stride + k]
                     for j in range(n_columns):
@@ -263,7 +265,7 @@ def panel_solve_codelet() -> type:
         def compute(self: Any, worker_id: int) -> None:
             out, triangle = self.out, self.triangle
             n, stride, is_unit = int(self.n_columns), int(self.stride), int(self.is_unit)
-            first, end = n * worker_id // 6, n * (worker_id + 1) // 6
+            first, end = n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers
             for i in range(len(self.out) // n):
                 for k in range(i):
                     factor = triangle[i * stride + k]

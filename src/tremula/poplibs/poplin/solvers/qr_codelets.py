@@ -164,7 +164,7 @@ def reflector_products_codelet() -> type:
             panel, v, t, out = self.panel, self.v, self.t, self.out
             n = int(self.n_columns)
             n_rows, count = len(self.panel) // n, len(self.out) // n
-            first, end = n * worker_id // 6, n * (worker_id + 1) // 6
+            first, end = n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers
             for k in range(count):
                 for c in range(first, end):
                     out[k * n + c] = float32(0)
@@ -207,7 +207,9 @@ def identity_codelet() -> type:
         def compute(self: Any, worker_id: int) -> None:
             panel, n, first = self.panel, int(self.n_columns), int(self.first_column)
             n_rows = len(self.panel) // n
-            for i in range(n_rows * worker_id // 6, n_rows * (worker_id + 1) // 6):
+            begin = n_rows * worker_id // self.n_workers
+            end = n_rows * (worker_id + 1) // self.n_workers
+            for i in range(begin, end):
                 for c in range(n):
                     panel[i * n + c] = float32(1) if i == c + first else float32(0)
 

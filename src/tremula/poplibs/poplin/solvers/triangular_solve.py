@@ -202,7 +202,7 @@ def triangular_mask_codelet(element: Type) -> type:
         def compute(self: Any, worker_id: int) -> None:
             a, out, n = self.a, self.out, len(self.out)
             n_columns, n_rows, sign = int(self.n_columns), int(self.n_rows), int(self.sign)
-            begin, end = n * worker_id // 6, n * (worker_id + 1) // 6
+            begin, end = n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers
             at = begin + int(self.first)
             row, column = at // n_columns % n_rows, at % n_columns
             for i in range(begin, end):

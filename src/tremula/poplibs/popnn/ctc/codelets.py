@@ -201,7 +201,9 @@ def ctc_gradient_codelet(element: Type, out: Type) -> type:
             n = len(self.alpha) // n_steps
             n_used = min(2 * int(self.label_length) + 1, n)
             n_valid = int(self.data_length) - int(self.first_step)
-            for t in range(n_steps * worker_id // 6, n_steps * (worker_id + 1) // 6):
+            begin = n_steps * worker_id // self.n_workers
+            end = n_steps * (worker_id + 1) // self.n_workers
+            for t in range(begin, end):
                 for c in range(n_classes):
                     total = float32(0)
                     if t < n_valid and loss < float32(-IMPOSSIBLE):

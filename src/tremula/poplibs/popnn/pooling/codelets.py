@@ -109,7 +109,8 @@ def _cost(step: PoolStep) -> object:
         return pool_cycles(
             n_rows, n_cols, -(-n_channels // chip.vector_width(element)),
             v.sizes["joined"] - n_rows - 1, v.sizes["taps"] // 3,
-            v.state["dst_stride"].astype(np.int64), is_gradient,
+            v.state["dst_stride"].astype(np.int64), chip.n_workers,
+            is_gradient=is_gradient,
         )  # fmt: skip
 
     return cost
@@ -179,8 +180,8 @@ def _body(form: _Form, element: Type, is_sum: bool) -> list[str]:
         "n_cols = len(self.dst[0]) // n_channels",
         *(share_rows if is_sum else []),
         *(["places = self.places"] if form.places_of else []),
-        "first = n_rows * n_cols * worker_id // 6",
-        "last = n_rows * n_cols * (worker_id + 1) // 6",
+        "first = n_rows * n_cols * worker_id // self.n_workers",
+        "last = n_rows * n_cols * (worker_id + 1) // self.n_workers",
         "if last <= first:",
         "    return",
         "totals = np.empty(n_cols * n_channels, dtype=as_float)",

@@ -11,6 +11,7 @@ import numpy as np
 from tremula.base.types import Type
 from tremula.hardware import Chip
 from tremula.poplar.tensors.runs import expand
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popnn.pooling.geometry import (
     Axis,
     PoolingType,
@@ -20,7 +21,6 @@ from tremula.poplibs.popnn.pooling.geometry import (
     row_shares,
 )
 
-N_WORKERS = 6
 # Published: supervisor cycles; worker slots, per row and per work item; then per vector of
 # channels of an output and of a tap, forward and for the gradient.
 LAUNCH_CYCLES, START_SLOTS, ROW_SLOTS, ITEM_SLOTS = 13, 40, 13, 20
@@ -79,22 +79,19 @@ class PoolPlan:
 
 def pool_cycles(
     n_rows: np.ndarray, n_cols: np.ndarray, n_vectors: np.ndarray, n_joins: np.ndarray,
-    n_taps: np.ndarray, dst_stride: np.ndarray, is_gradient: bool,
+    n_taps: np.ndarray, dst_stride: np.ndarray, n_workers: int, *, is_gradient: bool,
 ) -> np.ndarray:  # fmt: skip
     """Tile cycles of a vertex: n_vectors per position, n_joins pairs of rows, n_taps per pair."""
     out_slots, tap_slots = (
         (GRADIENT_OUT_SLOTS, GRADIENT_TAP_SLOTS) if is_gradient else (OUT_SLOTS, TAP_SLOTS)
     )
-    n_places = _share(n_rows * n_cols)
-    n_tap_places = _share(n_joins * n_taps * -(-n_cols // dst_stride))
-    n_items = np.maximum(_share(n_joins), -(-n_joins // np.maximum(n_rows, 1))) * n_taps
-    slots = START_SLOTS + ROW_SLOTS * _share(n_rows) + ITEM_SLOTS * n_items
+    n_places = ceil_div(n_rows * n_cols, n_workers)
+    n_tap_places = ceil_div(n_joins * n_taps * ceil_div(n_cols, dst_stride), n_workers)
+    n_row_joins = ceil_div(n_joins, np.maximum(n_rows, 1))
+    n_items = np.maximum(ceil_div(n_joins, n_workers), n_row_joins) * n_taps
+    slots = START_SLOTS + ROW_SLOTS * ceil_div(n_rows, n_workers) + ITEM_SLOTS * n_items
     slots = slots + n_vectors * (out_slots * n_places + tap_slots * n_tap_places)
-    return LAUNCH_CYCLES + N_WORKERS * slots
-
-
-def _share(n: np.ndarray) -> np.ndarray:
-    return -(-n // N_WORKERS)
+    return LAUNCH_CYCLES + n_workers * slots
 
 
 @cache
@@ -124,7 +121,8 @@ def choose_split(key: PoolKey) -> Split:
     n_vectors = -(-key.n_channels // key.chip.vector_width(key.type))
     compute = pool_cycles(
         rows, cols, np.asarray(n_vectors), joins, np.asarray(len(inner.taps)),
-        np.asarray(inner.dst_stride), key.is_backward,
+        np.asarray(inner.dst_stride), key.chip.n_workers,
+        is_gradient=key.is_backward,
     )  # fmt: skip
     wide = cols * inner.src_stride // inner.dst_stride + key.params.kernel[-1]
     n_places = joins * np.minimum(wide, inner.n_src)
