@@ -8,9 +8,8 @@ import numpy as np
 
 from tremula.poplar.tensors.runs import Runs
 from tremula.poplibs.poplin.product.blocks import Blocks, Spread, box_runs, spread_over_users
-from tremula.poplibs.poplin.product.costs import Work
+from tremula.poplibs.poplin.product.methods import Work, seen_by_method
 from tremula.poplibs.poplin.product.plan import Plan
-from tremula.poplibs.poplin.product.plan_costs import seen_by_method
 from tremula.poplibs.poplin.product.transpose_operand import Users
 from tremula.poplibs.poplin.product.worklists import Shape, forward_worklist, update_worklist
 

@@ -74,14 +74,23 @@ class Plan:
         return Partition(self)
 
 
-def reduction_depths(n_reduced: int) -> tuple[int, ...]:
+def n_reduction_stages(n_reduced: Ints) -> Ints:
     """PopLibs' rule: one stage below 16 parts, two below 125, else three."""
-    n_stages = 1 if n_reduced < 16 else 2 if n_reduced < 125 else 3
-    depths, depth = [], n_reduced
-    for stage in range(n_stages, 1, -1):
-        depth = max(1, round(depth ** ((stage - 1) / stage)))
-        depths.append(depth)
-    return tuple(depths)
+    return np.where(n_reduced < 16, 1, np.where(n_reduced < 125, 2, 3))
+
+
+def narrowed(n_parts: Ints, n_stages_left: int) -> Ints:
+    """The parts that the first of so many stages leaves: all stages add up about as many."""
+    kept = n_parts ** ((n_stages_left - 1) / n_stages_left)
+    return np.maximum(1, np.rint(kept)).astype(np.int64)
+
+
+def reduction_depths(n_reduced: int) -> tuple[int, ...]:
+    """Partial results left after each stage but the last."""
+    depths = [np.asarray(n_reduced)]
+    for stage in range(int(n_reduction_stages(depths[0])), 1, -1):
+        depths.append(narrowed(depths[-1], stage))
+    return tuple(int(depth) for depth in depths[1:])
 
 
 class Partition:

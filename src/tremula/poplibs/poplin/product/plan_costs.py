@@ -9,7 +9,9 @@ from tremula.base.types import Type
 from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.poplin.product.conv_params import Problem
-from tremula.poplibs.poplin.product.costs import Work, reduce_cycles, work_cycles
+from tremula.poplibs.poplin.product.methods import Work, seen_by_method, work_cycles
+from tremula.poplibs.poplin.product.plan import n_reduction_stages, narrowed
+from tremula.poplibs.poplin.product.vertices import reduce_cycles
 
 Ints = np.ndarray
 
@@ -130,32 +132,24 @@ class Estimate:
         depth = product([s.b, *s.o]) if p.is_update else s.i * product(list(s.k))
         exchange, compute = np.zeros_like(depth), np.zeros_like(depth)
         self.reduce_bytes = np.zeros_like(depth)
-        n_stages = np.where(depth < 16, 1, np.where(depth < 125, 2, 3))
+        n_stages = n_reduction_stages(depth)
         left = depth
         for stage in (3, 2, 1):
-            narrowed = np.maximum(1, np.rint(left ** ((stage - 1) / stage))).astype(np.int64)
+            n_next = narrowed(left, stage)
             does = (n_stages >= stage) & (depth > 1)
-            fan_in = ceil_div(left, np.where(stage > 1, narrowed, 1))
-            users = np.where(stage > 1, fan_in, depth)
+            fan_in = ceil_div(left, n_next if stage > 1 else 1)
+            users = fan_in if stage > 1 else depth
             share = ceil_div(self.result, users)
             n_bytes = share * np.maximum(fan_in - 1, 0) * v.partials.n_bytes
             exchange += np.where(does, self._exchange(n_bytes), 0)
             compute += np.where(does, reduce_cycles(share, fan_in, self.chip, v.partials), 0)
             self.reduce_bytes = np.maximum(self.reduce_bytes, np.where(does, n_bytes, 0))
-            left = np.where(does & (stage > 1), narrowed, left)
+            left = np.where(does & (stage > 1), n_next, left)
         if v.partials != p.out_type:
             cast = reduce_cycles(self.result, 1, self.chip, v.partials)
             compute += np.where(depth == 1, cast, 0)
         self.terms["exchange partials"] = exchange * s.c_serial
         self.terms["reduce"] = compute * s.c_serial
-
-
-def seen_by_method(work: Work, is_update: bool) -> Work:
-    """The work as the method counts it: an update's inner dimension is its positions."""
-    if not is_update:
-        return work
-    rows = work.n_in * work.n_taps
-    return work._replace(n_positions=rows, n_rows=1, n_in=work.n_positions, n_taps=1)
 
 
 def _share(n: int, n_parts: Ints, grain: int) -> Ints:

@@ -12,7 +12,7 @@ from tremula.base.types import FLOAT, HALF, Type
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplibs.poplin.product.conv_params import Problem
-from tremula.poplibs.poplin.product.costs import amp_units
+from tremula.poplibs.poplin.product.methods import METHODS
 from tremula.poplibs.poplin.product.plan import Plan, Splits
 from tremula.poplibs.poplin.product.plan_costs import Candidates, Estimate, Variant
 from tremula.poplibs.registry import PoplibsError
@@ -34,7 +34,7 @@ class PlanOptions:
             raise PoplibsError(
                 f"partials_type is {self.partials_type}, expected float or half.",
                 source=user_source(),
-                hint="use FLOAT, or HALF for faster products of halfs",
+                hint="use FLOAT, or HALF for faster products of halves",
             )
         if not 0 <= self.available_memory_proportion <= 2:
             raise PoplibsError(
@@ -130,18 +130,12 @@ def _best(estimates: list[Estimate], bound: int | None) -> tuple[_Choice, Varian
 
 
 def _variants(problem: Problem, chip: Chip, options: PlanOptions) -> Iterable[Variant]:
-    """Methods that can compute the problem."""
+    """The methods that can compute the problem."""
     partials = options.partials_type if problem.type is HALF else FLOAT
-    n_in, n_out = amp_units(chip, problem.type, partials)
-    in_grain = 1 if problem.is_update else n_in
-    if n_in and n_out:
-        yield Variant("AMP", partials, in_grain, n_out)
-    yield Variant("HMAC", partials, 1, 1)
-    if not problem.is_update:
-        if problem.n_in == 1:
-            yield Variant("OUTER_PRODUCT", partials, 1, 1)
-        if problem.n_in == problem.n_out == 1:
-            yield Variant("VMAC", partials, 1, 1)
+    for method in METHODS.values():
+        grains = method.grains(problem, chip, partials)
+        if grains:
+            yield Variant(method.name, partials, *grains)
 
 
 def _parts(n: int, grain: int, limit: int, keep: int | None = None) -> Ints:

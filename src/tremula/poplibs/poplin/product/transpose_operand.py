@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tremula.base.types import Type, int32
+from tremula.base.types import FLOAT, Type, int32
 from tremula.codelets import Input, MultiVertex, Output, Vector
 from tremula.codelets.flops import no_flops
 from tremula.codelets.spec import CostView
@@ -22,6 +22,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.product.blocks import (
     Blocks,
@@ -31,7 +32,7 @@ from tremula.poplibs.poplin.product.blocks import (
     map_spread,
     view_of,
 )
-from tremula.poplibs.poplin.product.costs import transpose_cycles
+from tremula.poplibs.poplin.product.methods import Count
 from tremula.poplibs.poputil.steps import run_vertices
 
 Ints = np.ndarray
@@ -71,6 +72,21 @@ def turn(element: Type) -> type:
         flops = no_flops
 
     return Turn
+
+
+# PopLibs' estimator of Transpose: supervisor cycles; worker slots, once and per row of grains.
+TURN_LAUNCH, TURN_START, TURN_ROW = 7, 29 + 18, 12
+
+
+def transpose_cycles(
+    n_matrices: Count, n_rows: Count, n_cols: Count, chip: Chip, element: Type
+) -> Ints:
+    """Transposing matrices of [n_rows, n_cols] in grains of 4x4 halves or 2x2 floats."""
+    grain, slots = (2, 3) if element is FLOAT else (4, 4)
+    rows, cols = ceil_div(n_rows, grain), ceil_div(n_cols, grain)
+    share = ceil_div(np.asarray(n_matrices) * rows, chip.n_workers)  # rows of grains
+    worker = TURN_START + share * (TURN_ROW + slots * cols)
+    return TURN_LAUNCH + chip.n_workers * worker
 
 
 def contiguous_dim(tensor: Tensor) -> int | None:

@@ -4,34 +4,31 @@ from typing import Any
 
 import numpy as np
 
-from tremula.base.types import Type, float32, int32
+from tremula.base.types import FLOAT, Type, float32, int32
 from tremula.codelets import Input, MultiVertex, Output, Vector
 from tremula.codelets.python.machine import multiply_accumulate
 from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
-from tremula.poplibs.poplin.product.costs import Work, reduce_cycles, work_cycles
+from tremula.poplibs.poplin.product.methods import METHODS, Count, Work, work_cycles
 
 # One item of a worklist: where rows of out, left and right start; rows; inner length; is zeroed.
 ITEM = 6
 WORK_FIELDS = Work._fields
 
-_NAMES = {
-    "AMP": "ConvPartialAmp", "OUTER_PRODUCT": "OuterProduct", "HMAC": "ConvPartialHorizontalMac",
-    "VMAC": "ConvPartialVerticalMac",
-}  # fmt: skip
-
 
 @family
 def conv_partial(method: str, inputs: Type, partials: Type) -> type:
-    """A tile's share of a product, by one method."""
+    """A tile's share of a product, by one of METHODS."""
+    entry = METHODS[method]
 
     class ConvPartial(MultiVertex):
         """Every item multiplies rows of left by a matrix of right, and adds to rows of out."""
 
-        name = f"poplin::{_NAMES[method]}<{inputs},{partials}>"
-        standing = "fitted" if method == "AMP" else "published"
-        matrix_types = (inputs, partials) if method == "AMP" else None
+        name = f"poplin::{entry.vertex}<{inputs},{partials}>"
+        standing = entry.standing
+        matrix_types = (inputs, partials) if entry.is_on_matrix_unit else None
         left: Input[Vector[inputs]]  # type: ignore[valid-type]
         right: Input[Vector[inputs]]  # type: ignore[valid-type]
         out: Output[Vector[partials]]  # type: ignore[valid-type]
@@ -120,3 +117,18 @@ def conv_reduce(partials: Type, result: Type) -> type:
             return (v.n_subs["parts"] - 1) * v.sizes["out"]
 
     return ConvReduce
+
+
+# PopLibs' estimators of ReduceAdd and Cast: supervisor cycles, and slots of a worker before its
+# vectors. A vector takes two slots for each partial result and eight more, or two if it is cast.
+ADD_LAUNCH, ADD_START = 33, 20
+CAST_LAUNCH, CAST_START = 12, 37
+
+
+def reduce_cycles(n_outputs: Count, n_partials: Count, chip: Chip, partials: Type) -> np.ndarray:
+    """Adding up partial results: n_outputs from n_partials each; of one it is a cast."""
+    width = 4 if partials is FLOAT else 8
+    vectors = ceil_div(ceil_div(n_outputs, width), chip.n_workers)
+    adding = ADD_LAUNCH + chip.n_workers * (ADD_START + vectors * (2 * np.asarray(n_partials) + 8))
+    casting = CAST_LAUNCH + chip.n_workers * (CAST_START + vectors * 2)
+    return np.where(np.asarray(n_partials) == 1, casting, adding)

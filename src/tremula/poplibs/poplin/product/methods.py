@@ -1,0 +1,231 @@
+"""The methods of products: AMP, horizontal and vertical multiply-accumulate, outer products.
+
+A method is one entry of METHODS: the name of its vertex, what it can compute and in which grains,
+and its cycles. The planner asks every entry for its grains and costs, `vertices.conv_partial` makes
+the codelet, and plans carry the name. All methods read the same worklists (`worklists.py`) and give
+the same results; they differ in what they cost.
+
+The cycles follow the estimators PopLibs published; all arguments may be columns. Every formula is a
+nest of loops, the constants what a loop adds per round:
+
+    AMP, one tap:   vertex + groups · (group + input groups · (input group + output groups · pass))
+                    pass = setup + loading weights + workers · (first position + slots · the others)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tremula.base.types import FLOAT, Type
+from tremula.hardware import Chip
+from tremula.poplibs.counts import ceil_div
+from tremula.poplibs.poplin.product.conv_params import Problem
+
+Ints = np.ndarray
+Count = np.ndarray | int
+
+
+class Work(NamedTuple):
+    """What one vertex multiplies: its share of each dimension. `n_rows` output rows of a field."""
+
+    n_groups: Count
+    n_positions: Count
+    n_rows: Count
+    n_in: Count
+    n_out: Count
+    n_taps: Count
+
+
+def amp_units(chip: Chip, inputs: Type, partials: Type) -> tuple[int, int]:
+    """(input channels, output channels) of one pass of the matrix unit; zeros if it has none."""
+    return chip.weights_per_conv_unit(inputs), chip.n_conv_units(inputs, partials)
+
+
+def amp_slots(chip: Chip, inputs: Type, partials: Type) -> float:
+    """Worker slots per output position and pass."""
+    n_in, n_out = amp_units(chip, inputs, partials)
+    return 2 * n_in * n_out / chip.flops_per_cycle(inputs, partials)
+
+
+def seen_by_method(work: Work, is_update: bool) -> Work:
+    """The work as a method counts it: a weight update's inner dimension is its positions."""
+    if not is_update:
+        return work
+    rows = work.n_in * work.n_taps
+    return work._replace(n_positions=rows, n_rows=1, n_in=work.n_positions, n_taps=1)
+
+
+def _rows(work: Work, chip: Chip) -> tuple[Ints, Ints]:
+    """(output rows of the busiest worker, positions of a row)."""
+    length = ceil_div(work.n_positions, np.maximum(work.n_rows, 1))
+    return ceil_div(work.n_rows, chip.n_workers), length
+
+
+# -- AMP, the matrix unit: cycles and slots of PopLibs' ConvPartial estimators ---------------------
+
+AMP_VERTEX, AMP_GROUP = 50, 13  # supervisor cycles: once, and for each group of the convolution
+# Positions that the start of a pass includes. PopLibs' estimators say three. Fitted: dense products
+# measured on a Bow (m = k = 1024 … 8192, n = 4 … 32768, 34 rates) grow with every position from the
+# first on; with one their median error is 3 %, with three 8 %.
+N_POSITIONS_IN_START = 1
+# One tap (ConvPartial1x1): cycles of an input group; of a pass: its set-up, and handing it to the
+# workers; slots of a worker up to its first position, float and half.
+ONE_TAP_INPUT_GROUP = 15
+ONE_TAP_PASS = 19 + 7
+ONE_TAP_FIRST_FLOAT, ONE_TAP_FIRST_HALF = 46, 31
+# Several taps (ConvPartialnx1): cycles of a vertex in all; of a pass in the loops over taps, input
+# and output groups; slots of a worker before its rows, and of a row up to its first position.
+TAPS_VERTEX = 109
+TAPS_PASS = 12 + 3 + 15
+TAPS_WORKER, TAPS_FIRST_FLOAT, TAPS_FIRST_HALF = 18, 39, 28
+ZEROING_WORKER, ZEROING_SLOTS = 5, 8  # partial sums start from zero: a worker, each position
+
+
+def amp_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:
+    """Weights are loaded, then all positions pass by: once per tap, input and output group."""
+    n_in, n_out = amp_units(chip, inputs, partials)
+    in_groups, out_groups = ceil_div(work.n_in, n_in), ceil_div(work.n_out, n_out)
+    load = ceil_div(n_in * n_out * inputs.n_bytes, chip.conv_unit_coeff_load_bytes_per_cycle)
+    slots = amp_slots(chip, inputs, partials)
+    one = _one_tap(work, in_groups, out_groups, load, slots, inputs, chip)
+    many = _several_taps(work, in_groups, out_groups, load, slots, inputs, chip)
+    each = np.where(np.asarray(work.n_taps) == 1, one, many)
+    return np.ceil(AMP_VERTEX + work.n_groups * (AMP_GROUP + each)).astype(np.int64)
+
+
+def _one_tap(
+    work: Work, in_groups: Ints, out_groups: Ints, load: Ints, slots: float, inputs: Type,
+    chip: Chip,
+) -> Ints:  # fmt: skip
+    first = ONE_TAP_FIRST_FLOAT if inputs is FLOAT else ONE_TAP_FIRST_HALF
+    positions = ceil_div(work.n_positions, chip.n_workers)
+    worker = first + slots * np.maximum(positions - N_POSITIONS_IN_START, 0)
+    one_pass = ONE_TAP_PASS + load + chip.n_workers * worker
+    return in_groups * (ONE_TAP_INPUT_GROUP + out_groups * one_pass)
+
+
+def _several_taps(
+    work: Work, in_groups: Ints, out_groups: Ints, load: Ints, slots: float, inputs: Type,
+    chip: Chip,
+) -> Ints:  # fmt: skip
+    """Per tap: weights are loaded, and each worker has its rows as work items; zeroing first."""
+    first = TAPS_FIRST_FLOAT if inputs is FLOAT else TAPS_FIRST_HALF
+    rows, length = _rows(work, chip)
+    row = first + slots * np.maximum(length - N_POSITIONS_IN_START, 0)
+    one_pass = TAPS_PASS + load + chip.n_workers * (TAPS_WORKER + rows * row)
+    n_passes = work.n_taps * in_groups * out_groups
+    zeroed = ceil_div(work.n_positions * ZEROING_SLOTS, chip.n_workers)
+    zeroing = out_groups * chip.n_workers * (ZEROING_WORKER + zeroed)
+    return TAPS_VERTEX - AMP_VERTEX + n_passes * one_pass + zeroing
+
+
+# -- methods without the matrix unit ---------------------------------------------------------------
+
+OUTER_WORKER, OUTER_POSITION = 25, 6  # worker slots: once, and for each position
+HMAC_VERTEX, HMAC_GROUP = 65, 23 + 15 + 10  # supervisor cycles: once; loops of each group
+HMAC_WORKER, HMAC_ROW, HMAC_POSITION, HMAC_OUTPUT = 32, 19, 7, 9  # worker slots, loop by loop
+VMAC_VERTEX, VMAC_WORKER, VMAC_ROW = 100, 25, 22
+
+
+def outer_product_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:  # noqa: ARG001
+    """One input channel: each output channel of a position is one multiplication."""
+    width, lead = (2, 6) if inputs is FLOAT else (4, 12)  # `lead` channels are in the position
+    position = OUTER_POSITION + np.maximum(ceil_div(np.asarray(work.n_out) - lead, width), 0)
+    share = ceil_div(np.asarray(work.n_positions) * work.n_groups, chip.n_workers)
+    return chip.n_workers * (OUTER_WORKER + share * position * work.n_in * work.n_taps)
+
+
+def hmac_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:  # noqa: ARG001
+    """Vector multiply-accumulate along the input channels."""
+    width = 2 if inputs is FLOAT else 4
+    rows, length = _rows(work, chip)
+    position = HMAC_POSITION + work.n_out * (HMAC_OUTPUT + ceil_div(work.n_in, width))
+    worker = HMAC_WORKER + work.n_taps * rows * (HMAC_ROW + length * position)
+    return HMAC_VERTEX + work.n_groups * (HMAC_GROUP + chip.n_workers * worker)
+
+
+def vmac_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:  # noqa: ARG001
+    """Vector multiply-accumulate along the groups, for one channel in and out."""
+    width, slots = (4, 2) if inputs is FLOAT else (8, 3)
+    rows, length = _rows(work, chip)
+    row = VMAC_ROW + length * slots * ceil_div(work.n_groups, width)
+    worker = VMAC_WORKER + work.n_taps * rows * row * work.n_in * work.n_out
+    return VMAC_VERTEX + chip.n_workers * worker
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+Grains = tuple[int, int]  # input and output channels are cut into multiples of these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A way to compute a vertex's share of a product."""
+
+    name: str  # in plans and their reports
+    vertex: str  # the codelet is poplin::vertex<inputs,partials>
+    cycles: Callable[[Work, Chip, Type, Type], Ints]  # tile cycles, of (inputs, partials)
+    grains: Callable[[Problem, Chip, Type], Grains | None]  # None: cannot compute the problem
+    standing: str = "published"  # of the cycles
+    is_on_matrix_unit: bool = False
+
+
+def _amp_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:
+    n_in, n_out = amp_units(chip, problem.type, partials)
+    if not (n_in and n_out):
+        return None
+    return (1 if problem.is_update else n_in), n_out
+
+
+def _any_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:  # noqa: ARG001
+    return 1, 1
+
+
+def _outer_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:  # noqa: ARG001
+    return (1, 1) if problem.n_in == 1 and not problem.is_update else None
+
+
+def _vmac_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:  # noqa: ARG001
+    is_depthwise = problem.n_in == problem.n_out == 1
+    return (1, 1) if is_depthwise and not problem.is_update else None
+
+
+# Of equally cheap plans the method that comes first is taken.
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            name="AMP",
+            vertex="ConvPartialAmp",
+            cycles=amp_cycles,
+            grains=_amp_grains,
+            standing="fitted",
+            is_on_matrix_unit=True,
+        ),
+        Method(
+            name="HMAC",
+            vertex="ConvPartialHorizontalMac",
+            cycles=hmac_cycles,
+            grains=_any_grains,
+        ),
+        Method(
+            name="OUTER_PRODUCT",
+            vertex="OuterProduct",
+            cycles=outer_product_cycles,
+            grains=_outer_grains,
+        ),
+        Method(
+            name="VMAC",
+            vertex="ConvPartialVerticalMac",
+            cycles=vmac_cycles,
+            grains=_vmac_grains,
+        ),
+    )
+}
+
+
+def work_cycles(method: str, work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:
+    """Tile cycles of a vertex that does `work` by a method."""
+    return np.asarray(METHODS[method].cycles(work, chip, inputs, partials), np.int64)
