@@ -1,4 +1,4 @@
-"""A what-if with more workers: operations split their work by the chip's count, and results stay."""
+"""A what-if with more workers: operations share work by the chip's count, and results stay."""
 
 import numpy as np
 import pytest
@@ -27,8 +27,7 @@ def run(chip, function, arrays):
     for number, array in enumerate(arrays):
         engine.write_tensor(f"in-{number}", array)
     engine.run()
-    values = [np.asarray(engine.read_tensor(f"out-{n}")) for n in range(len(results))]
-    return values
+    return [np.asarray(engine.read_tensor(f"out-{n}")) for n in range(len(results))]
 
 
 def random(*shape):

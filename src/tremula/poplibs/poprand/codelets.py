@@ -1,13 +1,15 @@
-"""Codelets of random numbers: six workers of a tile, each with its own generator, fill its regions.
+"""Codelets of random numbers: a tile's workers, each with its own generator, fill its regions.
 
-Each worker takes its sixth of every region, so values follow from the workers' states and the
-layout alone.
+Each worker takes its share of every region, so values follow from the workers' states and the
+layout alone. What differs between distributions is a row, a `Draw`.
 """
 
 # Fields of codelets are annotated with the machine's types, which pyright takes for variables.
 # pyright: reportInvalidTypeForm=false, reportOperatorIssue=false
 # ruff: noqa: N803 - T is a codelet's type, as in its C++ name
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from tremula.codelets.python.random import (
 )
 from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
-from tremula.poplibs.families import family
+from tremula.poplibs.families import class_from_text, family
 
 VECTOR_BYTES = 8
 LAUNCH_CYCLES = 4  # published, as the slots below
@@ -54,233 +56,215 @@ def seeding_cycles(v: CostView, chip: Chip, slots: int) -> np.ndarray:
     return np.full(v.n_rows, LAUNCH_CYCLES + chip.n_workers * (START_SLOTS + slots))
 
 
+# -- codelets that fill ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """A codelet that fills regions with random numbers: what it draws, and what that costs."""
+
+    name: str  # poprand::name<T>
+    state: tuple[tuple[str, Type], ...]  # its numbers, the same for all elements
+    element: str  # statements that set out[i]
+    slots: int  # of a worker, per 64-bit word
+    flops: Callable  # of a vertex
+    kept: tuple[str, ...] = ()  # numbers read once, before the loop
+    reads_x: bool = False  # x[i] is given for every element
+    start: int = NUMBER_START_SLOTS
+    launch: int = LAUNCH_CYCLES
+    standing: str = "published"
+    cycles: Callable | None = None  # (v, chip, T), where they depend on more than the words
+
+    def cost(self, v: CostView, chip: Chip, type: Type) -> np.ndarray:
+        if self.cycles is not None:
+            return self.cycles(v, chip, type)
+        return fill_cycles(v, chip, type, self.slots, self.start, self.launch)
+
+
+_TEMPLATE = """\
+class {name}(MultiVertex):
+    name = "poprand::{name}<{type}>"
+    standing = "{standing}"
+    {fields}
+
+    def compute(self, worker_id):
+{kept}        for r in range(len(self.out)):
+            {region}
+            n = len(out)
+            begin = n * worker_id // self.n_workers
+            end = n * (worker_id + 1) // self.n_workers
+            for i in range(begin, end):
+                {element}
+
+    @staticmethod
+    def cycles(v, chip):
+        return cost(v, chip, T)
+
+    flops = flops
+"""
+_IN_ELEMENTS = {
+    "exp": math.exp, "float32": float32, "random_normal": random_normal,
+    "random_uint64": random_uint64, "random_uniform": random_uniform,
+}  # fmt: skip
+
+
+def fill_codelet(draw: Draw, T: Type) -> type:
+    """The codelet of a draw. Each worker takes its share of every region."""
+    names = {f"type_{name}": type for name, type in draw.state}
+    fields = ["x: Vector[Input[Vector[T]]]"] if draw.reads_x else []
+    fields.append("out: Vector[Output[Vector[T]]]")
+    fields += [f"{name}: type_{name}" for name, _ in draw.state]
+    numbers = ", ".join(f"self.{name}" for name in draw.kept)
+    text = _TEMPLATE.format(
+        name=draw.name, type=T, standing=draw.standing, fields=indented(fields, 4),
+        kept=f"        {', '.join(draw.kept)} = {numbers}\n" if draw.kept else "",
+        region="x, out = self.x[r], self.out[r]" if draw.reads_x else "out = self.out[r]",
+        element=indented(draw.element.strip().splitlines(), 16),
+    )  # fmt: skip
+    given = {**_IN_ELEMENTS, **names, "T": T, "cost": draw.cost, "flops": draw.flops}
+    return class_from_text(text, draw.name, given)
+
+
+def indented(lines: list[str], n: int) -> str:
+    return ("\n" + " " * n).join(lines)
+
+
+UNIFORM = Draw(
+    name="Uniform",
+    state=(("low", float32), ("width", float32)),
+    kept=("low", "width"),
+    element="out[i] = min(low + random_uniform() * width, low + width)",
+    slots=NUMBER_SLOTS,
+    flops=flops_per_element("out", 3),
+)
+UNIFORM_INT = Draw(
+    name="Uniform",
+    state=(("low", int32), ("n_values", uint64)),
+    kept=("low", "n_values"),
+    element="out[i] = low + int(((random_uint64() >> 32) * n_values) >> 32)",
+    slots=INTEGER_SLOTS,
+    flops=no_flops,
+    standing="derived",
+)
+LOG_UNIFORM = Draw(
+    name="LogUniform",
+    state=(("log_low", float32), ("log_width", float32), ("low", float32), ("high", float32)),
+    element="""
+value = exp(self.log_low + random_uniform() * self.log_width)
+out[i] = max(min(value, self.high), self.low)
+""",
+    slots=LOG_UNIFORM_SLOTS,
+    flops=flops_per_element("out", 5),
+    standing="derived",
+)
+NORMAL = Draw(  # sums of twelve uniform numbers, as the hardware makes them
+    name="Normal",
+    state=(("mean", float32), ("std_dev", float32)),
+    kept=("mean", "std_dev"),
+    element="out[i] = mean + random_normal() * std_dev",
+    slots=NUMBER_SLOTS,
+    flops=flops_per_element("out", 2),
+)
+BERNOULLI = Draw(
+    name="Bernoulli",
+    state=(("probability", float32), ("one", float32)),
+    kept=("probability", "one"),
+    element="out[i] = one if random_uniform() < probability else float32(0)",
+    slots=BERNOULLI_SLOTS,
+    start=BERNOULLI_START_SLOTS,
+    flops=no_flops,  # bits are compared
+)
+DROPOUT = Draw(
+    name="Dropout",
+    state=(("keep", float32), ("scale", float32)),
+    kept=("keep", "scale"),
+    reads_x=True,
+    element="""
+is_kept = random_uniform() < keep
+out[i] = float32(x[i]) * scale if is_kept else float32(0)
+""",
+    slots=DROPOUT_SLOTS,
+    start=DROPOUT_START_SLOTS,
+    launch=DROPOUT_LAUNCH_CYCLES,
+    flops=flops_per_element("out", 1),
+)
+
+
+def _truncated_cycles(v: CostView, chip: Chip, type: Type) -> np.ndarray:
+    slots = TRUNCATED_SLOTS * v.state["n_tries"].astype(np.int64) + TRIANGLE_SLOTS
+    words = -(-v.sizes["out"] * type.n_bytes // (VECTOR_BYTES * chip.n_workers))
+    return LAUNCH_CYCLES + chip.n_workers * (NUMBER_START_SLOTS + slots * words)
+
+
+def _truncated_flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
+    """As in the cycles: a comparison for every try, the triangle, and its scaling."""
+    return v.sizes["out"] * (v.state["n_tries"].astype(np.int64) + 6)
+
+
+TRUNCATED_NORMAL = Draw(  # drawn again up to n_tries times, then from a triangle
+    name="TruncatedNormal",
+    state=(("mean", float32), ("std_dev", float32), ("alpha", float32), ("n_tries", uint32)),
+    kept=("alpha", "n_tries"),
+    element="""
+value = random_normal()
+tries = 1
+while tries < n_tries and abs(value) > alpha:
+    value = random_normal()
+    tries += 1
+if abs(value) > alpha:
+    value = (random_uniform() + random_uniform() - float32(1)) * alpha
+out[i] = self.mean + value * self.std_dev
+""",
+    slots=TRUNCATED_SLOTS,
+    flops=staticmethod(_truncated_flops),
+    standing="derived",
+    cycles=_truncated_cycles,
+)
+
+
 @family
 def uniform_codelet(T: Type) -> type:
     """Floats between two bounds."""
-
-    class Uniform(MultiVertex):
-        name = f"poprand::Uniform<{T}>"
-        standing = "published"
-        out: Vector[Output[Vector[T]]]
-        low: float32
-        width: float32
-
-        def compute(self: Any, worker_id: int) -> None:
-            low, width = self.low, self.width
-            for r in range(len(self.out)):
-                out = self.out[r]
-                n = len(out)
-                begin = n * worker_id // self.n_workers
-                end = n * (worker_id + 1) // self.n_workers
-                for i in range(begin, end):
-                    out[i] = min(low + random_uniform() * width, low + width)
-
-        @staticmethod
-        def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            return fill_cycles(v, chip, T, NUMBER_SLOTS, NUMBER_START_SLOTS)
-
-        flops = flops_per_element("out", 3)
-
-    return Uniform
+    return fill_codelet(UNIFORM, T)
 
 
 @family
 def uniform_int_codelet() -> type:
     """Integers between two bounds, both included."""
-
-    class UniformInt(MultiVertex):
-        name = "poprand::Uniform<int>"
-        standing = "derived"
-        out: Vector[Output[Vector[int32]]]
-        low: int32
-        n_values: uint64
-
-        def compute(self: Any, worker_id: int) -> None:
-            low, n_values = self.low, self.n_values
-            for r in range(len(self.out)):
-                out = self.out[r]
-                n = len(out)
-                begin = n * worker_id // self.n_workers
-                end = n * (worker_id + 1) // self.n_workers
-                for i in range(begin, end):
-                    out[i] = low + int(((random_uint64() >> 32) * n_values) >> 32)
-
-        @staticmethod
-        def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            return fill_cycles(v, chip, INT, INTEGER_SLOTS, NUMBER_START_SLOTS)
-
-        flops = no_flops
-
-    return UniformInt
+    return fill_codelet(UNIFORM_INT, INT)
 
 
 @family
 def log_uniform_codelet(T: Type) -> type:
     """Numbers whose logarithm is uniform between two bounds."""
-
-    class LogUniform(MultiVertex):
-        name = f"poprand::LogUniform<{T}>"
-        standing = "derived"
-        out: Vector[Output[Vector[T]]]
-        log_low: float32
-        log_width: float32
-        low: float32
-        high: float32
-
-        def compute(self: Any, worker_id: int) -> None:
-            for r in range(len(self.out)):
-                out = self.out[r]
-                n = len(out)
-                begin = n * worker_id // self.n_workers
-                end = n * (worker_id + 1) // self.n_workers
-                for i in range(begin, end):
-                    value = math.exp(self.log_low + random_uniform() * self.log_width)
-                    out[i] = max(min(value, self.high), self.low)
-
-        @staticmethod
-        def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            return fill_cycles(v, chip, T, LOG_UNIFORM_SLOTS, NUMBER_START_SLOTS)
-
-        flops = flops_per_element("out", 5)
-
-    return LogUniform
+    return fill_codelet(LOG_UNIFORM, T)
 
 
 @family
 def normal_codelet(T: Type) -> type:
-    """Normal numbers: sums of twelve uniform ones, as the hardware makes them."""
-
-    class Normal(MultiVertex):
-        name = f"poprand::Normal<{T}>"
-        standing = "published"
-        out: Vector[Output[Vector[T]]]
-        mean: float32
-        std_dev: float32
-
-        def compute(self: Any, worker_id: int) -> None:
-            mean, std_dev = self.mean, self.std_dev
-            for r in range(len(self.out)):
-                out = self.out[r]
-                n = len(out)
-                begin = n * worker_id // self.n_workers
-                end = n * (worker_id + 1) // self.n_workers
-                for i in range(begin, end):
-                    out[i] = mean + random_normal() * std_dev
-
-        @staticmethod
-        def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            return fill_cycles(v, chip, T, NUMBER_SLOTS, NUMBER_START_SLOTS)
-
-        flops = flops_per_element("out", 2)
-
-    return Normal
+    """Normal numbers."""
+    return fill_codelet(NORMAL, T)
 
 
 @family
 def truncated_normal_codelet(T: Type) -> type:
-    """Normal numbers within alpha deviations: drawn again up to n_tries times, then a triangle."""
-
-    class TruncatedNormal(MultiVertex):
-        name = f"poprand::TruncatedNormal<{T}>"
-        standing = "derived"
-        out: Vector[Output[Vector[T]]]
-        mean: float32
-        std_dev: float32
-        alpha: float32
-        n_tries: uint32
-
-        def compute(self: Any, worker_id: int) -> None:
-            alpha, n_tries = self.alpha, self.n_tries
-            for r in range(len(self.out)):
-                out = self.out[r]
-                n = len(out)
-                begin = n * worker_id // self.n_workers
-                end = n * (worker_id + 1) // self.n_workers
-                for i in range(begin, end):
-                    value = random_normal()
-                    tries = 1
-                    while tries < n_tries and abs(value) > alpha:
-                        value = random_normal()
-                        tries += 1
-                    if abs(value) > alpha:
-                        value = (random_uniform() + random_uniform() - float32(1)) * alpha
-                    out[i] = self.mean + value * self.std_dev
-
-        @staticmethod
-        def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            slots = TRUNCATED_SLOTS * v.state["n_tries"].astype(np.int64) + TRIANGLE_SLOTS
-            words = -(-v.sizes["out"] * T.n_bytes // (VECTOR_BYTES * chip.n_workers))
-            return LAUNCH_CYCLES + chip.n_workers * (NUMBER_START_SLOTS + slots * words)
-
-        @staticmethod
-        def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
-            # As in `cycles`: a comparison for every try, the triangle, and its scaling.
-            return v.sizes["out"] * (v.state["n_tries"].astype(np.int64) + 6)
-
-    return TruncatedNormal
+    """Normal numbers within alpha deviations."""
+    return fill_codelet(TRUNCATED_NORMAL, T)
 
 
 @family
 def bernoulli_codelet(T: Type) -> type:
     """One with a probability, else zero."""
-
-    class Bernoulli(MultiVertex):
-        name = f"poprand::Bernoulli<{T}>"
-        standing = "published"
-        out: Vector[Output[Vector[T]]]
-        probability: float32
-        one: float32
-
-        def compute(self: Any, worker_id: int) -> None:
-            probability, one = self.probability, self.one
-            for r in range(len(self.out)):
-                out = self.out[r]
-                n = len(out)
-                begin = n * worker_id // self.n_workers
-                end = n * (worker_id + 1) // self.n_workers
-                for i in range(begin, end):
-                    out[i] = one if random_uniform() < probability else float32(0)
-
-        @staticmethod
-        def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            return fill_cycles(v, chip, T, BERNOULLI_SLOTS, BERNOULLI_START_SLOTS)
-
-        flops = no_flops  # bits are compared
-
-    return Bernoulli
+    return fill_codelet(BERNOULLI, T)
 
 
 @family
 def dropout_codelet(T: Type) -> type:
     """Elements kept with a probability and scaled, else zero."""
+    return fill_codelet(DROPOUT, T)
 
-    class Dropout(MultiVertex):
-        name = f"poprand::Dropout<{T}>"
-        standing = "published"
-        x: Vector[Input[Vector[T]]]
-        out: Vector[Output[Vector[T]]]
-        keep: float32
-        scale: float32
 
-        def compute(self: Any, worker_id: int) -> None:
-            keep, scale = self.keep, self.scale
-            for r in range(len(self.out)):
-                x, out = self.x[r], self.out[r]
-                n = len(out)
-                begin = n * worker_id // self.n_workers
-                end = n * (worker_id + 1) // self.n_workers
-                for i in range(begin, end):
-                    is_kept = random_uniform() < keep
-                    out[i] = float32(x[i]) * scale if is_kept else float32(0)
-
-        @staticmethod
-        def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            launch, start = DROPOUT_LAUNCH_CYCLES, DROPOUT_START_SLOTS
-            return fill_cycles(v, chip, T, DROPOUT_SLOTS, start, launch)
-
-        flops = flops_per_element("out", 1)
-
-    return Dropout
+# -- seeding ---------------------------------------------------------------------------------------
 
 
 def seed_worker(low: int, high: int, modifier: int, group: int, worker_id: int) -> None:
