@@ -1,6 +1,5 @@
-"""popnn: non-linearities, softmax, normalisation, pooling, losses."""
+"""popnn: non-linearities, softmax, normalisation, pooling, losses, recurrent nets, CTC."""
 
-from tremula.poplibs.popnn import norm_samples as norm_entries
 from tremula.poplibs.popnn.accuracy import calc_accuracy, top_k
 from tremula.poplibs.popnn.ctc import inference as ctc_inference
 from tremula.poplibs.popnn.ctc import loss as ctc
@@ -46,7 +45,6 @@ from tremula.poplibs.popnn.norms import (
     layer_normalise,
     norm_param_update,
 )
-from tremula.poplibs.popnn.pooling import samples as pool_entries
 from tremula.poplibs.popnn.pooling.geometry import PoolingType, PoolParams
 from tremula.poplibs.popnn.pooling.pool import (
     pool,
@@ -59,15 +57,6 @@ from tremula.poplibs.popnn.recurrent import (
     gru_reset_after,
     lstm,
     rnn,
-)
-from tremula.poplibs.popnn.recurrent import (
-    gru_reset_after_samples as gru_after_entries,
-)
-from tremula.poplibs.popnn.recurrent import (
-    gru_rnn_samples as recurrent_entries,
-)
-from tremula.poplibs.popnn.recurrent import (
-    lstm_samples as lstm_entries,
 )
 from tremula.poplibs.popnn.softmax import (
     log_softmax,
@@ -95,7 +84,6 @@ __all__ = [
     "softmax", "softmax_in_place", "softmax_scaling", "softmax_input_gradient", "log_softmax",
     "log_softmax_in_place", "log_softmax_input_gradient",
     # norms
-    "norm_entries",
     "batch_norm_gradients", "batch_norm_param_gradients", "batch_norm_statistics",
     "batch_norm_whiten", "batch_normalise", "group_norm_gradients", "group_norm_param_gradients",
     "group_norm_statistics", "group_norm_whiten", "group_normalise", "instance_norm_gradients",
@@ -106,10 +94,10 @@ __all__ = [
     "MASKED_LABEL_CODE", "LossType", "calc_loss", "calc_accuracy", "top_k", "arg_max", "arg_min",
     "max_and_arg_max", "min_and_arg_min",
     # pooling
-    "pool_entries", "PoolParams", "PoolingType", "pool", "pool_gradient_by_places",
+    "PoolParams", "PoolingType", "pool", "pool_gradient_by_places",
     "pool_input_gradient", "pool_places",
 ]  # fmt: skip
 __all__ += [  # recurrent nets and CTC, each a name space as in PopLibs
-    "ctc", "ctc_inference", "gru", "gru_after_entries", "gru_reset_after", "lstm", "lstm_entries",
-    "recurrent_entries", "rnn",
+    "ctc", "ctc_inference", "gru", "gru_reset_after", "lstm",
+    "rnn",
 ]  # fmt: skip

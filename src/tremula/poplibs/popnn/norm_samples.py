@@ -121,7 +121,7 @@ def _cases(kind: str) -> tuple[tuple[tuple[int, ...], dict[str, object]], ...]:
     return (((2, 6, 5), {"n_groups": 3}), ((3, 4), {"n_groups": 2, "is_strided": False}))
 
 
-def _n_statistics(kind: str, shape: tuple[int, ...], options: dict[str, object]) -> int:
+def _n_sample_statistics(kind: str, shape: tuple[int, ...], options: dict[str, object]) -> int:
     if kind == "batch":
         return shape[1]
     n_groups = {"group": options.get("n_groups"), "layer": 1, "instance": shape[1]}[kind]
@@ -133,7 +133,7 @@ def _samples(kind: str, form: str) -> Callable[[Type, np.random.Generator], Iter
 
     def samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
         for shape, options in _cases(kind):
-            size = {"x": shape, "c": (shape[1],), "s": (_n_statistics(kind, shape, options),)}
+            size = {"x": shape, "c": (shape[1],), "s": (_n_sample_statistics(kind, shape, options),)}
             arrays = (rng.normal(0.3, 1, size[letter]).astype(element.dtype) for letter in form)
             more = {"epsilon": EPSILON} if form == "x" else {}
             yield Sample(tuple(arrays), {**options, **more})

@@ -37,7 +37,7 @@ def register_cell(
     )
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
+def numpy_sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
@@ -58,3 +58,15 @@ def random_gradient(
     """A gradient of all outputs of a cell with these operands, or of the last step's."""
     shape = (given[0].shape[0], *given[1].shape) if is_whole else given[1].shape
     return rng.standard_normal(shape).astype(type.dtype)
+
+
+def with_gradient(
+    type: Type, rng: np.random.Generator, n_gates: int, *, is_whole: bool
+) -> Arrays:  # fmt: skip
+    """The operands of a training pass of a cell with one state."""
+    sizes = (3, 2, 5, 4) if is_whole else (4, 3, 2, 6)
+    given = operands(type, rng, sizes, n_gates, 1)
+    return (*given, random_gradient(type, rng, given, is_whole=is_whole))
+
+
+BAD_GRADIENT = np.ones((3, 1, 3), np.float32)  # of more steps than there are

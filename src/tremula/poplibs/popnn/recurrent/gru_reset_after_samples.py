@@ -8,7 +8,7 @@ from tremula.base.types import FLOAT, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
-from tremula.poplibs.popnn.recurrent.cell_samples import Arrays, register_cell, sigmoid
+from tremula.poplibs.popnn.recurrent.cell_samples import Arrays, register_cell, numpy_sigmoid
 from tremula.poplibs.popnn.recurrent.gru_reset_after import (
     GruAfterWeights,
     gru_after_bwd_with_wu,
@@ -41,7 +41,7 @@ def _steps(x: np.ndarray, state: np.ndarray, *weights: np.ndarray) -> tuple[np.n
     for row in x:
         h = outputs[-1]
         z = [row @ inputs[k] + biases[k] for k in range(3)]
-        reset, update = sigmoid(z[0] + h @ recurrent[0]), sigmoid(z[1] + h @ recurrent[1])
+        reset, update = numpy_sigmoid(z[0] + h @ recurrent[0]), numpy_sigmoid(z[1] + h @ recurrent[1])
         product = h @ recurrent[2] + own
         candidate = np.tanh(z[2] + reset * product)
         outputs.append(update * h + (1 - update) * candidate)

@@ -12,7 +12,7 @@ from tremula.poplibs.popnn.recurrent.cell_samples import (
     operands,
     random_gradient,
     register_cell,
-    sigmoid,
+    numpy_sigmoid,
 )
 from tremula.poplibs.popnn.recurrent.lstm import (
     CELL_ORDER,
@@ -68,7 +68,7 @@ def forward_reference(
     outputs, cells, gates = [output], [cell], []
     for row in x:
         z = [row @ inputs[k] + outputs[-1] @ recurrent[k] + biases[k] for k in range(4)]
-        forget, enter, candidate, leave = sigmoid(z[0]), sigmoid(z[1]), np.tanh(z[2]), sigmoid(z[3])
+        forget, enter, candidate, leave = numpy_sigmoid(z[0]), numpy_sigmoid(z[1]), np.tanh(z[2]), numpy_sigmoid(z[3])
         cells.append(forget * cells[-1] + enter * candidate)
         outputs.append(leave * np.tanh(cells[-1]))
         gates.append((forget, enter, candidate, leave))
