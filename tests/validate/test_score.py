@@ -3,7 +3,7 @@
 import pytest
 
 from tremula.validate import Checked, NoWorkload, Row, Score, rank_correlation, validate
-from tremula.validate.workloads import Modelled, find_workload
+from tremula.validate.workloads.table import Modelled, find_workload
 
 
 def row(name="a", value=1.0, unit="us", workload="local memory pointer chase", chip="GC2"):

@@ -21,7 +21,7 @@ from tremula.validate import (
     validate,
 )
 from tremula.validate.page import write_page
-from tremula.validate.workloads import family_names
+from tremula.validate.workloads.table import family_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

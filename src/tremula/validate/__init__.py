@@ -9,7 +9,7 @@ from tremula.validate.score import (
     rank_correlation,
     validate,
 )
-from tremula.validate.workloads import Modelled, NoWorkload, workload
+from tremula.validate.workloads.table import Modelled, NoWorkload, workload
 
 __all__ = [
     "GRID", "PUBLISHED", "Row", "every_nth", "read_rows",

@@ -7,7 +7,7 @@ import numpy as np
 
 from tremula.base.errors import PoplarError
 from tremula.validate.rows import Row
-from tremula.validate.workloads import NoWorkload, chip_of, find_workload
+from tremula.validate.workloads.table import NoWorkload, chip_of, find_workload
 
 
 @dataclass(frozen=True, slots=True)

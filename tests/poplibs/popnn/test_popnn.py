@@ -8,9 +8,9 @@ import pytest
 import tremula as tr
 from tests.poplibs.run_op import run_op, small_graph
 from tremula.poplibs import poplin, popnn, popops
-from tremula.poplibs.popnn import norm_samples as norm_entries
-from tremula.poplibs.popnn.non_linearity_functions import TABLE
-from tremula.poplibs.popnn.pooling import samples as pool_entries
+from tremula.poplibs.popnn import norms as norm_entries
+from tremula.poplibs.popnn.non_linearity import TABLE
+from tremula.poplibs.popnn.pooling import pool as pool_entries
 from tremula.poplibs.popnn.softmax import (
     _gradient_reference,
     _log_gradient_reference,

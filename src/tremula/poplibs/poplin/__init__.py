@@ -48,8 +48,7 @@ from tremula.poplibs.poplin.product.mat_mul import (
     mat_mul_plan,
     mat_mul_with_output,
 )
-from tremula.poplibs.poplin.product.plan import Plan
-from tremula.poplibs.poplin.product.plan_report import plan_report
+from tremula.poplibs.poplin.product.plan import Plan, plan_report
 from tremula.poplibs.poplin.solvers.cholesky import (
     cholesky,
     cholesky_in_place,

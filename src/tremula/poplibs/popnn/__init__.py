@@ -1,10 +1,10 @@
 """popnn: non-linearities, softmax, normalisation, pooling, losses, recurrent nets, CTC."""
 
-from tremula.poplibs.popnn.accuracy import calc_accuracy, top_k
 from tremula.poplibs.popnn.ctc import inference as ctc_inference
 from tremula.poplibs.popnn.ctc import loss as ctc
-from tremula.poplibs.popnn.loss import MASKED_LABEL_CODE, LossType, calc_loss
+from tremula.poplibs.popnn.loss import MASKED_LABEL_CODE, LossType, calc_accuracy, calc_loss, top_k
 from tremula.poplibs.popnn.non_linearity import (
+    NonLinearityType,
     gelu,
     gelu_erf,
     gelu_erf_in_place,
@@ -23,7 +23,6 @@ from tremula.poplibs.popnn.non_linearity import (
     tanh,
     tanh_in_place,
 )
-from tremula.poplibs.popnn.non_linearity_functions import NonLinearityType
 from tremula.poplibs.popnn.norms import (
     batch_norm_gradients,
     batch_norm_param_gradients,
@@ -52,12 +51,7 @@ from tremula.poplibs.popnn.pooling.pool import (
     pool_input_gradient,
     pool_places,
 )
-from tremula.poplibs.popnn.recurrent import (
-    gru,
-    gru_reset_after,
-    lstm,
-    rnn,
-)
+from tremula.poplibs.popnn.recurrent import gru, gru_reset_after, lstm, rnn
 from tremula.poplibs.popnn.softmax import (
     log_softmax,
     log_softmax_in_place,

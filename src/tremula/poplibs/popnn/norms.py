@@ -8,16 +8,30 @@ c % n_groups == g), which is faster on tiles. `is_strided=False` makes groups of
 as other frameworks do.
 """
 
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
 from tremula.base.source import user_source
+from tremula.base.types import FLOAT, HALF, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
-from tremula.poplibs.poplin import norms
 from tremula.poplibs.poplin import norms as norm_math
-from tremula.poplibs.poplin.norms import check_norm_operands
+from tremula.poplibs.poplin.norms import (
+    CODELETS,
+    TOLERANCE,
+    check_norm_operands,
+    per_channel,
+    reference_input_gradient,
+    reference_normalise,
+    reference_param_gradients,
+    reference_statistics,
+)
+from tremula.poplibs.popops.elementwise.scaled_add import scaled_codelet
 from tremula.poplibs.poputil import replayed
-from tremula.poplibs.registry import PoplibsError
+from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 PER_GROUP = (0, 1)  # of activations seen as [batch, groups, channels of a group, …]
 
@@ -28,7 +42,7 @@ def batch_norm_statistics(
     *, epsilon: float, is_unbiased: bool = False, is_stable: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Mean and inverse standard deviation of each channel over the batch."""
-    return norms.norm_statistics(
+    return norm_math.norm_statistics(
         graph, acts, sequence, name, epsilon=epsilon, is_unbiased=is_unbiased, is_stable=is_stable
     )
 
@@ -38,7 +52,7 @@ def batch_norm_whiten(
     name: str = "batch_norm_whiten",
 ) -> Tensor:  # fmt: skip
     """Activations less the mean, times the inverse deviation."""
-    return norms.norm_whiten(graph, acts, mean, inv_std_dev, sequence, name)
+    return norm_math.norm_whiten(graph, acts, mean, inv_std_dev, sequence, name)
 
 
 @replayed
@@ -48,7 +62,7 @@ def batch_normalise(  # noqa: PLR0917 - PopLibs has as many operands
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(gamma · whitened + beta, whitened); the gradients need the second."""
     whitened = batch_norm_whiten(graph, acts, mean, inv_std_dev, sequence, f"{name}/whiten")
-    return norms.normalise(graph, whitened, gamma, beta, sequence, name), whitened
+    return norm_math.normalise(graph, whitened, gamma, beta, sequence, name), whitened
 
 
 def batch_norm_param_gradients(
@@ -56,7 +70,7 @@ def batch_norm_param_gradients(
     name: str = "batch_norm_param_gradients",
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Gradients of gamma and beta."""
-    return norms.norm_param_gradients(graph, whitened, gradient, sequence, name)
+    return norm_math.norm_param_gradients(graph, whitened, gradient, sequence, name)
 
 
 @replayed
@@ -65,8 +79,8 @@ def batch_norm_gradients(
     sequence: Sequence, name: str = "batch_norm_gradients",
 ) -> Tensor:  # fmt: skip
     """The gradient of the activations from that of the normalised ones."""
-    of_whitened = norms.norm_gradients(graph, gradient, gamma, sequence, f"{name}/gamma")
-    return norms.norm_statistics_gradients(
+    of_whitened = norm_math.norm_gradients(graph, gradient, gamma, sequence, f"{name}/gamma")
+    return norm_math.norm_statistics_gradients(
         graph, whitened, of_whitened, inv_std_dev, sequence, name
     )
 
@@ -117,7 +131,7 @@ def group_normalise(  # noqa: PLR0913, PLR0917 - PopLibs has as many operands
         graph, acts, mean, inv_std_dev, sequence, f"{name}/whiten", n_groups=n_groups,
         is_strided=is_strided,
     )  # fmt: skip
-    return norms.normalise(graph, whitened, gamma, beta, sequence, name), whitened
+    return norm_math.normalise(graph, whitened, gamma, beta, sequence, name), whitened
 
 
 def group_norm_param_gradients(
@@ -125,7 +139,7 @@ def group_norm_param_gradients(
     name: str = "group_norm_param_gradients",
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Gradients of gamma and beta; the same for any number of groups."""
-    return norms.norm_param_gradients(graph, whitened, gradient, sequence, name)
+    return norm_math.norm_param_gradients(graph, whitened, gradient, sequence, name)
 
 
 @replayed
@@ -138,7 +152,7 @@ def group_norm_gradients(
     n_each = _n_statistics(whitened, n_groups)
     check_norm_operands("group_norm_gradients", whitened, [gradient], whitened.n_elems)
     check_norm_operands("group_norm_gradients", whitened, [inv_std_dev], n_each)
-    of_whitened = norms.norm_gradients(graph, gradient, gamma, sequence, f"{name}/gamma")
+    of_whitened = norm_math.norm_gradients(graph, gradient, gamma, sequence, f"{name}/gamma")
     result = norm_math.statistics_gradients(
         graph, _grouped(whitened, n_groups, is_strided),
         _grouped(of_whitened, n_groups, is_strided), PER_GROUP, inv_std_dev, sequence, name,
@@ -257,3 +271,189 @@ def _grouped(acts: Tensor, n_groups: int, is_strided: bool) -> Tensor:
 
 def _ungrouped(grouped: Tensor, is_strided: bool) -> Tensor:
     return (grouped.dim_roll(2, 1) if is_strided else grouped).flatten(1, 3)
+
+
+# -- registry --------------------------------------------------------------------------------------
+
+
+EPSILON = 1e-3
+Groups = int | None  # None: batch norm
+
+
+def _axes(x: np.ndarray, n_groups: Groups) -> tuple[int, ...]:
+    """What is summed over, of activations in the form `_as_groups` gives them."""
+    if n_groups is None:
+        return tuple(d for d in range(x.ndim) if d != 1)
+    return tuple(range(2, x.ndim))
+
+
+def _as_groups(x: np.ndarray, n_groups: Groups, is_strided: bool) -> np.ndarray:
+    if n_groups is None:
+        return x
+    n_each = x.shape[1] // n_groups
+    if is_strided:
+        split = x.reshape(x.shape[0], n_each, n_groups, *x.shape[2:])
+        return np.moveaxis(split, 2, 1)
+    return x.reshape(x.shape[0], n_groups, n_each, *x.shape[2:])
+
+
+def _from_groups(
+    x: np.ndarray, shape: tuple[int, ...], n_groups: Groups, is_strided: bool
+) -> np.ndarray:
+    moved = np.moveaxis(x, 1, 2) if n_groups is not None and is_strided else x
+    return moved.reshape(shape)
+
+
+def _column(values: np.ndarray, x: np.ndarray, n_groups: Groups) -> np.ndarray:
+    """Statistics, shaped to be repeated over what they were taken of."""
+    kept = (1,) if n_groups is None else (0, 1)
+    return values.astype(np.float64).reshape(
+        [x.shape[d] if d in kept else 1 for d in range(x.ndim)]
+    )
+
+
+def _groups_of(kind: str, x: np.ndarray, n_groups: int) -> Groups:
+    return {"batch": None, "group": n_groups, "layer": 1, "instance": x.shape[1]}[kind]
+
+
+def _statistics(kind: str) -> Callable[..., tuple[np.ndarray, ...]]:
+    def reference(
+        x: np.ndarray, *, epsilon: float, n_groups: int = 1, is_unbiased: bool = False,
+        is_stable: bool = False, is_strided: bool = True,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        del is_stable
+        groups = _groups_of(kind, x, n_groups)
+        view = _as_groups(x, groups, is_strided and kind == "group")
+        both = reference_statistics(view, _axes(view, groups), epsilon, is_unbiased)
+        return tuple(s.astype(x.dtype) for s in both)
+
+    return reference
+
+
+def _whiten(kind: str) -> Callable[..., np.ndarray]:
+    def reference(
+        x: np.ndarray, mean: np.ndarray, inverse: np.ndarray, *, n_groups: int = 1,
+        is_strided: bool = True,
+    ) -> np.ndarray:  # fmt: skip
+        groups, strided = _groups_of(kind, x, n_groups), is_strided and kind == "group"
+        view = _as_groups(x.astype(np.float64), groups, strided)
+        result = (view - _column(mean, view, groups)) * _column(inverse, view, groups)
+        return _from_groups(result, x.shape, groups, strided).astype(x.dtype)
+
+    return reference
+
+
+def _normalise(kind: str) -> Callable[..., tuple[np.ndarray, ...]]:
+    def reference(
+        x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, mean: np.ndarray, inverse: np.ndarray,
+        **options: object,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        whitened = _whiten(kind)(x, mean, inverse, **options)
+        return reference_normalise(whitened, gamma, beta), whitened
+
+    return reference
+
+
+def _gradients(kind: str) -> Callable[..., np.ndarray]:
+    def reference(
+        whitened: np.ndarray, gradient: np.ndarray, inverse: np.ndarray, gamma: np.ndarray,
+        *, n_groups: int = 1, is_strided: bool = True,
+    ) -> np.ndarray:  # fmt: skip
+        groups = _groups_of(kind, whitened, n_groups)
+        strided = is_strided and kind == "group"
+        scaled = gradient.astype(np.float64) * per_channel(gamma, gradient.ndim)
+        view = _as_groups(whitened, groups, strided)
+        result = reference_input_gradient(
+            view, _as_groups(scaled, groups, strided), _axes(view, groups),
+            _column(inverse, view, groups),
+        )  # fmt: skip
+        return _from_groups(result, whitened.shape, groups, strided).astype(whitened.dtype)
+
+    return reference
+
+
+def _cases(kind: str) -> tuple[tuple[tuple[int, ...], dict[str, object]], ...]:
+    """(shape, options) of the samples."""
+    if kind != "group":
+        return (((4, 6), {}), ((3, 2, 5), {})) if kind != "instance" else (((3, 4, 5), {}),)
+    return (((2, 6, 5), {"n_groups": 3}), ((3, 4), {"n_groups": 2, "is_strided": False}))
+
+
+def _n_sample_statistics(kind: str, shape: tuple[int, ...], options: dict[str, object]) -> int:
+    if kind == "batch":
+        return shape[1]
+    n_groups = {"group": options.get("n_groups"), "layer": 1, "instance": shape[1]}[kind]
+    return shape[0] * int(str(n_groups))
+
+
+def _samples(kind: str, form: str) -> Callable[[Type, np.random.Generator], Iterator[Sample]]:
+    """Samples whose operands are named by letters: x or g full, c per channel, s per statistic."""
+
+    def samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
+        for shape, options in _cases(kind):
+            n_statistics = _n_sample_statistics(kind, shape, options)
+            size = {"x": shape, "c": (shape[1],), "s": (n_statistics,)}
+            arrays = (rng.normal(0.3, 1, size[letter]).astype(element.dtype) for letter in form)
+            more = {"epsilon": EPSILON} if form == "x" else {}
+            yield Sample(tuple(arrays), {**options, **more})
+
+    return samples
+
+
+def _update_samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
+    yield Sample(
+        tuple(rng.normal(0, 1, 7).astype(element.dtype) for _ in range(4)), {"scale": -0.5}
+    )
+
+
+def _updated(
+    graph: Graph, gamma: Tensor, of_gamma: Tensor, beta: Tensor,
+    of_beta: Tensor, sequence: Sequence, *, scale: float,
+) -> None:  # fmt: skip
+    """norm_param_update with the tensor that is compared in front."""
+    norm_param_update(graph, of_gamma, of_beta, gamma, beta, sequence, scale=scale)
+
+
+_X = np.ones((2, 3, 4), np.float32)
+_GROUPS = ErrorCase(
+    Sample((_X,), {"epsilon": EPSILON, "n_groups": 2}), "3 channels cannot be cut into 2 groups"
+)
+_INTS = ErrorCase(Sample((_X.astype(np.int32),), {"epsilon": EPSILON}), "does not work on int")
+_ABOUT = {
+    "batch": "of each channel over the batch", "group": "of groups of channels in each sample",
+    "layer": "of each sample", "instance": "of each channel of each sample",
+}  # fmt: skip
+
+for _kind, _over in _ABOUT.items():
+    for _name, _form, _about, _reference, _errors in (
+        (f"{_kind}_norm_statistics", "x", f"Mean and inverse deviation {_over}.",
+         _statistics(_kind), (_GROUPS,) if _kind == "group" else (_INTS,)),
+        (f"{_kind}_norm_whiten", "xss", f"Mean 0 and deviation 1 {_over}.", _whiten(_kind), ()),
+        (f"{_kind}_normalise", "xccss", f"Whitened {_over}, times gamma, plus beta.",
+         _normalise(_kind), ()),
+        (f"{_kind}_norm_gradients", "xxsc", f"The gradient of activations normalised {_over}.",
+         _gradients(_kind), ()),
+    ):  # fmt: skip
+        register(Op(
+            name=f"popnn.{_name}", function=globals()[_name], about=_about,
+            types=(FLOAT, HALF), samples=_samples(_kind, _form), reference=_reference,
+            codelets=CODELETS, errors=_errors, tolerance=TOLERANCE,
+        ))  # fmt: skip
+
+for _kind in ("batch", "group"):
+    register(Op(
+        name=f"popnn.{_kind}_norm_param_gradients",
+        function=globals()[f"{_kind}_norm_param_gradients"],
+        about="Gradients of gamma and beta.", types=(FLOAT, HALF),
+        samples=_samples("batch", "xx"), reference=reference_param_gradients, codelets=CODELETS,
+        tolerance=TOLERANCE,
+    ))  # fmt: skip
+
+register(Op(
+    name="popnn.norm_param_update", function=_updated,
+    about="Gamma and beta plus a multiple of their gradients.", types=(FLOAT, HALF),
+    samples=_update_samples,
+    reference=lambda gamma, of_gamma, beta, of_beta, *, scale:  # noqa: ARG005
+        (gamma.astype(np.float64) + scale * of_gamma).astype(gamma.dtype),
+    codelets=(scaled_codelet,), tolerance=TOLERANCE, is_in_place=True,
+))  # fmt: skip

@@ -11,10 +11,10 @@ from tremula.codelets.spec import CostView
 from tremula.hardware import Chip, chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute, Sequence
-from tremula.validate.layout import map_rows
 from tremula.validate.rows import Row
 from tremula.validate.timing import time_program
-from tremula.validate.workloads import Modelled, workload
+from tremula.validate.workloads.layout import map_rows
+from tremula.validate.workloads.table import Modelled, workload
 
 FAMILY = "memory and exchange"
 N_LINKS = 4096  # of the chain that is chased

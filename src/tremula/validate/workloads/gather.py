@@ -15,7 +15,7 @@ from tremula.poplibs.popops.slicing.multi_slice import multi_slice
 from tremula.poplibs.popops.slicing.multi_update import multi_update_add
 from tremula.validate.rows import Row
 from tremula.validate.timing import Timing, time_program
-from tremula.validate.workloads import Modelled, workload
+from tremula.validate.workloads.table import Modelled, workload
 
 GATHER, SCATTER = "gather", "scatter-add"
 N_REPEATS = 128  # on the device, as measured: the loop's own cost is in each

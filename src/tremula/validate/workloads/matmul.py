@@ -13,7 +13,7 @@ from tremula.poplibs.poplin.product.mat_mul import (
 )
 from tremula.validate.rows import Row
 from tremula.validate.timing import Timing, time_program
-from tremula.validate.workloads import Modelled, NoWorkload, workload
+from tremula.validate.workloads.table import Modelled, NoWorkload, workload
 
 MATMUL, CONVOLUTION = "dense mat-mul", "convolution"
 _TYPES = {"fp32": FLOAT, "float": FLOAT, "float32": FLOAT, "fp16": HALF, "half": HALF}

@@ -27,10 +27,10 @@ from tremula.poplibs.popops.slicing.embedding_plan import plan as plan_lookups
 from tremula.poplibs.popops.slicing.layout import create_indices_tensor, create_sliceable_tensor
 from tremula.poplibs.popops.slicing.multi_slice import multi_slice
 from tremula.poplibs.popops.slicing.multi_update import multi_update_add
-from tremula.validate.gather_workloads import N_REPEATS, carry, proportion_of
 from tremula.validate.rows import Row
 from tremula.validate.timing import time_program
-from tremula.validate.workloads import Modelled, workload
+from tremula.validate.workloads.gather import N_REPEATS, carry, proportion_of
+from tremula.validate.workloads.table import Modelled, workload
 
 FAMILY = "SchNet block"
 N_GAUSSIANS = 50

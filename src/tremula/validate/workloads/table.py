@@ -12,13 +12,13 @@ from tremula.validate.timing import Timing
 
 # Importing these registers their workloads; the order decides which of two patterns is asked first.
 MODULES = (
-    "tremula.validate.memory_workloads",
-    "tremula.validate.exchange_workloads",
-    "tremula.validate.link_workloads",
-    "tremula.validate.reduce_workloads",
-    "tremula.validate.gather_workloads",
-    "tremula.validate.matmul_workloads",
-    "tremula.validate.schnet_workloads",
+    "tremula.validate.workloads.memory",
+    "tremula.validate.workloads.exchange",
+    "tremula.validate.workloads.link",
+    "tremula.validate.workloads.reduce",
+    "tremula.validate.workloads.gather",
+    "tremula.validate.workloads.matmul",
+    "tremula.validate.workloads.schnet",
 )
 
 # What rows call chips, and what we call them. Anything else is not one chip we know.

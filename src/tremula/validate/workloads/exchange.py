@@ -6,10 +6,10 @@ from tremula.base.types import FLOAT
 from tremula.hardware import chip, exchange_latency_cycles
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
-from tremula.validate.layout import copy_to_tiles, map_rows
 from tremula.validate.rows import Row
 from tremula.validate.timing import Timing, time_program
-from tremula.validate.workloads import Modelled, workload
+from tremula.validate.workloads.layout import copy_to_tiles, map_rows
+from tremula.validate.workloads.table import Modelled, workload
 
 FAMILY = "memory and exchange"
 N_LARGE_BYTES = 64 * 1024  # of a message that is said to be large

@@ -4,10 +4,10 @@ from tremula.base.types import FLOAT
 from tremula.hardware import chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.validate.layout import map_rows
 from tremula.validate.rows import Row
 from tremula.validate.timing import Timing, time_program
-from tremula.validate.workloads import Modelled, workload
+from tremula.validate.workloads.layout import map_rows
+from tremula.validate.workloads.table import Modelled, workload
 
 FAMILY = "reduce"
 

@@ -6,10 +6,10 @@ from tremula.base.types import FLOAT
 from tremula.hardware import chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
-from tremula.validate.layout import copy_to_tiles, map_rows
 from tremula.validate.rows import Row
 from tremula.validate.timing import Timing, time_program
-from tremula.validate.workloads import Modelled, NoWorkload, workload
+from tremula.validate.workloads.layout import copy_to_tiles, map_rows
+from tremula.validate.workloads.table import Modelled, NoWorkload, workload
 
 LINKS, HOST = "links between chips", "host"
 N_LARGE_BYTES = 40_960  # of each tile's message, where a row says only that it is large
