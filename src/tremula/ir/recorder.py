@@ -189,12 +189,22 @@ class Recorder(TorchDispatchMode):
         )
 
     def _origin(self) -> Origin:
-        """Forward operations know their place; backward ones take that of what they derive."""
+        """Forward operations know their place; backward ones take that of what they derive.
+
+        Autograd numbers the nodes it makes, one after another; a backward node has the number of
+        its forward operation. While forward runs, we note (number, origin) of every operation:
+
+            forward      aten::mm      (7, layer1)      aten::relu   (8, layer1)
+            backward     ReluBackward  sequence 8   →   layer1, in phase backward
+
+        Operations that make no autograd node repeat a number; the first entry is the one that made
+        it. A number not noted is that of a Python autograd function: what ran before it counts.
+        """
         differentiating = torch._C._current_autograd_node()
         if differentiating is None or self.recording.phase == FORWARD:
             origin = self.recording.origin()
             if self.recording.phase == FORWARD:
-                # Autograd numbers the node it makes for an operation just before calling us.
+                # The node of this operation was numbered just before we are called.
                 number = _next_sequence_number() - 1
                 self._origins_by_sequence.append((number, origin))
             return origin
@@ -202,7 +212,7 @@ class Recorder(TorchDispatchMode):
         known = self._origins_by_sequence
         place = bisect.bisect_left(known, number, key=lambda pair: pair[0])
         if place == len(known) or known[place][0] != number:
-            place -= 1  # a function of the user's: what ran just before it
+            place -= 1
         return known[max(place, 0)][1].in_phase(BACKWARD)
 
 

@@ -74,3 +74,8 @@ class CapturedStep:
 
     def with_graph(self, graph: fx.Graph, **changes: object) -> "CapturedStep":
         return replace(self, graph=graph, **changes)
+
+
+def bytes_of(value: Tensor) -> bytes:
+    """The values of a constant, for digests."""
+    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -10,7 +10,7 @@ from torch import nn
 from tests.ir.steps import captured, run_host, train_on_tiles
 from tremula.ir.errors import CaptureError
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN
-from tremula.ir.passes import COMMON_PASSES, SPELLING_PASSES, TILE_PASSES, apply
+from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply, tile_passes
 from tremula.ir.passes.clean import (
     drop_dead,
     drop_identities,
@@ -19,7 +19,7 @@ from tremula.ir.passes.clean import (
     share_common,
 )
 from tremula.ir.passes.functionalise import functionalise, written_argument
-from tremula.ir.passes.recompute import recompute_between_checkpoints, recompute_stages
+from tremula.ir.passes.recompute import recompute_stages
 from tremula.ir.passes.split import micro_batch_part
 
 ops = torch.ops.tremula
@@ -353,7 +353,7 @@ def test_checkpoints_leave_other_stages_alone():
             return F.mse_loss(self.layer(x), torch.zeros_like(x))
 
     for stages, n_copies in (((0, 0), 1), ((0, 1), 0)):
-        step = recompute_between_checkpoints(train_step(Masked(), passes=SPELLING_PASSES), stages)
+        step = train_step(Masked(), passes=tile_passes(stages))
         copies = [
             node
             for node in step.graph.nodes

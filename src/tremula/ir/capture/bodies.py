@@ -11,11 +11,11 @@ from torch.utils._python_dispatch import _disable_current_modes as _outside_the_
 from tremula.ir.bodies import Body, HostForm, body_of, enter_body
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops import control as control_ops  # noqa: F401  registers tremula::for_loop
-from tremula.ir.passes import COMMON_PASSES, apply
-from tremula.ir.passes.split import drop_markers, micro_batch_part, on_device
+from tremula.ir.passes import COMMON_PASSES, HOST_PASSES, apply
+from tremula.ir.passes.split import on_device
 from tremula.ir.recorder import Recorder
 from tremula.ir.recording import Recording
-from tremula.ir.step import INPUT, OUTPUT, CapturedStep, Slot
+from tremula.ir.step import INPUT, OUTPUT, CapturedStep, Slot, bytes_of
 
 
 def record_loop(
@@ -164,11 +164,9 @@ def _key_of(step: CapturedStep) -> str:
     digest = hashlib.sha256("\n".join(text).encode())
     for name, value in sorted(step.constants.items()):
         digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(
-            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        )
+        digest.update(bytes_of(value))
     return digest.hexdigest()[:24]
 
 
 def _host_form(step: CapturedStep, device: torch.device) -> HostForm:
-    return on_device(drop_markers(micro_batch_part(step)), device).module().forward
+    return on_device(apply(step, HOST_PASSES, "host"), device).module().forward

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, fx
 
 from tremula.ir.host.program import HostProgram, MicroBatch
+from tremula.ir.passes import Passes, apply
 from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
@@ -21,11 +22,11 @@ class InductorProgram(HostProgram):
         from torch._inductor import config
         from torch._inductor.compile_fx import compile_fx
 
-        part = _with_own_random(_with_free_strides(part))
+        part = apply(part, _PASSES, "host")
         n_results = len(part.results())
         choices = {}
         if self.device.type == "cpu":
-            part = _with_kept_places(_with_channels_last(part))
+            part = apply(part, _CPU_PASSES, "host")
             choices["layout_optimization"] = False  # the graph itself says where images lie
         module = part.module()
         compiled: Callable | None = None
@@ -123,3 +124,13 @@ def _called_last(graph: fx.Graph, operand: fx.Node) -> fx.Node:
         flat = graph.call_function(aten.reshape.default, (operand, [n, *size, 1]))
     with graph.inserting_after(flat):
         return graph.call_function(aten.permute.default, (flat, [0, 3, 1, 2]))
+
+
+_PASSES: Passes = (
+    ("let strides be free", _with_free_strides),
+    ("draw by comparison", _with_own_random),
+)
+_CPU_PASSES: Passes = (
+    ("put channels last", _with_channels_last),
+    ("keep places of maxima", _with_kept_places),
+)

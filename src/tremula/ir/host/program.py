@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,7 +11,8 @@ from tremula.ir.host.distributed import join_processes, sum_over_processes
 from tremula.ir.host.in_place import write_over_dead_operands
 from tremula.ir.nodes import is_random, schema_name
 from tremula.ir.optim.host import update_in_place
-from tremula.ir.passes.split import drop_markers, micro_batch_part, on_device
+from tremula.ir.passes import HOST_PASSES, apply
+from tremula.ir.passes.split import on_device
 from tremula.ir.step import BUFFER, GRADIENT, HYPER, INPUT, OUTPUT, PARAMETER, CapturedStep
 
 MicroBatch = Callable[..., list[Tensor]]
@@ -47,7 +49,7 @@ class HostProgram:
         gradient_scale: float = 1.0,
         n_processes: int = 1,
     ):
-        part = drop_markers(micro_batch_part(step))
+        part = apply(step, HOST_PASSES, "host")
         self.step = part
         self.rule = step.rule
         self.device = device
@@ -58,7 +60,8 @@ class HostProgram:
         self.n_processes = n_processes
         join_processes(n_processes, device)
         self.is_random = has_random(part)
-        self.micro = self.compile(on_device(part, device))
+        move = partial(on_device, device=device)
+        self.micro = self.compile(apply(part, (("move to the device", move),), "host"))
         self._places = {
             kind: [place for place, _ in part.results_of_kind(kind)]
             for kind in (OUTPUT, GRADIENT, BUFFER, INPUT)
@@ -71,7 +74,8 @@ class HostProgram:
 
     def compile(self, part: CapturedStep) -> MicroBatch:
         """The function of one micro-batch: (parameters, buffers, inputs, hypers) flat, in order."""
-        return write_over_dead_operands(part).module().forward
+        passes = (("write over dead operands", write_over_dead_operands),)
+        return apply(part, passes, "host").module().forward
 
     def run(
         self,

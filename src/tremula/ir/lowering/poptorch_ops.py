@@ -29,7 +29,7 @@ from tremula.poplibs.popnn.ctc import inference as ctc_inference
 
 def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequence) -> list[Tensor]:
     """The results of a body whose vertices run in `sequence`."""
-    step = apply(body_of(key).step, TILE_PASSES)
+    step = apply(body_of(key).step, TILE_PASSES, "tiles")
     refuse_unsupported(step)
     values: dict[fx.Node, Any] = dict(zip(step.placeholders(), inputs, strict=True))
     tiles.shared.setdefault(HOST_FUNCTIONS, {})

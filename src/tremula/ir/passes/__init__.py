@@ -1,18 +1,31 @@
-"""The passes over a captured step, in the order they run; each a function from step to step."""
+"""The passes over a captured step, in the order they run; each a function from step to step.
 
-from collections.abc import Callable
+recorded ── COMMON_PASSES ──┬── tile_passes() ──► lowered to tiles
+└── HOST_PASSES ────► run on this computer
+"""
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from tremula.base.passes import run_passes
 from tremula.ir.passes.clean import drop_dead, drop_identities, fold_constants, share_common
 from tremula.ir.passes.decompose import decompose
-from tremula.ir.passes.functionalise import functionalise, functionalise_spellings
+from tremula.ir.passes.functionalise import functionalise, functionalise_decompositions
 from tremula.ir.passes.memory_shares import note_available_memory
-from tremula.ir.passes.recompute import recompute_between_checkpoints
+from tremula.ir.passes.recompute import (
+    recompute_between_checkpoints,
+    recompute_remembered,
+    recompute_stages,
+)
+from tremula.ir.passes.split import drop_markers, micro_batch_part
 from tremula.ir.step import CapturedStep
+from tremula.ir.text import step_text
 
 Pass = Callable[[CapturedStep], CapturedStep]
+Passes = tuple[tuple[str, Pass], ...]
 
 # Both executions start from what these leave.
-COMMON_PASSES: tuple[tuple[str, Pass], ...] = (
+COMMON_PASSES: Passes = (
     ("functionalise", functionalise),
     ("note available memory", note_available_memory),
     ("drop identities", drop_identities),
@@ -21,25 +34,48 @@ COMMON_PASSES: tuple[tuple[str, Pass], ...] = (
     ("drop dead nodes", drop_dead),
 )
 
-# These leave only operations that have a lowering.
-SPELLING_PASSES: tuple[tuple[str, Pass], ...] = (
-    ("decompose", decompose),
-    ("functionalise decompositions", functionalise_spellings),
-    ("drop identities", drop_identities),
-    ("share common subexpressions", share_common),
-    ("drop dead nodes", drop_dead),
-)
-
-# The tile program is lowered from what these leave; a pipeline recomputes by stages.
-TILE_PASSES: tuple[tuple[str, Pass], ...] = (
-    *SPELLING_PASSES,
-    ("recompute between checkpoints", recompute_between_checkpoints),
+# The host runs what these leave, per micro-batch; each backend then has passes of its own.
+HOST_PASSES: Passes = (
+    ("keep the micro-batch part", micro_batch_part),
+    ("drop markers", drop_markers),
 )
 
 
-def apply(step: CapturedStep, passes: tuple[tuple[str, Pass], ...]) -> CapturedStep:
-    """Run passes in order; the graph is checked after each."""
-    for _name, run in passes:
+def tile_passes(
+    stage_of_block: Sequence[int] = (), recomputed_stages: Sequence[int] = ()
+) -> Passes:
+    """These leave only operations that have a lowering.
+
+    `stage_of_block` is the pipeline stage of each block, empty without a pipeline. Of
+    `recomputed_stages`, which has the same form, the backward pass computes all values again.
+    """
+    between = partial(recompute_between_checkpoints, stage_of_block=stage_of_block)
+    stages = partial(recompute_stages, stage_of_block=recomputed_stages)
+    remembered = partial(recompute_remembered, stage_of_block=stage_of_block)
+    return (
+        ("decompose", decompose),
+        ("functionalise decompositions", functionalise_decompositions),
+        ("drop identities", drop_identities),
+        ("share common subexpressions", share_common),
+        ("drop dead nodes", drop_dead),
+        ("recompute between checkpoints", between),
+        ("recompute stages", stages),
+        ("recompute what lowerings remember", remembered),
+    )
+
+
+TILE_PASSES = tile_passes()  # of a step that is not a pipeline
+
+
+def apply(step: CapturedStep, passes: Passes, stage: str = "step") -> CapturedStep:
+    """Run passes in order, watched as those of `stage`; the graph is checked after each."""
+    return run_passes(stage, [(name, _checked(run)) for name, run in passes], step, step_text)
+
+
+def _checked(run: Pass) -> Pass:
+    def run_and_check(step: CapturedStep) -> CapturedStep:
         step = run(step)
         step.graph.lint()
-    return step
+        return step
+
+    return run_and_check

@@ -1,4 +1,20 @@
-"""Pass: writes become new values. Views follow their base; what a step changes is a result."""
+"""Pass: writes become new values. Views follow their base; what a step changes is a result.
+
+The recorded program writes memory that several tensors may see. Here each recorded tensor is a
+*base* (storage) seen through a *chain* of views; only the base has a value, a node of the new graph:
+
+    recorded                new graph                          base of x     chain
+    x = placeholder         x                                  x, version 0
+    v = x[0]                (nothing yet)                                    v: (select,)
+    v.add_(1)               s = select(x, 0); a = add(s, 1)
+                            x1 = select_scatter(x, a, 0)       x1, version 1
+    y = x * v               s1 = select(x1, 0); y = x1 * s1
+
+*Reading* applies the chain to the base's value, and caches the result for that version of the base.
+*Writing* goes up the chain: at each view, its inverse (`passes/views.py`) puts the new part into
+what the view looks at; what comes out at the top is the base's new value, and its version grows by
+1. At the end, results that only repeat a parameter, buffer or input never written are dropped.
+"""
 
 import operator
 from collections.abc import Callable
@@ -41,8 +57,8 @@ def functionalise(step: CapturedStep) -> CapturedStep:
     return _functional(step, refuses_steps=True)
 
 
-def functionalise_spellings(step: CapturedStep) -> CapturedStep:
-    """The same for what operations were spelled out in, which may write every other element."""
+def functionalise_decompositions(step: CapturedStep) -> CapturedStep:
+    """The same for decomposed operations, which may write every other element."""
     return _functional(step, refuses_steps=False)
 
 
@@ -55,6 +71,8 @@ def _functional(step: CapturedStep, *, refuses_steps: bool) -> CapturedStep:
 
 
 class _Functionaliser:
+    """Walks the recorded graph once, in order, and writes the new one."""
+
     def __init__(self, step: CapturedStep, refuses_steps: bool):
         self.step = step
         self.refuses_steps = refuses_steps

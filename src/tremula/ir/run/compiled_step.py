@@ -142,7 +142,7 @@ def compile_step(
     step, anchored = with_tensors(step, names, settings.anchors)
     places = settings.place(step)
     if settings.host.reproducible:
-        step = reproducible(step)
+        step = apply(step, (("draw reproducibly", reproducible),))
     tiles = _tile_program(step, places, settings)
     if stored is not None:
         tiles.offer(stored)

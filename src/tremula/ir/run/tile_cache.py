@@ -20,7 +20,7 @@ from tremula.ir.bodies import all_nodes
 from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
 from tremula.ir.run.session import Handles
-from tremula.ir.step import CapturedStep, Slot
+from tremula.ir.step import CapturedStep, Slot, bytes_of
 
 FILE_KIND = "poptorch model"
 SUFFIX = ".tremula"
@@ -140,7 +140,7 @@ def program_key(step: CapturedStep, *choices: object) -> str:
         digest.update(_node_text(node).encode())
     for name, value in step.constants.items():
         digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        digest.update(bytes_of(value))
     return digest.hexdigest()
 
 

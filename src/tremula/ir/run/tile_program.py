@@ -12,8 +12,7 @@ from tremula.compiler.compile import compile_graph
 from tremula.compiler.executable.executable import Executable
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
-from tremula.ir.passes import SPELLING_PASSES, apply
-from tremula.ir.passes.recompute import recompute_between_checkpoints, recompute_stages
+from tremula.ir.passes import apply, tile_passes
 from tremula.ir.run.performance import CallTiming, time_call
 from tremula.ir.run.progress import ProgressBar
 from tremula.ir.run.replica_groups import GroupedTileSession, Grouping
@@ -134,9 +133,8 @@ class TileProgram:
                 f"The tile program does not model: {'; '.join(self.settings.not_modelled)}. Results"
                 " are the same; its memory and cycles are those of tensors that stay on the chips."
             )
-        step = apply(self._captured, SPELLING_PASSES)
-        step = recompute_between_checkpoints(step, self.schedule.stage_of_block)
-        step = recompute_stages(step, self.recomputed_stages)
+        passes = tile_passes(self.schedule.stage_of_block, self.recomputed_stages)
+        step = apply(self._captured, passes, "tiles")
         options, target = self.lowering_options(), self.device().target
         with span(POPTORCH, "lower to tiles"):
             built = build_tile_program(step, target, self.schedule, options, bar.part(0, 60))

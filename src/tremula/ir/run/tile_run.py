@@ -51,7 +51,8 @@ def capture_function(function: Callable, inputs: list[Tensor]) -> CapturedStep:
         result = model(*flat)
         return ([result] if isinstance(result, Tensor) else list(result)), None
 
-    return apply(capture(model, forward, inputs), COMMON_PASSES + TILE_PASSES)
+    step = apply(capture(model, forward, inputs), COMMON_PASSES)
+    return apply(step, TILE_PASSES, "tiles")
 
 
 def run_on_tiles(

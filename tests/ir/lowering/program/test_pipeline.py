@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from tests.ir.steps import captured
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
-from tremula.ir.lowering.program.pipeline_program import iterations
+from tremula.ir.lowering.program.pipeline.program import iterations
 from tremula.ir.optim.rules import rule_from
-from tremula.ir.passes import TILE_PASSES, apply
-from tremula.ir.passes.recompute import recompute_stages
+from tremula.ir.passes import apply, tile_passes
 from tremula.ir.recording import active
 from tremula.ir.run.session import Repetition, TileSession
 from tremula.poplar.target import IPUModel
@@ -61,9 +60,8 @@ def run(
     stages = (0, *accumulate(moves))
     if pipelined:
         schedule = replace(schedule, stage_of_block=stages)
-    step = apply(captured(model, *(x[0] for x in inputs), rule=rule), TILE_PASSES)
-    if recomputes:
-        step = recompute_stages(step, stages)
+    passes = tile_passes(schedule.stage_of_block, stages if recomputes else ())
+    step = apply(captured(model, *(x[0] for x in inputs), rule=rule), passes, "tiles")
     n_ipus = (max(chips) + 1) * n_replicas
     device = IPUModel("bow", n_ipus=n_ipus, tiles_per_ipu=n_tiles).create_device()
     built = build_tile_program(step, device.target, schedule)

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-from tremula.ir.lowering.program.pipeline import PipelineBuilder
+from tremula.ir.lowering.program.pipeline.builder import PipelineBuilder
 from tremula.ir.lowering.program.schedule import BuiltProgram, Schedule
 from tremula.ir.lowering.program.step_builder import StepBuilder
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.op_table import refuse_unsupported
-from tremula.ir.passes.recompute import recompute_remembered
 from tremula.ir.step import CapturedStep
 from tremula.poplar.target import Target
 
@@ -21,9 +20,7 @@ def build_tile_program(
     options: LoweringOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> BuiltProgram:
-    """Lower a functional, decomposed step. `progress(done, total)` counts nodes."""
+    """Lower what `tile_passes` of the same stages left. `progress(done, total)` counts nodes."""
     refuse_unsupported(step)
-    if schedule.is_pipelined:
-        step = recompute_remembered(step, schedule.stage_of_block)
     builder = PipelineBuilder if schedule.is_pipelined else StepBuilder
     return builder(step, target, schedule, options or LoweringOptions()).build(progress)

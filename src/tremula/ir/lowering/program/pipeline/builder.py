@@ -1,4 +1,23 @@
-"""Builds a step as a pipeline: each stage works on its own micro-batch, all at the same time."""
+"""Builds a step as a pipeline: each stage works on its own micro-batch, all at the same time.
+
+Two forward stages on chips 0 and 1 make three stages of training, for backward follows forward.
+Iterations go down, and each entry is the micro-batch that the stage works on:
+
+    stage          0      1      2          value `a` of stage 0 is read by stages 1 and 2
+    chip           0      1      0
+    iteration 0    m0                       a(m0) ──shift──► register on chip 1
+              1    m1     m0                a(m1) ──shift──► register; a(m0), a(m1) in a ring
+              2    m2     m1     m0         stage 2 restores a(m0) from the ring on chip 0
+
+So a value is not one tensor: `values[node]` is that of the stage that makes it (its *home*), and
+`_at(node, stage)` is what another stage sees of the micro-batch it works on. `_brought_to` chooses:
+
+1. weights and constants are the same for all micro-batches: one copy per chip (`_fixed_on`);
+2. a view is built again at the later stage, on its base, so that only the base travels;
+3. the later stage's chip had the value before (stage 2 above): the earlier stage keeps it in a ring
+   with a slot per micro-batch between the two, and the later one restores it (`_kept`);
+4. else the end of each iteration shifts it from stage to stage, a register on each (`_shifted`).
+"""
 
 from dataclasses import dataclass
 
@@ -13,8 +32,8 @@ from tremula.ir.lowering.program.node_facts import (
     is_of_update,
     n_elements,
 )
-from tremula.ir.lowering.program.pipeline_program import StageParts, pipeline_program
-from tremula.ir.lowering.program.pipeline_stages import assign_stages
+from tremula.ir.lowering.program.pipeline.program import StageParts, pipeline_program
+from tremula.ir.lowering.program.pipeline.stages import assign_stages
 from tremula.ir.lowering.program.schedule import Schedule
 from tremula.ir.lowering.program.step_builder import StepBuilder
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
@@ -158,8 +177,8 @@ class PipelineBuilder(StepBuilder):
     def _add_rings(self) -> None:
         """One ring of each type between two stages, with a slot for each micro-batch between them.
 
-        Which slot is next, a list of their numbers says, which is turned on by one each time: that
-        is cheaper than to count.
+        A list of slot numbers says which is next. It is rotated by one each time, which is cheaper
+        than counting: with three slots 0 1 2, then 1 2 0, then 2 0 1.
         """
         for (earlier, stage), kept in self.kept.items():
             graph, n_slots = self.chips[self.stages.chip[stage]], stage - earlier
