@@ -20,7 +20,7 @@ class Body:
     _host: dict[torch.device, HostForm] = field(default_factory=dict)
 
     def results(self) -> list[Tensor]:
-        """The fake tensors the function gave."""
+        """The fake tensors the function returned."""
         return [node.meta["val"] for node in self.step.results()]
 
     def on_host(self, device: torch.device) -> HostForm:
@@ -44,7 +44,7 @@ def body_of(key: str) -> Body:
 
 
 def bodies_in(node: fx.Node) -> list[CapturedStep]:
-    """The bodies of a loop or a branch; none of any other node."""
+    """The bodies of a loop or a branch; none for other nodes."""
     schema = getattr(node.target, "_schema", None)
     named = zip(schema.arguments if schema else (), node.args, strict=False)
     keys = [value for argument, value in named if argument.name in _BODY_ARGUMENTS]

@@ -29,26 +29,26 @@ def overload_name(target: object) -> str:
 
 def overload_of(node: fx.Node) -> OpOverload:
     """The operation a node calls."""
-    assert isinstance(node.target, OpOverload), f"{node.name} calls {node.target}, no operation"
+    assert isinstance(node.target, OpOverload), f"{node.name} calls {node.target}, not an operation"
     return node.target
 
 
 def operand(node: fx.Node, position: int = 0) -> fx.Node:
     """An argument that is a node itself."""
     found = node.args[position]
-    assert isinstance(found, fx.Node), f"argument {position} of {node.name} is {found}, no node"
+    assert isinstance(found, fx.Node), f"argument {position} of {node.name} is {found}, not a node"
     return found
 
 
 def ints(argument: object) -> list[int]:
     """An argument that is a list of whole numbers: sizes, dimensions."""
-    assert isinstance(argument, list | tuple), f"{argument} is no list"
+    assert isinstance(argument, list | tuple), f"{argument} is not a list"
     return [int(n) for n in argument]
 
 
 def whole(argument: object) -> int:
     """An argument that is one whole number."""
-    assert isinstance(argument, int | torch.SymInt), f"{argument} is no whole number"
+    assert isinstance(argument, int | torch.SymInt), f"{argument} is not a whole number"
     return int(argument)
 
 

@@ -15,7 +15,7 @@ class Origin:
 
     phase: str
     module: str = ""  # dotted path of the module whose forward ran the operation
-    source: Source | None = None  # the innermost line that is neither PyTorch's nor ours
+    source: Source | None = None  # the innermost line outside PyTorch and Tremula
     block: int | None = None  # index into the step's list of blocks
     scope: tuple[str, ...] = ()  # poptorch.NameScope, outermost first
     attributes: tuple[tuple[str, str], ...] = ()  # poptorch.Attribute
@@ -32,7 +32,7 @@ class Origin:
 
 
 def model_line(excludes: tuple[str, ...] = ()) -> Source | None:
-    """The innermost line of the model's own code that is running now, if any is."""
+    """The innermost line of the model's own code that is running now, or None."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename

@@ -34,7 +34,7 @@ _DATA_DEPENDENT = {
 
 
 class Recorder(TorchDispatchMode):
-    """Stands above the fake tensors: every ATen call below autograd becomes a node."""
+    """Sits above the fake tensors: every ATen call below autograd becomes a node."""
 
     def __init__(self, recording: Recording, fakes: torch._subclasses.FakeTensorMode):
         super().__init__()
@@ -88,7 +88,7 @@ class Recorder(TorchDispatchMode):
         self._refuse_data_dependence(name, func, args)
         origin = self._origin()
         args, kwargs = tree_map(self._inside, (args, kwargs))
-        if torch.Tag.inplace_view in func.tags:  # squeeze_ and its like change a shape, not values
+        if torch.Tag.inplace_view in func.tags:  # squeeze_ and the like change a shape, not values
             self._keep_shape(args[0])
         try:
             result = self._run(func, args, kwargs)
@@ -98,7 +98,7 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _keep_shape(self, tensor: Tensor) -> None:
-        """Whatever has been this tensor so far keeps its shape."""
+        """Nodes that were this tensor so far keep their shape."""
         before = tensor.detach()
         for node in self.graph.nodes:
             if node.meta.get("val") is tensor:
@@ -124,7 +124,7 @@ class Recorder(TorchDispatchMode):
     ) -> None:
         for index, item in enumerate(results):
             if not isinstance(item, Tensor) or (self.knows(item) and not is_write):
-                continue  # an argument given back as it is, such as by a dropout that drops nothing
+                continue  # an argument returned unchanged, such as by a dropout that drops nothing
             getter = self.graph.call_function(_GETITEM, (node, index))
             getter.meta[ORIGIN] = origin
             self._bind(getter, item)
@@ -165,7 +165,7 @@ class Recorder(TorchDispatchMode):
         )
 
     def _known_result(self, func: OpOverload, args: tuple, kwargs: dict) -> object:
-        """What an operation that asks for values gives if all it asks for are constants."""
+        """The result of an operation that reads values, if all of them are constants."""
         values = tree_map_only(Tensor, lambda t: known_value(self, t), (args, kwargs))
         if any(v is None for v in tree_leaves(values)):
             return None
@@ -217,7 +217,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _is_by_mask(name: str, args: tuple) -> bool:
-    """x[mask]: how many elements that has, only running the model would tell."""
+    """x[mask]: only running the model would tell how many elements that has."""
     if name != "aten::index":
         return False
     return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])

@@ -1,4 +1,4 @@
-"""The recording of a model that is going on: its block, its names, its losses. At most one."""
+"""The active recording of a model: its block, its names, its losses. At most one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,7 +89,7 @@ _active: Recording | None = None
 
 
 def active() -> Recording | None:
-    """The recording that is going on in this process, or None."""
+    """The active recording of this process, or None."""
     return _active
 
 

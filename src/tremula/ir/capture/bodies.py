@@ -71,7 +71,7 @@ def _kind(value: Tensor) -> str:
 
 
 class _BodyRecorder(Recorder):
-    """Records a body beside the step: what the step around it holds becomes a further input."""
+    """Records a body apart from the step: tensors of the step around it become further inputs."""
 
     def __init__(self, state: Recording, around: Recorder):
         super().__init__(state, around.fakes)

@@ -148,7 +148,7 @@ class _Capture:
         for index, (name, tensor) in enumerate(named):
             with _outside_the_recording():
                 fake = self.fakes.from_tensor(tensor)
-            if self.recorder.knows(fake):  # one tensor for two inputs: they are two all the same
+            if self.recorder.knows(fake):  # one tensor given for two inputs is still two inputs
                 with _outside_the_recording(), self.fakes:
                     fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
             if requires_grad is not None and fake.requires_grad:
@@ -190,7 +190,7 @@ class _Capture:
         scaling = rule.loss_scaling_in(hypers)
         found = self._differentiate(losses[node], trained, scaling)
         loss = [(Slot(LOSS, 0, "loss"), node)] if self.keep_loss else []
-        # A weight the loss does not depend on is not updated, as torch's optimisers leave it.
+        # A weight the loss does not depend on is not updated, as in torch's optimisers.
         used = {i: gradient for i, gradient in enumerate(found) if gradient is not None}
         self.rule = rule.restricted(list(used))
         self.state.phase = OPTIMISER
@@ -249,7 +249,7 @@ class _Capture:
 
 @contextlib.contextmanager
 def _swapped(held: list[ModelTensor], stand_ins: list[Tensor]) -> Iterator[None]:
-    """The user's own modules hold the stand-ins inside the block, their own tensors after it."""
+    """The user's modules hold the stand-ins inside the block and their own tensors after it."""
     for entry, fake in zip(held, stand_ins, strict=True):
         _put(entry, fake)
     failed = True
@@ -328,7 +328,7 @@ def _module_paths(model: nn.Module, state: Recording) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_settings() -> Iterator[None]:
-    """Libraries that look at values unless they are being traced are told that they are."""
+    """Tell libraries that read values, unless they are traced, that they are being traced."""
     before = torch.compiler._is_compiling_flag
     torch.compiler._is_compiling_flag = True
     validate = torch.distributions.Distribution._validate_args

@@ -12,7 +12,7 @@ from tremula.ir.origin import model_line
 from tremula.ir.recording import Recording
 
 aten = torch.ops.aten
-Index = Any  # whatever may stand in x[…]
+Index = Any  # anything allowed in x[…]
 Value = Any  # a tensor or a number
 # What does not change the number a tensor with one element holds.
 _TRANSPARENT = {

@@ -107,7 +107,7 @@ class FunctionRules(TorchFunctionMode):
 
 
 def _without_values(tensor: Tensor) -> str:
-    """What printing a tensor shows while it has a shape and a type only."""
+    """What printing shows of a tensor that has only a shape and a type."""
     return f"tensor(<unavailable>, size={list(tensor.shape)}, dtype={tensor.dtype})"
 
 
@@ -138,7 +138,7 @@ def _rrelu(
     _state: Recording, _func: Callable, x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3,
     training: bool = False, inplace: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Below zero a slope: drawn for each element in training, else the one in the middle."""
+    """The slope below zero is drawn per element in training, and else the middle one."""
     slope = torch.empty_like(x).uniform_(lower, upper) if training else (lower + upper) / 2
     result = torch.where(x >= 0, x, x * slope)
     return x.copy_(result) if inplace else result
@@ -148,7 +148,7 @@ def _gaussian_nll_loss(
     state: Recording, _func: Callable, x: Tensor, target: Tensor, var: Tensor | float,
     full: bool = False, eps: float = 1e-6, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """Without PyTorch's look at the variances: a negative one counts as `eps`."""
+    """Without PyTorch's check of the variances: a negative one counts as `eps`."""
     variances = var if isinstance(var, Tensor) else torch.full_like(x, var)
     if variances.dim() == x.dim() - 1:  # one for each row
         variances = variances.unsqueeze(-1)
@@ -168,7 +168,7 @@ def _embedding_bag(  # noqa: PLR0913, PLR0917 - as PyTorch
     per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """A lookup, and what its bags sum up to."""
+    """A lookup, then a reduction over each bag."""
     found = F.embedding(rows, table, padding_idx, max_norm, norm_type, scale_grad_by_freq)
     is_counted = torch.ones_like(rows, dtype=torch.bool)
     if padding_idx is not None:
@@ -207,7 +207,7 @@ def _of_bags(found: Tensor, is_counted: Tensor, bags: Tensor, n: int, mode: str)
 
 
 def _as_tensor(_state: Recording, func: Callable, data: object, **how: object) -> Tensor:
-    """Numbers become a constant of the recording, which as_tensor itself would pass by."""
+    """Numbers become a constant of the recording; as_tensor itself would bypass the recording."""
     make: Callable[..., Tensor] = func if isinstance(data, Tensor) else torch.tensor
     return make(data, **how)
 
@@ -250,7 +250,7 @@ def _bincount(
     weights: Tensor | None = None,
     minlength: int = 0,
 ) -> Tensor:
-    """The smallest length is also the largest: what lies beyond it has no bin."""
+    """The minimum length is also the maximum: values beyond it have no bin."""
     if isinstance(minlength, Tensor) or minlength < 1:
         raise _refuse(
             state,

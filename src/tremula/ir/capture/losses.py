@@ -1,4 +1,4 @@
-"""Which tensor a training step differentiates: of the marks losses leave, the one that stays."""
+"""Which tensor a training step differentiates: the marked loss that feeds no other."""
 
 from collections.abc import Callable, Iterable
 

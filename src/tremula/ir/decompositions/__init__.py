@@ -1,1 +1,1 @@
-"""ATen operations spelled out in simpler ones before they are lowered to tiles."""
+"""Decompositions: ATen operations computed with simpler ones before they are lowered to tiles."""

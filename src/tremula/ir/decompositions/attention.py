@@ -1,6 +1,6 @@
-"""Our own spelling of PyTorch's fused attention: products and a softmax, forwards and backwards.
+"""Decompositions of PyTorch's fused attention: products and a softmax, forwards and backwards.
 
-The gradient spells out the probabilities as the forward pass does, so both share them.
+The gradient computes the probabilities as the forward pass does, so both share them.
 """
 
 import math

@@ -9,7 +9,7 @@ from torch import Tensor
 def gradients_by_autograd(
     function: Callable[..., Tensor], gradient: Tensor, *operands: Tensor
 ) -> tuple[Tensor, ...]:
-    """The gradients of a function's operands, for a backward operation of ATen's."""
+    """The gradients of a function's operands, for one of ATen's backward operations."""
     with torch.enable_grad():
         leaves = [x.detach().requires_grad_() for x in operands]
         y = function(*leaves)

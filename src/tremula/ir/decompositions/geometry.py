@@ -1,4 +1,4 @@
-"""Our own spellings of distances between points, and of gradients of repeated borders."""
+"""Decompositions of distances between points, gradients of repeated borders, reading of images."""
 
 import math
 from collections.abc import Callable
@@ -137,7 +137,7 @@ def _gradients(
     *how: object,
 ) -> Gradients:
     function = lambda x, grid: sample(x, grid, *how)  # noqa: E731
-    if how[0] == _NEAREST:  # nothing of the places reaches the result
+    if how[0] == _NEAREST:  # no gradient flows to the places
         of_x = gradients_by_autograd(partial(function, grid=grid), gradient, x)[0]
         return of_x, torch.zeros_like(grid) if wanted[1] else None
     of_x, of_grid = gradients_by_autograd(function, gradient, x, grid)

@@ -1,4 +1,4 @@
-"""Our own spellings of operations about order and running values, which no PyTorch table has."""
+"""Decompositions of sorting, searching, running values, masks and lookups; PyTorch has none."""
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ def median_of_all(x: Tensor) -> Tensor:
 
 @decomposes(aten.nanmedian.dim)
 def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The median of what is a number: NaN is sorted last, so the others come first."""
+    """The median of the elements that are not NaN, which is sorted last."""
     values, places = aten.sort.stable(x, stable=True, dim=dim)
     n_numbers = (~x.isnan()).sum(dim, keepdim=True)
     middle = ((n_numbers - 1) // 2).clamp(min=0)
@@ -51,7 +51,7 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements each bin has; the last one includes its upper border."""
     x = x.flatten()
     low, high = (x.min(), x.max()) if min == max else (x.new_full((), min), x.new_full((), max))
-    if min == max:  # the range of the values; of equal ones, one to either side
+    if min == max:  # the range of the values, or one to either side if all are equal
         is_point = low == high
         low, high = torch.where(is_point, low - 1, low), torch.where(is_point, high + 1, high)
     places = ((x - low) * (bins / (high - low))).floor().clamp(0, bins - 1).to(torch.int64)
@@ -170,7 +170,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @decomposes(aten.masked_scatter_backward.default)
 def masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) -> Tensor:
-    """Elements of the source that were used get their gradient back, the others none."""
+    """Elements of the source that were used get their gradient, the others zero."""
     mask = mask.expand(gradient.shape).reshape(-1)
     n = 1
     for size in sizes:

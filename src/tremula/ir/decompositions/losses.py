@@ -1,4 +1,4 @@
-"""Our own spellings of margin losses and their gradients."""
+"""Decompositions of margin losses and their gradients."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Our own spellings of pooling over windows of unequal sizes: as many outputs as the user wants."""
+"""Decompositions of adaptive pooling: windows of unequal sizes, one per output wanted."""
 
 from math import prod
 

@@ -1,4 +1,4 @@
-"""Steps that stop for the processor: a CUDA graph cannot hold them."""
+"""Which backend runs a step: those that wait for the processor cannot be a CUDA graph."""
 
 from tremula.base.errors import InvalidOption
 from tremula.ir.bodies import all_nodes

@@ -27,9 +27,9 @@ def join_processes(n_processes: int, device: torch.device) -> None:
 
 
 def meet(backend: str, **place: object) -> None:
-    """Find the other processes, and part from them before the interpreter ends.
+    """Find the other processes, and leave them before the interpreter ends.
 
-    PyTorch's threads would else be alive while it takes itself down, which can abort the process.
+    Otherwise PyTorch's threads are still alive at shutdown, which can abort the process.
     """
     with span(POPDIST, "init"):
         dist.init_process_group(backend, **place)  # pyright: ignore[reportArgumentType]
@@ -37,7 +37,7 @@ def meet(backend: str, **place: object) -> None:
 
 
 def part() -> None:
-    """Part from the other processes, if not done."""
+    """Leave the other processes, if not done yet."""
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -33,7 +33,7 @@ _MAY_ALIAS = {
 
 
 def write_over_dead_operands(step: CapturedStep) -> CapturedStep:
-    """Replace `c = op(a, b)` by `op_(a, b)` where `a` is a fresh tensor that ends there."""
+    """Replace `c = op(a, b)` by `op_(a, b)` where `a` is a fresh tensor last used there."""
     owned: set[fx.Node] = set()
     for node in step.graph.nodes:
         if node.op != "call_function":
@@ -48,7 +48,7 @@ def write_over_dead_operands(step: CapturedStep) -> CapturedStep:
 
 
 def _may_overwrite(node: fx.Node, owned: set[fx.Node]) -> bool:
-    """The first operand is fresh, is read here only and once, and has the result's form."""
+    """The first operand is fresh, read only here and once, and laid out like the result."""
     victim = node.args[0]
     if victim not in owned or len(victim.users) != 1 or _reads(node, victim) != 1:
         return False

@@ -27,7 +27,7 @@ class InductorProgram(HostProgram):
         choices = {}
         if self.device.type == "cpu":
             part = apply(part, _CPU_PASSES, "host")
-            choices["layout_optimization"] = False  # the graph itself says where images lie
+            choices["layout_optimization"] = False  # the graph itself says how images are laid out
         module = part.module()
         compiled: Callable | None = None
 
@@ -45,7 +45,7 @@ class InductorProgram(HostProgram):
 
 
 def _with_free_strides(part: CapturedStep) -> CapturedStep:
-    """Inductor chooses strides of its own, with which `view` may be impossible: reshape."""
+    """Inductor chooses its own strides, for which `view` may be impossible: reshape."""
     for node in part.graph.nodes:
         if node.target in (aten.view.default, aten._unsafe_view.default):
             node.target = aten.reshape.default
@@ -70,9 +70,9 @@ def _with_own_random(part: CapturedStep) -> CapturedStep:
 
 
 def _with_kept_places(part: CapturedStep) -> CapturedStep:
-    """Where each pool found its maximum: Inductor keeps what is given back.
+    """Return where each pool found its maximum: Inductor keeps what is returned.
 
-    Gradients need it, and Inductor would look for all the maxima a second time.
+    Gradients need it, and Inductor would search for the maxima a second time.
     """
     results = list(part.results())
     for node in part.graph.nodes:
@@ -84,10 +84,10 @@ def _with_kept_places(part: CapturedStep) -> CapturedStep:
 
 
 def _with_channels_last(part: CapturedStep) -> CapturedStep:
-    """Images lie with their channels last, as Inductor's convolutions want them on a CPU.
+    """Lay images out with channels last, as Inductor's convolutions want them on a CPU.
 
     It knows that by itself, but a gradient would ask for the order of memory that was recorded:
-    forward and backward are one graph here, and all images would be turned back for it.
+    forward and backward are one graph here, and all images would be converted back for it.
     """
     turned: dict[fx.Node, fx.Node] = {}
     for node in list(part.graph.nodes):
@@ -96,7 +96,7 @@ def _with_channels_last(part: CapturedStep) -> CapturedStep:
             continue
         for operand in node.args[1:3] if is_backward else node.args[:2]:
             value = operand.meta["val"]
-            # Of one channel nothing has to be turned; a gradient then takes all as it is.
+            # A single channel needs no conversion; its gradient then takes everything as it is.
             if value.dim() == _IMAGE_RANK and (value.shape[1] > 1 or not is_backward):
                 node.replace_input_with(operand, _turned(part.graph, operand, turned))
     return part

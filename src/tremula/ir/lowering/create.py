@@ -1,4 +1,4 @@
-"""Lowerings of operations that make tensors of nothing: constants, most of them one repeated."""
+"""Lowerings of operations that create tensors: constants, most of them one value repeated."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,13 +15,13 @@ from tremula.poplibs.poputil import broadcast_view
 
 
 def repeated(tiles: Tiles, value: float | int | bool) -> Tensor:
-    """The node's shape, every element the same constant: it takes the room of one."""
+    """The node's shape with every element the same constant: it takes the memory of one element."""
     constant = tiles.constant(number(value, tiles.out_type), tiles.out_type)
     return broadcast_view(constant, tiles.out_shape)
 
 
 def made_once(tiles: Tiles, key: tuple, values: Callable[[], np.ndarray]) -> Tensor:
-    """A constant with values of its own; equal keys share it."""
+    """A constant with different values; equal keys share it."""
     whole = ("made", tiles.out_type.name, *key)
     if whole not in tiles.shared:
         tiles.shared[whole] = tiles.constant(values(), tiles.out_type)
@@ -48,7 +48,7 @@ def fill(tiles: Tiles, _old: Tensor, value: Tensor) -> Tensor:
     calls="constant",
 )  # fmt: skip
 def zeros(tiles: Tiles, *_args: object, **_options: object) -> Tensor:
-    """What is empty holds zeros, so that a program gives the same values each time."""
+    """`empty` holds zeros, so that a program gives the same values each time."""
     return repeated(tiles, 0)
 
 

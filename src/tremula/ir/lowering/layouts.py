@@ -1,4 +1,4 @@
-"""Where weights and inputs of a model lie: laid out as the first product that reads them wants."""
+"""Layouts of a model's weights and inputs: as the first product that reads them wants."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def preferred_layout(placeholder: fx.Node, place: Callable[[fx.Node], Tiles]) ->
     return tensor
 
 
-def lies_for_another(reader: fx.Node, argument: int) -> bool:
+def is_laid_out_for_another(reader: fx.Node, argument: int) -> bool:
     """Whether an operand is a weight or an input that was laid out for an earlier reader."""
     node: Any = reader.args[argument]
     while isinstance(node, fx.Node) and node.target in _UNDO:

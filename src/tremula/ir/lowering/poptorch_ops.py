@@ -33,7 +33,7 @@ def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequenc
     refuse_unsupported(step)
     values: dict[fx.Node, Any] = dict(zip(step.placeholders(), inputs, strict=True))
     tiles.shared.setdefault(HOST_FUNCTIONS, {})
-    shared = dict(tiles.shared)  # what this sequence computes is not there for other programs
+    shared = dict(tiles.shared)  # other programs cannot see what this sequence computes
     for node in step.graph.nodes:
         here = Tiles(tiles.graph, sequence, node, tiles.options, shared, tiles.chip)
         if node.op == "get_attr":
@@ -64,7 +64,7 @@ def for_loop(
 def _write_back(
     tiles: Tiles, results: list[Tensor], held: list[Tensor], sequence: Sequence
 ) -> None:
-    """A result that looks at a state is saved before any state is written."""
+    """A result that is a view of a state is saved before any state is written."""
     written = {variable for tensor in held for variable in tensor.variable_ids()}
     saved = []
     for result in results:
@@ -140,7 +140,7 @@ def ctc_beam_search(
     return tuple(tiles.cast(tensor, tiles.result_type(i)) for i, tensor in enumerate(found))
 
 
-# -- code of the user's ----------------------------------------------------------------------------
+# -- the user's code -------------------------------------------------------------------------------
 
 
 @lowers("tremula::custom_op", calls="the vertices its registration adds")

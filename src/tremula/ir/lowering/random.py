@@ -16,7 +16,7 @@ _SMALLEST = 2.0**-24  # the step between the numbers that are drawn
 
 
 def _spread(tiles: Tiles, shape: Shape, type: Type) -> Tensor:
-    """A reference for new numbers that lie evenly over all tiles: it repeats one element."""
+    """A reference tensor for numbers spread evenly over all tiles: it repeats one element."""
     return broadcast_view(tiles.constant(0, type), shape)
 
 
@@ -111,7 +111,7 @@ def randperm(tiles: Tiles, n: int, **_options: object) -> Tensor:
     return tiles.cast(order, tiles.out_type)
 
 
-# -- other values for a tensor ---------------------------------------------------------------------
+# -- new values for a tensor -----------------------------------------------------------------------
 
 
 @lowers("uniform", calls="poprand.uniform")
@@ -192,7 +192,7 @@ def _ones(tiles: Tiles, reference: Tensor, type: Type, probability: float) -> Te
 def native_dropout(
     tiles: Tiles, x: Tensor, probability: float, train: bool | None
 ) -> tuple[Tensor, Tensor]:
-    """What is kept, scaled, and which it was."""
+    """The kept elements, scaled, and the mask of them."""
     if train is False or probability == 0:
         return x, broadcast_view(tiles.constant(True, BOOL), x.shape)
     kept = _ones(tiles, x, x.type, 1 - probability)

@@ -44,7 +44,7 @@ def _reduce(
     out: Type,
     scale: float | None = None,
 ) -> Tensor:
-    """popops.reduce; what it cannot turn into `out` itself is cast before."""
+    """popops.reduce; types it cannot convert to `out` are cast before."""
     if x.type != out and not (operation != "MAX" and {x.type, out} <= {FLOAT, HALF}):
         x = tiles.cast(x, out)
     return popops.reduce(
@@ -120,7 +120,7 @@ def truth(tiles: Tiles, x: Tensor) -> Tensor:
     return popops.neq(tiles.graph, x, tiles.constant(0, x.type), tiles.sequence, tiles.name)
 
 
-# -- places of extremes ------------------------------------------------------------------------
+# -- places of extremes ----------------------------------------------------------------------------
 
 
 @lowers("argmax", calls="popops.arg_max")
@@ -172,7 +172,7 @@ def _values_and_places(tiles: Tiles, values: Tensor, places: Tensor) -> tuple[Te
     return values.reshape(shape), places.reinterpret(INT).reshape(shape)
 
 
-# -- norms and moments -------------------------------------------------------------------------
+# -- norms and moments -----------------------------------------------------------------------------
 
 
 @lowers("linalg_vector_norm", calls="popops.map, popops.reduce")
@@ -233,7 +233,7 @@ def var_mean(
 
 @lowers("logsumexp", calls="popops.reduce, popops.map")
 def logsumexp(tiles: Tiles, x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
-    """The largest element is taken off first; where it is infinite, nothing is."""
+    """The largest element is subtracted first, unless it is infinite."""
     del keepdim
     x = tiles.cast(x, FLOAT) if x.type not in (FLOAT, HALF) else x
     dims = reduced_dims(x, dim)

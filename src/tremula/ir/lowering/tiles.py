@@ -16,7 +16,7 @@ from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
 
-# Under this key, what lowerings share holds the host code that programs call, by handle.
+# The key in `Tiles.shared` of the host code that programs call, by handle.
 HOST_FUNCTIONS = "host functions"
 
 
@@ -31,12 +31,12 @@ class LoweringOptions:
     has_synthetic_data: bool = False  # zeros on the device instead of streams from and to the host
     # Optimiser states of at least so many elements are in streaming memory; None: all on chips.
     least_off_chip_state: int | None = None
-    checks_indices: bool = False  # stop at an index out of range, which else reads zeros
+    checks_indices: bool = False  # stop at an index out of range, which otherwise reads zeros
 
 
 @dataclass
 class Tiles:
-    """The place a lowering builds at: a graph (of one chip), a sequence, the node it lowers."""
+    """Where a lowering builds: the graph of one chip, a sequence, the node it lowers."""
 
     graph: Graph
     sequence: Sequence
@@ -44,7 +44,7 @@ class Tiles:
     options: LoweringOptions
     shared: dict = field(default_factory=dict)  # what lowerings of one program share, e.g. plans
     chip: int = 0
-    # What the result will be stored in; an element-wise operation writes there at once.
+    # What the result will be stored in; element-wise operations write there directly.
     destination: Tensor | None = None
 
     @property
@@ -115,7 +115,7 @@ class Tiles:
         return self.constant(narrow(tensor), tile_type(tensor.dtype))
 
     def cast(self, tensor: Tensor, type: Type) -> Tensor:
-        """The tensor in another type; itself if it has it."""
+        """The tensor in another type; itself if it has that type."""
         if tensor.type == type:
             return tensor
         return popops.cast(self.graph, tensor, type, self.sequence, self.name)
@@ -125,7 +125,7 @@ class Tiles:
         return self.graph.add_variable(type, list(shape), name or self.name, mapping="linear")
 
     def writeable_copy(self, tensor: Tensor) -> Tensor:
-        """The values in a variable of their own: laid out alike, or spread if they are repeated."""
+        """The values in a new variable: laid out alike, or spread if they are repeated."""
         if poputil.repeats_elements(tensor) or tensor.contains_constant:
             target = self.new(tensor.shape, tensor.type)
             self.copy(tensor, target)

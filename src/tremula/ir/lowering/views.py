@@ -43,7 +43,7 @@ def reshaped(tiles: Tiles, x: Tensor, *_how: object) -> Tensor:
 
 @lowers(*with_copies("view.dtype"), calls="Tensor.reinterpret")
 def view_as_type(tiles: Tiles, x: Tensor, _dtype: object) -> Tensor:
-    """The same bits; both types must be as wide, on tiles as in PyTorch."""
+    """The same bits; both types must be equally wide, on tiles and in PyTorch."""
     return x.reinterpret(tiles.out_type)
 
 
@@ -203,7 +203,7 @@ def repeat_interleave(
 
 @lowers("cat", calls="concat")
 def cat(tiles: Tiles, tensors: list[Tensor], dim: int = 0) -> Tensor:
-    """PyTorch lets empty vectors take part whatever the others' rank is."""
+    """PyTorch accepts empty vectors, whatever the rank of the others."""
     rank = len(tiles.out_shape)
     dim %= rank
     parts = [x for x in tensors if x.rank == rank]
@@ -244,7 +244,7 @@ def slice_scatter(
     first, last = _bounds(start, end, x.shape[dim])
     shape = (*x.shape[:dim], -(-(last - first) // step), *x.shape[dim + 1 :])
     source = broadcast_view(tiles.cast(source, x.type), shape)
-    if step == 1 and repeats_elements(x):  # a padded gradient: no room is needed
+    if step == 1 and repeats_elements(x):  # a padded gradient: a view, without memory of its own
         parts = [x.slice(0, first, dim), source, x.slice(last, x.shape[dim], dim)]
         return concat([part for part in parts if part.shape[dim]] or [x], dim)
     result = tiles.writeable_copy(x)

@@ -1,1 +1,1 @@
-"""Operations of our own in a captured step: marks, loops, branches, host code, custom ones."""
+"""Tremula's operations in a captured step: marks, loops, branches, host code, custom ones."""

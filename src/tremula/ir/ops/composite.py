@@ -1,4 +1,4 @@
-"""Operations of our own with a gradient: plain mathematics to the host, a program to tiles."""
+"""Tremula's operations with a gradient: plain mathematics on the host, a program on tiles."""
 
 from typing import Any
 

@@ -39,7 +39,7 @@ def _device(*groups: list[Tensor]) -> torch.device:
 
 
 def owned(results: list[Tensor], others: list[Tensor]) -> list[Tensor]:
-    """Results as tensors of their own: an operation gives neither its inputs nor one twice."""
+    """Results as separate tensors: an operation returns neither its inputs nor one tensor twice."""
     taken = {tensor.untyped_storage().data_ptr() for tensor in others}
     own = []
     for result in results:

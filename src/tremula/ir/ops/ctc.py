@@ -1,4 +1,4 @@
-"""The CTC loss and its gradient as operations: shapes of ATen's own depend on values.
+"""The CTC loss, its gradient and beam search as operations: shapes of ATen's depend on values.
 
 What ATen's forward pass keeps for its gradient hangs on the *tape*, an empty tensor.
 """
@@ -114,7 +114,7 @@ def _as_vector(lengths: object, like: Tensor) -> Tensor:
 
 
 def _in_rows(targets: Tensor, n_batch: int, lengths: Tensor) -> Tensor:
-    """[batch, most labels]: targets that stand one after the other get rows of their own."""
+    """[batch, most labels]: concatenated targets as one row each."""
     if targets.dim() == 2 or n_batch == 1:
         return targets.reshape(n_batch, -1)
     start = lengths.cumsum(0) - lengths
@@ -136,7 +136,7 @@ Beam = dict[tuple[int, ...], tuple[float, float]]  # labels -> log probability e
 def search(
     data: np.ndarray, blank: int, beam_width: int, top_paths: int
 ) -> list[tuple[tuple[int, ...], float]]:
-    """The best label sequences of [n_steps, n_classes] log probabilities, with theirs."""
+    """The best label sequences of [n_steps, n_classes] log probabilities, each with its own."""
     beam: Beam = {(): (0.0, -np.inf)}
     for row in data.astype(np.float64):
         grown = _grown(beam, row, blank)
@@ -164,7 +164,7 @@ def _grown(beam: Beam, row: np.ndarray, blank: int) -> Beam:
             add(labels, -np.inf, ends_label + row[labels[-1]])
         for label in range(len(row)):
             if label != blank:
-                # A label that repeats the last one is new only behind a blank.
+                # A label that repeats the last one is new only after a blank.
                 before = ends_blank if labels and labels[-1] == label else total
                 add((*labels, label), -np.inf, before + row[label])
     return grown

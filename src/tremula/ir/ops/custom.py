@@ -88,7 +88,7 @@ def registered(key: str) -> CustomOperation:
 def record(
     inputs: list[Tensor], key: str, examples: Sequence[Tensor], attributes: Attributes
 ) -> list[Tensor]:
-    """A node of the operation in the recording that is going on."""
+    """A node of the operation in the active recording."""
     registered(key)
     outputs = [[str(x.dtype).removeprefix("torch."), list(x.shape)] for x in examples]
     return torch.ops.tremula.custom_op(inputs, key, json.dumps(outputs), json.dumps(attributes))

@@ -25,7 +25,7 @@ _known: dict[str, HostCode] = {}
 
 
 def host_code(name: str, run: Callable[[list[Tensor]], Sequence[Tensor]]) -> HostCode:
-    """Enter a function. Another one of the same name gets a number behind it."""
+    """Enter a function. A second one of the same name gets a number appended."""
     key, number = name, 1
     while key in _known:
         number += 1

@@ -1,4 +1,4 @@
-"""Operations that are identities to mathematics and say something to the compiler: tremula::*."""
+"""Markers: identities that tell the compiler something, tremula::*."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ Context = Any  # what autograd keeps between a call and its gradient
 _library = torch.library.Library("tremula", "FRAGMENT")
 
 # Each marker: its extra arguments. All take a tensor and give a new tensor with its value; the
-# gradient passes through. Marks that must also stand in the backward graph say so.
+# gradient passes through. Marks that must also be in the backward graph say so.
 _MARKERS = {
     "checkpoint": "",  # poptorch.recomputationCheckpoint
     "nop": "",  # poptorch.nop: stays in the program, does nothing

@@ -3,7 +3,7 @@
 A recorded model has two nodes per net, `recurrent` and `recurrent_backward`. On the host the first
 runs PyTorch's own kernel with gradients on; what autograd kept hangs on the *tape*, an empty tensor
 that the second takes. So nothing is computed twice, and the tape's memory ends with it. The
-second also takes operands and results of the first: the tape may refer to them, so nobody may write
+second also takes operands and results of the first: the tape may refer to them, so nothing may write
 over them.
 """
 
@@ -58,7 +58,7 @@ def _run(  # noqa: PLR0917 - one argument per setting of a net
 
 
 def _autograd_is_heard() -> AbstractContextManager:
-    """Compiled code runs below autograd, which a pass on the tape needs once more."""
+    """Compiled code runs below autograd, which the taped pass needs again."""
     excluded = torch._C._dispatch_tls_local_exclude_set()
     for key in _AUTOGRAD:
         excluded = excluded.remove(key)
@@ -68,7 +68,7 @@ def _autograd_is_heard() -> AbstractContextManager:
 def _kept_from_the_compiler(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
     """Copies of operands whose memory compiled code may use again before the gradient is taken.
 
-    Weights that lie in one piece of memory are a model's own, and cuDNN wants them so.
+    Weights in one piece of memory are a model's own, and cuDNN wants them that way.
     """
     is_flat = len({w.untyped_storage().data_ptr() for w in weights}) == 1
     return [
@@ -154,7 +154,7 @@ class _Recurrent(torch.autograd.Function):
 
 
 def is_recurrent(func: Callable, args: tuple) -> bool:
-    """Whether a call is one of a net over whole, equally long sequences without projections."""
+    """Whether a call runs a net over equally long sequences, without projections."""
     if getattr(func, "__name__", "") not in KINDS or len(args) != 9:
         return False
     x, states, weights = args[:3]

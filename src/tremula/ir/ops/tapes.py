@@ -8,7 +8,7 @@ _KEPT = "kept"  # an attribute, so what is kept lives as long as its tape does
 
 
 def new_tape(like: Tensor, kept: object = None) -> Tensor:
-    """An empty tensor of the type and device of another, with something hanging on it."""
+    """An empty tensor like another in type and device, with something attached."""
     tape = like.new_empty(0)
     if kept is not None:
         setattr(tape, _KEPT, kept)

@@ -1,6 +1,6 @@
 """Weight updates in place on the host's own processors, as fast as PyTorch's fused kernels are.
 
-Which way is taken, and where its numbers come from:
+Which path is taken, and where its numbers come from:
 
 * *fused* (SGD, Adam, AdamW in one dtype): one native call per group. On a CPU every number is taken
   from `hyper_floats`. On a GPU the learning rate and the loss scaling are read from
@@ -11,7 +11,7 @@ Which way is taken, and where its numbers come from:
   functional update, whose results are copied into place. On a GPU it takes all numbers from
   `hyper_tensors`, so a capture keeps none.
 
-No way waits for the device or reads from it. Gradients may be overwritten.
+No path waits for the device or reads from it. Gradients may be overwritten.
 """
 
 # PyTorch's list operations have private names, and stubs that know floats only.
@@ -72,7 +72,7 @@ def _hyper_for(
     hyper_tensors: Sequence[Tensor] | None,
     hyper_floats: Sequence[float] | None,
 ) -> Sequence[Number]:
-    """Floats where they are as good; tensors for what may change without another capture."""
+    """Floats where they suffice; tensors for numbers that may change without another capture."""
     if hyper_floats is None:
         assert hyper_tensors is not None, "an update needs its numbers, as floats or as tensors"
         return hyper_tensors
@@ -96,21 +96,21 @@ def _is_uniform(
         return False
     dtype = params[0].dtype
     if rule.kind == "sgd" and params[0].device.type == "cpu" and dtype.itemsize < 4:
-        return False  # PyTorch's fused SGD leaves halves on a CPU as they are
+        return False  # PyTorch's fused SGD does not update halves on a CPU
     return all(t.dtype == dtype for ts in (params, grads) for t in ts) and all(
         state.dtype == dtype or slot.is_step for state, slot in zip(states, rule.slots, strict=True)
     )
 
 
 def _is_plain_sgd(rule: UpdateRule, hyper: Sequence[Number]) -> bool:
-    """True without dampening, and if velocities have momentum: fused kernels skip them else."""
+    """True without dampening, and if velocities have momentum: fused kernels skip others."""
     momentums = [rule.numbers_of(g, hyper)["momentum"] for g in range(rule.n_groups)]
     has_idle_velocity = "Accl1" in rule.positions and any(m == 0 for m in momentums)
     return "Step" not in rule.positions and not has_idle_velocity
 
 
 def _laid_out_like(grad: Tensor, param: Tensor) -> Tensor:
-    """The gradient with the strides of its weight: fused kernels walk through memory blindly."""
+    """The gradient with its weight's strides: fused kernels assume equal strides."""
     if grad.stride() == param.stride():
         return grad
     return torch.empty_like(param).copy_(grad)
@@ -235,7 +235,7 @@ def _deviations_(group: _Group) -> list[Tensor]:
 
 
 def _apply_rmsprop_(group: _Group, changes: Sequence[Tensor]) -> None:
-    """Take the changes off the weights, where lr is on a device or inside the velocity."""
+    """Subtract the changes from the weights, where lr is on a device or inside the velocity."""
     changes, velocities = list(changes), group.states.get("Accl3")
     if group.rule.facts.use_tf_variant:
         torch._foreach_mul_(changes, group.numbers["lr"])

@@ -32,7 +32,7 @@ class Weight:
 
 
 def is_zero(number: Number) -> bool:
-    """True for the constant 0 alone: a variable number may become something else."""
+    """True only for the constant 0: a variable number may change."""
     return not isinstance(number, Tensor) and number == 0
 
 

@@ -136,5 +136,5 @@ def has_velocity(rule: UpdateRule, param: int) -> bool:
 
 
 def _sgd_number(rule: UpdateRule) -> int:
-    """PopART numbers its ways of SGD: 1 has accumulator and velocity in one tensor, 2 in two."""
+    """PopART numbers its kinds of SGD: 1 has accumulator and velocity in one tensor, 2 in two."""
     return 1 if rule.facts.use_combined_accum else 2

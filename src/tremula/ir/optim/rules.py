@@ -161,7 +161,7 @@ class UpdateRule:
         )
 
     def _groups_that_use(self, name: str) -> set[int]:
-        """The groups in which a number may be other than zero."""
+        """The groups in which a number may be non-zero."""
         return {g for g in range(self.n_groups) if dict(self.constants[g]).get(name, None) != 0.0}
 
     @property
@@ -170,7 +170,7 @@ class UpdateRule:
 
     @cached_property
     def positions(self) -> dict[str, dict[int, int]]:
-        """Where in the flat list the state with a prefix (first key) of a weight (second) is."""
+        """The position in the flat list of each state: by its prefix, then by its weight."""
         places: dict[str, dict[int, int]] = {}
         for position, slot in enumerate(self.slots):
             places.setdefault(slot.prefix, {})[slot.param] = position
@@ -296,7 +296,7 @@ class UpdateRule:
             for name, old, new in zip(self.hyper_names, before, after, strict=True)
         )
 
-    # --- another optimiser, later ---
+    # --- changing optimisers ---
 
     def renamed(self, names: Sequence[str]) -> "UpdateRule":
         """The same rule for the same weights under other names."""
@@ -312,7 +312,7 @@ class UpdateRule:
         )
 
     def changed_constants(self, settings: Settings) -> list[str]:
-        """What `settings` would change of this rule's constants, in words; [] if nothing."""
+        """Which of this rule's constants `settings` would change, in words; [] if none."""
         found = []
         if self.loss_scaling not in {None, settings.loss_scaling.value}:
             found.append(f"loss_scaling: {self.loss_scaling:g} -> {settings.loss_scaling.value:g}")

@@ -120,7 +120,7 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
             is_decoupled = optimizer.defaults.get("decoupled_weight_decay", False)
             return "adamw" if kind == "adam" and is_decoupled else kind
     is_optimizer = isinstance(optimizer, torch.optim.Optimizer)
-    # LAMB is PopTorch's own class; only its front end knows it, so it is told by what it holds.
+    # LAMB is PopTorch's own class, known only to the front end, so its attributes tell.
     if is_optimizer and {"betas", "max_weight_norm"} <= set(optimizer.defaults):
         return "lamb"
     raise AssertionError(
@@ -254,6 +254,6 @@ class AutomaticLossScaling:
         edge = self.bin_edge * _LARGEST_HALF
         small = [(gradient.abs() <= edge).float().sum() for gradient in gradients]
         n_all = sum(gradient.numel() for gradient in gradients)
-        n_small = torch.stack(small).sum()  # what is infinite or no number is not small
+        n_small = torch.stack(small).sum()  # infinities and NaN are not small
         is_large = n_all - n_small > self.threshold * n_all
         return torch.where(is_large, scale * 0.5, scale * 2.0).clamp(1.0, _LARGEST_SCALE)

@@ -1,4 +1,4 @@
-"""Pass: operations without a lowering of their own are spelled out in operations that have one."""
+"""Pass: operations without a lowering are decomposed into operations that have one."""
 
 import operator
 from typing import Any
@@ -16,7 +16,7 @@ from tremula.ir.step import CapturedStep
 
 
 def decompose(step: CapturedStep) -> CapturedStep:
-    """Run the graph on fake tensors once more, taking apart what has no lowering."""
+    """Run the graph on fake tensors once more, decomposing what has no lowering."""
     return _Decomposer(step).run()
 
 
@@ -64,7 +64,7 @@ class _Decomposer(Recorder):
         """Copy a node. Its fake result is what it was: nothing needs to be computed again."""
         if node.target is _GETITEM:
             value = args[0][args[1]]
-            if self.knows(value):  # an item of something that was taken apart
+            if self.knows(value):  # an item of something that was decomposed
                 self.values[node] = value
                 return
         as_node = fx.map_arg((node.args, node.kwargs), self._node_for)
@@ -89,7 +89,7 @@ class _Decomposer(Recorder):
             with self:
                 return expand(*args, **(kwargs or {}))
         if _is_composite(func) and not has_lowering(func):
-            with self:  # below autograd nobody has taken it apart yet
+            with self:  # below autograd it is still whole
                 return func.decompose(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
 

@@ -1,7 +1,7 @@
 """Pass: writes become new values. Views follow their base; what a step changes is a result.
 
 The recorded program writes memory that several tensors may see. Here each recorded tensor is a
-*base* (storage) seen through a *chain* of views; only the base has a value, a node of the new graph:
+*base* (storage) seen through a *chain* of views; only the base has a value, a node of the new one:
 
     recorded                new graph                          base of x     chain
     x = placeholder         x                                  x, version 0
@@ -231,7 +231,7 @@ class _Functionaliser:
             self._store(target, new)
 
     def _own(self, value: object) -> object:
-        """Fakes that no other node has: an old and a new value are two tensors from now on."""
+        """Fakes that no other node has: the old and the new value are two tensors from now on."""
 
         def own(fake: Tensor) -> Tensor:
             fake = _another(fake) if id(fake) in self.taken else fake
@@ -266,10 +266,10 @@ def _another(tensor: Tensor) -> Tensor:
 
 
 def _written_node(node: fx.Node, position: int) -> fx.Node:
-    """The argument that is written, which `out=` names and others have in their place."""
+    """The argument that is written: `out=`, or the one at `position`."""
     name = overload_of(node)._schema.arguments[position].name
     written = node.kwargs[name] if name in node.kwargs else node.args[position]
-    assert isinstance(written, fx.Node), f"{node.target} writes {written}, no node"
+    assert isinstance(written, fx.Node), f"{node.target} writes {written}, not a node"
     return written
 
 

@@ -45,7 +45,7 @@ _BETWEEN = frozenset(
 
 
 def note_available_memory(step: CapturedStep) -> CapturedStep:
-    """The mark goes; the product, and the products of its gradients, know their share."""
+    """Remove the mark; the product, and the products of its gradients, get the share."""
     shares: dict[Origin, float] = {}
     for node in list(step.graph.nodes):
         if schema_name(node) == _MARK:

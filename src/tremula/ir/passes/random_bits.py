@@ -31,13 +31,13 @@ def initial_state(seed: int, replica: int = 0) -> Tensor:
 
 
 def reproducible(step: CapturedStep) -> CapturedStep:
-    """The step with every random operation spelled out, and a buffer "rng" that counts its runs.
+    """The step with every random operation decomposed, and a buffer "rng" that counts its runs.
 
     A step that draws nothing stays as it is.
     """
     if not any(_is_drawn(node) for node in step.graph.nodes):
         return step
-    return _Spelled(step).run()
+    return _Reproducer(step).run()
 
 
 def _is_drawn(node: fx.Node) -> bool:
@@ -126,13 +126,13 @@ class Draws:
 
 # -- what each operation draws ---------------------------------------------------------------------
 
-_SPELLED: dict[object, Callable] = {}
+_DRAWERS: dict[object, Callable] = {}
 
 
-def _spells(*overloads: object) -> Callable[[Callable], Callable]:
+def _draws(*overloads: object) -> Callable[[Callable], Callable]:
     def enter(function: Callable) -> Callable:
         for overload in overloads:
-            _SPELLED[overload] = function
+            _DRAWERS[overload] = function
         return function
 
     return enter
@@ -146,31 +146,31 @@ def _narrow(values: Tensor, like: Tensor) -> Tensor:
     return values.to(like.dtype)
 
 
-@_spells(_aten.rand.default, _aten.rand_like.default)
+@_draws(_aten.rand.default, _aten.rand_like.default)
 def _rand(draws: Draws, like: Tensor, *_args: object, **_options: object) -> Tensor:
     return _narrow(draws.uniform(like), like)
 
 
-@_spells(_aten.uniform.default)
+@_draws(_aten.uniform.default)
 def _uniform(
     draws: Draws, like: Tensor, _x: Tensor, low: float = 0.0, high: float = 1.0, **_o: object
 ) -> Tensor:
     return (draws.uniform(like) * (high - low) + low).to(like.dtype)
 
 
-@_spells(_aten.randn.default, _aten.randn_like.default)
+@_draws(_aten.randn.default, _aten.randn_like.default)
 def _randn(draws: Draws, like: Tensor, *_args: object, **_options: object) -> Tensor:
     return draws.normal(like).to(like.dtype)
 
 
-@_spells(_aten.normal_functional.default)
+@_draws(_aten.normal_functional.default)
 def _normal_functional(
     draws: Draws, like: Tensor, _x: Tensor, mean: float = 0.0, deviation: float = 1.0, **_o: object
 ) -> Tensor:
     return (draws.normal(like) * deviation + mean).to(like.dtype)
 
 
-@_spells(
+@_draws(
     _aten.normal.float_float,
     _aten.normal.Tensor_float,
     _aten.normal.float_Tensor,
@@ -183,26 +183,26 @@ def _normal(
     return (draws.normal(like) * deviation + mean).to(like.dtype)
 
 
-@_spells(_aten.exponential.default)
+@_draws(_aten.exponential.default)
 def _exponential(
     draws: Draws, like: Tensor, _x: Tensor, rate: float = 1.0, **_options: object
 ) -> Tensor:
     return (draws.exponential(like) * (1 / rate)).to(like.dtype)
 
 
-@_spells(_aten.bernoulli.p)
+@_draws(_aten.bernoulli.p)
 def _bernoulli_p(
     draws: Draws, like: Tensor, _x: Tensor, probability: float = 0.5, **_options: object
 ) -> Tensor:
     return draws.hits(like, probability).to(like.dtype)
 
 
-@_spells(_aten.bernoulli.default)
+@_draws(_aten.bernoulli.default)
 def _bernoulli(draws: Draws, like: Tensor, probabilities: Tensor, **_options: object) -> Tensor:
     return (draws.uniform(like) < probabilities.to(torch.float32)).to(like.dtype)
 
 
-@_spells(_aten.native_dropout.default)
+@_draws(_aten.native_dropout.default)
 def _native_dropout(
     draws: Draws, like: tuple[Tensor, Tensor], x: Tensor, probability: float, train: bool | None
 ) -> tuple[Tensor, Tensor]:
@@ -213,37 +213,37 @@ def _native_dropout(
     return x * kept * scale, kept
 
 
-@_spells(_aten.randint.default)
+@_draws(_aten.randint.default)
 def _randint(draws: Draws, like: Tensor, high: int, *_args: object, **_options: object) -> Tensor:
     return draws.below(like, high).to(like.dtype)
 
 
-@_spells(_aten.randint_like.default)
+@_draws(_aten.randint_like.default)
 def _randint_like(draws: Draws, like: Tensor, _x: Tensor, high: int, **_options: object) -> Tensor:
     return draws.below(like, high).to(like.dtype)
 
 
-@_spells(_aten.randint.low)
+@_draws(_aten.randint.low)
 def _randint_low(
     draws: Draws, like: Tensor, low: int, high: int, *_args: object, **_options: object
 ) -> Tensor:
     return (draws.below(like, high - low) + low).to(like.dtype)
 
 
-@_spells(_aten.randint_like.low_dtype)
+@_draws(_aten.randint_like.low_dtype)
 def _randint_like_low(
     draws: Draws, like: Tensor, _x: Tensor, low: int, high: int, **_options: object
 ) -> Tensor:
     return (draws.below(like, high - low) + low).to(like.dtype)
 
 
-@_spells(_aten.randperm.default)
+@_draws(_aten.randperm.default)
 def _randperm(draws: Draws, like: Tensor, *_args: object, **_options: object) -> Tensor:
     """The order of as many different numbers: the hash gives no number twice in one draw."""
     return torch.sort(draws.bits(tuple(like.shape), like.device))[1].to(like.dtype)
 
 
-@_spells(_aten.multinomial.default)
+@_draws(_aten.multinomial.default)
 def _multinomial(
     draws: Draws, like: Tensor, weights: Tensor, n: int, replacement: bool = False, **_o: object
 ) -> Tensor:
@@ -255,9 +255,9 @@ def _multinomial(
     return torch.argmax(weights / times, -1).movedim(0, -1).to(like.dtype)
 
 
-def _spelling(node: fx.Node) -> Callable:
+def _drawer(node: fx.Node) -> Callable:
     """The function that draws what a node draws."""
-    found = _SPELLED.get(node.target)
+    found = _DRAWERS.get(node.target)
     if found is None:
         origin = node.meta.get(ORIGIN)
         raise UnsupportedOperations(
@@ -276,8 +276,8 @@ def _device_of(node: fx.Node) -> torch.device:
 # -- the pass --------------------------------------------------------------------------------------
 
 
-class _Spelled(_Decomposer):
-    """Records the step again with random operations spelled out, and everything else as it is."""
+class _Reproducer(_Decomposer):
+    """Records the step again with random operations decomposed, and everything else as it is."""
 
     def __init__(self, step: CapturedStep):
         super().__init__(step)
@@ -310,7 +310,7 @@ class _Spelled(_Decomposer):
         self._bind(self.graph.placeholder(STATE_NAME), self.state)
 
     def _give(self, node: fx.Node) -> None:
-        """The state goes on by one step: its second number grows by 1."""
+        """The state advances by one step: its second number grows by 1."""
         self.current = None
         assert self.state is not None, "a graph has a node before its output"
         with self:
@@ -328,7 +328,7 @@ class _Spelled(_Decomposer):
         with self:
             if self.draws is None:
                 self.draws = Draws(Keys.of(self.state))
-            self.values[node] = _spelling(node)(self.draws, node.meta["val"], *args, **kwargs)
+            self.values[node] = _drawer(node)(self.draws, node.meta["val"], *args, **kwargs)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
         return Recorder.__torch_dispatch__(self, func, types, args, kwargs)

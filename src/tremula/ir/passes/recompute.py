@@ -18,7 +18,7 @@ def recompute_between_checkpoints(
 ) -> CapturedStep:
     """Before the last checkpoint, only checkpoints outlive the forward pass.
 
-    What lies behind the last one is used at once by the backward pass and stays. So does what
+    Values after the last one are used at once by the backward pass and stay. So do values that
     comes from another stage of a pipeline: the chip that made it is busy with other micro-batches.
     """
     marks = _marks(step)
@@ -31,7 +31,7 @@ def recompute_between_checkpoints(
         if node not in before:
             before.add(node)
             front += node.all_input_nodes
-    # What the step gives must be kept anyway.
+    # The step's results must be kept anyway.
     stored = _checkpointed(marks) | set(step.results())
     gone, stage = before - stored, _stages(stage_of_block)
     return _Recomputation(step, lambda n, user: n in gone and stage(n) == stage(user)).run()
@@ -48,9 +48,9 @@ def recompute_stages(step: CapturedStep, stage_of_block: Sequence[int]) -> Captu
 
 
 def recompute_remembered(step: CapturedStep, stage_of_block: Sequence[int]) -> CapturedStep:
-    """Stages compute again what leaves more for its gradient than its results.
+    """Stages recompute operations that leave more for their gradient than their results.
 
-    Lowerings remember the rest, which is then of another micro-batch.
+    Lowerings remember the rest, which by then belongs to another micro-batch.
     """
     if not step.training or len(set(stage_of_block)) < 2:
         return step
@@ -100,7 +100,7 @@ class _Recomputation:
         return drop_dead(self.step)  # what only the backward pass read
 
     def _goes(self, node: fx.Node, user: fx.Node) -> bool:
-        """Random values cannot be drawn again, so they are stored; so is what is no operation."""
+        """Random values cannot be drawn again, so they are stored; so are non-operations."""
         origin = node.meta.get(ORIGIN)
         return (
             node.op == "call_function"

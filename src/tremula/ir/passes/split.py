@@ -37,7 +37,7 @@ def _without_unused_states(step: CapturedStep) -> CapturedStep:
 
 
 def drop_markers(step: CapturedStep) -> CapturedStep:
-    """What only speaks to the tile compiler is nothing to the host."""
+    """The host has no use for marks that speak to the tile compiler."""
     for node in list(step.graph.nodes):
         name = schema_name(node)
         if name in MARKERS and name not in _KEPT_MARKERS:
@@ -47,7 +47,7 @@ def drop_markers(step: CapturedStep) -> CapturedStep:
 
 
 def on_device(step: CapturedStep, device: torch.device) -> CapturedStep:
-    """Tensors that the graph makes are made where it runs."""
+    """Create the graph's new tensors on the device it runs on."""
     for node in step.graph.nodes:
         if node.op == "call_function" and _makes_tensors(node):
             node.kwargs = {**node.kwargs, "device": device}

@@ -1,4 +1,4 @@
-"""Operations that look at the memory of another tensor, and how a write reaches its base."""
+"""The inverses of views: how a write through a view reaches its base."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -94,7 +94,7 @@ def gather(tiles: Tiles, x: Tensor, dim: int, indices: Tensor, **_sparse: object
     return how.result(take_rows(tiles, how.table(x), how.indices(indices)))
 
 
-# -- how tables like to lie ------------------------------------------------------------------------
+# -- preferred layouts of tables -------------------------------------------------------------------
 
 
 @prefers_layout("embedding", 0)

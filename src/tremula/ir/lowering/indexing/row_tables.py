@@ -42,7 +42,7 @@ class Table:
     def plan(self, tiles: Tiles, type: Type, operation: str | None) -> SlicePlan:
         """For lookups (operation None) or for updates; in training one plan serves both.
 
-        So the gradient of an embedding lies as its table does.
+        So the gradient of an embedding is laid out like its table.
         """
         is_training = tiles.options.is_training
         options: dict[str, object] = {
@@ -237,7 +237,7 @@ class Along:
         return Along(dim, index.shape, (*groups, dim, *columns), n_groups, width)
 
     def part(self, x: Tensor) -> Tensor:
-        """As much of other dimensions as the index has."""
+        """Other dimensions cut to the size the index has."""
         for d, n in enumerate(self.shape):
             if d != self.dim and x.shape[d] != n:
                 x = x.slice(0, n, d)

@@ -138,7 +138,7 @@ def scatter_reduce(
     negate = reduce == "amin"
     target = own_copy(tiles, x, type).reshape(x.shape or (1,))
     source = tiles.cast(source, type)
-    if negate:  # the smallest is the largest of what points the other way
+    if negate:  # the minimum is minus the maximum of the negated values
         target = popops.neg(tiles.graph, target, tiles.sequence, tiles.name)
         source = popops.neg(tiles.graph, source, tiles.sequence, tiles.name)
     if not include_self:

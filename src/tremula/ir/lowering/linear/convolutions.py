@@ -47,7 +47,7 @@ def _of(
     wide, narrow = (out, x) if transposed else (x, out)
     kernel = weight[2:]
     steps, pads, dilations = (_per_dim(v, rank) for v in (stride, padding, dilation))
-    # Outputs behind the last one that is wanted, as output_padding of a transposed one makes them.
+    # Outputs beyond the last one wanted, which output_padding of a transposed convolution makes.
     spare = tuple(
         wide[2 + d] + 2 * pads[d] - (kernel[d] - 1) * dilations[d] - 1
         - (narrow[2 + d] - 1) * steps[d]
@@ -72,7 +72,7 @@ def convolution(
     padding: list[int], dilation: list[int], transposed: bool, _output_padding: list[int],
     groups: int,
 ) -> Tensor:  # fmt: skip
-    """Biases are added to the result where it lies."""
+    """Biases are added to the result in place."""
     if not prod(tiles.out_shape):
         return tiles.new(tiles.out_shape, tiles.out_type)
     conv = _of(
@@ -109,7 +109,7 @@ def convolution_backward(
     stride: list[int], padding: list[int], dilation: list[int], transposed: bool,
     _output_padding: list[int], groups: int, output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
-    """Gradients of input, weight and bias, those of them that are asked for."""
+    """Gradients of input, weight and bias, as far as they are asked for."""
     conv = _of(
         x.type, x.shape, weight.shape, gradient.shape, stride, padding, dilation, transposed,
         groups,
@@ -136,7 +136,7 @@ def _weight_gradient(tiles: Tiles, conv: _Convolution, acts: Tensor, deltas: Ten
     return conv.from_weights(found)
 
 
-# -- how operands like to lie ----------------------------------------------------------------------
+# -- preferred layouts of operands -----------------------------------------------------------------
 
 
 def _of_node(tiles: Tiles, node: fx.Node) -> _Convolution:
@@ -157,7 +157,7 @@ def convolution_input(tiles: Tiles, node: fx.Node) -> Tensor | None:
 
 @prefers_layout("convolution", 1)
 def convolution_weight(tiles: Tiles, node: fx.Node) -> Tensor | None:
-    """Weights as the forward pass wants them; transposed ones are made turned, and turned back."""
+    """Weights as the forward pass wants them; transposed ones are created flipped."""
     if not prod(tiles.out_shape):
         return None
     conv = _of_node(tiles, node)

@@ -13,7 +13,7 @@ from tremula.poplibs import poplin, poputil
 
 
 def _no_error(tiles: Tiles, matrix: Tensor) -> Tensor:
-    """Whether a factorisation failed: never, for a matrix that has none gives NaN."""
+    """Whether a factorisation failed: never; a matrix without one gives NaN."""
     return poputil.broadcast_view(tiles.constant(0, INT), matrix.shape[:-2])
 
 

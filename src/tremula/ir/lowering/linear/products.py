@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from torch import fx
 
 from tremula.base.types import FLOAT, HALF, INT, Type
-from tremula.ir.lowering.layouts import lies_for_another
+from tremula.ir.lowering.layouts import is_laid_out_for_another
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers, prefers_layout
 from tremula.poplar.tensors.tensor import Tensor, concat
@@ -16,9 +16,10 @@ from tremula.poplibs import poplin, popops
 from tremula.poplibs.poplin.product.mat_mul import ProductOptions
 
 Shape = tuple[int, ...]
-_MULTIPLIED = (FLOAT, HALF)  # what the matrix unit knows
-# Of all memory, for a copy of a weight that lies otherwise. Less would fit more models, but results
-# of many parts lie in so many pieces that what reads them is slow to build (GPT-2: 71 s for 13).
+_MULTIPLIED = (FLOAT, HALF)  # types of the matrix unit
+# Of all memory, for a copy of a weight laid out differently. Less would fit more models, but
+# results of many parts are in so many pieces that their readers are slow to build (GPT-2: 71 s
+# instead of 13).
 _REARRANGED_SHARE = 1 / 4
 
 
@@ -32,7 +33,7 @@ def product(tiles: Tiles, a: Tensor, b: Tensor, **options: Unpack[ProductOptions
 
 
 def _product_of_integers(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
-    """Element by element: exact, where a detour by float would not be."""
+    """Element by element, which is exact; converting to float would not be."""
     left, right = tiles.cast(a, INT).expand([a.rank]), tiles.cast(b, INT).expand([b.rank - 2])
     terms = popops.mul(tiles.graph, left, right, tiles.sequence, tiles.name)
     total = popops.reduce(tiles.graph, terms, [a.rank - 1], "ADD", tiles.sequence, tiles.name)
@@ -48,7 +49,7 @@ def mm(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _n_rearranged_parts(tiles: Tiles, b: Tensor) -> int:
-    """In how many parts to multiply by a weight that lies as another operation wants it.
+    """In how many parts to multiply by a weight that is laid out for another operation.
 
     It is rearranged for the product, such as a table of embeddings that is also the output layer;
     in parts, only one part of it is on the tiles twice.
@@ -56,7 +57,7 @@ def _n_rearranged_parts(tiles: Tiles, b: Tensor) -> int:
     n_bytes = b.n_elems * b.type.n_bytes
     target = tiles.graph.target
     room = _REARRANGED_SHARE * target.n_tiles * target.chip.n_bytes_available_per_tile
-    if n_bytes <= room or not lies_for_another(tiles.node, 1):
+    if n_bytes <= room or not is_laid_out_for_another(tiles.node, 1):
         return 1
     return -(-n_bytes // int(room))
 
@@ -75,7 +76,7 @@ def dot(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
 def addmm(
     tiles: Tiles, bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    """The bias is added to the product where it lies: no second tensor of its size."""
+    """The bias is added to the product in place: no second tensor of its size."""
     graph, sequence, name = tiles.graph, tiles.sequence, tiles.name
     result = product(tiles, a, b)
     if alpha != 1:
@@ -126,7 +127,7 @@ def _parts(tensor: Tensor, dim: int | None, n_parts: int) -> list[Tensor]:
 
 
 def _begins(size: int, n_parts: int) -> list[int]:
-    """Cuts of equal parts; the last one is shorter where the size is no multiple."""
+    """Starts of equal parts; the last part is shorter where the size is not a multiple."""
     step = -(-size // n_parts)
     return [min(i * step, size) for i in range(n_parts + 1)]
 
@@ -147,10 +148,10 @@ def _summed(
     return tiles.cast(total, type)
 
 
-# -- how operands like to lie ----------------------------------------------------------------------
+# -- preferred layouts of operands -----------------------------------------------------------------
 
 
-def _wish(tiles: Tiles, first: int, is_left: bool) -> Tensor | None:
+def _preferred(tiles: Tiles, first: int, is_left: bool) -> Tensor | None:
     shapes, type = (tiles.shape_of(first), tiles.shape_of(first + 1)), tiles.type_of(first)
     if type not in _MULTIPLIED:
         return None
@@ -171,25 +172,25 @@ def _created(tiles: Tiles, type: Type, shapes: tuple[Shape, Shape], is_left: boo
 @prefers_layout("mm", 0)
 @prefers_layout("bmm", 0)
 def left_operand(tiles: Tiles, _node: fx.Node) -> Tensor | None:
-    return _wish(tiles, 0, is_left=True)
+    return _preferred(tiles, 0, is_left=True)
 
 
 @prefers_layout("mm", 1)
 @prefers_layout("bmm", 1)
 def right_operand(tiles: Tiles, _node: fx.Node) -> Tensor | None:
-    return _wish(tiles, 0, is_left=False)
+    return _preferred(tiles, 0, is_left=False)
 
 
 @prefers_layout("addmm", 1)
 @prefers_layout("baddbmm", 1)
 def left_operand_with_bias(tiles: Tiles, _node: fx.Node) -> Tensor | None:
-    return _wish(tiles, 1, is_left=True)
+    return _preferred(tiles, 1, is_left=True)
 
 
 @prefers_layout("addmm", 2)
 @prefers_layout("baddbmm", 2)
 def right_operand_with_bias(tiles: Tiles, _node: fx.Node) -> Tensor | None:
-    return _wish(tiles, 1, is_left=False)
+    return _preferred(tiles, 1, is_left=False)
 
 
 @prefers_layout("tremula::serialized_mm", 1)

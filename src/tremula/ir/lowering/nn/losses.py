@@ -14,11 +14,11 @@ from tremula.poplibs.popops import Reduction
 from tremula.poplibs.popops.elementwise.expr import Cast, Expr, PlaceHolder, _1, _2, _3, exp, select
 
 _NONE, _MEAN = 0, 1  # as ATen numbers reductions; 2 is the sum
-_NO_CLASS = -1  # a label no one-hot row and no selection has an element for
+_NO_CLASS = -1  # a label that matches no class
 
 
 class _Rows:
-    """Log probabilities [rows, classes], and labels with those that are ignored out of range."""
+    """Log probabilities [rows, classes], and labels in which ignored ones are out of range."""
 
     def __init__(self, tiles: Tiles, x: Tensor, target: Tensor, ignored: int):
         self.tiles = tiles
@@ -36,7 +36,7 @@ class _Rows:
         return popops.map(tiles.graph, expr, list(tensors), tiles.sequence, tiles.name)
 
     def weights(self, weight: Tensor | None) -> Tensor:
-        """What each row counts: a float, 0 for an ignored one."""
+        """The weight of each row: a float, 0 for an ignored one."""
         n_classes = self.x.shape[1]
         if weight is None:
             return self.map(Cast(_1 >= 0, FLOAT), self.labels)
@@ -95,7 +95,7 @@ def nll_loss_backward(  # noqa: PLR0917 - as ATen
     tiles: Tiles, gradient: Tensor, x: Tensor, target: Tensor, weight: Tensor | None,
     reduction: int, ignored: int, total: Tensor,
 ) -> Tensor:  # fmt: skip
-    """A one-hot row per label, times what the row counts."""
+    """A one-hot row per label, times the row's weight."""
     rows = _Rows(tiles, x, target, ignored)
     result = tiles.graph.clone(rows.x, f"{tiles.name}/one_hot")
     popops.encode_one_hot(tiles.graph, rows.labels, result, tiles.sequence, f"{tiles.name}/one_hot")

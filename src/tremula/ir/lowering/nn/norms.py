@@ -126,7 +126,7 @@ class Norm:
         return self.map(narrow(expr, self.x.type), gradient, whitened, *per_statistic)
 
 
-# -- layer norm ----------------------------------------------------------------------------------
+# -- layer norm ------------------------------------------------------------------------------------
 
 
 def _layer(tiles: Tiles, x: Tensor, normalised: list[int]) -> Norm:
@@ -187,7 +187,7 @@ def _backward(
     return _gradients(tiles, of_x, *norm.parameter_gradients(whitened, gradient, mask[1:]))
 
 
-# -- group norm ----------------------------------------------------------------------------------
+# -- group norm ------------------------------------------------------------------------------------
 
 
 def _group(tiles: Tiles, x: Tensor, n_batch: int, n_channels: int, n_groups: int) -> Norm:
@@ -214,7 +214,7 @@ def native_group_norm_backward(  # noqa: PLR0913, PLR0917 - as ATen
     return _backward(tiles, norm, gradient, mean, inverse, gamma, mask)
 
 
-# -- batch norm ----------------------------------------------------------------------------------
+# -- batch norm ------------------------------------------------------------------------------------
 
 
 def _batch(tiles: Tiles, x: Tensor) -> Norm:

@@ -16,7 +16,7 @@ Ints = ListOf[int]
 
 
 def _each(value: Ints | int, n: int) -> tuple[int, ...]:
-    """One number per dimension; one alone stands for all."""
+    """One number per dimension; a single one stands for all."""
     values = [value] if isinstance(value, int) else list(value)
     return tuple(values * n if len(values) == 1 else values)
 
@@ -47,7 +47,7 @@ def _batched(x: Tensor, n_field: int) -> Tensor:
     return x if x.rank == n_field + 2 else x.expand([0])
 
 
-# -- maxima --------------------------------------------------------------------------------------
+# -- maxima ----------------------------------------------------------------------------------------
 
 
 @lowers("max_pool2d_with_indices", "max_pool3d_with_indices", calls="popnn.pool, popnn.pool_places")
@@ -87,12 +87,12 @@ def max_pool_backward(  # noqa: PLR0917 - as ATen
 
 
 def _n_field(tiles: Tiles) -> int:
-    """2 of aten::max_pool2d…: the dimension count is part of every name."""
+    """2 for aten::max_pool2d…: every name holds its number of dimensions."""
     name = schema_name(tiles.node)
     return next(n for n in (1, 2, 3) if f"{n}d" in name)
 
 
-# -- averages ------------------------------------------------------------------------------------
+# -- averages --------------------------------------------------------------------------------------
 
 
 @lowers("avg_pool1d", "avg_pool2d", "avg_pool3d", calls="popnn.pool, popops.mul")
@@ -144,7 +144,7 @@ def _as_average(params: PoolParams) -> PoolParams:
 def _shares(
     params: PoolParams, field: Ints, out: Ints, include_pad: bool, divisor: int | None
 ) -> np.ndarray | None:
-    """What sums of windows are multiplied with; None if it is 1 / the inputs a window has."""
+    """The factor of window sums; None if it is 1 / the number of inputs in a window."""
     if divisor is not None:
         return np.full((1,) * len(field), 1 / divisor)
     if not include_pad:

@@ -1,4 +1,4 @@
-"""Lowerings of whole recurrent nets: popnn's cells, layer by layer and way by way."""
+"""Lowerings of whole recurrent nets: popnn's cells, layer by layer and direction by direction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class Cell:
 
     @property
     def non_linearity(self) -> str:
-        """Of a vanilla net: TANH of rnn_tanh."""
+        """The activation of a vanilla net: TANH for rnn_tanh."""
         return self.net.kind.removeprefix("rnn_").upper()
 
     def run(self, x: Tensor, states: list[Tensor]) -> list[Tensor]:
@@ -151,7 +151,7 @@ def _cell(net: Net, place: tuple[int, int], weights: list[Tensor]) -> Cell:
 def recurrent(
     tiles: Tiles, x: Tensor, states: list[Tensor], weights: list[Tensor], *how
 ) -> tuple[Tensor, ...]:
-    """Outputs, last states, last cells; the tape is nothing on tiles, the cells are remembered."""
+    """Outputs, last states, last cells; tiles have no tape, the cells are remembered."""
     net = Net(tiles, *how)
     x = _steps_first(net, x)
     each = len(weights) // (net.n_layers * net.n_ways)

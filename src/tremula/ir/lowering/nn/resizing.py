@@ -28,7 +28,7 @@ def separable(tiles: Tiles, x: Tensor, matrices: list[np.ndarray]) -> Tensor:
     return x
 
 
-# -- nearest -------------------------------------------------------------------------------------
+# -- nearest ---------------------------------------------------------------------------------------
 
 
 def _nearest(n_in: int, n_out: int, scale: float | None, exact: bool) -> np.ndarray:
@@ -51,7 +51,7 @@ _NEAREST = [
 
 @lowers(*_NEAREST, calls="Tensor.broadcast")
 def upsample_nearest(tiles: Tiles, x: Tensor, out: Ints, *scales: float | None) -> Tensor:
-    """Repeated elements, which no memory is needed for."""
+    """Repeated elements: a view, without memory of its own."""
     for d, places in enumerate(_nearest_places(tiles, x.shape[2:], out, scales), start=2):
         x = _chosen(x, places, d)
     return x
@@ -131,7 +131,7 @@ def _linear_matrix(n_in: int, n_out: int, align: bool, scale: float | None) -> n
 
 
 def _cubic_matrix(n_in: int, n_out: int, align: bool, scale: float | None) -> np.ndarray:
-    """Taps beyond the border fall on the border."""
+    """Taps beyond the border read the border."""
     source = _sources(n_in, n_out, align, scale)
     low, outs = np.floor(source).astype(np.int64), np.arange(n_out)
     matrix = np.zeros((n_in, n_out))

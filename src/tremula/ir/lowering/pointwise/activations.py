@@ -115,7 +115,7 @@ def leaky_relu(tiles: Tiles, x: Tensor, slope: float = 0.01) -> Tensor:
 def leaky_relu_backward(
     tiles: Tiles, g: Tensor, x: Tensor, slope: float, _is_result: bool
 ) -> Tensor:
-    """The operand and the result have the same sign, so either will do."""
+    """The operand and the result have the same sign, so either works."""
     return mapped(tiles, lambda g, x, s: expr.select(g, g * s, x > 0), g, x, slope, type=x.type)
 
 

@@ -96,7 +96,7 @@ def _floor_quotient_of_integers(a: Expr, b: Expr) -> Expr:
 
 
 def _floor_quotient(a: Expr, b: Expr) -> Expr:
-    """As Python divides floats: from the exact remainder, so that no rounding carries too far."""
+    """As Python divides floats: from the exact remainder, so that rounding cannot carry over."""
     remainder = a % b
     quotient = (a - remainder) / b
     lower = expr.select(quotient - 1, quotient, _has_other_sign(remainder, b))
@@ -134,7 +134,7 @@ def minimum(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
 def _enter_number_first(name: str, formula: Formula) -> None:
     @lowers(name, calls="popops.map")
     def number_first(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
-        """As maximum or minimum, but a number wins over NaN."""
+        """As maximum or minimum, except that a number wins over NaN."""
 
         def chosen(x: Expr, y: Expr) -> Expr:
             return expr.select(y, expr.select(x, formula(x, y), y != y), x != x)  # noqa: PLR0124

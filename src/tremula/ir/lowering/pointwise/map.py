@@ -70,7 +70,7 @@ def _as_tensor(tiles: Tiles, value: Operand, type: Type | None) -> Tensor:
 
 
 def _computing_type(type: Type | None, values: tuple[Operand, ...]) -> Type | None:
-    """Halves meet a number that no half can hold as floats, and are rounded after it."""
+    """With a number that no half can hold, halves are computed as floats and then rounded."""
     if type != HALF:
         return type
     numbers = [abs(float(v)) for v in values if not isinstance(v, Tensor)]

@@ -28,7 +28,7 @@ _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30)
 
 
 def _sine_of_turns(x: Expr) -> tuple[Expr, Expr]:
-    """What x is above a whole number, and |sin πx|."""
+    """The fractional part of x, and |sin πx|."""
     part = x - expr.floor(x)
     return part, expr.sin(part * math.pi)
 

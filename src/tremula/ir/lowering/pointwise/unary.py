@@ -11,7 +11,7 @@ from tremula.poplibs import poputil
 from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.popops.elementwise.expr import Cast, Expr
 
-_HUGE = 1e9  # from here on 1 more or less is lost in a float
+_HUGE = 1e9  # beyond this, adding 1 is lost in a float
 
 # -- functions of floats ---------------------------------------------------------------------------
 

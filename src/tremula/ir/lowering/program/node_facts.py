@@ -1,4 +1,4 @@
-"""What builders ask about nodes of a step: where they are, who reads them, what they become."""
+"""What builders ask about a step's nodes: where they are, who reads them, what they become."""
 
 import operator
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def source_of_user(node: fx.Node) -> Source | None:
 
 
 def _last_read(node: fx.Node, order: dict[fx.Node, int]) -> int:
-    """When a value, or a view of it, is read last; being a result of the step is no reading."""
+    """When a value, or a view of it, is last read; being a result of the step does not count."""
     last = -1
     for user in node.users:
         if user.op != "output":
@@ -119,7 +119,7 @@ def _place_held(step: CapturedStep, chip_of: dict[fx.Node, int]) -> None:
 
 
 def check_result(node: fx.Node, value: object) -> None:
-    """A lowering gives the shape and type PyTorch promised; anything else is our mistake."""
+    """A lowering gives the shape and type PyTorch promised; anything else is a bug."""
     expected = node.meta["val"]
     pairs = [(expected, value)]
     if isinstance(expected, tuple | list):

@@ -157,7 +157,7 @@ class StepBuilder:
             self.update.add(Copy(self.remote[node], value.flatten()))
 
     def _store(self, node: fx.Node) -> None:
-        """Send new states to streaming memory as soon as they are there."""
+        """Send new states to streaming memory as soon as they are computed."""
         for state in self.states_of.get(node, ()):
             value = self.values[node]
             if state in self.remote:
@@ -179,7 +179,7 @@ class StepBuilder:
         return graph.add_variable(tile_type(value.dtype), shape, slot.name, mapping=mapping)
 
     def _parameter_of(self, state: Slot, node: fx.Node) -> Tensor | None:
-        """An optimiser's state lies as the parameter it belongs to."""
+        """An optimiser's state is laid out like its parameter."""
         owner, fake = state.name.rpartition("___")[2], node.meta["val"]
         for slot, parameter in zip(self.step.inputs, self.step.placeholders(), strict=True):
             if slot.kind == PARAMETER and slot.name == owner:
@@ -218,7 +218,7 @@ class StepBuilder:
         self._store(node)
 
     def _built(self, tiles: Tiles, read: Callable[[fx.Node], Any]) -> object:
-        """What the lowering of a node gives for the operands that `read` finds."""
+        """The result of a node's lowering for the operands that `read` returns."""
         node = tiles.node
         args, kwargs = fx.map_arg((node.args, node.kwargs), read)
         origin = node.meta.get(ORIGIN)

@@ -53,7 +53,7 @@ from tremula.poplibs.popops.slicing.dynamic_slice import (
 
 @dataclass(frozen=True)
 class _Kept:
-    """What a stage finds again of what an earlier one on its chip had: two rows of elements."""
+    """A value that a stage gets back from an earlier one on its chip: two rows of elements."""
 
     row: Tensor  # the value at the earlier stage
     working_row: Tensor  # its copy at the later one
@@ -117,7 +117,7 @@ class PipelineBuilder(StepBuilder):
         if home is None or self._is_fixed(value):
             return self._fixed_on(node, chip)
         if is_view(node.target) and n_elements(node) >= n_elements(node.all_input_nodes[0]):
-            # Views are free, so that their base travels, once for all of them.
+            # Views are free, so their base travels, once for all of them.
             tiles = self._tiles_on(node, chip, self.parts[stage].compute)
             return self._built(tiles, lambda base: self._at(base, stage))
         earlier = self.stages.last_on_chip(chip, home, stage)
@@ -204,7 +204,7 @@ class PipelineBuilder(StepBuilder):
     def _terms_of_gradients(self) -> dict[fx.Node, list[fx.Node]]:
         """Sums that only reduce a weight's gradient over stages: their terms, for each such sum.
 
-        Nothing has to wait for the other: each stage accumulates its own part.
+        No stage has to wait for another: each accumulates its own part.
         """
         found = {}
         for node in self.step.graph.nodes:

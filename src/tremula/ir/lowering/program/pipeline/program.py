@@ -24,7 +24,7 @@ class StageParts:
 
 
 def pipeline_program(graph: Graph, stages: list[StageParts], n_micro_batches: int) -> Program:
-    """All micro-batches through all stages; stages without work yet, or any more, are left out."""
+    """All micro-batches through all stages; idle stages are left out."""
     functions = [
         graph.add_function(Sequence(part.restores, part.compute, part.keeps, name=f"stage{number}"))
         for number, part in enumerate(stages)
@@ -47,7 +47,7 @@ def iterations(n_stages: int, n_micro_batches: int) -> Iterator[tuple[range, int
 
 
 def _iteration(stages: list[StageParts], functions: list[Function], active: range) -> Sequence:
-    """Transfers join all chips, so they stand together; between them chips run on their own.
+    """Transfers synchronise all chips, so they are grouped; between them chips run independently.
 
     Later stages come first: a stage takes from a ring what an earlier one is about to replace.
     """

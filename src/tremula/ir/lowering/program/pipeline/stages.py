@@ -79,7 +79,7 @@ class _Assignment:
         return [node for slot, node in pairs if slot.kind == kind]
 
     def _stage_of(self, node: fx.Node) -> int | None:
-        """None if neither block nor operands say anything."""
+        """None if neither block nor operands determine it."""
         needed = max((self.stage.get(n, -1) for n in node.all_input_nodes), default=-1)
         origin = node.meta.get(ORIGIN)
         if follows_operand(node) or origin is None or origin.block is None:
@@ -93,7 +93,7 @@ class _Assignment:
         return next(later, needed)
 
     def _place_by_users(self, nodes: Iterable[fx.Node]) -> None:
-        """What nothing else places is made by the first stage that uses it."""
+        """Nodes that nothing else places are computed by the first stage that uses them."""
         for node in nodes:
             if node not in self.stage:
                 stages = [self.stage[user] for user in node.users if user in self.stage]
