@@ -3,7 +3,7 @@
 A recorded model has two nodes per net, `recurrent` and `recurrent_backward`. On the host the first
 runs PyTorch's own kernel with gradients on; what autograd kept hangs on the *tape*, an empty tensor
 that the second takes. So nothing is computed twice, and the tape's memory ends with it. The
-second also takes operands and results of the first: the tape may refer to them, so nothing may write
+second also takes operands and results of the first: the tape may refer to them, so none may write
 over them.
 """
 
