@@ -1,5 +1,8 @@
 """Run one vertex in plain Python, for debugging: breakpoints, print, and checked indices work.
 
+`run_in_python` is for people: it takes a class and the values of its fields. `interpret` takes a
+row of a vertex table, and is what tests compare kernels with.
+
 The original `compute` runs on views of the arena. Inputs cannot be written, indices are checked,
 and numbers behave as on a tile: integers are Python's, floats are float32, halves round after each
 operation. A codelet read from a file runs from its stored text, which `subset.py` has checked.
@@ -9,7 +12,7 @@ import ast
 import builtins
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import CellType, FunctionType, ModuleType, SimpleNamespace
@@ -17,13 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from tremula.base.errors import StrictModeError
-from tremula.base.floats import float32_to_quarter, quarter_to_float32, unpack_metadata
+from tremula.base.errors import GraphConnectionError, StrictModeError
+from tremula.base.floats import (
+    QuarterFormat,
+    float32_to_quarter,
+    pack_metadata,
+    quarter_to_float32,
+    unpack_metadata,
+)
 from tremula.base.types import Type
 from tremula.codelets.columns import columns_of
 from tremula.codelets.python import random
 from tremula.codelets.python.function_source import MATH, FunctionSource, Known
-from tremula.codelets.python_codelet import PythonCodelet
+from tremula.codelets.python_codelet import PythonCodelet, codelet_of
 from tremula.codelets.spec import N_WORKERS, Direction, FieldKind, FieldSpec, VertexBase
 
 
@@ -112,10 +121,12 @@ class VertexProxy:
 
     _views: dict[str, Any]
     _codelet: PythonCodelet
+    n_workers: int
 
     def __init__(
-        self, codelet: PythonCodelet, arena: np.ndarray, columns: tuple[np.ndarray, ...], row: int
-    ) -> None:
+        self, codelet: PythonCodelet, arena: np.ndarray, columns: tuple[np.ndarray, ...], row: int,
+        n_workers: int = N_WORKERS,
+    ) -> None:  # fmt: skip
         values = {f.name: {} for f in codelet.spec.fields}
         for column in columns_of(codelet.spec.fields):
             values[column.field.name][column.role] = columns[column.index]
@@ -124,10 +135,7 @@ class VertexProxy:
         }  # fmt: skip
         object.__setattr__(self, "_views", state)
         object.__setattr__(self, "_codelet", codelet)
-
-    @property
-    def n_workers(self) -> int:
-        return N_WORKERS
+        object.__setattr__(self, "n_workers", n_workers)
 
     def __getattr__(self, name: str) -> object:
         view = self._views[name]
@@ -193,14 +201,15 @@ def _edge(
 
 
 def interpret(
-    codelet: PythonCodelet, arena: np.ndarray, columns: tuple[np.ndarray, ...], row: int
-) -> bool:
+    codelet: PythonCodelet, arena: np.ndarray, columns: tuple[np.ndarray, ...], row: int,
+    n_workers: int = N_WORKERS,
+) -> bool:  # fmt: skip
     """Run `compute` of one row of a vertex table in plain Python; True unless it returned false."""
-    proxy = VertexProxy(codelet, arena, columns, row)
+    proxy = VertexProxy(codelet, arena, columns, row, n_workers)
     function = _machine_function(codelet)
     is_multi = codelet.spec.base is VertexBase.MULTI_VERTEX
     results = []
-    for worker in range(N_WORKERS - 1, -1, -1) if is_multi else (0,):
+    for worker in range(n_workers - 1, -1, -1) if is_multi else (0,):
         with _worker_of(codelet, arena, columns, row, worker):
             results.append(_is_true(function(proxy, worker) if is_multi else function(proxy)))
     return all(results)
@@ -321,3 +330,91 @@ def _bind(scope: dict[str, object], dotted: str, value: object) -> None:
             setattr(holder, name, SimpleNamespace())
         holder = getattr(holder, name)
     setattr(holder, rest[-1], value)
+
+
+# -- one vertex from the values of its fields -----------------------------------------------------
+
+
+def run_in_python(
+    vertex: type, fields: Mapping[str, object], *, n_workers: int = N_WORKERS, seed: int = 0
+) -> dict[str, Any]:
+    """Run one vertex of a class in plain Python and return its fields as it left them.
+
+    Breakpoints and print work in `compute`; an index out of range raises. A field is a number, a
+    sequence, or for a list of vectors a sequence of sequences; Outputs need a value for their size.
+
+        >>> run_in_python(RowSum, {"row": [1, 2, 3], "total": 0})["total"]
+        6.0
+
+    8-bit floats are F143 at scale 0. Random numbers start from `seed`.
+    """
+    codelet = codelet_of(vertex)
+    wanted = [f.name for f in codelet.spec.fields]
+    if sorted(fields) != sorted(wanted):
+        raise GraphConnectionError(
+            f"codelet {codelet.spec.name!r} has the fields {wanted}, got {list(fields)}.",
+            source=codelet.spec.source,
+            hint="give every field a value, Outputs too",
+        )
+    arena = _SmallArena()
+    columns = [c for f in codelet.spec.fields for c in _field_columns(f, fields[f.name], arena)]
+    if codelet.spec.has_worker_state:
+        records = np.zeros((n_workers, random.WORKER_WORDS), np.uint64)
+        records[:, : random.STATE_WORDS] = random.seeds_of(seed, n_workers)
+        columns.append(np.array([arena.place(records) // 8], np.int64))
+    memory, table = arena.memory(), tuple(columns)
+    interpret(codelet, memory, table, 0, n_workers)
+    left = VertexProxy(codelet, memory, table, 0, n_workers)
+    return {name: _plain(getattr(left, name)) for name in wanted}
+
+
+class _SmallArena:
+    """Memory for the fields of one vertex, each aligned to 8 bytes."""
+
+    def __init__(self) -> None:
+        self.parts: list[np.ndarray] = []
+        self.n_bytes = 0
+
+    def place(self, values: np.ndarray) -> int:
+        """The byte address of a copy of `values`."""
+        at, data = self.n_bytes, np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        self.parts += [data, np.zeros(-data.size % 8, np.uint8)]
+        self.n_bytes += data.size + -data.size % 8
+        return at
+
+    def memory(self) -> np.ndarray:
+        return np.concatenate([*self.parts, np.zeros(8, np.uint8)])
+
+
+def _field_columns(field: FieldSpec, value: Any, arena: _SmallArena) -> list[np.ndarray]:  # noqa: ANN401
+    """The columns of a table with one row, in which the field has this value."""
+    is_list = field.kind in (FieldKind.VECTOR_LIST, FieldKind.SCALAR_LIST)
+    start = [np.array([0, len(value)], np.int64)] if is_list else []
+    if field.kind is FieldKind.STATE_VECTOR:
+        return [np.array([0, len(value)], np.int64), converted(value, field.type.dtype)]
+    if field.kind is FieldKind.STATE:
+        return [converted([value], field.type.dtype)]
+    parts = [_stored(field, part) for part in (value if is_list else [value])]
+    offset = np.array([arena.place(p) // field.type.n_bytes for p in parts], np.int64)
+    has_length = field.kind in (FieldKind.VECTOR, FieldKind.VECTOR_LIST)
+    length = [np.array([p.size for p in parts], np.int64)] if has_length else []
+    metadata = []
+    if field.type.requires_metadata:
+        byte = arena.place(np.array([pack_metadata(QuarterFormat.F143, 0)], np.uint8))
+        metadata = [np.array([byte], np.int64)]
+    return [*start, offset, *length, *metadata]
+
+
+def _stored(field: FieldSpec, value: Any) -> np.ndarray:  # noqa: ANN401
+    if field.type.requires_metadata:
+        return np.atleast_1d(float32_to_quarter(np.asarray(value), QuarterFormat.F143))
+    return np.atleast_1d(converted(value, field.type.dtype))
+
+
+def _plain(value: object) -> object:
+    """A field's value as plain NumPy: a number, an array, or a list of them."""
+    if isinstance(value, FieldVector):
+        return np.array(value.view(np.ndarray))
+    if isinstance(value, list | ScalarList | QuarterVector):
+        return [_plain(value[i]) for i in range(len(value))]
+    return float(value) if isinstance(value, np.floating) else value

@@ -15,6 +15,7 @@ from tremula.base.errors import (
     PoplarError,
     suggest,
 )
+from tremula.base.standing import Standing
 from tremula.base.types import Type
 from tremula.codelets.analysis_cache import analysis_of
 from tremula.codelets.cost.counting import CostModel
@@ -22,7 +23,13 @@ from tremula.codelets.cost.taint import TaintTable
 from tremula.codelets.flops import vector_flops_per_cycle
 from tremula.codelets.kernel.kernel_source import KernelText, Variant
 from tremula.codelets.python.function_source import FunctionSource, for_workers, read_function
-from tremula.codelets.spec import N_WORKERS, CodeletSpec, CostInput, CostView, Standing, VertexBase
+from tremula.codelets.spec import (
+    N_WORKERS,
+    CodeletSpec,
+    CostInput,
+    CostView,
+    VertexBase,
+)
 from tremula.codelets.stored_codelet import DAMAGES, codelet_as_dict, read_codelet, refused
 from tremula.codelets.vertex import Vertex, base_of, fields_of
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tremula.base.errors import suggest
 from tremula.base.source import Source
+from tremula.base.standing import Standing
 from tremula.base.types import Type
 
 if TYPE_CHECKING:
@@ -70,15 +71,6 @@ class FieldSpec:
     @property
     def is_written(self) -> bool:
         return self.direction in (Direction.OUTPUT, Direction.INOUT)
-
-
-class Standing(Enum):
-    """How far a cost can be trusted."""
-
-    PUBLISHED = "published"
-    FITTED = "fitted"
-    DERIVED = "derived"
-    PLACEHOLDER = "placeholder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

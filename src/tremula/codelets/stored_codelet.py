@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tremula.base.errors import GraphObjectLoadError
 from tremula.base.source import Source, source_at
+from tremula.base.standing import Standing
 from tremula.base.types import ALL_TYPES, Type
 from tremula.codelets.python import random
 from tremula.codelets.python.function_source import (
@@ -28,7 +29,6 @@ from tremula.codelets.spec import (
     Direction,
     FieldKind,
     FieldSpec,
-    Standing,
     VertexBase,
 )
 

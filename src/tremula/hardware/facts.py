@@ -3,14 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast, get_args
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from tremula.base.errors import InvalidMachineModel, suggest
+from tremula.base.standing import CONSTANT_STANDINGS, ConstantStanding
 
-Standing = Literal["stated", "derived", "guessed", "yours"]
 Value = int | float | str
-
-STANDINGS: tuple[str, ...] = get_args(Standing)
 
 RecordType = TypeVar("RecordType", bound="Record")
 
@@ -34,15 +32,15 @@ class Fact:
     """
 
     value: Value
-    standing: Standing
+    standing: ConstantStanding
     source: str
     unit: str = ""
 
     def __post_init__(self) -> None:
-        if self.standing not in STANDINGS:
+        if self.standing not in CONSTANT_STANDINGS:
             raise InvalidMachineModel(
                 f"unknown standing {self.standing!r} of a fact.",
-                hint=suggest(str(self.standing), STANDINGS),
+                hint=suggest(str(self.standing), CONSTANT_STANDINGS),
             )
         if not isinstance(self.source, str) or not self.source.strip():
             raise InvalidMachineModel(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tremula.base.errors import MissingPerfEstimate
+from tremula.base.standing import Standing
 from tremula.base.types import float32, half, int32
 from tremula.codelets import (
     InOut,
@@ -17,7 +18,6 @@ from tremula.codelets import (
     Vertex,
     codelet_of,
 )
-from tremula.codelets.spec import Standing
 
 OVERHEAD = 13  # entry and exit of a vertex
 SETUP = 2  # of a loop

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tremula.base.errors import GraphProgramCompilationError, MissingPerfEstimate
+from tremula.base.standing import Standing
 from tremula.codelets.cpp import build, cpp_codelet_from_dict, load_cpp_codelets
 from tremula.codelets.cpp.counting import count_blocks
 from tremula.codelets.cpp.glue import N_PER_CHUNK
 from tremula.codelets.cpp.toolchain import Compiler
-from tremula.codelets.spec import Standing
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tremula.base.errors import MissingPerfEstimate
+from tremula.base.standing import Standing
 from tremula.base.types import FLOAT, UNSIGNED_INT, float32
 from tremula.codelets import Input, MultiVertex, Output, SupervisorVertex, Vector, Vertex
-from tremula.codelets.spec import Standing
 from tremula.compiler.passes.vertex_costs import STANDINGS, tiles_of_vertices
 from tremula.hardware import (
     chip,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate
 from tremula.base.source import source_at
+from tremula.base.standing import Standing
 from tremula.base.types import as_type
 from tremula.codelets.cpp.build import Library, library_of, unsupported_field
 from tremula.codelets.cpp.glue import Candidate
@@ -21,7 +22,6 @@ from tremula.codelets.spec import (
     Direction,
     FieldKind,
     FieldSpec,
-    Standing,
     VertexBase,
 )
 

@@ -6,8 +6,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate
+from tremula.base.standing import Standing
 from tremula.base.types import QUARTER
-from tremula.codelets.spec import CostInput, CostView, FieldKind, FieldSpec, Standing, VertexBase
+from tremula.codelets.spec import (
+    CostInput,
+    CostView,
+    FieldKind,
+    FieldSpec,
+    VertexBase,
+)
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import source_of_row, sum_per_tile
 from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph

@@ -1,0 +1,26 @@
+"""How far a number can be trusted: one scale, worded for costs and for constants of a machine.
+
+| costs of vertices | constants | |
+|---|---|---|
+| published | stated | a public source gives the number |
+| fitted | | fitted to published measurements |
+| derived | derived | computed from what sources give |
+| placeholder | guessed | our guess, and where a total rests on it a report says so |
+| | yours | you changed it |
+"""
+
+from enum import Enum
+from typing import Literal, get_args
+
+
+class Standing(Enum):
+    """How far a cost can be trusted."""
+
+    PUBLISHED = "published"
+    FITTED = "fitted"
+    DERIVED = "derived"
+    PLACEHOLDER = "placeholder"
+
+
+ConstantStanding = Literal["stated", "derived", "guessed", "yours"]
+CONSTANT_STANDINGS: tuple[str, ...] = get_args(ConstantStanding)
