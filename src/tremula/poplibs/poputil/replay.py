@@ -1,9 +1,31 @@
 """Replay: an operation that was built before is built again by copying what it made.
 
-An operation looks at the layouts of its operands, never at their addresses. So the second time it
-is called with operands laid out alike, it would make the same variables, vertices and programs over
-other addresses. `@replayed` records what the first call adds to the graph and, from then on, adds
-that again with the variables exchanged.
+Networks repeat layers, and planning a layer is slow. An operation looks at the layouts of its
+operands, never at their addresses, so a second call whose operands are laid out like the first
+call's would add the same variables, vertices and programs, over other variables. `@replayed`
+records what the first call adds, and from then on adds that again with the variables exchanged:
+
+    y = add(graph, a, b, sequence, "one")       recorded
+        key   add, layout of operand 0, layout of operand 1
+        tape  given   operands        v0, v1
+              new     variables       v2 "one/out", and its tile map
+              sets    compute sets    "one": a template over (v0, v1, v2)
+              steps   programs        Execute("one")
+              result                  the tensor v2
+
+    z = add(graph, y, c, sequence, "two")       same key: played
+        ids   v0 -> v2, v1 -> v3, v2 -> v4 (a new variable "two/out", mapped like v2)
+        adds  a compute set "two": the same template over (v2, v3, v4), and Execute("two")
+        gives the tensor v4
+
+The steps are: `_call_of` makes the key (layout_key.py); `_Mark` remembers how long the graph's lists
+were before the call, and afterwards takes what was added as a `_Tape`; `_Tape.play` adds that again;
+`_Replacement` copies tensors and programs of the tape with their variables exchanged. A call that
+does more than a tape holds (streams, host handles, quarter types, results of unknown classes) has
+None for a tape, and is built anew each time.
+
+A compute set of a tape becomes a template of which the recorded set and every played one are
+instances: the compiler then plans it once, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,8 +63,8 @@ _PLAIN = (bool, int, float, str, bytes, type(None), np.generic, np.ndarray, Enum
 def replayed(function: Callable[P, R]) -> Callable[P, R]:
     """Let an operation be recorded and replayed.
 
-    It must be a function of its arguments and the layouts of its tensors, and add to the graph and
-    to the end of `sequence`, if it takes one, only.
+    What it builds must depend only on its arguments and the layouts of its tensors. It may only add
+    to the graph, and to the end of `sequence` if it takes one.
     """
     parameters = signature(function)
     makes_programs = "sequence" in parameters.parameters
@@ -52,7 +74,7 @@ def replayed(function: Callable[P, R]) -> Callable[P, R]:
         try:
             given = parameters.bind(*args, **kwargs).arguments
             call = _call_of(function, given, makes_programs)
-        except (TypeError, NotReplayable):  # a wrong call says so itself
+        except (TypeError, NotReplayable):  # a wrong call raises its own error
             return function(*args, **kwargs)
         tape = call.recorder.tapes.get(call.key)
         if tape is not None:
@@ -68,7 +90,7 @@ def replayed(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class _Recorder:
-    """What was recorded of one graph; None stands for what cannot be replayed."""
+    """The tapes of one graph, by key; None for a call that cannot be replayed."""
 
     def __init__(self, state: GraphState):
         self.layouts = VariableLayouts(state)
@@ -78,7 +100,7 @@ class _Recorder:
 _RECORDERS: WeakKeyDictionary[GraphState, _Recorder] = WeakKeyDictionary()
 
 
-_NO_SEQUENCE = Sequence()  # nobody adds to it
+_NO_SEQUENCE = Sequence()  # stands in where an operation takes none
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +110,7 @@ class _Call:
     sequence: Sequence
     name: str
     key: object
-    variables: tuple[int, ...]  # those of the operands, as they are met
+    variables: tuple[int, ...]  # those of the operands, in the order they are met
 
 
 def _call_of(function: Callable, given: Mapping[str, Any], makes_programs: bool) -> _Call:
@@ -110,7 +132,7 @@ def _call_of(function: Callable, given: Mapping[str, Any], makes_programs: bool)
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """How long everything was before a call."""
+    """How much there was of everything before a call."""
 
     n_variables: int
     n_sets: int
@@ -149,7 +171,7 @@ class _Mark:
             state.initial_parts[self.n_initial :], steps, result,
         )  # fmt: skip
         same = tape.replacement(call, {v: v for v in (*call.variables, *new)}, sets)
-        try:  # copies: who called may add to lists and sequences that he got
+        try:  # the tape keeps copies: callers may mutate results
             steps, result = [same.program(step) for step in steps], same.value(result)
             same.value(tape.initial_parts)
         except NotReplayable:
@@ -157,7 +179,7 @@ class _Mark:
         return replace(tape, steps=steps, result=result)
 
     def _name_of(self, compute_set: ComputeSet, number: int) -> str:
-        """Its name; none if that is only its number."""
+        """Its name; empty if it is only a number, which a played set gets anew."""
         is_number = compute_set.name == f"cs{self.n_sets + number}"
         return "" if is_number else compute_set.name
 
@@ -166,7 +188,7 @@ _NO_MAP = (np.empty(0, np.int64),) * 3
 
 
 def _others(call: _Call) -> tuple[object, ...]:
-    """What an operation must not change if it is to be replayed."""
+    """What no tape holds: an operation that changes any of it is not replayed."""
     handles, state = call.state.handles, call.state
     named = (handles.writes, handles.reads, handles.streams, handles.remote_buffers)
     counts = tuple(len(part) for part in (*named, handles.host_functions, state.perf_estimators))
@@ -181,9 +203,9 @@ class _Tape:
     name: str
     given: tuple[int, ...]  # variables of the operands
     new: range  # variables it made
-    tile_map: tuple[np.ndarray, ...]  # of these
+    tile_map: tuple[np.ndarray, ...]  # of the variables it made
     sets: list[ComputeSet]
-    templates: list[tuple[str, ComputeSetTemplate, tuple[int, ...]]]
+    templates: list[tuple[str, ComputeSetTemplate, tuple[int, ...]]]  # name, template, variables
     initial_parts: list[tuple[Tensor, np.ndarray]]
     steps: list[Program]
     result: object
@@ -219,7 +241,7 @@ class _Tape:
         return _Replacement(self, call, ids, by_old, user_source(), {})
 
     def renamed(self, name: str, call: _Call) -> str:
-        """A name that begins with the name of the recorded call begins with that of this one."""
+        """A name of the tape with the recorded call's name at its start replaced by this call's."""
         is_own = bool(self.name) and name.startswith(self.name)
         return call.name + name[len(self.name) :] if is_own else name
 
@@ -235,7 +257,7 @@ class _Tape:
         return new
 
     def _add_tile_map(self, call: _Call, ids: dict[int, int]) -> None:
-        """All new variables lie as far from each other as the recorded ones do."""
+        """The recorded tile map, moved: new variables are as far apart as the recorded ones."""
         if self.new:
             base = call.state.variables.base_bytes
             shift = base[ids[self.new[0]]] - base[self.new[0]]
@@ -245,14 +267,14 @@ class _Tape:
 
 @dataclass(frozen=True, slots=True)
 class _Replacement:
-    """Values of a tape with its variables and compute sets replaced by others."""
+    """Copies values of a tape with its variables and compute sets exchanged."""
 
     tape: _Tape
     call: _Call
     ids: dict[int, int]
     sets: dict[int, ComputeSet]  # by the id of the recorded one
     source: Source
-    pieces: dict[int, Pieces]  # made already, by the id of the recorded one
+    pieces: dict[int, Pieces]  # copied already, by the id of the recorded one
 
     def value(self, value: object) -> object:
         if isinstance(value, Tensor):
@@ -281,7 +303,7 @@ class _Replacement:
         raise NotReplayable
 
     def program(self, program: Program) -> Program:
-        new = copy(program)  # checked when the first was built
+        new = copy(program)  # skips __init__: the recorded one was checked
         for field in fields(program):
             if field.name == "repeats":
                 continue

@@ -1,8 +1,43 @@
 """Which partials lie where: segments of a tensor in memory order, grouped by tile and output.
 
-A tensor is looked at with its dimensions in memory order. Neighbours that are all reduced, or all
-kept, are merged into factors; the innermost two decide how a stretch of memory looks: rows of
-outputs (the last factor is kept), or runs of partials of one output (the last one is reduced).
+A tensor is looked at with its dimensions in memory order. Neighbouring dimensions that are all
+reduced, or all kept, are merged into *factors*. The innermost two make a *block* of rows and decide
+what a stretch of memory looks like: rows of outputs (the last factor is kept), or runs of partials
+of one output (the last factor is reduced: `is_inner`).
+
+Example: [2, 3, 4] summed over the middle dimension. The factors are 2 kept, 3 reduced, 4 kept, a
+block is 3 rows of 4 outputs, and there are two blocks. Elements 0 to 5 lie on tile 0, the rest on
+tile 1:
+
+    outputs        0   1   2   3             4   5   6   7
+                +---------------+         +---------------+
+    row 0       | 0   1   2   3 | tile 0  |12  13  14  15 | tile 1
+    row 1       | 4   5 : 6   7 | 0 : 1   |16  17  18  19 |
+    row 2       | 8   9  10  11 | tile 1  |20  21  22  23 |
+                +---------------+         +---------------+
+
+`segments_of` cuts what each tile holds of a block into the end of a first row, whole rows, and the
+beginning of a last row:
+
+    tile  elements   outputs
+       0   0 ..  3   0 .. 3    whole rows
+       0   4 ..  5   0 .. 1    beginning of a row
+       1   6 ..  7   2 .. 3    end of a row
+       1   8 .. 11   0 .. 3    whole rows
+       1  12 .. 23   4 .. 7    whole rows, three partials per output
+
+`grouped` puts segments of a tile with the same outputs together, for one vertex to reduce. Those
+that share only some outputs are cut there first:
+
+    tile  outputs  slices of partials
+       0   0 .. 1   0 .. 1,  4 .. 5
+       0   2 .. 3   2 .. 3
+       1   0 .. 1   8 .. 9
+       1   2 .. 3   6 .. 7, 10 .. 11
+       1   4 .. 7  12 .. 23
+
+Outputs 0 to 3 then have a partial result on each of two tiles, which plan.py brings together.
+`split_outputs` and `split_rows` deal a group to several workers.
 """
 
 from typing import NamedTuple
@@ -16,7 +51,7 @@ Ints = np.ndarray
 
 
 class Segments(NamedTuple):
-    """Stretches of a flat tensor: n_elems = width * partials per output, for outputs from `out`."""
+    """Stretches of a flat tensor: partials of outputs [out, out + width), equally many of each."""
 
     tile: Ints
     begin: Ints
@@ -87,7 +122,7 @@ def segments_of(begin: Ints, end: Ints, tile: Ints, factors: list[Factor]) -> Se
 
 
 def _outer_output(index: Ints, outer: list[Factor]) -> Ints:
-    """The kept digits of a mixed-radix number."""
+    """The output that a block begins with: the kept digits of its mixed-radix number."""
     out, step = np.zeros_like(index), 1
     for size, reduced in reversed(outer):
         if not reduced:
@@ -125,7 +160,7 @@ def _head_body_tail(
     return Segments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-# Segments of so many rows stay whole even if others on their tile have some of their outputs.
+# Segments of at least this many rows stay whole even if they share outputs with others.
 MIN_ROWS_KEPT = 8
 
 
