@@ -18,11 +18,11 @@ records what the first call adds, and from then on adds that again with the vari
         adds  a compute set "two": the same template over (v2, v3, v4), and Execute("two")
         gives the tensor v4
 
-The steps are: `_call_of` makes the key (layout_key.py); `_Mark` remembers how long the graph's lists
-were before the call, and afterwards takes what was added as a `_Tape`; `_Tape.play` adds that again;
-`_Replacement` copies tensors and programs of the tape with their variables exchanged. A call that
-does more than a tape holds (streams, host handles, quarter types, results of unknown classes) has
-None for a tape, and is built anew each time.
+The steps are: `_call_of` makes the key (layout_key.py); `_Mark` remembers how long the graph's
+lists were before the call, and afterwards takes what was added as a `_Tape`; `_Tape.play` adds that
+again; `_Replacement` copies tensors and programs of the tape with their variables exchanged. A call
+that does more than a tape holds (streams, host handles, quarter types, results of unknown classes)
+has None for a tape, and is built anew each time.
 
 A compute set of a tape becomes a template of which the recorded set and every played one are
 instances: the compiler then plans it once, too.
