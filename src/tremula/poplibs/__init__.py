@@ -1,1 +1,1 @@
-"""PopLibs: operations that plan themselves over the tiles and build vertices."""
+"""PopLibs: operations that plan their own layout over the tiles and build vertices."""

@@ -1,8 +1,8 @@
-"""Arithmetic on counts, one number or a column of them."""
+"""Arithmetic on counts: one number, or a column of them."""
 
 import numpy as np
 
 
 def ceil_div(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
-    """How many groups of `b` hold `a` things."""
+    """`a / b` rounded up: how many groups of `b` it takes to hold `a`."""
     return -(-np.asarray(a, np.int64) // b)

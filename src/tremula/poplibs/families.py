@@ -1,4 +1,4 @@
-"""Codelet families: classes made per type, once, with cycles and flops; also from texts."""
+"""Codelet families: a vertex class per type, made once, with its cycles and flops."""
 
 import hashlib
 import linecache
@@ -13,7 +13,7 @@ Family = TypeVar("Family", bound=Callable[..., type])
 
 
 def family(make: Family) -> Family:
-    """A cached factory of Vertex classes. Refuses one without `cycles` and `flops` of its own."""
+    """A cached factory of Vertex classes; each class must have its own `cycles` and `flops`."""
 
     @cache
     @wraps(make)
@@ -24,7 +24,7 @@ def family(make: Family) -> Family:
             raise PoplibsError(
                 f"codelet {cls.__name__} does not say its {' and '.join(missing)}.",
                 hint="give it static methods cycles(v, chip) and flops(v, chip); "
-                "flops = no_flops says that it has none",
+                "flops = no_flops if it has none",
             )
         return cls
 
@@ -39,7 +39,7 @@ _NAMES = {
 
 
 def class_from_text(text: str, class_name: str, names: dict[str, object]) -> type:
-    """Execute generated source of a Vertex class. The text stays readable in tracebacks."""
+    """The Vertex class that generated source defines. Tracebacks show the source."""
     digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     filename = f"<codelet {class_name} {digest}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

@@ -1,4 +1,4 @@
-"""The registry of operations: tests, support matrix and reference pages are made from it."""
+"""The registry of operations: tests, the support matrix and reference pages come from it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import numpy as np
 from tremula.base.errors import PoplarError
 from tremula.base.types import BOOL, UNSIGNED_INT, Type
 
-# Where operations are registered; `all_ops` imports these.
+# Importing these registers their operations.
 MODULES = (
     "tremula.poplibs.popops",
     "tremula.poplibs.poplin",
@@ -33,7 +33,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCase:
-    """A call that must raise: `expected` is part of the text."""
+    """A call that must raise; `expected` is part of the message."""
 
     sample: Sample
     expected: str
@@ -59,7 +59,7 @@ class Op:
 
 
 def sample_values(type: Type, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Values whose sums and products stay in range and far from cancelling."""
+    """Random values whose sums and products neither overflow nor cancel."""
     if type is BOOL:
         return rng.random(shape) < 0.5
     if type.is_floating:
@@ -68,7 +68,7 @@ def sample_values(type: Type, shape: tuple[int, ...], rng: np.random.Generator) 
 
 
 def distinct_values(type: Type, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Numbers that differ along every dimension, so that their order is unique."""
+    """Distinct numbers in random order, so that sorting them has one right answer."""
     n = int(np.prod(shape))
     values = rng.permutation(n).reshape(shape)
     return (
@@ -101,7 +101,7 @@ def register(op: Op) -> Op:
 
 
 def unregister(name: str) -> None:
-    """Take an operation back."""
+    """Remove an operation."""
     del _OPS[name]
 
 

@@ -20,7 +20,7 @@ from tremula.base.types import (
 )
 from tremula.poplibs.registry import Op, all_ops
 
-# Columns of the matrix, with the heads that keep it narrow.
+# Columns of the matrix, with short heads to keep it narrow.
 _COLUMNS: tuple[tuple[str, Type], ...] = (
     ("float", FLOAT), ("half", HALF), ("int", INT), ("uint", UNSIGNED_INT), ("short", SHORT),
     ("ushort", UNSIGNED_SHORT), ("char", SIGNED_CHAR), ("uchar", UNSIGNED_CHAR),
@@ -109,7 +109,7 @@ def _arguments(op: Op) -> str:
     library, _, own_name = op.name.partition(".")
     module = import_module(f"tremula.poplibs.{library}")
     public = getattr(module, own_name, None)
-    function = public if callable(public) else op.function  # tests may call it in another form
+    function = public if callable(public) else op.function  # tests may call it through a wrapper
     words = []
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
         is_given = parameter.default is inspect.Parameter.empty

@@ -51,6 +51,14 @@ class _Folding(ast.NodeTransformer):
             return ast.copy_location(ast.Constant(self.function.n_workers), node)
         return self.generic_visit(node)
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        """`self.n_workers + 1` is a number, too."""
+        of_workers = self.function.is_n_workers(node.left) and isinstance(node.right, ast.Constant)
+        if of_workers and isinstance(node.op, ast.Add):
+            total = self.function.n_workers + node.right.value  # pyright: ignore[reportAttributeAccessIssue]
+            return ast.copy_location(ast.Constant(total), node)
+        return self.generic_visit(node)
+
     def _value(self, node: ast.expr) -> object:
         """The value of an expression of constants and types, or _UNKNOWN."""
         if isinstance(node, ast.Constant):

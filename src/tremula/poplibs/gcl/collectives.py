@@ -1,4 +1,4 @@
-"""Collectives over all replicas: reduce, gather, scatter, broadcast; equal on all bit by bit."""
+"""Collectives over all replicas: reduce, gather, scatter, broadcast; bitwise equal on all."""
 
 from collections.abc import Callable
 
@@ -54,7 +54,7 @@ def all_reduce(
 def all_reduce_in_place(
     graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "", *, operation: str = "ADD"
 ) -> None:
-    """The same, written over the tensor.
+    """`all_reduce` in place.
 
     Small tensors are exchanged whole between pairs of replicas; large ones go around a ring in as
     many parts as there are replicas.
@@ -84,9 +84,9 @@ def all_reduce_in_groups_in_place(
     *,
     operation: str = "ADD",
 ) -> None:
-    """The same within groups of `size` replicas, each `stride` from the next; sizes are 1, 2, 4, …
+    """`all_reduce` within groups of `size` replicas (a power of two), `stride` apart.
 
-    Stride 1 is Poplar's group of consecutive replicas, the number of groups its orthogonal one.
+    A stride of 1 is Poplar's consecutive group; the number of groups as stride, its orthogonal one.
     """
     combine = _checked("all_reduce_in_groups", tensor, operation)
     n = n_replicas_of(graph)
@@ -106,7 +106,7 @@ def reduce_scatter(
 ) -> Tensor:
     """A new vector: replica r gets part r of the reduced tensor, ceil(n_elems / replicas) long.
 
-    What the last parts lack is filled with what changes nothing, 0 for ADD.
+    The last parts are padded with the operation's identity, 0 for ADD.
     """
     name = name or "reduceScatter"
     _checked("reduce_scatter", tensor, operation)

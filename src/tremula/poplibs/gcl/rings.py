@@ -1,8 +1,8 @@
 """Rounds between replicas: rings of parts, and exchanges of whole tensors between pairs.
 
 All replicas run one program, so which part a replica sends cannot depend on its number. A ring
-therefore first turns the parts by the replica's place in the ring: row j of the replica at place p
-is then part p + j of the whole, and every replica sends the same j.
+therefore first rotates the parts by the replica's place in it: row j of the replica at place p is
+then part p + j of the whole, and every replica sends the same j.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ def n_replicas_of(graph: Graph) -> int:
 def send_round(
     graph: Graph, sent: Tensor, to: dict[int, int], sequence: Sequence, name: str
 ) -> Tensor:
-    """What each replica receives when every one sends its tensor to another."""
+    """What each replica receives when every replica sends its tensor on."""
     received = graph.clone(sent, f"{name}/received")
     sequence.add(CrossReplicaCopy(sent, received, to))
     return received
 
 
 def ring_of(n: int) -> list[int]:
-    """Replicas as a ring: up the even ones, down the odd ones, as chips are linked in a ladder."""
+    """Replicas as a ring: up the even ones and down the odd ones, since links form a ladder."""
     return [*range(0, n, 2), *reversed(range(1, n, 2))]
 
 
@@ -59,10 +59,10 @@ def _rows(parts: Tensor, order: list[int]) -> Tensor:
 
 
 def as_parts(graph: Graph, tensor: Tensor, neutral: float, sequence: Sequence, name: str) -> Tensor:
-    """[n, part]: a copy cut for n replicas, filled up at its end.
+    """[n, part]: a copy cut for n replicas, padded at the end.
 
-    Each part is spread over all tiles, the same elements of all parts on one tile, so that turning
-    them moves nothing between tiles.
+    Each part is spread over all tiles in the same way, so that rotating the parts moves nothing
+    between tiles.
     """
     n, flat = n_replicas_of(graph), tensor.flatten()
     size = -(-flat.n_elems // n)
@@ -84,7 +84,7 @@ def turned(graph: Graph, parts: Tensor, sequence: Sequence, name: str) -> Tensor
 
 
 def turned_back(graph: Graph, parts: Tensor, sequence: Sequence, name: str) -> Tensor:
-    """Row r is the part of replica r again."""
+    """Undo the rotation: row r is the part of replica r again."""
     n = parts.shape[0]
     place = _place(graph, n, sequence, name)
     back = map_elements(graph, (n - 1) - _1, [place], sequence, f"{name}/back")
@@ -97,9 +97,9 @@ def turned_back(graph: Graph, parts: Tensor, sequence: Sequence, name: str) -> T
 def reduced_part(
     graph: Graph, parts: Tensor, combine: Combine, sequence: Sequence, name: str
 ) -> Tensor:
-    """Row 0 of turned parts, combined over all replicas: each owns the part of its number.
+    """Row 0 of rotated parts, combined over all replicas: each owns the part of its number.
 
-    A part starts behind its owner and comes home after n - 1 rounds, growing on its way.
+    A part starts at its owner's successor and reaches its owner after n - 1 rounds.
     """
     n = parts.shape[0]
     moving = parts[n - 1]
@@ -110,7 +110,7 @@ def reduced_part(
 
 
 def gathered_parts(graph: Graph, own: Tensor, sequence: Sequence, name: str) -> Tensor:
-    """[n, …] of everybody's own part, turned: the part that arrives in round k is k rows back."""
+    """[n, …]: every replica's own part, rotated; the part arriving in round k is k rows back."""
     n = n_replicas_of(graph)
     rows = [own]
     for _ in range(n - 1):
@@ -129,7 +129,7 @@ def reduced_by_pairs(
     name: str,
     group: tuple[int, int] | None = None,
 ) -> None:
-    """Combine in place in log2(n) rounds. Partners compute the same sum, so replicas stay equal.
+    """Combine in place in log2(n) rounds. Partners compute the same sums, so replicas agree.
 
     `group` (size, stride): only within groups of `size` replicas, each `stride` from the next.
     """
@@ -145,7 +145,7 @@ def reduced_by_pairs(
 
 
 def pairs_are_cheaper(graph: Graph, n_bytes: int) -> bool:
-    """Whether log2(n) rounds of everything beat 2 (n - 1) rounds of one part in n."""
+    """Whether log2(n) rounds of the whole tensor beat 2 (n - 1) rounds of an n-th of it."""
     n = n_replicas_of(graph)
     if n & (n - 1):
         return False  # pairs need a power of two
@@ -155,9 +155,9 @@ def pairs_are_cheaper(graph: Graph, n_bytes: int) -> bool:
 
 
 def _round_cycles(graph: Graph, to: dict[int, int], n_bytes: int) -> float:
-    """A sync, and the time on the links; each chip of a replica sends its share to its like."""
+    """A sync, and the time on the links; each chip sends its share to its counterpart."""
     target = graph.top.target
-    assert target.system is not None, "a target has a system from its start"
+    assert target.system is not None, "every target has a system"
     n_chips = target.n_ipus
     traffic = np.zeros((target.system.n_ipus,) * 2, np.int64)
     for source, destination in to.items():

@@ -1,6 +1,6 @@
-"""Registry entries of gcl: on one replica, where a collective is the identity.
+"""Registry entries of gcl, on a single replica, where a collective is the identity.
 
-What several replicas compute is tested in tests/poplibs/gcl/test_gcl.py, as the registry runs one.
+The registry runs one replica; tests/poplibs/gcl/test_gcl.py tests several.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ def _samples(**options: object) -> Callable:
 
 
 def _with_operation(function: Callable) -> Callable:
-    """The operation by its name alone, as the registry calls it."""
+    """The collective as the registry calls it, with the operation by keyword."""
 
     def call(graph: object, tensor: object, sequence: object, **options: object) -> object:
         return function(graph, tensor, options["operation"], sequence)

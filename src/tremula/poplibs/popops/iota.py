@@ -28,7 +28,7 @@ from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, regist
 IOTA_TYPES = (INT, UNSIGNED_INT, FLOAT, HALF)
 ONE_HOT_TYPES = (FLOAT, HALF, INT, UNSIGNED_INT, BOOL)
 INDEX_TYPES = (UNSIGNED_INT, INT)
-START_SLOTS = 20  # derived: as a broadcast of a scalar
+START_SLOTS = 20  # derived: same as a broadcast of a scalar
 
 
 @replayed
@@ -90,7 +90,7 @@ def encode_one_hot(
     on: float = 1,
     off: float = 0,
 ) -> None:
-    """Write `on` at encoded[i, indices[i]], `off` elsewhere; an index out of range is all off."""
+    """Write `on` at encoded[i, indices[i]], `off` elsewhere; rows of bad indices are all off."""
     if indices.type not in INDEX_TYPES or encoded.type not in ONE_HOT_TYPES:
         raise PoplibsError(
             f"encode_one_hot does not work on indices of {indices.type} and a result of "

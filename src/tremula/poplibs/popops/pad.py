@@ -1,4 +1,4 @@
-"""popops.pad: a tensor with a border. Only a view, so it needs no program; copy it if you must."""
+"""popops.pad: a tensor with a border, as a view: it needs no program and has no storage."""
 
 from collections.abc import Sequence as SequenceOf
 

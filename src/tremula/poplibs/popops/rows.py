@@ -1,4 +1,4 @@
-"""One scalar per row: select it by an index, or take 1 from it; and images made ready."""
+"""One scalar per row: selected by an index, or decremented; and normalised images."""
 
 # Fields of codelets are annotated with values, which pyright cannot see as types.
 # pyright: reportInvalidTypeForm=false
@@ -40,7 +40,7 @@ def select_scalar_from_rows(
 ) -> Tensor:
     """out[i] = params[i, indices[i]]; an index out of range gives 0.
 
-    Every tile looks at the parts of rows it holds; finds of a row's parts meet on the first.
+    Every tile searches the parts of rows it holds; what it finds goes to the row's first tile.
     """
     _check(params, indices, "select_scalar_from_rows")
     name = name or "selectScalarFromRows"
@@ -144,7 +144,7 @@ def select_codelet(element: Type, index_type: Type) -> type:
 @family
 def join_codelet(element: Type) -> type:
     class JoinFinds(Vertex):
-        """Of finds at most one is not 0."""
+        """The sum of what was found: at most one is not 0."""
 
         name = f"popops::JoinFinds<{element}>"
         standing = "derived"

@@ -25,7 +25,7 @@ from tremula.poplibs.families import family
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, distinct_values, register
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT, BOOL)
-# Published: entry, per matrix, per row of grains, and per grain of 4x4 halfs or 2x2 words.
+# Published: entry, per matrix, per row of grains, and per grain of 4x4 halves or 2x2 words.
 START_SLOTS, MATRIX_SLOTS, GRAIN_ROW_SLOTS = 29, 18, 12
 GRAINS = {2: (4, 4), 4: (2, 3)}  # bytes -> (side of a grain, its slots)
 ELEMENT_SLOTS = 5  # derived: one by one, where grains do not fit
@@ -65,7 +65,7 @@ def transpose_vertex(T: Type) -> type:  # noqa: N803
 def transpose_cycles(
     n_elems: np.ndarray, n_rows: np.ndarray, n_cols: np.ndarray, type: Type
 ) -> np.ndarray:
-    """Worker cycles of a vertex with so many elements of matrices."""
+    """Worker cycles of a vertex that transposes matrices of n_elems elements in all."""
     n_rows, n_cols = n_rows.astype(np.int64), n_cols.astype(np.int64)
     n_matrices = n_elems // np.maximum(n_rows * n_cols, 1)
     side, slots = GRAINS.get(type.n_bytes, (1, ELEMENT_SLOTS))
@@ -121,7 +121,7 @@ def add_transpose_vertices(
 def _add_strips(
     graph: Graph, compute_set: ComputeSet, strips: Tensor, out: Tensor, width: int
 ) -> None:  # fmt: skip
-    """Strips [n, n_rows, width] to the flat `out`; neighbours on a tile share six vertices."""
+    """Strips [n, n_rows, width] to the flat `out`; those on one tile are dealt to its workers."""
     n, n_rows, _ = strips.shape
     size = n_rows * width
     mapping = graph.get_tile_mapping(strips)

@@ -83,7 +83,7 @@ def _operand(field: str, view: Tensor, has_rows: bool) -> Operand:
 
 
 def _with_one_row_length(operands: list[Operand]) -> list[Operand]:
-    """Rows must be as long for all broadcast operands; one that disagrees is spread out."""
+    """Rows must be equally long for all broadcast operands; one that disagrees is materialised."""
     rows = [o.pattern.n_cols for o in operands if o.pattern is not None]
     return [
         o

@@ -1,4 +1,4 @@
-"""poputil: tile maps, regions and broadcasting that all operations share."""
+"""poputil: tile maps, regions, broadcasting and replay, shared by all operations."""
 
 from tremula.poplibs.poputil.broadcast import (
     Pattern,

@@ -33,7 +33,7 @@ def can_broadcast_to_match(a: Tensor, b: Tensor) -> bool:
 
 
 def expand_to_match_ranks(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Both with the larger rank: dimensions of size 1 are put in front."""
+    """Both tensors with the larger rank: the smaller gets leading dimensions of size 1."""
     rank = max(a.rank, b.rank)
     return a.expand([0] * (rank - a.rank)), b.expand([0] * (rank - b.rank))
 
@@ -63,7 +63,7 @@ def broadcast_view(tensor: Tensor, shape: Shape) -> Tensor:
     return Tensor(tensor.variables, tensor.type, tensor.offset, shape, strides, tensor.pieces)
 
 
-# Shorter blocks than this are not worth a piece of their own: their operand is spread out instead.
+# Blocks shorter than this are not worth a piece each: their operand is materialised instead.
 MIN_BLOCK_ELEMS = 64
 
 
@@ -80,12 +80,12 @@ class Pattern:
     vector: Tensor  # flat, every element once
     n_tail: int
     n_repeats_each: int
-    n_block: int  # elements of a block; 0 if all the view is one
+    n_block: int  # elements of a block; 0 if the whole view is one
     lead: tuple[tuple[bool, int], ...]
 
     @property
     def n_cols(self) -> int:
-        """Length of the rows in which either n_tail elements or one of them appear."""
+        """Length of a row: one pass over the n_tail elements, or the repeats of one of them."""
         return self.n_tail if self.n_repeats_each == 1 else self.n_repeats_each
 
     def part(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -108,7 +108,7 @@ class Pattern:
 
 
 def pattern_of(view: Tensor) -> Pattern | None:
-    """How a view repeats a vector; None if it repeats nothing, or its blocks are short."""
+    """How a view repeats a vector; None if it repeats nothing or its blocks are too short."""
     moving = [(n, s == 0) for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
     groups = [
         (is_repeat, math.prod(n for n, _ in part))

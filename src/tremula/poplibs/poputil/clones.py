@@ -11,7 +11,7 @@ from tremula.poplibs.registry import PoplibsError
 
 
 def clone_to_ipu(graph: Graph, tensor: Tensor, ipu: int, name: str = "") -> Tensor:
-    """A clone on one IPU: each element keeps the number its tile has within an IPU."""
+    """A clone on one IPU: each element stays on the tile of the same number within its IPU."""
     n_ipus, per_ipu = graph.target.n_ipus, graph.target.tiles_per_ipu
     if not 0 <= ipu < n_ipus:
         raise PoplibsError(
@@ -41,7 +41,7 @@ def copy_to_ipu(
 def create_ipu_copy(
     graph: Graph, tensor: Tensor, ipu: int, name: str = ""
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(clone on an IPU, source and destination to copy): for copies that are added later."""
+    """(clone on an IPU, source, destination): the caller adds the copy later."""
     distinct, restored = distinct_part(tensor)
     clone = clone_to_ipu(graph, distinct, ipu, name)
     return restored(clone), distinct, clone
@@ -82,7 +82,7 @@ def duplicate(graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "") 
 
 
 def clone_and_expand_aliasing(graph: Graph, tensor: Tensor, name: str = "") -> Tensor:
-    """A clone in which elements that the tensor repeats are elements of their own."""
+    """A clone in which every repeat of an element has storage of its own."""
     mapping = graph.get_tile_mapping(tensor)
     clone = graph.add_variable(tensor.type, tensor.shape, name or "clone", metadata=tensor.metadata)
     graph.set_tile_mapping(clone, mapping)

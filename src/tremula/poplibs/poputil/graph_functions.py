@@ -117,7 +117,7 @@ class VoidFunction:
 
 
 class TensorFunction(VoidFunction):
-    """A function with one more, created argument: its result. `build` returns that tensor."""
+    """A function that returns a tensor: its last argument is CREATED, and `build` returns it."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ def unflatten_index(shape: Sequence[int], index: int) -> list[int]:
 
 
 def factor_dims(tensor: Tensor, factors: Sequence[int], start_dim: int = 0) -> Tensor:
-    """Split dimensions of size a·f into a and f, and put all the f's behind them.
+    """Split dimensions of size a·f into a and f, and move the f's to the end.
 
     Factors are of dimensions start_dim, start_dim + 1, …
     """
@@ -56,7 +56,7 @@ def unfactor_dims(tensor: Tensor, n_dims: int, start_dim: int = 0) -> Tensor:
 
 
 def cast_to_device_half_value(value: float) -> float:
-    """The number a device has when it is given this one as half."""
+    """A number rounded to half, as the device would hold it."""
     with np.errstate(over="ignore"):
         return float(np.float16(value))
 

@@ -19,7 +19,7 @@ def split_regions(
     max_per_partition: int | None = None,
     max_per_region: int | None = None,
 ) -> list[list[Interval]]:
-    """Deal regions to at most so many parts, as equal as whole grains allow, in order.
+    """Deal regions, in order, to at most so many parts, as evenly as whole grains allow.
 
     A part has at least `min_per_partition` elements if there are enough, and at most
     `max_per_partition`; a region is cut so that no piece has more than `max_per_region`.
@@ -97,7 +97,7 @@ def split_regions_between_workers(
 
 
 def merge_adjacent_regions(regions: Iterable[Interval]) -> list[Interval]:
-    """Join each region with the next where it ends as that one begins."""
+    """Merge regions that touch."""
     merged: list[Interval] = []
     for region in regions:
         if merged and merged[-1].end == region.begin:
@@ -128,6 +128,6 @@ def calculate_unshuffling_intervals(intervals: Sequence[Interval]) -> list[Inter
 
 
 def balanced_partition(n_elems: int, n_splits: int) -> tuple[int, int]:
-    """(parts, size) of a range cut into at most n_splits parts of one size, the last less."""
+    """(parts, size) of a range cut into at most n_splits equal parts; the last may be smaller."""
     size = -(-n_elems // n_splits) if n_splits else 0
     return (-(-n_elems // size), size) if size else (0, 0)

@@ -12,10 +12,10 @@ from tremula.poplar.tensors.tensor import Tensor
 
 
 def simplified(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """A tensor with its dimensions or elements in memory order; others of its shape go along.
+    """A tensor with its dimensions or elements in memory order; others of its shape follow suit.
 
-    Dimensions of a strided view are permuted, so that others still show what they repeat. Only
-    where that is not enough, all become flat.
+    Where permuting the dimensions of a strided view is enough, the others keep their repeats
+    visible. Otherwise all are flattened.
     """
     strided = factored(tensor)
     if strided is not None:
@@ -23,7 +23,7 @@ def simplified(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tenso
         like = [_refined(t, strided.shape) for t in others]
         return strided.dim_shuffle(dims), [t.dim_shuffle(dims) for t in like]
     dims = memory_order(tensor)
-    if dims != sorted(dims):  # what lies in one piece comes in one piece
+    if dims != sorted(dims):  # contiguous memory becomes one piece
         return simplified(tensor.dim_shuffle(dims), [t.dim_shuffle(dims) for t in others])
     if tensor.is_contiguous:
         return tensor, others
@@ -32,10 +32,10 @@ def simplified(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tenso
 
 
 def factored(tensor: Tensor) -> Tensor | None:
-    """The same elements in the same order as a strided view, its dimensions split as need be.
+    """The same elements, in the same order, as a strided view; dimensions are split as needed.
 
     Grouped layouts are such views: shape [8, 5] stored as [2, 5, 4] is [2, 4, 5] with strides
-    [20, 1, 4]. None if no strides say it.
+    [20, 1, 4]. None if no strides describe it.
     """
     if tensor.pieces is None:
         return tensor
@@ -59,7 +59,7 @@ def factored(tensor: Tensor) -> Tensor | None:
 
 
 def _factored_in_order(tensor: Tensor, dims: list[int]) -> Tensor | None:
-    """The same by way of the dimensions in memory order: its runs are far fewer."""
+    """The same, starting from dimensions in memory order, which have far fewer runs."""
     ordered = tensor.dim_shuffle(dims)
     strided = factored(ordered)
     if strided is None:
@@ -76,7 +76,7 @@ def _factored_in_order(tensor: Tensor, dims: list[int]) -> Tensor | None:
 
 
 def repeats_elements(tensor: Tensor) -> bool:
-    """Whether some element appears twice. Strides that nest say no without a look at elements."""
+    """Whether some element appears twice; nesting strides rule it out without looking."""
     strided = factored(tensor)
     if strided is None:
         return tensor.dim_shuffle(memory_order(tensor)).contains_aliases
@@ -97,7 +97,7 @@ def is_writeable(tensor: Tensor) -> bool:
 
 
 def _steps_of(start: np.ndarray) -> list[tuple[int, int]] | None:
-    """(count, step) from the outside in, if the starts are a nest of even steps."""
+    """(count, step) from the outside in, if the starts form nested even steps."""
     steps: list[tuple[int, int]] = []
     while len(start) > 1:
         step = int(start[1] - start[0])
@@ -123,7 +123,7 @@ def _common_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | N
 
 
 def _refined(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A tensor in a shape that splits its dimensions, strided if it can be."""
+    """A tensor in a shape that splits its dimensions; strided where possible."""
     strided = factored(tensor)
     refined = tensor if strided is None else strided
     return refined.reshape(shape)
@@ -195,7 +195,7 @@ def clone_in_order(
 
 
 def distinct_part(tensor: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The elements of a tensor each once, and the function that repeats a clone of them alike."""
+    """Each element of a tensor once, and a function that repeats a clone of them alike."""
     if not tensor.contains_aliases:
         return tensor, lambda clone: clone
     addresses, place = np.unique(tensor.addresses().ravel(), return_inverse=True)

@@ -1,4 +1,4 @@
-"""Keys of calls: equal for two calls of an operation whose operands are alike but for addresses."""
+"""Keys of calls: equal for calls of an operation whose operands differ only in their addresses."""
 
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -42,7 +42,7 @@ class VariableLayouts:
             known = self._known[variable] = (*state, digest_of(begin - base, end - base, tile))
         variables = self.variables
         size = variables.end_bytes[variable] - variables.base_bytes[variable]
-        # Operations may look at the values of a constant: it stands for itself alone.
+        # Operations may look at the values of a constant, so each constant has a key of its own.
         of_constant = variable if variables.is_constant[variable] else -1
         note = variables.notes.get(variable)
         return variables.types[variable].name, size, of_constant, known[2], note
@@ -56,7 +56,7 @@ class CallKey:
         self.numbers: dict[int, int] = {}
 
     def of(self, value: object) -> object:
-        """A hashable part that says all about a value but the addresses of its variables."""
+        """A hashable part that says everything about a value but the addresses of its variables."""
         if isinstance(value, Tensor):
             return self._of_tensor(value)
         if isinstance(value, _PLAIN):
@@ -97,7 +97,7 @@ class CallKey:
 
 
 def key_of_graph(graph: Graph) -> tuple[object, ...]:
-    """What a virtual graph is: its tiles, and the machine it takes them for."""
+    """The key of a virtual graph: its tiles and the machine they belong to."""
     target = graph.target
     tiles = graph.tiles.ids
     own = b"" if tiles is None else digest_of(tiles)

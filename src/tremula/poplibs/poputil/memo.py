@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-# Layers repeat soon after each other; more than these would only fill memory.
+# Layers repeat soon after each other; keeping more would only fill memory.
 N_REMEMBERED = 64
 P = ParamSpec("P")
 R = TypeVar("R")

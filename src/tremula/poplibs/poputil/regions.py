@@ -10,7 +10,7 @@ from tremula.poplar.tensors.tensor import Tensor
 
 
 class TileRegions(NamedTuple):
-    """Intervals [begin, end) of a flattened tensor, sorted by tile; contiguous in memory each."""
+    """Intervals [begin, end) of a flattened tensor, each contiguous in memory, sorted by tile."""
 
     tile: np.ndarray
     begin: np.ndarray
@@ -61,7 +61,7 @@ class WorkerSlices(NamedTuple):
 
 
 def split_between_workers(regions: TileRegions, n_workers: int, grain: int) -> WorkerSlices:
-    """Cut the regions of each tile into up to n_workers parts of whole grains, all but equal."""
+    """Cut the regions of each tile into up to n_workers nearly equal parts of whole grains."""
     sizes = regions.n_elems
     before = np.cumsum(sizes) - sizes
     tiles, first = np.unique(regions.tile, return_index=True)

@@ -16,7 +16,7 @@ def run_vertices(
     sequence: Sequence,
     name: str,
 ) -> None:
-    """Append a compute set with a vertex per tile named; `fields` are its columns."""
+    """Append a compute set with a vertex on each of `tiles`; `fields` are its columns."""
     compute_set = graph.add_compute_set(name)
     graph.add_vertices(compute_set, codelet, fields, tiles=tiles)
     sequence.add(Execute(compute_set))

@@ -28,7 +28,7 @@ def calc_linear_tile_mapping(
     """The map that spreads a tensor (or so many elements) over the tiles in order.
 
     A tensor's grain is the vector width of its type, and a tile gets at least 128 bytes; a shape
-    needs both said. Part i goes to tile offset + i, or counted down from the last tile.
+    needs both given. Part i goes to tile offset + i, or counted down from the last tile.
     """
     n_elems, least, grain = _sizes(graph, what, min_elements, grain)
     n_tiles = graph.target.n_tiles
@@ -48,7 +48,7 @@ def _sizes(
         raise PoplibsError(
             "a linear map of a shape needs min_elements and grain, got a shape alone.",
             source=user_source(),
-            hint="say both, or give a tensor, whose type decides",
+            hint="give both, or a tensor, whose type decides",
         )
     return int(np.prod(list(what), dtype=np.int64)), min_elements, grain
 
@@ -70,7 +70,7 @@ def inv_transform_tile_index(
 def calc_linear_tile_mapping_and_new_offset(
     graph: Graph, tensor: Tensor, offset: int = 0
 ) -> tuple[TileMapping, int]:
-    """A linear map from tile `offset` on, and the tile behind its last."""
+    """A linear map from tile `offset` on, and the tile after its last."""
     mapping = calc_linear_tile_mapping(graph, tensor, offset=offset)
     return mapping, (offset + len(mapping.begin)) % graph.target.n_tiles
 
@@ -92,7 +92,7 @@ def map_tensor_linearly_with_offset(
     *,
     is_ascending: bool = True,
 ) -> int:
-    """Spread a tensor from tile `offset` on; the offset for the next tensor."""
+    """Spread a tensor from tile `offset` on; returns the offset for the next tensor."""
     mapping = calc_linear_tile_mapping(
         graph, tensor, min_elements, grain, offset, is_ascending=is_ascending
     )

@@ -21,7 +21,7 @@ class MappingMethod(Enum):
     NONE = "none"
     # A region whose neighbour is used by some of the same tiles goes where the neighbour goes.
     OPTIMIZE_HALO_REGIONS = "optimize_halo_regions"
-    # Only tiles that use an element may hold it: true of every method here.
+    # Only tiles that use an element may hold it; every method here keeps to that.
     CONSTRAIN_MAPPING_TO_USED_TILES = "constrain_mapping_to_used_tiles"
 
 
@@ -73,7 +73,7 @@ class TensorUseTracker:
 
 
 def _extended(graph: Graph, begin: np.ndarray, end: np.ndarray, tile: np.ndarray) -> Columns:
-    """Uses that also cover what nobody uses of a variable: a gap goes with the use before it."""
+    """Uses stretched over unused parts of a variable: a gap goes with the use before it."""
     variables = graph.state.variables
     order = np.argsort(begin, kind="stable")
     begin, end, tile = begin[order], end[order], tile[order]

@@ -50,7 +50,7 @@ _BYTES = ("UNSIGNED_CHAR", "SIGNED_CHAR", "CHAR")
 # Published: (slots, elements) per loop of the vectorised casts.
 _LOOPS = {("FLOAT", "HALF"): (2, 4), ("HALF", "FLOAT"): (1, 2)}
 _LOOPS |= {(byte, "HALF"): (9, 4) for byte in _BYTES} | {("HALF", byte): (16, 4) for byte in _BYTES}
-# Derived: 8-bit floats convert four at a time to and from half, through it to float.
+# Derived: 8-bit floats convert four at a time to and from half, and to float through half.
 _LOOPS |= {("QUARTER", "HALF"): (2, 4), ("HALF", "QUARTER"): (2, 4)}
 _LOOPS |= {("QUARTER", "FLOAT"): (4, 4), ("FLOAT", "QUARTER"): (4, 4)}
 
@@ -143,7 +143,7 @@ _F152 = pack_metadata(QuarterFormat.F152, 1)
 def _cast_there(
     graph: Graph, tensor: Tensor, sequence: Sequence, *, to: Type, metadata: int = _F143
 ) -> Tensor:
-    """Cast to `to`, and on to float if that is an 8-bit float, so that its metadata shows."""
+    """Cast to `to`, and from an 8-bit float on to float, so that the metadata takes effect."""
     if to is not QUARTER:
         return cast(graph, tensor, to, sequence)
     byte = graph.add_constant("quarter_metadata", [], metadata, "metadata")

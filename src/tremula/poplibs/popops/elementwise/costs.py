@@ -59,7 +59,7 @@ def _plain_start(n_operands: int, element: Type, is_in_place: bool) -> int:
 def fused_cost(
     ops: tuple[tuple[str, Type], ...], types: tuple[Type, ...], n_vectors: int, is_multi: bool
 ) -> LoopCost:
-    """The cost of a generated vertex: every operation without its loads and stores, then those.
+    """The cost of a generated vertex: all operations without loads and stores, then these.
 
     Two loads and a store, or a load and a store, share the slots that single vertices show.
     """
@@ -83,7 +83,7 @@ def flat_multi_cycles(n_elems: np.ndarray, cost: LoopCost, n_workers: int) -> np
 
 
 def flat_cycles(n_elems: np.ndarray, n_subs: np.ndarray, cost: LoopCost) -> np.ndarray:
-    """Worker cycles over several regions; each may end with a part of a vector."""
+    """Worker cycles over several regions; each may end with a partial vector."""
     n_vectors = (n_elems + n_subs * (cost.width - 1)) // cost.width
     return cost.start + n_subs * SUB_VECTOR_SLOTS + n_vectors * cost.slots
 

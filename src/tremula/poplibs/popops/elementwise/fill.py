@@ -71,7 +71,7 @@ def bits_of(type: Type, value: bool | int | float) -> int:
     limits = np.iinfo(type.dtype) if is_whole else None
     if limits and not (value == int(value) and limits.min <= value <= limits.max):
         raise PoplibsError(
-            f"{value} is no {type}.",
+            f"{value} is not a valid {type}.",
             source=user_source(),
             hint=f"use a whole number from {limits.min} to {limits.max}",
         )
@@ -125,8 +125,10 @@ register(
         codelets=(fill_codelet,),
         is_in_place=True,
         errors=(
-            ErrorCase(Sample((np.ones(3, np.int32),), {"value": 0.5}), "0.5 is no int"),
-            ErrorCase(Sample((np.ones(3, np.uint8),), {"value": 256}), "256 is no unsigned char"),
+            ErrorCase(Sample((np.ones(3, np.int32),), {"value": 0.5}), "0.5 is not a valid int"),
+            ErrorCase(
+                Sample((np.ones(3, np.uint8),), {"value": 256}), "256 is not a valid unsigned char"
+            ),
         ),
     )
 )

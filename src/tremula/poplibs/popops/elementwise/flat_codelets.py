@@ -1,4 +1,4 @@
-"""Codelets that do the same to every element, from a few lines of text: one region or a list."""
+"""Codelets that do the same to every element, generated from a few lines of source."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -40,7 +40,7 @@ def _as_expression(op: ElementOp, operands: tuple[object, ...]) -> tuple[Expr, l
         raise PoplibsError(
             f"{op.name} got no tensor.",
             source=user_source(),
-            hint="give at least one; a number alone needs no machine",
+            hint="give at least one tensor; compute with numbers alone in Python",
         )
     return Operation(op.name, tuple(parts)), tensors
 

@@ -32,7 +32,7 @@ class FusedBody:
 
     @property
     def single_op(self) -> tuple[str, Type] | None:
-        """The operation, if there is but one and all it takes is tensors or numbers."""
+        """The operation, if there is only one and its operands are tensors or numbers."""
         is_single = len(self.ops) == 1 and len(self.lines) == 1
         return self.ops[0] if is_single else None
 

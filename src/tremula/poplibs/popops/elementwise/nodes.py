@@ -13,7 +13,7 @@ N_PLACEHOLDERS = 20
 
 
 class Expr:
-    """A node of an expression. Operators make new nodes; comparisons too, so it has no truth."""
+    """A node of an expression. Operators, also comparisons, make new nodes: no truth value."""
 
     __slots__ = ()
 

@@ -102,7 +102,7 @@ def inverse_root(a):
 
 
 def cube_root(a):
-    """A power, and one step of Newton's method because a third is no float."""
+    """A power, and one step of Newton's method because a third is not a float."""
     size = abs(a)
     first = size ** float32(ONE_THIRD)
     better = first - (first - size / (first * first)) * float32(ONE_THIRD)
@@ -123,7 +123,7 @@ def gelu_by_erf(a):
 
 
 def round_away(a):
-    """Nearest, ties away from zero; adding the number below a half never carries too far."""
+    """Nearest, ties away from zero; adding the float just below a half never carries too far."""
     return np.trunc(a + math.copysign(float32(BELOW_HALF), a))
 
 

@@ -13,7 +13,7 @@ from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register, unregister
 
 Random = np.random.Generator
-N_SAMPLE = 33  # odd, more than a vector, fewer than would take long
+N_SAMPLE = 33  # odd, more than a vector, and quick
 
 
 def values(

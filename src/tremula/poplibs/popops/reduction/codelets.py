@@ -96,7 +96,7 @@ def reduce_flops(
 
 
 # Indices are unsigned: the host can then vectorise, since none counts from the end.
-# Workers that share a vertex take columns in blocks, so that none stores half a word.
+# Workers that share a vertex take columns in blocks, so that none stores part of a word.
 _COLUMNS_OF_ALL = """
         first, last = 0, n_outs"""
 _COLUMNS_OF_WORKER = """

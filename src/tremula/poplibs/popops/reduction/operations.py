@@ -1,6 +1,6 @@
 """The table of reduction operations: one row each, with all there is to say about it.
 
-The text of a step, what unites partial results, types, identity, cost, NumPy's reference.
+The text of a step, what joins partial results, types, identity, cost, NumPy's reference.
 `register_reduction` adds one from anywhere. Costs are PopLibs' estimates.
 """
 
@@ -24,14 +24,14 @@ class ReduceOp:
     types: tuple[Type, ...]
     identity: float
     numpy: Callable[..., np.ndarray]  # two operands, as the step takes them
-    join: str = ""  # the operation that unites partial results; itself unless named
+    join: str = ""  # the operation that joins partial results; by default itself
     slots: int = 1  # per vector of floats, the load included
     slots_half: int = 1
     flops: int = 1  # of a step, where its values are floats
     takes_scale: bool = False  # can scale its result and add to what is there
     is_exact: bool = False  # rounds nothing: halves are accumulated as halves
     functions: tuple[Callable, ...] = ()  # that the step calls
-    most_sampled: int = 1000  # partials that a half holds: tests take no more
+    most_sampled: int = 1000  # most partials that tests reduce at once: halves overflow
 
     @property
     def joined_by(self) -> str:

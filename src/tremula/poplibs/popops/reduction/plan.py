@@ -1,4 +1,4 @@
-"""Where partial results meet: how many stages, and which tile unites which outputs.
+"""Where partial results meet: how many stages, and which tile joins which outputs.
 
 After every tile has reduced what it holds, an output has a partial result on each of several tiles.
 They meet on one tile at once or, since a tile receives only so many bytes per cycle, in stages:
@@ -22,7 +22,7 @@ Ints = np.ndarray
 
 
 class Destination(NamedTuple):
-    """Tiles that unite partial results: outputs [begin, end) on `tile`, all outputs once."""
+    """Tiles that join partial results: outputs [begin, end) on `tile`, each output once."""
 
     begin: Ints
     end: Ints
@@ -30,7 +30,7 @@ class Destination(NamedTuple):
 
 
 def balanced(n_outs: int, type: Type, chip: Chip, n_tiles: int, start_tile: int) -> Destination:
-    """Outputs spread over tiles in whole vectors, as evenly as can be."""
+    """Outputs spread over tiles in whole vectors, as evenly as possible."""
     begin, end = linear_intervals(n_outs, chip.vector_width(type), n_tiles, 0)
     return Destination(begin, end, (start_tile + np.arange(len(begin))) % n_tiles)
 
@@ -40,7 +40,7 @@ def of_mapping(mapping: TileMapping) -> Destination:
 
 
 def at_first_source(segments: Segments) -> Destination:
-    """Each output where the first tile has a partial result of it."""
+    """Each output on the first tile that has a partial result of it."""
     cuts = np.unique(np.concatenate((segments.out, segments.out + segments.width)))
     first = np.searchsorted(cuts, segments.out)
     last = np.searchsorted(cuts, segments.out + segments.width)
@@ -107,7 +107,7 @@ def _outs_per_tile(n_outs: int, n_tiles: int, n_pieces: int) -> int:
 
 
 def _candidates(fan_in: int, n_ipus: int) -> list[int]:
-    """Powers of two and about the root, in multiples of the chips, less than half the fan-in."""
+    """Powers of two and the root, rounded to multiples of the chips, up to half the fan-in."""
     powers = [2**k for k in range(1, 12)]
     root = round(fan_in**0.5)
     wanted = {-(-n // n_ipus) * n_ipus for n in (*powers, root)}

@@ -136,7 +136,7 @@ class _Builder:
         return self._reduced()
 
     def _nothing_to_reduce(self) -> Tensor:
-        """Outputs of no partials are the identity; with update they stay as they are."""
+        """Reducing nothing gives the identity; with update, outputs keep their values."""
         out = self.out
         if out is None:
             out = self.graph.add_variable(
@@ -184,7 +184,7 @@ class _Builder:
     # -- stages ------------------------------------------------------------------------------------
 
     def _reduce_to(self, out: Tensor, source: Tensor, groups: Groups, is_inner: bool) -> None:
-        """Within tiles; outputs that are not complete on one tile then meet."""
+        """Reduce within tiles; outputs that are not complete on one tile then meet."""
         complete = _is_complete(groups)
         here, away = groups.take(np.flatnonzero(complete)), groups.take(np.flatnonzero(~complete))
         self._map_out(out, here.out, here.width, here.tile)
@@ -254,7 +254,7 @@ class _Builder:
             (balanced(self.n_outs, partials.type, chip, n_tiles, start), 0),
             (at_first_source(segments), 0),
         ]
-        if self.out is not None:  # results that are computed elsewhere have to go there
+        if self.out is not None:  # results computed elsewhere must be copied there
             leaving = chip.sync_cycles + chip.exchange_latency_cycles
             there = of_mapping(self.graph.get_tile_mapping(out))
             places = [(there, 0), *((place, leaving) for place, _ in places)]

@@ -37,7 +37,7 @@ from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register, sample_values
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
-# Worker slots: entry and exit; load, operation and store of each element, which depend on another.
+# Worker slots: entry and exit; load, operation and store of each element, one after the other.
 START_SLOTS, ELEMENT_SLOTS = 20, 3
 Ints = np.ndarray
 
@@ -87,7 +87,7 @@ def scan(
 ) -> Tensor:
     """Running ADD or MUL along a dimension; `exclusive` leaves each element itself out.
 
-    Halfs are summed as floats and rounded when stored.
+    Halves are summed as floats and rounded when stored.
     """
     dim = checked_dim("scan", tensor, dim)
     if operation not in ("ADD", "MUL"):

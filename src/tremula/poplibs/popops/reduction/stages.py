@@ -22,7 +22,7 @@ from tremula.poplibs.popops.reduction.segments import Groups, split_outputs, spl
 from tremula.poplibs.popops.row_parts import mapped_by
 
 Ints = np.ndarray
-# A second compute set: one more vertex for the results of the workers, besides the sync.
+# What a second compute set costs besides its sync: a vertex that joins the workers' results.
 JOIN_SLOTS = 45
 
 
@@ -102,7 +102,7 @@ def _part(target: Target, rows: Ints) -> Target:
 
 
 def _share_of_workers(groups: Groups, n_workers: int) -> Ints:
-    """How many of its tile's workers each group deserves."""
+    """How many of its tile's workers each group gets, by its share of the elements."""
     totals = groups.totals
     of_tile = np.bincount(groups.tile, weights=totals)[groups.tile]
     return np.clip(np.rint(n_workers * totals / of_tile).astype(np.int64), 1, n_workers)

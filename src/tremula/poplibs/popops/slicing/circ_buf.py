@@ -16,12 +16,12 @@ from tremula.poplibs.registry import PoplibsError
 
 
 class CircBuf:
-    """The last `size` tensors added, each of `shape`. It starts with nothing that has a value."""
+    """The last `size` tensors added, each of `shape`; at first its contents are undefined."""
 
     def __init__(self, graph: Graph, type: Type | str, size: int, shape: list[int], name: str = ""):
         if size < 1:
             raise PoplibsError(
-                f"a ring of {size} tensors has no place.",
+                f"a ring of {size} tensors has no room.",
                 source=user_source(),
                 hint="use a size of 1 or more",
             )
@@ -31,7 +31,7 @@ class CircBuf:
         graph.set_initial_value(self.index, np.uint32(size - 1))
 
     def add(self, tensor: Tensor, sequence: Sequence) -> None:
-        """Put a tensor behind the newest; the oldest is lost."""
+        """Add a tensor after the newest; the oldest is overwritten."""
         map_in_place(
             self.graph, (_1 + 1) % self.size, [self.index], sequence, f"{self.name}/advance"
         )

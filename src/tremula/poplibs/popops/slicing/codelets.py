@@ -20,7 +20,7 @@ from tremula.poplibs.families import family
 from tremula.poplibs.popops.slicing.costs import dynamic_slice_cycles, multi_slice_cycles
 
 # Worker slots per index of `index // constant`. A power of two is a shift beside load and store;
-# tiles cannot divide, and software takes so many slots: fitted to measured gathers on Bow, whose
+# tiles cannot divide, and software takes this many slots. Fitted to measured gathers on Bow, whose
 # second stage has 32 indices on a tile and takes 2300 cycles longer when it divides.
 SHIFT_SLOTS, DIVIDE_SLOTS = 5, 64
 
@@ -84,7 +84,7 @@ def multi_slice_codelet(T: Type) -> type:  # noqa: N803
 
 @family
 def collect_codelet(T: Type) -> type:  # noqa: N803
-    """The right one of several partial results for each lookup."""
+    """Picks, for each lookup, the partial result that has its row."""
 
     class CollectSlices(MultiVertex):
         name = f"popops::CollectSlices<{T}>"
@@ -149,7 +149,7 @@ def part_codelet() -> type:
 
 @family
 def dynamic_slice_codelet(T: Type) -> type:  # noqa: N803
-    """Consecutive rows of a block, from an offset on; behind the last row comes the first."""
+    """Consecutive rows of a block, from an offset on; the row after the last is the first."""
 
     class DynamicSlice(MultiVertex):
         name = f"popops::DynamicSlice1D<{T}>"
@@ -191,7 +191,7 @@ def dynamic_slice_codelet(T: Type) -> type:  # noqa: N803
 
 @family
 def dynamic_update_codelet(T: Type) -> type:  # noqa: N803
-    """Overwrites consecutive rows of a block; behind the last row comes the first."""
+    """Overwrites consecutive rows of a block; the row after the last is the first."""
 
     class DynamicUpdateSlice(MultiVertex):
         name = f"popops::DynamicUpdateSlice1D<{T}>"

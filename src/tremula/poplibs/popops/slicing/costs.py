@@ -84,7 +84,7 @@ def multi_update_cycles(  # noqa: PLR0917 - one column each
 
 
 def update_slots(n_columns: Number, n_bytes: int) -> Ints:
-    """Slots to combine a row: 3 per further 32-bit atom; rows of odd halves by element."""
+    """Slots to combine a row: 3 per further 32-bit atom; an odd number of halves, one by one."""
     row_bytes = np.asarray(n_columns) * n_bytes
     whole = UPDATE_PER_ATOM * np.maximum(row_bytes // 4 - 1, 0)
     return np.where(row_bytes % 4 == 0, whole, np.asarray(n_columns) * SUBWORD_ELEMENT)
@@ -98,7 +98,7 @@ def fill_cycles(n_elems: Number, type: Type, chip: Chip) -> Ints:
 
 
 def partials_cycles(n_outputs: Number, n_partials: Number, type: Type, chip: Chip) -> Ints:
-    """Tile cycles of a strided reduction: one output after the other vector of 64 bits."""
+    """Tile cycles of a strided reduction: one 64-bit vector of outputs after the other."""
     vectors = ceil_div(ceil_div(n_outputs, chip.vector_width(type)), chip.n_workers)
     return chip.n_workers * (16 + vectors * (3 + 3 + 6 + np.asarray(n_partials)))
 

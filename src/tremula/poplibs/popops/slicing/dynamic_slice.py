@@ -46,8 +46,8 @@ def dynamic_slice(
 ) -> Tensor:
     """tensor[offset : offset + size] in each of `dims`; offset has one element per dimension.
 
-    Beyond the end of a dimension a slice goes on at its beginning. An offset that is out of range
-    itself gives zeros or, with `remap_out_of_bounds`, counts as 0.
+    A slice that runs past the end of a dimension continues at its beginning. An offset that is
+    itself out of range gives zeros or, with `remap_out_of_bounds`, counts as 0.
     """
     dims, sizes = tuple(dims), tuple(sizes)
     offsets = _checked("dynamic_slice", tensor, offset, dims, sizes)
@@ -74,7 +74,7 @@ def dynamic_slice_with_output(
     dims: Sequence[int] = (0,),
     sizes: Sequence[int] = (1,),
 ) -> None:
-    """dynamic_slice into a tensor that exists; best if it lies as the rows do."""
+    """dynamic_slice into an existing tensor; cheapest if that is laid out like the rows."""
     dims, sizes = tuple(dims), tuple(sizes)
     offsets = _checked("dynamic_slice_with_output", tensor, offset, dims, sizes)
     expected = slice_shape(tensor.shape, dims, sizes)
@@ -94,7 +94,7 @@ def dynamic_slice_with_output(
 def _check_part(
     operation: str, role: str, part: Tensor, expected: tuple[int, ...], type: Type
 ) -> None:
-    """What goes into or comes out of a slice has its shape and type."""
+    """An update or result must have the slice's shape and type."""
     if part.shape != expected or part.type != type:
         raise PoplibsError(
             f"{operation} got an {role} of {part.type} {list(part.shape)}, expected "
@@ -256,7 +256,7 @@ def _block_fields(
 _TYPES = (FLOAT, HALF, INT, UNSIGNED_INT, UNSIGNED_CHAR, BOOL)
 _CASES = (
     ((7, 5), (0,), (1,), (3,)),
-    ((7, 5), (0,), (3,), (5,)),  # goes on at the beginning
+    ((7, 5), (0,), (3,), (5,)),  # wraps around
     ((4, 6), (1,), (2,), (1,)),
     ((3, 4, 5), (0, 2), (1, 2), (2, 3)),
     ((1,), (0,), (1,), (0,)),

@@ -175,7 +175,7 @@ def _plan(  # noqa: PLR0917 - the key of the cache
 
 
 def _serial_splits(n_lookups: int) -> list[int]:
-    """Powers of two that leave whole blocks of lookups, few first; blocks stay worth a step."""
+    """Powers of two, ascending, whose blocks of lookups are still worth a step each."""
     splits = [1]
     while n_lookups % (splits[-1] * 2) == 0 and n_lookups // splits[-1] > 64:
         splits.append(splits[-1] * 2)
@@ -241,7 +241,7 @@ class _Candidates:
         self.table_bytes = self.table_bytes * self.n_tile_groups
         n_all_grains = whole.n_entries * self.n_grains * whole.n_groups
         spread_bytes = -(-n_all_grains // n_tiles) * self.grain * self.n_bytes
-        # A table that is spread badly may have to be brought here first.
+        # A badly spread table may have to be copied here first.
         self.moved_bytes = np.maximum(self.table_bytes - spread_bytes, 0)
 
     def cost_terms(self) -> list[tuple[str, Ints]]:

@@ -191,7 +191,7 @@ def _windows_in_order(
 def _placed(
     spread: Tensor, n_batch: int, offset_dims: Sequence[int], collapsed: Sequence[int]
 ) -> Tensor:
-    """Window dimensions moved from behind to `offset_dims`."""
+    """Window dimensions moved from the end to `offset_dims`."""
     window = spread.squeeze([n_batch + d for d in collapsed])
     rank = window.rank
     batch_dims = [d for d in range(rank) if d not in set(offset_dims)]

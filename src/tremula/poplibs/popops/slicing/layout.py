@@ -42,7 +42,7 @@ def parts_of(plan: SlicePlan) -> Parts:
 
 
 def tile_of_parts(plan: SlicePlan, parts: Parts) -> Ints:
-    """Groups outmost, then lookups, rows and columns: neighbouring tiles need the same indices."""
+    """Groups outermost, then lookups, rows, columns: neighbouring tiles need the same indices."""
     groups_per_tile = -(-plan.n_groups // plan.group_split)
     tile = parts.group // groups_per_tile * plan.lookup_split + parts.lookup
     tile = tile * plan.sliced_dim_split + parts.row

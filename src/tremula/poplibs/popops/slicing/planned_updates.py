@@ -41,7 +41,7 @@ def add_updates(
     *,
     starts: bool = False,
 ) -> None:
-    """One compute set of update vertices; rows that are just written go as words.
+    """One compute set of update vertices; rows that are only written go as words.
 
     Vertices that start a table do not read what it held before.
     """
@@ -67,7 +67,7 @@ def add_updates(
 def arranged_updates(
     graph: Graph, new: Tensor, plan: SlicePlan, rows: Tensor, sequence: ProgramSequence, name: str
 ) -> Tensor:
-    """The updates in the plan's layout, whatever theirs: then each tile gets them in one piece."""
+    """The updates copied to the plan's layout, so that each tile receives them in one piece."""
     n_lookups = rows.n_elems // plan.n_groups
     arranged = planned_slices(graph, new.type, plan, n_lookups, f"{name}/updates")
     flat = in_blocks(arranged, lookup_cuts(plan, n_lookups))

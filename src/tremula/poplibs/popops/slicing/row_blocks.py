@@ -1,7 +1,7 @@
 """Row blocks: a matrix kept as contiguous blocks of rows and columns, one block on one tile.
 
-Sliced tensors are laid out so: a tile holds some columns of some rows, side by side in its memory,
-so that a vertex can take any row of its block without a copy.
+Sliced tensors are laid out this way: a tile holds some columns of some rows, side by side in its
+memory, so that a vertex can take any row of its block without a copy.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class BlockCuts:
         return int(self.column[-1])
 
     def begin(self, p: Ints, q: Ints) -> Ints:
-        """Position of a block's first element when blocks follow each other, columns inmost."""
+        """Position of a block's first element when blocks follow each other, columns innermost."""
         return self.row[p] * self.n_columns + self.height(p) * self.column[q]
 
     def height(self, p: Ints) -> Ints:

@@ -22,7 +22,7 @@ from tremula.poplibs.popops.slicing.costs import (
 )
 
 NUMBERS = (FLOAT, HALF, INT, UNSIGNED_INT)
-LINE_BYTES = 64  # of the caches of the computer that runs codelets
+LINE_BYTES = 64  # of the host's caches
 FILL_BLOCK = 4096  # elements, fewer than a cache holds
 
 
@@ -46,7 +46,7 @@ COMBINE = {"set": _set, "add": _add, "max": _max, "mul": _mul}
 
 
 def identity_of(operation: str, type: Type) -> float:
-    """What leaves any value as it is."""
+    """The operation's identity."""
     if operation == "max":
         return -np.inf if type.is_floating else np.iinfo(type.dtype).min
     return 1 if operation == "mul" else 0
@@ -83,7 +83,7 @@ def _row_combiner(P: Type, operation: str) -> Callable[..., None]:  # noqa: N803
 
 
 def _table_filler(P: Type, operation: str) -> Callable[..., None]:  # noqa: N803
-    """A codelet's function that fills a table of P with what leaves any value as it is."""
+    """A codelet's function that fills a table of P with the operation's identity."""
     identity, per_line = identity_of(operation, P), LINE_BYTES // P.n_bytes
 
     def fill(table: np.ndarray) -> None:
@@ -104,7 +104,7 @@ def multi_update_codelet(T: Type, P: Type, operation: str, starts: bool = False)
     """table[index] = operation(table[index], update) for the rows of a block, in index order.
 
     Updates are T, the table is P: the same, or float for sums of halves. One that `starts` a
-    partial table first fills it with what changes nothing.
+    partial table first fills it with the identity.
     """
     combine_row, fill = _row_combiner(P, operation), _table_filler(P, operation)
     Table = Output if starts else InOut  # noqa: N806
@@ -121,7 +121,7 @@ def multi_update_codelet(T: Type, P: Type, operation: str, starts: bool = False)
         is_sorted: uint32
 
         def compute(self: Any, worker_id: int) -> None:
-            # Workers own different rows, so one pass in index order gives what six would.
+            # Workers own different rows, so one pass in index order gives their result.
             if worker_id == 0:
                 width, first = int(self.n_columns), int(self.first_row)
                 n_rows = len(self.table) // width
@@ -161,7 +161,7 @@ def scaled_update_codelet(T: Type) -> type:  # noqa: N803
         is_sorted: uint32
 
         def compute(self: Any, worker_id: int) -> None:
-            # Workers own different rows, so one pass in index order gives what six would.
+            # Workers own different rows, so one pass in index order gives their result.
             if worker_id == 0:
                 width, first, scale = int(self.n_columns), int(self.first_row), self.scale
                 n_rows = len(self.table) // width
@@ -200,7 +200,7 @@ def _update_cycles(v: CostView, type: Type, is_op: bool, chip: Chip) -> np.ndarr
 
 
 def _update_flops(v: CostView, type: Type, n_each: int) -> np.ndarray:
-    """Every index is in one block of the table; where is data, so all have their share."""
+    """Which block has an index is data, so all blocks are charged an equal share."""
     n_elems = v.sizes["indices"] * v.sizes["table"] / v.state["n_entries"]
     return n_each * type.is_floating * n_elems
 

@@ -35,7 +35,7 @@ def window_codelet() -> type:
         rows: Output[Vector[uint32]]  # [n, n_places]
         shape: Vector[int32]
         sizes: Vector[int32]
-        clamps: uint32  # move windows inside, else rows of windows that stick out are no rows
+        clamps: uint32  # move windows inside; otherwise those that stick out get invalid rows
 
         def compute(self: Any, worker_id: int) -> None:
             n_dims, n_places, n_rows = len(self.shape), 1, 1
@@ -48,7 +48,7 @@ def window_codelet() -> type:
                 is_inside = True
                 for d in range(n_dims):
                     last = int(self.shape[d]) - int(self.sizes[d])
-                    # Signed: a negative index comes as a huge unsigned one.
+                    # Signed: a negative index arrives as a huge unsigned one.
                     corner = int(int32(self.corners[i * n_dims + d]))
                     is_inside = is_inside and 0 <= corner <= last
                     base = base * int(self.shape[d]) + max(0, min(corner, last))
@@ -89,7 +89,7 @@ def window_rows(
     """UNSIGNED_INT [n * places]: rows, in the flattened `shape`, of windows of `sizes`.
 
     `corners` is [n, len(shape)]. Windows that stick out are moved inside or, without `clamps`, get
-    the row number behind the last.
+    the row number after the last.
     """
     n_dims, n_places = len(shape), math.prod(sizes)
     n = corners.shape[0]

@@ -1,7 +1,7 @@
-"""popops.arg_max and its kin: the largest or smallest element of each row, and where it is.
+"""popops.arg_max, arg_min, …: the largest or smallest element of each row, and where it is.
 
 Every tile finds the best of the parts of rows it holds; where a row lies on several tiles, one of
-them compares their finds. Of equal elements the first counts.
+them compares what they found. Of equal elements the first counts.
 """
 
 # Fields of codelets are annotated with values, which pyright cannot see as types.
@@ -66,7 +66,7 @@ def extreme_vertex(T: Type) -> type:  # noqa: N803
 
 @family
 def best_vertex(T: Type) -> type:  # noqa: N803
-    """The best of several finds."""
+    """The best of what several tiles found."""
 
     class BestOf(Vertex):
         name = f"popops::ArgExtremeOfParts<{T}>"
@@ -148,7 +148,7 @@ def _best_of_parts(
     graph: Graph, best: Tensor, place: Tensor, parts: RowParts, finds_smallest: bool,
     sequence: Sequence, name: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The finds of the tiles of a row meet on the first of them."""
+    """What the tiles of a row found meets on the first of them."""
     first = np.searchsorted(parts.row, np.arange(int(parts.row[-1]) + 2))
     tiles = parts.tile[first[:-1]]
     results = (

@@ -154,7 +154,7 @@ def _made(text: str, class_name: str, title: str, K: Type, V: Type | None) -> ty
 
 @family
 def sort_vertex(K: Type, V: Type | None) -> type:  # noqa: N803
-    """Sorts a block by a heap, in place of its output."""
+    """Heap-sorts a block in its output."""
     cls = _made(_SORT, "SortBlock", "SortBlock", K, V)
 
     def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001

@@ -103,7 +103,7 @@ def block_layout(
     target = graph.target
     n_bytes = type.n_bytes + (0 if values is None else values.n_bytes)
     n_blocks = choose_blocks(n_rows, n, n_bytes, values is not None, target.chip, target.n_tiles)
-    size = -(-n // n_blocks)  # all blocks are as long, but for the last
+    size = -(-n // n_blocks)  # of all blocks but the last
     n_blocks = -(-n // size)
     index = np.arange(n_rows * n_blocks)
     tile = index * min(target.n_tiles, len(index)) // len(index)
@@ -113,7 +113,7 @@ def block_layout(
 def new_blocks(
     graph: Graph, like: tuple[Type, Type | None], sizes: Ints, tile: Ints, name: str
 ) -> Blocks:
-    """Room for blocks of the given sizes, [n_rows, n_blocks], one after the other."""
+    """Storage for blocks of the given sizes, [n_rows, n_blocks], one after the other."""
     flat = sizes.ravel()
     end = np.cumsum(flat).reshape(sizes.shape)
     keys = mapped_by(graph, like[0], flat, tile.ravel(), f"{name}/keys")
