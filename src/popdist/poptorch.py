@@ -1,4 +1,4 @@
-"""popdist.poptorch: options of a process among others."""
+"""popdist.poptorch: options of one of several processes."""
 
 from tremula.frontends.poptorch.options.popdist import Options
 

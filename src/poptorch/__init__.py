@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from tremula.frontends.poptorch.options.strategies import ShardedExecution as ShardedExecution
     from tremula.frontends.poptorch.options.strategies import Stage as Stage
 
-import_module("tremula.frontends.poptorch")  # says so at once if PyTorch is not installed
+import_module("tremula.frontends.poptorch")  # fails at once if PyTorch is not installed
 
-# The version of the API, and of what stands behind it.
+# The version of the API, and of Tremula.
 __version__ = f"3.4.0-tremula{_version.VERSION}"
 
 # Where names are found, by module of tremula.frontends.poptorch; loaded on first use.

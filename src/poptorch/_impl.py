@@ -1,4 +1,4 @@
-"""poptorch._impl: inner names that scripts reach for; those of models are loaded on first use."""
+"""poptorch._impl: internal names that scripts import; those of models are loaded on first use."""
 
 from importlib import import_module
 
@@ -8,7 +8,7 @@ __all__ = ["createPoptorchError", "isDispatchTracing"]
 
 
 def isDispatchTracing() -> bool:  # noqa: N802
-    """Whether tensors of a fake device are recorded: ours are real ones."""
+    """Whether tensors of a fake device are recorded: no, ours are real."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""poptorch._utils: inner helpers of models, loaded on first use."""
+"""poptorch._utils: internal helpers of models, loaded on first use."""
 
 from importlib import import_module
 

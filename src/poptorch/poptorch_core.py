@@ -1,4 +1,4 @@
-"""poptorch.poptorch_core: what once was native code; errors, and the check of options."""
+"""poptorch.poptorch_core: what used to be native code: errors, and the check of options."""
 
 from tremula.frontends.poptorch.exceptions import (
     Error,
@@ -21,5 +21,5 @@ __all__ = [
 
 
 def isCompilingWithDispatcher() -> bool:  # noqa: N802
-    """Whether tensors of a fake device are recorded: ours are real ones."""
+    """Whether tensors of a fake device are recorded: no, ours are real."""
     return False

@@ -1,4 +1,4 @@
-"""poptorch.profiling: named stretches of host time."""
+"""poptorch.profiling: named spans of host time."""
 
 from tremula.frontends.poptorch.profiling import Channel
 

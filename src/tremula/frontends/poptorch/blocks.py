@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class _Scope:
-    """Says something to the recording of a model when it is entered and left; else nothing."""
+    """Tells the recording of a model when it is entered and left; outside of one, does nothing."""
 
     _recording: Recording | None = None
 
@@ -44,7 +44,7 @@ class _Scope:
 
 
 class Block(_Scope):
-    """Operations inside `with poptorch.Block(…)` form a block. Outside of a model: nothing."""
+    """Operations inside `with poptorch.Block(…)` form a block. Has no effect outside of a model."""
 
     def __init__(self, user_id: str | None = None, ipu_id: int | None = None):
         self._user_id = user_id
@@ -88,7 +88,7 @@ def BlockFunction(  # noqa: N802
 
 
 class _BlockStart:
-    """Starts one block, and within one recording always the same, however often it is called."""
+    """Starts one block: within a recording always the same one, however often it is called."""
 
     def __init__(self, user_id: str | int | None, ipu_id: int | None):
         self._user_id = user_id
@@ -107,11 +107,11 @@ class _BlockStart:
             self._seen = weakref.ref(recording), recording.blocks[recording.block].user_id
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_seen": None}  # a copy meets its own recordings
+        return {**self.__dict__, "_seen": None}  # a copy has its own recordings
 
 
 class _BlockHook(_BlockStart):
-    """What BeginBlock hangs on a module: runs before its forward."""
+    """The hook that BeginBlock puts on a module: runs before its forward."""
 
     def __call__(self, module: torch.nn.Module, inputs: object) -> None:  # noqa: ARG002
         self._start()
@@ -159,7 +159,7 @@ def BeginBlock(  # noqa: N802
 
 
 def removeBlocks(module: torch.nn.Module) -> None:  # noqa: N802
-    """Take off what BeginBlock hung on a module and on those inside it."""
+    """Remove the hooks of BeginBlock from a module and from those inside it."""
     assert isinstance(module, torch.nn.Module), f"expected a torch.nn.Module, got {module!r}"
     for inner in module.modules():
         for key in _hooks_of(inner):
@@ -194,13 +194,13 @@ def _indented(text: str) -> str:
 
 
 def print(*args, **kwargs) -> None:
-    """Python's print, which shows the blocks of modules, too."""
+    """Python's print, but modules are shown with their blocks."""
     shown = (module_repr(arg) if isinstance(arg, torch.nn.Module) else arg for arg in args)
     builtins.print(*shown, **kwargs)  # noqa: T201
 
 
 class NameScope(_Scope):
-    """Operations inside `with poptorch.NameScope("name")` have that name in front of theirs."""
+    """Operations inside `with poptorch.NameScope("name")` have their names prefixed with it."""
 
     def __init__(self, name: str):
         assert isinstance(name, str), f"a name scope is named by text, got {name!r}"

@@ -4,7 +4,7 @@ from enum import Enum, IntEnum
 
 
 class DataLoaderMode(IntEnum):
-    """Who reads the data set: the training process, or another one beside it."""
+    """Which process reads the data set: the training process, or another one."""
 
     Sync = 0
     Async = 1
@@ -39,7 +39,7 @@ class ConnectionType(IntEnum):
 
 
 class HalfFloatCastingBehavior(IntEnum):
-    """What mixed half and float once meant; only Default has a meaning now."""
+    """How mixed half and float used to be cast; only Default has an effect now."""
 
     FloatDowncastToHalf = 0
     HalfUpcastToFloat = 1
@@ -47,7 +47,7 @@ class HalfFloatCastingBehavior(IntEnum):
 
 
 class ReductionType(IntEnum):
-    """How gradients of accumulation steps and replicas become one."""
+    """How gradients of accumulation steps and replicas are combined."""
 
     Sum = 0
     Mean = 1

@@ -1,4 +1,4 @@
-"""The exceptions of PopTorch: one class for what a user may mend, two for a machine that failed."""
+"""The exceptions of PopTorch: one for what a user can fix, two for a machine that failed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ class Error(PoplarError):
         super().__init__(f"'{type}': {message}{where}", hint=hint)
 
     def __reduce__(self) -> tuple:
-        # Exceptions are made again from `args`, which hold the whole text: give the parts instead.
+        # Unpickling would call the class with `args`, the whole text; restore the parts instead.
         return _remade, (type(self), dict(self.__dict__), self.args)
 
 
@@ -50,7 +50,7 @@ def createPoptorchError(msg: str) -> Error:  # noqa: N802
     return Error(PYTHON_ERROR, msg)
 
 
-# What a PopTorch script can do where a graph program would do something else.
+# Hints for PopTorch scripts, where those for graph programs would not help.
 _HINTS: dict[type[PoplarError], str] = {
     GraphMemoryAllocationError: "a smaller micro-batch, more chips (poptorch.BeginBlock), half"
     " precision, poptorch.recomputationCheckpoint, or a smaller memory proportion;"
@@ -60,7 +60,7 @@ _HINTS: dict[type[PoplarError], str] = {
 
 @contextmanager
 def poptorch_errors() -> Iterator[None]:
-    """Inside, what the compiler or the machine raises is an `Error` of PopTorch, caused by it.
+    """Inside, errors of the compiler or the machine become PopTorch's `Error`, caused by them.
 
     Its type is Poplar's name for it: 'poplar_graph_memory_allocation_error'.
     """
@@ -76,9 +76,9 @@ def poptorch_errors() -> Iterator[None]:
 
 
 class TestErrorType(Enum):
-    """The kinds of failure that `_throwTestError` makes, so that handlers can be tried out."""
+    """The kinds of failure that `_throwTestError` makes, so that handlers can be tested."""
 
-    __test__ = False  # no test, whatever its name suggests
+    __test__ = False  # not a test, despite its name
 
     Poptorch = 0
     Popart = 1

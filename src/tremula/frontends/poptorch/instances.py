@@ -14,14 +14,14 @@ _TORCHRUN_MARKS = ("RANK", "WORLD_SIZE")
 
 @dataclass(frozen=True)
 class Instance:
-    """This process among those that train together; the defaults are those of a lone one."""
+    """This process among those that train together; the defaults are those of a single process."""
 
     index: int = 0
     local_index: int = 0
     n_instances: int = 1
     n_local_replicas: int = 1
     n_total_replicas: int = 1
-    n_ipus_per_replica: int | None = None  # None: nobody said
+    n_ipus_per_replica: int | None = None  # None: not given
     replica_index_offset: int = 0
 
 
@@ -114,7 +114,7 @@ def getReplicaIndexOffset() -> int:  # noqa: N802
 
 
 def init(timeout: timedelta | None = None) -> None:
-    """Let the processes find each other; a lone process has nobody to find."""
+    """Connect the processes; does nothing in a single process."""
     import torch.distributed as dist
 
     from tremula.ir.host.distributed import meet
@@ -131,14 +131,14 @@ def init(timeout: timedelta | None = None) -> None:
 
 
 def finalize() -> None:
-    """Part from the other processes."""
+    """Disconnect from the other processes."""
     from tremula.ir.host.distributed import part
 
     part()
 
 
 def synchronize() -> None:
-    """Wait until all processes are here."""
+    """Wait for all processes."""
     import torch.distributed as dist
 
     if getNumInstances() > 1:

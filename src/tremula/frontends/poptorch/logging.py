@@ -1,4 +1,4 @@
-"""The log of PopTorch: levels by name, one handler, messages that repeat shown a few times only."""
+"""The log of PopTorch: levels by name, one handler, repeated messages shown only a few times."""
 
 import logging
 import os
@@ -29,7 +29,7 @@ POPART_LOGGER = logging.getLogger("popart")
 
 
 class RepeatFilter(logging.Filter):
-    """Lets the same message through a number of times; the last one says that no more follow."""
+    """Lets the same message through a few times; the last one says that no more follow."""
 
     def __init__(self, limit: int = MAX_REPEATS):
         super().__init__()
@@ -49,17 +49,17 @@ class RepeatFilter(logging.Filter):
 
 
 class _Form(logging.Formatter):
-    """PopTorch's form of a line: level in small letters, a note where repetitions end."""
+    """PopTorch's form of a line: level in lower case, a note where repetitions end."""
 
     def format(self, record: logging.LogRecord) -> str:
-        record = copy(record)  # other handlers see it as it was
+        record = copy(record)  # other handlers must see it unchanged
         record.levelname = record.levelname.lower()
         note = " (not shown again)" if getattr(record, "is_last_shown", False) else ""
         return super().format(record) + note
 
 
 class _LogHandler(logging.StreamHandler):
-    """Writes to what stdout or stderr is when a message comes, not when PopTorch was imported."""
+    """Writes to the stdout or stderr of the moment, not to that of the import."""
 
     def __init__(self, stream_name: str):
         self._stream_name = stream_name
@@ -71,7 +71,7 @@ class _LogHandler(logging.StreamHandler):
 
     @stream.setter
     def stream(self, _value: TextIO) -> None:
-        """`StreamHandler` sets it once; ours is looked up."""
+        """Ignored: `StreamHandler` sets it once, this class looks it up."""
 
 
 REPEATS = RepeatFilter()
@@ -109,7 +109,7 @@ def setPopartLogLevel(level: str) -> None:  # noqa: N802
 
 
 def set_max_repeats(n_times: int) -> None:
-    """How often the same message is shown; `Options.maxRepeatLogs` says it."""
+    """Set how often the same message is shown: `Options.maxRepeatLogs`."""
     REPEATS.limit = n_times
     REPEATS.forget()
 

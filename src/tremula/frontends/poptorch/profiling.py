@@ -1,4 +1,4 @@
-"""Named stretches of host time, shown by the system trace and by PyTorch's profiler."""
+"""Named spans of host time, shown by the system trace and by PyTorch's profiler."""
 
 import functools
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ class Channel:
 
 
 def timed_batches(channel: str, label: str, batches: Iterable[Any]) -> Iterator[Any]:
-    """The batches themselves; the time until each of them came is a stretch of the trace."""
+    """The batches themselves; the time spent waiting for each is a span of the trace."""
     iterator, end = iter(batches), object()
     while True:
         with span(channel, label):

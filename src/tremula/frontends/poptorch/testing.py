@@ -1,4 +1,4 @@
-"""Comparison of results, as tests of PopTorch models do it."""
+"""Comparison of results, for tests of PopTorch models."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Floating-point exceptions on the host: what makes a NaN or an infinity is an error."""
+"""Floating-point exceptions on the host: an operation that makes a NaN or infinity is an error."""
 
 import math
 
@@ -17,7 +17,7 @@ _COMPARISONS = frozenset(
 
 
 def stop_at_exceptions(session: HostSession) -> None:
-    """From now on every operation of the session is looked at; that takes time."""
+    """From now on check every operation of the session, which is slow."""
     module = getattr(session.program.micro, "__self__", None)
     assert isinstance(module, fx.GraphModule), "only programs that run node by node can be checked"
     checker = _Checker(module)
@@ -45,7 +45,7 @@ class _Checker(fx.Interpreter):
         if schema_name(node) in _COMPARISONS and had_nan:
             raise _exception("compares with a NaN", node)
         if not operands or _names_special_numbers(node):
-            return  # a constant, or masked values: meant to be so
+            return  # a constant, or masked values: intended
         if has[0] and not had_nan:
             raise _exception("is invalid: its result is not a number", node)
         if has[1] and not had_infinity:

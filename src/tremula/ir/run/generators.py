@@ -15,7 +15,7 @@ from tremula.ir.step import BUFFER, CapturedStep
 
 
 class DeviceRandom(Protocol):
-    """A device's generators: a seed, and a state that goes on from call to call."""
+    """A device's generators: a seed, and a state that continues from call to call."""
 
     seed: int
 
@@ -36,17 +36,17 @@ def make_random(session: Session, seed: int, step: CapturedStep) -> "AnyRandom":
 
 
 def new_seed() -> int:
-    """A seed that is tied to nothing, for models that were given none."""
+    """A fresh seed, for models that were given none."""
     return int.from_bytes(os.urandom(4), "little")
 
 
 def state_of(random: DeviceRandom) -> list[int]:
-    """What `rng_state` gives: the seed, then the state."""
+    """The seed, then the state."""
     return [random.seed, *random.words()]
 
 
 def restore(random: DeviceRandom, state: list[int]) -> None:
-    """Go on from what `state_of` gave."""
+    """Continue from what `state_of` gave."""
     expected, got = len(random.words()), len(state) - 1
     if got != expected:
         raise UnsuitableModel(

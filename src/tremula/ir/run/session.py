@@ -1,4 +1,4 @@
-"""Sessions: a compiled step with its weights on a device, be it this computer or tiles."""
+"""Sessions: a compiled step with its weights on a device: this computer, or tiles."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -110,7 +110,7 @@ class HostSession:
             raise
 
     def _stored(self, own: list[Tensor], values: list[Tensor]) -> list[Tensor]:
-        """Values on the device: into the memory they have there, or into new memory."""
+        """Copy values to the device, into memory they already have there or into new memory."""
         if len(own) != len(values):
             return [value.detach().to(self.device, copy=True) for value in values]
         for target, value in zip(own, values, strict=True):
@@ -178,7 +178,7 @@ class TileSession:
                 (slot, _tensor(values[micro], type)) for slot, values, type in results[replica]
             ]
             for slot, value in found:
-                if slot.kind == INPUT:  # written by the model: the caller sees it
+                if slot.kind == INPUT:  # written by the model: so is the caller's tensor
                     inputs[number][slot.index].copy_(value)
             give(number, [value for slot, value in found if slot.kind == OUTPUT])
 

@@ -111,7 +111,7 @@ class ProgramCache:
             try:
                 if time.time() - path.stat().st_mtime > _STALE_SECONDS:
                     path.unlink()
-            except OSError:  # another process was quicker
+            except OSError:  # another process was faster
                 continue
 
 
@@ -169,7 +169,7 @@ def _node_text(node: fx.Node) -> str:
 
 @cache
 def _code_fingerprint() -> str:
-    """Sizes and dates of our own files: a program compiled by other code is another one."""
+    """Sizes and dates of our own files: a program compiled by older code is not used."""
     root = Path(version.__file__).parent.parent
     facts = [
         (str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns)

@@ -33,7 +33,7 @@ def test_refused_arguments():
         poptorch.PipelinedExecution("a", Stage("b", "a"))
     with pytest.raises(AssertionError, match="Unknown block 'embeding': did you mean 'embedding'"):
         poptorch.PipelinedExecution("embedding").stage("embeding")
-    with pytest.raises(AssertionError, match="stands alone"):
+    with pytest.raises(AssertionError, match="must be the only argument"):
         poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu, "a")
     with pytest.raises(AssertionError, match="at least one block"):
         Stage()

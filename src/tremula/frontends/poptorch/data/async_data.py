@@ -134,7 +134,7 @@ class AsynchronousDataAccessor:
             raise StopIteration
         self._worker.request(self._epoch)
         if self._worker.n_slots == 1:
-            self._free_slot()  # otherwise there is no place for the next batch
+            self._free_slot()  # otherwise there is no room for the next batch
         while True:
             with span(CHANNEL, "wait for batch"):
                 kind, epoch, *rest = self._worker.receive()
@@ -203,7 +203,7 @@ class LoadingProcess:
         return put_together(self._structure, iter(self._data_buffers.read(slot, n_rows)))
 
     def stop(self) -> None:
-        """End the process, kindly first. A copy of this object in a forked process does nothing."""
+        """End the process, gracefully if possible. Does nothing in a forked copy of this object."""
         if self._is_stopped or os.getpid() != self._owner_pid:
             return
         self._is_stopped = True
@@ -226,7 +226,7 @@ class LoadingProcess:
             self._receive_at_start("mapped")
         finally:
             path.unlink()
-        return pickle.loads(structure), ring  # from our own child: nothing foreign
+        return pickle.loads(structure), ring  # from our own child, so it is safe to unpickle
 
     def _receive_at_start(self, expected: str) -> tuple[Any, ...]:
         try:
@@ -269,7 +269,7 @@ def poptorchAtExit() -> None:  # noqa: N802
 
 
 # Handlers run last in, first out: this one before that of multiprocessing, which would wait for
-# the processes for ever.
+# the processes forever.
 atexit.register(poptorchAtExit)
 
 
@@ -280,7 +280,7 @@ def _start(task: LoadingTask, strategy: SharingStrategy) -> tuple[Connection, Ba
         _preload_in_fork_server()
     ours, theirs = context.Pipe()
     inherited = ours if method == "fork" else None
-    # No daemon: a DataLoader in it may have workers of its own.
+    # Not a daemon: a DataLoader in it may have workers of its own.
     process = context.Process(  # pyright: ignore[reportAttributeAccessIssue]
         target=load, args=(theirs, task, inherited), name="AsynchronousDataAccessor"
     )
@@ -307,7 +307,7 @@ def _start(task: LoadingTask, strategy: SharingStrategy) -> tuple[Connection, Ba
 
 
 def _preload_in_fork_server() -> None:
-    """Let the fork server import torch once, unless the script chose what it imports."""
+    """Make the fork server import torch once, unless the script chose what it preloads."""
     server = forkserver._forkserver
     if getattr(server, "_preload_modules", None) == ["__main__"]:
         server.set_forkserver_preload(["__main__", load.__module__])
@@ -320,7 +320,7 @@ def _tensor_sharing(strategy: SharingStrategy) -> str:
 
 
 def _pickled_parsers() -> tuple[bytes, ...]:
-    """Parsers for the loading process; those of classes that cannot travel have no use there."""
+    """Parsers for the loading process, except those that cannot be pickled: of no use there."""
     pickled = []
     for kind_and_parser in _parsers.items():
         with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
@@ -358,7 +358,7 @@ def _check_positive(name: str, value: int) -> None:
 
 
 def _reraise(pickled: bytes | None, text: str) -> NoReturn:
-    """Raise what the data set raised, in its own class where that can be done."""
+    """Raise what the data set raised, as its own class if possible."""
     wrapper = None
     if pickled is not None:
         with contextlib.suppress(pickle.UnpicklingError, AttributeError, ImportError):

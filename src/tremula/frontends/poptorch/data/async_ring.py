@@ -52,9 +52,9 @@ class RingLayout:
 class Ring:
     """Both processes' view of the memory: `slots[i]` holds the tensors of one batch.
 
-    `indices_mem[i]` is True while slot i holds a batch that was not handed out. The flags tell
-    onlookers how full the ring is; who may touch a slot is agreed by messages, which also order
-    the memory accesses of the two processes.
+    `indices_mem[i]` is True while slot i holds a batch that was not handed out. The flags only
+    show how full the ring is; messages decide who may touch a slot, and they also order the memory
+    accesses of the two processes.
     """
 
     def __init__(self, layout: RingLayout, memory: mmap.mmap):
@@ -93,8 +93,8 @@ def ring_layout(first: Sequence[torch.Tensor], n_slots: int, n_rows: int | None)
 def make_ring(layout: RingLayout, in_file_system: bool) -> tuple[Ring, Path]:
     """Make the memory and a file through which another process may map it; the caller removes it.
 
-    Shared memory is a file in the kernel's folder for it, where there is one: it needs no process
-    that watches over it, and once the file is removed it vanishes with the last process.
+    Shared memory is a file in the kernel's folder for it, where there is one: no
+    process has to watch over it, and once the file is removed it vanishes with the last process.
     """
     has_folder = SHARED_MEMORY_FOLDER.is_dir() and not in_file_system
     folder = SHARED_MEMORY_FOLDER if has_folder else Path(tempfile.gettempdir())
@@ -117,7 +117,7 @@ def open_ring(layout: RingLayout, path: Path) -> Ring:
 
 
 def send(connection: Connection, message: tuple[Any, ...]) -> None:
-    """Send a message without tensors. `connection.send` would prepare for some, each time."""
+    """Send a message without tensors. `connection.send` would prepare for tensors each time."""
     connection.send_bytes(pickle.dumps(message))
 
 

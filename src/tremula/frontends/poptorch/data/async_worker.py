@@ -1,6 +1,6 @@
 """The loading process of AsynchronousDataAccessor: walks a data set and fills the ring.
 
-Messages to it:    ("start", epoch)   the parent wants this epoch, whatever the process is at
+Messages to it:    ("start", epoch)   the parent wants this epoch, whatever is being loaded
                    ("free", slot)     the parent no longer needs this slot
                    ("stop",)
 Messages from it:  ("layout", RingLayout, structure)     answered by ("memory", path)
@@ -55,7 +55,7 @@ CHANNEL = "poptorch.AsynchronousDataAccessor"  # of the system trace
 
 @dataclass(frozen=True, slots=True)
 class RandomState:
-    """The generators of a process. The loading process starts with its parent's, as a fork does."""
+    """The generators of a process. The loading process starts with its parent's, like a fork."""
 
     torch_state: torch.Tensor
     python_state: Any
@@ -109,20 +109,20 @@ def load(connection: Connection, task: LoadingTask, inherited: Connection | None
     if task.trace is not None:
         task.trace.start()
     for pickled in task.parsers:
-        # A class that cannot be found here is none that this data set makes.
+        # A class that cannot be imported here is not one that this data set makes.
         with contextlib.suppress(AttributeError, ImportError):
             registerCustomArgParser(*pickle.loads(pickled))
-    # EOF and its kin: the parent went away, and there is nobody to tell.
+    # EOF and the like: the parent is gone, there is nobody to tell.
     gone = (EOFError, BrokenPipeError, ConnectionResetError)
     with contextlib.suppress(SystemExit, *gone), torch.no_grad():
         Loader(connection, task).run()
     trace.stop()
-    # A spawned interpreter would now take torch apart, for a second. A forked one never does.
+    # A spawned interpreter would now spend a second on unloading torch; a forked one never does.
     atexit.register(os._exit, 0)
 
 
 def _leave(signal_number: int, _frame: object) -> NoReturn:
-    # Once is enough: what is being cleaned up must not be left half done.
+    # Only once: a second signal must not interrupt the clean-up.
     signal.signal(signal_number, signal.SIG_IGN)
     sys.exit(0)
 
@@ -154,7 +154,7 @@ class Loader:
                 self._handle(self.connection.recv())
 
     def _load_epoch(self) -> bool:
-        """Load an epoch and say whether the next one may be loaded unasked."""
+        """Load an epoch; returns whether the next one may be loaded without being asked for."""
         try:
             self._write_all()
         except Restart:
@@ -184,7 +184,7 @@ class Loader:
         return tensors_like(element, self.structure)
 
     def _pieces(self, tensors: list[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
-        """An element cut where it reaches over the end of a batch of `size` rows."""
+        """An element, cut where it crosses the end of a batch of `size` rows."""
         counts = {len(tensor) if tensor.ndim else None for tensor in tensors}
         if len(counts) != 1 or None in counts:
             raise createPoptorchError(
@@ -295,7 +295,7 @@ class Loader:
         try:
             pickled = pickle.dumps(wrapper)
         except (pickle.PicklingError, AttributeError, TypeError):
-            pickled = None  # a class nobody else can import: its text will have to do
+            pickled = None  # a class that others cannot import: its text will have to do
         send(self.connection, ("error", self.epoch, pickled, text))
 
     def _nothing_loaded(self) -> str:
@@ -305,7 +305,7 @@ class Loader:
 
 
 def _watch_parent() -> None:
-    """Leave when the parent is gone, be it in the middle of an element that takes an hour."""
+    """Exit when the parent is gone, even in the middle of an element that takes an hour."""
     # Python 3.12 warns of forks beside threads. This one holds no lock that a fork could copy.
     warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
     threading.Thread(target=_leave_after_parent, name="parent watch", daemon=True).start()
@@ -318,11 +318,11 @@ def _leave_after_parent() -> None:
     assert main_thread is not None, "the main thread has started"
     signal.pthread_kill(main_thread, signal.SIGTERM)
     time.sleep(LEAVE_S)
-    os._exit(1)  # native code that does not come back
+    os._exit(1)  # native code that does not return
 
 
 def _parent_is_gone() -> bool:
-    """Whether the parent has ended; looks for a while.
+    """Whether the parent has ended; checks for a while.
 
     Another child of the parent may hold the pipe to it open, so that alone does not tell.
     """
@@ -334,5 +334,5 @@ def _parent_is_gone() -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False  # it lives, as somebody else
+        return False  # the process exists, under another user
     return False

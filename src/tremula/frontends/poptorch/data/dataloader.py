@@ -160,7 +160,7 @@ class DataLoader(torch.utils.data.DataLoader):
 
     @property
     def combinedBatchSize(self) -> int | None:  # noqa: N802
-        """Elements per iteration; None where batches are not ours to count."""
+        """Elements per iteration; None if a batch sampler or the data set decides."""
         return self._combined_batch_size
 
     def terminate(self) -> None:
@@ -187,7 +187,7 @@ class DataLoader(torch.utils.data.DataLoader):
         return self._combine(batches) if self._is_sampled_in_batches else batches
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: there it loads for itself."""
+        """The state for another process, in which the loader works synchronously."""
         return {
             name: value
             for name, value in self.__dict__.items()
@@ -207,7 +207,7 @@ class DataLoader(torch.utils.data.DataLoader):
     def _partition(
         self, dataset: torch.utils.data.Dataset, shuffle: bool | None, kwargs: dict[str, Any]
     ) -> bool | None:
-        """Give this process its part through a sampler; what is left of `shuffle` is returned."""
+        """Give this process its part through a sampler; returns the value `shuffle` then has."""
         assert not isinstance(dataset, IterableDataset), (
             "auto_distributed_partitioning is not supported for an IterableDataset: set it to "
             "False and let the data set give each process its part."
@@ -218,7 +218,7 @@ class DataLoader(torch.utils.data.DataLoader):
                 "and let the sampler give each process its part."
             )
         if kwargs.get("sampler") is not None:
-            return shuffle  # the sampler says what this process loads
+            return shuffle  # the sampler decides what this process loads
         assert not shuffle or self.options.exists("random_seed"), (
             "Shuffling in several processes needs the same seed in all of them: call "
             "poptorch.Options.randomSeed."
@@ -234,7 +234,7 @@ class DataLoader(torch.utils.data.DataLoader):
         return None
 
     def _rebatches(self, mode: DataLoaderMode, is_iterable: bool) -> bool:
-        """Whether elements are joined to batches behind the workers, not in them."""
+        """Whether elements are joined to batches after the workers, not in them."""
         if mode is DataLoaderMode.AsyncRebatched:
             if self._combined_batch_size is None:
                 raise createPoptorchError(
@@ -263,7 +263,7 @@ class DataLoader(torch.utils.data.DataLoader):
         if is_iterable and self.num_workers > 1 and self.worker_init_fn is None:
             LOGGER.warning(
                 "Each of the %d workers iterates over the whole IterableDataset, so every element "
-                "comes as often. Give each worker its part with worker_init_fn.",
+                "comes that many times. Give each worker its part with worker_init_fn.",
                 self.num_workers,
             )
 

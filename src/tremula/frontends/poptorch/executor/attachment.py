@@ -1,4 +1,4 @@
-"""Whether a compiled model holds its device, and which devices are held by whom."""
+"""Whether a compiled model holds its device, and which model holds which device."""
 
 import weakref
 
@@ -20,8 +20,8 @@ class Attachment:
         self.is_attached = False
         if self.kind is ConnectionType.Never and uses_ipu_model(options):
             raise createPoptorchError(
-                "The IPU model does not support poptorch.ConnectionType.Never: there is no "
-                "device to stay away from"
+                "The IPU model does not support poptorch.ConnectionType.Never: it has "
+                "no device to stay detached from"
             )
 
     def check_online(self) -> None:
@@ -59,6 +59,6 @@ class Attachment:
 
 
 def poptorchAtExit() -> None:  # noqa: N802
-    """Let go of every device that models hold; Python calls it when it ends."""
+    """Release all devices; Python calls it at exit."""
     for holder in list(_holders.values()):
         holder.release()

@@ -29,7 +29,7 @@ def slice_order(options: Options) -> list[int]:
 
 
 class InputCutter:
-    """Cuts the inputs of a call as those of the first call were."""
+    """Cuts the inputs of each call the way those of the first call were cut."""
 
     def __init__(self, first: Sequence[Tensor], options: Options):
         self.order = slice_order(options)
@@ -67,7 +67,7 @@ class Selection:
 
     @staticmethod
     def of(options: Options, mode: OutputMode | None = None, period: int = 1) -> "Selection":
-        """What the options say, or another mode for the same repetitions."""
+        """The mode of the options, or another one for the same repetitions."""
         if mode is None:
             mode, period = OutputMode(options.output_mode), options.output_return_period
         n_replicas = options.replication_factor
@@ -126,7 +126,7 @@ class OutputCollector:
         replica = number % self.groups[place].selection.n_replicas
         before = self._sums[place].get(replica)
         if before is None:
-            # A copy at first: the memory of a replayed graph is written again.
+            # Copied first: a replayed graph overwrites its memory.
             self._sums[place][replica] = [output.clone() for output in outputs]
             return
         facts = self.groups[place].facts
@@ -164,7 +164,7 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _returned(tensor: Tensor, must_copy: bool) -> Tensor:
-    """A host tensor in a type the device has, nobody else's, that refuses to be differentiated."""
+    """A host tensor in a type the device has, with memory of its own, that refuses `backward()`."""
     host = tensor.detach().to("cpu", NARROWER.get(tensor.dtype, tensor.dtype))
     if must_copy and host.data_ptr() == tensor.data_ptr():
         host = host.clone()

@@ -1,4 +1,4 @@
-"""Where a captured step runs: from blocks to chips and stages, with the checks of both."""
+"""Where a captured step runs: from blocks to chips and stages, and the checks of both."""
 
 import os
 from collections import Counter
@@ -72,7 +72,7 @@ def _check_buffers(step: CapturedStep, options: Options) -> None:
 
 @dataclass(frozen=True)
 class Placement:
-    """One row for each block that was asked about, in the same order."""
+    """One row per block, in the order given."""
 
     stages: tuple[int, ...]  # as the strategy numbers them
     ipus: tuple[int, ...]
@@ -222,7 +222,7 @@ def _settle_rounding(n_used: int, n_reserved: int, options: Options) -> None:
 
 
 def check_overlap(step: CapturedStep, options: Options) -> None:
-    """Raise if a tensor is marked for overlap that cannot be, or if the options forbid it."""
+    """Raise if a tensor marked for overlap cannot overlap, or if the options forbid it."""
     marks = [node for node in step.graph.nodes if schema_name(node) == _OVERLAP]
     marks = [node for node in marks if node.args[1] != OverlapMode.NoOverlap.value]
     if not marks:

@@ -58,7 +58,7 @@ def save(
     *,
     export_model: bool,
 ) -> None:
-    """Write a compiled model; a reader sees the whole file or the one that was there before."""
+    """Write a compiled model; readers see the whole new file or the old one."""
     path = _checked_path(filename)
     about = {
         "version": VERSION,

@@ -1,8 +1,20 @@
 """The two copies of a model's weights: which is newer, and wrapped modules that ask before reading.
 
-A module in training is *wrapped*: its class becomes `Poptorch<Class>`, those of its parameters and
-buffers become subclasses that fetch newer values from the device before anything reads them.
-Copies, pickles and state dictionaries of a wrapped module are plain.
+A training step changes the weights on the device and leaves those on the host stale, yet a script
+reads them whenever it likes. So a module in training is *wrapped*: objects stay where they are and
+change their class, and everything that reads one of them goes through its owner first.
+
+    model = Net()
+    step = poptorch.trainingModel(model, …)   # type(model): PoptorchNet, a subclass of Net
+    step(x)                                   # device newer; nothing is copied yet
+    model.fc.weight.shape                     # a fact: nothing is copied
+    model.fc.weight.mean()
+      └─ PoptorchParameter.__torch_function__(Tensor.mean, args=(weight,))
+           1. weight._owner.copyWeightsToHostIfNeeded()   # device → host, once
+           2. Tensor.mean(weight) without hooks           # as on any parameter
+
+PyTorch calls `__torch_function__` for every function that gets such a tensor, alone or in a list.
+Copies, pickles and state dictionaries of a wrapped module are plain; `unwrap` restores all classes.
 """
 
 import copyreg
@@ -33,15 +45,15 @@ class Owner(Protocol):
     ) -> None: ...
 
 
-# What can be asked about a tensor without looking at its values.
+# What can be asked about a tensor without reading its values.
 _FACTS = frozenset(
     getattr(Tensor, name).__get__
     for name in "shape dtype device requires_grad is_leaf layout ndim grad_fn is_cuda".split()
 ) | {Tensor.size, Tensor.dim, Tensor.numel, Tensor.stride, Tensor.is_floating_point}
 
 
-class _Asks:
-    """Runs any torch function on plain tensors, after fetching newer values if there are any."""
+class _FetchesFirst:
+    """A tensor that fetches newer values from the device before a torch function reads it."""
 
     _owner: Owner | None = None
 
@@ -51,26 +63,27 @@ class _Asks:
         if func not in _FACTS:
             _fetch(args)
             _fetch(kwargs.values())
-        with without_hooks():
+        with without_hooks():  # otherwise `func` would end up here again
             return func(*args, **kwargs)
 
 
 def _fetch(arguments: Iterable) -> None:
+    """Let the owners of all tensors among arguments, lists in them included, bring newer values."""
     for value in arguments:
-        if isinstance(value, _Asks):
+        if isinstance(value, _FetchesFirst):
             if value._owner is not None:
                 value._owner.copyWeightsToHostIfNeeded()
         elif isinstance(value, tuple | list):
             _fetch(value)
 
 
-class PoptorchParameter(_Asks, nn.Parameter):
+class PoptorchParameter(_FetchesFirst, nn.Parameter):
     """A parameter of a module in training."""
 
     def replicaGrouping(  # noqa: N802
         self, comm_group_type: int, shards: int, variable_retrieval_mode: int
     ) -> None:
-        """As `ParameterOfModel` has it: so parameters of modules inside the model do, too."""
+        """See `ParameterOfModel`; this one is for parameters of modules inside the model."""
         assert self._owner is not None, "a parameter in training has an owner"
         self._owner._group_replicas(self, comm_group_type, shards, variable_retrieval_mode)
 
@@ -84,11 +97,11 @@ class PoptorchParameter(_Asks, nn.Parameter):
         return _rebuild_parameter, (self.data, self.requires_grad, {})
 
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
-        """As that of any other parameter."""
+        """Like that of any other parameter."""
         return repr(nn.Parameter(self.data, self.requires_grad))
 
 
-class PoptorchBuffer(_Asks, Tensor):
+class PoptorchBuffer(_FetchesFirst, Tensor):
     """A buffer of a module in training."""
 
     def __deepcopy__(self, memo: dict) -> Tensor:
@@ -104,7 +117,7 @@ class PoptorchBuffer(_Asks, Tensor):
 
 
 class _WrappedModule:
-    """What a module in training has besides its own methods."""
+    """What wrapping adds to a module."""
 
     _poptorch_owner: Owner
     _poptorch_class: type[nn.Module]
@@ -122,13 +135,13 @@ class _WrappedModule:
         return super().state_dict(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
     def __copy__(self) -> nn.Module:
-        """A module of the user's own class that shares everything; nothing is read yet."""
+        """A module of the user's own class that shares everything; nothing is read."""
         made = object.__new__(self._poptorch_class)
         made.__dict__.update(self.__dict__)
         return made
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple:
-        # A copy or pickle is a module of the user's own class; see `_Asks` for its tensors.
+        # A copy or pickle is a module of the user's own class; see `_FetchesFirst` for its tensors.
         self._poptorch_owner.copyWeightsToHostIfNeeded()
         wrapper = type(self)
         _set_class(self, self._poptorch_class)
@@ -148,7 +161,7 @@ def is_wrapped(model: nn.Module) -> bool:
 
 
 def wrap(model: nn.Module, owner: Owner) -> None:
-    """Let everything that reads the module or its weights ask `owner` first."""
+    """Make everything that reads the module or its weights ask `owner` first."""
     if isinstance(model, _WrappedModule) and model._poptorch_owner is not owner:
         raise RuntimeError(
             "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on "
@@ -171,7 +184,7 @@ def unwrap(model: nn.Module) -> None:
         return
     for kind, cls in ((PARAMETER, nn.Parameter), (BUFFER, Tensor)):
         for held in held_tensors(model, kind):
-            if isinstance(held.tensor, _Asks):
+            if isinstance(held.tensor, _FetchesFirst):
                 del held.tensor._owner
                 _set_class(held.tensor, cls)
     _set_class(model, model._poptorch_class)
@@ -193,7 +206,7 @@ def _wrap_class(model: nn.Module, owner: Owner) -> None:
 
 
 def _set_class(thing: Any, cls: type) -> None:  # noqa: ANN401
-    """Let a thing be of another class, related to its own: values stay where they are."""
+    """Change the class of an object to a related one: its values stay where they are."""
     thing.__class__ = cls
 
 
@@ -201,7 +214,7 @@ def _check_classes(model: nn.Module, owner: Owner) -> None:
     for word, kind, cls in (("parameter", PARAMETER, nn.Parameter), ("buffer", BUFFER, Tensor)):
         for held in held_tensors(model, kind):
             found = type(held.tensor)
-            if isinstance(held.tensor, _Asks):
+            if isinstance(held.tensor, _FetchesFirst):
                 if held.tensor._owner is owner:
                     continue
                 raise RuntimeError(
@@ -220,7 +233,7 @@ def _check_classes(model: nn.Module, owner: Owner) -> None:
 def plain(model: nn.Module) -> Iterator[None]:
     """Inside, the tensors of a module have the classes they had before it was wrapped."""
     tensors = [h.tensor for kind in (PARAMETER, BUFFER) for h in held_tensors(model, kind)]
-    hooked = [(tensor, type(tensor)) for tensor in tensors if isinstance(tensor, _Asks)]
+    hooked = [(tensor, type(tensor)) for tensor in tensors if isinstance(tensor, _FetchesFirst)]
     for tensor, _ in hooked:
         is_parameter = isinstance(tensor, PoptorchParameter)
         _set_class(tensor, nn.Parameter if is_parameter else Tensor)
@@ -231,7 +244,7 @@ def plain(model: nn.Module) -> Iterator[None]:
             _set_class(tensor, cls)
 
 
-_generation = [0]  # counts wraps and unwraps, so that links need not be sought in each call
+_generation = [0]  # counts wraps and unwraps, so that calls need not search for owners
 
 
 class Sources:
@@ -263,7 +276,7 @@ class Sources:
 
 
 class HostWeights:
-    """The host's copy, in the order a session wants it; sought once for a compiled model."""
+    """The host's copy, in the order a session wants it; looked up once per compiled model."""
 
     def __init__(self, model: nn.Module):
         self.parameters = held_tensors(model, PARAMETER)

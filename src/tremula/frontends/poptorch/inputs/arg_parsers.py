@@ -38,14 +38,14 @@ __all__ = [
     "registerCustomArgParser",
 ]
 
-# Types the device does not have, and those that stand in for them.
+# Types the device does not have, and their replacements.
 NARROWER = {
     torch.int64: torch.int32,
     torch.float64: torch.float32,
     torch.bfloat16: torch.float32,
 }
 _HINT = (
-    "\nThe model was compiled for other inputs than these. To compile it for these, call "
+    "\nThe model was compiled for different inputs. To compile it for these, call "
     "destroy() on it and run it again, or wrap the model in a new "
     "inferenceModel / trainingModel."
 )
@@ -118,14 +118,14 @@ class ParsedArgs:
         return args, put_together(self.kwargs, flat)
 
     def tensor_names(self) -> list[str]:
-        """A name for each tensor: that of its parameter, and where in it the tensor stands."""
+        """A name for each tensor: its parameter, and the place in it, such as `x[1]`."""
         named = [*zip(self.names, self.args, strict=True)]
         named += zip(map(str, self.kwargs.keys), self.kwargs.items, strict=True)
         return [inner for name, item in named for inner in tensor_names(item, name)]
 
 
 class ArgsParser:
-    """Brings the arguments of a model's forward into one form, whichever way they are given."""
+    """Brings the arguments of forward into one form, however they are passed."""
 
     def __init__(self, model: torch.nn.Module | Callable):
         forward = model.forward if isinstance(model, torch.nn.Module) else model
@@ -160,7 +160,7 @@ class ArgsParser:
         return parsed
 
     def warn_about_types(self, parsed: ParsedArgs) -> None:
-        """Name the tensors of types the device does not have, and what stands in for these."""
+        """Warn about tensors of types the device does not have, and name the replacements."""
         if not any(tensor.dtype in NARROWER for tensor in parsed.tensors):
             return
         for tensor, name in zip(parsed.tensors, parsed.tensor_names(), strict=True):
@@ -239,7 +239,7 @@ def _take(parameter: inspect.Parameter, kwargs: dict[str, Any]) -> Any:  # noqa:
 
 
 def n_batches_to_combine(options: Options) -> int:
-    """The number of micro-batches that one call takes in."""
+    """The number of micro-batches that one call consumes."""
     n_groups = options.replication_factor // options.input_group_size
     return options.device_iterations * n_groups * options.Training.gradient_accumulation
 

@@ -33,7 +33,7 @@ _parsers: dict[type, ICustomArgParser] = {}
 
 
 def registerCustomArgParser(arg_type: type, arg_parser: ICustomArgParser) -> None:  # noqa: N802
-    """Let objects of a class, or of one derived from it, go into and out of models and loaders."""
+    """Allow objects of a class and its subclasses in inputs and outputs of models and loaders."""
     if not isinstance(arg_parser, ICustomArgParser):
         raise createPoptorchError("arg_parser must inherit from ICustomArgParser")
     _parsers[arg_type] = arg_parser
@@ -111,7 +111,7 @@ def _is_same(value: object, other: object) -> bool:
         return False
     try:
         return bool(value == other)
-    except (RuntimeError, TypeError, ValueError):  # arrays, and what refuses to be compared
+    except (RuntimeError, TypeError, ValueError):  # arrays, and objects that cannot be compared
         return False
 
 
@@ -174,7 +174,7 @@ def _named_items(
 
 
 def mismatch(expected: Structure, got: Structure, name: str) -> str | None:
-    """What differs first between two structures, in words; None if nothing does."""
+    """The first difference between two structures, in words; None if there is none."""
     if _type_of(expected) is not _type_of(got):
         return f"Type mismatch for {name}: expected {_type_of(expected)} but got {_type_of(got)}."
     if isinstance(expected, TensorPlace) and isinstance(got, TensorPlace):
@@ -185,8 +185,8 @@ def mismatch(expected: Structure, got: Structure, name: str) -> str | None:
         return f"Value mismatch for {name}: expected {expected.value} but got {got.value}."
     if isinstance(expected, Entries) and isinstance(got, Entries):
         return entries_mismatch(expected, got, name)
-    assert isinstance(expected, Items | CustomObject), f"no structure: {expected}"
-    assert isinstance(got, Items | CustomObject), f"no structure: {got}"
+    assert isinstance(expected, Items | CustomObject), f"not a structure: {expected}"
+    assert isinstance(got, Items | CustomObject), f"not a structure: {got}"
     if len(expected.items) != len(got.items):
         return (
             f"Length mismatch for {name}: expected {len(expected.items)} elements but got "
@@ -233,7 +233,7 @@ def _tensor_mismatch(expected: TensorPlace, got: TensorPlace, name: str) -> str 
 
 
 def in_order_of(first: Structure, got: Structure, tensors: Iterator[Any]) -> list[Any]:
-    """Tensors of `got` in the order of `first`, which differs from it by the order of keys only."""
+    """Tensors of `got` in the order of `first`; the two differ only in the order of keys."""
     if isinstance(first, TensorPlace):
         return [next(tensors)]
     if isinstance(first, Constant) or not isinstance(got, Items | Entries | CustomObject):
@@ -250,7 +250,7 @@ def in_order_of(first: Structure, got: Structure, tensors: Iterator[Any]) -> lis
 def flatten_outputs(value: Any) -> tuple[list[torch.Tensor], Callable[[Sequence], Any]]:  # noqa: ANN401
     """The tensors a model returned, and a function that puts others in their places.
 
-    A tensor that is returned twice is listed twice; what is no tensor comes back as it is.
+    A tensor that is returned twice is listed twice; other values come back unchanged.
     """
     tensors: list[torch.Tensor] = []
     structure = take_apart(value, tensors.append)

@@ -1,4 +1,4 @@
-"""Loops, branches and slices whose course is decided while the program runs."""
+"""Loops, branches and slices that are decided while the program runs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +50,7 @@ def cond(
 def dynamic_slice(tensor: Tensor, dim: int, start: Tensor, size: int, step: int = 1) -> Tensor:
     """tensor[start : start + size : step] along a dimension, from a start computed on the device.
 
-    Beyond the end it goes on at the beginning.
+    Beyond the end it wraps around to the beginning.
     """
     _check_slice("dynamic_slice", tensor, dim, start, size)
     if not isinstance(step, int) or step < 1:
@@ -88,7 +88,7 @@ def _inference(what: str) -> Recording | None:
 
 
 def _check_list(where: str, name: str, value: object) -> None:
-    """Inputs are a plain list of tensors: anything else would be taken apart by guesswork."""
+    """Inputs must be a plain list of tensors: how to flatten anything else would be a guess."""
     if not isinstance(value, list):
         text = f"{where} takes a list of tensors as {name}. (Object is not list)"
         raise ValueError(text)  # noqa: TRY004 (PopTorch's own class)

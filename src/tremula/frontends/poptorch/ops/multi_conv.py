@@ -1,4 +1,4 @@
-"""poptorch.MultiConv: convolutions that belong together, with what the planner is told of them."""
+"""poptorch.MultiConv: convolutions that are planned together, with settings for the planner."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,7 +49,7 @@ class MultiConv:
         return self
 
     def perConvReservedTiles(self, value: int) -> Self:  # noqa: N802
-        """Tiles that each gets at least when they run together."""
+        """The least number of tiles each of them gets when they run together."""
         assert isinstance(value, int), "Invalid number of reserved tiles!"
         self._settings["reserved tiles"] = value
         return self

@@ -41,7 +41,7 @@ __all__ = [
 
 
 def identity_loss(x: Tensor, reduction: str) -> Tensor:
-    """Say that a tensor is the loss; it is summed ("sum"), averaged ("mean") or kept ("none")."""
+    """Mark a tensor as the loss; it is summed ("sum"), averaged ("mean") or kept ("none")."""
     assert reduction in ("sum", "mean", "none"), (
         f"the reduction of identity_loss must be 'sum', 'mean' or 'none', got {reduction!r}"
     )
@@ -85,7 +85,7 @@ def ipu_print_tensor(  # noqa: PLR0913, PLR0917 - PopTorch's own signature
         "open_bracket": open_bracket,
         "close_bracket": close_bracket,
     }
-    PrintTensorFmt(**form)  # refuses wrong values here, not when the program prints
+    PrintTensorFmt(**form)  # refuses wrong values now, not when the program prints
     return torch.ops.tremula.print_tensor(tensor, title, json.dumps(form), print_gradient)
 
 
@@ -95,7 +95,7 @@ def nop(tensor: Tensor) -> Tensor:
 
 
 def recomputationCheckpoint(*tensors: Any) -> Any:  # noqa: ANN401, N802
-    """Keep these values for the backward pass; what lies between such values is computed again.
+    """Keep these values for the backward pass; values between checkpoints are recomputed.
 
     One tensor comes back as a tensor, several as a tuple, a list or tuple as the same container.
     """
@@ -171,7 +171,7 @@ def _overlapped(value: Any, mode: OverlapMode, *, output: bool) -> Any:  # noqa:
 def ctc_beam_search_decoder(
     probs: Tensor, lengths: Tensor, blank: int = 0, beam_width: int = 100, top_paths: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The likeliest label sequences of log probabilities [T, N, C]: theirs, lengths and labels.
+    """The likeliest label sequences of log probabilities [T, N, C]: probability, length, labels.
 
     Of shapes [N, top_paths], [N, top_paths] and [N, top_paths, T], the likeliest first; labels
     beyond a path's length are blank.

@@ -101,7 +101,7 @@ def _batch_of(batch: Batch | None, points: Tensor) -> Tensor:
 
 
 def _check_batches(batch_x: Batch | None, batch_y: Batch | None) -> None:
-    """Lists are known while a model is recorded; tensors are taken as they come."""
+    """Lists are known while a model is recorded; values of tensors are not, and not checked."""
     for name, batch in (("batch_x", batch_x), ("batch_y", batch_y)):
         if isinstance(batch, list | tuple) and list(batch) != sorted(batch):
             raise ValueError(f"'{name}' is not sorted")

@@ -11,8 +11,8 @@ ACCUMULATION_TYPES = (torch.float16, torch.float32)
 class VariableAttributes:
     """Which attributes of an optimiser may change after compilation: `optimizer.variable_attrs`.
 
-    An attribute given to the constructor is variable, one left out is constant, which lets the
-    compiler leave out what it would cost. The learning rate is variable whatever is said here.
+    An attribute given to the constructor is variable, one left out is constant, so that
+    nothing is spent on it at run time. The learning rate is always variable.
     """
 
     def __init__(self, variable_attributes: list[str], allowed_attributes: list[str]):
@@ -24,7 +24,7 @@ class VariableAttributes:
         return attr not in self._variable_attributes
 
     def markAsConstant(self, attr: str) -> None:  # noqa: N802
-        """Forbid an attribute to change after compilation."""
+        """Keep an attribute from changing after compilation."""
         self._check_known(attr)
         self._variable_attributes = [a for a in self._variable_attributes if a != attr]
 
@@ -68,7 +68,7 @@ class Optimizer:
         self.set_state_dict(state_dict)
 
     def get_state_dict(self) -> dict[str, Any]:
-        """The state as it is here, without asking the IPU."""
+        """The state on the host, without asking the IPU."""
         own = torch.optim.Optimizer.state_dict(self)  # pyright: ignore[reportArgumentType]
         return {**self._state_dict, **own}
 
@@ -91,7 +91,7 @@ class Optimizer:
             raise RuntimeError("Only IPU optimizer states can be loaded onto the IPU.")
 
     def __getstate__(self) -> dict[str, Any]:
-        # Torch keeps groups, defaults and its own state; a copy starts with what it must upload.
+        # Torch keeps groups, defaults and its own state; a copy must upload the IPU's.
         state: dict[str, Any] = {}
         state.update(super().__getstate__())  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType, reportCallIssue]
         state.update({name: getattr(self, name) for name in self._own_defaults})
@@ -104,7 +104,7 @@ class Optimizer:
     def _start(
         self, of_torch: type[torch.optim.Optimizer], names: dict[str, Any]
     ) -> dict[str, Any]:
-        """Begin as both classes do, from the `locals()` of a constructor; gives its arguments."""
+        """Initialise both classes from the `locals()` of a constructor; returns its arguments."""
         given = arguments(names)
         Optimizer.__init__(self)
         start: Callable[..., None] = of_torch.__init__

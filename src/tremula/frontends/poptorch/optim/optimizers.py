@@ -137,8 +137,8 @@ class AdamW(Optimizer, torch.optim.AdamW):
     * `accum_type`, `first_order_momentum_accum_type`, `second_order_momentum_accum_type`:
       torch.float16 or torch.float32.
     * `max_grad_norm`: gradients are clipped to this 2-norm, all of them together.
-    * `bias_correction`: accepted for PopTorch's sake; the momenta are corrected either way, as
-      PopTorch did.
+    * `bias_correction`: accepted for compatibility; the momenta are corrected either way, as in
+      PopTorch.
 
     `amsgrad` is not supported on the IPU.
     """

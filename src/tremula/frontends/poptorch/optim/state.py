@@ -13,7 +13,7 @@ from tremula.ir.run.session import Session
 
 
 class OptimizerState:
-    """What the device knows of an optimiser. Only PopTorch's own can load and show it."""
+    """The device's copy of an optimiser. Only PopTorch's own optimisers can load and show it."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class OptimizerState:
             self.own._fetch = self.read_back
 
     def let_go(self) -> None:
-        """The optimiser keeps what the device has, and asks it no more."""
+        """The optimiser keeps what the device has, and no longer asks it."""
         self.read_back()
         if self.own is not None:
             self.own._fetch = None
@@ -94,7 +94,7 @@ class OptimizerState:
         own.ipu_state_is_dirty = False
 
     def before_run(self) -> None:
-        """A state that was loaded since the last run is used from this one on."""
+        """Use a state that was loaded since the last run."""
         own = self.own
         if own is not None:
             if own.ipu_state_is_dirty:

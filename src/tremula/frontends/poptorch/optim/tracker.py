@@ -1,4 +1,4 @@
-"""What `setOptimizer` does: which numbers of a compiled update change, and what cannot."""
+"""What `setOptimizer` does: which values of a compiled update change, and which cannot."""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -19,7 +19,7 @@ from tremula.ir.optim.settings import (
     warn_about_subclass,
 )
 
-# Attributes of every optimiser, torch's or PopTorch's: nobody set them by hand.
+# Attributes of every optimiser, torch's or PopTorch's: not set by the script.
 KNOWN_ATTRIBUTES = {
     "defaults",
     "state",
@@ -36,7 +36,7 @@ KNOWN_ATTRIBUTES = {
     "max_grad_norm",
     "bias_correction",
     "use_tf_variant",
-    # A model that uses an optimiser may put its own in the place of these.
+    # A model that uses an optimiser may replace these.
     "state_dict",
     "load_state_dict",
     "get_state_dict",
@@ -86,7 +86,7 @@ class OptimizerTracker:
         optimizer: torch.optim.Optimizer,
         named_parameters: Iterable[tuple[str, torch.Tensor]],
     ) -> UpdateRule:
-        """The rule of the first optimiser; what attributes it has is what is expected later."""
+        """The rule of the first optimiser; later ones are expected to have the same attributes."""
         self.rule = rule_from(optimizer, named_parameters)
         if self._automatic_scaling is not None:
             self.rule = self.rule.scaled_automatically(self._automatic_scaling)
@@ -105,7 +105,7 @@ class OptimizerTracker:
         optimizer: torch.optim.Optimizer,
         named_parameters: Iterable[tuple[str, torch.Tensor]],
     ) -> list[float] | None:
-        """The new run-time values, or None; an error if the compiled update would be another."""
+        """The new run-time values, or None; an error if the compiled update cannot follow."""
         rule = self.needs_rule()
         settings = settings_of(optimizer)
         if settings != self.settings:
@@ -121,7 +121,7 @@ class OptimizerTracker:
 
     def _warn_about_attributes(self, optimizer: torch.optim.Optimizer, variant: str) -> None:
         for what, names in _attributes(optimizer).items():
-            # A group that is new says nothing unexpected: its number is what is wrong.
+            # No warning about a new group: the number of groups is checked elsewhere.
             extra = sorted(names - self._known.get(what, names))
             message = f"Ignoring unexpected {what} in {variant} optimizer: {extra}"
             if extra and message not in self._shown:
@@ -172,7 +172,7 @@ class OptimizerTracker:
 
 
 def _attributes(optimizer: torch.optim.Optimizer) -> dict[str, set[str]]:
-    """The names of all attributes, by the words that warnings have for where they are."""
+    """The names of all attributes, by where they are, worded for warnings."""
     own = {name for name in vars(optimizer) if not name.startswith("_")}
     places = {
         "optimizer attribute": own - KNOWN_ATTRIBUTES,

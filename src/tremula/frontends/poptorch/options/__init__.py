@@ -1,1 +1,1 @@
-"""poptorch.Options: everything that can be said about how a model runs."""
+"""poptorch.Options: how a model runs."""

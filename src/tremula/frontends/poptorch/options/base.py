@@ -15,7 +15,7 @@ RENAMED = {
 
 
 class _SealedWhenMade(type):
-    """Ends the construction of an object, so that no new private attribute slips in by a typo."""
+    """Seals an object after its construction: a typo cannot add a new private attribute."""
 
     def __call__(cls, *args, **kwargs) -> Any:  # noqa: ANN401
         made = super().__call__(*args, **kwargs)
@@ -32,7 +32,7 @@ class OptionsDict(metaclass=_SealedWhenMade):
         object.__setattr__(self, "_values", dict(defaults))
 
     def __getattr__(self, option: str) -> Any:  # noqa: ANN401
-        # Only called for what is no real attribute. A copy that is being made has no values yet.
+        # Only called if there is no real attribute. An unfinished copy has no values yet.
         values = self.__dict__.get("_values")
         if option.startswith("_") or values is None or option not in values:
             near = f": {self._advice(option)}" if values and not option.startswith("_") else ""
@@ -40,7 +40,7 @@ class OptionsDict(metaclass=_SealedWhenMade):
         return values[option]
 
     def _advice(self, option: str) -> str:
-        """What somebody may have meant: a setter, or a value; names of old versions included."""
+        """The setter or value that may have been meant, including names of old versions."""
         if option in RENAMED:
             return f"it is now called {RENAMED[option]!r}"
         setters = [name for name in dir(type(self)) if not name.startswith("_")]
@@ -52,7 +52,7 @@ class OptionsDict(metaclass=_SealedWhenMade):
         elif option.startswith("_"):
             self.checkIsFrozen(option)
             is_new = option not in self.__dict__ and self.__dict__.get("_is_sealed", False)
-            assert not is_new, f"Invalid option {option}: {type(self).__name__} has none of it"
+            assert not is_new, f"Invalid option {option}: {type(self).__name__} does not have it"
             object.__setattr__(self, option, value)
         else:
             self.set(**{option: value})

@@ -44,7 +44,7 @@ def load_options_file(options: OptionsDict, path: str | os.PathLike[str]) -> Non
             continue
         try:
             _apply_line(options, f"options.{text}")
-        except Exception as error:  # whatever a setter raises, the line is named
+        except Exception as error:  # whatever a setter raises, name the line
             reason = error.msg if isinstance(error, SyntaxError) else str(error)
             raise ConfigFileError(
                 f"{type(error).__name__} at line {number} of {path.name}: {reason}\n"
@@ -83,14 +83,14 @@ def _value_of(node: ast.expr, names: dict[str, Any]) -> Any:  # noqa: ANN401
     try:
         return ast.literal_eval(node)
     except ValueError:
-        what = f"only values and names of PopTorch can stand here, not {ast.unparse(node)}"
+        what = f"only values and names of PopTorch can be used here, not {ast.unparse(node)}"
         raise SyntaxError(what) from None
 
 
 def _member(owner: Any, name: str) -> Any:  # noqa: ANN401
     if isinstance(owner, dict):  # the names of poptorch or torch that may be used
         if name not in owner:
-            raise AttributeError(f"no {name!r} can be used here: {suggest(name, owner)}")
+            raise AttributeError(f"{name!r} cannot be used here: {suggest(name, owner)}")
         return owner[name]
     if name.startswith("_") and name != "_Popart":
         raise AttributeError(f"{name!r} is private")

@@ -25,7 +25,7 @@ class _JitOptions(OptionsDict):
                 "Jit.traceModel(True) is no longer supported: forward is recorded as it runs. "
                 "Leave the call out."
             )
-        LOGGER.warning("Jit.traceModel(False) is the only way: leave the call out.")
+        LOGGER.warning("Jit.traceModel(False) is the only choice: leave the call out.")
         return self
 
 
@@ -97,7 +97,7 @@ class _TrainingOptions(OptionsDict):
     def accumulationAndReplicationReductionType(self, reduction_type: ReductionType) -> Self:  # noqa: N802
         """Whether gradients of micro-batches and replicas are summed or averaged."""
         self.checkIsFrozen()
-        # By identity: 0 and 1 are equal to members, but no ReductionType.
+        # By identity: 0 and 1 equal members, but are not a ReductionType.
         if not (reduction_type is ReductionType.Sum or reduction_type is ReductionType.Mean):
             raise ValueError(
                 "accumulationAndReplicationReductionType must be poptorch.ReductionType.Sum or "
@@ -148,7 +148,7 @@ class _DistributedOptions(OptionsDict):
         return self.set(num_distributed_processes=1, distributed_process_id=0)
 
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> Self:  # noqa: N802
-        """Read the number of processes and the own number from these variables."""
+        """Read the number of processes and that of this one from these variables."""
         self.checkIsFrozen()
         self._n_processes_variable = var_num_processes
         self._process_id_variable = var_process_id
@@ -183,7 +183,7 @@ class TensorLocationSettings(OptionsDict):
     """Where the tensors of one kind live and when they leave the chip."""
 
     def useOnChipStorage(self, use: bool | None) -> Self:  # noqa: N802
-        """Keep the tensors on the chip (True), off it (False), or where it is usual (None)."""
+        """Keep the tensors on the chip (True), off it (False), or in the usual place (None)."""
         if use is None:
             self.deleteIfExists("onChip")
             return self
@@ -195,7 +195,7 @@ class TensorLocationSettings(OptionsDict):
         return self.createOrSet(minElementsForOffChip=min_elements)
 
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> Self:  # noqa: N802
-        """Tensors with fewer elements are not shared out over replicas."""
+        """Tensors with fewer elements are not sharded over replicas."""
         assert min_elements >= 0, (
             f"minElementsForReplicatedTensorSharding needs 0 or more, got {min_elements}"
         )
@@ -250,7 +250,7 @@ class _TensorLocationOptions(OptionsDict):
 
     @property
     def least_off_chip_state(self) -> int | None:
-        """Elements from which on an optimiser's state is off the chip; None: never."""
+        """Optimiser states with at least so many elements are off the chip; None: never."""
         location = self.location_optimizer
         is_off = location.get("onChip", 1) == 0
         return location.get("minElementsForOffChip", _LEAST_OFF_CHIP) if is_off else None

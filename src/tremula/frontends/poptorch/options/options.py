@@ -1,4 +1,4 @@
-"""`poptorch.Options`: everything that can be said about how a model runs."""
+"""`poptorch.Options`: how a model runs."""
 
 import copy
 import os
@@ -134,7 +134,7 @@ class Options(OptionsDict):
         return self.set(output_mode=mode, output_return_period=period)
 
     def defaultOutputMode(self) -> bool:  # noqa: N802
-        """Whether nobody chose an output mode yet."""
+        """Whether no output mode was chosen yet."""
         return self.output_mode == OutputMode.Default
 
     def anchorTensor(  # noqa: N802
@@ -182,7 +182,7 @@ class Options(OptionsDict):
         return self.set(broadcast_buffers=broadcast_buffers)
 
     def randomSeed(self, random_seed: int) -> Self:  # noqa: N802
-        """Seed the generators of the host, at once, and of the device."""
+        """Seed the generators of the host (now) and of the device."""
         self.checkIsFrozen()
         assert isinstance(random_seed, int), f"a seed must be a whole number, got {random_seed!r}"
         torch.manual_seed(random_seed)
@@ -206,7 +206,7 @@ class Options(OptionsDict):
         return self.createOrSet(ipu_id=ipu_id)
 
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Self:  # noqa: N802
-        """Compile for a machine that is not here; the model cannot run."""
+        """Compile without a device; the model cannot run."""
         self.connectionType(ConnectionType.Never)
         return self.createOrSet(ipu_version=ipu_version)
 
@@ -239,7 +239,7 @@ class Options(OptionsDict):
         return self
 
     def enableStableNorm(self, enabled: bool) -> Self:  # noqa: N802
-        """Compute norms in two passes: slower, and closer to the truth."""
+        """Compute norms in two passes: slower, and more accurate."""
         self.checkIsFrozen()
         self._Popart.set("enableStableNorm", enabled)
         return self
@@ -260,7 +260,7 @@ class Options(OptionsDict):
         return self
 
     def showCompilationProgressBar(self, show: bool = True) -> Self:  # noqa: N802
-        """Show how far the compilation is."""
+        """Show the progress of compilations."""
         return self.set(show_compilation_progress_bar=show)
 
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Self:  # noqa: N802
@@ -278,7 +278,7 @@ class Options(OptionsDict):
         return self
 
     def sourceLocationExcludes(self, excludes: list[str]) -> Self:  # noqa: N802
-        """Ignore files with these parts in their path when the line of an operation is sought."""
+        """Ignore files with these parts in their path when looking for the line of an operation."""
         return self.set(source_location_excludes=list(excludes))
 
     def appendToLocationExcludes(self, *excludes: str) -> Self:  # noqa: N802

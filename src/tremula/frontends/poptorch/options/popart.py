@@ -9,7 +9,7 @@ from tremula.base.options import parse_options
 from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.poptorch.logging import LOGGER
 
-# Names by the kind of their value; each kind is called as an error message calls it.
+# Names by the kind of their value; kinds have the names that error messages use.
 _POPART_NAMES = {
     "bool": """
         aliasZeroCopy automaticLossScalingSettings.enabled
@@ -164,7 +164,7 @@ def _kind_of(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
-        # A whole number is a number: it may be given where a fraction may.
+        # A whole number may be given for a floating point option.
         return "floating point" if name in KNOWN_OPTIONS["floating point"] else "uint64"
     if isinstance(value, float):
         return "floating point"

@@ -1,4 +1,4 @@
-"""Options of a process among others: replicas and numbers come from whoever started it."""
+"""Options of one of several processes: replicas and numbers are set by what started them."""
 
 from typing import NoReturn
 
@@ -9,13 +9,13 @@ from tremula.frontends.poptorch.options.options import Options as PoptorchOption
 
 def _refuse(name: str) -> NoReturn:
     raise RuntimeError(
-        f"Cannot call `{name}` with popdist.poptorch.Options: whoever started the processes "
-        "has decided it."
+        f"Cannot call `{name}` with popdist.poptorch.Options: it was "
+        "decided when the processes were started."
     )
 
 
 class _PopdistDistributedOptions(_DistributedOptions):
-    """Which process this is; only the environment says it."""
+    """Which process this is; only the environment decides."""
 
     def _read_environment(self) -> None:
         instance = this_instance()

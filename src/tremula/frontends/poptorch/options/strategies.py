@@ -100,7 +100,7 @@ class ExecutionStrategy:
         return self._stage_of_block[block_id]
 
     def default_ipu(self, stage_index: int) -> int:
-        """The chip of a stage for which nobody chose one."""
+        """The chip of a stage without an explicit one."""
         return stage_index
 
     def phase_index(self, stage_index: int) -> int:  # noqa: ARG002
@@ -108,7 +108,7 @@ class ExecutionStrategy:
         return 0
 
     def backend_options(self) -> dict[str, bool | int]:
-        """What `Options.toDict` says about the strategy."""
+        """The entries of the strategy in `Options.toDict`."""
         return {"execution_mode": self.execution_mode}
 
 
@@ -119,7 +119,7 @@ class _StagedExecution(ExecutionStrategy):
         elif not args:
             self.auto = AutoStage.SameAsIpu
         assert not any(isinstance(arg, AutoStage) for arg in args), (
-            "an AutoStage stands alone: blocks and stages cannot be given beside it"
+            "an AutoStage must be the only argument: no blocks or stages beside it"
         )
         super().__init__([_as_stage(arg) for arg in args])  # pyright: ignore[reportArgumentType]
 
