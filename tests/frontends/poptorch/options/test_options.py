@@ -447,7 +447,7 @@ def test_file(opts, tmp_path):
         ("deviceIteration(1)", "AttributeError at line 2 of o.conf: .*did you mean"),
         ("outputMode(poptorch.OutputMod.All)", "AttributeError at line 2 of o.conf: .*OutputMode'"),
         ("logDir(open('x').read())", "NameError at line 2 of o.conf: name 'open' is not known"),
-        ("logDir(torch.load('x'))", "AttributeError at line 2 of o.conf: no 'load' can be used"),
+        ("logDir(torch.load('x'))", "AttributeError at line 2 of o.conf: 'load' cannot be used"),
         ("deviceIterations(1 + 1)", r"SyntaxError at line 2 of o.conf: only values .* not 1 \+ 1"),
         ("__class__(1)", "AttributeError at line 2 of o.conf: '__class__' is private"),
         ("deviceIterations('a')", "AssertionError at line 2 of o.conf: Unexpected type"),
