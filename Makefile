@@ -15,11 +15,12 @@ TORCH := $(VENV)/.torch-installed
 DEV := $(VENV)/.dev-installed
 BROWSER := tests/vision/page/node_modules/.looked-for
 
-.PHONY: help demo test browser check format docs bench clean
+.PHONY: help demo test test-wide browser check format docs bench clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
-	@echo "make test    run all tests"
+	@echo "make test    run the tests"
+	@echo "make test-wide  run them with every sweep in full"
 	@echo "make check   format, lint, types, import layers, quick tests"
 	@echo "make format  format and mend what can be mended"
 	@echo "make docs    renew the pages that are made from tables"
@@ -32,12 +33,15 @@ demo: $(TORCH)
 test: $(DEV) $(BROWSER)
 	$(BIN)/python -m pytest --numprocesses auto
 
+# Also the sweeps of which `make test` runs a sample: every operation with every type, say.
+test-wide: $(DEV) $(BROWSER)
+	$(BIN)/python -m pytest --numprocesses auto -m ""
+
 check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest --quiet tests/test_layers.py
-	$(BIN)/python -m pytest --quiet --numprocesses auto -m "not slow"
+	$(BIN)/python -m pytest --quiet --numprocesses auto -m "not slow and not wide"
 
 format: $(DEV)
 	$(BIN)/ruff format .

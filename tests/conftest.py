@@ -7,6 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if IS_WORKER:
+    # There are as many workers as cores. With several threads each, PyTorch spends half of the
+    # processor time spinning at barriers.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The same examples in every run and on every machine. HYPOTHESIS_PROFILE=search looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None, database=None)
 settings.register_profile("search", deadline=None, database=None, max_examples=1000)
@@ -26,7 +32,7 @@ def code_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Set TREMULA_CACHE_DIR to it for a module at most: other tests want what is compiled already.
     """
     base = tmp_path_factory.getbasetemp()  # of a worker: inside that of the run
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "code_cache"
+    return (base.parent if IS_WORKER else base) / "code_cache"
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from tests.poplibs.run_op import (
     small_graph,
     tensor_type,
 )
-from tremula.base.types import as_type
+from tremula.base.types import Type, as_type
 from tremula.poplibs.registry import Op, Sample, all_ops
 
 OPS = all_ops()
@@ -51,6 +51,13 @@ def compare(op: Op, sample: Sample, got, tolerance: float, where: str):
         assert_close(part, right, tolerance, where)
 
 
+def some_types(name: str) -> list[Type]:
+    """The first two types of an operation, and one of the others, in turn."""
+    types, turn = OPS[name].types, list(OPS).index(name)
+    others = types[2:]
+    return [*types[:2], *([others[turn % len(others)]] if others else [])]
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_first_type(name):
     """Each operation gives the reference's result for its first type, and its cost is no guess."""
@@ -64,6 +71,24 @@ def test_first_type(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPS)
+def test_some_types(name):
+    """Each operation gives the reference's result for three of its types and another layout.
+
+    The first two are mostly float and half. The third is taken in turn, so that among all
+    operations every type comes up several times.
+    """
+    check(OPS[name], some_types(name), SEEDS[1])
+
+
+def test_some_types_are_all_types():
+    """Every type that any operation takes is among those tested without `make test-wide`."""
+    taken = {type for op in OPS.values() for type in op.types}
+    tested = {type for name in OPS for type in some_types(name)}
+    assert tested == taken
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", [n for n, op in OPS.items() if len(op.types) > 3])
 def test_all_types(name):
     """Each operation gives the reference's result for every type and another layout."""
     op = OPS[name]
