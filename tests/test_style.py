@@ -1,12 +1,14 @@
-"""House style that no linter checks: first lines, sizes, and no path of somebody's own machine."""
+"""House style that no linter checks: first lines, sizes, where tests stand, no private paths."""
 
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
+TESTS = ROOT / "tests"
 MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 60
 PRIVATE_PATH = re.compile(r"(?<![\w.~$}])/(?:home|root|work|Users)/\w")
@@ -17,13 +19,26 @@ def python_files() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
+def files_of_tests() -> list[Path]:
+    return sorted(p for p in TESTS.rglob("test_*.py") if "node_modules" not in p.parts)
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def header_files() -> list[Path]:
     return sorted(p for p in SOURCE.rglob("*") if p.suffix in {".h", ".hpp", ".cpp"})
 
 
 def published_texts() -> Iterator[Path]:
     """Every text file of the repository, without what make made."""
-    yield from (p for p in ROOT.iterdir() if p.is_file() and p.suffix in TEXT_SUFFIXES)
+    yield from (
+        path
+        for path in ROOT.iterdir()
+        if path.is_file() and path.suffix in TEXT_SUFFIXES and path.name != ".git"
+    )
     for folder in ("src", "tests", "docs", "examples", ".ci"):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix in TEXT_SUFFIXES and ".egg-info" not in str(path):
@@ -38,7 +53,7 @@ def test_every_file_says_what_it_is():
     """Each Python file starts with a docstring, each C++ file with a comment, on its first line."""
     silent = []
     for path in python_files():
-        body = ast.parse(path.read_text(encoding="utf-8")).body
+        body = tree_of(path).body
         first = body[0] if body else None
         is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
         if first is None or not (is_text and first.lineno == 1):
@@ -62,12 +77,31 @@ def test_functions_are_short():
     """No function under src is longer than 60 lines."""
     long = []
     for path in python_files():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 n_lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if n_lines > MAX_FUNCTION_LINES:
                     long.append(f"{name(path)}:{node.lineno}: {node.name} has {n_lines} lines")
     assert not long, "\n".join(long)
+
+
+def test_tests_stand_where_their_source_stands():
+    """Each folder of tests is named after a folder of the source, and lies at the same place."""
+    folders = {path.parent.relative_to(TESTS) for path in files_of_tests()}
+    astray = [str(folder) for folder in folders if not (SOURCE / "tremula" / folder).is_dir()]
+    assert not astray, "\n".join(sorted(astray))
+
+
+def test_every_test_says_its_claim():
+    """Each test has a docstring, and its first line ends there or is followed by a blank one."""
+    silent = []
+    for path in files_of_tests():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                _, *rest = (ast.get_docstring(node) or "\nmissing").splitlines()
+                if rest and rest[0]:
+                    silent.append(f"{name(path)}:{node.lineno}: {node.name}")
+    assert not silent, "\n".join(silent)
 
 
 def test_no_private_paths():

@@ -29,6 +29,7 @@ def run_without_torch(code: str) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.slow
 def test_the_core_needs_no_torch():
     """Graphs are built, compiled and run, and the bench's suites are named, without PyTorch."""
     code = """

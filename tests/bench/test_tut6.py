@@ -34,6 +34,7 @@ def test_plan_is_the_cheapest(n_rows, n_cols):
     assert best.worst_cycles == totals.max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_splits", [1, 3, 8])
 def test_product_is_right(n_splits):
     """The graph multiplies, also when the pieces are unequal and tiles hold parts of two pieces."""

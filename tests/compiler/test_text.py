@@ -40,10 +40,12 @@ def texts_of(graph: tr.Graph, program: tr.Program) -> dict[str, str]:
 
 
 def test_two_compilations_of_one_program_read_the_same(program):
+    """The text of a program depends on nothing but the program."""
     assert texts_of(*program()) == texts_of(*program())
 
 
 def test_every_pass_adds_to_the_text_of_the_one_before(program):
+    """A later pass only appends its findings."""
     texts = list(texts_of(*program()).values())
     assert len(texts) == len(PASSES)
     for before, after in pairwise(texts):
@@ -51,6 +53,7 @@ def test_every_pass_adds_to_the_text_of_the_one_before(program):
 
 
 def test_a_text_tells_what_was_lowered_and_found(program):
+    """Variables, vertices, control flow, copies and liveness are in the text."""
     lines = [line.strip() for line in texts_of(*program())["emit"].splitlines()]
     for expected in (
         "'x' FLOAT [128] on tiles 0..3",
@@ -65,6 +68,7 @@ def test_a_text_tells_what_was_lowered_and_found(program):
 
 
 def test_a_small_change_changes_few_lines(program):
+    """One more repetition differs in its own lines, and in no number of another section."""
     one, other = (texts_of(*program(n=n))["emit"].splitlines() for n in (3, 4))
     changed = [line for line in difflib.ndiff(one, other) if line[:2] in ("- ", "+ ")]
     assert 2 <= len(changed) <= 20
@@ -72,12 +76,14 @@ def test_a_small_change_changes_few_lines(program):
 
 
 def test_long_sections_say_what_they_leave_out(program, monkeypatch):
+    """A section that is cut says how many lines are missing."""
     monkeypatch.setattr(text, "MAX_LINES", 2)
     lowered = texts_of(*program())["lower"]
     assert "  … and 1 more" in lowered.splitlines()
 
 
 def test_the_dump_option_writes_a_file_for_each_pass(program, tmp_path: Path):
+    """`tremula.dump` leaves the text after each pass, and a table of their times."""
     graph, sequence = program()
     compile_graph(graph, sequence, {"tremula.dump": str(tmp_path / "passes")})
     names = sorted(path.name for path in (tmp_path / "passes").glob("*.txt"))

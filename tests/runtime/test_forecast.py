@@ -20,6 +20,7 @@ def small_graph() -> tuple[tr.Device, tr.Graph, tr.Tensor, tr.Sequence]:
     return device, graph, x, body
 
 
+@pytest.mark.slow
 def test_a_forecast_equals_what_a_run_reports():
     """Loops, empty loops and calls take the cycles and executions that running them takes."""
     device, graph, _, body = small_graph()

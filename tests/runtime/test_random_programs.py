@@ -1,6 +1,7 @@
 """Random graphs and programs: the engine and the reference interpreter agree on every element."""
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def assert_same(world, engine, reference):
         assert np.array_equal(got.view(np.uint8), wanted.view(np.uint8)), (name, got, wanted)
 
 
+@pytest.mark.slow
 @settings(LARGE, max_examples=80)
 @given(st.data())
 def test_programs_against_the_reference(data):

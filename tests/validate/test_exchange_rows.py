@@ -1,11 +1,13 @@
 """Memory, exchange and links of GC2: what the model says of published measurements."""
 
 import numpy as np
+import pytest
 
 from tremula.validate import PUBLISHED, Score, read_rows, validate
 from tremula.validate.timing import time_program
 
 
+@pytest.mark.slow
 def test_memory_and_exchange_of_one_chip():
     """The median error of single-chip memory and exchange rows is at most 10 %."""
     outcome = validate(read_rows(PUBLISHED), ["memory and exchange"])

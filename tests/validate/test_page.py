@@ -11,6 +11,7 @@ from tremula.validate.page import BEGIN, END, row_line, rows_on_page, write_page
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "accuracy.md"
 
 
+@pytest.mark.slow
 def test_the_page_is_up_to_date():
     """Rows of the quick families stand on the page as the model computes them now."""
     families = ["memory and exchange", "links between chips", "host"]

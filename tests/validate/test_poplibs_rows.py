@@ -17,6 +17,7 @@ ROWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_of_each_family(name):

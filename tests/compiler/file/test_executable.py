@@ -477,6 +477,7 @@ STRANGE = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_strange_contents_never_crash_the_reader(saved, tmp_path, data):

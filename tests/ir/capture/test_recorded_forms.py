@@ -60,6 +60,7 @@ def test_values_written_through_a_view_are_not_known():
         run_on_tiles(function, torch.ones(3, 5))
 
 
+@pytest.mark.slow
 def test_bags_of_embeddings():
     """Sums, means and maxima of rows in bags of equal and of other sizes, padding left out."""
     generator = torch.Generator().manual_seed(1)

@@ -1,5 +1,6 @@
 """Our own spellings of ATen operations against ATen: order, running values, masks, distances."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -9,6 +10,7 @@ aten = torch.ops.aten
 nan, inf = float("nan"), float("inf")
 
 
+@pytest.mark.slow
 def test_order_and_running_values():
     """Medians, buckets and running extremes: of equals the later counts, and NaN stays."""
     random = torch.Generator().manual_seed(3)
@@ -29,6 +31,7 @@ def test_order_and_running_values():
     assert_like_aten(function, a, s, q, levels)
 
 
+@pytest.mark.slow
 def test_further_functions():
     """fmax, fmin, copysign, ldexp, hypot and erfinv, where they differ from their neighbours."""
     e = torch.tensor([[nan, 1.0, -inf, inf, 0.0, -0.0], [2.0, nan, 3.0, -0.0, 5.0, -6.0]])
@@ -60,6 +63,7 @@ def test_distances():
     assert_like_aten(function, a, b, rtol=3e-5, atol=3e-5)
 
 
+@pytest.mark.slow
 def test_gradients_of_rearrangements():
     """Gradients through borders, windows, diagonals, strides, masks and places."""
 

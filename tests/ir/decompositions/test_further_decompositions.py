@@ -14,6 +14,7 @@ def random(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(4))
 
 
+@pytest.mark.slow
 def test_margin_losses():
     """Labels end at the first -1; classes may have weights; every reduction; gradients."""
     labels = torch.tensor([[3, 0, -1, 1, 2, 0], [5, -1, 4, 1, 2, 0], [2, 1, 0, 5, 4, 3]])
@@ -34,6 +35,7 @@ def test_margin_losses():
     assert_like_aten(function, random(3, 6), labels, weights, atol=5e-6)
 
 
+@pytest.mark.slow
 def test_samples_of_images():
     """Images and volumes read at a grid, beyond their borders too, and both gradients."""
 
@@ -66,6 +68,7 @@ def test_products_and_distances():
     assert_like_aten(function, random(4, 5), random(4, 6)[:, 1:], random(3, 5, 5), atol=3e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:index_reduce")  # PyTorch calls it new
 def test_order_rows_and_rounding():
     """Medians of numbers, histograms, rows combined by an index, fake quantisation."""

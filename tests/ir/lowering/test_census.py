@@ -44,6 +44,7 @@ def test_every_overload_is_lowered_or_spelled_out():
     assert not missing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "names"), list(groups()))
 def test_runs_on_tiles_as_in_aten(family, names, monkeypatch):
     """The operations are recorded, run on tiles, and give ATen's values."""

@@ -82,6 +82,7 @@ def check_ranges(found: dict[str, Tensor]) -> None:
     assert all(len(set(row)) == 3 for row in found["multinomial"].tolist())
 
 
+@pytest.mark.slow
 def test_workers_draw_the_distributions(inputs):
     """Each operation has the range, mean and deviation PyTorch's has."""
     found = dict(zip(NAMES, run_on_tiles(flat, *inputs), strict=True))
@@ -122,6 +123,7 @@ class OnTiles:
         return [values.copy() for values in self.results]
 
 
+@pytest.mark.slow
 def test_host_and_tiles_draw_the_same(inputs):
     """Uniform numbers, bits and whole numbers agree bit by bit, step by step; normals to 1e-6."""
     step = reproducible(recorded(flat, inputs))

@@ -32,6 +32,7 @@ def moments_and_norms(x):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [FLOAT, HALF], ids=["float", "half"])
 def test_sums_extremes_moments_norms(tolerance):
     """Every reduction gives ATen's values for float and for half, which is summed in float."""
@@ -45,6 +46,7 @@ def test_half_is_summed_in_float():
     assert_like_aten(lambda x: [x.sum(), x.mean(), x.norm()], torch.ones(4096).half())
 
 
+@pytest.mark.slow
 def test_integers_and_truth():
     """Integers and truth values: types of results, any and all, requested types."""
 

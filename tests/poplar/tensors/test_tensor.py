@@ -253,6 +253,7 @@ def draw_view(draw, variables):
 # -- claims ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(views())
 def test_views_are_numpy_indexing(view):

@@ -59,6 +59,7 @@ def test_reductions(n, by_pairs, monkeypatch):
             assert got.shape == (size,)
 
 
+@pytest.mark.slow
 def test_gather_broadcast_and_types():
     """Gathered rows are in the order of replicas; broadcast is the root's, in any type."""
     graph, sequence, n = replicated(3), tr.Sequence(), 3

@@ -113,6 +113,7 @@ def test_non_linearity_cost(type, width, slots):
     assert report.steps.compute[0, 0] == 9 + 6 * (25 + slots * n_vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["SOFTMAX", "SOFTMAX_STABLE", "SOFTMAX_SCALED"])
 def test_softmax_kinds(kind):
     """The three softmaxes agree up to the scale of the third, also in place, and by gradient."""
@@ -191,6 +192,7 @@ def test_param_update_changes_both():
 # -- pooling --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["MAX", "AVG"])
 def test_pooling_of_either_layout(kind):
     """Channels last or first: the results are equal bit by bit, and channels last cost less."""
@@ -244,6 +246,7 @@ def test_loss_with_scale_tensors():
         )
 
 
+@pytest.mark.slow
 def test_a_network_learns():
     """A linear layer, softmax and cross-entropy learn which of four inputs is the largest."""
     graph, step = small_graph(), tr.Sequence()

@@ -51,6 +51,7 @@ def test_checks_notice_wrong_numbers():
     assert "deviation" in check(0.25 + random.random(1000) / 2, reference, **uniform)
 
 
+@pytest.mark.slow
 def test_a_seed_fixes_the_values_whatever_was_drawn_before():
     """Same seed and modifier give the same values each time; another of either gives others."""
     graph, sequence = new_graph(), tr.Sequence()

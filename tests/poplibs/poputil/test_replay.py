@@ -152,6 +152,7 @@ def run(engine: tr.Engine, inputs: list[tr.Tensor]) -> np.ndarray:
     return engine.read_tensor("result")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", PROGRAMS, ids=lambda build: build.__name__)
 def test_replayed_programs_are_the_same(
     monkeypatch: pytest.MonkeyPatch, build: Callable[..., Built]

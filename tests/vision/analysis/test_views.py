@@ -201,6 +201,7 @@ def test_what_if_from_a_report(report_file, tmp_path, capsys):
         assert tight.available_bytes < 2**15
 
 
+@pytest.mark.slow
 def test_what_if_in_a_process_of_its_own(report_file):
     """The tile program of a report is read where nothing was compiled before."""
     command = [sys.executable, "-m", "tremula.commands", "whatif", str(report_file)]
@@ -224,6 +225,7 @@ def test_what_a_report_cannot_tell(report, tmp_path, capsys):
     assert "there is no" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_if_from_a_script(repository, tmp_path, capsys):
     """The script runs once per chip, each time building for as many tiles as the sweep says."""
     script = tmp_path / "script.py"
@@ -235,6 +237,7 @@ def test_what_if_from_a_script(repository, tmp_path, capsys):
     assert cycles[0] > max(cycles[1:])
 
 
+@pytest.mark.slow
 def test_scripts_that_choose_their_own_target(repository, tmp_path, capsys):
     """Devices of a manager follow the sweep; a target made by hand does not, and that is said."""
     lines = (
@@ -260,6 +263,7 @@ def test_what_if_with_a_chip_of_ones_own(report_file, tmp_path, capsys):
     assert "mine" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_run_leaves_a_report(repository, tmp_path, capsys):
     """`tremula run --report DIR script.py` writes DIR/profile.pop."""
     script = tmp_path / "script.py"
@@ -278,6 +282,7 @@ def test_png_is_a_png():
     assert data.endswith(b"IEND\xaeB`\x82")
 
 
+@pytest.mark.slow
 def test_a_folder_of_several_reports(report_file, tmp_path, capsys):
     """Reports one folder deeper are named; so are those that a run has left."""
     for name in ("training", "inference"):
@@ -299,6 +304,7 @@ def test_options_may_come_first(report_file, capsys):
     assert json.loads(capsys.readouterr().out)[0]["cycles"] > 0
 
 
+@pytest.mark.slow
 def test_curves_have_colours_of_their_own(tmp_path):
     """Two curves are drawn in two colours, besides ink, grid and paper."""
     path = draw_curves(tmp_path / "curves.png", [([1, 2, 4], [3, 2, 1]), ([1, 2, 4], [6, 5, 4])])

@@ -36,6 +36,7 @@ def data(reader):
     return PageData([reader])
 
 
+@pytest.mark.slow
 @given(
     arrays.arrays(np.int64, st.integers(0, 40), elements=st.integers(-(2**53), 2**53)),
     arrays.arrays(np.float64, st.integers(0, 9), elements=st.floats(allow_nan=False)),

@@ -178,6 +178,7 @@ def test_old_reports_stay_readable(major, minor):
         assert (addresses is None) if minor == 0 else (addresses.tolist() == [2320, 2608, 2512])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [10**12, -7])
 def test_numbers_that_lead_nowhere_are_damage(report_file, tmp_path, value):
     """Whatever numbers a table holds, every view shows something or says why it cannot."""
@@ -286,6 +287,7 @@ def test_an_engine_that_goes_writes_its_report(tmp_path):
         assert reader.info["extra"]["n_runs"] == 2
 
 
+@pytest.mark.slow
 def test_the_end_of_a_process_writes_its_reports(tmp_path, repository):
     """An engine that lives to the end of its process leaves a report of all its runs."""
     script = (

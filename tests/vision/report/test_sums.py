@@ -109,6 +109,7 @@ def assert_trace_sums(reader, wanted):
         assert np.array_equal(together.sum(axis=0), busy)
 
 
+@pytest.mark.slow
 @settings(LARGE)
 @given(data=st.data())
 def test_any_program(data, tmp_path_factory):
@@ -147,6 +148,7 @@ def test_the_peak_of_a_tile_is_a_step(report):
     assert report.table("steps")["temporary_bytes"].tolist() == live.sum(axis=1).tolist()
 
 
+@pytest.mark.slow
 def test_counted_vertices(tmp_path):
     """Steps whose cycles are counted while they run have the counted cycles on each tile."""
     engine = summing_engine(vertex=CountedSum).load()
@@ -211,6 +213,7 @@ def long_report(tmp_path_factory):
         yield reader
 
 
+@pytest.mark.slow
 @given(first=st.integers(-5, 905), n=st.integers(0, 905), max_rows=st.integers(1, 1000))
 def test_any_window(long_report, first, n, max_rows):
     """At any zoom, rows cover what was asked for, are few enough, and are exact sums or maxima."""

@@ -95,6 +95,7 @@ def test_a_training_run(tmp_path):
     assert series["loss"]["name"] == "training"
 
 
+@pytest.mark.slow
 def test_the_loading_process_has_a_trace_of_its_own(tmp_path):
     """Waiting is in the parent's trace, loading in another file beside it."""
     import torch

@@ -292,6 +292,7 @@ print(model(torch.ones(4, 3)).tolist())
 """
 
 
+@pytest.mark.slow
 def test_processes_share_a_cache(tmp_path):
     """What one process compiled another one loads."""
     here = cached(tmp_path)(torch.ones(4, 3)).tolist()

@@ -124,6 +124,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]]
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 def test_a_training_step_on_tiles_equals_the_host(kind: str):
     """Loss, every weight and every buffer agree after two steps of gradient descent."""

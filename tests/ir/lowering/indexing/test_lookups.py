@@ -39,6 +39,7 @@ def of_type(values, dtype):
     return [v.to(dtype) if v.is_floating_point() else v for v in values]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_lookups(values, dtype):
     """One or several indices, gaps, broadcasting, negative ones; gather; index_select."""
@@ -58,6 +59,7 @@ def test_lookups(values, dtype):
     assert_like_aten(function, *of_type(values, dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_updates(values, dtype):
     """Values are written, or added up where indices are equal, at any form of index."""
@@ -84,6 +86,7 @@ def test_updates(values, dtype):
     assert_like_aten(function, *of_type(values, dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_scatter_reduce(values, dtype):
     """Every reduction, with and without the old values, by element and by row."""
@@ -100,6 +103,7 @@ def test_scatter_reduce(values, dtype):
     assert_like_aten(function, *of_type(values, dtype))
 
 
+@pytest.mark.slow
 def test_other_types():
     """Bools and whole numbers of all widths are looked up and added; means round down."""
 
@@ -200,6 +204,7 @@ def test_what_depends_on_values_is_refused():
         run_on_tiles(lambda x, m: aten.index_put(x, [m], x[:2]), x, mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_gradients_by_frequency(dtype):
     """Rows that were looked up more than once get the mean of their gradients; padding none."""

@@ -54,6 +54,7 @@ def tensors(cases, transposed, dtype):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize(("cases", "transposed"), [(CASES, False), (TRANSPOSED, True)])
 def test_values_and_gradients(cases, transposed, dtype):

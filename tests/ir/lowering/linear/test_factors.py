@@ -1,10 +1,12 @@
 """Factorisations on tiles against ATen: Cholesky's, triangular systems, inverses, gradients."""
 
+import pytest
 import torch
 
 from tests.ir.like_aten import assert_like_aten, gradients
 
 
+@pytest.mark.slow
 def test_factors_and_solutions():
     """Both triangles, both sides, batches; gradients through all three."""
     random = torch.Generator().manual_seed(1)

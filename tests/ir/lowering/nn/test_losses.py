@@ -20,6 +20,7 @@ def with_gradients(results, x):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_labels(dtype):
     """nll_loss and cross_entropy: every reduction, weights, ignored labels, fields, one sample."""
@@ -71,6 +72,7 @@ def every_loss(x, other, chances, signs, how):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "reductions", "part"),
     [
@@ -99,6 +101,7 @@ def test_every_loss_of_poptorch(dtype, reductions, part):
         assert_like_aten(function, x, other, chances, signs, **tolerance)
 
 
+@pytest.mark.slow
 def test_ctc():
     """ctc_loss: reductions, lengths as tensors and numbers, joined targets, one sample alone."""
 

@@ -50,6 +50,7 @@ def batch(x, gamma, beta, gradient, _scale, _shift, mean, variance):
     return results + with_gradients(norm(flat, None, None, training=True), gradient[:, :, 0, 0], x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [layer_and_group, batch])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_norms(function, dtype):

@@ -36,6 +36,7 @@ def places_of(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False)
     return torch.ops.aten.max_pool2d_with_indices(x, *map(list, sizes), ceil_mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_maxima(dtype):
     """Of equal maxima the first has index and gradient, as in ATen; padding is never chosen."""
@@ -60,6 +61,7 @@ def test_maxima(dtype):
     assert_like_aten(function, x, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_averages(dtype):
     """Averages with and without padding counted, other divisors, even and uneven windows."""
@@ -82,6 +84,7 @@ def test_averages(dtype):
     assert_like_aten(function, field(dtype), **tolerance)
 
 
+@pytest.mark.slow
 def test_adaptive_maxima():
     """As many maxima as wanted, from windows of equal and of unequal sizes, and their gradients."""
     aten = torch.ops.aten

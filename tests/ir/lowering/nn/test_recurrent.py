@@ -54,6 +54,7 @@ def test_without_biases(kind, settings):
     assert_like_aten(function, *operands, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_half_inference_and_partial_gradients():
     """Half weights; no gradient asked; only the last state or the cell differentiated."""
     torch.manual_seed(2)
@@ -124,6 +125,7 @@ def test_packed_sequences_and_projections_stay_atens():
     assert not is_recurrent(torch.lstm, packed)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch, by its own compiler
 def test_compiled_code_may_reuse_memory(monkeypatch):
     """Compiled by Inductor, gradients stay right although operands' memory is used again."""

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from tests.ir.like_aten import assert_like_aten
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_softmaxes(dtype):
     """Both functions and their gradients along each dimension, of plain and of viewed tensors."""

@@ -33,6 +33,7 @@ def values():
     )
 
 
+@pytest.mark.slow
 def test_arithmetic(values):
     """Sums, products and quotients promote types and round integers as PyTorch does."""
 
@@ -48,6 +49,7 @@ def test_arithmetic(values):
     assert_like_aten(function, *values)
 
 
+@pytest.mark.slow
 def test_powers_and_extremes(values):
     """Powers of integers are whole; maximum, minimum and clamp keep NaN."""
 
@@ -66,6 +68,7 @@ def test_powers_and_extremes(values):
     assert_like_aten(function, *values)
 
 
+@pytest.mark.slow
 def test_comparisons_bits_and_choices(values):
     """Comparisons compute in the promoted type; numbers too large for an int are the largest."""
 
@@ -82,6 +85,7 @@ def test_comparisons_bits_and_choices(values):
     assert_like_aten(function, *values)
 
 
+@pytest.mark.slow
 def test_functions(values):
     """Functions of floats agree to 1e-5, also those the machine has no instruction for."""
 
@@ -97,6 +101,7 @@ def test_functions(values):
     assert_like_aten(function, values[0], values[2])
 
 
+@pytest.mark.slow
 def test_signs_rounding_tests_and_types(values):
     """Integers pass through rounding, unsigned ones wrap, and conversions cut towards zero."""
     small = torch.tensor([3, 0, 250], dtype=torch.uint8)
@@ -125,11 +130,13 @@ def activations(x):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_activations(values):
     """Every activation of torch.nn.functional gives ATen's values."""
     assert_like_aten(activations, values[0], rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_gradients_of_activations(values):
     """Every activation's gradient is one formula that gives ATen's values."""
 
@@ -143,6 +150,7 @@ def test_gradients_of_activations(values):
     assert_like_aten(function, values[0], values[0].flip(0) + 0.5, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_halves(values):
     """Halves agree to 1e-2, and meet numbers beyond their range as floats."""
 

@@ -1,5 +1,6 @@
 """Special functions on tiles against ATen: values where formulas change, and gradients."""
 
+import pytest
 import torch
 
 from tests.ir.like_aten import assert_like_aten
@@ -13,6 +14,7 @@ def with_gradient(function, x):
     return [y, torch.autograd.grad(y, x, torch.ones_like(y))[0]]
 
 
+@pytest.mark.slow
 def test_gamma():
     """The logarithm of gamma and its derivatives: reflected below 1/2, large arguments, poles."""
     x = torch.tensor([1e-3, 0.3, 0.5, 1.0, 1.7, 2.0, 6.5, 40.0, 1e4, -0.3, -1.5, -7.25])
@@ -28,6 +30,7 @@ def test_gamma():
     assert_like_aten(function, x, poles, rtol=2e-5, atol=5e-6)
 
 
+@pytest.mark.slow
 def test_bessel():
     """Modified Bessel functions on both sides of the border between their series."""
     x = torch.tensor([0.0, 0.2, -1.0, 3.7, 3.8, -4.0, 12.0])

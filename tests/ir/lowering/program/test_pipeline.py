@@ -121,6 +121,7 @@ def test_inference_gives_the_same_bits(n_stages):
         assert torch.equal(expected, got)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_stages", "n_micro", "recomputes"), [(2, 3, True), (3, 5, False), (4, 9, True)]
 )
@@ -171,6 +172,7 @@ class Apart(Tied):
         return nn.functional.cross_entropy(x @ self.table.weight.t(), targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "chips"), [(Tied(), (0, 1, 0)), (Apart(), (0, 1, 2))])
 def test_tied_weights(model, chips):
     """A weight of two stages has the gradients of both, with two calls' worth of iterations."""
@@ -199,6 +201,7 @@ class Normed(nn.Module):
         return nn.functional.mse_loss(x, torch.zeros_like(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recomputes", [True, False])
 def test_running_means_are_those_of_the_order(recomputes):
     """Buffers see micro-batches in order; two replicas each have their own."""

@@ -55,6 +55,7 @@ def rows_of(n_rows, *shape):
     return RANDOM.integers(0, n_rows, shape).astype(np.uint32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("splits", SPLITS)
 def test_planned_slices(splits):
     """A multi-slice gives the same rows however its plan splits it, of 8, 16 and 32 bits."""
