@@ -118,7 +118,7 @@ ATTACKS = [
     (with_text("def compute(self):\n    self.n = 'text'\n"), "text has no meaning"),
     (with_text("x" * 300_000), "is not a text"),
     (with_text("def compute(self):\n    self.n = " + "(" * 500 + "1" + ")" * 500), "rror"),
-    (with_binding("evil", {"known": ["builtin", "exec"]}), "'exec' is no function of builtin"),
+    (with_binding("evil", {"known": ["builtin", "exec"]}), "'exec' is not a function of builtin"),
     (with_binding("evil", {"known": ["os", "system"]}), "KeyError"),
     (with_binding("evil", {"code": "1"}), "unknown meaning 'code'"),
     (with_binding("evil", {"number": "__import__"}), "ValueError"),

@@ -99,10 +99,12 @@ def enter_pytorchs(decompositions: Mapping[Any, Callable]) -> None:
 
 def forget(*functions: Callable) -> None:
     """Take functions out of the table again, as a notebook does before it defines them anew."""
-    for table in (_lowerings, _preferences, _decompositions):
-        for key, entry in list(table.items()):
-            if getattr(entry, "build", getattr(entry, "create", entry)) in functions:
-                del table[key]
+    for name in [n for n, lowering in _lowerings.items() if lowering.build in functions]:
+        del _lowerings[name]
+    for key in [k for k, preference in _preferences.items() if preference.create in functions]:
+        del _preferences[key]
+    for overload in [o for o, function in _decompositions.items() if function in functions]:
+        del _decompositions[overload]
 
 
 def _full_name(short: str) -> str:
