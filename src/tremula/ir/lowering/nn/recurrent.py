@@ -207,7 +207,10 @@ def recurrent_backward(
             parts.append(of_x.reverse(0) if way else of_x)
         gradient = parts[0]
         if net.bidirectional:
-            gradient = popops.add(tiles.graph, *parts, tiles.sequence, f"{tiles.name}/both_ways")
+            forth, back = parts
+            gradient = popops.add(
+                tiles.graph, forth, back, tiles.sequence, f"{tiles.name}/both_ways"
+            )
     assert gradient is not None, "a net has layers"
     return _wanted(net, gradient, state_gradients, cells)
 
