@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tremula.poplar import *  # noqa: F403 - all its public names are ours
     from tremula.runtime.engine import Engine as Engine
     from tremula.runtime.forecast import forecast as forecast
-    from tremula.runtime.stream_ports import StreamCallback as StreamCallback
+    from tremula.runtime.host_connections import StreamCallback as StreamCallback
     from tremula.vision.report.reader import open_report as open_report
 
 __version__ = _version.VERSION
@@ -35,7 +35,7 @@ __version__ = _version.VERSION
 # Where a public name is found, if not in tremula.poplar; loaded on first use.
 _HOME = {
     "Engine": "tremula.runtime.engine",
-    "StreamCallback": "tremula.runtime.stream_ports",
+    "StreamCallback": "tremula.runtime.host_connections",
     "Executable": "tremula.compiler.executable.executable",
     "compile_graph": "tremula.compiler.compile",
     "forecast": "tremula.runtime.forecast",

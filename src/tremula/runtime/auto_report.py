@@ -1,15 +1,61 @@
 """Reports that an engine's options ask for: after the first run, and when the engine is done."""
 
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from tremula.base.late import vision
 from tremula.base.options import Options
 from tremula.compiler.executable.executable import Executable
 from tremula.runtime.clock import Clock
-from tremula.runtime.run_log import RunLog
+
+# -- what was run, and when: a report tells runs apart ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run of a program. `executed` int64[n_steps] says how often each step ran in it."""
+
+    program: int
+    name: str
+    executed: np.ndarray
+    cycles_from: int
+    cycles_to: int
+    host_start_us: int
+    host_end_us: int
+
+
+@dataclass(slots=True)
+class RunLog:
+    """The first `most` runs in full; of all others, that there were some."""
+
+    most: int
+    runs: list[RunRecord] = field(default_factory=list)
+    n_runs: int = 0
+
+    @contextmanager
+    def recording(self, clock: Clock, program: int, name: str) -> Iterator[None]:
+        """Record what happens in the block as one run."""
+        self.n_runs += 1
+        if len(self.runs) >= self.most:
+            yield
+            return
+        executed, cycles = clock.executed.copy(), clock.total_cycles
+        start_us = time.time_ns() // 1000
+        yield
+        end_us = time.time_ns() // 1000
+        ran = clock.executed - executed
+        self.runs.append(
+            RunRecord(program, name, ran, cycles, clock.total_cycles, start_us, end_us)
+        )
+
+
+# -- reports ---------------------------------------------------------------------------------------
 
 _SWITCHES = (
     "autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile",

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import IO, TypeVar
+from typing import IO
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from tremula.base.errors import (
 )
 from tremula.base.options import Options, parse_options
 from tremula.base.tracing import POPLAR, span
-from tremula.codelets.python.random import MODE_WORD
 from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.lower.lower import Programs
@@ -30,15 +29,13 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.target import Device
 from tremula.runtime.auto_report import auto_report
 from tremula.runtime.clock import Clock
+from tremula.runtime.host_connections import CallbackPort, HostConnections, RingPort, StreamCallback
 from tremula.runtime.host_steps import run_host_step
-from tremula.runtime.machine_state import MachineState
-from tremula.runtime.storage import NativeTables, Storage, build_tables, host_array
-from tremula.runtime.stream_ports import CallbackPort, RingPort, StreamCallback
+from tremula.runtime.loaded import LoadedProgram
+from tremula.runtime.storage import host_array
 
 # The interpreter comes back about this often, so that Ctrl-C and stop() are heard.
 SECONDS_BETWEEN_RETURNS = 0.1
-
-Named = TypeVar("Named")
 
 
 class Engine:
@@ -63,10 +60,8 @@ class Engine:
         else:
             self.executable = self._compiled(graph, programs or (), options, progress)
         self.n_replicas = self.executable.replication_factor
-        self.print_stream: IO[str] = sys.stderr
-        self.host_functions: dict[str, Callable] = {}
-        self._ports: dict[tuple[str, int], RingPort | CallbackPort] = {}
-        self._storage: Storage | None = None
+        self.host = HostConnections(self.executable.host)
+        self._loaded: LoadedProgram | None = None
         self._registers: np.ndarray | None = None  # of the program that runs now
 
     def _compiled(
@@ -96,48 +91,24 @@ class Engine:
     def _load(self, device: Device | None) -> None:
         self._check_device(device)
         executable = self.executable
-        n_threads = self.options.whole("tremula.threads") or n_cores()
-        self._n_threads = n_threads
-        self.tables: NativeTables = build_tables(executable, n_threads)
-        self._storage = Storage(executable, self.options.whole("tremula.seed"))
+        self._n_threads = self.options.whole("tremula.threads") or n_cores()
+        self._loaded = loaded = LoadedProgram(executable, self.host, self.options, self._n_threads)
         # Copies: arrays read from a file are read-only, which Numba takes for another type.
         self._code = tuple(
             np.array(c) for c in (executable.code, executable.step_of, executable.switch_cases)
         )
-        self.clock = Clock(executable)
-        self.machine_state = MachineState()
-        self._rounding = 0
-        if self.options.flag("debug.floatPointOpException"):
-            self.machine_state.update({"inv": True, "div0": True, "oflo": True})
-        if self.options.flag("debug.nanOverflowMode"):
-            self.machine_state.update({"nanoo": True})
-        self.set_rounding()
-        self._remote: dict[tuple[str, int], np.ndarray] = {}
-        self.is_strict = self.options.flag("debug.strict")
         self._is_execute = np.array([s.kind is StepKind.EXECUTE for s in executable.steps], bool)
         self._stops = np.zeros(len(executable.steps), bool)
         self._update_stops()
-        self.strict_rights: dict = {}  # of compute sets, filled by strict mode
-        self.shuffle = np.random.Generator(np.random.PCG64(self.options.whole("tremula.seed")))
-        if self.is_strict:
-            from tremula.runtime.strict import poison_uninitialised
+        if loaded.is_strict:
+            from tremula.runtime.strict import poison_uninitialised  # brings Numba
 
-            poison_uninitialised(self)
-        for port in self._ports.values():
-            port.rewind()
+            poison_uninitialised(loaded)
+        self.host.rewind()
         # Running nothing makes the interpreter ready: it compiles once per machine, in seconds.
         self._run_from(int(np.flatnonzero(executable.code[:, 0] == Op.END)[0]))
         if self._auto_report is not None:
-            self._auto_report.watch(self, executable, self.clock)
-
-    def set_rounding(self) -> None:
-        """Give all workers the rounding mode that programs chose."""
-        mode = self.machine_state.rounding_mode
-        if mode != self._rounding:
-            self._rounding = mode
-            self.tables.use_modes(mode != 0)
-            for replica in range(self.n_replicas):
-                self.storage.worker_states(replica)[..., MODE_WORD] = mode
+            self._auto_report.watch(self, executable, loaded.clock)
 
     def _check_device(self, device: Device | None) -> None:
         mine = self.executable.target
@@ -154,8 +125,8 @@ class Engine:
 
     def _update_stops(self) -> None:
         """Which compute steps go through Python: those to be checked, or not yet counted."""
-        checks_all = self.is_strict or self.machine_state.checks_results
-        self._stops[:] = self._is_execute & (checks_all | self.clock.needs_count)
+        loaded = self.loaded
+        self._stops[:] = self._is_execute & (loaded.checks_steps | loaded.clock.needs_count)
 
     def run(self, program: int | str = 0) -> None:
         """Run a program, by index or name, to its end."""
@@ -203,10 +174,11 @@ class Engine:
                 raise self._failure(int(reason), int(registers[interpreter.PC]))
 
     def _native_arguments(self) -> tuple:
-        executable, tables, clock = self.executable, self.tables, self.clock
+        executable, loaded = self.executable, self.loaded
+        tables, clock, storage = loaded.tables, loaded.clock, loaded.storage
         return (
             *self._code,
-            self.storage.addresses, self.storage.n_bytes,
+            storage.addresses, storage.n_bytes,
             tables.as_tuple(), tables.sets, tables.copy_rows, tables.copy_info,
             clock.cycles_of_chip, clock.executed, clock.step_cycles, clock.joins, clock.is_active,
             self._stops, executable.target.tiles_per_ipu,
@@ -223,25 +195,26 @@ class Engine:
             self._registers[interpreter.STOP] = 1
 
     def _run_step(self, pc: int) -> None:
-        number = int(self.executable.step_of[pc])
+        """Run the step at an instruction, for which the interpreter came back."""
+        number, loaded = int(self.executable.step_of[pc]), self.loaded
         step = self.executable.steps[number]
         if step.kind is not StepKind.EXECUTE:
-            self.clock.advance(number)
-            run_host_step(self, step)
+            loaded.clock.advance(number)
+            run_host_step(loaded, step)
             self._update_stops()
-        elif self.is_strict or self.machine_state.checks_results:
-            from tremula.runtime.strict import run_checked
+        elif loaded.checks_steps:
+            from tremula.runtime.strict import run_checked  # brings Numba
 
-            run_checked(self, number, pc)
+            run_checked(loaded, number, pc)
         else:
-            from tremula.runtime.python_steps import run_counted
+            from tremula.runtime.python_steps import run_counted  # brings Numba
 
-            run_counted(self, number, pc)
+            run_counted(loaded, number, pc)
             self._update_stops()
 
     def _entry(self, program: int | str) -> int:
         names, entries = self.executable.names, self.executable.entries
-        _ = self.storage
+        _ = self.loaded  # or an error
         if isinstance(program, str):
             if program not in names:
                 raise ControlProgramError(f"no program {program!r}.", hint=suggest(program, names))
@@ -268,34 +241,45 @@ class Engine:
     # -- data --------------------------------------------------------------------------------------
 
     @property
-    def storage(self) -> Storage:
-        if self._storage is None:
+    def loaded(self) -> LoadedProgram:
+        if self._loaded is None:
             raise TensorIoStateError(
                 "the engine is not loaded.", hint="call engine.load() before run, read or write"
             )
-        return self._storage
+        return self._loaded
+
+    @property
+    def clock(self) -> Clock:
+        return self.loaded.clock
+
+    @property
+    def print_stream(self) -> IO[str]:
+        """Where PrintTensor prints: stderr, unless it is set."""
+        return self.host.print_stream
+
+    @print_stream.setter
+    def print_stream(self, stream: IO[str]) -> None:
+        self.host.print_stream = stream
 
     def write_tensor(self, handle: str, data: object, replica: int | None = None) -> None:
         """Write a tensor that `create_host_write` named; to all replicas unless told which."""
-        view = self._named(self.executable.host.writes, handle, "host write")
+        view = self.host.written(handle)
         values = host_array(view.type_name, view.n_elems, data, f"host write {handle!r}")
         with span(POPLAR, "Engine.write_tensor", tensor=handle):
             for r in self._chosen_replicas(replica):
-                self.storage.write(view, values, r)
+                self.loaded.storage.write(view, values, r)
 
     def read_tensor(self, handle: str, replica: int = 0) -> np.ndarray:
         """A copy of a tensor that `create_host_read` named; 8-bit floats come as float32."""
-        view = self._named(self.executable.host.reads, handle, "host read")
+        view = self.host.read(handle)
         (replica,) = self._chosen_replicas(replica)
         with span(POPLAR, "Engine.read_tensor", tensor=handle):
-            return self.storage.read_values(view, replica)
+            return self.loaded.storage.read_values(view, replica)
 
     def connect_stream(self, handle: str, data: np.ndarray, replica: int | None = None) -> None:
         """Let a stream take its chunks from (or put them into) an array, round and round."""
-        stream = self._named(self.executable.host.streams, handle, "stream")
-        shared = RingPort(stream, data)
-        for r in self._chosen_replicas(replica):
-            self._ports[handle, r] = shared
+        port = RingPort(self.host.stream(handle), data)
+        self.host.connect(handle, port, self._chosen_replicas(replica))
 
     def connect_stream_to_callback(
         self,
@@ -304,16 +288,14 @@ class Engine:
         replica: int | None = None,
     ) -> None:
         """Let a stream call host code for each chunk; see StreamCallback."""
-        stream = self._named(self.executable.host.streams, handle, "stream")
+        stream = self.host.stream(handle)
         use_prefetch = stream.is_host_to_device and self.options.flag("exchange.enablePrefetch")
-        shared = CallbackPort(stream, callback, use_prefetch)
-        for r in self._chosen_replicas(replica):
-            self._ports[handle, r] = shared
+        port = CallbackPort(stream, callback, use_prefetch)
+        self.host.connect(handle, port, self._chosen_replicas(replica))
 
     def connect_host_function(self, handle: str, function: Callable) -> None:
         """Let programs call `function(inputs, outputs)`: lists of arrays; fill the outputs."""
-        self._named(self.executable.host.functions, handle, "host function")
-        self.host_functions[handle] = function
+        self.host.connect_function(handle, function)
 
     def list_streams(self) -> list[str]:
         return sorted(self.executable.host.streams)
@@ -322,7 +304,7 @@ class Engine:
         self, data: object, handle: str, row: int = 0, replica: int = 0
     ) -> None:
         """Write one row of a remote buffer."""
-        buffer = self._named(self.executable.host.buffers, handle, "remote buffer")
+        buffer = self.host.buffer(handle)
         values = host_array(buffer.type_name, buffer.n_elements, data, f"remote buffer {handle!r}")
         self._remote_row(handle, row, replica)[:] = values
 
@@ -332,35 +314,14 @@ class Engine:
 
     def _remote_row(self, handle: str, row: int, replica: int) -> np.ndarray:
         (replica,) = self._chosen_replicas(replica)
-        memory = self.remote_memory(handle, replica)
+        self.host.buffer(handle)
+        memory = self.loaded.remote_memory(handle, replica)
         if not 0 <= row < len(memory):
             raise StreamConnectionError(
                 f"remote buffer {handle!r} has {len(memory)} rows, row {row} does not exist.",
                 hint=f"use 0 to {len(memory) - 1}",
             )
         return memory[row]
-
-    def remote_memory(self, handle: str, replica: int) -> np.ndarray:
-        """The rows of a remote buffer, made on first use."""
-        buffer = self._named(self.executable.host.buffers, handle, "remote buffer")
-        _ = self.storage
-        key = (handle, replica)
-        if key not in self._remote:
-            from tremula.base.types import as_type
-
-            shape = (buffer.repeats, buffer.n_elements)
-            self._remote[key] = np.zeros(shape, as_type(buffer.type_name).dtype)
-        return self._remote[key]
-
-    def port(self, handle: str, replica: int) -> RingPort | CallbackPort:
-        """What a stream is connected to."""
-        found = self._ports.get((handle, replica))
-        if found is None:
-            raise StreamConnectionError(
-                f"stream {handle!r} is used but not connected.",
-                hint=f"call engine.connect_stream({handle!r}, array) before run()",
-            )
-        return found
 
     def _chosen_replicas(self, replica: int | None) -> range:
         """All replicas, or the one that was named."""
@@ -373,16 +334,11 @@ class Engine:
             )
         return range(replica, replica + 1)
 
-    def _named(self, table: Mapping[str, Named], handle: str, what: str) -> Named:
-        if handle not in table:
-            raise StreamConnectionError(f"no {what} {handle!r}.", hint=suggest(handle, table))
-        return table[handle]
-
     # -- reports -----------------------------------------------------------------------------------
 
     def report(self) -> Report:
         """Columns of everything known about the program: memory, cycles, steps, tiles."""
-        ran = self.clock.execution() if self._storage is not None else None
+        ran = None if self._loaded is None else self._loaded.clock.execution()
         return make_report(self.executable, ran)
 
     def print_profile_summary(

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,38 +12,38 @@ from tremula.base.types import HALF
 from tremula.compiler.executable.records import StepRecord
 from tremula.compiler.program_ir import StepKind
 from tremula.poplar.tensors.print_format import PrintTensorFmt, format_tensor
-
-if TYPE_CHECKING:
-    from tremula.runtime.engine import Engine
+from tremula.runtime.loaded import LoadedProgram
 
 
-def run_host_step(engine: "Engine", step: StepRecord) -> None:
+def run_host_step(loaded: LoadedProgram, step: StepRecord) -> None:
     """Do one step for all replicas."""
-    _HANDLERS[step.kind](engine, step)
+    _HANDLERS[step.kind](loaded, step)
 
 
-def _stream_in(engine: "Engine", step: StepRecord) -> None:
-    stream = engine.executable.host.streams[step.detail["handle"]]
+def _stream_in(loaded: LoadedProgram, step: StepRecord) -> None:
+    stream = loaded.executable.host.streams[step.detail["handle"]]
     chunk = None
-    for replica in range(engine.n_replicas):
+    for replica in range(loaded.n_replicas):
         if chunk is None or not stream.is_broadcast:
-            chunk = engine.port(stream.handle, replica).take()
-        engine.storage.write(step.writes[0], chunk, replica)
+            chunk = loaded.host.port(stream.handle, replica).take()
+        loaded.storage.write(step.writes[0], chunk, replica)
 
 
-def _stream_out(engine: "Engine", step: StepRecord) -> None:
-    for replica in range(engine.n_replicas):
-        values = engine.storage.read(step.reads[0], replica).ravel()
-        engine.port(step.detail["handle"], replica).give(values)
+def _stream_out(loaded: LoadedProgram, step: StepRecord) -> None:
+    for replica in range(loaded.n_replicas):
+        values = loaded.storage.read(step.reads[0], replica).ravel()
+        loaded.host.port(step.detail["handle"], replica).give(values)
 
 
-def _remote_rows(engine: "Engine", step: StepRecord, replica: int) -> tuple[np.ndarray, np.ndarray]:
+def _remote_rows(
+    loaded: LoadedProgram, step: StepRecord, replica: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The remote buffer of a replica and the rows this step moves."""
     handle = step.detail["handle"]
-    memory = engine.remote_memory(handle, replica)
+    memory = loaded.remote_memory(handle, replica)
     is_write = step.kind is StepKind.REMOTE_WRITE
     offsets = step.reads[1:] if is_write else step.reads
-    rows = engine.storage.read(offsets[0], replica).ravel() if offsets else np.zeros(1, np.int64)
+    rows = loaded.storage.read(offsets[0], replica).ravel() if offsets else np.zeros(1, np.int64)
     bad = rows[(rows < 0) | (rows >= len(memory))]
     if len(bad):
         raise RuntimeFailure(
@@ -54,76 +54,76 @@ def _remote_rows(engine: "Engine", step: StepRecord, replica: int) -> tuple[np.n
     return memory, rows.astype(np.int64)
 
 
-def _remote_read(engine: "Engine", step: StepRecord) -> None:
-    for replica in range(engine.n_replicas):
-        memory, rows = _remote_rows(engine, step, replica)
-        engine.storage.write(step.writes[0], memory[rows], replica)
+def _remote_read(loaded: LoadedProgram, step: StepRecord) -> None:
+    for replica in range(loaded.n_replicas):
+        memory, rows = _remote_rows(loaded, step, replica)
+        loaded.storage.write(step.writes[0], memory[rows], replica)
 
 
-def _remote_write(engine: "Engine", step: StepRecord) -> None:
-    for replica in range(engine.n_replicas):
-        memory, rows = _remote_rows(engine, step, replica)
-        memory[rows] = engine.storage.read(step.reads[0], replica).reshape(len(rows), -1)
+def _remote_write(loaded: LoadedProgram, step: StepRecord) -> None:
+    for replica in range(loaded.n_replicas):
+        memory, rows = _remote_rows(loaded, step, replica)
+        memory[rows] = loaded.storage.read(step.reads[0], replica).reshape(len(rows), -1)
 
 
-def _cross_replica(engine: "Engine", step: StepRecord) -> None:
-    values = [engine.storage.read(step.reads[0], r) for r in range(engine.n_replicas)]
+def _cross_replica(loaded: LoadedProgram, step: StepRecord) -> None:
+    values = [loaded.storage.read(step.reads[0], r) for r in range(loaded.n_replicas)]
     for source, destination in step.detail["pairs"]:
-        engine.storage.write(step.writes[0], values[source], destination)
+        loaded.storage.write(step.writes[0], values[source], destination)
 
 
-def _host_call(engine: "Engine", step: StepRecord) -> None:
+def _host_call(loaded: LoadedProgram, step: StepRecord) -> None:
     handle = step.detail["handle"]
-    function = engine.host_functions.get(handle)
+    function = loaded.host.functions.get(handle)
     if function is None:
         raise StreamConnectionError(
             f"host function {handle!r} is called but not connected.",
             hint=f"call engine.connect_host_function({handle!r}, fn) before run()",
         )
-    for replica in range(engine.n_replicas):
-        inputs = [engine.storage.read(view, replica).ravel() for view in step.reads]
-        outputs = [engine.storage.read(view, replica).ravel() for view in step.writes]
+    for replica in range(loaded.n_replicas):
+        inputs = [loaded.storage.read(view, replica).ravel() for view in step.reads]
+        outputs = [loaded.storage.read(view, replica).ravel() for view in step.writes]
         with span(POPLAR, "host function", function=handle):
             function(inputs, outputs)
         for view, values in zip(step.writes, outputs, strict=True):
-            engine.storage.write(view, values, replica)
+            loaded.storage.write(view, values, replica)
 
 
-def _print(engine: "Engine", step: StepRecord) -> None:
+def _print(loaded: LoadedProgram, step: StepRecord) -> None:
     fmt = PrintTensorFmt(**step.detail["fmt"]) if step.detail["fmt"] else PrintTensorFmt()
-    for replica in range(engine.n_replicas):
+    for replica in range(loaded.n_replicas):
         title = step.detail["title"]
-        if engine.n_replicas > 1:
+        if loaded.n_replicas > 1:
             title = f"{title}[{replica}]"
-        text = format_tensor(title, engine.storage.read_values(step.reads[0], replica), fmt)
-        print(text, file=engine.print_stream, flush=True)
+        text = format_tensor(title, loaded.storage.read_values(step.reads[0], replica), fmt)
+        print(text, file=loaded.host.print_stream, flush=True)
 
 
-def _abort(engine: "Engine", step: StepRecord) -> None:
+def _abort(loaded: LoadedProgram, step: StepRecord) -> None:
     message = step.detail["message"] or "the program was aborted"
     if step.reads:
-        values = engine.storage.read_values(step.reads[0])
+        values = loaded.storage.read_values(step.reads[0])
         message += " " + format_tensor("", values, PrintTensorFmt()).strip()
     raise ApplicationRuntimeError(f"{message}\n  at {step.source}")
 
 
-def _machine_state(engine: "Engine", step: StepRecord) -> None:
+def _machine_state(loaded: LoadedProgram, step: StepRecord) -> None:
     if "get" in step.detail:
-        for replica in range(engine.n_replicas):
-            engine.storage.write(step.writes[0], engine.storage.read_seeds(replica), replica)
+        for replica in range(loaded.n_replicas):
+            loaded.storage.write(step.writes[0], loaded.storage.read_seeds(replica), replica)
         return
-    engine.machine_state.update(step.detail["set"])
-    engine.set_rounding()
-    if engine.machine_state.rounding_mode:
-        _warn_of_nearest(engine, step)
+    loaded.machine_state.update(step.detail["set"])
+    loaded.set_rounding()
+    if loaded.machine_state.rounding_mode:
+        _warn_of_nearest(loaded, step)
     for view in step.reads:
-        for replica in range(engine.n_replicas):
-            engine.storage.write_seeds(engine.storage.read(view, replica), replica)
+        for replica in range(loaded.n_replicas):
+            loaded.storage.write_seeds(loaded.storage.read(view, replica), replica)
 
 
-def _warn_of_nearest(engine: "Engine", step: StepRecord) -> None:
+def _warn_of_nearest(loaded: LoadedProgram, step: StepRecord) -> None:
     """C++ codelets round as the host's compiler does, whatever the machine's mode is."""
-    specs = [c.spec for c in engine.executable.codelets if c.spec.language == "c++"]
+    specs = [c.spec for c in loaded.executable.codelets if c.spec.language == "c++"]
     names = [s.name for s in specs if any(f.type == HALF for f in s.fields)]
     if names:
         warnings.warn(
@@ -133,7 +133,7 @@ def _warn_of_nearest(engine: "Engine", step: StepRecord) -> None:
         )
 
 
-_HANDLERS: dict[StepKind, Callable[["Engine", StepRecord], Any]] = {
+_HANDLERS: dict[StepKind, Callable[[LoadedProgram, StepRecord], Any]] = {
     StepKind.STREAM_IN: _stream_in,
     StepKind.STREAM_OUT: _stream_out,
     StepKind.REMOTE_READ: _remote_read,

@@ -3,17 +3,13 @@
 # An intrinsic is called without its first argument, which pyright cannot know.
 # pyright: reportCallIssue=false
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
 from tremula.runtime.interpreter import call_kernel, run_copy
-
-if TYPE_CHECKING:
-    from tremula.runtime.engine import Engine
+from tremula.runtime.loaded import LoadedProgram
 
 
 @intrinsic
@@ -51,32 +47,34 @@ def _run_copies(arena, rows, info, first, last):
         run_copy(arena, rows, info, copy)
 
 
-def run_copies(engine: "Engine", compute_set: int, replica: int, *, is_gather: bool) -> None:
+def run_copies(loaded: LoadedProgram, compute_set: int, replica: int, *, is_gather: bool) -> None:
     """The gathers before a compute set's kernels, or the scatters after them."""
     first, last = (
-        engine.tables.sets[compute_set, 2:4] if is_gather else engine.tables.sets[compute_set, 4:6]
+        loaded.tables.sets[compute_set, 2:4] if is_gather else loaded.tables.sets[compute_set, 4:6]
     )
-    storage, tables = engine.storage, engine.tables
+    storage, tables = loaded.storage, loaded.tables
     _run_copies(storage.addresses[replica], tables.copy_rows, tables.copy_info, first, last)
 
 
-def run_rows(engine: "Engine", table: int, replica: int, rows: np.ndarray) -> int:
+def run_rows(loaded: LoadedProgram, table: int, replica: int, rows: np.ndarray) -> int:
     """Run rows of a table one after another in the given order."""
-    tables = engine.tables
+    tables = loaded.tables
     return _run_in_order(
         tables.kernel[table],
-        engine.storage.addresses[replica],
+        loaded.storage.addresses[replica],
         tables.columns[replica, table],
         rows,
     )
 
 
-def run_counted(engine: "Engine", kernel: int, table: int, replica: int, cycles: np.ndarray) -> int:
+def run_counted(
+    loaded: LoadedProgram, kernel: int, table: int, replica: int, cycles: np.ndarray
+) -> int:
     """Run a whole table with its counting kernel; fills `cycles`."""
     return _run_one_counted(
         kernel,
-        engine.storage.addresses[replica],
-        engine.tables.columns[replica, table],
+        loaded.storage.addresses[replica],
+        loaded.tables.columns[replica, table],
         len(cycles),
         cycles.ctypes.data,
     )

@@ -1,62 +1,58 @@
 """Compute steps counted for their cycles: run once by Python with counting kernels."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tremula.compiler.executable.records import ComputeSetRecord
 from tremula.compiler.report.report import CountedStep
 from tremula.runtime import native_rows
-
-if TYPE_CHECKING:
-    from tremula.runtime.engine import Engine
+from tremula.runtime.loaded import LoadedProgram
 
 
-def run_counted(engine: "Engine", step: int, pc: int) -> None:
+def run_counted(loaded: LoadedProgram, step: int, pc: int) -> None:
     """Run a compute step with its counting kernels, and give the clock what they counted."""
-    executable = engine.executable
+    executable = loaded.executable
     number = executable.steps[step].compute_set
     compute_set = executable.compute_sets[number]
     counts: list[np.ndarray | None] = []
-    for replica in range(engine.n_replicas):
-        counts, result = _run_counting(engine, number, compute_set, replica)
-        store_result(engine, pc, replica, result)
+    for replica in range(loaded.n_replicas):
+        counts, result = _run_counting(loaded, number, compute_set, replica)
+        store_result(loaded, pc, replica, result)
     tiles = [table.tile for table in compute_set.tables]
     costs = executable.analysis.costs
     tile_cycles = costs.compute_from_counts(number, tiles, counts)
     table_cycles = tuple(-1 if c is None else int(c.sum()) for c in counts)
     counted = CountedStep(tile_cycles, table_cycles)
-    engine.clock.set_counted(step, counted, executable.target.tiles_per_ipu)
-    engine.clock.advance(step)
+    loaded.clock.set_counted(step, counted, executable.target.tiles_per_ipu)
+    loaded.clock.advance(step)
 
 
 def _run_counting(
-    engine: "Engine", number: int, compute_set: ComputeSetRecord, replica: int
+    loaded: LoadedProgram, number: int, compute_set: ComputeSetRecord, replica: int
 ) -> tuple[list[np.ndarray | None], int]:
-    first, last = engine.tables.sets[number, :2]
-    native_rows.run_copies(engine, number, replica, is_gather=True)
+    first, last = loaded.tables.sets[number, :2]
+    native_rows.run_copies(loaded, number, replica, is_gather=True)
     counts: list[np.ndarray | None] = []
     result = 1
     for table, record in zip(range(first, last), compute_set.tables, strict=True):
         if record.is_costed:
-            result &= native_rows.run_rows(engine, table, replica, np.arange(record.n_rows))
+            result &= native_rows.run_rows(loaded, table, replica, np.arange(record.n_rows))
             counts.append(None)
         else:
             cycles = np.zeros(record.n_rows, np.int64)
-            codelet = engine.executable.codelets[record.codelet]
-            has_modes = codelet.spec.rounds_to_half and engine.machine_state.rounding_mode != 0
-            n_workers = engine.executable.target.chip.n_workers
+            codelet = loaded.executable.codelets[record.codelet]
+            has_modes = codelet.spec.rounds_to_half and loaded.machine_state.rounding_mode != 0
+            n_workers = loaded.executable.target.chip.n_workers
             kernel = codelet.counted_kernel_address(has_modes=has_modes, n_workers=n_workers)
-            result &= native_rows.run_counted(engine, kernel, table, replica, cycles)
+            result &= native_rows.run_counted(loaded, kernel, table, replica, cycles)
             counts.append(cycles)
-    native_rows.run_copies(engine, number, replica, is_gather=False)
+    native_rows.run_copies(loaded, number, replica, is_gather=False)
     return counts, result
 
 
-def store_result(engine: "Engine", pc: int, replica: int, result: int) -> None:
+def store_result(loaded: LoadedProgram, pc: int, replica: int, result: int) -> None:
     """Write the AND of what vertices returned to the flag of Execute(cs, flag)."""
-    address, n_bytes = engine.executable.code[pc, 2], engine.executable.code[pc, 3]
+    address, n_bytes = loaded.executable.code[pc, 2], loaded.executable.code[pc, 3]
     if address >= 0:
-        arena = engine.storage.arenas[replica]
+        arena = loaded.storage.arenas[replica]
         arena[address : address + n_bytes] = 0
         arena[address] = result

@@ -6,7 +6,6 @@ Outputs. Whatever then differs, was touched without permission, or still holds p
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,93 +17,91 @@ from tremula.compiler.executable.executable import Executable
 from tremula.compiler.worker_states import n_states_bytes
 from tremula.poplar.tensors.runs import expand
 from tremula.runtime import native_rows
+from tremula.runtime.loaded import LoadedProgram
 from tremula.runtime.python_steps import run_counted, store_result
-
-if TYPE_CHECKING:
-    from tremula.runtime.engine import Engine
 
 POISONS = (0xFF, 0x3F)  # as bytes of floats and halves: NaN, and a number of ordinary size
 
 
-def poison_uninitialised(engine: "Engine") -> None:
+def poison_uninitialised(loaded: LoadedProgram) -> None:
     """Fill all memory without an initial value, also that between variables, with NaN bytes."""
-    for arena in engine.storage.arenas:
+    for arena in loaded.storage.arenas:
         arena[:] = POISONS[0]
-    engine.storage.reset()
+    loaded.storage.reset()
 
 
-def run_checked(engine: "Engine", step: int, pc: int) -> None:
+def run_checked(loaded: LoadedProgram, step: int, pc: int) -> None:
     """Run one compute step under strict rules."""
-    number = engine.executable.steps[step].compute_set
-    if engine.is_strict:
-        for replica in range(engine.n_replicas):
-            _check_twice(engine, number, replica)
-    if engine.clock.needs_count[step]:
-        run_counted(engine, step, pc)
+    number = loaded.executable.steps[step].compute_set
+    if loaded.is_strict:
+        for replica in range(loaded.n_replicas):
+            _check_twice(loaded, number, replica)
+    if loaded.clock.needs_count[step]:
+        run_counted(loaded, step, pc)
     else:
-        for replica in range(engine.n_replicas):
-            result = _run_once(engine, number, replica, _orders(engine, number))
-            store_result(engine, pc, replica, result)
-        engine.clock.advance(step)
-    if engine.machine_state.checks_results:
-        _check_results(engine, number)
+        for replica in range(loaded.n_replicas):
+            result = _run_once(loaded, number, replica, _orders(loaded, number))
+            store_result(loaded, pc, replica, result)
+        loaded.clock.advance(step)
+    if loaded.machine_state.checks_results:
+        _check_results(loaded, number)
 
 
-def _check_twice(engine: "Engine", number: int, replica: int) -> None:
-    arena = engine.storage.arenas[replica]
+def _check_twice(loaded: LoadedProgram, number: int, replica: int) -> None:
+    arena = loaded.storage.arenas[replica]
     before = arena.copy()
-    states = _saved_states(engine, replica)
-    rights = _rights(engine, number)
-    order = backwards = _orders(engine, number)
-    if not _draws_random(engine, number):
-        order = [(table, engine.shuffle.permutation(rows)) for table, rows in order]
+    states = _saved_states(loaded, replica)
+    rights = _rights(loaded, number)
+    order = backwards = _orders(loaded, number)
+    if not _draws_random(loaded, number):
+        order = [(table, loaded.shuffle.permutation(rows)) for table, rows in order]
         # Backwards, so that of any two vertices each is the first one once.
         backwards = [(table, np.ascontiguousarray(rows[::-1])) for table, rows in reversed(order)]
     after = []
     for poison, orders in zip(POISONS, (order, backwards), strict=True):
         arena[:] = before
         arena[rights.must_write] = poison
-        _restore_states(engine, replica, states)
+        _restore_states(loaded, replica, states)
         poisoned = arena.copy()
-        _run_once(engine, number, replica, orders)
-        _check_untouched(engine, number, poisoned, arena)
+        _run_once(loaded, number, replica, orders)
+        _check_untouched(loaded, number, poisoned, arena)
         after.append(arena.copy())
     arena[:] = before
-    _restore_states(engine, replica, states)
-    _compare(engine, number, *after)
+    _restore_states(loaded, replica, states)
+    _compare(loaded, number, *after)
 
 
-def _orders(engine: "Engine", number: int) -> list[tuple[int, np.ndarray]]:
+def _orders(loaded: LoadedProgram, number: int) -> list[tuple[int, np.ndarray]]:
     """The tables of a compute set, and the rows of each in their order."""
-    first, last = engine.tables.sets[number, :2]
-    return [(table, np.arange(engine.tables.n_rows[table])) for table in range(first, last)]
+    first, last = loaded.tables.sets[number, :2]
+    return [(table, np.arange(loaded.tables.n_rows[table])) for table in range(first, last)]
 
 
-def _draws_random(engine: "Engine", number: int) -> bool:
+def _draws_random(loaded: LoadedProgram, number: int) -> bool:
     """Do its vertices draw from generators that vertices of a tile share? Then order matters."""
-    first, last = engine.tables.sets[number, :2]
-    specs = [codelet.spec for codelet in engine.tables.codelet_of[first:last]]
-    is_stochastic = bool(engine.machine_state.flags.get("esr"))
+    first, last = loaded.tables.sets[number, :2]
+    specs = [codelet.spec for codelet in loaded.tables.codelet_of[first:last]]
+    is_stochastic = bool(loaded.machine_state.flags.get("esr"))
     return any(s.draws_random or (s.rounds_to_half and is_stochastic) for s in specs)
 
 
 def _run_once(
-    engine: "Engine", number: int, replica: int, orders: list[tuple[int, np.ndarray]]
+    loaded: LoadedProgram, number: int, replica: int, orders: list[tuple[int, np.ndarray]]
 ) -> int:
-    native_rows.run_copies(engine, number, replica, is_gather=True)
+    native_rows.run_copies(loaded, number, replica, is_gather=True)
     result = 1
     for table, rows in orders:
-        result &= native_rows.run_rows(engine, table, replica, rows)
-    native_rows.run_copies(engine, number, replica, is_gather=False)
+        result &= native_rows.run_rows(loaded, table, replica, rows)
+    native_rows.run_copies(loaded, number, replica, is_gather=False)
     return result
 
 
-def _saved_states(engine: "Engine", replica: int) -> list[list[np.ndarray]]:
-    return [[c.copy() for c in columns] for columns in engine.tables.table_columns[replica]]
+def _saved_states(loaded: LoadedProgram, replica: int) -> list[list[np.ndarray]]:
+    return [[c.copy() for c in columns] for columns in loaded.tables.table_columns[replica]]
 
 
-def _restore_states(engine: "Engine", replica: int, saved: list[list[np.ndarray]]) -> None:
-    for columns, copies in zip(engine.tables.table_columns[replica], saved, strict=True):
+def _restore_states(loaded: LoadedProgram, replica: int, saved: list[list[np.ndarray]]) -> None:
+    for columns, copies in zip(loaded.tables.table_columns[replica], saved, strict=True):
         for column, copy in zip(columns, copies, strict=True):
             if column.flags.writeable:
                 column[...] = copy
@@ -131,18 +128,18 @@ class _Rights:
     may_write: np.ndarray
 
 
-def _rights(engine: "Engine", number: int) -> _Rights:
+def _rights(loaded: LoadedProgram, number: int) -> _Rights:
     """The rights of a compute set, worked out once per load."""
-    found = engine.strict_rights.get(number)
+    found = loaded.strict_rights.get(number)
     if found is None:
-        found = engine.strict_rights[number] = _make_rights(engine, number)
+        found = loaded.strict_rights[number] = _make_rights(loaded, number)
     return found
 
 
-def _make_rights(engine: "Engine", number: int) -> _Rights:
-    compute_set = engine.executable.compute_sets[number]
-    fields = tuple(_fields(engine.executable, number))
-    outputs, may_read, may_write = (np.zeros(engine.storage.n_bytes, bool) for _ in range(3))
+def _make_rights(loaded: LoadedProgram, number: int) -> _Rights:
+    compute_set = loaded.executable.compute_sets[number]
+    fields = tuple(_fields(loaded.executable, number))
+    outputs, may_read, may_write = (np.zeros(loaded.storage.n_bytes, bool) for _ in range(3))
     for field in fields:
         is_output = field.spec.direction is Direction.OUTPUT
         _mark(outputs if is_output else may_read, field.begin, field.spec.type.n_bytes)
@@ -152,8 +149,8 @@ def _make_rights(engine: "Engine", number: int) -> _Rights:
         _mark(may_read, plan.source.addresses() * plan.n_bytes, plan.n_bytes)
     for plan in (*compute_set.gathers, *compute_set.scatters):
         _mark(may_write, plan.destination.addresses() * plan.n_bytes, plan.n_bytes)
-    n_state_bytes = n_states_bytes(engine.executable.target)
-    first_state = engine.executable.worker_states_byte
+    n_state_bytes = n_states_bytes(loaded.executable.target)
+    first_state = loaded.executable.worker_states_byte
     may_write[first_state : first_state + n_state_bytes] = True
     # One vertex may alias its own Input and Output: what is read need not be written.
     return _Rights(fields, outputs & ~may_read, may_write)
@@ -180,36 +177,38 @@ def _fields(executable: Executable, number: int) -> Iterator[_Field]:
 # -- the checks ------------------------------------------------------------------------------------
 
 
-def _check_untouched(engine: "Engine", number: int, before: np.ndarray, arena: np.ndarray) -> None:
+def _check_untouched(
+    loaded: LoadedProgram, number: int, before: np.ndarray, arena: np.ndarray
+) -> None:
     """Only Output and InOut bytes, and scratch, may change."""
-    changed = np.flatnonzero((before != arena) & ~_rights(engine, number).may_write)
+    changed = np.flatnonzero((before != arena) & ~_rights(loaded, number).may_write)
     if len(changed):
-        where = describe_byte(engine.executable, int(changed[0]))
+        where = describe_byte(loaded.executable, int(changed[0]))
         raise _error(
-            engine.executable, number, f"a vertex wrote {where}, which no Output or InOut covers",
+            loaded.executable, number, f"a vertex wrote {where}, which no Output or InOut covers",
             "connect it as InOut, or check the codelet's indices",
         )  # fmt: skip
 
 
-def _compare(engine: "Engine", number: int, first: np.ndarray, second: np.ndarray) -> None:
-    rights = _rights(engine, number)
+def _compare(loaded: LoadedProgram, number: int, first: np.ndarray, second: np.ndarray) -> None:
+    rights = _rights(loaded, number)
     is_left = (first == POISONS[0]) & (second == POISONS[1]) & rights.must_write
     for field in rights.fields if is_left.any() else ():
         every = field.begin[:, None] + np.arange(field.spec.type.n_bytes)  # [n_elems, n_bytes]
         unwritten = np.flatnonzero(is_left[every].all(axis=1))
         if len(unwritten):
-            where = describe_byte(engine.executable, int(field.begin[unwritten[0]]))
+            where = describe_byte(loaded.executable, int(field.begin[unwritten[0]]))
             raise _error(
-                engine.executable, number,
+                loaded.executable, number,
                 f"Output {field.codelet}.{field.spec.name} left {where} unwritten",
                 "write every element, or make the field InOut",
             )  # fmt: skip
-    n_variable_bytes = int(engine.executable.variables.end_bytes[-1])
+    n_variable_bytes = int(loaded.executable.variables.end_bytes[-1])
     differs = np.flatnonzero((first != second)[:n_variable_bytes])
     if len(differs):
-        where = describe_byte(engine.executable, int(differs[0]))
+        where = describe_byte(loaded.executable, int(differs[0]))
         raise _error(
-            engine.executable, number,
+            loaded.executable, number,
             f"{where} depends on the order of vertices or on what an Output held before",
             "read only Inputs and InOuts, and share nothing between vertices",
         )  # fmt: skip
@@ -235,11 +234,11 @@ def describe_byte(executable: Executable, byte: int) -> str:
     return f"element {element} of variable {variables.names[variable]!r}"
 
 
-def _check_results(engine: "Engine", number: int) -> None:
+def _check_results(loaded: LoadedProgram, number: int) -> None:
     """Raise if a float result of a step is NaN or infinite and that exception is enabled."""
-    flags = engine.machine_state.flags
-    for arena in engine.storage.arenas:
-        for field in _rights(engine, number).fields:
+    flags = loaded.machine_state.flags
+    for arena in loaded.storage.arenas:
+        for field in _rights(loaded, number).fields:
             dtype = field.spec.type.dtype
             if not field.spec.is_written or dtype.kind != "f":
                 continue
@@ -249,8 +248,8 @@ def _check_results(engine: "Engine", number: int) -> None:
             bad = np.flatnonzero(is_invalid | is_infinite)
             if len(bad):
                 kind = "invalid operation" if is_invalid[bad[0]] else "overflow or division by zero"
-                where = describe_byte(engine.executable, int(field.begin[bad[0]]))
-                name = engine.executable.compute_sets[number].name
+                where = describe_byte(loaded.executable, int(field.begin[bad[0]]))
+                name = loaded.executable.compute_sets[number].name
                 raise RuntimeFailure(
                     f"floating-point {kind}: field {field.codelet}.{field.spec.name} wrote "
                     f"{values[bad[0]]} to {where} in compute set {name!r}.",

@@ -142,12 +142,12 @@ class TileRandom:
         return np.concatenate(states).tolist()
 
     def set_words(self, words: list[int]) -> None:
-        storage = self._engine.storage
+        storage = self._engine.loaded.storage
         for replica, part in enumerate(np.split(np.array(words, np.uint32), self._n_replicas)):
             storage.write_seeds(part.reshape(storage.read_seeds(replica).shape), replica)
 
     def _seeds(self, replica: int) -> np.ndarray:
-        return self._engine.storage.read_seeds(replica).reshape(-1)
+        return self._engine.loaded.storage.read_seeds(replica).reshape(-1)
 
 
 AnyRandom = HostRandom | TileRandom | CountedRandom

@@ -11,7 +11,7 @@ from tremula.compiler.executable.executable import Analysis, Executable
 from tremula.compiler.passes.memory import CATEGORIES, addresses_of
 from tremula.compiler.report.report import Execution, Report, make_report
 from tremula.hardware import chip_to_toml, tile_positions
-from tremula.runtime.run_log import RunRecord
+from tremula.runtime.auto_report import RunRecord
 from tremula.vision.report.schema import ROWS_PER_BLOCK
 
 Ints = np.ndarray

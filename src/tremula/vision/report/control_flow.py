@@ -16,7 +16,7 @@ import numpy as np
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.program_ir import Op
-from tremula.runtime.run_log import RunRecord
+from tremula.runtime.auto_report import RunRecord
 
 _BRANCHES = (Op.BRANCH_ZERO, Op.BRANCH_NONZERO)
 

@@ -17,8 +17,8 @@ from tremula.base.errors import MissingPerfEstimate, MissingProfileData
 from tremula.base.version import VERSION
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Execution, Report
+from tremula.runtime.auto_report import RunRecord
 from tremula.runtime.forecast import forecast
-from tremula.runtime.run_log import RunRecord
 from tremula.vision.report.contents import (
     Contents,
     compute_sets,

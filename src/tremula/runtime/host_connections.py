@@ -1,15 +1,18 @@
-"""Stream ports: where a stream's chunks come from or go to on the host."""
+"""What a program is connected to on the host: ports of streams, functions, where it prints."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, runtime_checkable
+from typing import IO, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from tremula.base.errors import StreamConnectionError
+from tremula.base.errors import StreamConnectionError, suggest
 from tremula.base.tracing import POPLAR, span
 from tremula.base.types import as_type
-from tremula.compiler.executable.records import StreamRecord
+from tremula.compiler.executable.records import BufferRecord, HostRecords, StreamRecord, View
+
+Named = TypeVar("Named")
 
 
 @runtime_checkable
@@ -123,3 +126,55 @@ class CallbackPort:
             self.pending.result()
             self.pending = None
             self.invalidate()
+
+
+class HostConnections:
+    """Everything the host can name, and what it has connected so far."""
+
+    def __init__(self, records: HostRecords):
+        self.records = records
+        self.print_stream: IO[str] = sys.stderr
+        self.functions: dict[str, Callable] = {}
+        self._ports: dict[tuple[str, int], RingPort | CallbackPort] = {}
+
+    def written(self, handle: str) -> View:
+        return _named(self.records.writes, handle, "host write")
+
+    def read(self, handle: str) -> View:
+        return _named(self.records.reads, handle, "host read")
+
+    def stream(self, handle: str) -> StreamRecord:
+        return _named(self.records.streams, handle, "stream")
+
+    def buffer(self, handle: str) -> BufferRecord:
+        return _named(self.records.buffers, handle, "remote buffer")
+
+    def connect(self, handle: str, port: RingPort | CallbackPort, replicas: Iterable[int]) -> None:
+        """Let replicas share a port of a stream."""
+        for replica in replicas:
+            self._ports[handle, replica] = port
+
+    def connect_function(self, handle: str, function: Callable) -> None:
+        _named(self.records.functions, handle, "host function")
+        self.functions[handle] = function
+
+    def port(self, handle: str, replica: int) -> RingPort | CallbackPort:
+        """What a stream is connected to."""
+        found = self._ports.get((handle, replica))
+        if found is None:
+            raise StreamConnectionError(
+                f"stream {handle!r} is used but not connected.",
+                hint=f"call engine.connect_stream({handle!r}, array) before run()",
+            )
+        return found
+
+    def rewind(self) -> None:
+        """Let all streams start anew."""
+        for port in self._ports.values():
+            port.rewind()
+
+
+def _named(table: Mapping[str, Named], handle: str, what: str) -> Named:
+    if handle not in table:
+        raise StreamConnectionError(f"no {what} {handle!r}.", hint=suggest(handle, table))
+    return table[handle]
