@@ -15,7 +15,9 @@ TORCH := $(VENV)/.torch-installed
 DEV := $(VENV)/.dev-installed
 BROWSER := tests/vision/page/node_modules/.looked-for
 
-.PHONY: help demo test test-wide browser check format docs bench clean
+RELEASE := $(VENV)/.release-installed
+
+.PHONY: help demo test test-wide browser check format docs site dist bench clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -23,7 +25,9 @@ help:
 	@echo "make test-wide  run them with every sweep in full"
 	@echo "make check   format, lint, types, import layers, quick tests"
 	@echo "make format  format and mend what can be mended"
-	@echo "make docs    renew the pages that are made from tables"
+	@echo "make docs    renew the pages that are made from tables, signatures and docstrings"
+	@echo "make site    build the documentation site, dead links are errors"
+	@echo "make dist    build wheel and sdist, and try the wheel in a fresh environment"
 	@echo "make bench   measure the figures of the core"
 	@echo "make clean   remove everything make made"
 
@@ -57,6 +61,15 @@ docs: $(TORCH)
 	$(BIN)/python -c 'from tremula.poplibs.popops.elementwise.stubs import write_stubs; write_stubs()'
 	$(BIN)/python -c 'from tremula.ir.op_table import aten_markdown as page; print(page(), end="")' \
 	  > docs/aten.md
+	$(BIN)/python tools/api_pages.py
+
+site: $(RELEASE)
+	$(BIN)/python tools/site.py
+
+dist: $(RELEASE)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python tools/try_wheel.py dist
 
 bench: $(CORE)
 	$(BIN)/tremula bench core
@@ -80,6 +93,10 @@ $(TORCH): $(CORE)
 
 $(DEV): $(TORCH)
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+$(RELEASE): $(CORE)
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[release]'
 	@touch $@
 
 # Tests of the analyser page run in a real browser, if one can be had.

@@ -1,7 +1,8 @@
-"""A package imports only from packages above it in the table of docs/architecture.md."""
+"""Packages import only from those above them, rooms from those before: see docs/architecture.md."""
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -9,6 +10,7 @@ SOURCE = ROOT / "src" / "tremula"
 TABLE_ROW = re.compile(r"^\| `tremula\.(\w+)` \|")
 # `import tremula` re-exports every layer, so only those who use it as a user would may import it.
 MAY_IMPORT_FACADE = {"bench", "commands"}
+MAX_FILES_IN_FOLDER = 22
 
 
 def layers_from_table() -> list[str]:
@@ -83,3 +85,145 @@ def test_an_upward_import_is_caught():
     ):
         assert len(violations(path, source, layers_from_table())) == 1, source
     assert not violations(path, "from .source import Source\nimport numpy", layers_from_table())
+
+
+# -- rooms inside packages -------------------------------------------------------------------------
+
+ROOM_ROW = re.compile(r"^\| `(tremula(?:\.\w+)+)` \| ((?:`\w+`(?: → )?)+) \|$")
+# Imports that go down the order on purpose: (importer, imported), with the reason.
+DOWNWARDS = {
+    # A report shows itself in notebooks; nothing else of reading needs the analysis.
+    ("tremula.vision.report.reader", "tremula.vision.analysis.notebook"),
+}
+# Modules that name each other's types. Each pair is one idea in two files.
+TYPING_CIRCLES: set[frozenset[str]] = set()
+
+
+def rooms_from_table() -> dict[str, list[str]]:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [match for match in map(ROOM_ROW.match, text.splitlines()) if match]
+    return {row[1]: re.findall(r"`(\w+)`", row[2]) for row in rows}
+
+
+def module_files() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = ("tremula", *path.relative_to(SOURCE).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def is_for_typing(node: ast.AST) -> bool:
+    test = node.test if isinstance(node, ast.If) else None
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
+
+
+def imports_of(tree: ast.AST, modules: dict[str, Path], *, typing: bool) -> set[str]:
+    """Modules of ours that a file imports, at its top or inside functions; or only for typing."""
+    found = set()
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.expr):
+            continue
+        if is_for_typing(child):
+            found |= imports_of(child, modules, typing=False) if typing else set()
+            continue
+        if isinstance(child, ast.ImportFrom) and child.module and not typing:
+            names = [f"{child.module}.{alias.name}" for alias in child.names]
+            found |= {n if n in modules else child.module for n in names}
+        elif isinstance(child, ast.Import) and not typing:
+            found |= {alias.name for alias in child.names}
+        found |= imports_of(child, modules, typing=typing)
+    return found & modules.keys()
+
+
+@cache
+def import_graph(*, typing: bool) -> dict[str, frozenset[str]]:
+    modules = module_files()
+    return {
+        name: frozenset(imports_of(ast.parse(path.read_bytes()), modules, typing=typing))
+        for name, path in modules.items()
+    }
+
+
+def without_exceptions(graph: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    return {
+        name: frozenset(other for other in others if (name, other) not in DOWNWARDS)
+        for name, others in graph.items()
+    }
+
+
+def circles(graph: dict[str, frozenset[str]]) -> list[list[str]]:
+    """Groups of modules that reach each other (Tarjan's components of two or more)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(name: str) -> None:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for other in graph[name]:
+            if other not in order:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], order[other])
+        if low[name] == order[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in graph:
+        if name not in order:
+            visit(name)
+    return found
+
+
+def test_the_tables_list_every_room():
+    """A package with sub-folders lists all its folders and files, in order."""
+    rooms, modules = rooms_from_table(), module_files()
+    packages = {name for name, path in modules.items() if path.name == "__init__.py"}
+    for package in sorted(packages - {"tremula"}):
+        inside = {n for n in modules if n.startswith(f"{package}.")}
+        children = {name[len(package) + 1 :].split(".")[0] for name in inside}
+        if inside & packages or package in rooms:
+            assert set(rooms.get(package, [])) == children - {"__main__"}, package
+
+
+def test_rooms_import_from_rooms_before_them():
+    """Inside a package a file imports only from rooms that stand before its own, lazily or not."""
+    rooms, graph = rooms_from_table(), import_graph(typing=False)
+    broken = []
+    for package, order in rooms.items():
+        place = {room: i for i, room in enumerate(order)}
+        prefix = f"{package}."
+        for name in graph:
+            for other in graph[name]:
+                if not (name.startswith(prefix) and other.startswith(prefix)):
+                    continue
+                own, used = (n[len(prefix) :].split(".")[0] for n in (name, other))
+                if place.get(used, 0) > place.get(own, 0) and (name, other) not in DOWNWARDS:
+                    broken.append(f"{name} imports {other}: `{used}` stands behind `{own}`")
+    assert not broken, "\n".join(sorted(broken))
+
+
+def test_no_two_modules_import_each_other():
+    """There is no circle of imports, those inside functions included."""
+    assert not circles(without_exceptions(import_graph(typing=False)))
+
+
+def test_circles_of_types_are_few_and_listed():
+    """Modules that need each other only for annotations stand in the list above."""
+    runtime, typing = without_exceptions(import_graph(typing=False)), import_graph(typing=True)
+    both = {name: runtime[name] | typing[name] for name in runtime}
+    assert {frozenset(group) for group in circles(both)} == TYPING_CIRCLES
+
+
+def test_folders_are_small():
+    """No folder holds more than about 20 files."""
+    counts: dict[Path, int] = {}
+    for path in SOURCE.rglob("*.py"):
+        counts[path.parent] = counts.get(path.parent, 0) + 1
+    assert not {str(p): n for p, n in counts.items() if n > MAX_FILES_IN_FOLDER}
