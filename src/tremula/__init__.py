@@ -7,10 +7,10 @@ from tremula.base import version as _version
 
 if TYPE_CHECKING:
     from tremula.base import errors as errors
-    from tremula.codelets.cpp import load_cpp_codelets as load_cpp_codelets
-    from tremula.codelets.interpret import run_in_python as run_in_python
     from tremula.base.passes import PassTable as PassTable
     from tremula.base.passes import watch_passes as watch_passes
+    from tremula.codelets.cpp import load_cpp_codelets as load_cpp_codelets
+    from tremula.codelets.interpret import run_in_python as run_in_python
     from tremula.codelets.python.random import random_normal as random_normal
     from tremula.codelets.python.random import random_uint32 as random_uint32
     from tremula.codelets.python.random import random_uint64 as random_uint64
