@@ -1,4 +1,29 @@
-"""From a plan to columns: what every vertex of a product reads, writes and does. No graph yet."""
+"""From a plan to columns: what every vertex of a product reads, writes and does. No graph yet.
+
+A plan cuts each dimension of a product into parts: groups g, batch b, field o0, o1, …, kernel k0,
+k1, …, input channels i and output channels c. A vertex has one part of each; vertices are numbered
+in the order of `Partition.tile_order` and lie on the tile of their number. For a product
+[4, 6] · [6, 2] with o0 in 2 parts and i in 3 there are six:
+
+    tile         0     1     2     3     4     5
+    part of i    0     0     1     1     2     2
+    part of o0   0     1     0     1     0     1
+
+An operand is stored as *blocks*, one for each combination of the parts of its own dimensions.
+Vertices that differ in other dimensions alone share a block; they are its *users*, and each holds
+an equal piece of it between products (`spread_over_users`):
+
+    left   [o0, i]   block (1, 2)   is used by tile 5 alone
+    right  [i, c]    block (2, 0)   by tiles 4 and 5
+    result [o0, c]   block (1, 0)   by tiles 1, 3 and 5: each has a partial result of it
+
+With more than one user of a result's block, vertices write partial results, and stages of a
+reduction add them up on those same tiles, each tile its piece:
+
+    tiles 1 3 5 ── partials of block (1, 0) ──► three pieces of the sum, on tiles 1, 3 and 5
+
+With many users (16 and more, PopLibs' rule) a stage before that adds up groups of them.
+"""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -67,6 +92,8 @@ def columns_of(plan: Plan) -> Columns:
 
 
 class _Maker:
+    """Makes the columns of a plan; operands are told apart by the dimensions they have."""
+
     def __init__(self, plan: Plan) -> None:
         self.plan, self.partition = plan, plan.partition
         self.at = plan.partition.coordinates
@@ -79,18 +106,12 @@ class _Maker:
 
     def columns(self) -> Columns:
         plan, part = self.plan, self.partition
-        is_update = plan.problem.is_update
-        right_blocks, right_dims = (
-            (part.out_blocks, self.out_dims)
-            if is_update
-            else (part.weights_blocks, self.weights_dims)
-        )
-        result_blocks, result_dims = (
-            (part.weights_blocks, self.weights_dims)
-            if is_update
-            else (part.out_blocks, self.out_dims)
-        )
-        element, result = plan.problem.type.n_bytes, plan.problem.out_type.n_bytes
+        # A weight update multiplies inputs by output gradients; its result has the weights' form.
+        right, result = (part.weights_blocks, self.weights_dims), (part.out_blocks, self.out_dims)
+        if plan.problem.is_update:
+            right, result = result, right
+        (right_blocks, right_dims), (result_blocks, result_dims) = right, result
+        element, n_result_bytes = plan.problem.type.n_bytes, plan.problem.out_type.n_bytes
         users = self.users(result_dims)
         result_start, result_size = result_blocks.starts().ravel(), result_blocks.sizes().ravel()
         partials = self._partials(result_blocks, result_dims)
@@ -108,7 +129,7 @@ class _Maker:
             left_users=Users(self.users(self.acts_dims)),
             right_users=Users(self.users(right_dims)),
             result_map=spread_over_users(
-                result_start, result_size, users, DATA_PATH_BYTES // result
+                result_start, result_size, users, DATA_PATH_BYTES // n_result_bytes
             ),
             partials_map=reduction.partials_map(),
             stages=reduction.stages,
@@ -237,7 +258,7 @@ def _sums(axes: list[Ints]) -> Ints:
 
 
 class _Reduction:
-    """Adds up partial results in one stage, or more where many tiles have a part."""
+    """Stages that add up the users' partial results: one, or more where a block has many users."""
 
     def __init__(
         self, plan: Plan, partials: tuple[Ints, Ints], users: Ints, result_start: Ints,

@@ -1,7 +1,31 @@
-"""Worklists: the items a vertex's workers multiply, for any kernel, stride and padding."""
+"""Worklists: the items a vertex's workers multiply, for any kernel, stride and padding.
+
+An item is one small dense product, out[rows, :] += left[rows, inner] · right[inner, :]. Every share
+of a convolution, of its gradient or of a weight update is a list of them. Take a field of 4 inputs,
+a kernel of 3 taps and a padding of 1, so 4 outputs; 2 input channels, 5 output channels:
+
+                                                       `pair` finds (tap, first output,
+    tap 0 meets outputs   1 2 3   at inputs 0 1 2      number of outputs, first input):
+    tap 1 meets outputs 0 1 2 3   at inputs 0 1 2 3    (0, 1, 3, 0), (1, 0, 4, 0),
+    tap 2 meets outputs 0 1 2     at inputs 1 2 3      (2, 0, 3, 1)
+
+Taps that follow each other meet inputs that follow each other, and so lie side by side in memory.
+`_segments` therefore cuts the outputs where their run of taps changes, and each segment is an item
+whose inner length is taps · input channels:
+
+    item (out, left, right, rows, inner, zeroed)      the first three count elements of fields
+         (  0,    0,     0,    4,     0,      1)      rows 0…3 of `out` start from zero
+         (  0,    0,    10,    1,     4,      0)      output 0: taps 1, 2 · 2 channels, from input 0
+         (  5,    0,     0,    2,     6,      0)      outputs 1, 2: all taps, from input 0
+         ( 15,    4,     0,    1,     4,      0)      output 3: taps 0, 1, from input 2
+
+Outer field dimensions give more rows of `out`, their taps more items for a row. `_Units` collects
+items by row, cuts rows into chunks if there are fewer than workers, and deals them to the workers.
+"""
 
 from functools import cache
 from itertools import pairwise
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +33,7 @@ import numpy as np
 from tremula.poplibs.poplin.product.conv_params import FieldDim
 from tremula.poplibs.poplin.product.vertices import ITEM
 
-ROWS_PER_BLOCK = 4  # the native product computes rows in blocks of so many
+ROWS_PER_BLOCK = 4  # the native product computes rows in blocks of this size
 
 
 class Pairing(NamedTuple):
@@ -122,14 +146,31 @@ def _outer_pairs(pairings: tuple[Pairing, ...]) -> tuple[np.ndarray, ...]:
     return output[order], tap[order], place[order]
 
 
+class _Outer(NamedTuple):
+    """The dimensions of the field but the last, as flat rows: who meets whom, and how many."""
+
+    output: np.ndarray
+    tap: np.ndarray
+    place: np.ndarray
+    n_out: int
+    n_in: int
+    n_taps: int
+
+    @classmethod
+    def of(cls, pairings: tuple[Pairing, ...]) -> "_Outer":
+        return cls(
+            *_outer_pairs(pairings),
+            prod(p.n_out for p in pairings),
+            prod(p.high - p.low for p in pairings),
+            prod(p.n_taps for p in pairings),
+        )
+
+
 @cache
 def forward_worklist(shape: Shape, n_workers: int) -> Worklist:
     """Rows are outputs of the last dimension; the inner length is taps times input channels."""
-    *outer, last = shape.pairings
-    output, tap, place = _outer_pairs(tuple(outer))
-    n_rows_out = int(np.prod([p.n_out for p in outer], dtype=np.int64))
-    n_rows_in = int(np.prod([p.high - p.low for p in outer], dtype=np.int64))
-    n_taps_outer = int(np.prod([p.n_taps for p in outer], dtype=np.int64))
+    last = shape.pairings[-1]
+    output, tap, place, n_rows_out, n_rows_in, n_taps_outer = _Outer.of(shape.pairings[:-1])
     width_in = last.high - last.low
     segments = _segments(last)
     per_item = []  # columns of items without their row of the output
@@ -155,11 +196,8 @@ def forward_worklist(shape: Shape, n_workers: int) -> Worklist:
 @cache
 def update_worklist(shape: Shape, n_workers: int) -> Worklist:
     """Rows are input channels; the inner length is a run of outputs of the last dimension."""
-    *outer, last = shape.pairings
-    output, tap, place = _outer_pairs(tuple(outer))
-    n_rows_out = int(np.prod([p.n_out for p in outer], dtype=np.int64))
-    n_rows_in = int(np.prod([p.high - p.low for p in outer], dtype=np.int64))
-    n_taps_outer = int(np.prod([p.n_taps for p in outer], dtype=np.int64))
+    last = shape.pairings[-1]
+    output, tap, place, n_rows_out, n_rows_in, n_taps_outer = _Outer.of(shape.pairings[:-1])
     width_in = last.high - last.low
     unit = _Units(shape.n_groups * n_taps_outer * last.n_taps, shape.n_in, shape.n_out, n_workers)
     for t, out, n, at in last.taps:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tremula.base.types import FLOAT, Type, as_type
+from tremula.base.types import FLOAT, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import popops
-from tremula.poplibs.poplin.product.mat_mul import create_mat_mul_input_rhs, mat_mul
+from tremula.poplibs.poplin.product.mat_mul import mat_mul
 from tremula.poplibs.popnn.recurrent.cell_samples import (
     BAD_GRADIENT,
     Arrays,
@@ -36,15 +36,15 @@ from tremula.poplibs.popnn.recurrent.loops import (
     check_operands,
     copied,
     gates_of,
+    input_creator,
     input_gradient,
     joined_gates,
     last_state_gradient,
     missing_intermediates,
-    new_input,
-    new_state,
     project,
-    split_gates,
+    state_creator,
     weight_gradient,
+    weights_creator,
 )
 from tremula.poplibs.popops.elementwise.expr import Expr, _1, _2, _3, _4, _5, sigmoid, tanh
 from tremula.poplibs.registry import ErrorCase, Sample
@@ -72,33 +72,9 @@ class GruBackward(NamedTuple):
     gate_gradients: Tensor
 
 
-def create_input(
-    graph: Graph, type: Type | str, n_steps: int, n_batches: int, n_in: int, n_out: int,
-    name: str = "",
-) -> Tensor:  # fmt: skip
-    """Inputs [n_steps, n_batches, n_in], laid out for the product with the input weights."""
-    shape = (n_steps, n_batches, n_in)
-    return new_input(graph, type, shape, N_GATES * n_out, name or "gruInput")
-
-
-def create_initial_state(
-    graph: Graph, type: Type | str, n_batches: int, n_out: int, name: str = ""
-) -> Tensor:
-    return new_state(graph, type, n_batches, n_out, name or "gruState")
-
-
-def create_weights(
-    graph: Graph, type: Type | str, n_steps: int, n_batches: int, n_in: int, n_out: int,
-    name: str = "",
-) -> GruWeights:  # fmt: skip
-    """Weights laid out for the products of the forward pass."""
-    name, n = name or "gruWeights", N_GATES * n_out
-    inputs = create_mat_mul_input_rhs(graph, type, (n_steps * n_batches, n_in), (n_in, n), name)
-    both = create_mat_mul_input_rhs(graph, type, (n_batches, n_out), (n_out, 2 * n_out), name)
-    last = create_mat_mul_input_rhs(graph, type, (n_batches, n_out), (n_out, n_out), name)
-    outputs = concat([split_gates(both, 2), last.expand([0])])
-    biases = graph.add_variable(as_type(type), [N_GATES, n_out], f"{name}/biases", mapping="linear")
-    return GruWeights(split_gates(inputs, N_GATES), outputs, biases)
+create_input = input_creator(N_GATES, "gruInput")
+create_initial_state = state_creator("gruState")
+create_weights = weights_creator(GruWeights, (2, 1), "gruWeights")
 
 
 def gru_fwd(

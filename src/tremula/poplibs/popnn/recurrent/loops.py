@@ -4,7 +4,9 @@ Sequences are [n_steps, n_batches, size]. Only the product with the last state i
 inputs of all steps, gradients of all weights and of all inputs are one product each.
 """
 
+from collections.abc import Callable
 from math import prod
+from typing import TypeVar
 
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, UNSIGNED_INT, Type, as_type
@@ -19,6 +21,8 @@ from tremula.poplibs.poplin.product.mat_mul import (
 )
 from tremula.poplibs.popops.elementwise.expr import _1, _2
 from tremula.poplibs.registry import PoplibsError
+
+Weights = TypeVar("Weights")  # the named tuple of a cell
 
 
 class TimeLoop:
@@ -53,17 +57,61 @@ class TimeLoop:
         sequence.add(Repeat(self.n_steps, self.body))
 
 
-def new_input(
-    graph: Graph, type: Type | str, shape: tuple[int, int, int], n_columns: int, name: str
-) -> Tensor:
-    """Inputs [n_steps, n_batches, n_in], laid out for the product with [n_in, n_columns]."""
-    n_steps, n_batches, n_in = shape
-    shapes = (n_steps * n_batches, n_in), (n_in, n_columns)
-    return create_mat_mul_input_lhs(graph, type, *shapes, name).reshape(shape)
+# -- creators: every cell has its own, made here ---------------------------------------------------
 
 
-def new_state(graph: Graph, type: Type | str, n_batches: int, n_out: int, name: str) -> Tensor:
-    return graph.add_variable(as_type(type), [n_batches, n_out], name, mapping="linear")
+def input_creator(n_gates: int, default_name: str) -> Callable[..., Tensor]:
+    def create_input(
+        graph: Graph, type: Type | str, n_steps: int, n_batches: int, n_in: int, n_out: int,
+        name: str = "",
+    ) -> Tensor:  # fmt: skip
+        """Inputs [n_steps, n_batches, n_in], laid out for the product with the input weights."""
+        shapes = (n_steps * n_batches, n_in), (n_in, n_gates * n_out)
+        made = create_mat_mul_input_lhs(graph, type, *shapes, name or default_name)
+        return made.reshape((n_steps, n_batches, n_in))
+
+    return create_input
+
+
+def state_creator(default_name: str) -> Callable[..., Tensor]:
+    def create_initial_state(
+        graph: Graph, type: Type | str, n_batches: int, n_out: int, name: str = ""
+    ) -> Tensor:
+        """A state [n_batches, n_out], spread over the tiles."""
+        shape = [n_batches, n_out]
+        return graph.add_variable(as_type(type), shape, name or default_name, mapping="linear")
+
+    return create_initial_state
+
+
+def weights_creator(
+    weights: Callable[[Tensor, Tensor, Tensor], Weights], gates: tuple[int, ...], default_name: str
+) -> Callable[..., Weights]:
+    """`gates` are those that the state is multiplied with at once, product by product."""
+    n_gates = sum(gates)
+
+    def create_weights(
+        graph: Graph, type: Type | str, n_steps: int, n_batches: int, n_in: int, n_out: int,
+        name: str = "",
+    ) -> Weights:  # fmt: skip
+        """Weights laid out for the products of the forward pass."""
+        name = name or default_name
+
+        def made(n_rows: int, n_inner: int, n: int) -> Tensor:
+            shapes = (n_rows, n_inner), (n_inner, n * n_out)
+            matrix = create_mat_mul_input_rhs(graph, type, *shapes, name)
+            return matrix.expand([0]) if n == 1 else split_gates(matrix, n)
+
+        inputs = made(n_steps * n_batches, n_in, n_gates)
+        outputs = [made(n_batches, n_out, n) for n in gates]
+        shape = [n_gates, n_out]
+        biases = graph.add_variable(as_type(type), shape, f"{name}/biases", mapping="linear")
+        return weights(inputs, outputs[0] if len(gates) == 1 else concat(outputs), biases)
+
+    return create_weights
+
+
+# -- tensors of a loop -----------------------------------------------------------------------------
 
 
 def add_sequence(graph: Graph, type: Type, shape: tuple[int, ...], name: str) -> Tensor:

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tremula.base.source import user_source
-from tremula.base.types import FLOAT, Type, as_type
+from tremula.base.types import FLOAT, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import popops
-from tremula.poplibs.poplin.product.mat_mul import create_mat_mul_input_rhs, mat_mul
+from tremula.poplibs.poplin.product.mat_mul import mat_mul
 from tremula.poplibs.popnn.recurrent.cell_samples import (
     numpy_sigmoid,
     operands,
@@ -37,15 +37,15 @@ from tremula.poplibs.popnn.recurrent.loops import (
     check_operands,
     copied,
     gates_of,
+    input_creator,
     input_gradient,
     joined_gates,
     last_state_gradient,
     missing_intermediates,
-    new_input,
-    new_state,
     project,
-    split_gates,
+    state_creator,
     weight_gradient,
+    weights_creator,
     zeros,
 )
 from tremula.poplibs.popops.elementwise.expr import _1, _2, _3, _4, sigmoid, tanh
@@ -84,32 +84,16 @@ class LstmBackward(NamedTuple):
     gate_gradients: Tensor
 
 
-def create_input(
-    graph: Graph, type: Type | str, n_steps: int, n_batches: int, n_in: int, n_out: int,
-    name: str = "",
-) -> Tensor:  # fmt: skip
-    """Inputs [n_steps, n_batches, n_in], laid out for the product with the input weights."""
-    shape = (n_steps, n_batches, n_in)
-    return new_input(graph, type, shape, N_GATES * n_out, name or "lstmInput")
+create_input = input_creator(N_GATES, "lstmInput")
+create_weights = weights_creator(LstmWeights, (N_GATES,), "lstmWeights")
+_create_state = state_creator("lstmState")
 
 
 def create_initial_state(
     graph: Graph, type: Type | str, n_batches: int, n_out: int, name: str = ""
 ) -> LstmState:
-    name = name or "lstmState"
-    return LstmState(*(new_state(graph, type, n_batches, n_out, name) for _ in range(2)))
-
-
-def create_weights(
-    graph: Graph, type: Type | str, n_steps: int, n_batches: int, n_in: int, n_out: int,
-    name: str = "",
-) -> LstmWeights:  # fmt: skip
-    """Weights laid out for the products of the forward pass."""
-    name, n = name or "lstmWeights", N_GATES * n_out
-    inputs = create_mat_mul_input_rhs(graph, type, (n_steps * n_batches, n_in), (n_in, n), name)
-    outputs = create_mat_mul_input_rhs(graph, type, (n_batches, n_out), (n_out, n), name)
-    biases = graph.add_variable(as_type(type), [N_GATES, n_out], f"{name}/biases", mapping="linear")
-    return LstmWeights(split_gates(inputs, N_GATES), split_gates(outputs, N_GATES), biases)
+    """Output and cell before the first step."""
+    return LstmState(*(_create_state(graph, type, n_batches, n_out, name) for _ in range(2)))
 
 
 def lstm_fwd(

@@ -7,12 +7,12 @@ import numpy as np
 
 from tremula.base.errors import suggest
 from tremula.base.source import user_source
-from tremula.base.types import FLOAT, Type, as_type
+from tremula.base.types import FLOAT, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
-from tremula.poplibs.poplin.product.mat_mul import create_mat_mul_input_rhs, mat_mul
+from tremula.poplibs.poplin.product.mat_mul import mat_mul
 from tremula.poplibs.popnn.recurrent.cell_samples import (
     BAD_GRADIENT,
     Arrays,
@@ -31,13 +31,14 @@ from tremula.poplibs.popnn.recurrent.loops import (
     check_gradient,
     check_operands,
     copied,
+    input_creator,
     input_gradient,
     last_state_gradient,
     missing_intermediates,
-    new_input,
-    new_state,
     project,
+    state_creator,
     weight_gradient,
+    weights_creator,
 )
 from tremula.poplibs.popops.elementwise.expr import Const, Expr, _1, _2, relu, select, sigmoid, tanh
 from tremula.poplibs.registry import ErrorCase, PoplibsError, Sample
@@ -67,31 +68,9 @@ class RnnBackward(NamedTuple):
     sum_gradients: Tensor  # of what the non-linearity was given
 
 
-def create_input(
-    graph: Graph, type: Type | str, n_steps: int, n_batches: int, n_in: int, n_out: int,
-    name: str = "",
-) -> Tensor:  # fmt: skip
-    """Inputs [n_steps, n_batches, n_in], laid out for the product with the input weights."""
-    shape = (n_steps, n_batches, n_in)
-    return new_input(graph, type, shape, n_out, name or "rnnInput")
-
-
-def create_initial_state(
-    graph: Graph, type: Type | str, n_batches: int, n_out: int, name: str = ""
-) -> Tensor:
-    return new_state(graph, type, n_batches, n_out, name or "rnnState")
-
-
-def create_weights(
-    graph: Graph, type: Type | str, n_steps: int, n_batches: int, n_in: int, n_out: int,
-    name: str = "",
-) -> RnnWeights:  # fmt: skip
-    """Weights laid out for the products of the forward pass."""
-    name, wide = name or "rnnWeights", (n_steps * n_batches, n_in)
-    inputs = create_mat_mul_input_rhs(graph, type, wide, (n_in, n_out), name)
-    outputs = create_mat_mul_input_rhs(graph, type, (n_batches, n_out), (n_out, n_out), name)
-    biases = graph.add_variable(as_type(type), [1, n_out], f"{name}/biases", mapping="linear")
-    return RnnWeights(inputs.expand([0]), outputs.expand([0]), biases)
+create_input = input_creator(1, "rnnInput")
+create_initial_state = state_creator("rnnState")
+create_weights = weights_creator(RnnWeights, (1,), "rnnWeights")
 
 
 def rnn_fwd(
