@@ -13,7 +13,7 @@ N_WORST = 12
 
 
 def write_page(path: Path, outcome: Outcome, notes: Iterable[str] = ()) -> None:
-    """Replace the generated part of a page; what is around it stays."""
+    """Replace the generated part of a page; the rest stays."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     if BEGIN not in text or END not in text:
         raise FileLoadError(

@@ -122,7 +122,7 @@ def _grid_row(record: Mapping[str, str], line: int) -> Row:
 
 
 def _as_count(text: str) -> int:
-    """A number of chips: one if nothing is said, 0 if what is said is no number."""
+    """The number of chips: one if not given, 0 if what is given is not a number."""
     text = text.strip() or "1"
     return int(text) if text.isdecimal() else 0
 

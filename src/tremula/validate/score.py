@@ -105,7 +105,9 @@ def _outcome_of(predict: Callable, row: Row) -> float | str:
     """The prediction in the row's unit, or why there is none."""
     try:
         return predict(row, chip_of(row)).in_unit(row.unit)
-    except PoplarError as reason:  # a row of a stranger's file may ask for what cannot be built
+    except (
+        PoplarError
+    ) as reason:  # a user's row may describe something that cannot be built
         return reason.what
 
 

@@ -36,7 +36,7 @@ class Timing:
 
 
 def time_program(chip: str, n_ipus: int, build: Build) -> Timing:
-    """Build a program on so many chips, find its exchanges and costs, and add up its steps.
+    """Build a program on `n_ipus` chips, find its exchanges and costs, and add up its steps.
 
     `build` appends to the sequence, or returns the program to time instead of it. Only the passes
     that decide cycles run: nothing is placed in memory, no codelet is compiled.

@@ -39,7 +39,7 @@ Kept = tuple[int, ...]
 
 
 def check_norm_operands(op: str, x: Tensor, others: ListOf[Tensor], n_each: int) -> None:
-    """Refuse what is no float, and statistics or parameters of the wrong size or type."""
+    """Refuse non-float activations, and statistics or parameters of the wrong size or type."""
     if x.type not in (FLOAT, HALF):
         raise PoplibsError(
             f"{op} does not work on {x.type}.",
@@ -68,7 +68,7 @@ def statistics(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Mean and 1 / sqrt(variance + epsilon), each flat.
 
-    The stable way takes the mean off before it squares; the other reads the data only once.
+    The stable way subtracts the mean before squaring; the other reads the data only once.
     """
     dims, n = _reduced(x, kept)
     if is_unbiased and n == 1:
@@ -94,7 +94,7 @@ def statistics(
         variance = maximum(_2 - square(_1), 0.0)
     operands = [mean, power]
     if is_unbiased:
-        # A number in the expression would make a codelet for every size of batch.
+        # A literal in the expression would mean a new codelet for every batch size.
         correction = graph.add_constant(FLOAT, [1], n / (n - 1), f"{name}/correction", mapping=0)
         operands, variance = [*operands, correction], variance * _3
     deviation = _rounded(rsqrt(variance + epsilon), x.type)
@@ -163,7 +163,7 @@ def _reduced(x: Tensor, kept: Kept) -> tuple[list[int], int]:
 
 
 def _beside(values: Tensor, x: Tensor, kept: Kept) -> Tensor:
-    """One value per statistic, shaped to be repeated over the reduced dimensions."""
+    """One value per statistic, shaped to broadcast over the reduced dimensions."""
     return values.reshape([x.shape[d] if d in kept else 1 for d in range(x.rank)])
 
 
@@ -204,8 +204,8 @@ def norm_statistics(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Mean and inverse standard deviation of each channel.
 
-    `is_unbiased` divides by one less than the number of values; `is_stable` takes the mean off
-    before squaring, at the price of another pass.
+    `is_unbiased` divides by one less than the number of values; `is_stable` subtracts the mean
+    before squaring, at the cost of another pass.
     """
     check_norm_operands("norm_statistics", acts, [], 0)
     return statistics(
@@ -274,7 +274,7 @@ def reference_statistics(
 
 
 def per_channel(values: np.ndarray, rank: int) -> np.ndarray:
-    """A value per channel, shaped to be repeated over [batch, channels, …]."""
+    """A value per channel, shaped to broadcast over [batch, channels, …]."""
     return values.astype(np.float64).reshape([-1 if d == 1 else 1 for d in range(rank)])
 
 
@@ -285,7 +285,7 @@ def all_but_channels(rank: int) -> tuple[int, ...]:
 def reference_input_gradient(
     whitened: np.ndarray, gradient: np.ndarray, axes: tuple[int, ...], inverse: np.ndarray
 ) -> np.ndarray:
-    """The gradient through the statistics, in float64; `inverse` is shaped to be repeated."""
+    """The gradient through the statistics, in float64; `inverse` is shaped to broadcast."""
     xhat, g = whitened.astype(np.float64), gradient.astype(np.float64)
     mean_g = g.mean(axis=axes, keepdims=True)
     mean_gx = (g * xhat).mean(axis=axes, keepdims=True)

@@ -91,7 +91,7 @@ __all__ = [
     "PoolParams", "PoolingType", "pool", "pool_gradient_by_places",
     "pool_input_gradient", "pool_places",
 ]  # fmt: skip
-__all__ += [  # recurrent nets and CTC, each a name space as in PopLibs
+__all__ += [  # recurrent nets and CTC, each a namespace as in PopLibs
     "ctc", "ctc_inference", "gru", "gru_reset_after", "lstm",
     "rnn",
 ]  # fmt: skip

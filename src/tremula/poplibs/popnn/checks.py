@@ -1,4 +1,4 @@
-"""What the operations of popnn ask of their operands, refused with the user's line."""
+"""What popnn's operations require of their operands; errors name the user's line."""
 
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT
@@ -41,7 +41,7 @@ def check_rank(op: str, tensor: Tensor, least: int, layout: str) -> None:
 
 
 def check_labels(op: str, outputs: Tensor, labels: Tensor) -> None:
-    """Refuse outputs that are no matrix, and labels that are not one integer per row."""
+    """Refuse outputs that are not a matrix, and labels that are not one integer per row."""
     if outputs.rank != 2:
         raise PoplibsError(
             f"{op} needs outputs [batch, classes], got shape {list(outputs.shape)}.",

@@ -70,7 +70,7 @@ def row_pieces(graph: Graph, matrix: Tensor) -> RowPieces:
 MASKED_LABEL_CODE = 0xFFFFFFFF
 # Published: the loss vertex has 25 slots, and 9 per float or per pair of halves.
 START_SLOTS, STEP_SLOTS = 25, 9
-# The smallest probability whose logarithm is taken: the smallest the type has.
+# Probabilities are clamped to the type's smallest before their logarithm is taken.
 SMALLEST = {"FLOAT": 2.0**-126, "HALF": 2.0**-24}
 
 
@@ -215,7 +215,7 @@ def loss_codelet(kind: LossType, T: Type, has_edges: bool) -> type:  # noqa: N80
             n_steps = -(-v.sizes["outputs"] // (2 if T is HALF else 1))
             return START_SLOTS + STEP_SLOTS * n_steps
 
-        # Which piece has the label depends on data; the few operations on it are left out.
+        # Which piece has the label depends on data; its few extra operations are not counted.
         flops = flops_per_element("outputs", 4 if is_squared else 2)
 
     return LossTransform

@@ -1,6 +1,6 @@
 """The element-wise non-linearities: value, slope, reference and cost of each.
 
-The functions take and give float32 (halves are widened before and rounded once after) and are
+The functions take and return float32 (halves are widened before and rounded once after) and are
 compiled into the codelets that use them, so they have no annotations.
 """
 
@@ -136,7 +136,7 @@ class NonLinearityMath:
     gradient_cost: dict[str, VectorCost]
     is_published: bool = True
     from_input: bool = False
-    flops: int = 1  # of a value: functions that are no polynomials count as one
+    flops: int = 1  # of a value: transcendental functions count as one
     slope_flops: int = 1
 
     def loop_cost(self, type: Type, is_gradient: bool, is_multi: bool) -> LoopCost:
@@ -229,7 +229,7 @@ def non_linearity(
 def non_linearity_in_place(
     graph: Graph, x: Tensor, sequence: Sequence, name: str = "", *, kind: Kind
 ) -> None:
-    """The non-linearity of every element, written over it."""
+    """The non-linearity of every element, in place."""
     kind = as_kind(kind)
     check_float("non_linearity_in_place", x)
     if not x.is_parallel_writeable:
@@ -313,7 +313,7 @@ def value_codelet(kind: NonLinearityType, element: Type, is_multi: bool) -> type
 
 @family
 def in_place_codelet(kind: NonLinearityType, element: Type, is_multi: bool) -> type:
-    """Every element of `out` over itself."""
+    """Every element of `out`, in place."""
     vectors = (("out", "InOut", element),)
     line = "out[i] = {0}(value_of(as_float(out[i])))"
     return _codelet("NonLinearityInPlace", kind, element, is_multi, vectors, line)

@@ -51,7 +51,7 @@ def batch_norm_whiten(
     graph: Graph, acts: Tensor, mean: Tensor, inv_std_dev: Tensor, sequence: Sequence,
     name: str = "batch_norm_whiten",
 ) -> Tensor:  # fmt: skip
-    """Activations less the mean, times the inverse deviation."""
+    """Activations minus the mean, times the inverse deviation."""
     return norm_math.norm_whiten(graph, acts, mean, inv_std_dev, sequence, name)
 
 
@@ -89,7 +89,7 @@ def norm_param_update(
     graph: Graph, gamma_gradient: Tensor, beta_gradient: Tensor, gamma: Tensor, beta: Tensor,
     sequence: Sequence, name: str = "norm_param_update", *, scale: Tensor | float,
 ) -> None:  # fmt: skip
-    """Gamma and beta plus `scale` times their gradients, in place; descent has a scale below 0."""
+    """Gamma and beta plus `scale` times their gradients, in place; descent has a negative scale."""
     popops.scaled_add_to(graph, gamma, gamma_gradient, scale, sequence, f"{name}/gamma")
     popops.scaled_add_to(graph, beta, beta_gradient, scale, sequence, f"{name}/beta")
 
@@ -113,7 +113,7 @@ def group_norm_whiten(
     graph: Graph, acts: Tensor, mean: Tensor, inv_std_dev: Tensor, sequence: Sequence,
     name: str = "group_norm_whiten", *, n_groups: int, is_strided: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Activations less the mean of their group, times its inverse deviation."""
+    """Activations minus the mean of their group, times its inverse deviation."""
     n_each = _n_statistics(acts, n_groups)
     check_norm_operands("group_norm_whiten", acts, [mean, inv_std_dev], n_each)
     grouped = _grouped(acts, n_groups, is_strided)
@@ -175,7 +175,7 @@ def layer_norm_whiten(
     graph: Graph, acts: Tensor, mean: Tensor, inv_std_dev: Tensor, sequence: Sequence,
     name: str = "layer_norm_whiten",
 ) -> Tensor:  # fmt: skip
-    """Activations less the mean of their sample, times its inverse deviation."""
+    """Activations minus the mean of their sample, times its inverse deviation."""
     return group_norm_whiten(
         graph, acts, mean, inv_std_dev, sequence, name, n_groups=1, is_strided=False
     )
@@ -217,7 +217,7 @@ def instance_norm_whiten(
     graph: Graph, acts: Tensor, mean: Tensor, inv_std_dev: Tensor, sequence: Sequence,
     name: str = "instance_norm_whiten",
 ) -> Tensor:  # fmt: skip
-    """Activations less the mean of their channel and sample, times its inverse deviation."""
+    """Activations minus the mean of their channel and sample, times its inverse deviation."""
     return group_norm_whiten(
         graph, acts, mean, inv_std_dev, sequence, name, n_groups=_n_channels(acts),
         is_strided=False,
@@ -305,7 +305,7 @@ def _from_groups(
 
 
 def _column(values: np.ndarray, x: np.ndarray, n_groups: Groups) -> np.ndarray:
-    """Statistics, shaped to be repeated over what they were taken of."""
+    """Statistics, shaped to broadcast over what they summarise."""
     kept = (1,) if n_groups is None else (0, 1)
     return values.astype(np.float64).reshape(
         [x.shape[d] if d in kept else 1 for d in range(x.ndim)]
@@ -410,7 +410,7 @@ def _updated(
     graph: Graph, gamma: Tensor, of_gamma: Tensor, beta: Tensor,
     of_beta: Tensor, sequence: Sequence, *, scale: float,
 ) -> None:  # fmt: skip
-    """norm_param_update with the tensor that is compared in front."""
+    """norm_param_update with the tensor that tests compare first."""
     norm_param_update(graph, of_gamma, of_beta, gamma, beta, sequence, scale=scale)
 
 

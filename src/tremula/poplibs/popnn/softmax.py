@@ -30,7 +30,7 @@ def softmax(
 ) -> Tensor:  # fmt: skip
     """exp(x) / Σ exp(x) along the innermost dimension.
 
-    `is_stable` takes the row's maximum off first. `is_scaled` multiplies the result by
+    `is_stable` subtracts the row's maximum first. `is_scaled` multiplies the result by
     `softmax_scaling(type)`, which is 1 for floats.
     """
     _check("softmax", x)
@@ -51,13 +51,13 @@ def softmax_in_place(
     graph: Graph, x: Tensor, sequence: Sequence, name: str = "softmax",
     *, is_stable: bool = True, is_scaled: bool = False,
 ) -> None:  # fmt: skip
-    """Softmax written over its operand."""
+    """Softmax, in place."""
     out = softmax(graph, x, sequence, name, is_stable=is_stable, is_scaled=is_scaled)
     sequence.add(Copy(out, x))
 
 
 def softmax_scaling(type: Type) -> float:
-    """What SOFTMAX_SCALED multiplies probabilities with."""
+    """The factor of SOFTMAX_SCALED."""
     return SOFTMAX_SCALING if type is HALF else 1.0
 
 
@@ -80,7 +80,7 @@ def log_softmax(graph: Graph, x: Tensor, sequence: Sequence, name: str = "log_so
 def log_softmax_in_place(
     graph: Graph, x: Tensor, sequence: Sequence, name: str = "log_softmax"
 ) -> None:
-    """log_softmax written over its operand."""
+    """log_softmax, in place."""
     sequence.add(Copy(log_softmax(graph, x, sequence, name), x))
 
 
@@ -145,7 +145,7 @@ def _exponentials(
 
 
 def _as_column(row_values: Tensor) -> Tensor:
-    """One value per row, shaped to be repeated along it."""
+    """One value per row, shaped to broadcast along it."""
     return row_values.expand([row_values.rank])
 
 

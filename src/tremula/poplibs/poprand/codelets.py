@@ -40,7 +40,7 @@ INTEGER_SLOTS = 8
 # Derived: 4 control registers a worker, with a load or store each; seeding hashes two words.
 SAVE_SLOTS, SEED_SLOTS = 8, 40
 START_SLOTS = 13
-STREAM_GROUP = 8  # streams are numbered in groups of so many; a tile's workers use whole groups
+STREAM_GROUP = 8  # streams are numbered in groups of this size; a tile's workers use whole groups
 
 
 def fill_cycles(
@@ -52,7 +52,7 @@ def fill_cycles(
 
 
 def seeding_cycles(v: CostView, chip: Chip, slots: int) -> np.ndarray:
-    """Tile cycles of a vertex whose workers each do so many slots of the same work."""
+    """Tile cycles of a vertex whose workers each do the same work of `slots` slots."""
     return np.full(v.n_rows, LAUNCH_CYCLES + chip.n_workers * (START_SLOTS + slots))
 
 

@@ -1,7 +1,7 @@
 """Tensors of random numbers: uniform, log-uniform, normal, truncated normal, Bernoulli.
 
 A reference tensor gives the result's shape and layout. With a seed tensor the values follow from
-the seed, its modifier and the layout; the generators then go on as if nothing had been drawn.
+the seed, its modifier and the layout; the generators then continue as if nothing had been drawn.
 Without one they come from the state the workers are in.
 """
 

@@ -41,7 +41,7 @@ def shaped_dropout(
     graph: Graph, seed: Tensor | None, seed_modifier: int, tensor: Tensor, reference: Tensor,
     keep_probability: float, scale: float, sequence: Sequence, name: str = "",
 ) -> Tensor:  # fmt: skip
-    """Dropout in groups: elements onto which one of the reference is broadcast share its fate."""
+    """Dropout in groups: those that share an element of the reference stay or go together."""
     _check_operand("shaped_dropout", tensor, keep_probability)
     broadcast_view(reference, tensor.shape)
     mask = new_like(graph, reference, tensor.type, (name or "dropout") + "/mask")

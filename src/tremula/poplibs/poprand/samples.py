@@ -1,6 +1,6 @@
-"""Registry entries of poprand: what random results must look like, since no array can be expected.
+"""Registry entries of poprand: properties of random results, whose values are unknown.
 
-A check gets the result, the sample's arrays and options, and says what is wrong, or nothing.
+A check gets the result, the sample's arrays and options, and returns what is wrong, or "".
 """
 
 import math
@@ -32,7 +32,7 @@ _SEEDING = (codelets.set_seed_codelet, codelets.save_and_set_seed_codelet,
 
 
 def _samples(types: tuple[Type, ...], **options: object) -> Callable:
-    """Samples of a shape each: no operand but the reference, whose values nobody reads."""
+    """Samples of a shape each: the only operand is the reference, whose values are never read."""
 
     def make(type: Type, _: np.random.Generator) -> Iterator[Sample]:
         if type in types:

@@ -124,7 +124,7 @@ def all_to_all(row: Row, chip_name: str) -> Modelled:
 
 
 def _pairs(n: int, n_tiles: int) -> tuple[Ints, Ints]:
-    """So many random senders and as many receivers, each tile at most once in either."""
+    """Random senders, n of them, and as many receivers, each tile at most once in either."""
     random = np.random.default_rng(0)
     if 2 * n <= n_tiles:
         chosen = random.permutation(n_tiles)[: 2 * n]

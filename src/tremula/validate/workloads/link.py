@@ -58,7 +58,7 @@ def word_between_chips(row: Row, chip_name: str) -> Modelled:
 
 @workload("point-to-point latency", LINKS, "several")
 def words_between_chips(row: Row, chip_name: str) -> Modelled:
-    """One word from each of so many tiles."""
+    """One word from each of n tiles."""
     return Modelled.of(chip_to_chip(row, chip_name, row.number("transfers", 1), 1))
 
 

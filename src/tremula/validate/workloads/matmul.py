@@ -31,7 +31,7 @@ def type_of(row: Row, name: str, default: str) -> Type:
 def time_product(
     chip_name: str, shape: tuple[int, int, int], types: tuple[Type, Type], proportion: float
 ) -> Timing:
-    """A batch of n through weights [m, k], with operands laid out as the plan wants them."""
+    """A batch of n through weights [m, k], with operands in the plan's layout."""
     (m, k, n), (element, partials) = shape, types
     options = ProductOptions(partials_type=partials, available_memory_proportion=proportion)
 

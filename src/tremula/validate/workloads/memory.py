@@ -42,7 +42,7 @@ class PointerChase(Vertex):
 
 
 class ReadBlock(MultiVertex):
-    """Each worker adds up its share of a block, with loads of so many bits."""
+    """Each worker adds up its share of a block, with loads of a given width."""
 
     block: Input[Vector[float32]]
     sums: Output[Vector[float32]]

@@ -13,7 +13,7 @@ FAMILY = "reduce"
 
 
 def _time_sum(chip_name: str, n_ipus: int, n_tiles: int, n_per_tile: int) -> Timing:
-    """The sum of n_per_tile floats on each of so many tiles, to the first tile."""
+    """The sum of n_per_tile floats on each of n tiles, to the first tile."""
     from tremula.poplibs import popops
 
     def build(graph: Graph, sequence: Sequence) -> None:

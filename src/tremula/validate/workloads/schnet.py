@@ -35,7 +35,7 @@ from tremula.validate.workloads.table import Modelled, workload
 FAMILY = "SchNet block"
 N_GAUSSIANS = 50
 CUTOFF = 6.0
-SOFTPLUS_LIMIT = 20.0  # PyTorch's: beyond it softplus is its argument
+SOFTPLUS_LIMIT = 20.0  # PyTorch's threshold: beyond it softplus(x) is x
 
 
 @workload("SchNet InteractionBlock forward", FAMILY)

@@ -21,7 +21,7 @@ MODULES = (
     "tremula.validate.workloads.schnet",
 )
 
-# What rows call chips, and what we call them. Anything else is not one chip we know.
+# Rows' names of chips, and ours. Anything else is not a single known chip.
 _CHIPS = {
     "gc2": "gc2", "mk1": "gc2", "gc200": "gc200", "mk2": "gc200", "m2000": "gc200",
     "ipu-m2000": "gc200", "bow": "bow", "bow-2000": "bow", "c600": "c600",
@@ -101,7 +101,7 @@ def workload(
 
 # Why rows of some kinds have no workload: what is missing, by a pattern of their workload text.
 REASONS = (
-    ("(static|dynamic) sparse|power-law", "sparse products (popsparse) are not there"),
+    ("(static|dynamic) sparse|power-law", "sparse products (popsparse) are not supported"),
     ("training|inference|notebook", "it is a whole model, not one operation"),
     ("entity table", "it is a capacity stated for a framework of its own"),
     ("vs A100|speed-up", "it compares two machines or methods"),

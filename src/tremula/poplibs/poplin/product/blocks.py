@@ -1,4 +1,4 @@
-"""Blocked variables: a tensor cut along each dimension, every block side by side in memory.
+"""Blocked variables: a tensor cut along each dimension, every block contiguous in memory.
 
 Blocks follow each other in the order of the dimensions, and so do the elements of a block. A tile's
 share of an operand is then one contiguous piece, and a variable has few tile intervals however many
@@ -109,7 +109,7 @@ class Stored(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """What is noted of a blocked variable: the view that shows its elements in order."""
+    """The note kept about a blocked variable: the view that shows its elements in order."""
 
     blocks: Blocks
     view: tuple[object, ...]

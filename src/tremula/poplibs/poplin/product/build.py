@@ -28,7 +28,7 @@ cached_columns = cache(columns_of)
 
 
 def layout_of(plan: Plan, operand: str) -> tuple[Blocks, Spread, Type]:
-    """How the plan wants an operand: its blocks, their tiles, its type."""
+    """The layout a plan asks of an operand: its blocks, their tiles, its type."""
     columns, part, problem = cached_columns(plan), plan.partition, plan.problem
     right, result = part.weights_blocks, part.out_blocks
     if problem.is_update:
@@ -43,7 +43,7 @@ def layout_of(plan: Plan, operand: str) -> tuple[Blocks, Spread, Type]:
 def create_operand(
     graph: Graph, plan: Plan, operand: str, name: str, order: tuple[int, ...] | None = None
 ) -> Tensor:
-    """A new variable as the plan wants it; `order` is the order of dimensions users see."""
+    """A new variable in the plan's layout; `order` is the order of dimensions users see."""
     blocks, spread, element = layout_of(plan, operand)
     stored = add_blocked(graph, element, blocks, name)
     map_spread(graph, stored.flat, spread)
@@ -55,7 +55,7 @@ def create_operand(
 def arranged(
     graph: Graph, plan: Plan, operand: str, tensor: Tensor, sequence: Sequence, name: str
 ) -> Stored:
-    """The operand as the plan wants it: itself if it is so already, else a copy."""
+    """The operand in the plan's layout: itself if it already is, else a copy."""
     blocks, spread, element = layout_of(plan, operand)
     known = recall(tensor)
     if known is not None and known.blocks == blocks:
@@ -72,7 +72,7 @@ def arranged(
     return stored
 
 
-def add_product(  # noqa: PLR0917 - the one place where all come together
+def add_product(  # noqa: PLR0917 - the one place where everything comes together
     graph: Graph, plan: Plan, left: Tensor, right: Tensor, sequence: Sequence, name: str,
     order: tuple[int, ...] | None = None, result: Tensor | None = None,
 ) -> Tensor:  # fmt: skip

@@ -92,7 +92,7 @@ def columns_of(plan: Plan) -> Columns:
 
 
 class _Maker:
-    """Makes the columns of a plan; operands are told apart by the dimensions they have."""
+    """Makes the columns of a plan; an operand is identified by its dimensions."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.partition = plan, plan.partition

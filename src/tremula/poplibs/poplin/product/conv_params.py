@@ -1,4 +1,4 @@
-"""What is to be multiplied: convolution parameters, and the plain form they are brought to."""
+"""What a product computes: convolution parameters, and the plain form they reduce to."""
 
 from dataclasses import dataclass, replace
 from math import prod
@@ -171,7 +171,7 @@ def check_type(element: Type, what: str) -> None:
 class FieldDim:
     """One field dimension: output o meets kernel k at input (o*stride + k*step - pad) / dilation.
 
-    There is no such input, so nothing is added, if the division leaves a rest or the position is
+    There is no such input, and nothing is added, if the division has a remainder or the position is
     outside [0, n_in).
     """
 
@@ -236,7 +236,7 @@ def matrix_problem(
 def transposed_matrix_problem(
     n_groups: int, n_rows: int, n_inner: int, n_cols: int, type: Type, out_type: Type
 ) -> Problem:
-    """The same with a left operand [g, k, m]: what updates weights sums over positions k."""
+    """The same with a left operand [g, k, m]: a weight update sums over positions k."""
     field = FieldDim(n_inner, 1, n_inner)
     return Problem(True, n_groups, 1, (field,), n_rows, n_cols, type, out_type)
 
@@ -252,7 +252,7 @@ def conv_problem(params: ConvParams, is_update: bool) -> Problem:
 
 
 def plain_field(params: ConvParams, d: int) -> FieldDim:
-    """Flips are left to views, which exchange the two paddings."""
+    """Flips become views, which swap the two paddings."""
     pads, kernel_pads = (
         (getattr(params, f"{name}_lower")[d], getattr(params, f"{name}_upper")[d])
         for name in ("padding", "kernel_padding")
@@ -276,7 +276,7 @@ def plain_field(params: ConvParams, d: int) -> FieldDim:
 
 
 def without_strides(dim: FieldDim) -> tuple[FieldDim, slice]:
-    """A dimension without a kernel takes every so many inputs: these alone, and no stride."""
+    """Without a kernel only every stride-th input is read: keep those, drop the stride."""
     last = (dim.n_out - 1) * dim.stride - dim.pad
     if dim.n_kernel > 1 or dim.dilation > 1 or dim.pad > 0 or last >= dim.n_in:
         return dim, slice(None)

@@ -95,7 +95,7 @@ class _Form:
 
     @property
     def channel_order(self) -> Shape:
-        """Dimensions of acts with groups beside channels, so that the two can be one."""
+        """Dimensions of acts with groups beside channels, so that the two can merge."""
         rank = 3 + len(self.problem.fields)
         return (*range(1, rank - 1), 0, rank - 1)
 
@@ -138,7 +138,7 @@ def convolution(
 def _padded_output(
     graph: Graph, result: Tensor, params: ConvParams, sequence: Sequence, name: str
 ) -> Tensor:
-    """With zeros around it, if the parameters say so."""
+    """Padded with zeros, if the parameters say so."""
     if not any(params.output_padding_lower) and not any(params.output_padding_upper):
         return result
     shape = (*result.shape[:2], *params.output_field_shape)
@@ -194,7 +194,7 @@ def _untruncated(
 def create_weights(
     graph: Graph, params: ConvParams, name: str = "", **options: Unpack[ProductOptions]
 ) -> Tensor:
-    """New weights [g, c, i, kernel…] as the convolution wants them."""
+    """New weights [g, c, i, kernel…] laid out for the convolution."""
     form = _Form(params, is_update=False)
     whole = tuple(f.n_kernel for f in form.unflattened.fields)[: params.rank]
     if whole != params.kernel_shape:  # truncated weights are never multiplied
@@ -211,7 +211,7 @@ def create_weights(
 def create_input(
     graph: Graph, params: ConvParams, name: str = "", **options: Unpack[ProductOptions]
 ) -> Tensor:
-    """A new input [b, g*i, field…] as the convolution wants it."""
+    """A new input [b, g*i, field…] laid out for the convolution."""
     form = _Form(params, is_update=False)
     fields = tuple(f.n_in for f in form.unflattened.fields)[: params.rank]
     if fields != params.field_shape:  # parts of it are never multiplied

@@ -55,7 +55,7 @@ def _params(element: Type, conv: tuple) -> ConvParams:
 
 
 def _conv_samples(shapes: tuple[Callable, ...], convs: tuple) -> Callable:
-    """Samples with operands of the shapes that `shapes` say for each convolution."""
+    """Samples whose operands have the shapes that `shapes` gives for each convolution."""
 
     def samples(element: Type, random: np.random.Generator) -> Iterator[Sample]:
         for conv in convs:

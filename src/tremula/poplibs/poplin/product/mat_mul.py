@@ -1,4 +1,4 @@
-"""Matrix products: plain, grouped, accumulating; and operands laid out as a product wants them."""
+"""Matrix products: plain, grouped, accumulating; and operands laid out as products need them."""
 
 from typing import TypedDict, Unpack
 
@@ -23,9 +23,9 @@ Shape = tuple[int, ...] | list[int]
 
 
 class ProductOptions(TypedDict, total=False):
-    """Options of a product: the result's type, the type of partial sums, memory for a while.
+    """Options of a product: the types of result and partial sums, and its temporary memory.
 
-    Partial sums of floats are floats whatever is asked: the matrix unit has no other.
+    Partial sums of floats are always floats: the matrix unit supports nothing else.
     """
 
     out_type: Type | str | None
@@ -180,7 +180,7 @@ def _product(
 
 
 def _is_transposed(a: Tensor) -> bool:
-    """Are its columns in one piece? Then it is cheaper to read it by columns than to turn it."""
+    """Whether its columns are contiguous: then reading it by columns beats transposing it."""
     return 1 not in a.shape[1:] and a.strides[1] == 1 and a.strides[2] != 1
 
 

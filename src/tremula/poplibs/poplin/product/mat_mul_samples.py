@@ -27,10 +27,10 @@ from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 
 FAMILIES = (conv_partial, conv_reduce, turn)
 TYPES = (FLOAT, HALF)
-# Rounding of the result to half, and of partial sums where they are halfs.
+# Rounding of the result to half, and of partial sums where they are halves.
 TOLERANCE = {"FLOAT": 2e-5, "HALF": 5e-3}
 COMMON: dict[str, Any] = {"types": TYPES, "codelets": FAMILIES, "tolerance": TOLERANCE}
-# [m, k] x [k, n]: single elements, odd sizes, a row, a column, long sums, several tiles, nothing.
+# [m, k] x [k, n]: single elements, odd sizes, a row, a column, long sums, several tiles, empty.
 _SIZES = (
     (1, 1, 1), (3, 5, 7), (1, 40, 24), (40, 24, 1), (2, 300, 4), (33, 40, 21), (16, 64, 48),
     (4, 0, 3), (0, 4, 3),
@@ -68,7 +68,7 @@ def _grouped_samples(element: Type, random: np.random.Generator) -> Iterator[Sam
 
 
 def _with_output(graph: Graph, a: Tensor, b: Tensor, sequence: Sequence) -> Tensor:
-    """Into a result laid out for it, and then into one that is not."""
+    """Into a result laid out for the product, then into one that is not."""
     out = create_mat_mul_output(graph, a.type, a.shape, b.shape)
     mat_mul_with_output(graph, a, b, out, sequence)
     linear = graph.add_variable(a.type, out.shape, "linear", mapping="linear")

@@ -80,7 +80,7 @@ def n_reduction_stages(n_reduced: Ints) -> Ints:
 
 
 def narrowed(n_parts: Ints, n_stages_left: int) -> Ints:
-    """The parts that the first of so many stages leaves: all stages add up about as many."""
+    """Parts left by the first of the remaining stages; all stages have about the same fan-in."""
     kept = n_parts ** ((n_stages_left - 1) / n_stages_left)
     return np.maximum(1, np.rint(kept)).astype(np.int64)
 

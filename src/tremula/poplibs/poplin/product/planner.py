@@ -78,7 +78,7 @@ class Estimate:
 
     @cached_property
     def temp_bytes(self) -> Ints:
-        """Operands and partial results a tile holds for a while."""
+        """Operands and partial results that a tile holds temporarily."""
         during = self.left_bytes + self.right_bytes + self.partial_bytes
         return np.maximum(during, self.partial_bytes + self.reduce_bytes)
 
@@ -175,7 +175,7 @@ MAX_PARTS_PER_DIM = 24  # candidates kept of a field dimension, spread over all 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What users may say about a plan."""
+    """What users may ask of a plan."""
 
     partials_type: Type = FLOAT
     available_memory_proportion: float = 0.6
@@ -197,13 +197,13 @@ class PlanOptions:
 
 
 def plan_product(graph: Graph, problem: Problem, options: PlanOptions) -> Plan:
-    """The plan of a product on this graph's tiles; the same question is answered once."""
+    """The plan of a product on this graph's tiles; each question is answered once."""
     target = graph.target
     plan = _planned(problem, target.chip, target.tiles_per_ipu, options)
     if not plan.bound_was_met:
         warnings.warn(
             f"no plan of {_described(problem)} fits in {options.available_memory_proportion:.2f} "
-            f"of a tile's memory; the one taken needs {plan.temp_bytes} B for a while. "
+            f"of a tile's memory; the one taken needs {plan.temp_bytes} B temporarily. "
             f"At {user_source()}.",
             stacklevel=3,
         )
@@ -266,7 +266,7 @@ class _Choice:
 
 
 def _best(estimates: list[Estimate], bound: int | None) -> tuple[_Choice, Variant] | None:
-    """The cheapest candidate of all variants; of equal ones the one that needs less memory."""
+    """The cheapest candidate of all variants; among equals the one that needs less memory."""
     best: tuple[_Choice, Variant] | None = None
     for estimate in estimates:
         cycles, temp = estimate.cycles, estimate.temp_bytes
@@ -326,7 +326,7 @@ def _candidates(
 
 
 def _fills(n_grains: int, n_parts: Ints) -> Ints:
-    """Cut into so many parts, is none of them empty?"""
+    """Whether none is empty when cut into `n_parts` parts."""
     size = -(-n_grains // n_parts)
     return -(-n_grains // size) == n_parts
 

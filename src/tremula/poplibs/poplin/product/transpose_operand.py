@@ -1,8 +1,8 @@
-"""Turning operands on the tiles: when another dimension than the last is contiguous in memory.
+"""Transposing operands on the tiles: for tensors whose contiguous dimension is not the last.
 
 Moving such a tensor into blocks element by element would make as many messages as it has elements.
 So its rows are moved as they are, into blocks with that dimension last, and each tile transposes
-what it got.
+what it received.
 """
 
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ def contiguous_dim(tensor: Tensor) -> int | None:
 
 @dataclass(frozen=True)
 class _Turning:
-    """Everything about turning that depends on blocks, their users and the dimension alone."""
+    """What a transposition needs that depends on blocks, their users and the dimension alone."""
 
     order: tuple[int, ...]  # of dimensions, the contiguous one last
     blocks: Blocks
@@ -166,7 +166,7 @@ def _turning(blocks: Blocks, users: Users, dim: int) -> _Turning:
 
 
 def _refined(cuts: tuple[int, ...], n_parts: int) -> tuple[tuple[int, ...], Ints, Ints]:
-    """Every part cut again: the new boundaries, the part each new one is of, and its place."""
+    """Every part cut again: new boundaries, each new part's parent and its place in it."""
     found, parent, chunk = [0], [], []
     for j, (low, high) in enumerate(pairwise(cuts)):
         n = max(1, min(n_parts, high - low))

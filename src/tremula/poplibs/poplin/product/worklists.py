@@ -147,7 +147,7 @@ def _outer_pairs(pairings: tuple[Pairing, ...]) -> tuple[np.ndarray, ...]:
 
 
 class _Outer(NamedTuple):
-    """The dimensions of the field but the last, as flat rows: who meets whom, and how many."""
+    """All field dimensions but the last, flat: which outputs, taps and inputs meet; how many."""
 
     output: np.ndarray
     tap: np.ndarray

@@ -72,7 +72,7 @@ def cholesky_in_place(
     lower: bool = True,
     panel_width: int = DEFAULT_WIDTH,
 ) -> None:
-    """Write a matrix's Cholesky factor over it."""
+    """Overwrite a matrix with its Cholesky factor."""
     factor = cholesky(graph, matrix, sequence, name, lower=lower, panel_width=panel_width)
     sequence.add(Copy(factor, matrix))
 
@@ -93,7 +93,7 @@ def create_cholesky_input(
 
 
 def _add_step(panels: Panels, step: int, sequence: Sequence, name: str) -> None:
-    """Factor one panel, and take its products from the panels to its right."""
+    """Factor one panel, and subtract its products from the panels to its right."""
     n = panels.n_rows
     first, end = int(panels.first_column(step)), int(panels.first_column(step + 1))
     batch, panel = panels.every(step, step + 1)
@@ -169,7 +169,7 @@ def cholesky_block_codelet() -> type:
         @staticmethod
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             n = state(v, "n_columns")
-            # A column: products with those before it, a root, a division for each row below.
+            # A column: products with the columns before it, a root, a division for each row below.
             return sum_below(n, lambda j: (n - j) * (2 * j + 1))
 
     return CholeskyBlock
@@ -177,7 +177,7 @@ def cholesky_block_codelet() -> type:
 
 @family
 def cholesky_below_codelet() -> type:
-    """The rows below a factored block: X·Lᵀ = rows, over them; the workers share the rows."""
+    """The rows below a factored block: X·Lᵀ = rows, solved in place; the workers share the rows."""
 
     class CholeskyBelow(MultiVertex):
         name = "poplin::CholeskyBelow<float>"

@@ -171,7 +171,7 @@ def _add_permutation(
 
 @family
 def lu_panel_codelet() -> type:
-    """The factors of one panel, over it, and which rows were exchanged."""
+    """The factors of one panel, in place, and which rows were exchanged."""
 
     class LUPanel(Vertex):
         name = "poplin::LUPanel<float>"

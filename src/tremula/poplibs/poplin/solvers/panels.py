@@ -31,7 +31,7 @@ from tremula.poplibs.registry import PoplibsError
 
 DEFAULT_WIDTH = 16  # columns of a panel: as many as the matrix unit has outputs
 
-# Cycles: the launch of six workers, and the worker's entry and exit, as for other vector codelets.
+# Cycles: launching the workers, and a worker's entry and exit, as for other vector codelets.
 LAUNCH_CYCLES, START_SLOTS = 11, 20
 DIVIDE_SLOTS, SQRT_SLOTS = 3, 5
 # The matrix unit in float: 8 inputs × 16 outputs per pass; the published cost of a 1×1 convolution.
@@ -128,7 +128,7 @@ def copied_panels(
 
 
 def as_batch(op: str, tensor: Tensor, what: str = "the matrix") -> Tensor:
-    """A tensor [..., n_rows, n_columns] with its leading dimensions made one; FLOAT only."""
+    """A tensor [..., n_rows, n_columns] with its leading dimensions merged; FLOAT only."""
     if tensor.type is not FLOAT:
         raise PoplibsError(
             f"{op} works on float, got {what} of {tensor.type}.",
@@ -251,7 +251,7 @@ def panel_update_codelet() -> type:
 
 @family
 def panel_solve_codelet() -> type:
-    """Solve L X = B for a small lower triangle L, over B; the workers share the columns."""
+    """Solve L·X = B in place for a small lower triangle L; the workers share the columns."""
 
     class PanelSolve(MultiVertex):
         name = "poplin::PanelSolve<float>"

@@ -104,7 +104,7 @@ def _reflector_flops(j: int, n: np.ndarray, n_rows: np.ndarray) -> np.ndarray:
 
 @family
 def qr_panel_codelet() -> type:
-    """R of one panel, over it, and the reflections that made it."""
+    """R of one panel, in place, and the reflections that made it."""
 
     class QRPanel(Vertex):
         name = "poplin::QRPanel<float>"

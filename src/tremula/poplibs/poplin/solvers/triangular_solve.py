@@ -95,7 +95,7 @@ def _checked(a: Tensor, b: Tensor, left_side: bool) -> tuple[Tensor, Tensor]:
 def _add_step(
     triangle: Panels, right: Panels, step: int, sequence: Sequence, name: str, is_unit: bool
 ) -> None:
-    """Solve for the rows of one panel of the triangle, and take them from the rows below."""
+    """Solve for the rows of one panel of the triangle, and eliminate them from the rows below."""
     n = triangle.n_rows
     first, end = int(triangle.first_column(step)), int(triangle.first_column(step + 1))
     batch, panel = right.every(0, right.n_panels)

@@ -1,7 +1,7 @@
 """Codelets of CTC inference: a beam of the likeliest prefixes, step by step, and its traces.
 
 A prefix is known by its last class and two hashes. Every step each prefix stays (a blank, or its
-last class again) or grows by a class; what becomes the same prefix is added, and the best are kept.
+last class again) or grows by a class; equal prefixes are merged, and the best are kept.
 """
 
 # Fields of codelets are annotated with values, which pyright cannot see as types.
@@ -26,7 +26,7 @@ from tremula.poplibs.popnn.ctc.codelets import (
     log_add,
 )
 
-NO_CLASS = 0xFFFFFFFF  # the last class of the empty prefix; what a step added if nothing
+NO_CLASS = 0xFFFFFFFF  # the last class of the empty prefix; the class a step added if none
 # Hashes are polynomials modulo these primes; products stay below 2**62.
 _PRIMES = (2147483647, 2147483629)
 _BASES = (1000003, 998244353)
@@ -120,7 +120,7 @@ def stay(
 def grow(
     words: np.ndarray, scores: np.ndarray, probabilities: np.ndarray, at: int, j: int, c: int
 ) -> bool:
-    """Make a candidate of prefix j with one more class; False if it is bad, or is there already."""
+    """Make a candidate of prefix j with one more class; False if too unlikely, or already there."""
     width, zero = len(words) // 6, float32(LOG_ZERO)
     paths = scores[j] if int(words[j]) == c else log_add(scores[j], scores[width + j])
     score = paths + max(float32(probabilities[at + c]), zero)

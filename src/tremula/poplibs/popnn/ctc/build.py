@@ -22,7 +22,7 @@ from tremula.poplibs.popnn.ctc.codelets import (
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
 
-# A part of time has at least so many steps, so that handing over is a small share of its work.
+# The least steps of a part of time, so that handing over is a small share of its work.
 MIN_PART_STEPS = 16
 
 
@@ -91,7 +91,7 @@ class CtcCall(NamedTuple):
         return Slices(tensor, begin * n_values, end * n_values)
 
     def fields(self, batch: np.ndarray, part: np.ndarray | int) -> dict[str, object]:
-        """What all vertices that work on a part of time have."""
+        """The fields that all vertices of a part of time share."""
         n_labels = self.labels.shape[1]
         return {
             "probabilities": self.slices(self.data, batch, part),

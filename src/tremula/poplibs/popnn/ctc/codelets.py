@@ -21,7 +21,7 @@ from tremula.hardware import Chip
 from tremula.poplibs.families import family
 
 LOG_ZERO = -1e30
-IMPOSSIBLE = -1e29  # what is less than this has no path
+IMPOSSIBLE = -1e29  # below this there is no path
 
 # Worker slots. A sum of two logarithms: 4 to compare and subtract, exp 3, log 6, and 2 more
 # (the functions' costs are published; the loops around them are counted).
@@ -50,7 +50,7 @@ def can_skip(labels: np.ndarray, place: int) -> bool:
 
 @family
 def ctc_alpha_codelet(element: Type) -> type:
-    """Logarithms of the probability to be at each place after each step of a part of time."""
+    """Logarithms of the probability of being at each place after each step of a part of time."""
 
     class CTCAlpha(Vertex):
         name = f"popnn::CTCAlpha<{element}>"
@@ -97,7 +97,7 @@ def ctc_alpha_codelet(element: Type) -> type:
 
 @family
 def ctc_beta_codelet(element: Type) -> type:
-    """Logarithms of the probability to be at each place and to reach the end from there."""
+    """Logarithms of the probability of being at each place and reaching the end from there."""
 
     class CTCBeta(Vertex):
         name = f"popnn::CTCBeta<{element}>"

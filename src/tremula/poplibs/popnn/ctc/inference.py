@@ -167,7 +167,7 @@ def _add_traces(
     graph: Graph, layout: CtcPlan, beam: _Beam, n_paths: int, blank: int, sequence: Sequence,
     name: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """One vertex per path that is asked for."""
+    """One vertex per requested path."""
     n_batches, n_steps = layout.n_batches, layout.n_steps
     batch, path = np.divmod(np.arange(n_batches * n_paths), n_paths)
     tiles = np.arange(len(batch)) % layout.n_tiles

@@ -1,1 +1,1 @@
-"""Pooling over windows: geometry, plan, codelets, samples."""
+"""Pooling over windows: geometry, plan, codelets, operations."""

@@ -33,7 +33,7 @@ class PoolStep(Enum):
 
     @property
     def places_of(self) -> str:
-        """Whose rows' places in the field a vertex is told: "src", "dst" or nobody's."""
+        """The rows whose places in the field a vertex needs: those of "src", of "dst", or none."""
         return _FORMS[self].places_of
 
 
@@ -120,7 +120,7 @@ def _flops(step: PoolStep) -> object:
     each = _FORMS[step].flops
 
     def flops(v: CostView) -> np.ndarray:
-        """Of all taps at all outputs: which of them meet padding is data."""
+        """Counts all taps at all outputs: which of them meet padding depends on the tables."""
         n_rows, n_channels = v.n_subs["dst"], v.state["n_channels"].astype(np.int64)
         n_cols = v.sizes["dst"] // np.maximum(n_rows * n_channels, 1)
         n_met = -(-n_cols // v.state["dst_stride"].astype(np.int64)) * n_channels

@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 class PoolingType(Enum):
     MAX = "MAX"
-    AVG = "AVG"  # of the elements that are there: padding does not count
+    AVG = "AVG"  # of real elements: padding does not count
     SUM = "SUM"
 
 

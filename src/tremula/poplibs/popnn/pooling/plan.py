@@ -101,7 +101,7 @@ def plan_pool(key: PoolKey) -> PoolPlan:
 
 
 class Split(NamedTuple):
-    """Into how many parts rows and columns are cut, and the cycles that are expected of it."""
+    """Into how many parts rows and columns are cut, and the expected cycles."""
 
     cycles: float
     n_row_parts: int

@@ -27,9 +27,7 @@ from tremula.poplibs.poputil import replayed
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
-GOOD_ENOUGH = (
-    1.1  # large groups of channels, which leave memory in fewer pieces, may cost this more
-)
+GOOD_ENOUGH = 1.1  # groups of channels, whose memory is less fragmented, may cost this much more
 LARGEST_FIELD = 1 << 24  # places are found as float32
 
 
@@ -37,7 +35,7 @@ LARGEST_FIELD = 1 << 24  # places are found as float32
 def pool(
     graph: Graph, x: Tensor, sequence: Sequence, name: str = "pool", *, params: PoolParams
 ) -> Tensor:
-    """The maximum, average or sum of every window; averages leave padding out."""
+    """The maximum, average or sum of every window; averages ignore padding."""
     check_float("pool", x)
     check_rank("pool", x, 3, "[batch, channels, field…]")
     params = params.complete(x.shape[2:])
@@ -328,7 +326,7 @@ _CASES = (
 
 
 def _acts(rng: np.random.Generator, element: Type, shape: tuple[int, ...]) -> np.ndarray:
-    """Few different values, so that maxima are met more than once."""
+    """Few distinct values, so that maxima occur more than once."""
     return (rng.integers(-6, 7, shape) / 2).astype(element.dtype)
 
 

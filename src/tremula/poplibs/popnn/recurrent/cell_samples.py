@@ -21,7 +21,7 @@ def register_cell(
     samples: Callable[[Type, np.random.Generator], Iterator[Sample]],
     *errors: ErrorCase,
 ) -> None:
-    """Enter a pass of a recurrent cell: products, element-wise arithmetic and slices in a loop."""
+    """Register a pass of a cell: products, element-wise arithmetic and slices in a loop."""
     register(
         Op(
             name=name,

@@ -32,7 +32,7 @@ class TimeLoop:
         self.graph, self.n_steps, self.name = graph, n_steps, name
         self.is_backward = is_backward
         self.body = Sequence()
-        # The number of this step and of the one after it: states are stored behind the first.
+        # The number of this step and of the next: a state is stored one place after its step.
         self.now = graph.add_variable(UNSIGNED_INT, [1], f"{name}/step", mapping=0)
         self.after = graph.add_variable(UNSIGNED_INT, [1], f"{name}/nextStep", mapping=0)
 
@@ -153,7 +153,7 @@ def zeros(
 def last_state_gradient(
     graph: Graph, output_gradient: Tensor, sequence: Sequence, name: str
 ) -> Tensor:
-    """What a loop backwards starts from: the last output's gradient, or 0 where all are given."""
+    """What a backward loop starts from: the last output's gradient, or 0 if all are given."""
     if output_gradient.rank == 3:
         shape = output_gradient.shape[1:]
         return zeros(graph, output_gradient.type, shape, sequence, f"{name}/state")
@@ -163,7 +163,7 @@ def last_state_gradient(
 def add_own_gradient(
     loop: TimeLoop, state: Tensor, output_gradient: Tensor, sequence: Sequence
 ) -> None:
-    """Add a step's own output gradient to what later steps gave, where all are given."""
+    """Add a step's own output gradient to that from later steps, if all are given."""
     if output_gradient.rank == 3:
         name = loop.name
         steps = sliceable(loop.graph, output_gradient, sequence, f"{name}/outputGradient")
@@ -178,7 +178,7 @@ def joined_gates(weights: Tensor) -> Tensor:
 
 
 def split_gates(matrix: Tensor, n_gates: int) -> Tensor:
-    """The other way round."""
+    """The inverse of `joined_gates`."""
     n_in, n_out = matrix.shape
     return matrix.reshape((n_in, n_gates, n_out // n_gates)).dim_shuffle([1, 0, 2])
 
@@ -194,7 +194,7 @@ def arranged(graph: Graph, n_rows: int, matrix: Tensor, sequence: Sequence, name
 def project(
     graph: Graph, x: Tensor, weights: Tensor, biases: Tensor, sequence: Sequence, name: str
 ) -> Tensor:
-    """What the inputs of all steps give to all gates: [n_steps, n_batches, n_gates · n_out]."""
+    """What inputs of all steps contribute to the gates: [n_steps, n_batches, n_gates · n_out]."""
     n_steps, n_batches, n_in = x.shape
     matrix = joined_gates(weights)
     rows = x.reshape((n_steps * n_batches, n_in))

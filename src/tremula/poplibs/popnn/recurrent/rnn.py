@@ -65,7 +65,7 @@ class RnnForward(NamedTuple):
 class RnnBackward(NamedTuple):
     input_gradient: Tensor
     state_gradient: Tensor  # of the initial state
-    sum_gradients: Tensor  # of what the non-linearity was given
+    sum_gradients: Tensor  # of the non-linearity's input
 
 
 create_input = input_creator(1, "rnnInput")
