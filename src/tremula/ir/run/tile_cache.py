@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from tremula.base import version
+from tremula.base.code_fingerprint import code_fingerprint
 from tremula.base.errors import FileLoadError
 from tremula.compiler.executable.executable import Executable, validate
 from tremula.compiler.file.codec import read_record, record, write_record
@@ -167,13 +167,6 @@ def _node_text(node: fx.Node) -> str:
     return f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {facts} {place}\n"
 
 
-@cache
 def _code_fingerprint() -> str:
-    """Sizes and dates of our own files: a program compiled by older code is not used."""
-    root = Path(version.__file__).parent.parent
-    facts = [
-        (str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns)
-        for part in ("base", "codelets", "compiler", "hardware", "ir", "poplar", "poplibs")
-        for path in sorted((root / part).rglob("*.py"))
-    ]
-    return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
+    """Of all code that makes a program: one compiled by older code is not used."""
+    return code_fingerprint("base", "codelets", "compiler", "hardware", "ir", "poplar", "poplibs")
