@@ -26,7 +26,7 @@ class Command:
 
 COMMANDS = (
     Command("chips", "tremula.commands.chips", "print chips and machines, with sources"),
-    Command("codelets", "tremula.commands.codelets", "list the codelets of a C++ file"),
+    Command("codelets", "tremula.commands.codelets", "list the codelets of a C++ or Python file"),
     Command("demo", "tremula.commands.demo", "train MNIST with PopTorch, and model it on tiles"),
     Command("launch", "tremula.commands.launch", "run a script in several processes"),
     Command("run", "tremula.commands.run", "run a Python script"),
@@ -87,7 +87,8 @@ def _own_parser() -> argparse.ArgumentParser:
         epilog=f"commands:\n{listing}\n\n`tremula COMMAND --help` explains one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"tremula {VERSION}")
+    version = f"tremula {VERSION}"
+    parser.add_argument("--version", action="version", version=version, help="print the version")
     _add_traceback(parser)
     return parser
 

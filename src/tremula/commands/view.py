@@ -6,6 +6,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tremula.base.errors import InvalidOption
+from tremula.vision.page_data.fetch import PageData
+from tremula.vision.report.reader import open_report
+from tremula.vision.serve.export import export_page
+from tremula.vision.serve.server import PageServer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,11 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tremula.vision.page_data.fetch import PageData
-    from tremula.vision.report.reader import open_report
-    from tremula.vision.serve.export import export_page
-    from tremula.vision.serve.server import PageServer
-
     if not 0 <= args.port < 65536:
         raise InvalidOption(
             f"{args.port} is not a valid port.", hint="use 1 to 65535, or 0 for any"

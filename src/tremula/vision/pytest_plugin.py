@@ -15,6 +15,7 @@ def tremula_budget(tmp_path: Path) -> Callable[..., None]:
     """
 
     def check(subject: object, budget: object = None, **limits: float) -> None:
+        # Every pytest run loads this plugin: nothing of Tremula is imported before a test uses it.
         from tremula.vision.analysis.budget import check_budget, load_budget
 
         if isinstance(budget, str | os.PathLike):

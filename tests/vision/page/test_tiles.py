@@ -110,7 +110,7 @@ def test_reports_without_addresses(browser, repository):
         browser.open(url=server.url)
         browser.show(hash="#/memory?tile=3")
         browser.wait(ms=200)
-        assert "written by an older version" in browser.text(selector=".addresses .note")
+        assert "an older version wrote it" in browser.text(selector=".addresses .note")
         browser.show(hash="#/whatif")
         assert "does not hold its tile program" in browser.text(selector=".card .note")
         assert browser.problems() == []

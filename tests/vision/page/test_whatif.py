@@ -218,7 +218,7 @@ def test_export_holds_sweeps(browser, reader, tmp_path):
     assert browser.texts(selector=".results .head .cell")[0] == "sync_cycles"
     assert "tremula view" in browser.text(selector=".sweep")
     browser.show(hash=asked("clock_hz=123"))
-    assert "not part of the exported file" in browser.text(selector=".failure")
+    assert "not in the exported file" in browser.text(selector=".failure")
     assert browser.problems() == []
 
 

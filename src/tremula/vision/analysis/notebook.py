@@ -2,14 +2,13 @@
 
 from html import escape
 
+from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.summary import execution_totals, memory_totals
 from tremula.vision.report.reader import ReportReader
 
 
 def report_html(reader: ReportReader) -> str:
     """A small table of totals and the best advice."""
-    from tremula.vision.analysis.insights import insights
-
     memory, execution = memory_totals(reader), execution_totals(reader)
     fullest = f"the fullest tile, {memory['fullest_tile']}"
     rows = [

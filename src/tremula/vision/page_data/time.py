@@ -8,6 +8,7 @@ from tremula.vision.analysis.operations import host_cycles_of_steps, ideal_cycle
 from tremula.vision.page_data.heat_blocks import heat_shape
 from tremula.vision.page_data.pack import pack_of
 from tremula.vision.report.reader import ReportReader
+from tremula.vision.trace.beside_report import host_columns
 
 Ints = np.ndarray
 
@@ -183,8 +184,6 @@ def step_tiles_pack(reader: ReportReader, step: int) -> bytes | None:
 
 def host_pack(reader: ReportReader) -> bytes:
     """The system trace beside a report, if there is one."""
-    from tremula.vision.trace.beside_report import host_columns
-
     try:
         facts, columns = host_columns(reader)
     except PoplarError as error:

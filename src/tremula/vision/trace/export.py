@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import MissingProfileData
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.trace.beside_report import model_of, report_in
@@ -67,7 +68,8 @@ def export_chrome(
         "displayTimeUnit": "ns",
         "otherData": {"started_ns": str(origin_ns)},
     }
-    Path(path).write_text(json.dumps(whole, allow_nan=False), encoding="utf-8")
+    with atomic_file(path, "w") as file:
+        file.write(json.dumps(whole, allow_nan=False))
     return Path(path)
 
 
@@ -192,7 +194,7 @@ def export_perfetto(
     report: ReportReader | None = None,
 ) -> Path:
     """Perfetto's protobuf format, written without its library: tracks, slices, counters."""
-    with Path(path).open("wb") as file:
+    with atomic_file(path) as file:
         if trace is not None:
             file.writelines(_host_packets(trace))
         if report is not None:
