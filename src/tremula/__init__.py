@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from tremula.runtime.engine import Engine as Engine
     from tremula.runtime.forecast import forecast as forecast
     from tremula.runtime.host_connections import StreamCallback as StreamCallback
+    from tremula.vision.analysis.whatif import parse_sweep as parse_sweep
+    from tremula.vision.analysis.whatif import whatif_report as whatif_report
     from tremula.vision.report.reader import open_report as open_report
+    from tremula.vision.report.write import report_of_engine as report_of_engine
+    from tremula.vision.trace import recorder as trace  # noqa: F401 - its public name
+    from tremula.vision.trace.export import export_chrome as export_chrome
+    from tremula.vision.trace.export import export_csv as export_csv
+    from tremula.vision.trace.export import export_perfetto as export_perfetto
 
 __version__ = _version.VERSION
 
@@ -47,6 +54,13 @@ _HOME = {
     "custom_operation": "tremula.ir.ops.custom",
     "run_on_tiles": "tremula.ir.run.tile_run",
     "open_report": "tremula.vision.report.reader",
+    "report_of_engine": "tremula.vision.report.write",
+    "parse_sweep": "tremula.vision.analysis.whatif",
+    "whatif_report": "tremula.vision.analysis.whatif",
+    "export_chrome": "tremula.vision.trace.export",
+    "export_csv": "tremula.vision.trace.export",
+    "export_perfetto": "tremula.vision.trace.export",
+    "trace": "tremula.vision.trace.recorder",
     "chip": "tremula.hardware",
     "load_chip": "tremula.hardware",
     "single": "tremula.hardware",
@@ -61,11 +75,12 @@ _HOME = {
     "random_uint64": "tremula.codelets.python.random",
     "random_uniform": "tremula.codelets.python.random",
 }
+_MODULES = ("errors", "trace")  # names that are modules
 
 
 def __getattr__(name: str) -> object:
-    if name == "errors":
-        return import_module("tremula.base.errors")
+    if name in _MODULES:
+        return import_module(_HOME[name])
     if name == "__all__":  # from tremula import *
         return sorted({*_HOME, *import_module("tremula.poplar").__all__})
     home = import_module(_HOME.get(name, "tremula.poplar"))

@@ -115,7 +115,7 @@ def getReplicaIndexOffset() -> int:  # noqa: N802
 
 def init(timeout: timedelta | None = None) -> None:
     """Connect the processes; does nothing in a single process."""
-    import torch.distributed as dist
+    import torch.distributed as dist  # here, so that `import popdist` stays fast
 
     from tremula.ir.host.distributed import meet
 

@@ -11,6 +11,8 @@ from torch import Tensor
 from tremula.base.types import Type
 from tremula.ir.host.backend_choice import backend_for
 from tremula.ir.host.blame import note_operation
+from tremula.ir.host.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
+from tremula.ir.host.inductor import InductorProgram
 from tremula.ir.host.program import DeviceState, HostProgram
 from tremula.ir.lowering.types import narrow, tile_type, torch_type
 from tremula.ir.settings import HostSettings
@@ -122,11 +124,7 @@ def _program_class(backend: str) -> type[HostProgram]:
     if backend == "eager":
         return HostProgram
     if backend == "inductor":
-        from tremula.ir.host.inductor import InductorProgram
-
         return InductorProgram
-    from tremula.ir.host.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
-
     return CudaGraphProgram if backend == "cuda-graph" else InductorCudaGraphProgram
 
 

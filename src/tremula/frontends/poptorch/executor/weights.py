@@ -25,6 +25,7 @@ from typing import Any, Protocol, SupportsIndex
 import torch
 from torch import Tensor, nn
 from torch._utils import _rebuild_parameter
+from torch.utils._pytree import tree_map
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.ir.capture.capture import held_tensors
@@ -337,8 +338,6 @@ class ParameterOfModel:
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206
         """In torch functions it is the parameter."""
-        from torch.utils._pytree import tree_map
-
         own = lambda v: v._parameter if isinstance(v, ParameterOfModel) else v  # noqa: E731
         args, kwargs = tree_map(own, (args, kwargs or {}))
         return func(*args, **kwargs)
