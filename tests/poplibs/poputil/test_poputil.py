@@ -132,7 +132,7 @@ def test_map_by_use(graph):
 
 
 def test_map_by_use_extends(graph):
-    """What nobody uses goes with its neighbour, if told to."""
+    """Unused elements go with their neighbours, on request."""
     tensor = graph.add_variable(tr.FLOAT, [24])
     tracker = poputil.TensorUseTracker(8)
     tracker.add(graph, 2, tensor[4:8])

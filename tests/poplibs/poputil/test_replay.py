@@ -103,7 +103,7 @@ def compiled(build: Callable[..., Built]) -> tuple[tr.Graph, tr.Engine, list[tr.
 
 
 def assert_same(a: Executable, b: Executable) -> None:
-    """Equal but for nothing: addresses, names, vertices, programs."""
+    """Equal in everything: addresses, names, vertices, programs."""
     assert a.variables.names == b.variables.names
     assert np.array_equal(a.variables.base_bytes, b.variables.base_bytes)
     assert np.array_equal(a.code, b.code)

@@ -28,7 +28,7 @@ def test_scale_tensor_and_update():
 
 
 def test_half_is_summed_as_float():
-    """A sum of halfs that passes 2048 keeps what each addition in half would lose."""
+    """A sum of halves that passes 2048 keeps what each addition in half would lose."""
     ones = np.ones((1, 3000), np.float16)
     (got,) = run_op(popops.reduce, [ones], tr.HALF, {"dims": [1], "operation": "ADD"})
     assert got.dtype == np.float16
@@ -36,7 +36,7 @@ def test_half_is_summed_as_float():
 
 
 def test_half_to_float():
-    """out_type FLOAT keeps a sum of halfs that no half can hold."""
+    """out_type FLOAT keeps a sum of halves that no half can hold."""
     values = np.full((2, 40), 60000, np.float16)
     options = {"dims": [1], "operation": "ADD", "out_type": tr.FLOAT}
     (got,) = run_op(popops.reduce, [values], tr.HALF, options)

@@ -42,7 +42,7 @@ def test_key_value_in_place():
 
 
 def test_infinite_keys_keep_their_values():
-    """Infinite keys are no padding: their values stay."""
+    """Infinite keys are not mistaken for padding: their values stay."""
     keys = np.full(70, np.inf, np.float32)
     keys[:3] = [5, 1, 3]
     values = np.arange(70, dtype=np.int32)

@@ -94,7 +94,7 @@ class PlannedUpdates:
         return partials
 
     def _partial_intervals(self, parts: Parts) -> tuple[Ints, Ints]:
-        """Partial tables one behind the other, each in the table's own blocks."""
+        """Partial tables one after the other, each in the table's own blocks."""
         begin, end, _ = self.lookups.table_interval(parts)
         first = parts.lookup * self.lookups.blocks.n_rows * self.plan.row_size
         return first + begin, first + end
