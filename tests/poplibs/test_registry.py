@@ -60,7 +60,7 @@ def some_types(name: str) -> list[Type]:
 
 @pytest.mark.parametrize("name", OPS)
 def test_first_type(name):
-    """Each operation gives the reference's result for its first type, and its cost is not a guess."""
+    """Each operation gives the reference's result for its first type, and no cost is a guess."""
     op = OPS[name]
     report = check(op, op.types[:1], SEEDS[0])
     for row in report.vertex_types:
