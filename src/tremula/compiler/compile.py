@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 
 class OutOfMemoryWarning(UserWarning):
-    """A tile is out of memory, and the options say to go on."""
+    """A tile is out of memory, and the options say to continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _compiled(state: Compilation, progress: Progress) -> Executable:
 
 
 def _say_nothing(step: int, total: int) -> None:
-    """Progress that nobody follows."""
+    """The default: nobody follows the progress."""
 
 
 def check_memory(executable: Executable, options: Options) -> None:
@@ -170,7 +170,7 @@ def _cache_path(programs: LoweredPrograms, options: Options) -> Path | None:
 
 
 def _from_cache(path: Path | None) -> Executable | None:
-    """An executable compiled earlier. A damaged file counts as none and is replaced."""
+    """An executable compiled earlier. A damaged file is a cache miss and gets replaced."""
     if path is None or not path.exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Chips of one's own as TOML files: a base and what is changed, or every constant."""
+"""Your own chips as TOML files: a base chip and its changes, or every constant."""
 
 import json
 import os

@@ -109,7 +109,7 @@ def make_record(
 
 
 def check_names(record: type, name: str, given: Iterable[str]) -> None:
-    """Refuse a name that is no constant of the record."""
+    """Refuse a name that is not a constant of the record."""
     known = quantities(record)
     for key in given:
         if key not in known:
@@ -119,7 +119,7 @@ def check_names(record: type, name: str, given: Iterable[str]) -> None:
 
 
 def check_provenance(owner: Record) -> None:
-    """Refuse a record whose constants and facts disagree; every way to make one comes here."""
+    """Refuse a record whose constants and facts disagree; every constructor ends here."""
     known = quantities(type(owner))
     facts = owner.provenance
     if len(facts) != len(known):

@@ -26,7 +26,7 @@ KIB = 1024
 
 
 def _as_on(other: str, facts: dict[str, Fact]) -> dict[str, Fact]:
-    """Constants known of another chip and taken over for want of better: guesses."""
+    """Constants of another chip, used for want of better ones: guesses."""
     return {
         key: guessed(fact.value, f"taken over from {other}: {fact.source}")
         for key, fact in facts.items()
@@ -146,7 +146,7 @@ _GC2 = (
     }
 )
 
-# Measured on GC2, and on nothing younger.
+# Measured on GC2 and on no later chip.
 _MEASURED_ON_GC2 = (
     "sync_cycles",
     "n_receivers_for_double_width",

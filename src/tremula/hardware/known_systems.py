@@ -100,7 +100,7 @@ _OTHER_NAMES = {"c600": "c600-card", "m2000": "ipu-m2000", "bow2000": "bow-2000"
 
 
 def system(name: str | System, chip: str | Chip | None = None) -> System:
-    """The system of that name; pods and machines are of Bow chips unless you say otherwise.
+    """The system of that name; pods and machines are of Bow chips by default.
 
     >>> system("pod16", chip="gc200").n_tiles
     23552
@@ -121,7 +121,7 @@ def system(name: str | System, chip: str | Chip | None = None) -> System:
 
 
 def single(chip: str | Chip, n_ipus: int = 1) -> System:
-    """An ad-hoc system of `n_ipus` chips, joined as its maker joined them, as far as links go.
+    """An ad-hoc system of `n_ipus` chips, joined as Graphcore did as far as their links allow.
 
     Chips with a card are joined as cards in a ladder; all others as IPU-Machines: direct up to
     one machine, a ladder up to four, a torus up to a rack, gateways beyond.

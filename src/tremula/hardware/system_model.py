@@ -19,7 +19,7 @@ from tremula.hardware.facts import (
     quantity,
 )
 
-# -- links: which there are, which way traffic takes, how long it is on them -----------------------
+# -- links: which there are, which route traffic takes, and how long it takes ----------------------
 
 KINDS = ("IPU-Link", "PCIe", "GW-Link")
 _IPU_LINK, _PCIE, _GW_LINK = range(len(KINDS))
@@ -54,7 +54,7 @@ class LinkLoads:
     """Traffic on the links: columns as long as the system's `links`.
 
     `n_bytes` int64 and `link_seconds` float64 per link; `seconds` until all has arrived: the
-    busiest link, and the latency of the longest way used.
+    busiest link, plus the latency of the longest route used.
     """
 
     n_bytes: np.ndarray
@@ -68,7 +68,7 @@ class LinkLoads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """The links of a system and the way from each node to each chip, one link at a time.
+    """The links of a system and the route from each node to each chip, one link at a time.
 
     Shapes: `next_link` int32[n_nodes, n_ipus], a row of `links`, or -1 if already there.
     """
@@ -79,7 +79,7 @@ class Network:
 
 @lru_cache(maxsize=64)
 def network_of(system: "System") -> Network:
-    """The network of a system; kept, since a compiler asks often."""
+    """The network of a system; cached, since the compiler asks often."""
     links = _links_of(system)
     return Network(links, _next_links(links, system.n_ipus, n_nodes=n_nodes(system)))
 
@@ -221,7 +221,7 @@ def _links_of(system: "System") -> Links:
 
 
 def _next_links(links: Links, n_ipus: int, n_nodes: int) -> np.ndarray:
-    """Shortest ways; of equally short ones the destination's number chooses: this spreads load."""
+    """Shortest routes; among equals the destination's number decides, which spreads load."""
     n_hops = _hops(links, n_ipus, n_nodes)
     is_nearer = n_hops[links.target] == n_hops[links.source] - 1  # [n_links, n_ipus]
     start = np.searchsorted(links.source, np.arange(n_nodes + 1))
@@ -239,7 +239,7 @@ def _next_links(links: Links, n_ipus: int, n_nodes: int) -> np.ndarray:
 
 
 def _hops(links: Links, n_ipus: int, n_nodes: int) -> np.ndarray:
-    """int32[n_nodes, n_ipus]: links on the shortest way from each node to each chip."""
+    """int32[n_nodes, n_ipus]: links on the shortest route from each node to each chip."""
     is_joined = np.zeros((n_nodes, n_nodes), np.float32)
     is_joined[links.source, links.target] = 1
     n_hops = np.full((n_nodes, n_ipus), -1, np.int32)

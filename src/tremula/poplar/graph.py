@@ -527,7 +527,7 @@ class Graph:
 
     @property
     def top(self) -> "Graph":
-        """The graph that this virtual graph is part of; itself if it is none."""
+        """The graph that this virtual graph is part of; itself if it is not virtual."""
         return self if self._top is None else self._top
 
 

@@ -1,4 +1,4 @@
-"""What all programs are, and the checks of their arguments."""
+"""Programs: immutable trees of control flow, whose arguments are checked when they are built."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
@@ -70,8 +70,7 @@ def check_writeable(owner: Program, tensor: Tensor) -> None:
         )
 
 
-# -- Programs: immutable trees of control flow. Everything that moves or changes data is in one ----
-# Each class checks its arguments when it is built, so an error points at the user's line.
+# -- programs: each class checks its arguments when it is built, so errors have the user's line ----
 
 
 CopySource = Tensor | DataStream | RemoteBuffer | FunctionBuffer
@@ -142,7 +141,7 @@ class Copy(Program):
     source_of_data: CopySource = None  # pyright: ignore[reportAssignmentType]
     destination: CopyDestination = None  # pyright: ignore[reportAssignmentType]
     offset: Tensor | None = None
-    # The copy that this one does again with other variables, laid out alike.
+    # The copy that this one repeats with other variables, laid out alike.
     repeats: "Copy | None" = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -373,7 +372,7 @@ class PrintTensor(Program):
 
 @dataclass(frozen=True, eq=False)
 class WriteUndef(Program):
-    """Say that a tensor's content no longer matters. Liveness only."""
+    """Declare that a tensor's content no longer matters; affects liveness only."""
 
     tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
 
@@ -456,7 +455,7 @@ class CycleStamp(Program):
 
 @dataclass(frozen=True, eq=False)
 class SetMachineState(Program):
-    """Change how the machine computes: rounding, exceptions, seeds; made by those in control."""
+    """Change how the machine computes: rounding, exceptions, seeds; see control.py."""
 
     values: Mapping[str, object] = field(default_factory=dict)
     seeds: Tensor | None = None

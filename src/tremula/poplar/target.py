@@ -89,7 +89,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Something an engine loads a program on."""
+    """What an engine loads a program on."""
 
     target: Target
     id: int = 0
@@ -113,7 +113,7 @@ class Device:
 
 
 class _Machine:
-    """What `machine_changed` says; nothing, almost always."""
+    """What `machine_changed` sets; usually nothing."""
 
     chip: Chip | None = None
     changes: Mapping[str, int | float] = MappingProxyType({})
@@ -121,7 +121,7 @@ class _Machine:
 
 @contextmanager
 def machine_changed(chip: Chip | None, changes: Mapping[str, int | float]) -> Iterator[None]:
-    """Models made in the block are of another chip, or have other constants: for what-if.
+    """Models made in the block use another chip, or other constants: for what-if.
 
     With `n_tiles` among the changes, a model uses so many, whatever it said.
     """

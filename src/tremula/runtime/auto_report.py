@@ -64,7 +64,7 @@ _n_engines: dict[Path, int] = {}  # that write to a folder
 
 
 class AutoReport:
-    """Knows what to write and where. It does not hold the engine, whose end it waits for."""
+    """What to write and where. It holds no reference to the engine, whose end it waits for."""
 
     def __init__(self, folder: Path, most_runs: int):
         self.folder, self.most_runs = folder, most_runs
@@ -107,7 +107,7 @@ class AutoReport:
 
 
 def auto_report(options: Options) -> AutoReport | None:
-    """What the options ask for: None, almost always."""
+    """What the options ask for; usually None."""
     folder = report_folder(options)
     if folder is None:
         return None

@@ -34,7 +34,7 @@ from tremula.runtime.host_steps import run_host_step
 from tremula.runtime.loaded import LoadedProgram
 from tremula.runtime.storage import host_array
 
-# The interpreter comes back about this often, so that Ctrl-C and stop() are heard.
+# The interpreter comes back about this often, so that Ctrl-C and stop() take effect.
 SECONDS_BETWEEN_RETURNS = 0.1
 
 
@@ -75,7 +75,7 @@ class Engine:
             with span(POPLAR, "Engine.compile"):
                 return compile_graph(graph, programs, options, progress)
         except GraphMemoryAllocationError as error:
-            # A report of what does not fit is worth most.
+            # The report of a program that does not fit is the most useful one.
             if self._auto_report is not None and isinstance(error.executable, Executable):
                 self._auto_report.write(error.executable, None)
             raise
@@ -277,7 +277,7 @@ class Engine:
             return self.loaded.storage.read_values(view, replica)
 
     def connect_stream(self, handle: str, data: np.ndarray, replica: int | None = None) -> None:
-        """Let a stream take its chunks from (or put them into) an array, round and round."""
+        """Let a stream take its chunks from (or put them into) an array, over and over."""
         port = RingPort(self.host.stream(handle), data)
         self.host.connect(handle, port, self._chosen_replicas(replica))
 

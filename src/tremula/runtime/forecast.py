@@ -14,15 +14,14 @@ from tremula.compiler.report.report import Report, make_report
 from tremula.runtime.clock import Clock
 
 _BRANCHES = {Op.BRANCH_ZERO, Op.BRANCH_NONZERO, Op.SWITCH, Op.LOOP_FOREVER}
-_EXITS = {Op.BRANCH_ZERO, Op.BRANCH_NONZERO}  # of loops, where they are met a second time
+_EXITS = {Op.BRANCH_ZERO, Op.BRANCH_NONZERO}  # of loops, when met a second time
 _TRANSFERS = {StepKind.STREAM_IN, StepKind.STREAM_OUT}
 
 
 def forecast(executable: Executable, program: int | str = 0) -> Report:
     """The report of one run of a program, without loading or running it.
 
-    Only programs whose loops and branches do not depend on data can be foretold; the others must
-    run.
+    Only programs whose loops and branches do not depend on data can be forecast; others must run.
     """
     number = executable.names.index(program) if isinstance(program, str) else program
     walk = Walk(executable, Clock(executable))
@@ -55,7 +54,7 @@ def foretell_transfers(executable: Executable, clock: Clock) -> Transfers:
 
 @dataclass
 class Walk:
-    """One way through the instructions; the clock has what it took."""
+    """One path through the instructions; the clock keeps what it took."""
 
     executable: Executable
     clock: Clock
@@ -109,7 +108,7 @@ class Walk:
         return after
 
     def _repeat(self, noted: list[tuple[int, int, int]], cycles: int, n_times: int) -> None:
-        """The transfers of an iteration again; each joins all chips, so all are as far apart."""
+        """Repeat the transfers of an iteration: they join all chips, so stay equally far apart."""
         for shift in (cycles * time for time in range(1, n_times + 1)):
             self.transfers += [(step, begin + shift, end + shift) for step, begin, end in noted]
 
@@ -129,6 +128,6 @@ class Walk:
         step = self._step_of[pc]
         name = self.executable.steps[step].name if step >= 0 else "a branch"
         return MissingProfileData(
-            f"{name} depends on data, so the cycles of the program cannot be foretold.",
+            f"{name} depends on data, so the program's cycles cannot be forecast.",
             hint="run the program on tiles and take its report",
         )

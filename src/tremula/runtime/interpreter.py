@@ -1,4 +1,4 @@
-"""The native interpreter: runs the instruction table without Python until something is Python's."""
+"""The native interpreter: runs the instruction table without Python until a step needs it."""
 
 # An intrinsic is called without its first argument, which pyright cannot know.
 # pyright: reportCallIssue=false

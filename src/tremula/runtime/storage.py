@@ -91,7 +91,7 @@ class Storage:
         )
 
     def write(self, view: View, values: np.ndarray, replica: int = 0) -> None:
-        """Write a tensor; floats for 8-bit floats are rounded as their metadata says."""
+        """Write a tensor; floats written to 8-bit floats are rounded as their metadata says."""
         if view.metadata_byte >= 0 and values.dtype.kind == "f":
             values = float32_to_quarter(values, *self._metadata(view, replica))
         typed = self.arenas[replica].view(view.type.dtype)
@@ -239,7 +239,7 @@ def _chunk_bounds(table: TableRecord, spec: CodeletSpec, n_threads: int) -> np.n
 def _work(table: TableRecord, fields: tuple[FieldSpec, ...]) -> np.ndarray:
     """int64[n_rows]: elements each row touches."""
     work = np.ones(table.n_rows, np.int64)
-    start = np.empty(0, np.int64)  # replaced: a field's starts come before its lengths
+    start = np.empty(0, np.int64)  # always replaced: a field's starts come before its lengths
     for column in columns_of(fields):
         values = table.columns[column.index]
         if column.role == "start":

@@ -70,7 +70,7 @@ def emit(
         analysis=analysis,
         options=dict(options),
     )
-    # The codelets are at hand: no need to make them again from their stored form.
+    # The codelets are already here: no need to rebuild them from their stored form.
     executable.__dict__["codelets"] = tuple(codelet for _, codelet in codelets.values())
     return executable
 

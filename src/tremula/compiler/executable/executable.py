@@ -50,7 +50,7 @@ class Analysis:
 @record
 @dataclass(frozen=True)
 class Executable:
-    """A compiled program. `save` and `load` are safe with strangers' files: data only, checked."""
+    """A compiled program. `save` and `load` are safe with untrusted files: data only, checked."""
 
     machine: MachineRecord
     replication_factor: int
@@ -102,7 +102,7 @@ _TARGET_OPERANDS = {
 }  # fmt: skip
 
 
-# More than any machine has chips.
+# Far more than any system has chips.
 MAX_REPLICAS = 1 << 16
 N_SEED_WORDS = 4  # 32-bit words of a worker's state
 
@@ -152,7 +152,8 @@ def _check_shape(executable: Executable) -> None:
     columns = (variables.type_names, variables.shapes, variables.sources, variables.is_constant)
     _require({len(c) for c in columns} == {n_variables}, "the variables are incomplete")
     _require(
-        len(variables.base_bytes) == len(variables.end_bytes) == n_variables, "variables differ"
+        len(variables.base_bytes) == len(variables.end_bytes) == n_variables,
+        "columns of variables differ in length",
     )
     inside = (variables.base_bytes >= 0) & (variables.end_bytes >= variables.base_bytes)
     _require(bool((inside & (variables.end_bytes <= n_bytes)).all()), "a variable lies outside")
@@ -253,7 +254,7 @@ def _check_range(values: np.ndarray, limit: int, what: str) -> None:
 
 
 class _Limits:
-    """Least and most of columns, found once for each: many records share theirs."""
+    """The smallest and largest value of each column, found once: many records share columns."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, int]] = {}  # by id: the executable keeps them alive
@@ -275,7 +276,7 @@ def _check_runs(runs: Runs, n_elems: int, limits: _Limits, what: str) -> None:
     for column in runs:
         _require(column.dtype == np.int64 and column.shape == runs.start.shape[:1], what)
     start, count, stride = (limits.of(column) for column in runs)
-    # Runs that end inside even if the longest began last and had the widest stride: most are so.
+    # Nearly all runs end inside even if the longest began last with the widest stride.
     if min(start[0], count[0], stride[0]) >= 0 and start[1] + stride[1] * count[1] < n_elems:
         return
     # Bounds that no legal run exceeds, and within which the sum below cannot overflow.

@@ -21,7 +21,7 @@ SCRATCH_ALIGN_BYTES = 16
 
 
 class Place(NamedTuple):
-    """Whose addresses a column holds: the slots of a template's variables; -1 is scratch space."""
+    """Where the addresses of a column point: slots of a template's variables; -1: scratch space."""
 
     slots: Slots
     n_bytes: int

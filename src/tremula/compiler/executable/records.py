@@ -23,8 +23,8 @@ for _cls in (Runs, CopyPlan, StepKind):
 class View:
     """Where a tensor's elements are; what the host reads, writes and prints.
 
-    The runs are those of the tensor with its dimensions in `order`, widest strides first: a turned
-    weight has few of them then. An empty order is the tensor's own.
+    The runs are those of the tensor with its dimensions in `order`, widest strides first, which
+    keeps the runs of a transposed weight few. An empty order is the tensor's own.
     """
 
     type_name: str
@@ -55,7 +55,7 @@ def view_of(tensor: Tensor) -> View:
 @record
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """A static step; see form.Step."""
+    """A static step; see program_ir.Step."""
 
     kind: StepKind
     name: str

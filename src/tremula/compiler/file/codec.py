@@ -24,7 +24,7 @@ FORMAT_VERSION = 5
 _DIGEST_BYTES = 32
 _PREFIX_BYTES = len(MAGIC) + 4 + 8 + _DIGEST_BYTES
 _ALIGN_BYTES = 64
-# What decoding contents that are not ours can raise.
+# What decoding a foreign or damaged file can raise.
 _UNREADABLE = (
     KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError,
     MemoryError,
@@ -88,7 +88,7 @@ def _fields_of(value: object) -> Iterator[tuple[str, object]]:
 
 def from_tree(tree: object, arrays: UnpackedColumns) -> object:
     """The reverse of to_tree; JSON lists become tuples."""
-    # Most of a tree is texts and numbers: they are passed over without a call for each.
+    # Most of a tree is text and numbers: these skip the call.
     if isinstance(tree, list):
         return tuple([v if v.__class__ in _LEAVES else from_tree(v, arrays) for v in tree])
     if not isinstance(tree, dict):
@@ -142,7 +142,7 @@ def write_record(path: str | os.PathLike, kind: str, value: object) -> None:
 def _header(kind: str, tree: object, columns: PackedColumns) -> bytes:
     contents = {"kind": kind, "tree": tree, "arrays": columns.table, "n_bytes": columns.n_bytes}
     header = json.dumps(contents).encode()
-    # Blanks behind it, so that arrays are aligned in the file and in what is read from it.
+    # Padded with blanks, so that arrays are aligned in the file and in memory.
     return header + b" " * (-(len(header) + _PREFIX_BYTES) % _ALIGN_BYTES)
 
 
@@ -168,7 +168,7 @@ def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record
     n_header = int.from_bytes(data[12:20], "little")
     body = memoryview(data)[_PREFIX_BYTES:]
     found, value, unreadable = "", None, None
-    # Hashing leaves the interpreter to the reading, whose result counts only if the hash is right.
+    # Hashing runs beside decoding, whose result counts only if the hash is right.
     with ThreadPoolExecutor(1) as pool:
         digest = pool.submit(lambda: hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest())
         try:
@@ -198,7 +198,7 @@ def _decoded(body: memoryview, n_header: int, kind: str) -> tuple[str, object]:
 
 @contextmanager
 def _collecting_no_garbage() -> Iterator[None]:
-    """Many new objects, none of them garbage: looking for some takes longer than making them."""
+    """Decoding makes many objects and no garbage: collecting would take longer than decoding."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,8 @@
 """The columns of an executable's file: compacted, aligned, and equal bytes stored once.
 
-Addresses ascend and repeat, so most columns need a fraction of their place, and the layers of a
-model often have the same differences. `base/columns.py` makes columns small; this lays them out.
+Addresses ascend and repeat, so most columns pack into a fraction of their size, and the layers of
+a network often have the same differences. `base/columns.py` makes columns small; this lays them
+out.
 """
 
 import math
@@ -14,12 +15,12 @@ _ALIGN_BYTES = 64
 _PACK_FROM = 256  # elements: smaller columns stay as they are
 _WIDE = np.dtype(np.int64)
 _ARRAY_KINDS = "biufc"  # plain numbers only: no objects, no strings
-# More than any program that could be compiled has: a small file must not fill the memory.
+# More than any real program has: a small file must not exhaust memory.
 MAX_UNPACKED_BYTES = 1 << 34
 
 
 class ListedColumns:
-    """Columns as they are, in the order they come."""
+    """Columns unpacked, in the order they are added."""
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray] = []
@@ -38,7 +39,7 @@ class PackedColumns:
         self.n_bytes = 0
         self._place_of: dict[bytes, int] = {}
         self._number_of_entry: dict[tuple, int] = {}
-        # Columns that records share are packed once; they are held, so that ids stay theirs.
+        # Columns that records share are packed once; kept alive, so that ids stay unique.
         self._number_of_array: dict[int, tuple[int, np.ndarray]] = {}
 
     def add(self, array: np.ndarray) -> int:
@@ -73,7 +74,7 @@ class PackedColumns:
 
 
 class UnpackedColumns:
-    """Columns as they are read, each when it is asked for, once."""
+    """Columns of a file, each unpacked once, on first use."""
 
     def __init__(self, table: list[dict], payload: memoryview):
         self.table = table

@@ -14,7 +14,7 @@ from tremula.poplar.vertices.compute_set import TemplateInstance
 
 
 def first_alike(graph: FrozenGraph) -> np.ndarray:
-    """int64[n_compute_sets]: the first compute set that each is like, itself if there is none."""
+    """int64[n_compute_sets]: the first compute set like each; itself if there is no earlier one."""
     layouts = _VariableLayouts(graph)
     seen: dict[object, int] = {}
     return np.array(
@@ -68,7 +68,7 @@ def alike_copies(
 
 
 def _new_digest(data: bytes = b"") -> "hashlib._Hash":
-    return hashlib.sha1(data, usedforsecurity=False)  # the fastest that chips have in hardware
+    return hashlib.sha1(data, usedforsecurity=False)  # the fastest digest with hardware support
 
 
 def _add(digest: "hashlib._Hash", column: np.ndarray) -> None:
@@ -118,7 +118,7 @@ def _add_edge(
 
 
 def _add_uniform(digest: "hashlib._Hash", column: np.ndarray) -> None:
-    """A column that is mostly the same number all along."""
+    """A column that usually holds one number throughout."""
     is_uniform = len(column) > 0 and bool((column == column[0]).all())
     digest.update(f"{len(column)} {is_uniform}".encode())
     _add(digest, column[:1] if is_uniform else column)

@@ -342,7 +342,7 @@ def _switch(table: InstructionTable, program: p.Switch) -> None:
     table.patch(at, 4)
     if program.on_no_match == "error":
         no_case = p.Abort(f"Switch: no case for the control value; cases are {list(cases)}")
-        object.__setattr__(no_case, "source", program.source)  # not the line of the compilation
+        object.__setattr__(no_case, "source", program.source)  # the user's line, not this one
         _walk(table, no_case)
     else:
         _walk(table, program.default)
@@ -399,7 +399,7 @@ def _write_undef(table: InstructionTable, program: p.WriteUndef) -> None:
 
 
 def _assume_equal(table: InstructionTable, program: p.AssumeEqualAcrossReplicas) -> None:
-    """A promise; the runtime checks every predicate on all replicas anyway."""
+    """A promise to Poplar; the runtime checks every predicate on all replicas anyway."""
 
 
 def _cross_replica(table: InstructionTable, program: p.CrossReplicaCopy) -> None:

@@ -112,14 +112,14 @@ def _home_of(tile_map: ByteTileMap, branch: Step) -> int:
 
 
 def phase_tile_cycles(phase: ExchangePhase, chip: Chip) -> Ints:
-    """int64[n_tiles]: cycles of each tile in an exchange; tiles that take no part have none.
+    """int64[n_tiles]: cycles of each tile in an exchange; 0 for tiles that take no part.
 
     Payload at the bus rate, what a whole bus receives together at a multiple of it; control per
-    incoming fragment overlaps the payload; the latency of the longest way is paid once.
+    incoming fragment overlaps the payload; the latency of the longest path is paid once.
     """
     n_on_bus, rate = chip.n_tiles_per_exchange_bus, chip.exchange_bytes_per_cycle
     received = phase.received - phase.shared + -(-phase.shared // n_on_bus)
-    # A sender uses all lanes of its bus for data its receivers take so, as far as they are free.
+    # A sender uses the free lanes of its bus for data that all its receivers take together.
     sent = phase.sent - phase.sent_wide + -(-phase.sent_wide // n_on_bus)
     sent = np.maximum(sent, -(-phase.sent_on_bus // n_on_bus))
     payload = np.ceil(np.maximum(received, sent) / rate).astype(np.int64)

@@ -51,8 +51,8 @@ class ExchangePhase:
     A fragment is a maximal contiguous piece: incoming per pair of sender and receiver, outgoing per
     sender. `shared` are bytes that all receiving tiles on a tile's exchange bus take together;
     `sent_wide` are sent bytes whose receivers all do so, `sent_on_bus` what the bus sends in all.
-    `latency` is that of the longest way to or from a tile, in cycles; `overlapped` are bytes that
-    arrive while the farthest sender's are still on their way. `chip_bytes[a, b]` cross from chip a
+    `latency` is that of the longest path to or from a tile, in cycles; `overlapped` are bytes that
+    arrive while the farthest sender's are still in flight. `chip_bytes[a, b]` cross from chip a
     to chip b, each byte once per receiving chip, in `chip_fragments[a, b]` pieces.
     """
 
@@ -158,7 +158,7 @@ def exchange_of_compute_set(compute_set: FrozenComputeSet, graph: FrozenGraph) -
 
 
 def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
-    """Remote pieces are exchanged; pieces that stay on a tile, or come twice, are copied there."""
+    """Remote pieces are exchanged; pieces that stay on a tile, or are needed twice, are copied."""
     source, destination, n_bytes = contiguous_pairs(plan)
     owner, low, high, from_tile = graph.tile_map.split(source, source + n_bytes)
     goal = destination[owner] + (low - source[owner])
@@ -174,7 +174,7 @@ def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
         pieces = (from_tile[remote], to_tile[remote], begin[remote], (begin + size)[remote])
         phase = _phase(*pieces, graph)
     again = arriving - (phase.received if phase is not None else 0)
-    if plan.overlaps:  # everything is taken into a buffer first
+    if plan.overlaps:  # everything goes through a buffer
         again = again + arriving + staying
     copies = copies_of_pieces(to_tile[~remote], size[~remote], again, graph.target.chip, n_tiles)
     buffers = arriving + staying if plan.overlaps else None
@@ -239,7 +239,7 @@ def _phase(
     order = np.argsort(key, kind="stable")
     sorted_key, sorted_end = key[order], (key + (high - low))[order]
     ends = np.maximum.accumulate(sorted_end)
-    # A piece that brings no new byte to its tile (a repeated source) is no fragment.
+    # A piece that brings no new byte to its tile (a repeated source) is not a fragment.
     is_new = np.concatenate(([True], ends[1:] > ends[:-1])) if len(ends) else ends.astype(bool)
     got_tile, got_low, got_high = ungrouped(*merge(sorted_key, sorted_end), span)
     sent_tile, sent_low, sent_high = merge_per_group(source, low, high, span)
@@ -386,7 +386,7 @@ def pairs_of_tiles(source: Ints, destination: Ints, n_tiles: int) -> tuple[Ints,
     """(sender, receiver) of each pair of tiles that has something to send, in order."""
     pair = source * np.int64(n_tiles) + destination
     if n_tiles * n_tiles <= max(_MAX_MARKS, len(pair)):
-        # Marks are much faster than a sort while the table of all pairs is small.
+        # Marking is much faster than sorting while the table of all pairs is small.
         marked = np.zeros(n_tiles * n_tiles, bool)
         marked[pair] = True
         pair = np.flatnonzero(marked)
@@ -397,10 +397,10 @@ def pairs_of_tiles(source: Ints, destination: Ints, n_tiles: int) -> tuple[Ints,
 
 
 def longest_latency(begin: Ints, end: Ints, target: Target) -> Ints:
-    """int64[n_tiles]: cycles of the longest way to or from each tile, for distinct pairs in order.
+    """int64[n_tiles]: cycles of the longest path to or from each tile, for distinct pairs in order.
 
-    Between chips it is that of tiles in the same places of one chip: the ways to and from the
-    links. The links' own latency is not counted here.
+    Between chips it is that of tiles in the same places of one chip: the paths to and from the
+    links. The latency of the links themselves is not counted here.
     """
     per_chip = target.tiles_per_ipu
     way = exchange_latency_cycles(target.chip, begin % per_chip, end % per_chip)
@@ -417,7 +417,7 @@ def longest_latency(begin: Ints, end: Ints, target: Target) -> Ints:
 def overlapped_bytes(
     source: Ints, destination: Ints, size: Ints, pairs: tuple[Ints, Ints], n_tiles: int
 ) -> Ints:
-    """int64[n_tiles]: what a tile receives while the data of its farthest sender is on its way.
+    """int64[n_tiles]: what a tile receives while the data of its farthest sender is in flight.
 
     Senders that serve this tile alone can be timed so that their data comes one after another.
     """

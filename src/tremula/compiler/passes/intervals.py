@@ -43,7 +43,7 @@ def merge(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
     if len(begin) < 2:
         return begin, end
     if not bool((begin[1:] >= begin[:-1]).all()):
-        # A stable sort finds the sorted runs that fields mostly are, and merges them.
+        # Fields are mostly sorted runs, which a stable sort finds and merges.
         order = np.argsort(begin, kind="stable")
         begin, end = begin[order], end[order]
     reach = np.maximum.accumulate(end)

@@ -113,7 +113,7 @@ class _Places:
         is_whole = covered == self.n_bytes[written]
         partial = written[~is_whole]
         if step.kind is StepKind.WRITE_UNDEF:
-            partial = partial[:0]  # nothing is written: a part of it becomes undefined
+            partial = partial[:0]  # writes nothing: part of the variable becomes undefined
         read = np.unique(self.ids_at(reads[0]))
         parts = (read, partial, _metadata(read, written, self.metadata_of))
         used = np.unique(np.concatenate(parts))
@@ -121,7 +121,7 @@ class _Places:
 
 
 def _metadata(read: Ints, written: Ints, of: Mapping[int, int]) -> Ints:
-    """8-bit floats are read and written by means of their metadata."""
+    """Reading or writing 8-bit floats reads their metadata."""
     touched = {*read.tolist(), *written.tolist()} if of else ()
     return np.array([of[v] for v in touched if v in of], np.int64)
 
@@ -249,7 +249,7 @@ class _Flow:
         self._run(np.arange(self.n), np.array(returns, np.int64).reshape(-1, 2))
 
     def _summarise(self, entry: int, bodies: dict[int, Ints], done: set[int]) -> None:
-        """Let calls of a function use and kill what the function does. There is no recursion."""
+        """Let calls of a function use and kill what its body does. There is no recursion."""
         if entry in done:
             return
         done.add(entry)

@@ -1,4 +1,4 @@
-"""Copies within a tile that the compiler inserts: fields that are not contiguous there already."""
+"""Copies within a tile that the compiler inserts for fields that are not contiguous there."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

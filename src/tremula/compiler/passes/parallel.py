@@ -1,4 +1,4 @@
-"""The same work on many independent things, by several threads: columns leave Python alone."""
+"""Independent work on several threads: NumPy releases the interpreter lock on large columns."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Each thread has the temporary columns of one compute set or copy, and those can be large.
+# Each thread holds the temporary columns of one compute set or copy, which can be large.
 _MAX_THREADS = 8
 
 

@@ -43,7 +43,7 @@ class Placement:
     including_gaps: Ints  # up to the highest byte used, and the interleaved block at the top
     region0: Ints  # used bytes of each region, gaps left out
     region1: Ints
-    overflowed: Ints  # what does not fit; 0 where all is well
+    overflowed: Ints  # what does not fit; 0 where everything does
     wishes: Wishes
 
 
@@ -62,7 +62,7 @@ def place(graph: FrozenGraph, liveness: Liveness, needs: Needs) -> Placement:
 
 
 def place_on(chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs) -> Placement:
-    """Place all tiles of a chip, or of several alike, with memory of its own size."""
+    """Place everything on tiles of a given chip, whose memory may differ in size."""
     items = _Items(chip, liveness, wishes, needs)
     excluding = items.floor + items.bytes_where(items.is_always & items.is_apart)
     excluding = excluding + needs.peak + items.top
@@ -205,7 +205,7 @@ def _wishes_of_set(graph: FrozenGraph, compute_set: FrozenComputeSet) -> list[_W
 
 
 def _wishing_fields(table: FrozenTable) -> dict[str, tuple[bool, bool]]:
-    """Of every field that wants something: whether interleaved memory, whether elements apart."""
+    """(wants interleaved memory, wants elements of its own) of every field that wants either."""
     spec = table.codelet.spec
     apart = {name for c in spec.constraints for name in _ELEMENT_OF_FIELD.findall(c)}
     return {

@@ -1,10 +1,10 @@
-"""Sequential sweeps over sorted columns, compiled by Numba. Import this only when one is needed."""
+"""Sequential sweeps over sorted columns. Import this lazily: Numba is slow to load."""
 # ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917 (Numba infers types; columns are many)
 
 import numpy as np
 from numba import njit
 
-# Each function is one loop whose step depends on the one before, which NumPy cannot express.
+# Each is a loop whose iterations depend on earlier ones, which NumPy cannot express.
 
 
 @njit(cache=True, nogil=True)

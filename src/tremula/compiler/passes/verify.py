@@ -134,7 +134,7 @@ def check_layouts(programs: LoweredPrograms) -> None:
 
 
 def check_memory_elements(programs: LoweredPrograms) -> None:
-    """Fields that must lie in different memory elements cannot be the same bytes of a tile."""
+    """Fields that must be in different memory elements must not share bytes of a tile."""
     for _, table in _tables(programs):
         spec = table.codelet.spec
         for constraint in spec.constraints:
@@ -196,7 +196,7 @@ def _tables(programs: LoweredPrograms) -> Iterator[tuple[FrozenComputeSet, Froze
 
 
 def _different_sets(programs: LoweredPrograms) -> list[FrozenComputeSet]:
-    """The first of all compute sets that are alike: what holds of it holds of the others."""
+    """The first of each kind of compute set: what holds for it holds for those like it."""
     firsts = sorted(set(programs.graph.set_numbers()))
     return [programs.graph.compute_sets[number] for number in firsts]
 
@@ -211,7 +211,7 @@ def _edges(
 
 
 def _used_intervals(programs: LoweredPrograms) -> Iterator[Touched]:
-    """What finds the bytes that each field and each step touches."""
+    """Functions that find the bytes each field and each step touches."""
     for _, table, spec in _edges(programs):
         yield lambda table=table, spec=spec: edge_bytes(table, spec)[:2]
     copy_of_step = programs.copies_by_step()
@@ -245,7 +245,7 @@ def _row_that_shares(
 ) -> int:
     """The first row in which two fields share bytes of the vertex's own tile, or -1.
 
-    What comes from another tile is a copy, which can lie anywhere.
+    What comes from another tile is a copy, which can be placed anywhere.
     """
     ranges = [edge_bytes(table, spec)[:3] for spec in (one, other)]
     begin, end, row = (np.concatenate(columns) for columns in zip(*ranges, strict=True))

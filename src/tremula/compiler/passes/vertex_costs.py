@@ -32,8 +32,8 @@ Estimator = Callable[[CostView, Chip], object]
 class TableCost:
     """The cost of one vertex table.
 
-    `cycles` has a row per vertex, COUNTED where only running can tell; it is empty when nothing has
-    to be counted, since then `total_cycles` and the tile columns say it all. Worker cycles if
+    `cycles` has a row per vertex, COUNTED where only running can tell; it is empty if nothing has
+    to be counted: `total_cycles` and the tile columns then say it all. Worker cycles if
     `is_worker`, else tile cycles.
     """
 

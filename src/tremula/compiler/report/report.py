@@ -48,7 +48,7 @@ class StepColumns:
     sync: Ints
     exchange: Ints
     compute: Ints
-    is_known: Ints  # bool[n_steps]: False if its compute cycles wait for a first execution
+    is_known: Ints  # bool[n_steps]: False until a first run has counted its compute cycles
     n_active_tiles: Ints  # int64[n_steps]
     balance: Ints  # float64[n_steps]: average ÷ largest tile compute, of active tiles
 
@@ -106,7 +106,7 @@ class Report:
 
     @property
     def total_cycles(self) -> int:
-        """TemplateInstance cycles since load."""
+        """Modelled cycles since load, on the slowest chip."""
         if not self.has_run:
             raise MissingProfileData(
                 "nothing has run yet, so there is no execution to report.",

@@ -1,4 +1,4 @@
-"""What can be wrong with a view that is asked for: indices, slices, shapes, and their errors."""
+"""Checks of the views a user asks for: indices, slices, shapes, and their errors."""
 
 import math
 import operator
@@ -49,7 +49,7 @@ def bad_slice(shape: Shape, begin: object, end: object, dim: int) -> TensorIndex
 
 
 def whole_index(index: object) -> int:
-    """An index as an int, or an error for what is none."""
+    """An index as an int, or an error if it is not one."""
     try:
         return operator.index(index)  # pyright: ignore[reportArgumentType]
     except TypeError:

@@ -1,4 +1,4 @@
-"""Layouts of tensors without addresses: which variables a view meets, how it lies in them."""
+"""Layouts of tensors without addresses: which variables a view covers, and where in them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ class PiecesLayout(NamedTuple):
 
 
 def digest_of(*columns: Ints) -> bytes:
-    """A digest of columns; their lengths must be clear from elsewhere."""
-    digest = hashlib.sha1(usedforsecurity=False)  # the fastest that chips have in hardware
+    """A digest of columns; it does not cover their lengths."""
+    digest = hashlib.sha1(usedforsecurity=False)  # the fastest digest with hardware support
     for column in columns:
         digest.update(np.ascontiguousarray(column).data)
     return digest.digest()
@@ -47,7 +47,7 @@ def digest_of_runs(runs: Runs, slots: Slots, base: Ints) -> bytes:
 
 
 def layout_of_pieces(pieces: Pieces, n_bytes: int, variables: VariableTable) -> PiecesLayout:
-    """Remembered by the pieces."""
+    """The layout of pieces, computed once and kept with them."""
     if pieces.layout is None:
         ids: dict[int, int] = {}
         slots = slots_of(pieces.runs, n_bytes, variables, ids)

@@ -118,7 +118,7 @@ def _float_words(values: np.ndarray, fmt: PrintTensorFmt) -> list[str]:
 
 
 def _decimals(magnitudes: np.ndarray, digits: int) -> int:
-    """Digits behind the point that leave room for those of the largest value before it."""
+    """Digits after the point that leave room for those of the largest value before it."""
     largest = magnitudes.max(initial=1.0)
     return max(0, digits - 1 - math.floor(math.log10(largest)))
 
@@ -139,7 +139,7 @@ def _lines(
     level: int,
     fmt: PrintTensorFmt,
 ) -> list[str]:
-    """Lines of one bracket: `start` is what stands before it on its first line."""
+    """Lines of one bracket: `start` comes before it on its first line."""
     if len(shape) == 1:
         row = [next(words) for _ in range(shape[0])]
         if has_gap[0]:

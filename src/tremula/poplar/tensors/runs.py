@@ -11,7 +11,7 @@ class Runs(NamedTuple):
     """Element addresses in view order: run i is start[i] + stride[i] * (0 … count[i]-1)."""
 
     start: Ints
-    count: Ints  # pyright: ignore[reportIncompatibleMethodOverride] - nobody counts columns
+    count: Ints  # pyright: ignore[reportIncompatibleMethodOverride] - a column, not tuple.count
     stride: Ints
 
     @property
@@ -141,7 +141,7 @@ class Pieces:
     def __init__(self, runs: Runs):
         self.runs = runs
         self.start = np.concatenate(([0], np.cumsum(runs.count)))
-        self.layout: Any = None  # what tensor_layout.py found out about it
+        self.layout: Any = None  # its PiecesLayout, see layout.py
 
     def moved(self, runs: Runs) -> "Pieces":
         """Pieces of the same counts elsewhere."""

@@ -1,4 +1,4 @@
-"""Questions about how tensors lie in memory, and orders that make them simple."""
+"""How tensors lie in memory, and orders that simplify them."""
 
 from collections.abc import Sequence
 

@@ -23,7 +23,7 @@ class ByteTileMap(NamedTuple):
     def split(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, ...]:
         """Cut intervals at tile boundaries: (owner, begin, end, tile), gaps left out."""
         first = np.searchsorted(self.end, begin, side="right")
-        if len(first) and int(first.max()) < len(self.end):  # mostly nothing needs a cut
+        if len(first) and int(first.max()) < len(self.end):  # the usual case: nothing to cut
             start = self.begin[first]
             if bool(((start < end) & (end <= self.end[first])).all()):
                 return np.arange(len(first)), np.maximum(begin, start), end, self.tile[first]
@@ -71,7 +71,7 @@ class TileMapLog:
             column.frombytes(np.ascontiguousarray(values, np.int64).tobytes())
 
     def resolve(self) -> ByteTileMap:
-        """The map now. Costs as much as what was added since the last call, if it is new."""
+        """The map now. Costs no more than what was added since, unless old bytes were remapped."""
         if len(self._begin):
             log = [
                 np.frombuffer(column, np.int64) for column in (self._begin, self._end, self._tile)
@@ -86,7 +86,7 @@ class TileMapLog:
         return self._resolved
 
     def _appended(self, old: ByteTileMap, new: ByteTileMap) -> ByteTileMap:
-        """Old intervals and the new ones behind them; maps given out before stay as they are."""
+        """Old intervals with the new ones appended; maps given out earlier do not change."""
         n_old, n = len(old.begin), len(old.begin) + len(new.begin)
         if n > len(self._columns[0]):
             room = [np.empty(2 * n, np.int64) for _ in range(3)]
@@ -120,7 +120,7 @@ def _painted_over(old: ByteTileMap, new: ByteTileMap) -> ByteTileMap:
     gap_begin, gap_end = np.append(limits.min, new.end), np.append(new.begin, limits.max)
     gaps = ByteTileMap(gap_begin, gap_end, np.zeros(len(gap_begin), np.int64))
     owner, low, high, _ = gaps.split(old.begin, old.end)
-    is_left = high > low  # nothing is, of a gap between neighbours
+    is_left = high > low  # empty between adjacent neighbours
     owner, low, high = owner[is_left], low[is_left], high[is_left]
     begin, end = np.concatenate((low, new.begin)), np.concatenate((high, new.end))
     tile = np.concatenate((old.tile[owner], new.tile))

@@ -27,7 +27,7 @@ class VariableTable:
         self.sources: list[Source] = []
         self.is_constant: list[bool] = []
         self.metadata_of: dict[int, int] = {}  # quarter variable -> its metadata variable
-        self.notes: dict[int, Hashable] = {}  # what its maker knows of a variable, addresses apart
+        self.notes: dict[int, Hashable] = {}  # what a library noted about a variable
         self.n_bytes = GUARD_BYTES  # size of the address space so far; address 0 is never used
 
     def __len__(self) -> int:

@@ -130,7 +130,7 @@ def _cut(tensor: Tensor, begin: np.ndarray, end: np.ndarray, sub_start: np.ndarr
         return EdgeColumn(sub_start, np.arange(len(begin) + 1, dtype=np.int64), runs)
     runs, owner = Pieces(flat).lookup_intervals(begin, end)
     empty = np.flatnonzero(begin == end)
-    if len(empty):  # every sub-vector has a run, be it one of no elements
+    if len(empty):  # every sub-vector has a run, even an empty one
         none = np.zeros(len(empty), np.int64)
         owner = np.concatenate((owner, empty))
         order = np.argsort(owner, kind="stable")

@@ -23,7 +23,7 @@ class EdgeLog:
 
     def __init__(self, codelet: str, spec: FieldSpec):
         self.codelet, self.spec, self.type = codelet, spec, spec.type
-        # The common case, one run for a whole field: these four columns say it all.
+        # The common case, one run for a whole field, needs only these four columns.
         self.row, self.start = array("q"), array("q")
         self.count, self.stride = array("q"), array("q")  # left empty for scalars
         # The others: (row, sub-vector, number of the call, start, count, stride) each.
@@ -76,7 +76,7 @@ class EdgeLog:
         self.connect_part(row, self._checked_rank(value, wanted), sub)
 
     def connect_part(self, row: int, value: Tensor, sub: int = 0) -> None:
-        """Connect a tensor of any structure, to one sub-vector of a list field if told which."""
+        """Connect a tensor of any structure, or to one sub-vector of a list field."""
         self._check_type(value)
         runs = value.runs() if value.n_elems else single_run(0, 0, 1)
         self._log(row, sub, runs)
@@ -177,7 +177,7 @@ class EdgeLog:
             if len(empty):
                 raise error_at(int(empty[0]), self.spec, "is not connected", "connect it")
             return
-        is_bulk = np.zeros(len(n_subs), bool)  # there, a row says itself that it has none
+        is_bulk = np.zeros(len(n_subs), bool)  # bulk rows say themselves that they are empty
         for first_row, block in self.blocks:
             is_bulk[first_row : first_row + block.n_rows] = True
         for bad in np.flatnonzero((n_subs == 0) & ~is_bulk).tolist():

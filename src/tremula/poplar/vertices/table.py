@@ -63,14 +63,14 @@ class VertexTableBuilder:
         self.estimates: dict[int, tuple[int, int]] = {}
 
     def add_row(self, tile: int, caller: FrameType) -> int:
-        """Append a vertex. In a loop it comes from the same line each time: that is remembered."""
+        """Append a vertex. Its line is cached: a loop adds many from the same one."""
         row = self.n_rows
         self.n_rows = row + 1
         self.tile.append(tile)
         line = caller.f_lineno
         if line != self._last_line or caller.f_code is not self._last_code:
             source = user_source()
-            is_users = source.file == caller.f_code.co_filename  # not a library of ours
+            is_users = source.file == caller.f_code.co_filename  # not Tremula's own library
             self._last_line, self._last_code = line, caller.f_code if is_users else None
             self._last_source = self.sources.setdefault(source, len(self.sources))
         self.source_id.append(self._last_source)
