@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence as ListOf
 
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type
-from tremula.ir.lowering.precision import narrow, wide
+from tremula.ir.lowering.pointwise.map import narrow, wide
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import schema_name
 from tremula.ir.op_table import lowers

@@ -2,7 +2,7 @@
 
 from tremula.base.types import FLOAT, INT, UNSIGNED_INT
 from tremula.ir.lowering.indexing.row_tables import check_indices
-from tremula.ir.lowering.precision import narrow, wide
+from tremula.ir.lowering.pointwise.map import narrow, wide
 from tremula.ir.lowering.reductions import last_dim
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import operand

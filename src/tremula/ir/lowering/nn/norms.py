@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from tremula.base.types import FLOAT
-from tremula.ir.lowering.precision import narrow, wide
+from tremula.ir.lowering.pointwise.map import narrow, wide
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor

@@ -97,3 +97,16 @@ def _target(tiles: Tiles, tensors: list[Tensor]) -> Tensor | None:
 
 def _meta(value: Any) -> Any:  # noqa: ANN401 - a fake tensor or a number
     return value.meta["val"] if isinstance(value, fx.Node) else value
+
+
+# -- halves are computed as floats and rounded once, when a result is stored -----------------------
+
+
+def wide(value: Expr, type: Type) -> Expr:
+    """An operand in the type it is computed in."""
+    return Cast(value, FLOAT) if type is HALF else value
+
+
+def narrow(value: Expr, type: Type) -> Expr:
+    """A computed value in the type it is stored in."""
+    return Cast(value, HALF) if type is HALF else value
