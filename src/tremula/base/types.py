@@ -29,6 +29,7 @@ class Type:
 
     @property
     def requires_metadata(self) -> bool:
+        """Does it need a metadata byte, as 8-bit floats do?"""
         return self.name == "QUARTER"
 
 

@@ -244,9 +244,11 @@ class Graph:
         return sorted(added)
 
     def has_codelet(self, name: str) -> bool:
+        """Is a codelet of this name known?"""
         return name in self.state.codelets
 
     def add_compute_set(self, name: str = "") -> ComputeSet:
+        """Add an empty compute set; vertices are added to it."""
         compute_set = ComputeSet(name or f"cs{len(self.state.compute_sets)}", user_source())
         self.state.compute_sets.append(compute_set)
         return compute_set
@@ -523,6 +525,7 @@ class Graph:
 
     @property
     def n_vertices(self) -> int:
+        """Vertices of all compute sets."""
         return sum(compute_set.n_vertices for compute_set in self.state.compute_sets)
 
     @property

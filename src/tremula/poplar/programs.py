@@ -33,6 +33,7 @@ class Program:
     name: str = field(kw_only=True, default="")
 
     def fail(self, what: str, hint: str) -> ControlProgramError:
+        """The error of a malformed program, with the line that made it."""
         return ControlProgramError(f"{type(self).__name__}: {what}", source=self.source, hint=hint)
 
 
@@ -113,6 +114,7 @@ class Sequence(Program):
 
     @property
     def is_empty(self) -> bool:
+        """Does it hold no program?"""
         return not self.steps
 
 
@@ -299,10 +301,12 @@ class Switch(Program):
 
     @staticmethod
     def with_bounds_checking(control: Tensor, cases: Iterable[tuple[int, Program]]) -> "Switch":
+        """A switch that stops the run if no case matches."""
         return Switch(control, cases, on_no_match="error")
 
     @staticmethod
     def with_unreachable_default(control: Tensor) -> "Switch":
+        """A switch of which one case always matches."""
         return Switch(control, on_no_match="undefined")
 
 

@@ -16,6 +16,8 @@ CHIP_OF_ARCH = {"ipu1": "gc2", "ipu2": "gc200", "ipu21": "c600"}
 
 
 class TargetType(Enum):
+    """What kind of machine a target is."""
+
     IPU = "IPU"
     IPU_MODEL = "IPU_MODEL"
     CPU = "CPU"
@@ -45,30 +47,37 @@ class Target:
 
     @property
     def n_tiles(self) -> int:
+        """Tiles of all its chips."""
         return self.n_ipus * self.tiles_per_ipu
 
     @property
     def n_worker_contexts(self) -> int:
+        """Workers of a tile."""
         return self.chip.n_workers
 
     @property
     def n_bytes_per_tile(self) -> int:
+        """Memory of a tile."""
         return self.chip.n_bytes_per_tile
 
     @property
     def exchange_bytes_per_cycle(self) -> float:
+        """What a tile can receive in a cycle."""
         return float(self.chip.exchange_bytes_per_cycle)
 
     @property
     def tile_clock_hz(self) -> float:
+        """The clock of the tiles."""
         return self.chip.clock_hz
 
     @property
     def data_path_width_bits(self) -> int:
+        """Bits of a load or store."""
         return self.chip.data_path_bytes * 8
 
     @property
     def arch(self) -> str:
+        """The architecture's name, `ipu2` say."""
         return self.chip.arch
 
     def type_size(self, type: Type | str) -> int:
@@ -84,6 +93,7 @@ class Target:
         return replace(self, n_ipus=self.n_ipus // n_replicas)
 
     def virtual(self, tiles_per_ipu: int) -> "Target":
+        """A target of some of its tiles."""
         return replace(self, tiles_per_ipu=tiles_per_ipu)
 
 
@@ -162,15 +172,18 @@ class IPUModel:
 
     @property
     def chip(self) -> Chip:
+        """The chip that is modelled."""
         base = self.version if isinstance(self.version, Chip) else named_chip(self.version)
         base = base.replace(**self.changes) if self.changes else base  # pyright: ignore[reportArgumentType]
         return _changed(base)
 
     def create_target(self) -> Target:
+        """A target to build a graph for."""
         n_tiles = 0 if "n_tiles" in _Machine.changes else self.tiles_per_ipu
         return Target(self.chip, self.n_ipus, n_tiles)
 
     def create_device(self) -> Device:
+        """A device to build a graph for and to run on."""
         return Device(self.create_target())
 
 

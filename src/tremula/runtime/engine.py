@@ -185,6 +185,7 @@ class Engine:
         )  # fmt: skip
 
     def load_and_run(self, device: Device | None = None, program: int | str = 0) -> None:
+        """Load, and run a program."""
         self.load(device).run(program)
 
     def stop(self) -> None:
@@ -242,6 +243,7 @@ class Engine:
 
     @property
     def loaded(self) -> LoadedProgram:
+        """Is it ready to run?"""
         if self._loaded is None:
             raise TensorIoStateError(
                 "the engine is not loaded.", hint="call engine.load() before run, read or write"
@@ -250,6 +252,7 @@ class Engine:
 
     @property
     def clock(self) -> Clock:
+        """The modelled clock of all chips."""
         return self.loaded.clock
 
     @property
@@ -298,6 +301,7 @@ class Engine:
         self.host.connect_function(handle, function)
 
     def list_streams(self) -> list[str]:
+        """Handles of all streams."""
         return sorted(self.executable.host.streams)
 
     def copy_to_remote_buffer(

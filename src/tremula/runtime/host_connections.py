@@ -24,7 +24,9 @@ class StreamCallback(Protocol):
     `invalidate_prefetched()` says a prefetched chunk will not be used.
     """
 
-    def fetch(self, buffer: np.ndarray) -> object: ...
+    def fetch(self, buffer: np.ndarray) -> object:
+        """Fill the buffer with the next chunk, or receive it."""
+        ...
 
 
 class RingPort:

@@ -105,9 +105,7 @@ def _outcome_of(predict: Callable, row: Row) -> float | str:
     """The prediction in the row's unit, or why there is none."""
     try:
         return predict(row, chip_of(row)).in_unit(row.unit)
-    except (
-        PoplarError
-    ) as reason:  # a user's row may describe something that cannot be built
+    except PoplarError as reason:  # a user's row may describe something that cannot be built
         return reason.what
 
 

@@ -71,13 +71,16 @@ class Tensor:
 
     @property
     def rank(self) -> int:
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def n_elems(self) -> int:
+        """The number of elements."""
         return math.prod(self.shape)
 
     def dim(self, index: int) -> int:
+        """The size of a dimension."""
         return self.shape[self._checked_dim(index)]
 
     def __len__(self) -> int:
@@ -171,6 +174,7 @@ class Tensor:
         return self._view(offset, (*shape, *self.shape[rest:]), (*strides, *self.strides[rest:]))
 
     def index(self, indices: Sequence[int]) -> "Tensor":
+        """The part at the given indices, of as many dimensions less."""
         return self[tuple(indices)]
 
     def slice(
@@ -224,6 +228,7 @@ class Tensor:
         return self.reshape((*self.shape[:begin_dim], merged, *self.shape[end_dim:]))
 
     def reshape(self, shape: Sequence[int]) -> "Tensor":
+        """The same elements in another shape; one size may be -1."""
         shape = tuple(int(s) for s in shape)
         check_reshape(self.shape, shape)
         strides = reshaped_strides(self.shape, self.strides, shape)
@@ -232,9 +237,11 @@ class Tensor:
         return Tensor(self.variables, self.type, 0, shape, row_major(shape), Pieces(self.runs()))
 
     def reshape_partial(self, begin_dim: int, end_dim: int, sizes: Sequence[int]) -> "Tensor":
+        """Dimensions from `begin` to `end` in another shape."""
         return self.reshape((*self.shape[:begin_dim], *sizes, *self.shape[end_dim:]))
 
     def dim_shuffle(self, permutation: Sequence[int]) -> "Tensor":
+        """Dimensions in another order."""
         check_permutation(self.rank, permutation)
         return self._view(
             self.offset,
@@ -254,9 +261,11 @@ class Tensor:
         )
 
     def dim_roll(self, dim: int, to: int = 0) -> "Tensor":
+        """One dimension moved to another place."""
         return self.dim_shuffle_partial([self._checked_dim(dim)], [self._checked_dim(to)])
 
     def transpose(self) -> "Tensor":
+        """The last two dimensions, or the given ones, exchanged."""
         if self.rank != 2:
             raise TensorCreationError(
                 f"transpose needs a rank-2 tensor, got shape {list(self.shape)}.",
@@ -287,11 +296,13 @@ class Tensor:
     # -- repeating and skipping --------------------------------------------------------------------
 
     def reverse(self, dim: int = 0) -> "Tensor":
+        """A dimension in reverse order."""
         return self._getitem_general(
             (slice(None),) * self._checked_dim(dim) + (slice(None, None, -1),)
         )
 
     def sub_sample(self, stride: int, dim: int = 0) -> "Tensor":
+        """Every `stride`-th slice of a dimension."""
         if stride < 1:
             raise TensorCreationError(
                 f"sub_sample needs a stride of at least 1, got {stride}.",
@@ -340,6 +351,7 @@ class Tensor:
 
     @property
     def contains_constant(self) -> bool:
+        """Is any element a constant?"""
         return any(self.variables.is_constant[v] for v in self.variable_ids())
 
     @property
@@ -364,6 +376,7 @@ class Tensor:
         return regions_of_variables(self.variables, intervals, self.type.n_bytes)
 
     def intersects_with(self, other: "Tensor") -> bool:
+        """Do two tensors share an element?"""
         if not self.n_elems or not other.n_elems:
             return False
         return intersect(self.byte_intervals(), other.byte_intervals())

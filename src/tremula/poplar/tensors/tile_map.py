@@ -177,6 +177,7 @@ class TileMapping:
 
     @property
     def n_elems(self) -> int:
+        """Elements that are mapped."""
         return int((self.end - self.begin).sum())
 
     def n_elems_per_tile(self) -> np.ndarray:

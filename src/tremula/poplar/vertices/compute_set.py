@@ -56,11 +56,13 @@ class ComputeSet:
 
     @property
     def n_vertices(self) -> int:
+        """Vertices of all codelets in it."""
         if self.instance is not None:
             return self.instance.template.n_vertices
         return sum(table.n_rows for table in self.distinct_tables())
 
     def table_of(self, codelet: Codelet, key: "str | type") -> VertexTableBuilder:
+        """The vertex table of a codelet, made on first use."""
         for table in self.tables.values():
             if table.codelet is codelet:
                 self.tables[key] = table
@@ -69,6 +71,7 @@ class ComputeSet:
         return table
 
     def distinct_tables(self) -> list[VertexTableBuilder]:
+        """Its tables, or those of the template it is an instance of."""
         return list({id(t): t for t in self.tables.values()}.values())
 
     def __repr__(self) -> str:
@@ -100,6 +103,7 @@ class FieldRef:
         return FieldRef(self.vertex, self.name, index)
 
     def edge_log(self) -> EdgeLog:
+        """The log that records connections of this field."""
         edge = self.vertex.table.edges.get(self.name)
         if edge is None or edge.spec.kind not in (FieldKind.VECTOR_LIST, FieldKind.SCALAR_LIST):
             spec = self.vertex.table.field(self.name)
@@ -112,6 +116,7 @@ class FieldRef:
         return edge
 
     def connect(self, value: object) -> None:
+        """Connect the field to a tensor."""
         if self.index is None:
             self.vertex.table.connect(self.vertex.row, self.name, value)
             return

@@ -75,6 +75,8 @@ SMALLEST = {"FLOAT": 2.0**-126, "HALF": 2.0**-24}
 
 
 class LossType(Enum):
+    """The losses there are."""
+
     SUM_SQUARED_LOSS = "SUM_SQUARED_LOSS"
     CROSS_ENTROPY_LOSS = "CROSS_ENTROPY_LOSS"
 

@@ -32,18 +32,22 @@ class Arg:
 
 
 def input_arg(like: Tensor, name: str = "") -> Arg:
+    """An argument that is copied in."""
     return Arg(ArgKind.INPUT, like, name)
 
 
 def output_arg(like: Tensor, name: str = "") -> Arg:
+    """An argument that is copied out."""
     return Arg(ArgKind.OUTPUT, like, name)
 
 
 def inout_arg(like: Tensor, name: str = "") -> Arg:
+    """An argument that is copied in and, changed, out."""
     return Arg(ArgKind.INOUT, like, name)
 
 
 def created_arg(name: str = "") -> Arg:
+    """A result that the function makes."""
     return Arg(ArgKind.CREATED, None, name)
 
 

@@ -18,6 +18,7 @@ class TileRegions(NamedTuple):
 
     @property
     def n_elems(self) -> np.ndarray:
+        """Elements of all regions."""
         return self.end - self.begin
 
     def on_tiles(self, is_wanted: np.ndarray) -> "TileRegions":
@@ -57,6 +58,7 @@ class WorkerSlices(NamedTuple):
 
     @property
     def tile_of_slice(self) -> np.ndarray:
+        """The tile of each slice."""
         return np.repeat(self.tile, np.diff(self.start))
 
 

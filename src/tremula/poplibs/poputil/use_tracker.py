@@ -34,6 +34,7 @@ class TensorUseTracker:
 
     @property
     def is_empty(self) -> bool:
+        """Was no use noted?"""
         return not self._parts
 
     def add(self, graph: Graph, tile: int, tensor: Tensor) -> None:

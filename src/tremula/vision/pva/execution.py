@@ -94,10 +94,12 @@ class ExecutionStep:
 
     @property
     def times(self) -> int:
+        """Begin and end of the step."""
         return int(self._reader.trace.times[self._entry])
 
     @property
     def program(self) -> Program:
+        """The program that ran."""
         return Program(self._reader, int(self._reader.table("steps")["program"][self._step]))
 
     @property
@@ -110,6 +112,7 @@ class ExecutionStep:
 
     @property
     def computeSets(self) -> list[StepComputeSet]:
+        """Compute sets that ran."""
         number = int(self._reader.table("steps")["compute_set"][self._step])
         if number < 0:
             return []
@@ -118,6 +121,7 @@ class ExecutionStep:
 
     @property
     def ipus(self) -> list[StepIpu]:
+        """What each chip did meanwhile."""
         return [StepIpu(self._reader, self._entry, ipu) for ipu in range(self._reader.n_ipus)]
 
     def __repr__(self) -> str:
@@ -140,23 +144,28 @@ class Run:
 
     @property
     def name(self) -> str:
+        """The name of the program."""
         return self._reader.table("runs")["name"][self._id]
 
     @property
     def program(self) -> int:
+        """The program that ran."""
         return self._of("program")
 
     @property
     def steps(self) -> LazyList[ExecutionStep]:
+        """Its steps, in the order they ran."""
         first = self._of("first_entry")
         return LazyList(self._of("n_entries"), lambda i: ExecutionStep(self._reader, first + i))
 
     @property
     def microseconds(self) -> Microseconds:
+        """Begin and end in microseconds."""
         return Microseconds(self._of("host_start_us"), self._of("host_end_us"))
 
     @property
     def cycles(self) -> int:
+        """Begin and end in cycles."""
         return self._of("cycles_to") - self._of("cycles_from")
 
 
@@ -180,15 +189,18 @@ class Execution:
 
     @property
     def steps(self) -> LazyList[ExecutionStep]:
+        """Steps in the order they ran."""
         return LazyList(self._reader.n_entries, lambda i: ExecutionStep(self._reader, i))
 
     @property
     def runs(self) -> LazyList[Run]:
+        """Runs of programs, one a call of the host."""
         n = len(self._reader.table("runs")["id"])
         return LazyList(n, lambda i: Run(self._reader, i))
 
     @property
     def totalCycles(self) -> TotalCycles:
+        """Cycles from the first step to the last."""
         return TotalCycles(self._reader.table("ipus")["cycles"].max(initial=0))
 
     def blocks(self, tile: int) -> LazyList[Block]:

@@ -114,10 +114,12 @@ class Tile:
 
     @property
     def ipu(self) -> int:
+        """The chip it is on."""
         return self.id // self._reader.tiles_per_ipu
 
     @property
     def memory(self) -> TileMemory:
+        """Its memory by category."""
         return TileMemory(self._reader, self.id)
 
     def __repr__(self) -> str:
@@ -158,19 +160,23 @@ class LivenessProgramStep:
 
     @property
     def program(self) -> Program:
+        """The program of the step."""
         return Program(self._reader, int(self._reader.table("steps")["program"][self._step]))
 
     @property
     def notAlwaysLiveMemory(self) -> NotAlwaysLiveMemory:
+        """Bytes of temporaries on all tiles."""
         n_bytes = int(self._reader.table("steps")["temporary_bytes"][self._step])
         return NotAlwaysLiveMemory(self._reader, n_bytes, self._reader.live_at(self._step))
 
     def notAlwaysLiveMemoryForTile(self, tile: int) -> NotAlwaysLiveMemory:
+        """Bytes of temporaries on a tile."""
         live = self._reader.live_at(self._step, tile)
         n_bytes = int(self._reader.matrix("live").row(self._step)[tile])
         return NotAlwaysLiveMemory(self._reader, n_bytes, live)
 
     def notAlwaysLiveMemoryForIpu(self, ipu: int) -> NotAlwaysLiveMemory:
+        """Bytes of temporaries on a chip."""
         per_ipu = self._reader.tiles_per_ipu
         mine = slice(ipu * per_ipu, (ipu + 1) * per_ipu)
         n_bytes = int(self._reader.matrix("live").row(self._step)[mine].sum())

@@ -4,6 +4,8 @@ from enum import Enum, IntEnum
 
 
 class ComputeInstrumentation(IntEnum):
+    """How cycles of vertices were measured."""
+
     Off = 0
     Vertex = 1
     Tile = 2
@@ -13,12 +15,16 @@ class ComputeInstrumentation(IntEnum):
 
 
 class ExternalExchangeInstrumentation(IntEnum):
+    """How exchanges between chips were measured."""
+
     Off = 0
     Tile = 1
     Unknown = 2
 
 
 class TargetType(Enum):
+    """What kind of machine a target is."""
+
     Cpu = "CPU"
     Ipu = "IPU"
     IpuModel = "IPU_MODEL"

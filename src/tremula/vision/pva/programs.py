@@ -66,10 +66,12 @@ class ComputeSet:
 
     @property
     def name(self) -> str:
+        """As the program calls it."""
         return self._reader.table("compute_sets")["name"][self._id]
 
     @property
     def vertices(self) -> list[VertexInstances]:
+        """Vertex types, with how many of each."""
         rows = np.flatnonzero(self._reader.table("vertices")["compute_set"] == self._id)
         return [VertexInstances(self._reader, row) for row in rows.tolist()]
 
@@ -99,6 +101,7 @@ class Program:
 
     @property
     def name(self) -> str:
+        """As the program calls it."""
         return str(self._of("name"))
 
     @property
@@ -113,6 +116,7 @@ class Program:
 
     @property
     def type(self) -> ProgramType:  # pyright: ignore[reportInvalidTypeForm]
+        """What kind of program it is."""
         kind = str(self._of("kind"))
         if self.step >= 0:
             kind = self._reader.table("steps")["type"][self.step]
@@ -120,11 +124,13 @@ class Program:
 
     @property
     def children(self) -> list["Program"]:
+        """The programs inside it."""
         mine = np.flatnonzero(self._reader.table("programs")["parent"] == self._id)
         return [Program(self._reader, child) for child in mine.tolist()]
 
     @property
     def debugContext(self) -> DebugContext | None:
+        """Where in the program it was made."""
         if self.step < 0:
             return None
         return DebugContext(
@@ -172,6 +178,7 @@ class Program:
 
     @property
     def computeset(self) -> ComputeSet:
+        """The compute set it runs."""
         number = self._reader.table("steps")["compute_set"][self.step] if self.step >= 0 else -1
         if number < 0:
             raise AttributeError(f"a {self.type.name} has no computeset")
@@ -209,6 +216,7 @@ class Operation:
 
     @property
     def debugContext(self) -> DebugContext:
+        """Where in the program it was made."""
         contexts = self._reader.table("debug_contexts")["path"]
         if self.name in contexts:
             return DebugContext(self._reader, contexts.index(self.name))
@@ -221,11 +229,13 @@ class Operation:
         return []
 
     def programs(self) -> list[Program]:
+        """The programs it consists of."""
         numbers = self._reader.table("steps")["program"][list(self._steps)]
         return [Program(self._reader, number) for number in numbers.tolist()]
 
     @property
     def vars(self) -> list[LoweredVariable]:
+        """The variables it uses."""
         return [variable for program in self.programs() for variable in program.vars]
 
     def __repr__(self) -> str:
@@ -246,6 +256,7 @@ class OperationAnalysis:
 
     @property
     def operations(self) -> LazyList[Operation]:
+        """All operations, the most expensive first."""
         return LazyList(len(self._names), self._make)
 
     def _make(self, number: int) -> Operation:

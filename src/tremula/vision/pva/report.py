@@ -52,60 +52,74 @@ class Target:
 
     @property
     def type(self) -> TargetType:
+        """Hardware, or a model of it."""
         known = {t.value: t for t in TargetType}
         return known.get(self._reader.target["type"], TargetType.Unknown)
 
     @property
     def architecture(self) -> Architecture:
+        """The architecture's name."""
         known = {a.value: a for a in Architecture}
         return known.get(self._reader.target["arch"], Architecture.Unknown)
 
     @property
     def numReplicas(self) -> int:
+        """Replicas of the program."""
         return self._reader.n_replicas
 
     @property
     def ipusPerReplica(self) -> int:
+        """Chips of a replica."""
         return self._reader.n_ipus
 
     @property
     def numIPUs(self) -> int:
+        """Chips in all."""
         return self._reader.n_ipus * self._reader.n_replicas
 
     @property
     def tilesPerIpu(self) -> int:
+        """Tiles of a chip."""
         return self._reader.tiles_per_ipu
 
     @property
     def tilesPerReplica(self) -> int:
+        """Tiles of a replica."""
         return self._reader.n_tiles
 
     @property
     def numTiles(self) -> int:
+        """Tiles in all."""
         return self._reader.n_tiles * self._reader.n_replicas
 
     @property
     def bytesPerTile(self) -> int:
+        """Memory of a tile."""
         return self._fact("n_bytes_per_tile")
 
     @property
     def bytesPerIPU(self) -> int:
+        """Memory of a chip."""
         return self.bytesPerTile * self.tilesPerIpu
 
     @property
     def memoryPerReplica(self) -> int:
+        """Memory of a replica."""
         return self.bytesPerTile * self.tilesPerReplica
 
     @property
     def totalMemory(self) -> int:
+        """Memory in all."""
         return self.memoryPerReplica * self.numReplicas
 
     @property
     def clockFrequency(self) -> float:
+        """Hertz of the tiles."""
         return float(self._reader.target["clock_hz"])
 
     @property
     def minSyncDelay(self) -> int:
+        """The least cycles of a sync."""
         return self._fact("sync_cycles")
 
     @property
@@ -139,24 +153,29 @@ class Compilation:
 
     @property
     def target(self) -> Target:
+        """The machine it was compiled for."""
         return Target(self._reader)
 
     @property
     def graph(self) -> Graph:
+        """Sizes of the graph."""
         info = self._reader.info
         names = ("n_compute_sets", "n_edges", "n_variables", "n_vertices")
         return Graph(*(int(info[name]) for name in names))
 
     @property
     def ipus(self) -> LazyList[Ipu]:
+        """Chips, with their tiles."""
         return LazyList(self._reader.n_ipus, lambda i: Ipu(self._reader, i))
 
     @property
     def tiles(self) -> LazyList[Tile]:
+        """Tiles of all chips."""
         return LazyList(self._reader.n_tiles, lambda i: Tile(self._reader, i))
 
     @property
     def computeSets(self) -> LazyList[ComputeSet]:
+        """Compute sets with their vertices."""
         n = len(self._reader.table("compute_sets")["id"])
         return LazyList(n, lambda i: ComputeSet(self._reader, i))
 
@@ -177,14 +196,17 @@ class Compilation:
 
     @property
     def controlPrograms(self) -> list[Program]:
+        """Programs the host can run, as trees."""
         return self._roots("program")
 
     @property
     def functionPrograms(self) -> list[Program]:
+        """Programs of functions, as trees."""
         return self._roots("function")
 
     @property
     def livenessProgramSteps(self) -> LazyList[LivenessProgramStep]:
+        """Steps with what is live in each."""
         return LazyList(self._reader.n_steps, lambda i: LivenessProgramStep(self._reader, i))
 
     @property
@@ -197,6 +219,7 @@ class Compilation:
         return _with_categories(found, dict(sizes))
 
     def alwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
+        """Variables that are always live on a tile."""
         variable, n_bytes = self._reader.tile_variables(tile)
         always = self._reader.table("variables")["always_live"][variable] > 0
         names = self._reader.table("variables")["name"]
@@ -210,6 +233,7 @@ class Compilation:
 
     @property
     def loweredVariables(self) -> LoweredVariables:
+        """Every variable, in parts by tile."""
         return LoweredVariables(self._reader)
 
     # -- everything at once ------------------------------------------------------------------------
@@ -267,10 +291,12 @@ class Report:
 
     @property
     def compilation(self) -> Compilation:
+        """What the compiler knows: memory, programs, variables."""
         return Compilation(self.reader)
 
     @property
     def execution(self) -> Execution:
+        """What ran, and how long it took."""
         if not self.reader.has_run:
             raise MissingProfileData(
                 f"report {str(self.reader.path)!r} has no execution: nothing had run.",
@@ -280,6 +306,7 @@ class Report:
 
     @property
     def instrumentationSettings(self) -> InstrumentationSettings:
+        """What was measured."""
         return InstrumentationSettings()
 
     @property

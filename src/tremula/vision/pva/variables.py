@@ -27,23 +27,28 @@ class DebugContext:
 
     @property
     def name(self) -> str:
+        """The last part of its path."""
         return str(self._of("path"))
 
     @property
     def layer(self) -> str:
+        """The library or front end that made it."""
         return str(self._of("layer"))
 
     @property
     def location(self) -> SourceLocation:
+        """The line of the user's source."""
         return SourceLocation(str(self._of("file")), int(self._of("line")))  # pyright: ignore[reportArgumentType]
 
     @property
     def parents(self) -> list["DebugContext"]:
+        """The contexts it lies in."""
         parent = int(self._of("parent"))  # pyright: ignore[reportArgumentType]
         return [DebugContext(self._reader, parent)] if parent >= 0 else []
 
     @property
     def json(self) -> str:
+        """Everything known about it, as JSON."""
         where = self.location
         return json.dumps(
             {
@@ -119,30 +124,37 @@ class LoweredVariable:
 
     @property
     def name(self) -> str:
+        """As the program calls it."""
         return self._reader.table("variables")["name"][self._variable]
 
     @property
     def bytes(self) -> int:
+        """Its size on this tile."""
         return int(self._reader.column("variable.tile_bytes")[self.id])
 
     @property
     def tileId(self) -> int:
+        """The tile that holds it."""
         return int(self._reader.column("variable.tile")[self.id])
 
     @property
     def alwaysLive(self) -> bool:
+        """Does it live all the time?"""
         return bool(self._reader.table("variables")["always_live"][self._variable])
 
     @property
     def hasUnloweredVar(self) -> bool:
+        """Does it belong to a variable of the program?"""
         return True
 
     @property
     def unloweredVar(self) -> UnloweredVariable:
+        """The variable of the program it belongs to."""
         return UnloweredVariable(self._reader, self._variable)
 
     @property
     def equivalenceClass(self) -> EquivalenceClass:
+        """A number that equal variables share."""
         return _classes(self._reader)[self._variable]
 
     def __repr__(self) -> str:

@@ -12,15 +12,18 @@ TraceChannel = trace.Channel
 
 
 def createTraceChannel(name: str) -> TraceChannel:
+    """A channel of this name."""
     trace.start_from_environment()
     return trace.channel(name)
 
 
 def enableTraceChannel(channel: TraceChannel) -> None:
+    """Record a channel."""
     channel.is_enabled = True
 
 
 def disableTraceChannel(channel: TraceChannel) -> None:
+    """Stop recording a channel."""
     channel.is_enabled = False
 
 
@@ -30,6 +33,7 @@ def checkTraceChannel(channel: TraceChannel) -> bool:
 
 
 def listTraceChannel() -> list[list[object]]:
+    """Names of all channels."""
     return [[channel.name, channel.is_enabled] for channel in trace.channels()]
 
 
@@ -61,14 +65,17 @@ class Tracepoint:
 
     @staticmethod
     def begin(channel: TraceChannel, label: str) -> None:
+        """Begin a stretch."""
         channel.begin(label)
 
     @staticmethod
     def end(channel: TraceChannel, label: str) -> None:
+        """End a stretch."""
         channel.end(label)
 
     @staticmethod
     def event(channel: TraceChannel, label: str, metadata: dict[str, object] | None = None) -> None:
+        """Note an instant."""
         channel.instant(label, **(metadata or {}))
 
 
@@ -84,10 +91,13 @@ def instrument(obj: object, methods: Iterable[str], channel: TraceChannel) -> No
 
 
 class Graph(trace.Graph):
+    """Numbers over time, in series that share an axis."""
+
     def __init__(self, name: str, unit: str = "", enable: bool = True):
         super().__init__(name, unit, is_enabled=enable)
 
     def addSeries(self, name: str) -> trace.Series:
+        """A series of numbers in this graph."""
         return self.series(name)
 
 

@@ -56,6 +56,7 @@ class Channel:
 
     @property
     def is_recording(self) -> bool:
+        """Is anything of it recorded now?"""
         if _State.file is None or not self.is_enabled:
             return False
         if _State.ends_at_ns and time.monotonic_ns() > _State.ends_at_ns:
@@ -91,6 +92,7 @@ class Channel:
             _open_events().append((self.name, label, time.time_ns()))
 
     def end(self, label: str) -> None:
+        """End the stretch of this name."""
         waiting = _open_events()
         for at in range(len(waiting) - 1, -1, -1):
             if waiting[at][:2] == (self.name, label):

@@ -55,6 +55,7 @@ class ConvParams:
 
     @property
     def rank(self) -> int:
+        """The number of field dimensions."""
         return len(self.field_shape)
 
     @property
@@ -69,6 +70,7 @@ class ConvParams:
 
     @property
     def transformed_kernel_shape(self) -> Sizes:
+        """Sizes of the kernel after truncation, dilation and padding."""
         return tuple(
             _dilated(n - self.kernel_truncation_lower[d] - self.kernel_truncation_upper[d],
                      self.kernel_dilation[d])

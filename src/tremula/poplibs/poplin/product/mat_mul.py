@@ -132,6 +132,7 @@ def create_mat_mul_grouped_input_lhs(
     graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
     **options: Unpack[ProductOptions],
 ) -> Tensor:  # fmt: skip
+    """A new [groups, m, k], laid out for mat_mul_grouped with a right operand of b_shape."""
     return _created(graph, "left", as_type(type), a_shape, b_shape, name or "lhs", options)
 
 
@@ -139,6 +140,7 @@ def create_mat_mul_grouped_input_rhs(
     graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
     **options: Unpack[ProductOptions],
 ) -> Tensor:  # fmt: skip
+    """A new [groups, k, n], laid out for mat_mul_grouped with a left operand of a_shape."""
     return _created(graph, "right", as_type(type), a_shape, b_shape, name or "rhs", options)
 
 
@@ -146,6 +148,7 @@ def create_mat_mul_grouped_output(
     graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
     **options: Unpack[ProductOptions],
 ) -> Tensor:  # fmt: skip
+    """A new [groups, m, n], laid out as mat_mul_grouped leaves its result."""
     return _created(graph, "result", as_type(type), a_shape, b_shape, name or "out", options)
 
 

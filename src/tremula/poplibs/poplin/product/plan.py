@@ -51,6 +51,7 @@ class Plan:
 
     @property
     def cycles(self) -> int:
+        """The estimate of all its terms."""
         return sum(self.costs.values())
 
     @property

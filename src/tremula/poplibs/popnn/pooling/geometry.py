@@ -17,6 +17,8 @@ Shape = tuple[int, ...]
 
 
 class PoolingType(Enum):
+    """How a window is joined into one value."""
+
     MAX = "MAX"
     AVG = "AVG"  # of real elements: padding does not count
     SUM = "SUM"

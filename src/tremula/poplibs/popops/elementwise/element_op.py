@@ -91,9 +91,11 @@ class ElementOp:
         return {f.__name__: f for f in called if not isinstance(f, str)}
 
     def flops_of(self, element: Type) -> int:
+        """Flops of one element."""
         return self.flops if element.is_floating else 0
 
     def cost_of(self, element: Type, has_scalar: bool = False) -> VectorCost:
+        """Cycles of a vector of elements, with a scalar as second operand or without."""
         table = self.scalar_cost if has_scalar and self.scalar_cost else self.cost
         return table[element.name] if element.name in table else table["INT"]
 

@@ -35,6 +35,7 @@ class ReduceOp:
 
     @property
     def joined_by(self) -> str:
+        """The operation that joins partial results."""
         return self.join or self.name
 
     @property
