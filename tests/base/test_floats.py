@@ -24,7 +24,7 @@ float32s = st.floats(width=32, allow_nan=False)
 
 @given(st.lists(float32s, min_size=1, max_size=20))
 def test_nearest_half_is_numpys(values):
-    """Rounding to nearest gives NumPy's halfs, infinities included."""
+    """Rounding to nearest gives NumPy's halves, infinities included."""
     array = np.array(values, np.float32)
     with np.errstate(over="ignore"):
         expected = array.astype(np.float16)
@@ -33,7 +33,7 @@ def test_nearest_half_is_numpys(values):
 
 @given(st.floats(-65504, 65504, width=32))
 def test_truncation_goes_towards_zero_by_less_than_one_step(value):
-    """Truncated halfs are no larger than the value, and the next one would be."""
+    """Truncated halves are no larger than the value, and the next one would be."""
     bits = float32_to_half_bits(np.array([value], np.float32), Rounding.TRUNCATE)
     low = abs(half_bits_to_float32(bits)[0])
     high = abs(half_bits_to_float32(bits + np.uint16(1))[0])
@@ -45,9 +45,9 @@ def test_stochastic_rounding_is_right_on_average():
     random = np.random.default_rng(1)
     step = 2.0**-10
     values = np.full(20_000, 1 + step / 4, np.float32)
-    halfs = half_bits_to_float32(float32_to_half_bits(values, Rounding.STOCHASTIC, random))
-    assert set(np.unique(halfs)) == {1.0, 1 + step}
-    assert abs((halfs > 1).mean() - 0.25) < 0.02
+    halves = half_bits_to_float32(float32_to_half_bits(values, Rounding.STOCHASTIC, random))
+    assert set(np.unique(halves)) == {1.0, 1 + step}
+    assert abs((halves > 1).mean() - 0.25) < 0.02
     exact = np.array([0.0, -1.5, 65504, 6e-8], np.float16).astype(np.float32)
     again = half_bits_to_float32(float32_to_half_bits(exact, Rounding.STOCHASTIC, random))
     np.testing.assert_array_equal(again, exact)

@@ -96,6 +96,7 @@ class PythonCodelet:
 
     def _address(self, key: KernelKey) -> int:
         if key not in self._addresses:
+            # Not at the top: importing Numba takes a second.
             from tremula.codelets.kernel.build import compile_kernel
 
             text = self._text(key)

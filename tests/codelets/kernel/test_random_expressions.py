@@ -31,7 +31,7 @@ def expression(rng: random.Random, depth: int) -> str:
 
 
 def codelet_with(seed: int, folder):
-    """A codelet that stores many random expressions as floats and as halfs."""
+    """A codelet that stores many random expressions as floats and as halves."""
     rng = random.Random(seed)
     lines = [
         "class Random(Vertex):",

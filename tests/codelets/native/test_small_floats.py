@@ -38,8 +38,8 @@ class HalfArithmetic(Vertex):
             self.flags[i] = (1 if a < b else 0) + (2 if a == b else 0) + int(a)
 
 
-def random_halfs(n):
-    """Halfs of all sizes, with zeros, denormals and overflow among them."""
+def random_halves(n):
+    """Halves of all sizes, with zeros, denormals and overflow among them."""
     bits = np.random.default_rng(3).integers(0, 0x7C00, n).astype(np.uint16)
     bits |= np.random.default_rng(4).integers(0, 2, n).astype(np.uint16) << 15
     return bits.view(np.float16)
@@ -50,7 +50,7 @@ def test_half_rounds_after_each_operation(make_table):
     n = 4000
     sizes = {"a": n, "b": n, "out": 7 * n, "mixed": n, "flags": n}
     table = make_table(codelet_of(HalfArithmetic), 1, 0, sizes)
-    a, b = random_halfs(2 * n).reshape(2, n)
+    a, b = random_halves(2 * n).reshape(2, n)
     a[: n // 2] = np.linspace(-8, 8, n // 2).astype(np.float16)
     b[:100] = a[:100]
     table.fill("a", a)
@@ -84,7 +84,7 @@ class HalfFunctions(Vertex):
 
 
 def test_half_functions_and_sums(make_table):
-    """Functions of halfs compute in float32 and round; sums of halfs stay halfs."""
+    """Functions of halves compute in float32 and round; sums of halves stay halves."""
     table = make_table(codelet_of(HalfFunctions), 2, 5, 9)
     table.run()
     x = np.abs(table.values("x").reshape(2, 9)) + np.float16(1)
@@ -123,7 +123,7 @@ class QuarterCopy(Vertex):
 @pytest.mark.parametrize("quarter_format", list(QuarterFormat))
 @pytest.mark.parametrize("scale", [-7, 0, 4, 31])
 def test_quarter_reads_and_writes(make_table, quarter_format, scale):
-    """All codes read as halfs, and floats of all sizes write as the reference conversion says."""
+    """All codes read as halves, and floats of all sizes write as the reference conversion says."""
     n = 3000
     sizes = {"x": 256, "out": 256, "back": n, "values": n}
     metadata = pack_metadata(quarter_format, scale)

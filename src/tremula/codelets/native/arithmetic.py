@@ -3,8 +3,8 @@
 Numba promotes int32 * float32 to a double, which tiles do not have. So generated code does not use
 Python's operators but these functions: integers compute in 64 bits, a half with a half or an
 integer in half, and everything else in float32. Functions that can round to half take one more
-argument: the record of the worker, where a program may have changed how it rounds; without one they
-round to nearest. Only loaded when a codelet compiles.
+argument: the worker's record, in which a program may have set a rounding mode; without one they
+round to nearest. Imported only when a codelet compiles.
 """
 
 # Numba replaces these functions, which pyright cannot see.

@@ -1,7 +1,7 @@
 """Whole vectors in compiled code: reductions, slices assigned, in order and without temporaries.
 
 Elements are taken one by one, as a tile would; Numba's own np.dot needs a BLAS, and its slice
-assignment takes seconds to compile. Only loaded when a codelet that uses them compiles.
+assignment takes seconds to compile. Imported only when a codelet needs them.
 """
 
 # Numba replaces these functions, which pyright cannot see.
