@@ -12,12 +12,6 @@ from tremula.poplibs.poplin.norms import (
     norm_whiten,
     normalise,
 )
-from tremula.poplibs.poplin.product import (
-    convolution_samples as conv_entries,
-)
-from tremula.poplibs.poplin.product import (
-    mat_mul_samples as product_entries,
-)
 from tremula.poplibs.poplin.product.bias import (
     add_bias,
     convolution_bias_update,
@@ -74,7 +68,7 @@ __all__ = [
     "convolution_bias_update", "convolution_plan", "convolution_weight_update", "create_biases",
     "create_input", "create_weights", "input_gradient_params", "weights_transpose_chans_flip_xy",
     # plans
-    "Plan", "conv_entries", "plan_report", "product_entries",
+    "Plan", "plan_report",
 ]  # fmt: skip
 __all__ += [  # norms
     "create_norm_beta", "create_norm_gamma", "create_norm_params", "norm_gradients",

@@ -8,10 +8,12 @@ from tests.poplibs.run_op import small_graph
 from tremula.poplibs import poplin
 from tremula.poplibs.poplin.product.build import add_product
 from tremula.poplibs.poplin.product.conv_params import FieldDim, Problem
-from tremula.poplibs.poplin.product.convolution import acts_shape, out_shape, weights_shape
-from tremula.poplibs.poplin.product.convolution_samples import (
+from tremula.poplibs.poplin.product.convolution import (
+    acts_shape,
+    out_shape,
     reference_convolution,
     reference_weight_deltas,
+    weights_shape,
 )
 from tremula.poplibs.poplin.product.plan import Plan, Splits
 from tremula.poplibs.poplin.product.worklists import pair

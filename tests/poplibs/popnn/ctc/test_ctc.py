@@ -4,7 +4,8 @@ from itertools import product
 
 import numpy as np
 
-from tests.poplibs.run_op import run_op
+import tremula as tr
+from tests.poplibs.run_op import run_op, small_graph
 from tremula.poplibs.popnn.ctc import inference as ctc_inference
 from tremula.poplibs.popnn.ctc import loss as ctc
 
@@ -105,3 +106,15 @@ def test_a_wide_beam_finds_the_best_labels():
     for path, (expected, probability) in enumerate(ranked):
         assert tuple(labels[path, : counts[path]].tolist()) == expected
         assert np.isclose(np.exp(probabilities[path]), probability, rtol=1e-4)
+
+
+def test_created_inputs_need_no_rearranging():
+    """Data made by create_data_input lies where the loss works on it: each step is on one tile."""
+    graph = small_graph(4)
+    data = ctc.create_data_input(graph, "float", 64, 2, 5)
+    labels = ctc.create_labels_input(graph, 2, 3)
+    assert (data.shape, labels.shape) == ((64, 2, 5), (2, 3))
+    assert (data.type, labels.type) == (tr.FLOAT, tr.UNSIGNED_INT)
+    tiles = [set(graph.get_tile_mapping(data[t, 0]).tile.tolist()) for t in range(64)]
+    assert all(len(found) == 1 for found in tiles)
+    assert set.union(*tiles) == {0, 1}
