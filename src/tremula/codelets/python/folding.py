@@ -53,10 +53,10 @@ class _Folding(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         """`self.n_workers + 1` is a number, too."""
-        of_workers = self.function.is_n_workers(node.left) and isinstance(node.right, ast.Constant)
-        if of_workers and isinstance(node.op, ast.Add):
-            total = self.function.n_workers + node.right.value  # pyright: ignore[reportAttributeAccessIssue]
-            return ast.copy_location(ast.Constant(total), node)
+        more = node.right.value if isinstance(node.right, ast.Constant) else None
+        of_workers = isinstance(node.op, ast.Add) and self.function.is_n_workers(node.left)
+        if of_workers and isinstance(more, int):
+            return ast.copy_location(ast.Constant(self.function.n_workers + more), node)
         return self.generic_visit(node)
 
     def _value(self, node: ast.expr) -> object:
