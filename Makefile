@@ -22,7 +22,7 @@ RELEASE := $(VENV)/.release-installed
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
 	@echo "make test    run the tests"
-	@echo "make test-wide  run them with every sweep in full"
+	@echo "make test-wide   the same with every sweep in full"
 	@echo "make check   format, lint, types, import layers, quick tests"
 	@echo "make format  format and mend what can be mended"
 	@echo "make docs    renew the pages that are made from tables, signatures and docstrings"

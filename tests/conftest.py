@@ -1,4 +1,4 @@
-"""Shared by all tests: reproducible hypothesis runs, the repository's root, the C++ compiler."""
+"""For all tests: one thread per worker, reproducible hypothesis runs, paths, the C++ compiler."""
 
 import os
 import shutil
@@ -27,11 +27,11 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def code_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A code cache of this test run, which its processes share.
+    """A code cache for this run alone, shared by its workers.
 
-    Set TREMULA_CACHE_DIR to it for a module at most: other tests want what is compiled already.
+    Only for tests about compiling: the others use the ordinary cache, so that a second run is fast.
     """
-    base = tmp_path_factory.getbasetemp()  # of a worker: inside that of the run
+    base = tmp_path_factory.getbasetemp()  # a worker's lies inside the run's
     return (base.parent if IS_WORKER else base) / "code_cache"
 
 

@@ -1,4 +1,4 @@
-"""Random vertex tables for codelet tests, and a code cache of their own."""
+"""Random vertex tables for codelet tests, and a separate code cache."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from tremula.hardware import chip
 
 @pytest.fixture(scope="module", autouse=True)
 def code_cache(code_folder):
-    """Compile into a folder of this run, so that tests neither use nor leave anything."""
+    """Compile into a folder of this run: nothing here may come from an earlier one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TREMULA_CACHE_DIR", str(code_folder))
         yield

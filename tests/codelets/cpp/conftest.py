@@ -1,4 +1,4 @@
-"""Codelets compiled once into a cache of their own, and a way to call their kernels.
+"""Codelets compiled once into a separate cache, and a way to call their kernels.
 
 A kernel is called by its address, with columns built from plain values: what a runtime does.
 """
@@ -19,7 +19,7 @@ FILES = Path(__file__).parent / "files"
 
 @pytest.fixture(scope="session")
 def cpp_folder(tmp_path_factory):
-    """Of this process alone: tests look at what the compiler leaves there."""
+    """Not shared between workers: tests look at what the compiler leaves there."""
     return tmp_path_factory.mktemp("cpp_cache")
 
 

@@ -1,4 +1,4 @@
-"""Shared by the tests of PopTorch: each starts with the log as a fresh process has it."""
+"""PopTorch tests start with the log of a fresh process."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tremula.vision.trace import recorder as trace
 
 @pytest.fixture(autouse=True)
 def fresh_log():
-    """No message counts as shown before, the level is as it was afterwards, no trace goes on."""
+    """Forget repeated messages before a test; restore the level and stop any trace after it."""
     level, limit = LOGGER.level, REPEATS.limit
     REPEATS.forget()
     poptorch.setLogLevel(DEFAULT_LEVEL)

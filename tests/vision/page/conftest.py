@@ -12,7 +12,7 @@ from tremula.bench.vision.browser import Browser, missing
 @pytest.fixture(scope="session")
 def mnist_folder(tmp_path_factory):
     """Where the MNIST example left its reports `training` and `inference`, and its trace."""
-    base = tmp_path_factory.getbasetemp()  # of a worker: inside that of the run
+    base = tmp_path_factory.getbasetemp()  # a worker's lies inside the run's
     return mnist_reports(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
