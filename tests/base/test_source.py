@@ -19,7 +19,7 @@ PACKAGE = Path(tremula.__file__).parent
     [
         ("/models/model.py", True),
         ("<stdin>", True),
-        (str(PACKAGE / "bench" / "poptorch_models.py"), True),
+        (str(PACKAGE / "bench" / "poptorch" / "models.py"), True),
         (str(PACKAGE / "garden" / "mnist.py"), True),
         (str(PACKAGE / "commands" / "demo.py"), True),
         (str(PACKAGE / "poplibs" / "popops" / "reduce.py"), False),
