@@ -237,7 +237,7 @@ class Graph:
         added: dict[str, Codelet] = {c.spec.name: c for c in map(codelet_of, classes)}
         files = [w for w in given if not isinstance(w, type)]
         if files:
-            from tremula.codelets.cpp import load_cpp_codelets
+            from tremula.codelets.cpp import load_cpp_codelets  # few graphs have any
 
             added |= load_cpp_codelets(files, flags)
         self.state.codelets.update(added)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
@@ -18,11 +18,9 @@ from tremula.poplar.streams import (
     HostFunction,
     RemoteBuffer,
 )
+from tremula.poplar.tensors.print_format import PrintTensorFmt
 from tremula.poplar.tensors.tensor import Tensor
-
-if TYPE_CHECKING:
-    from tremula.poplar.graph import ComputeSet
-    from tremula.poplar.tensors.print_format import PrintTensorFmt
+from tremula.poplar.vertices.compute_set import ComputeSet
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +120,7 @@ class Sequence(Program):
 class Execute(Program):
     """Run every vertex of a compute set once; `result` gets the AND of what they return."""
 
-    compute_set: "ComputeSet" = None  # pyright: ignore[reportAssignmentType]
+    compute_set: ComputeSet = None  # pyright: ignore[reportAssignmentType]
     result: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -364,7 +362,7 @@ class PrintTensor(Program):
 
     title: "str | Tensor" = ""
     tensor: Tensor = None  # pyright: ignore[reportAssignmentType]
-    fmt: "PrintTensorFmt | None" = None
+    fmt: PrintTensorFmt | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.title, Tensor):  # PrintTensor(tensor[, fmt])

@@ -147,7 +147,7 @@ class Engine:
         """Run from an instruction to the end of its program."""
         import numba
 
-        from tremula.runtime import interpreter
+        from tremula.runtime import interpreter  # brings Numba
 
         most: int = numba.config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]
         numba.set_num_threads(min(self._n_threads, most))
@@ -190,7 +190,7 @@ class Engine:
 
     def stop(self) -> None:
         """End every `Loop` of the program that runs now, from another thread or a callback."""
-        from tremula.runtime import interpreter
+        from tremula.runtime import interpreter  # brings Numba
 
         if self._registers is not None:
             self._registers[interpreter.STOP] = 1
@@ -228,7 +228,7 @@ class Engine:
         return entries[program]
 
     def _failure(self, reason: int, pc: int) -> RuntimeFailure | GraphReplicationError:
-        from tremula.runtime import interpreter
+        from tremula.runtime import interpreter  # brings Numba
 
         number = int(self.executable.step_of[pc])
         if reason == interpreter.DIVERGED:

@@ -270,7 +270,7 @@ class _Flow:
         return self.live_in[entry].copy()
 
     def _run(self, rows: Ints, returns: Ints) -> None:
-        from tremula.compiler.passes.sweeps import flow_back
+        from tremula.compiler.passes.sweeps import flow_back  # brings Numba
 
         flow_back(
             rows, self.live_in, self.live_out, self.use, self.kill, self.successor_start,

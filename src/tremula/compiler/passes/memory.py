@@ -274,7 +274,7 @@ def _peak(
     programs: LoweredPrograms, liveness: Liveness, exchanges: StepExchanges
 ) -> tuple[Ints, Ints]:
     """int64[n_tiles]: largest temporary bytes, and the instruction where they are needed."""
-    from tremula.compiler.passes.sweeps import sweep_peak
+    from tremula.compiler.passes.sweeps import sweep_peak  # brings Numba
 
     n, n_tiles = len(programs.code), programs.graph.target.n_tiles
     buffers, row_of = [np.zeros(n_tiles, np.int64)], np.full(len(exchanges.distinct) + 1, -1)

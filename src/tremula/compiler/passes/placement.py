@@ -120,7 +120,7 @@ class _Items:
 
     def addresses(self) -> tuple[Ints, Ints, Ints]:
         """Of what is placed one by one: entries, addresses; int64[n_tiles]: the highest byte."""
-        from tremula.compiler.passes.sweeps import place_ranges
+        from tremula.compiler.passes.sweeps import place_ranges  # brings Numba
 
         highest = np.zeros(self.n_tiles, np.int64)
         entry, first, last = self._ranges()

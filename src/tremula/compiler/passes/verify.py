@@ -291,7 +291,7 @@ def check_races(compute_set: FrozenComputeSet, variables: VariableTable) -> None
     begin, end, owner, access, place = (np.concatenate(c) for c in zip(*columns, strict=True))
     order = np.argsort(begin, kind="stable")
     is_written = np.array([a.spec.is_written for a in accesses])[access]
-    from tremula.compiler.passes.sweeps import find_race
+    from tremula.compiler.passes.sweeps import find_race  # brings Numba
 
     first, second = find_race(begin[order], end[order], owner[order], is_written[order])
     if first >= 0:

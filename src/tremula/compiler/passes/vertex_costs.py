@@ -99,7 +99,7 @@ def tiles_of_vertices(
     n_workers-th cycle, so a tile takes n_workers times its busiest worker. Other vertices have the
     tile to themselves.
     """
-    from tremula.compiler.passes.sweeps import deal_to_workers
+    from tremula.compiler.passes.sweeps import deal_to_workers  # brings Numba
 
     workers = np.zeros((n_tiles, n_workers), np.int64)
     alone = np.zeros(n_tiles, np.int64)
