@@ -158,8 +158,11 @@ class _Outer(NamedTuple):
 
     @classmethod
     def of(cls, pairings: tuple[Pairing, ...]) -> "_Outer":
+        output, tap, place = _outer_pairs(pairings)
         return cls(
-            *_outer_pairs(pairings),
+            output,
+            tap,
+            place,
             prod(p.n_out for p in pairings),
             prod(p.high - p.low for p in pairings),
             prod(p.n_taps for p in pairings),
