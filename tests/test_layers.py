@@ -100,7 +100,7 @@ TYPING_CIRCLES = {
     frozenset(f"tremula.{name}" for name in group.split())
     for group in (
         "poplar.tensors.tensor poplar.tensors.checks",
-        "poplar.graph poplar.programs poplar.streams",
+        "poplar.programs poplar.streams",
         "runtime.engine runtime.host_steps runtime.native_rows runtime.python_steps runtime.strict",
     )
 }
