@@ -101,7 +101,6 @@ TYPING_CIRCLES = {
     for group in (
         "poplar.tensors.tensor poplar.tensors.checks",
         "poplar.programs poplar.streams",
-        "runtime.engine runtime.host_steps runtime.native_rows runtime.python_steps runtime.strict",
     )
 }
 
