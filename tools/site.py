@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "site-source"
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 FOLDERS = ("docs", "examples")
-# What our tests read behind a block's language, "no-check" say: the site's Markdown knows none of it.
+# What our tests read behind a block's language, "no-check" say, is unknown to the site's Markdown.
 _FENCE = re.compile(r"^(\s*```\w+) .*$", re.MULTILINE)
 _NOT_SHOWN = shutil.ignore_patterns("__pycache__", "*.npz", "*.expected")
 

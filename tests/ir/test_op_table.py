@@ -12,6 +12,7 @@ from tremula.ir.op_table import (
     aten_markdown,
     decomposes,
     decomposition_of,
+    files_of_users,
     forget,
     lowers,
 )
@@ -62,6 +63,8 @@ def test_a_users_module_adds_operations(tmp_path, monkeypatch):
         torch.testing.assert_close(cubes, x**3)
         (angles,) = run_on_tiles(torch.angle, x)
         torch.testing.assert_close(angles, torch.angle(x))
+        # A cached program depends on the user's file, too.
+        assert files_of_users() == [tmp_path / "users_operations.py"]
     finally:
         forget(module.odd_cube, module.angle)
     assert aten_markdown() == PAGE.read_text(encoding="utf-8")

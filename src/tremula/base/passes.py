@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Protocol, TypeVar
 
 DUMP_VARIABLE = "TREMULA_DUMP"
@@ -96,8 +97,13 @@ class PassDump:
     def __init__(self, folder: Path):
         self.folder = folder
         self.n_written = 0
+        self._lock = Lock()  # two threads may compile at the same time
 
     def __call__(self, record: PassRecord, text: Callable[[], str]) -> None:
+        with self._lock:
+            self._write(record, text)
+
+    def _write(self, record: PassRecord, text: Callable[[], str]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.n_written += 1
         name = re.sub(r"[^\w.]+", "-", f"{record.stage}-{record.name}")

@@ -5,12 +5,14 @@ imports every module of `tremula.ir.lowering` and `tremula.ir.decompositions`, s
 needs no list to be in; a user's own module enters its functions when it is imported.
 """
 
+import inspect
 import pkgutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from torch import fx
@@ -142,6 +144,14 @@ def decomposition_of(func: object) -> Callable | None:
     """The function that computes `func` with simpler operations, or None."""
     _load()
     return _decompositions.get(func) or _pytorchs.get(func)
+
+
+def files_of_users() -> list[Path]:
+    """Files outside Tremula that entries come from: what a program compiled with them depends on."""
+    entered = [*(lowering.build for lowering in _lowerings.values()), *_decompositions.values()]
+    entered += [preference.create for preference in _preferences.values()]
+    outside = {f for f in entered if f.__module__.split(".")[0] not in ("tremula", "torch")}
+    return sorted({Path(inspect.getsourcefile(function) or "") for function in outside})
 
 
 def all_lowerings() -> list[Lowering]:
