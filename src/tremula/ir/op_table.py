@@ -147,7 +147,7 @@ def decomposition_of(func: object) -> Callable | None:
 
 
 def files_of_users() -> list[Path]:
-    """Files outside Tremula that entries come from: what a program compiled with them depends on."""
+    """Files outside Tremula with entries: a program compiled with them depends on them."""
     entered = [*(lowering.build for lowering in _lowerings.values()), *_decompositions.values()]
     entered += [preference.create for preference in _preferences.values()]
     outside = {f for f in entered if f.__module__.split(".")[0] not in ("tremula", "torch")}
