@@ -2,8 +2,9 @@
 
 On the host a grouped parameter has one more dimension, the first: one slice per group or, after
 all replicas were read back, one per replica. The model sees the remaining dimensions. Its gradients
-are reduced within a group, those of other parameters over all replicas. Four replicas in groups of
-two, with a weight of shape (3,) in the model and (2, 3) on the host:
+are summed within a group, those of other parameters over all replicas; the mean divides both by the
+number of all replicas, as the loss is the mean over all of them. Four replicas in groups of two,
+with a weight of shape (3,) in the model and (2, 3) on the host:
 
     replica               0  1  2  3
     neighbours            a  a  b  b      slice a = value[0], slice b = value[1]
@@ -211,10 +212,11 @@ class GroupedSession(HostSession):
         return self.slices.joined_states([own.states for own in self.replicas])
 
     def set_hyper(self, values: Sequence[float]) -> None:
+        """Each replica has copies: automatic loss scaling changes its own after its update."""
         super().set_hyper(values)
         for own in self.replicas:
-            own.hyper_tensors = self.held.hyper_tensors
-            own.hyper_floats = self.held.hyper_floats
+            own.hyper_tensors = [tensor.clone() for tensor in self.held.hyper_tensors]
+            own.hyper_floats = list(self.held.hyper_floats)
 
     def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
         program = self.program
@@ -247,6 +249,4 @@ class GroupedSession(HostSession):
             return torch.stack(gradients).sum(0)
         group = grouping.group_of(replica, n)
         members = [g for r, g in enumerate(gradients) if grouping.group_of(r, n) == group]
-        # The mean is over the members; the program will divide by the number of all replicas.
-        factor = n / len(members) if self.program.gradient_scale != 1 else 1
-        return torch.stack(members).sum(0) * factor
+        return torch.stack(members).sum(0)

@@ -258,20 +258,79 @@ def test_groups_of_replicas_have_weights(kind, size, n_groups, expected, on_tile
     ],
 )
 def test_groups_train_apart(kind, x, on_tiles):
-    """A grouped parameter is trained by its group's gradients, others by those of all."""
+    """A grouped parameter is trained by its group's sum over all replicas, others by the mean."""
     model = Scales(torch.tensor([[1.0], [2.0]]))
     options = poptorch.Options().replicationFactor(4).useIpuModel(on_tiles)
     optimizer = poptorch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
     wrapped = poptorch.trainingModel(model, options, optimizer)
     wrapped.weight.replicaGrouping(kind, 2, ONE)
     wrapped(torch.tensor(x))
-    assert model.weight.flatten().tolist() == [1 - 2, 2 - 20]
+    assert model.weight.flatten().tolist() == [1 - 1, 2 - 10]
     assert model.shared.tolist() == [-1.0]
     state = optimizer.state_dict()["ipu_state"]
-    assert sorted(state["Accl1___weight"].flatten().tolist()) == [2, 2, 20, 20]
+    assert sorted(state["Accl1___weight"].flatten().tolist()) == [1, 1, 10, 10]
     assert state["Accl1___shared"].tolist() == [1.0]
     wrapped(torch.tensor(x))
-    assert model.weight.flatten().tolist() == [1 - 2 - 3, 2 - 20 - 30]
+    assert model.weight.flatten().tolist() == [1 - 1 - 1.5, 2 - 10 - 15]
+
+
+SHAPES = [
+    (kind, size, n_replicas)
+    for n_replicas in (2, 6)
+    for size in (1, 2, 3, 6)
+    if n_replicas % size == 0
+    for kind in (CommGroupType.Consecutive, CommGroupType.Orthogonal)
+] + [(CommGroupType.NoGrouping, 0, 4), (CommGroupType.All, 0, 4)]
+
+
+@pytest.mark.parametrize("reduction", [poptorch.ReductionType.Mean, poptorch.ReductionType.Sum])
+@pytest.mark.parametrize(("kind", "size", "n_replicas"), SHAPES)
+def test_grouped_gradients_have_the_reduction_of_all(kind, size, n_replicas, reduction):
+    """A slice moves by its group's gradients, summed or divided by accumulation x replicas."""
+    group_of = _groups_by_hand(kind, size, n_replicas)
+    n_groups, n_accumulation = max(group_of) + 1, 2
+    is_whole = kind is CommGroupType.All
+    model = Scales(torch.ones(1) if is_whole else torch.ones(n_groups, 1))
+    options = poptorch.Options().replicationFactor(n_replicas).autoRoundNumIPUs()
+    options.Training.gradientAccumulation(n_accumulation)
+    options.Training.accumulationAndReplicationReductionType(reduction)
+    wrapped = poptorch.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=1.0))
+    wrapped.weight.replicaGrouping(kind, size, ONE)
+    x = torch.arange(1.0, n_accumulation * n_replicas + 1)
+    wrapped(x)
+    is_mean = reduction is poptorch.ReductionType.Mean
+    divisor = len(x) if is_mean else 1
+    moved = torch.zeros(n_groups)
+    for number, value in enumerate(x):  # [accumulation][replica]
+        moved[group_of[number % n_replicas]] += value / divisor
+    torch.testing.assert_close(model.weight.detach().flatten(), 1 - moved)
+    torch.testing.assert_close(model.shared.detach(), -torch.tensor([len(x) / divisor]))
+
+
+def _groups_by_hand(kind, size, n_replicas):
+    """The group of each replica."""
+    if kind is CommGroupType.All:
+        return [0] * n_replicas
+    if kind is CommGroupType.NoGrouping:
+        return list(range(n_replicas))
+    if kind is CommGroupType.Consecutive:
+        return [replica // size for replica in range(n_replicas)]
+    return [replica % (n_replicas // size) for replica in range(n_replicas)]
+
+
+def test_groups_scale_their_loss_alike():
+    """Automatic loss scaling leaves float weights of groups as they are without it."""
+    weights = []
+    for is_automatic in (False, True):
+        model = Scales(torch.tensor([[1.0], [2.0]]))
+        options = poptorch.Options().replicationFactor(4).deviceIterations(3)
+        options.Training.setAutomaticLossScaling(is_automatic)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        wrapped = poptorch.trainingModel(model, options, optimizer)
+        wrapped.weight.replicaGrouping(CommGroupType.Consecutive, 2, ONE)
+        wrapped(torch.arange(1.0, 13.0))
+        weights.append(model.weight.detach().clone())
+    torch.testing.assert_close(*weights)
 
 
 def test_parameters_of_modules_inside_are_grouped():

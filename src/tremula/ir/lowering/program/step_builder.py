@@ -252,7 +252,7 @@ class StepBuilder:
     def _over_replicas(self, total: Tensor, tiles: Tiles) -> Tensor:
         """The update begins with a sum over replicas, then the scale of the mean.
 
-        A parameter that differs between groups of replicas has the sum and the mean of its group.
+        The sum of a parameter that differs between groups of replicas is that of its group.
         """
         n_replicas, scale = self.schedule.n_replicas, self.schedule.gradient_scale
         assert self.step.rule is not None, "only training has gradients"
@@ -266,8 +266,8 @@ class StepBuilder:
                     tiles.graph, total, size, stride, self.update, tiles.name
                 )
         if scale != 1:
-            scale = tiles.constant(scale * n_replicas / size, total.type)
-            popops.mul_in_place(tiles.graph, total, scale, self.update, tiles.name)
+            factor = tiles.constant(scale, total.type)
+            popops.mul_in_place(tiles.graph, total, factor, self.update, tiles.name)
         return total
 
     # -- results -----------------------------------------------------------------------------------
