@@ -47,6 +47,7 @@ PACKAGES = (
     Package("poptorch", "The PopTorch API."),
     Package("poptorch.optim", "PopTorch's optimisers."),
     Package("popdist", "Several processes."),
+    Package("popart", "Choices of PopART that options take, and its log."),
     Package("pva", "Questions to a report file."),
     Package("libpvti", "Tracing the host."),
 )
@@ -76,7 +77,8 @@ def undocumented(package: Package) -> Iterator[str]:
 
 
 def _is_ours(cls: type) -> bool:
-    return cls.__module__.split(".")[0] in ("tremula", "poptorch", "popdist", "pva", "libpvti")
+    ours = ("tremula", "poptorch", "popdist", "popart", "pva", "libpvti")
+    return cls.__module__.split(".")[0] in ours
 
 
 def _is_explained_by_base(cls: type, member: str) -> bool:

@@ -2,22 +2,12 @@
 
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
-from typing import TextIO
 
-LEVELS = {
-    "TRACE_ALL": 3,
-    "TRACE": 5,
-    "DEBUG_IR": 8,
-    "DEBUG": logging.DEBUG,
-    "INFO": logging.INFO,
-    "WARN": logging.WARNING,
-    "ERR": logging.ERROR,
-    "OFF": logging.CRITICAL + 10,
-}
+from tremula.frontends.log_lines import LEVELS, make_handler, name_levels
+from tremula.frontends.popart.logging import ROOT as POPART_LOGGER
+
 _LEGACY_NUMBERS = {0: "TRACE", 1: "DEBUG", 2: "INFO", 3: "WARN", 4: "ERR", 6: "OFF"}
 _PUBLIC = ("DEBUG", "ERR", "INFO", "OFF", "TRACE", "WARN")
 DEFAULT_LEVEL = "WARN"
@@ -25,7 +15,6 @@ MAX_REPEATS = 4  # the default of Options.maxRepeatLogs
 
 TRACE = LEVELS["TRACE"]
 LOGGER = logging.getLogger("poptorch::python")
-POPART_LOGGER = logging.getLogger("popart")
 
 
 class RepeatFilter(logging.Filter):
@@ -46,32 +35,6 @@ class RepeatFilter(logging.Filter):
     def forget(self) -> None:
         """Start counting again."""
         self._n_seen.clear()
-
-
-class _Form(logging.Formatter):
-    """PopTorch's form of a line: level in lower case, a note where repetitions end."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        record = copy(record)  # other handlers must see it unchanged
-        record.levelname = record.levelname.lower()
-        note = " (not shown again)" if getattr(record, "is_last_shown", False) else ""
-        return super().format(record) + note
-
-
-class _LogHandler(logging.StreamHandler):
-    """Writes to the stdout or stderr of the moment, not to that of the import."""
-
-    def __init__(self, stream_name: str):
-        self._stream_name = stream_name
-        super().__init__(getattr(sys, stream_name))
-
-    @property
-    def stream(self) -> TextIO:
-        return getattr(sys, self._stream_name)
-
-    @stream.setter
-    def stream(self, _value: TextIO) -> None:
-        """Ignored: `StreamHandler` sets it once, this class looks it up."""
 
 
 REPEATS = RepeatFilter()
@@ -114,22 +77,11 @@ def set_max_repeats(n_times: int) -> None:
     REPEATS.forget()
 
 
-def _make_handler(destination: str) -> logging.Handler:
-    if destination in ("stdout", "stderr"):
-        return _LogHandler(destination)
-    return logging.FileHandler(destination, encoding="utf-8")
-
-
 def _set_up() -> None:
-    for name, number in LEVELS.items():
-        if name not in ("DEBUG", "INFO"):
-            shown = {"WARN": "WARNING", "ERR": "ERROR"}.get(name, name)
-            logging.addLevelName(number, shown)
+    name_levels()
     if LOGGER.handlers:
         return
-    form = "[%(asctime)s.%(msecs)03d] [%(name)s] [%(levelname)s] %(message)s"
-    handler = _make_handler(os.environ.get("POPTORCH_LOG_DEST", "stderr"))
-    handler.setFormatter(_Form(form, datefmt="%H:%M:%S"))
+    handler = make_handler(os.environ.get("POPTORCH_LOG_DEST", "stderr"))
     handler.addFilter(REPEATS)
     LOGGER.addHandler(handler)
     LOGGER.propagate = False  # shown once, whatever the script does with Python's root logger

@@ -2,10 +2,12 @@
 
 import copy
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from typing import Any, Self
 
 from tremula.base.errors import suggest
 from tremula.base.options import parse_options
+from tremula.frontends.popart.enums import ENUM_OF_OPTION
 from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.poptorch.logging import LOGGER
 
@@ -17,7 +19,8 @@ _POPART_NAMES = {
         batchSerializationSettings.concatOnPipelineStageChange
         batchSerializationSettings.concatOnVirtualGraphChange compileEngine constantWeights
         createImplicitPipeliningFwdOnlyProgram decomposeGradSum delayVarUpdates
-        disableGradAccumulationTensorStreams dotOpNames enableDistributedReplicatedGraphs
+        disableGradAccumulationTensorStreams disableOptimizerStateTensorStreams dotOpNames
+        enableDistributedReplicatedGraphs
         enableEngineCaching enableExplicitIR enableExplicitMainLoops enableFloatingPointChecks
         enableFullyConnectedPass enableGradientAccumulation enableInplaceAmbiguityChecking
         enableLoadAndOffloadRNGState enableMergeExchange enableNonStableSoftmax enableOutlining
@@ -104,9 +107,9 @@ class _PopartOptions:
         self.set("rearrangeAnchorsOnHost", False)
 
     def set(self, key: str, value: object) -> Self:
-        """Set one value."""
+        """Set one value. A choice such as `popart.RecomputationType.Standard` is its number."""
         self.checkIsFrozen()
-        self.options[key] = value
+        self.options[key] = _plain(value)
         return self
 
     def setEngineOptions(self, engine_options: dict[str, str]) -> Self:  # noqa: N802
@@ -117,7 +120,7 @@ class _PopartOptions:
         """Switch rewrites of the graph on and off, starting from a level 0 (none) … 3 (all)."""
         self.checkIsFrozen()
         assert level in (0, 1, 2, 3), f"level must be 0 … 3, got {level!r}"
-        self.patterns, self.patterns_level = dict(patterns), level
+        self.patterns, self.patterns_level = dict(patterns), int(level)
         return self
 
     def checkIsFrozen(self) -> None:  # noqa: N802
@@ -153,11 +156,30 @@ def validate_options(options: Mapping[str, object]) -> None:
         kind = _kind_of(name, value)
         if name not in KNOWN_OPTIONS[kind]:
             raise createPoptorchError(f"Unknown {kind} option {name}: {_advice(name, kind)}")
+        _check_choice(name, value)
         _log_option(name, value)
     engine_options = options.get("engineOptions", {})
     assert isinstance(engine_options, Mapping), "its kind was checked above"
     with poptorch_errors():
         parse_options(engine_options)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Choices as their numbers, also inside a container."""
+    if isinstance(value, IntEnum):
+        return int(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return type(value)(_plain(item) for item in value)
+    return value
+
+
+def _check_choice(name: str, value: object) -> None:
+    choices = ENUM_OF_OPTION.get(name)
+    if choices is not None and value not in set(choices):
+        known = ", ".join(f"{choice} = {int(choice)}" for choice in choices)
+        raise createPoptorchError(
+            f"Value for {choices.__name__} out of range: {name} is {value}, expected {known}"
+        )
 
 
 def _kind_of(name: str, value: object) -> str:

@@ -1,0 +1,234 @@
+"""PopART's enumerations of options. Values are part of the API: scripts and files store them."""
+
+from enum import Enum, IntEnum
+
+
+class OptionEnum(IntEnum):
+    """A choice with PopART's number: `int(choice)` is what an option holds."""
+
+    __str__ = Enum.__str__
+
+
+class AccumulateOuterFragmentSchedule(OptionEnum):
+    """In which order the chips of a pipeline run what follows the accumulation of gradients."""
+
+    Scheduler = 0
+    Serial = 1
+    OverlapCycleOptimized = 2
+    OverlapMemoryOptimized = 3
+
+
+class AutodiffStitchStrategy(OptionEnum):
+    """Where the backward graph of a subgraph gets the forward tensors it needs from."""
+
+    RecomputeMinimal = 0
+    RecomputeAllNonInputs = 1
+    AddFwdOutputs = 2
+    SafeAddFwdOutputs = 3
+
+
+class BatchSerializationBatchSchedule(OptionEnum):
+    """How the parts of a batch that is computed in parts are ordered."""
+
+    Scheduler = 0
+    Isomorphic = 1
+    OverlapOnIo = 2
+    OverlapOnCompute = 3
+
+
+class BatchSerializationMethod(OptionEnum):
+    """How a batch is computed in parts."""
+
+    UnrollDynamic = 0
+    UnrollStatic = 1
+    Loop = 2
+
+
+class BatchSerializationTransformContext(OptionEnum):
+    """Whether a batch is cut before or after the backward pass is made."""
+
+    Fwd = 0
+    Bwd = 1
+    Forward = 0
+    Backward = 1
+
+
+class DeviceConnectionType(OptionEnum):
+    """When a device is attached: at once, when it first runs, or never."""
+
+    Always = 0
+    OnDemand = 1
+    Never = 2
+
+
+class DotCheck(OptionEnum):
+    """After which step of the compilation a graph is written as a DOT file."""
+
+    Fwd0 = 0
+    Fwd1 = 1
+    Bwd0 = 2
+    PreAlias = 3
+    Final = 4
+
+
+class ExecutionPhaseIOSchedule(OptionEnum):
+    """When tensors of a phase are loaded: in the phase before it, or just before their use."""
+
+    Preload = 0
+    OnDemand = 1
+
+
+class ExecutionPhaseSchedule(OptionEnum):
+    """How the weights of a phase are updated: one by one, or step by step for all of them."""
+
+    Interleaving = 0
+    Batch = 1
+    BatchClusteredIO = 2
+
+
+class GradientTensorTrackingMethod(OptionEnum):
+    """Which gradients automatic loss scaling looks at."""
+
+    AllNonViewChangingGradientTensors = 0
+    ConvAndMatmulGradients = 1
+    GradientsOfUserSpecifiedTensors = 2
+
+
+class Instrumentation(OptionEnum):
+    """What a count of cycles covers: a whole call, or its inner loop on each chip."""
+
+    Outer = 0
+    Inner = 1
+
+
+class MeanReductionStrategy(OptionEnum):
+    """When a mean of gradients is divided by their number."""
+
+    Running = 0
+    Post = 1
+    PostAndLoss = 2
+
+
+class MergeVarUpdateType(OptionEnum):
+    """Which weights are updated together."""
+
+    Off = 0
+    All = 1
+    AutoLoose = 2
+    AutoTight = 3
+
+
+class PatternsLevel(OptionEnum):
+    """How many rewrites of the graph are on: the second argument of `setPatterns`."""
+
+    NoPatterns = 0
+    Minimal = 1
+    Default = 2
+    All = 3
+
+
+class RecomputationType(OptionEnum):
+    """What is recomputed in the backward pass."""
+
+    NoRecompute = 0
+    Standard = 1
+    NormOnly = 2
+    Pipeline = 3
+    RecomputeAll = 4
+
+
+class RecomputeType(OptionEnum):
+    """Whether one operation is recomputed or kept."""
+
+    Undefined = 0
+    Checkpoint = 1
+    Recompute = 2
+    Recomputed = 3
+
+
+class ReductionType(OptionEnum):
+    """How gradients of accumulation steps and replicas are combined."""
+
+    Sum = 0
+    Mean = 1
+    NoReduction = 2
+
+
+class ReplicatedTensorSharding(OptionEnum):
+    """Whether each replica holds only a part of a tensor."""
+
+    Off = 0
+    On = 1
+
+
+class SubgraphCopyingStrategy(OptionEnum):
+    """When inputs and outputs of a subgraph are copied."""
+
+    OnEnterAndExit = 0
+    JustInTime = 1
+
+
+class SyncPattern(OptionEnum):
+    """How chips synchronise."""
+
+    Full = 0
+    SinglePipeline = 1
+    ReplicaAndLadder = 2
+
+
+class SyntheticDataMode(OptionEnum):
+    """What the inputs are made of on the device, instead of data from the host."""
+
+    Off = 0
+    Zeros = 1
+    RandomNormal = 2
+    RandomUniform = 3
+
+
+class TensorStorage(OptionEnum):
+    """Whether a tensor lives in the memory of tiles or outside of the chip."""
+
+    OnChip = 0
+    OffChip = 1
+
+
+class TileSet(OptionEnum):
+    """Which tiles hold a tensor: those that compute, or those set aside for transfers."""
+
+    Compute = 0
+    IO = 1
+
+
+class VariableRetrievalMode(OptionEnum):
+    """Which replicas return a variable that differs between groups of them."""
+
+    OnePerGroup = 0
+    AllReduceReplicas = 1
+    AllReplicas = 2
+
+
+class VirtualGraphMode(OptionEnum):
+    """Who decides on which chip an operation runs."""
+
+    Off = 0
+    Manual = 1
+    Auto = 2
+    ExecutionPhases = 3
+
+
+# The options of `poptorch.Options()._Popart.set` that hold one of these choices.
+ENUM_OF_OPTION: dict[str, type[OptionEnum]] = {
+    "accumulateOuterFragmentSettings.schedule": AccumulateOuterFragmentSchedule,
+    "accumulationAndReplicationReductionType": ReductionType,
+    "autoRecomputation": RecomputationType,
+    "autodiffSettings.stitchStrategy": AutodiffStitchStrategy,
+    "automaticLossScalingSettings.gradientTensorTrackingMethod": GradientTensorTrackingMethod,
+    "batchSerializationSettings.batchSchedule": BatchSerializationBatchSchedule,
+    "batchSerializationSettings.method": BatchSerializationMethod,
+    "batchSerializationSettings.transformContext": BatchSerializationTransformContext,
+    "meanAccumulationAndReplicationReductionStrategy": MeanReductionStrategy,
+    "mergeVarUpdate": MergeVarUpdateType,
+    "subgraphCopyingStrategy": SubgraphCopyingStrategy,
+    "syntheticDataMode": SyntheticDataMode,
+    "virtualGraphMode": VirtualGraphMode,
+}
