@@ -264,3 +264,21 @@ def _accuracy(model: Any, data: Any) -> float:  # noqa: ANN401
     with torch.no_grad():
         scores = model.eval().model(data.images)
     return 100 * float((scores.argmax(1) == data.labels).double().mean())
+
+
+_OP_DB_BARS = {
+    ("host", "forward"): ">= 99",
+    ("host", "gradient"): ">= 98",
+    ("tiles", "forward"): ">= 92",
+    ("tiles", "gradient"): ">= 88",
+}
+
+
+@SUITE.measurement("op-db")
+def op_db() -> Iterator[Figure]:
+    """How many operators of PyTorch's own database equal PyTorch in all their samples."""
+    from tremula.bench.poptorch.op_db import counts, sweep  # loads PyTorch
+
+    for (execution, kind), count in counts(sweep()).items():
+        bar = _OP_DB_BARS[execution, kind]
+        yield Figure.of(f"op-db-{execution}-{kind}", count.percent, "% of operators", bar)

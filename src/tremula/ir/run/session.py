@@ -167,7 +167,7 @@ class TileSession:
             own = inputs[replica::n_replicas]
             for place, handle in enumerate(self.built.inputs):
                 data = np.stack([narrow(micro[place]).reshape(-1) for micro in own])
-                self.engine.connect_stream(handle, data.reshape(-1), replica)
+                connect(self.engine, handle, data, replica)
         results = [self._connect_outputs(replica) for replica in range(n_replicas)]
         self.engine.run()
         for number in range(self.repetition.n_micro_batches):
@@ -191,7 +191,7 @@ class TileSession:
             type = tile_type(value.dtype)
             data = np.zeros((n_micro, *value.shape), type.dtype)
             if slot in handles:
-                self.engine.connect_stream(handles[slot], data.reshape(-1), replica)
+                connect(self.engine, handles[slot], data, replica)
             results.append((slot, data, type))
         return results
 
@@ -219,6 +219,12 @@ class TileSession:
                 tensor = torch.from_numpy(np.array(values)).reshape(tuple(fake.shape))
                 tensors.append(tensor.to(fake.dtype))
         return tensors
+
+
+def connect(engine: Engine, handle: str, data: np.ndarray, replica: int | None = None) -> None:
+    """Let a stream carry an array; one without elements has nothing to carry."""
+    if data.size:
+        engine.connect_stream(handle, data.reshape(-1), replica)
 
 
 def _tensor(values: np.ndarray, type: Type) -> Tensor:

@@ -28,6 +28,7 @@ from tremula.ir.lowering.program.build import BuiltProgram, Schedule, build_tile
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.lowering.types import narrow, tile_type, torch_type
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
+from tremula.ir.run.session import connect
 from tremula.ir.step import CapturedStep
 from tremula.poplar.target import Device, IPUModel
 from tremula.runtime.engine import Engine
@@ -43,16 +44,20 @@ class _Function(nn.Module):
         return self.function(*inputs)
 
 
-def capture_function(function: Callable, inputs: list[Tensor]) -> CapturedStep:
-    """A function of tensors as an inference step, ready for lowering."""
+def record_function(function: Callable, inputs: list[Tensor]) -> CapturedStep:
+    """A function of tensors as an inference step, as both executions start from it."""
     model = _Function(function)
 
     def forward(flat: list[Tensor]) -> tuple[list[Tensor], None]:
         result = model(*flat)
         return ([result] if isinstance(result, Tensor) else list(result)), None
 
-    step = apply(capture(model, forward, inputs), COMMON_PASSES)
-    return apply(step, TILE_PASSES, "tiles")
+    return apply(capture(model, forward, inputs), COMMON_PASSES)
+
+
+def capture_function(function: Callable, inputs: list[Tensor]) -> CapturedStep:
+    """A function of tensors as an inference step, ready for lowering."""
+    return apply(record_function(function, inputs), TILE_PASSES, "tiles")
 
 
 def run_on_tiles(
@@ -71,19 +76,34 @@ def run_on_tiles(
         >>> tremula.run_on_tiles(torch.add, torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
         [tensor([4., 6.])]
     """
+    step = record_function(function, list(inputs))
+    return run_step_on_tiles(
+        step, *inputs, device=device, options=options, engine_options=engine_options
+    )
+
+
+def run_step_on_tiles(
+    step: CapturedStep,
+    *inputs: Tensor,
+    device: Device | None = None,
+    options: LoweringOptions | None = None,
+    engine_options: Mapping[str, object] | None = None,
+) -> list[Tensor]:
+    """The same for a function that is recorded already."""
     device = device or IPUModel("bow", tiles_per_ipu=8).create_device()
-    step, built = _built(function, list(inputs), device, options, engine_options)
+    step = apply(step, TILE_PASSES, "tiles")
+    built = _built(step, device, options, engine_options)
     engine = Engine(built.graph, [built.program], engine_options)
     engine.load(device)
     for handle, function_of_arrays in built.host_functions.items():
         engine.connect_host_function(handle, function_of_arrays)
     for handle, value in zip(built.inputs, inputs, strict=True):
-        engine.connect_stream(handle, narrow(value).reshape(-1))
+        connect(engine, handle, narrow(value))
     results = []
     for (_slot, handle), node in zip(built.outputs, step.results(), strict=True):
         shape, type = tuple(node.meta["val"].shape), tile_type(node.meta["val"].dtype)
         values = np.zeros(shape, type.dtype)
-        engine.connect_stream(handle, values.reshape(-1))
+        connect(engine, handle, values)
         results.append((values, type))
     engine.run()
     return [torch.from_numpy(values).to(torch_type(type)) for values, type in results]
@@ -108,18 +128,17 @@ def cost_of(
         True
     """
     device = IPUModel(chip, tiles_per_ipu=n_tiles).create_device()
-    _, built = _built(function, list(inputs), device, options, engine_options)
+    step = capture_function(function, list(inputs))
+    built = _built(step, device, options, engine_options)
     return forecast(compile_graph(built.graph, [built.program], engine_options))
 
 
 def _built(
-    function: Callable,
-    inputs: list[Tensor],
+    step: CapturedStep,
     device: Device,
     options: LoweringOptions | None,
     engine_options: Mapping[str, object] | None,
-) -> tuple[CapturedStep, BuiltProgram]:
-    step = capture_function(function, inputs)
+) -> BuiltProgram:
     is_strict = parse_options(engine_options).flag("debug.strict")
     options = replace(options or LoweringOptions(), checks_indices=is_strict)
-    return step, build_tile_program(step, device.target, Schedule(), options)
+    return build_tile_program(step, device.target, Schedule(), options)

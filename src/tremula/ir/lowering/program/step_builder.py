@@ -199,7 +199,8 @@ class StepBuilder:
             return
         handle = f"input:{slot.index}"
         stream = self.graph.add_host_to_device_fifo(handle, tensor.type, max(tensor.n_elems, 1))
-        sequence.add(Copy(stream, tensor.flatten()))
+        if tensor.n_elems:  # a tensor without elements has nothing to fetch
+            sequence.add(Copy(stream, tensor.flatten()))
         self.built.inputs.append(handle)
 
     # -- operations --------------------------------------------------------------------------------
@@ -314,7 +315,8 @@ class StepBuilder:
             return
         handle = f"{slot.kind}-out:{slot.index}"
         stream = self.graph.add_device_to_host_fifo(handle, value.type, max(value.n_elems, 1))
-        sequence.add(Copy(value.flatten(), stream))
+        if value.n_elems:
+            sequence.add(Copy(value.flatten(), stream))
         self.built.outputs.append((slot, handle))
 
     def _program(self) -> Program:

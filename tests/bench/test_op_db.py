@@ -1,0 +1,54 @@
+"""PyTorch's database of operators: a sample of it in every run, all of it in `make test-wide`."""
+
+from pathlib import Path
+
+import pytest
+
+from tremula.bench.poptorch import op_db
+
+# One of each kind: element-wise, reduction, views, a layer, indices, random, several results.
+_SAMPLE = (
+    "add", "amax", "as_strided", "bernoulli", "cumsum", "nn.functional.unfold", "nonzero", "sort",
+)  # fmt: skip
+_N_SHARDS = 16
+
+
+def _page(repository: Path) -> str:
+    return (repository / "docs" / "op-db.md").read_text()
+
+
+@pytest.mark.parametrize("name", _SAMPLE)
+def test_operators_equal_pytorch_on_host_and_tiles(name):
+    """All samples of an operator, forward and gradient, on both executions."""
+    row = op_db.check(name)
+    assert not op_db._failures(row)
+    assert bool(row.not_counted) == (name == "nonzero")
+    assert row.is_random == (name == "bernoulli")
+
+
+def test_a_wrong_value_a_refusal_and_an_error_are_told_apart():
+    """The outcome of an operator is that of its worst sample, and its other samples still count."""
+    (sample, *_), name = op_db.samples_of(op_db.operators()["add"], trained=False), "forward"
+    right = sample.forward(*sample.tensors)
+    wrong = [result + 1 for result in right]
+    for wanted, outcome in ((right, op_db.PASS), (wrong, op_db.WRONG)):
+        found = op_db.Comparison([sample, sample], [right, wanted], name).all_outcomes()
+        assert {o.outcome for o in found.values()} == {outcome}
+        assert {o.n_passed for o in found.values()} == {1 + (outcome == op_db.PASS)}
+
+
+def test_the_page_lists_what_fails():
+    """`failing` reads back from a page which operators do not pass."""
+    bad = op_db.Outcome(op_db.WRONG, "1 | 2", 0, 1)
+    rows = [op_db.Row("a", forward={op_db.TILES: bad}), op_db.Row("b", not_counted="c")]
+    assert op_db.failing(op_db.page(rows)) == {"a"}
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("shard", range(_N_SHARDS))
+def test_every_operator_that_passed_still_does(shard, repository):
+    """Nothing fails that docs/op-db.md does not list."""
+    names = sorted(op_db.operators())[shard::_N_SHARDS]
+    rows = {row.name: row for row in op_db.sweep(names, n_processes=1)}
+    bad = {name for name, row in rows.items() if op_db._failures(row)}
+    assert bad <= op_db.failing(_page(repository))
