@@ -6,7 +6,7 @@
 | fitted | | fitted to published measurements |
 | derived | derived | computed from what sources give |
 | placeholder | guessed | our guess, and where a total rests on it a report says so |
-| | yours | you changed it |
+| yours | yours | you said so: an estimate given to a vertex, a constant that was changed |
 """
 
 from enum import Enum
@@ -20,6 +20,7 @@ class Standing(Enum):
     FITTED = "fitted"
     DERIVED = "derived"
     PLACEHOLDER = "placeholder"
+    YOURS = "yours"
 
 
 ConstantStanding = Literal["stated", "derived", "guessed", "yours"]

@@ -1,9 +1,29 @@
 """The modelled clock: how often each step ran, and how far each chip has got."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.report.report import CountedStep, Execution
+from tremula.compiler.report.report import Execution
+from tremula.runtime.counting import CountedSteps, Counts
+
+
+@dataclass(slots=True)
+class _Profile:
+    """What the clock had seen at some moment, or between two."""
+
+    executed: np.ndarray
+    cycles_of_chip: np.ndarray
+    counts: Counts
+
+    def plus(self, other: "_Profile", sign: int = 1) -> "_Profile":
+        """Both together, or with sign -1 what came after the other."""
+        return _Profile(
+            self.executed + sign * other.executed,
+            self.cycles_of_chip + sign * other.cycles_of_chip,
+            self.counts.plus(other.counts, sign),
+        )
 
 
 class Clock:
@@ -12,31 +32,37 @@ class Clock:
     def __init__(self, executable: Executable):
         costs = executable.analysis.costs
         self.sync, self.exchange = costs.sync, costs.exchange
-        self.compute = np.array(costs.compute)  # counted steps are filled in as they run
+        self.compute = np.array(costs.compute)  # of counted steps: as the last execution took
         # Copies: arrays read from a file are read-only, which Numba takes for another type.
         self.joins, self.is_active = np.array(costs.joins), np.array(costs.is_active)
-        self.needs_count = np.array(costs.needs_count)
         self.step_cycles = self.sync + self.exchange + self.compute
+        self.counted_steps = CountedSteps(executable)
         n_steps, n_chips = self.step_cycles.shape
         self.executed = np.zeros(n_steps, np.int64)
         self.cycles_of_chip = np.zeros(n_chips, np.int64)
-        self.counted: dict[int, CountedStep] = {}
+        self._is_known = ~np.array(costs.needs_count)  # or taken from another clock
+        self._unprofiled = self._now()  # what ran while nobody wanted to know
+        self._disabled_at: _Profile | None = None
 
     @property
     def total_cycles(self) -> int:
         return int(self.cycles_of_chip.max())
 
-    def set_counted(self, step: int, counted: CountedStep, tiles_per_chip: int) -> None:
-        """The compute cycles of a step, counted while it ran."""
-        self.counted[step] = counted
-        self.compute[step] = counted.tile_cycles.reshape(-1, tiles_per_chip).max(axis=1)
-        self.step_cycles[step] = self.sync[step] + self.exchange[step] + self.compute[step]
-        self.needs_count[step] = False
+    @property
+    def needs_count(self) -> np.ndarray:
+        """bool[n_steps]: the compute cycles are known only once it has run."""
+        needed = ~self._is_known
+        steps = self.counted_steps
+        needed[steps.steps] &= steps.counts.times == 0
+        return needed
 
     def take_counts(self, other: "Clock") -> None:
-        """Take over what another clock of the same program has counted."""
-        self.compute, self.step_cycles = other.compute.copy(), other.step_cycles.copy()
-        self.needs_count, self.counted = other.needs_count.copy(), dict(other.counted)
+        """Let counted steps take what they took on average on another clock of the program."""
+        counted = other.counted_steps
+        for step, of_step in counted.counted(counted.counts).items():
+            self.compute[step] = of_step.chip_cycles
+            self._is_known[step] = True
+        self.step_cycles = self.sync + self.exchange + self.compute
 
     def advance(self, step: int) -> None:
         """What interpreter.advance_clock does, for steps that Python runs."""
@@ -47,12 +73,41 @@ class Clock:
         else:
             self.cycles_of_chip[self.is_active[step]] += cycles[self.is_active[step]]
 
+    # -- what a report shows -----------------------------------------------------------------------
+
+    @property
+    def is_profiling(self) -> bool:
+        return self._disabled_at is None
+
+    def disable_profiling(self) -> None:
+        """Leave out of reports what runs from now on; the clock itself goes on."""
+        if self._disabled_at is None:
+            self._disabled_at = self._now()
+
+    def enable_profiling(self) -> None:
+        if self._disabled_at is not None:
+            left_out = self._now().plus(self._disabled_at, -1)
+            self._unprofiled, self._disabled_at = self._unprofiled.plus(left_out), None
+
+    def reset_profiling(self) -> None:
+        """Leave out of reports what ran so far."""
+        self._unprofiled = self._now()
+        if self._disabled_at is not None:
+            self._disabled_at = self._now()
+
+    def _now(self) -> _Profile:
+        counts = self.counted_steps.counts.copy()
+        return _Profile(self.executed.copy(), self.cycles_of_chip.copy(), counts)
+
+    def profiled(self) -> _Profile:
+        """What ran while profiling was enabled, since load or a reset."""
+        return (self._disabled_at or self._now()).plus(self._unprofiled, -1)
+
     def execution(self) -> Execution:
         """What ran so far, for a report."""
-        return Execution(
-            self.executed,
-            self.cycles_of_chip,
-            self.compute,
-            ~self.needs_count,
-            dict(self.counted),
-        )
+        seen = self.profiled()
+        counted = self.counted_steps.counted(seen.counts)
+        compute = self.compute.copy()
+        for step, of_step in counted.items():
+            compute[step] = of_step.chip_cycles
+        return Execution(seen.executed, seen.cycles_of_chip, compute, ~self.needs_count, counted)

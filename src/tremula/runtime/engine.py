@@ -124,9 +124,10 @@ class Engine:
             )
 
     def _update_stops(self) -> None:
-        """Which compute steps go through Python: those to be checked, or not yet counted."""
+        """Which compute steps go through Python: those to be checked, or without a kernel."""
         loaded = self.loaded
-        self._stops[:] = self._is_execute & (loaded.checks_steps | loaded.clock.needs_count)
+        is_unready = ~loaded.clock.counted_steps.is_ready
+        self._stops[:] = self._is_execute & (loaded.checks_steps | is_unready)
 
     def run(self, program: int | str = 0) -> None:
         """Run a program, by index or name, to its end."""
@@ -168,8 +169,7 @@ class Engine:
                 quick = time.perf_counter() - started < SECONDS_BETWEEN_RETURNS / 2
                 budget = min(budget * 2, 1 << 40) if quick else max(1, budget // 2)
             elif reason == interpreter.AT_STEP:
-                self._run_step(int(registers[interpreter.PC]))
-                registers[interpreter.PC] += 1
+                registers[interpreter.PC] += self._run_step(int(registers[interpreter.PC]))
             else:
                 raise self._failure(int(reason), int(registers[interpreter.PC]))
 
@@ -180,7 +180,8 @@ class Engine:
             *self._code,
             storage.addresses, storage.n_bytes,
             tables.as_tuple(), tables.sets, tables.copy_rows, tables.copy_info,
-            clock.cycles_of_chip, clock.executed, clock.step_cycles, clock.joins, clock.is_active,
+            clock.counted_steps.as_tuple(), clock.cycles_of_chip, clock.executed,
+            clock.step_cycles, clock.compute, clock.joins, clock.is_active,
             self._stops, executable.target.tiles_per_ipu,
         )  # fmt: skip
 
@@ -195,8 +196,11 @@ class Engine:
         if self._registers is not None:
             self._registers[interpreter.STOP] = 1
 
-    def _run_step(self, pc: int) -> None:
-        """Run the step at an instruction, for which the interpreter came back."""
+    def _run_step(self, pc: int) -> int:
+        """Run the step at an instruction, for which the interpreter came back.
+
+        Returns by how many instructions to go on: 0 if the interpreter can run the step itself now.
+        """
         number, loaded = int(self.executable.step_of[pc]), self.loaded
         step = self.executable.steps[number]
         if step.kind is not StepKind.EXECUTE:
@@ -208,10 +212,11 @@ class Engine:
 
             run_checked(loaded, number, pc)
         else:
-            from tremula.runtime.python_steps import run_counted  # brings Numba
-
-            run_counted(loaded, number, pc)
+            has_modes = loaded.machine_state.rounding_mode != 0
+            loaded.clock.counted_steps.prepare(number, has_modes=has_modes)
             self._update_stops()
+            return 0
+        return 1
 
     def _entry(self, program: int | str) -> int:
         names, entries = self.executable.names, self.executable.entries

@@ -9,6 +9,7 @@ from numba import carray, njit, prange, types  # pyright: ignore[reportPrivateIm
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
+from tremula.compiler.passes.sweeps import deal_to_workers
 from tremula.compiler.program_ir import Op
 
 # Why the interpreter came back.
@@ -47,6 +48,30 @@ def call_kernel(typing_context, address, arena, columns, begin, end):
 
 
 @intrinsic
+def _call_counted(typing_context, address, arena, columns, begin, end, cycles):
+    """Call a counting kernel by its address."""
+
+    def codegen(context, builder, signature, args):
+        i64, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
+        i64_pointer = i64.as_pointer()
+        kernel_type = ir.FunctionType(i64, [pointer, i64_pointer, i64, i64, i64_pointer])
+        kernel = builder.inttoptr(args[0], kernel_type.as_pointer())
+        arena = builder.inttoptr(args[1], pointer)
+        columns, cycles = (builder.inttoptr(args[i], i64_pointer) for i in (2, 5))
+        return builder.call(kernel, [arena, columns, args[3], args[4], cycles])
+
+    return types.int64(*(types.int64,) * 6), codegen
+
+
+@njit(nogil=True, cache=True)
+def _run_rows(kernel, counting, arena, columns, begin, end, cycles):
+    """Run rows of a table, with its counting kernel if there is one."""
+    if counting:
+        return _call_counted(counting, arena, columns, begin, end, cycles)
+    return call_kernel(kernel, arena, columns, begin, end)
+
+
+@intrinsic
 def pointer_to(typing_context, address):
     """An integer address as a void pointer."""
 
@@ -57,13 +82,12 @@ def pointer_to(typing_context, address):
 
 
 @njit(parallel=True, nogil=True, cache=True)
-def _run_chunks(kernel, arena, columns, bounds, first, n_chunks):
+def _run_chunks(kernel, counting, arena, columns, bounds, first, n_chunks, cycles):
     """Run a large table in chunks, one per thread."""
     result = np.ones(n_chunks, np.int64)
     for chunk in prange(n_chunks):
-        result[chunk] = call_kernel(
-            kernel, arena, columns, bounds[first + chunk], bounds[first + chunk + 1]
-        )
+        begin, end = bounds[first + chunk], bounds[first + chunk + 1]
+        result[chunk] = _run_rows(kernel, counting, arena, columns, begin, end, cycles)
     every = np.int64(1)
     for chunk in range(n_chunks):
         every &= result[chunk]
@@ -191,30 +215,108 @@ def _store_integer(arena, n_arena_bytes, address, n_bytes, value):
 
 
 @njit(nogil=True, cache=True)
-def run_compute_set(arena, replica, compute_set, tables, sets, rows, copy_info):
+def _run_compute_set(
+    arena, replica, compute_set, counts, tables, sets, rows, copy_info, counting, row_first, cycles
+):
     """Gather, run the kernels, scatter. Returns the AND of what the vertices returned.
 
-    sets[cs] = first table, last table, first gather, last gather, first scatter, last scatter.
+    sets[cs] = first table, last table, first gather, last gather, first scatter, last scatter. If
+    it `counts`, tables with a `counting` kernel fill their rows of `cycles`.
     """
     kernel, columns, n_rows, chunk_first, n_chunks, bounds = tables
     for copy in range(sets[compute_set, 2], sets[compute_set, 3]):
         run_copy(arena, rows, copy_info, copy)
     result = np.int64(1)
     for table in range(sets[compute_set, 0], sets[compute_set, 1]):
+        counter, at = np.int64(0), np.int64(0)
+        if counts:
+            counter, at = counting[table], cycles.ctypes.data + 8 * row_first[table]
+        first, own = chunk_first[table], columns[replica, table]
         if n_chunks[table] > 1:
             result &= _run_chunks(
-                kernel[table],
-                arena,
-                columns[replica, table],
-                bounds,
-                chunk_first[table],
-                n_chunks[table],
+                kernel[table], counter, arena, own, bounds, first, n_chunks[table], at
             )
         else:
-            result &= call_kernel(kernel[table], arena, columns[replica, table], 0, n_rows[table])
+            result &= _run_rows(kernel[table], counter, arena, own, 0, n_rows[table], at)
     for copy in range(sets[compute_set, 4], sets[compute_set, 5]):
         run_copy(arena, rows, copy_info, copy)
     return result
+
+
+@njit(nogil=True, cache=True)
+def _load_tiles(slot, first_table, last_table, n_rows, is_first, counting):
+    """Deal what the vertices of a step took to the workers of their tiles."""
+    (
+        _, _, row_first, known, place, cycles, is_worker, workers, alone, tile_first, _, _,
+        table_first, _, _, _, _, _, table_totals,
+    ) = counting  # fmt: skip
+    n_tiles = tile_first[slot + 1] - tile_first[slot]
+    workers[:n_tiles] = 0
+    alone[:n_tiles] = 0
+    for table in range(first_table, last_table):
+        begin, end = row_first[table], row_first[table] + n_rows[table]
+        counted = np.int64(0)
+        for row in range(begin, end):
+            if known[row] >= 0:
+                cycles[row] = known[row]
+            else:
+                counted += cycles[row]
+        if is_first:
+            table_totals[table_first[slot] + table - first_table] += counted
+        if is_worker[table]:
+            deal_to_workers(place[begin:end], cycles[begin:end], workers)
+        else:
+            for row in range(begin, end):
+                alone[place[row]] += cycles[row]
+
+
+@njit(nogil=True, cache=True)
+def _add_tiles(slot, is_first, counting):
+    """Add the tiles' cycles to the step's. On each tile the slowest of all replicas counts."""
+    workers, alone, tile_first, copies = counting[7], counting[8], counting[9], counting[11]
+    last, total, busy = counting[15], counting[16], counting[17]
+    for row in range(tile_first[slot], tile_first[slot + 1]):
+        of_tile = workers[row - tile_first[slot]]
+        others = alone[row - tile_first[slot]] + copies[row]
+        taken = of_tile.max() * len(of_tile) + others
+        if is_first:
+            last[row] = 0
+            busy[row] += of_tile.sum() + others
+        if taken > last[row]:
+            total[row] += taken - last[row]
+            last[row] = taken
+
+
+@njit(nogil=True, cache=True)
+def count_step(
+    step, compute_set, flag, flag_bytes, arenas, n_arena_bytes, tables, sets, rows, copy_info,
+    counting, cycles, compute, chip_tiles,
+):  # fmt: skip
+    """Run a compute set with its counting kernels; its cycles on each chip are then what it took.
+
+    `counting` is CountedSteps.as_tuple().
+    """
+    kernel, row_first, row_cycles = counting[1], counting[2], counting[5]
+    tile_first, tile, times, last = counting[9], counting[10], counting[13], counting[15]
+    slot = counting[0][step]
+    for replica in range(len(arenas)):
+        result = _run_compute_set(
+            arenas[replica], replica, compute_set, True, tables, sets, rows, copy_info,
+            kernel, row_first, row_cycles,
+        )  # fmt: skip
+        if flag >= 0:
+            _store_integer(arenas[replica], n_arena_bytes, flag, flag_bytes, result)
+        first_table, last_table = sets[compute_set, 0], sets[compute_set, 1]
+        _load_tiles(slot, first_table, last_table, tables[2], replica == 0, counting)
+        _add_tiles(slot, replica == 0, counting)
+    times[slot] += 1
+    cycles[step] -= compute[step]
+    compute[step] = 0
+    for row in range(tile_first[slot], tile_first[slot + 1]):
+        chip = tile[row] // chip_tiles
+        compute[step, chip] = max(compute[step, chip], last[row])
+    cycles[step] += compute[step]
+    counting[14][slot] += compute[step]
 
 
 @njit(nogil=True, cache=True)
@@ -292,12 +394,17 @@ def _stamp(arena, n_arena_bytes, address, since, cycles):
 
 
 @njit(nogil=True, cache=True)
-def _work(op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, clock, chip_tiles):
+def _work(
+    op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, counting, clock, chip_tiles
+):
     """Run a compute set, copy or stamp on every replica."""
     for replica in range(len(arenas)):
         arena = arenas[replica]
         if op == _EXECUTE:
-            result = run_compute_set(arena, replica, a, tables, sets, rows, copy_info)
+            result = _run_compute_set(
+                arena, replica, a, False, tables, sets, rows, copy_info,
+                counting[1], counting[2], counting[5],
+            )  # fmt: skip
             if b >= 0:
                 _store_integer(arena, n_arena_bytes, b, c, result)
         elif op == _COPY:
@@ -309,8 +416,8 @@ def _work(op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, clo
 @njit(nogil=True, cache=True)
 def interpret(
     registers, counters, call_stack, budget, code, step_of, cases,
-    arenas, n_arena_bytes, tables, sets, rows, copy_info,
-    clock, executed, cycles, joins, is_active, stops_at_step, chip_tiles,
+    arenas, n_arena_bytes, tables, sets, rows, copy_info, counting,
+    clock, executed, cycles, compute, joins, is_active, stops_at_step, chip_tiles,
 ):  # fmt: skip
     """Run from registers[PC] until the end, a step for Python, or `budget` steps were taken."""
     pc = registers[PC]
@@ -328,11 +435,19 @@ def interpret(
             if op == _HOST or stops_at_step[step]:
                 return AT_STEP
             executed[step] += 1
+            if counting[0][step] >= 0:
+                count_step(
+                    step, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info,
+                    counting, cycles, compute, chip_tiles,
+                )  # fmt: skip
+                op = _JUMP  # it has run: go on behind it
+                a = pc + 1
             advance_clock(clock, step, cycles, joins, is_active)
         if op == _EXECUTE or op == _COPY or op == _STAMP:
             _work(
-                op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, clock, chip_tiles
-            )
+                op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, counting, clock,
+                chip_tiles,
+            )  # fmt: skip
             pc += 1
         elif op == _BRANCH_ZERO or op == _BRANCH_NONZERO or op == _SWITCH:
             pc = _branch_target(pc, op, code, cases, arenas, n_arena_bytes)

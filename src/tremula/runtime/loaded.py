@@ -75,6 +75,7 @@ class LoadedProgram:
         if mode != self._rounding:
             self._rounding = mode
             self.tables.use_modes(mode != 0)
+            self.clock.counted_steps.forget_kernels()
             for replica in range(self.n_replicas):
                 self.storage.worker_states(replica)[..., MODE_WORD] = mode
 

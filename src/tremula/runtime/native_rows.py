@@ -1,36 +1,13 @@
-"""Native helpers for steps that Python drives: ranges of rows, counting kernels, single copies."""
+"""Native helpers for steps that Python drives: ranges of rows, single copies."""
 
 # An intrinsic is called without its first argument, which pyright cannot know.
 # pyright: reportCallIssue=false
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from tremula.runtime.interpreter import call_kernel, run_copy
 from tremula.runtime.loaded import LoadedProgram
-
-
-@intrinsic
-def _call_counted(typing_context, address, arena, columns, begin, end, cycles):
-    """Call a counting kernel by its address."""
-
-    def codegen(context, builder, signature, args):
-        i64, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
-        i64_pointer = i64.as_pointer()
-        kernel_type = ir.FunctionType(i64, [pointer, i64_pointer, i64, i64, i64_pointer])
-        kernel = builder.inttoptr(args[0], kernel_type.as_pointer())
-        arena = builder.inttoptr(args[1], pointer)
-        columns, cycles = (builder.inttoptr(args[i], i64_pointer) for i in (2, 5))
-        return builder.call(kernel, [arena, columns, args[3], args[4], cycles])
-
-    return types.int64(*(types.int64,) * 6), codegen
-
-
-@njit(cache=True)
-def _run_one_counted(kernel, arena, columns, n_rows, cycles):
-    return _call_counted(kernel, arena, columns, 0, n_rows, cycles)
 
 
 @njit(cache=True)
@@ -64,17 +41,4 @@ def run_rows(loaded: LoadedProgram, table: int, replica: int, rows: np.ndarray) 
         loaded.storage.addresses[replica],
         tables.columns[replica, table],
         rows,
-    )
-
-
-def run_counted(
-    loaded: LoadedProgram, kernel: int, table: int, replica: int, cycles: np.ndarray
-) -> int:
-    """Run a whole table with its counting kernel; fills `cycles`."""
-    return _run_one_counted(
-        kernel,
-        loaded.storage.addresses[replica],
-        loaded.tables.columns[replica, table],
-        len(cycles),
-        cycles.ctypes.data,
     )

@@ -1,52 +1,21 @@
-"""Compute steps counted for their cycles: run once by Python with counting kernels."""
+"""Compute steps that Python drives: counted ones, and what their vertices returned."""
 
-import numpy as np
-
-from tremula.compiler.executable.records import ComputeSetRecord
-from tremula.compiler.report.report import CountedStep
-from tremula.runtime import native_rows
+from tremula.runtime import interpreter
 from tremula.runtime.loaded import LoadedProgram
 
 
 def run_counted(loaded: LoadedProgram, step: int, pc: int) -> None:
-    """Run a compute step with its counting kernels, and give the clock what they counted."""
-    executable = loaded.executable
-    number = executable.steps[step].compute_set
-    compute_set = executable.compute_sets[number]
-    counts: list[np.ndarray | None] = []
-    for replica in range(loaded.n_replicas):
-        counts, result = _run_counting(loaded, number, compute_set, replica)
-        store_result(loaded, pc, replica, result)
-    tiles = [table.tile for table in compute_set.tables]
-    costs = executable.analysis.costs
-    tile_cycles = costs.compute_from_counts(number, tiles, counts)
-    table_cycles = tuple(-1 if c is None else int(c.sum()) for c in counts)
-    counted = CountedStep(tile_cycles, table_cycles)
-    loaded.clock.set_counted(step, counted, executable.target.tiles_per_ipu)
-    loaded.clock.advance(step)
-
-
-def _run_counting(
-    loaded: LoadedProgram, number: int, compute_set: ComputeSetRecord, replica: int
-) -> tuple[list[np.ndarray | None], int]:
-    first, last = loaded.tables.sets[number, :2]
-    native_rows.run_copies(loaded, number, replica, is_gather=True)
-    counts: list[np.ndarray | None] = []
-    result = 1
-    for table, record in zip(range(first, last), compute_set.tables, strict=True):
-        if record.is_costed:
-            result &= native_rows.run_rows(loaded, table, replica, np.arange(record.n_rows))
-            counts.append(None)
-        else:
-            cycles = np.zeros(record.n_rows, np.int64)
-            codelet = loaded.executable.codelets[record.codelet]
-            has_modes = codelet.spec.rounds_to_half and loaded.machine_state.rounding_mode != 0
-            n_workers = loaded.executable.target.chip.n_workers
-            kernel = codelet.counted_kernel_address(has_modes=has_modes, n_workers=n_workers)
-            result &= native_rows.run_counted(loaded, kernel, table, replica, cycles)
-            counts.append(cycles)
-    native_rows.run_copies(loaded, number, replica, is_gather=False)
-    return counts, result
+    """Run a compute step with its counting kernels, and advance the clock by what they counted."""
+    clock, storage, tables = loaded.clock, loaded.storage, loaded.tables
+    clock.counted_steps.prepare(step, has_modes=loaded.machine_state.rounding_mode != 0)
+    _, compute_set, flag, flag_bytes = loaded.executable.code[pc, :4].tolist()
+    interpreter.count_step(
+        step, compute_set, flag, flag_bytes, storage.addresses, storage.n_bytes,
+        tables.as_tuple(), tables.sets, tables.copy_rows, tables.copy_info,
+        clock.counted_steps.as_tuple(), clock.step_cycles, clock.compute,
+        loaded.executable.target.tiles_per_ipu,
+    )  # fmt: skip
+    clock.advance(step)
 
 
 def store_result(loaded: LoadedProgram, pc: int, replica: int, result: int) -> None:

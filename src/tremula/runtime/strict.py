@@ -36,7 +36,7 @@ def run_checked(loaded: LoadedProgram, step: int, pc: int) -> None:
     if loaded.is_strict:
         for replica in range(loaded.n_replicas):
             _check_twice(loaded, number, replica)
-    if loaded.clock.needs_count[step]:
+    if loaded.clock.counted_steps.slot_of_step[step] >= 0:
         run_counted(loaded, step, pc)
     else:
         for replica in range(loaded.n_replicas):

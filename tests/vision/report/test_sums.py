@@ -153,7 +153,7 @@ def test_counted_vertices(tmp_path):
     """Steps whose cycles are counted while they run have the counted cycles on each tile."""
     engine = summing_engine(vertex=CountedSum).load()
     engine.run()
-    assert engine.clock.counted
+    assert engine.clock.execution().counted
     with open_report(report_of_engine(engine, tmp_path)) as reader:
         assert_sums(reader, engine)
 

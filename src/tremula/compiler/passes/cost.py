@@ -12,7 +12,6 @@ from tremula.compiler.passes.exchange import ExchangePhase, StepExchange, StepEx
 from tremula.compiler.passes.vertex_costs import (
     STANDINGS,
     ComputeSetCost,
-    compute_from_counts,
     cost_compute_set,
 )
 from tremula.compiler.program_ir import LoweredPrograms, Step, StepKind
@@ -41,7 +40,7 @@ class StepCosts:
     is_active: Ints  # bool[n_steps, n_chips]
     joins: Ints  # bool[n_steps]
     needs_count: Ints  # bool[n_steps]: compute is known only after counting
-    standing_cycles: Ints  # int64[n_steps, 4]: vertex cycles by STANDINGS
+    standing_cycles: Ints  # int64[n_steps, 5]: vertex cycles by STANDINGS
     n_flops: Ints  # int64[n_steps]
     peak_cycles: Ints  # int64[n_steps]: tile cycles of the flops at the peak of their units
     compute_sets: tuple[ComputeSetCost, ...]
@@ -67,13 +66,6 @@ class StepCosts:
     def tile_exchange(self, step: int) -> Ints:
         """int64[n_tiles]: cycles of on-chip exchange."""
         return self.exchange_tiles[self.tile_row[step]]
-
-    def compute_from_counts(
-        self, compute_set: int, tiles: Sequence[Ints], counts: Sequence[Ints | None]
-    ) -> Ints:
-        """int64[n_tiles] compute cycles of a set that had to be counted, from counted vertices."""
-        cost = self.compute_sets[compute_set]
-        return compute_from_counts(cost, tiles, counts, self.n_workers)[0]
 
 
 def cost_steps(programs: LoweredPrograms, exchanges: StepExchanges) -> StepCosts:

@@ -42,7 +42,7 @@ class TableCost:
     is_worker: bool
     total_cycles: int
     n_flops: int
-    standing_cycles: Ints  # int64[4], in the order of STANDINGS
+    standing_cycles: Ints  # int64[5], in the order of STANDINGS
     cycles: Ints
     peak_cycles: int  # tile cycles that its flops take at the peak of their unit
 
@@ -111,25 +111,6 @@ def tiles_of_vertices(
     return workers.max(axis=1) * n_workers + alone, workers.sum(axis=1) + alone
 
 
-def compute_from_counts(
-    cost: ComputeSetCost,
-    tiles: Sequence[Ints],
-    counts: Sequence[Ints | None],
-    n_workers: int,
-) -> tuple[Ints, Ints]:
-    """(tile cycles, cycles without idle workers) of a set whose cycles were counted.
-
-    `tiles[k]` is table k's tile column and `counts[k]` its counted cycles (None: nothing to count).
-    """
-    known = [
-        table.cycles if counted is None else np.where(table.cycles >= 0, table.cycles, counted)
-        for table, counted in zip(cost.tables, counts, strict=True)
-    ]
-    is_worker = [table.is_worker for table in cost.tables]
-    tile_cycles, busy = tiles_of_vertices(is_worker, tiles, known, n_workers, len(cost.tile_cycles))
-    return tile_cycles + cost.tile_cycles, busy + cost.busy_cycles
-
-
 def _without_rows(cost: TableCost) -> TableCost:
     return replace(cost, cycles=np.empty(0, np.int64))
 
@@ -153,7 +134,7 @@ def cost_table(table: FrozenTable, chip: Chip, estimators: Mapping[str, Estimato
     spec, n_flops = table.codelet.spec, int(flops.sum())
     is_counted = bool((cycles == COUNTED).any())
     shares = np.zeros(len(STANDINGS), np.int64)
-    shares[STANDINGS.index(Standing.DERIVED)] += int(cycles[is_users].sum())
+    shares[STANDINGS.index(Standing.YOURS)] += int(cycles[is_users].sum())
     shares[STANDINGS.index(standing)] += 0 if is_counted else int(cycles[~is_users].sum())
     return TableCost(
         spec.name,
@@ -179,7 +160,7 @@ def _own_cycles(
         if isinstance(cycles, tuple):
             cycles, estimated = cycles
             flops = _checked(table, estimated, "flops")
-        return _checked(table, cycles, "its registered estimator"), flops, Standing.DERIVED
+        return _checked(table, cycles, "its registered estimator"), flops, Standing.YOURS
     if codelet.is_data_dependent:
         return None, flops, codelet.standing
     return _checked(table, codelet.cycles(given), "its cycles method"), flops, codelet.standing

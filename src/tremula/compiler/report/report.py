@@ -6,6 +6,7 @@ import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate, MissingProfileData
 from tremula.codelets.columns import columns_of
+from tremula.codelets.spec import Codelet
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.memory import CATEGORIES, TileMemory
@@ -19,10 +20,29 @@ Ints = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class CountedStep:
-    """A compute step whose cycles were counted while it ran, as last counted."""
+    """A compute step whose cycles were counted each time it ran: sums over all executions."""
 
-    tile_cycles: Ints  # int64[n_tiles]
-    table_cycles: tuple[int, ...]  # of each vertex table; -1 where the cost was known before
+    n_times: int
+    total_chip_cycles: Ints  # int64[n_chips]
+    total_tile_cycles: Ints  # int64[n_tiles]
+    total_busy_cycles: Ints  # the same without idle workers
+    # Of each vertex table: cycles of vertices that had to be counted; -1 if none had to be.
+    total_table_cycles: tuple[int, ...]
+
+    @property
+    def chip_cycles(self) -> Ints:
+        """Of one execution, on average."""
+        return self.total_chip_cycles // self.n_times
+
+    @property
+    def tile_cycles(self) -> Ints:
+        """Of one execution, on average."""
+        return self.total_tile_cycles // self.n_times
+
+    @property
+    def table_cycles(self) -> tuple[int, ...]:
+        """Of one execution, on average."""
+        return tuple(n if n < 0 else n // self.n_times for n in self.total_table_cycles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +51,17 @@ class Execution:
 
     executed: Ints  # int64[n_steps]
     cycles_of_chip: Ints  # int64[n_chips]
-    compute: Ints  # int64[n_steps, n_chips], counted steps filled in
+    compute: Ints  # int64[n_steps, n_chips]: of one execution, of counted steps on average
     is_counted: Ints  # bool[n_steps]: the compute cycles are known
     counted: dict[int, CountedStep]  # by step
 
 
 @dataclass(frozen=True, slots=True)
 class StepColumns:
-    """One row per static step; cycles are those of one execution, int64[n_steps, n_chips]."""
+    """One row per static step; cycles are those of one execution, int64[n_steps, n_chips].
+
+    Of a step whose cycles depend on data they are the average of its executions.
+    """
 
     name: tuple[str, ...]
     kind: tuple[StepKind, ...]
@@ -154,6 +177,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
         chips = np.zeros(n_chips, np.int64)
         execution = Execution(nothing, chips, costs.compute, ~costs.needs_count, {})
     tables = [t for cs in executable.compute_sets for t in cs.tables]
+    totals = _table_cycles(executable, costs, execution)
     return Report(
         target=executable.target,
         replication_factor=executable.replication_factor,
@@ -164,8 +188,8 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
         memory=memory,
         steps=_step_columns(executable, costs, execution),
         tiles=_tile_columns(memory, costs, execution),
-        vertex_types=_vertex_types(executable, costs, execution),
-        standing_cycles=_standing_cycles(executable, costs, execution),
+        vertex_types=_vertex_types(executable, costs, totals),
+        standing_cycles=_standing_cycles(totals),
         host_exchange=costs.host_exchange,
         link_exchange=costs.link_exchange,
         has_run=bool(execution.executed.any()),
@@ -216,10 +240,13 @@ def _tile_columns(memory: TileMemory, costs: StepCosts, execution: Execution) ->
     n_tiles = memory.always_live.shape[1]
     compute, busy, exchange = (np.zeros(n_tiles, np.int64) for _ in range(3))
     for step in np.flatnonzero(execution.executed).tolist():
-        times = int(execution.executed[step])
-        tiles = _tile_cycles(costs, execution, step)
-        compute += times * tiles
-        busy += times * (tiles if step in execution.counted else costs.tile_busy(step))
+        times, counted = int(execution.executed[step]), execution.counted.get(step)
+        if counted is None:
+            compute += times * costs.tile_compute(step)
+            busy += times * costs.tile_busy(step)
+        else:
+            compute += counted.total_tile_cycles
+            busy += counted.total_busy_cycles
         exchange += times * costs.tile_exchange(step)
     return TileColumns(
         memory.including_gaps,
@@ -231,53 +258,58 @@ def _tile_columns(memory: TileMemory, costs: StepCosts, execution: Execution) ->
     )
 
 
-def _table_cycles(costs: StepCosts, execution: Execution) -> list[list[int]]:
-    """Vertex cycles of each table of each compute set, over everything that ran."""
-    totals = [[0] * len(cost.tables) for cost in costs.compute_sets]
+def _table_cycles(executable: Executable, costs: StepCosts, execution: Execution) -> list[Ints]:
+    """int64[n_tables, n_standings] of each compute set: vertex cycles of everything that ran."""
+    totals = [np.zeros((len(c.tables), len(STANDINGS)), np.int64) for c in costs.compute_sets]
     for step in np.flatnonzero(execution.executed).tolist():
         number = int(costs.compute_set_of_step[step])
         if number < 0:
             continue
-        counted = execution.counted.get(step)
         for i, table in enumerate(costs.compute_sets[number].tables):
-            once = table.total_cycles if counted is None else counted.table_cycles[i]
-            once = table.total_cycles if once < 0 else once
-            totals[number][i] += int(execution.executed[step]) * once
+            totals[number][i] += int(execution.executed[step]) * table.standing_cycles
+        counted = execution.counted.get(step)
+        tables = executable.compute_sets[number].tables
+        for i, cycles in enumerate(() if counted is None else counted.total_table_cycles):
+            standing = executable.codelets[tables[i].codelet].standing
+            totals[number][i, STANDINGS.index(standing)] += max(0, cycles)
     return totals
 
 
 def _vertex_types(
-    executable: Executable, costs: StepCosts, execution: Execution
+    executable: Executable, costs: StepCosts, totals: list[Ints]
 ) -> tuple[VertexTypeRow, ...]:
-    rows: dict[str, list[int]] = {}
-    totals = _table_cycles(costs, execution)
-    for compute_set, cycles in zip(executable.compute_sets, totals, strict=True):
-        for table, table_cycles in zip(compute_set.tables, cycles, strict=True):
-            name = executable.codelets[table.codelet].spec.name
-            row = rows.setdefault(name, [0, 0, table.codelet])
-            row[0] += table.n_rows
-            row[1] += table_cycles
+    """Rows by name. The standing of a type is that of most of its cycles."""
+    n_vertices: dict[str, int] = {}
+    once: dict[str, Ints] = {}
+    ran: dict[str, Ints] = {}
+    codelets: dict[str, Codelet] = {}
+    for number, compute_set in enumerate(executable.compute_sets):
+        for i, table in enumerate(compute_set.tables):
+            codelet = executable.codelets[table.codelet]
+            name = codelet.spec.name
+            codelets[name] = codelet
+            n_vertices[name] = n_vertices.get(name, 0) + table.n_rows
+            of_table = costs.compute_sets[number].tables[i].standing_cycles
+            once[name] = once.get(name, 0) + of_table
+            ran[name] = ran.get(name, 0) + totals[number][i]
     return tuple(
         VertexTypeRow(
             name,
-            n,
-            cycles,
-            executable.codelets[codelet].standing.value,
-            executable.codelets[codelet].spec.n_code_bytes,
+            n_vertices[name],
+            int(ran[name].sum()),
+            _standing_of_most(ran[name] if ran[name].any() else once[name], codelet),
+            codelet.spec.n_code_bytes,
         )
-        for name, (n, cycles, codelet) in sorted(rows.items())
+        for name, codelet in sorted(codelets.items())
     )
 
 
-def _standing_cycles(
-    executable: Executable, costs: StepCosts, execution: Execution
-) -> dict[str, int]:
-    """Vertex cycles of everything that ran, by standing; counted ones have their codelet's."""
-    totals = (costs.standing_cycles * execution.executed[:, None]).sum(axis=0)
-    found = {s.value: int(n) for s, n in zip(STANDINGS, totals, strict=True)}
-    for step, counted in execution.counted.items():
-        tables = executable.compute_sets[executable.steps[step].compute_set].tables
-        for table, cycles in zip(tables, counted.table_cycles, strict=True):
-            standing = executable.codelets[table.codelet].standing.value
-            found[standing] += int(execution.executed[step]) * max(0, cycles)
-    return found
+def _standing_of_most(cycles: Ints, codelet: Codelet) -> str:
+    """The standing with the most cycles; where there are none yet, the codelet's."""
+    return (STANDINGS[int(cycles.argmax())] if cycles.any() else codelet.standing).value
+
+
+def _standing_cycles(totals: list[Ints]) -> dict[str, int]:
+    """Vertex cycles of everything that ran, by standing."""
+    of_all = sum((tables.sum(axis=0) for tables in totals), np.zeros(len(STANDINGS), np.int64))
+    return {s.value: int(n) for s, n in zip(STANDINGS, of_all, strict=True)}

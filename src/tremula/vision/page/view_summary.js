@@ -11,6 +11,7 @@ const STANDINGS = {
   fitted: ["exchange", "fitted to published measurements"],
   derived: ["stream", "computed from published facts"],
   placeholder: ["bad", "a guess"],
+  yours: ["sync", "an estimate that you gave"],
 };
 
 export async function summaryView(context) {
