@@ -33,7 +33,7 @@ class Clock:
         costs = executable.analysis.costs
         self.sync, self.exchange = costs.sync, costs.exchange
         self.compute = np.array(costs.compute)  # of counted steps: as the last execution took
-        # Copies: arrays read from a file are read-only, which Numba takes for another type.
+        # Copies: arrays read from a file need not lie in memory as the interpreter reads them.
         self.joins, self.is_active = np.array(costs.joins), np.array(costs.is_active)
         self.step_cycles = self.sync + self.exchange + self.compute
         self.counted_steps = CountedSteps(executable)
@@ -65,7 +65,7 @@ class Clock:
         self.step_cycles = self.sync + self.exchange + self.compute
 
     def advance(self, step: int) -> None:
-        """What interpreter.advance_clock does, for steps that Python runs."""
+        """What the interpreter does, for steps that Python runs."""
         self.executed[step] += 1
         cycles = self.step_cycles[step]
         if self.joins[step]:

@@ -123,11 +123,11 @@ class CountedSteps:
         self.kernel[:] = 0
         self.is_ready[self.steps] = False
 
-    def as_tuple(self) -> tuple[Ints, ...]:
-        """What interpreter.count_step takes."""
+    def columns(self) -> tuple[Ints, ...]:
+        """What the interpreter reads and fills; see interpreter.COUNT_KERNEL."""
         counts = self.counts
         return (
-            self.slot_of_step, self.kernel, self.row_first, self.known, self.place, self.cycles,
+            self.kernel, self.row_first, self.known, self.place, self.cycles,
             self.is_worker, self.workers, self.alone, self.tile_first, self.tile, self.copies,
             self.table_first, counts.times, counts.chips, counts.last, counts.tiles, counts.busy,
             counts.tables,

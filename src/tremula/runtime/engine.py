@@ -93,10 +93,6 @@ class Engine:
         executable = self.executable
         self._n_threads = self.options.whole("tremula.threads") or n_cores()
         self._loaded = loaded = LoadedProgram(executable, self.host, self.options, self._n_threads)
-        # Copies: arrays read from a file are read-only, which Numba takes for another type.
-        self._code = tuple(
-            np.array(c) for c in (executable.code, executable.step_of, executable.switch_cases)
-        )
         self._is_execute = np.array([s.kind is StepKind.EXECUTE for s in executable.steps], bool)
         self._stops = np.zeros(len(executable.steps), bool)
         self._update_stops()
@@ -146,12 +142,10 @@ class Engine:
 
     def _run_from(self, entry: int) -> None:
         """Run from an instruction to the end of its program."""
-        import numba
-
         from tremula.runtime import interpreter  # brings Numba
 
-        most: int = numba.config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]
-        numba.set_num_threads(min(self._n_threads, most))
+        machine = self.loaded.machine
+        machine.use_threads()
         registers = np.zeros(interpreter.N_REGISTERS, np.int64)
         registers[interpreter.PC] = entry
         self._registers = registers
@@ -160,9 +154,9 @@ class Engine:
         budget = 256
         while True:
             started = time.perf_counter()
-            reason = interpreter.interpret(
-                registers, counters, call_stack, budget, *self._native_arguments()
-            )
+            machine.set_run(registers, counters, call_stack)
+            machine.set_clock(self.loaded.clock, self._stops)
+            reason = interpreter.interpret(machine.address, budget)
             if reason == interpreter.DONE:
                 return
             if reason == interpreter.BUDGET_SPENT:
@@ -172,18 +166,6 @@ class Engine:
                 registers[interpreter.PC] += self._run_step(int(registers[interpreter.PC]))
             else:
                 raise self._failure(int(reason), int(registers[interpreter.PC]))
-
-    def _native_arguments(self) -> tuple:
-        executable, loaded = self.executable, self.loaded
-        tables, clock, storage = loaded.tables, loaded.clock, loaded.storage
-        return (
-            *self._code,
-            storage.addresses, storage.n_bytes,
-            tables.as_tuple(), tables.sets, tables.copy_rows, tables.copy_info,
-            clock.counted_steps.as_tuple(), clock.cycles_of_chip, clock.executed,
-            clock.step_cycles, clock.compute, clock.joins, clock.is_active,
-            self._stops, executable.target.tiles_per_ipu,
-        )  # fmt: skip
 
     def load_and_run(self, device: Device | None = None, program: int | str = 0) -> None:
         """Load, and run a program."""

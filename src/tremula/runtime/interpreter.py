@@ -1,15 +1,23 @@
-"""The native interpreter: runs the instruction table without Python until a step needs it."""
+"""The native interpreter: runs the instruction table without Python until a step needs it.
+
+Numba compiles it once per machine, while the user of the first engine waits. So it works on plain
+addresses: a function whose arguments are integers compiles several times faster than one that takes
+arrays. Everything it reads is found through the *record* of a machine, a column of addresses and
+numbers (`runtime/machine.py` fills it). What not every program needs compiles when one does:
+threads for large tables and copies, counting, the helpers of steps that Python drives.
+"""
 
 # An intrinsic is called without its first argument, which pyright cannot know.
 # pyright: reportCallIssue=false
 
+from functools import cache
+
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, prange, types  # pyright: ignore[reportPrivateImportUsage]
+from numba import cfunc, njit, prange, types  # pyright: ignore[reportPrivateImportUsage]
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
-from tremula.compiler.passes.sweeps import deal_to_workers
 from tremula.compiler.program_ir import Op
 
 # Why the interpreter came back.
@@ -31,17 +39,132 @@ PARALLEL_COPY_BYTES = 1 << 18
 COPY_CHUNKS = 64
 
 
+# Slots of a machine's record: addresses of columns, and numbers. Columns are int64 unless they are
+# said to be bytes.
+(
+    REGISTERS,
+    COUNTERS,
+    CALL_STACK,
+    CODE,  # [n, CODE_WORDS]
+    CODE_WORDS,
+    STEP_OF,
+    CASES,  # [n, 2]: value, target
+    ARENAS,
+    N_REPLICAS,
+    KERNEL,
+    COLUMNS,  # [n_replicas, n_tables]
+    N_TABLES,
+    N_ROWS,
+    CHUNK_FIRST,
+    N_CHUNKS,
+    BOUNDS,
+    SETS,  # [n, 6]: tables, gathers and scatters of a compute set, first and last of each
+    COPY_ROWS,  # [n, 5]: source, destination, count, both strides, in items
+    COPY_INFO,  # [n, 5]: first row, last row, item bytes, overlaps, total bytes
+    BUFFER,  # bytes, for copies whose sides overlap
+    CLOCK,
+    N_CHIPS,
+    EXECUTED,
+    CYCLES,  # [n_steps, n_chips]
+    JOINS,  # bytes
+    IS_ACTIVE,  # bytes [n_steps, n_chips]
+    STOPS,  # bytes
+    CHIP_TILES,
+    COMPUTE,  # [n_steps, n_chips]
+    SLOT_OF_STEP,  # of steps that are counted; -1: the cost is known
+    COUNTING,  # the columns of counted steps, listed below
+    N_WORKERS,
+    COUNT_STEP,  # the address of `_count_step`
+    RUN_PARTS,  # the address of `_run_parts`, or 0: no threads
+    # What `_run_parts` is to do: rows of a table (a kernel), or of a copy (no kernel).
+    PART_KERNEL,
+    PART_ARENA,
+    PART_COLUMNS,
+    PART_FIRST,
+    PART_N_ROWS,
+    PART_ITEM_BYTES,
+    PART_RESULTS,
+    PART_COUNTER,  # the kernel that counts, or 0
+    PART_CYCLES,  # of the first row
+    N_SLOTS,
+) = range(44)
+
+# Columns of counted steps, in the order of CountedSteps.columns. A slot is such a step.
+(
+    COUNT_KERNEL,
+    ROW_FIRST,
+    KNOWN,
+    PLACE,
+    ROW_CYCLES,
+    IS_WORKER,
+    WORKERS,  # [n, N_WORKERS]
+    ALONE,
+    TILE_FIRST,
+    TILE,
+    COPIES,
+    TABLE_FIRST,
+    TIMES,
+    CHIPS,  # [n_slots, n_chips]
+    LAST,
+    TOTAL,
+    BUSY,
+    TABLE_TOTALS,
+) = range(18)
+
+_I64, _POINTER = ir.IntType(64), ir.IntType(8).as_pointer()
+
+
+def _inner(function):
+    """Compile a function that only compiled functions call: wrappers for others take time."""
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return njit(nogil=True, error_model="numpy", **options)(function)
+
+
+def _make_load(n_bits):
+    """Loads one signed item, by the address of a column and an index."""
+
+    @intrinsic
+    def load(typing_context, column, index):
+        def codegen(context, builder, signature, args):
+            pointer = builder.inttoptr(args[0], ir.IntType(n_bits).as_pointer())
+            value = builder.load(builder.gep(pointer, [args[1]]), align=1)
+            return value if n_bits == 64 else builder.sext(value, _I64)
+
+        return types.int64(types.int64, types.int64), codegen
+
+    return load
+
+
+def _make_store(n_bits):
+    """Stores one item, by the address of a column and an index."""
+
+    @intrinsic
+    def store(typing_context, column, index, value):
+        def codegen(context, builder, signature, args):
+            pointer = builder.inttoptr(args[0], ir.IntType(n_bits).as_pointer())
+            value = args[2] if n_bits == 64 else builder.trunc(args[2], ir.IntType(n_bits))
+            builder.store(value, builder.gep(pointer, [args[1]]), align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64), codegen
+
+    return store
+
+
+_load_8, _load_16, _load_32, _at = (_make_load(n) for n in (8, 16, 32, 64))
+_store_8, _store_16, _store_32, _put = (_make_store(n) for n in (8, 16, 32, 64))
+
+
 @intrinsic
-def call_kernel(typing_context, address, arena, columns, begin, end):
+def _call_kernel(typing_context, address, arena, columns, begin, end):
     """Call a kernel by its address; see docs/architecture.md for the ABI."""
     signature = types.int64(types.int64, types.int64, types.int64, types.int64, types.int64)
 
     def codegen(context, builder, signature, args):
-        i64, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
-        kernel_type = ir.FunctionType(i64, [pointer, i64.as_pointer(), i64, i64])
+        kernel_type = ir.FunctionType(_I64, [_POINTER, _I64.as_pointer(), _I64, _I64])
         kernel = builder.inttoptr(args[0], kernel_type.as_pointer())
-        arena = builder.inttoptr(args[1], pointer)
-        columns = builder.inttoptr(args[2], i64.as_pointer())
+        arena = builder.inttoptr(args[1], _POINTER)
+        columns = builder.inttoptr(args[2], _I64.as_pointer())
         return builder.call(kernel, [arena, columns, args[3], args[4]])
 
     return signature, codegen
@@ -52,65 +175,33 @@ def _call_counted(typing_context, address, arena, columns, begin, end, cycles):
     """Call a counting kernel by its address."""
 
     def codegen(context, builder, signature, args):
-        i64, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
-        i64_pointer = i64.as_pointer()
-        kernel_type = ir.FunctionType(i64, [pointer, i64_pointer, i64, i64, i64_pointer])
+        arguments = [_POINTER, _I64.as_pointer(), _I64, _I64, _I64.as_pointer()]
+        kernel_type = ir.FunctionType(_I64, arguments)
         kernel = builder.inttoptr(args[0], kernel_type.as_pointer())
-        arena = builder.inttoptr(args[1], pointer)
-        columns, cycles = (builder.inttoptr(args[i], i64_pointer) for i in (2, 5))
+        arena = builder.inttoptr(args[1], _POINTER)
+        columns, cycles = (builder.inttoptr(args[i], _I64.as_pointer()) for i in (2, 5))
         return builder.call(kernel, [arena, columns, args[3], args[4], cycles])
 
     return types.int64(*(types.int64,) * 6), codegen
 
 
-@njit(nogil=True, cache=True)
-def _run_rows(kernel, counting, arena, columns, begin, end, cycles):
+@_inner
+def _run_rows(kernel, counter, arena, columns, begin, end, cycles):
     """Run rows of a table, with its counting kernel if there is one."""
-    if counting:
-        return _call_counted(counting, arena, columns, begin, end, cycles)
-    return call_kernel(kernel, arena, columns, begin, end)
+    if counter != 0:
+        return _call_counted(counter, arena, columns, begin, end, cycles)
+    return _call_kernel(kernel, arena, columns, begin, end)
 
 
 @intrinsic
-def pointer_to(typing_context, address):
-    """An integer address as a void pointer."""
+def _call_late(typing_context, address, machine, argument):
+    """Call a function that compiled late, by its address: `_run_parts` or `_count_step`."""
 
     def codegen(context, builder, signature, args):
-        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        function = builder.inttoptr(args[0], ir.FunctionType(_I64, [_I64, _I64]).as_pointer())
+        return builder.call(function, [args[1], args[2]])
 
-    return types.voidptr(types.int64), codegen
-
-
-@njit(parallel=True, nogil=True, cache=True)
-def _run_chunks(kernel, counting, arena, columns, bounds, first, n_chunks, cycles):
-    """Run a large table in chunks, one per thread."""
-    result = np.ones(n_chunks, np.int64)
-    for chunk in prange(n_chunks):
-        begin, end = bounds[first + chunk], bounds[first + chunk + 1]
-        result[chunk] = _run_rows(kernel, counting, arena, columns, begin, end, cycles)
-    every = np.int64(1)
-    for chunk in range(n_chunks):
-        every &= result[chunk]
-    return every
-
-
-def _make_copy_word(n_bits):
-    """Copies one item of so many bits from one address to another."""
-
-    @intrinsic
-    def copy_word(typing_context, destination, source):
-        def codegen(context, builder, signature, args):
-            pointer = ir.IntType(n_bits).as_pointer()
-            value = builder.load(builder.inttoptr(args[1], pointer), align=1)
-            builder.store(value, builder.inttoptr(args[0], pointer), align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), codegen
-
-    return copy_word
-
-
-_copy_8, _copy_16, _copy_32, _copy_64 = (_make_copy_word(n) for n in (8, 16, 32, 64))
+    return types.int64(types.int64, types.int64, types.int64), codegen
 
 
 @intrinsic
@@ -118,56 +209,51 @@ def _copy_bytes(typing_context, destination, source, n_bytes):
     """Copy bytes between addresses that do not overlap."""
 
     def codegen(context, builder, signature, args):
-        pointer = ir.IntType(8).as_pointer()
-        raw_memcpy(
-            builder,
-            builder.inttoptr(args[0], pointer),
-            builder.inttoptr(args[1], pointer),
-            args[2],
-            1,
-        )
+        destination, source = (builder.inttoptr(a, _POINTER) for a in args[:2])
+        raw_memcpy(builder, destination, source, args[2], 1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
-@njit(nogil=True, cache=True)
+@_inner
 def _move(destination, destination_step, source, source_step, count, item_bytes):
     """Copy `count` items between addresses; steps are in bytes."""
     if source_step == item_bytes and destination_step == item_bytes:
         _copy_bytes(destination, source, count * item_bytes)
     elif item_bytes == 4:
         for i in range(count):
-            _copy_32(destination + i * destination_step, source + i * source_step)
+            _store_32(destination + i * destination_step, 0, _load_32(source + i * source_step, 0))
     elif item_bytes == 2:
         for i in range(count):
-            _copy_16(destination + i * destination_step, source + i * source_step)
+            _store_16(destination + i * destination_step, 0, _load_16(source + i * source_step, 0))
     elif item_bytes == 8:
         for i in range(count):
-            _copy_64(destination + i * destination_step, source + i * source_step)
+            _put(destination + i * destination_step, 0, _at(source + i * source_step, 0))
     else:
         for i in range(count):
-            _copy_8(destination + i * destination_step, source + i * source_step)
+            _store_8(destination + i * destination_step, 0, _load_8(source + i * source_step, 0))
 
 
-@njit(nogil=True, cache=True)
+@_inner
 def _copy_rows(arena, rows, first, last, item_bytes):
-    """Copy rows (source, destination, count, source stride, destination stride), in items."""
-    for row in range(first, last):
-        source, destination = arena + rows[row, 0] * item_bytes, arena + rows[row, 1] * item_bytes
-        source_step, destination_step = rows[row, 3] * item_bytes, rows[row, 4] * item_bytes
-        _move(destination, destination_step, source, source_step, rows[row, 2], item_bytes)
+    """Copy rows of COPY_ROWS, one after another."""
+    for number in range(first, last):
+        row = rows + number * 40
+        source, destination = arena + _at(row, 0) * item_bytes, arena + _at(row, 1) * item_bytes
+        source_step, destination_step = _at(row, 3) * item_bytes, _at(row, 4) * item_bytes
+        _move(destination, destination_step, source, source_step, _at(row, 2), item_bytes)
 
 
-@njit(nogil=True, cache=True)
-def _copy_through_buffer(arena, rows, first, last, item_bytes, n_bytes):
+@_inner
+def _copy_through_buffer(arena, rows, first, last, item_bytes, buffer):
     """A copy whose two sides overlap: read everything, then write."""
-    buffer = np.empty(n_bytes, np.uint8)
     for phase in range(2):
-        place = np.int64(buffer.ctypes.data)
-        for row in range(first, last):
-            count, step = rows[row, 2], rows[row, 3 + phase] * item_bytes
-            address = arena + rows[row, phase] * item_bytes
+        place = buffer
+        for number in range(first, last):
+            row = rows + number * 40
+            count, step = _at(row, 2), _at(row, 3 + phase) * item_bytes
+            address = arena + _at(row, phase) * item_bytes
             if phase == 0:
                 _move(place, item_bytes, address, step, count, item_bytes)
             else:
@@ -175,256 +261,185 @@ def _copy_through_buffer(arena, rows, first, last, item_bytes, n_bytes):
             place += count * item_bytes
 
 
-@njit(parallel=True, nogil=True, cache=True)
-def _copy_parallel(arena, rows, first, last, item_bytes):
-    n = last - first
-    for chunk in prange(COPY_CHUNKS):
-        begin, end = chunk * n // COPY_CHUNKS, (chunk + 1) * n // COPY_CHUNKS
-        _copy_rows(arena, rows, first + begin, first + end, item_bytes)
-
-
-@njit(nogil=True, cache=True)
-def run_copy(arena, rows, info, copy):
-    """Run one planned copy. info[copy] = first row, last row, item bytes, overlaps, total bytes."""
-    first, last, item_bytes = info[copy, 0], info[copy, 1], info[copy, 2]
-    overlaps, n_bytes = info[copy, 3], info[copy, 4]
-    if overlaps:
-        _copy_through_buffer(arena, rows, first, last, item_bytes, n_bytes)
-    elif n_bytes >= PARALLEL_COPY_BYTES and last - first >= COPY_CHUNKS:
-        _copy_parallel(arena, rows, first, last, item_bytes)
+@_inner
+def _run_copy(machine, arena, copy):
+    """Run one planned copy."""
+    info, rows = _at(machine, COPY_INFO) + copy * 40, _at(machine, COPY_ROWS)
+    first, last, item_bytes = _at(info, 0), _at(info, 1), _at(info, 2)
+    is_large = _at(info, 4) >= PARALLEL_COPY_BYTES and last - first >= COPY_CHUNKS
+    if _at(info, 3) != 0:
+        _copy_through_buffer(arena, rows, first, last, item_bytes, _at(machine, BUFFER))
+    elif is_large and _at(machine, RUN_PARTS) != 0:
+        _put(machine, PART_KERNEL, 0)
+        _put(machine, PART_ARENA, arena)
+        _put(machine, PART_FIRST, first)
+        _put(machine, PART_N_ROWS, last - first)
+        _put(machine, PART_ITEM_BYTES, item_bytes)
+        _call_late(_at(machine, RUN_PARTS), machine, COPY_CHUNKS)
     else:
         _copy_rows(arena, rows, first, last, item_bytes)
 
 
-@njit(nogil=True, cache=True)
-def _load_integer(arena, n_arena_bytes, address, n_bytes):
+@_inner
+def _load_integer(address, n_bytes):
     """A little-endian scalar, sign-extended."""
-    memory = carray(pointer_to(arena), n_arena_bytes, np.uint8)
-    value = np.int64(0)
+    if n_bytes == 1:
+        return _load_8(address, 0)
+    if n_bytes == 2:
+        return _load_16(address, 0)
+    return _load_32(address, 0) if n_bytes == 4 else _at(address, 0)
+
+
+@_inner
+def _store_integer(address, n_bytes, value):
     for i in range(n_bytes):
-        value |= np.int64(memory[address + i]) << (8 * i)
-    shift = 64 - 8 * n_bytes
-    return (value << shift) >> shift
+        _store_8(address, i, value >> (8 * i))
 
 
-@njit(nogil=True, cache=True)
-def _store_integer(arena, n_arena_bytes, address, n_bytes, value):
-    memory = carray(pointer_to(arena), n_arena_bytes, np.uint8)
-    for i in range(n_bytes):
-        memory[address + i] = np.uint8((value >> (8 * i)) & 255)
+@_inner
+def _run_table(machine, arena, columns, table, counts):
+    """Run a table's kernel over all its rows, a large one on several threads."""
+    kernel, n_chunks = _at(_at(machine, KERNEL), table), _at(_at(machine, N_CHUNKS), table)
+    counter, cycles = np.int64(0), np.int64(0)
+    if counts:
+        counting = _at(machine, COUNTING)
+        counter = _at(_at(counting, COUNT_KERNEL), table)
+        cycles = _at(counting, ROW_CYCLES) + 8 * _at(_at(counting, ROW_FIRST), table)
+    if n_chunks < 2 or _at(machine, RUN_PARTS) == 0:
+        n_rows = _at(_at(machine, N_ROWS), table)
+        return _run_rows(kernel, counter, arena, columns, 0, n_rows, cycles)
+    _put(machine, PART_KERNEL, kernel)
+    _put(machine, PART_ARENA, arena)
+    _put(machine, PART_COLUMNS, columns)
+    _put(machine, PART_FIRST, _at(_at(machine, CHUNK_FIRST), table))
+    _put(machine, PART_COUNTER, counter)
+    _put(machine, PART_CYCLES, cycles)
+    _call_late(_at(machine, RUN_PARTS), machine, n_chunks)
+    every = np.int64(1)
+    for chunk in range(n_chunks):
+        every &= _at(_at(machine, PART_RESULTS), chunk)
+    return every
 
 
-@njit(nogil=True, cache=True)
-def _run_compute_set(
-    arena, replica, compute_set, counts, tables, sets, rows, copy_info, counting, row_first, cycles
-):
+@_inner
+def _run_compute_set(machine, arena, replica, compute_set, counts):
     """Gather, run the kernels, scatter. Returns the AND of what the vertices returned.
 
-    sets[cs] = first table, last table, first gather, last gather, first scatter, last scatter. If
-    it `counts`, tables with a `counting` kernel fill their rows of `cycles`.
+    If it `counts`, tables with a counting kernel fill their rows of ROW_CYCLES.
     """
-    kernel, columns, n_rows, chunk_first, n_chunks, bounds = tables
-    for copy in range(sets[compute_set, 2], sets[compute_set, 3]):
-        run_copy(arena, rows, copy_info, copy)
+    ranges = _at(machine, SETS) + compute_set * 48
+    columns = _at(machine, COLUMNS) + 8 * replica * _at(machine, N_TABLES)
+    for copy in range(_at(ranges, 2), _at(ranges, 3)):
+        _run_copy(machine, arena, copy)
     result = np.int64(1)
-    for table in range(sets[compute_set, 0], sets[compute_set, 1]):
-        counter, at = np.int64(0), np.int64(0)
-        if counts:
-            counter, at = counting[table], cycles.ctypes.data + 8 * row_first[table]
-        first, own = chunk_first[table], columns[replica, table]
-        if n_chunks[table] > 1:
-            result &= _run_chunks(
-                kernel[table], counter, arena, own, bounds, first, n_chunks[table], at
-            )
-        else:
-            result &= _run_rows(kernel[table], counter, arena, own, 0, n_rows[table], at)
-    for copy in range(sets[compute_set, 4], sets[compute_set, 5]):
-        run_copy(arena, rows, copy_info, copy)
+    for table in range(_at(ranges, 0), _at(ranges, 1)):
+        result &= _run_table(machine, arena, _at(columns, table), table, counts)
+    for copy in range(_at(ranges, 4), _at(ranges, 5)):
+        _run_copy(machine, arena, copy)
     return result
 
 
-@njit(nogil=True, cache=True)
-def _load_tiles(slot, first_table, last_table, n_rows, is_first, counting):
-    """Deal what the vertices of a step took to the workers of their tiles."""
-    (
-        _, _, row_first, known, place, cycles, is_worker, workers, alone, tile_first, _, _,
-        table_first, _, _, _, _, _, table_totals,
-    ) = counting  # fmt: skip
-    n_tiles = tile_first[slot + 1] - tile_first[slot]
-    workers[:n_tiles] = 0
-    alone[:n_tiles] = 0
-    for table in range(first_table, last_table):
-        begin, end = row_first[table], row_first[table] + n_rows[table]
-        counted = np.int64(0)
-        for row in range(begin, end):
-            if known[row] >= 0:
-                cycles[row] = known[row]
-            else:
-                counted += cycles[row]
-        if is_first:
-            table_totals[table_first[slot] + table - first_table] += counted
-        if is_worker[table]:
-            deal_to_workers(place[begin:end], cycles[begin:end], workers)
-        else:
-            for row in range(begin, end):
-                alone[place[row]] += cycles[row]
-
-
-@njit(nogil=True, cache=True)
-def _add_tiles(slot, is_first, counting):
-    """Add the tiles' cycles to the step's. On each tile the slowest of all replicas counts."""
-    workers, alone, tile_first, copies = counting[7], counting[8], counting[9], counting[11]
-    last, total, busy = counting[15], counting[16], counting[17]
-    for row in range(tile_first[slot], tile_first[slot + 1]):
-        of_tile = workers[row - tile_first[slot]]
-        others = alone[row - tile_first[slot]] + copies[row]
-        taken = of_tile.max() * len(of_tile) + others
-        if is_first:
-            last[row] = 0
-            busy[row] += of_tile.sum() + others
-        if taken > last[row]:
-            total[row] += taken - last[row]
-            last[row] = taken
-
-
-@njit(nogil=True, cache=True)
-def count_step(
-    step, compute_set, flag, flag_bytes, arenas, n_arena_bytes, tables, sets, rows, copy_info,
-    counting, cycles, compute, chip_tiles,
-):  # fmt: skip
-    """Run a compute set with its counting kernels; its cycles on each chip are then what it took.
-
-    `counting` is CountedSteps.as_tuple().
-    """
-    kernel, row_first, row_cycles = counting[1], counting[2], counting[5]
-    tile_first, tile, times, last = counting[9], counting[10], counting[13], counting[15]
-    slot = counting[0][step]
-    for replica in range(len(arenas)):
-        result = _run_compute_set(
-            arenas[replica], replica, compute_set, True, tables, sets, rows, copy_info,
-            kernel, row_first, row_cycles,
-        )  # fmt: skip
-        if flag >= 0:
-            _store_integer(arenas[replica], n_arena_bytes, flag, flag_bytes, result)
-        first_table, last_table = sets[compute_set, 0], sets[compute_set, 1]
-        _load_tiles(slot, first_table, last_table, tables[2], replica == 0, counting)
-        _add_tiles(slot, replica == 0, counting)
-    times[slot] += 1
-    cycles[step] -= compute[step]
-    compute[step] = 0
-    for row in range(tile_first[slot], tile_first[slot + 1]):
-        chip = tile[row] // chip_tiles
-        compute[step, chip] = max(compute[step, chip], last[row])
-    cycles[step] += compute[step]
-    counting[14][slot] += compute[step]
-
-
-@njit(nogil=True, cache=True)
-def advance_clock(clock, step, cycles, joins, is_active):
+@_inner
+def _advance_clock(machine, step):
     """Advance the modelled clock of the chips that take part in a step."""
-    if joins[step]:
-        latest = clock[0]
-        for chip in range(1, len(clock)):
-            latest = max(latest, clock[chip])
-        for chip in range(len(clock)):
-            clock[chip] = latest + cycles[step, chip]
+    clock, n_chips = _at(machine, CLOCK), _at(machine, N_CHIPS)
+    cycles, is_active = _at(machine, CYCLES), _at(machine, IS_ACTIVE) + step * n_chips
+    cycles += 8 * step * n_chips
+    if _load_8(_at(machine, JOINS), step) != 0:
+        latest = _at(clock, 0)
+        for chip in range(1, n_chips):
+            if _at(clock, chip) > latest:
+                latest = _at(clock, chip)
+        for chip in range(n_chips):
+            _put(clock, chip, latest + _at(cycles, chip))
     else:
-        for chip in range(len(clock)):
-            if is_active[step, chip]:
-                clock[chip] += cycles[step, chip]
+        for chip in range(n_chips):
+            if _load_8(is_active, chip) != 0:
+                _put(clock, chip, _at(clock, chip) + _at(cycles, chip))
 
 
-@njit(nogil=True, cache=True)
-def _replicas_agree(arenas, n_arena_bytes, address, n_bytes):
-    value = _load_integer(arenas[0], n_arena_bytes, address, n_bytes)
-    for arena in arenas[1:]:
-        if _load_integer(arena, n_arena_bytes, address, n_bytes) != value:
-            return False
-    return True
-
-
-@njit(nogil=True, cache=True)
-def _branch_target(pc, op, code, cases, arenas, n_arena_bytes):
+@_inner
+def _branch_target(machine, pc, op, row):
     """Where a branch or switch goes, or -1 if the replicas disagree."""
-    address, n_bytes, target = code[pc, 1], code[pc, 2], code[pc, 3]
-    if not _replicas_agree(arenas, n_arena_bytes, address, n_bytes):
-        return -1
-    value = _load_integer(arenas[0], n_arena_bytes, address, n_bytes)
+    arenas, place, n_bytes = _at(machine, ARENAS), _at(row, 1), _at(row, 2)
+    value = _load_integer(_at(arenas, 0) + place, n_bytes)
+    for replica in range(1, _at(machine, N_REPLICAS)):
+        if _load_integer(_at(arenas, replica) + place, n_bytes) != value:
+            return -1
     if op == _SWITCH:
-        for case in range(code[pc, 3], code[pc, 4]):
-            if cases[case, 0] == value:
-                return cases[case, 1]
-        return code[pc, 5]
-    return target if (value == 0) == (op == _BRANCH_ZERO) else pc + 1
+        cases = _at(machine, CASES)
+        for case in range(_at(row, 3), _at(row, 4)):
+            if _at(cases, 2 * case) == value:
+                return _at(cases, 2 * case + 1)
+        return _at(row, 5)
+    return _at(row, 3) if (value == 0) == (op == _BRANCH_ZERO) else pc + 1
 
 
-@njit(nogil=True, cache=True)
-def _control(pc, op, a, b, c, registers, counters, call_stack):
+@_inner
+def _control(machine, pc, op, row):
     """The next instruction after a loop, jump, call or return; -1 if calls are too deep."""
+    a, b, c = _at(row, 1), _at(row, 2), _at(row, 3)
+    registers, counters = _at(machine, REGISTERS), _at(machine, COUNTERS)
+    call_stack, depth = _at(machine, CALL_STACK), _at(registers, CALL_DEPTH)
     if op == _LOOP_BEGIN:
-        counters[a] = b
+        _put(counters, a, b)
         return pc + 1 if b > 0 else c
     if op == _LOOP_END:
-        counters[a] -= 1
-        return b if counters[a] > 0 else pc + 1
+        _put(counters, a, _at(counters, a) - 1)
+        return b if _at(counters, a) > 0 else pc + 1
     if op == _JUMP:
         return a
     if op == _LOOP_FOREVER:
-        return pc + 1 if registers[STOP] else a
+        return pc + 1 if _at(registers, STOP) != 0 else a
     if op == _CALL:
-        if registers[CALL_DEPTH] >= MAX_CALL_DEPTH:
+        if depth >= MAX_CALL_DEPTH:
             return -1
-        call_stack[registers[CALL_DEPTH]] = pc + 1
-        registers[CALL_DEPTH] += 1
+        _put(call_stack, depth, pc + 1)
+        _put(registers, CALL_DEPTH, depth + 1)
         return a
     if op == _RETURN:
-        if registers[CALL_DEPTH] < 1:
+        if depth < 1:
             return -1
-        registers[CALL_DEPTH] -= 1
-        return call_stack[registers[CALL_DEPTH]]
+        _put(registers, CALL_DEPTH, depth - 1)
+        return _at(call_stack, depth - 1)
     return pc + 1
 
 
-@njit(nogil=True, cache=True)
-def _stamp(arena, n_arena_bytes, address, since, cycles):
-    """Store a cycle counter, less an earlier one if there is one."""
+@_inner
+def _stamp(machine, arena, address, tile, since):
+    """Store a chip's cycle counter, less an earlier one if there is one."""
+    cycles = _at(_at(machine, CLOCK), tile // _at(machine, CHIP_TILES))
     if since >= 0:
-        cycles -= _load_integer(arena, n_arena_bytes, since, 8)
-    _store_integer(arena, n_arena_bytes, address, 8, cycles)
+        cycles -= _at(arena + since, 0)
+    _put(arena + address, 0, cycles)
 
 
-@njit(nogil=True, cache=True)
-def _work(
-    op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, counting, clock, chip_tiles
-):
+@_inner
+def _work(machine, op, row):
     """Run a compute set, copy or stamp on every replica."""
-    for replica in range(len(arenas)):
-        arena = arenas[replica]
+    a, b, c = _at(row, 1), _at(row, 2), _at(row, 3)
+    for replica in range(_at(machine, N_REPLICAS)):
+        arena = _at(_at(machine, ARENAS), replica)
         if op == _EXECUTE:
-            result = _run_compute_set(
-                arena, replica, a, False, tables, sets, rows, copy_info,
-                counting[1], counting[2], counting[5],
-            )  # fmt: skip
+            result = _run_compute_set(machine, arena, replica, a, False)
             if b >= 0:
-                _store_integer(arena, n_arena_bytes, b, c, result)
+                _store_integer(arena + b, c, result)
         elif op == _COPY:
-            run_copy(arena, rows, copy_info, a)
+            _run_copy(machine, arena, a)
         else:
-            _stamp(arena, n_arena_bytes, a, c, clock[b // chip_tiles])
+            _stamp(machine, arena, a, b, c)
 
 
-@njit(nogil=True, cache=True)
-def interpret(
-    registers, counters, call_stack, budget, code, step_of, cases,
-    arenas, n_arena_bytes, tables, sets, rows, copy_info, counting,
-    clock, executed, cycles, compute, joins, is_active, stops_at_step, chip_tiles,
-):  # fmt: skip
+@njit("int64(int64, int64)", nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True)
+def interpret(machine, budget):
     """Run from registers[PC] until the end, a step for Python, or `budget` steps were taken."""
-    pc = registers[PC]
+    registers, stops = _at(machine, REGISTERS), _at(machine, STOPS)
+    executed, step_of = _at(machine, EXECUTED), _at(machine, STEP_OF)
+    pc = _at(registers, PC)
     while True:
-        op, a, b, c = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
-        step = step_of[pc]
-        registers[PC] = pc
+        row = _at(machine, CODE) + 8 * pc * _at(machine, CODE_WORDS)
+        op, step = _at(row, 0), _at(step_of, pc)
+        _put(registers, PC, pc)
         if op == _END:
             return DONE
         if step >= 0 or op == _LOOP_END or op == _LOOP_FOREVER:
@@ -432,28 +447,207 @@ def interpret(
             if budget < 0:
                 return BUDGET_SPENT
         if step >= 0:
-            if op == _HOST or stops_at_step[step]:
+            if op == _HOST or _load_8(stops, step) != 0:
                 return AT_STEP
-            executed[step] += 1
-            if counting[0][step] >= 0:
-                count_step(
-                    step, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info,
-                    counting, cycles, compute, chip_tiles,
-                )  # fmt: skip
-                op = _JUMP  # it has run: go on behind it
-                a = pc + 1
-            advance_clock(clock, step, cycles, joins, is_active)
+            _put(executed, step, _at(executed, step) + 1)
+            is_counted = _at(_at(machine, SLOT_OF_STEP), step) >= 0
+            if is_counted:
+                _call_late(_at(machine, COUNT_STEP), machine, pc)
+            _advance_clock(machine, step)
+            if is_counted:  # it has run
+                pc += 1
+                continue
         if op == _EXECUTE or op == _COPY or op == _STAMP:
-            _work(
-                op, a, b, c, arenas, n_arena_bytes, tables, sets, rows, copy_info, counting, clock,
-                chip_tiles,
-            )  # fmt: skip
+            _work(machine, op, row)
             pc += 1
         elif op == _BRANCH_ZERO or op == _BRANCH_NONZERO or op == _SWITCH:
-            pc = _branch_target(pc, op, code, cases, arenas, n_arena_bytes)
+            pc = _branch_target(machine, pc, op, row)
             if pc < 0:
                 return DIVERGED
         else:
-            pc = _control(pc, op, a, b, c, registers, counters, call_stack)
+            pc = _control(machine, pc, op, row)
             if pc < 0:
                 return BAD_CALL_DEPTH
+
+
+# -- threads ---------------------------------------------------------------------------------------
+
+
+@_inner
+def _run_part(machine, part, n_parts):
+    """One chunk of a table, or an equal share of a copy's rows."""
+    kernel, arena = _at(machine, PART_KERNEL), _at(machine, PART_ARENA)
+    first = _at(machine, PART_FIRST)
+    if kernel != 0:
+        bounds, columns = _at(machine, BOUNDS), _at(machine, PART_COLUMNS)
+        begin, end = _at(bounds, first + part), _at(bounds, first + part + 1)
+        counter, cycles = _at(machine, PART_COUNTER), _at(machine, PART_CYCLES)
+        result = _run_rows(kernel, counter, arena, columns, begin, end, cycles)
+        _put(_at(machine, PART_RESULTS), part, result)
+    else:
+        n_rows, item_bytes = _at(machine, PART_N_ROWS), _at(machine, PART_ITEM_BYTES)
+        begin, end = part * n_rows // n_parts, (part + 1) * n_rows // n_parts
+        _copy_rows(arena, _at(machine, COPY_ROWS), first + begin, first + end, item_bytes)
+
+
+@njit(parallel=True, nogil=True, error_model="numpy", no_cpython_wrapper=True)
+def _run_on_threads(machine, n_parts):
+    for part in prange(n_parts):
+        _run_part(machine, part, n_parts)
+
+
+def _run_parts(machine, n_parts):
+    _run_on_threads(machine, n_parts)
+    return 0
+
+
+@cache
+def run_parts():
+    """The function, by address, that runs what PART_… slots say, over all threads."""
+    return cfunc("int64(int64, int64)", nogil=True, cache=True)(_run_parts)
+
+
+# -- steps whose cost depends on data --------------------------------------------------------------
+
+
+@_inner
+def _deal(counting, n_workers, begin, end):
+    """Add each row to the least loaded worker of its tile, as `sweeps.deal_to_workers` does."""
+    for row in range(begin, end):
+        load = _at(counting, WORKERS) + 8 * n_workers * _at(_at(counting, PLACE), row)
+        least = 0
+        for worker in range(1, n_workers):
+            if _at(load, worker) < _at(load, least):
+                least = worker
+        _put(load, least, _at(load, least) + _at(_at(counting, ROW_CYCLES), row))
+
+
+@_inner
+def _add_table(counting, begin, end, total):
+    """Fill in the rows whose cycles are known; adds the others to `total`, if it is an address."""
+    cycles, counted = _at(counting, ROW_CYCLES), np.int64(0)
+    for row in range(begin, end):
+        known = _at(_at(counting, KNOWN), row)
+        if known >= 0:
+            _put(cycles, row, known)
+        else:
+            counted += _at(cycles, row)
+    if total != 0:
+        _put(total, 0, _at(total, 0) + counted)
+
+
+@_inner
+def _load_tiles(machine, slot, compute_set, is_first):
+    """Deal what the vertices of a step took to the workers of their tiles."""
+    counting, n_workers = _at(machine, COUNTING), _at(machine, N_WORKERS)
+    workers, alone, tile_first = (
+        _at(counting, WORKERS),
+        _at(counting, ALONE),
+        _at(counting, TILE_FIRST),
+    )
+    for i in range(_at(tile_first, slot + 1) - _at(tile_first, slot)):
+        _put(alone, i, 0)
+        for worker in range(n_workers):
+            _put(workers, i * n_workers + worker, 0)
+    ranges = _at(machine, SETS) + compute_set * 48
+    totals = _at(counting, TABLE_TOTALS) + 8 * _at(_at(counting, TABLE_FIRST), slot)
+    for table in range(_at(ranges, 0), _at(ranges, 1)):
+        begin = _at(_at(counting, ROW_FIRST), table)
+        end = begin + _at(_at(machine, N_ROWS), table)
+        total = totals + 8 * (table - _at(ranges, 0)) if is_first else 0
+        _add_table(counting, begin, end, total)
+        if _at(_at(counting, IS_WORKER), table) != 0:
+            _deal(counting, n_workers, begin, end)
+        else:
+            for row in range(begin, end):
+                place = _at(_at(counting, PLACE), row)
+                _put(alone, place, _at(alone, place) + _at(_at(counting, ROW_CYCLES), row))
+
+
+@_inner
+def _add_tiles(machine, slot, is_first):
+    """Add the tiles' cycles to the step's. On each tile the slowest of all replicas counts."""
+    counting, n_workers = _at(machine, COUNTING), _at(machine, N_WORKERS)
+    last, total, busy = _at(counting, LAST), _at(counting, TOTAL), _at(counting, BUSY)
+    first = _at(_at(counting, TILE_FIRST), slot)
+    for row in range(first, _at(_at(counting, TILE_FIRST), slot + 1)):
+        of_tile = _at(counting, WORKERS) + 8 * n_workers * (row - first)
+        most, every = np.int64(0), np.int64(0)
+        for worker in range(n_workers):
+            every += _at(of_tile, worker)
+            most = max(most, _at(of_tile, worker))
+        others = _at(_at(counting, ALONE), row - first) + _at(_at(counting, COPIES), row)
+        taken = most * n_workers + others
+        if is_first:
+            _put(last, row, 0)
+            _put(busy, row, _at(busy, row) + every + others)
+        if taken > _at(last, row):
+            _put(total, row, _at(total, row) + taken - _at(last, row))
+            _put(last, row, taken)
+
+
+@_inner
+def _set_chips(machine, slot, step):
+    """The step's cycles on each chip are those of its slowest tile there."""
+    counting, n_chips = _at(machine, COUNTING), _at(machine, N_CHIPS)
+    cycles = _at(machine, CYCLES) + 8 * n_chips * step
+    compute = _at(machine, COMPUTE) + 8 * n_chips * step
+    chips = _at(counting, CHIPS) + 8 * n_chips * slot
+    for chip in range(n_chips):
+        _put(cycles, chip, _at(cycles, chip) - _at(compute, chip))
+        _put(compute, chip, 0)
+    tile_first, last = _at(counting, TILE_FIRST), _at(counting, LAST)
+    for row in range(_at(tile_first, slot), _at(tile_first, slot + 1)):
+        chip = _at(_at(counting, TILE), row) // _at(machine, CHIP_TILES)
+        if _at(last, row) > _at(compute, chip):
+            _put(compute, chip, _at(last, row))
+    for chip in range(n_chips):
+        _put(cycles, chip, _at(cycles, chip) + _at(compute, chip))
+        _put(chips, chip, _at(chips, chip) + _at(compute, chip))
+
+
+def _count_step(machine, pc):
+    """Run a step with its counting kernels; its cycles on each chip are then what it took."""
+    row, step = (
+        _at(machine, CODE) + 8 * pc * _at(machine, CODE_WORDS),
+        _at(_at(machine, STEP_OF), pc),
+    )
+    compute_set, flag = _at(row, 1), _at(row, 2)
+    slot = _at(_at(machine, SLOT_OF_STEP), step)
+    for replica in range(_at(machine, N_REPLICAS)):
+        arena = _at(_at(machine, ARENAS), replica)
+        result = _run_compute_set(machine, arena, replica, compute_set, True)
+        if flag >= 0:
+            _store_integer(arena + flag, _at(row, 3), result)
+        _load_tiles(machine, slot, compute_set, replica == 0)
+        _add_tiles(machine, slot, replica == 0)
+    times = _at(_at(machine, COUNTING), TIMES)
+    _put(times, slot, _at(times, slot) + 1)
+    _set_chips(machine, slot, step)
+    return 0
+
+
+@cache
+def count_step():
+    """The function, by address, that runs and counts the step at an instruction."""
+    return cfunc("int64(int64, int64)", nogil=True, cache=True, error_model="numpy")(_count_step)
+
+
+# -- steps that Python drives ----------------------------------------------------------------------
+
+
+@njit(cache=True)
+def run_in_order(kernel, arena, columns, rows, n_rows):
+    """Run rows of a table one after another, in the order of the column `rows`."""
+    result = 1
+    for i in range(n_rows):
+        row = _at(rows, i)
+        result &= _call_kernel(kernel, arena, columns, row, row + 1)
+    return result
+
+
+@njit(cache=True)
+def run_copies(machine, arena, first, last):
+    """Planned copies, one after another."""
+    for copy in range(first, last):
+        _run_copy(machine, arena, copy)

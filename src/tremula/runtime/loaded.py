@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from tremula.compiler.executable.executable import Executable
 from tremula.runtime.clock import Clock
 from tremula.runtime.host_connections import HostConnections
 from tremula.runtime.storage import Storage, build_tables
+
+if TYPE_CHECKING:  # brings Numba
+    from tremula.runtime.machine import Machine
 
 
 @dataclass(slots=True)
@@ -68,6 +73,14 @@ class LoadedProgram:
         self.strict_rights: dict = {}  # of compute sets, filled by strict mode
         self.shuffle = np.random.Generator(np.random.PCG64(seed))
         self._remote: dict[tuple[str, int], np.ndarray] = {}
+        self._n_threads = n_threads
+
+    @cached_property
+    def machine(self) -> "Machine":
+        """What the interpreter reads, made on first use."""
+        from tremula.runtime.machine import Machine  # brings Numba
+
+        return Machine(self.executable, self.tables, self.storage, self._n_threads)
 
     def set_rounding(self) -> None:
         """Give all workers the rounding mode that programs chose."""

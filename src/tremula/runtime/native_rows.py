@@ -1,44 +1,26 @@
 """Native helpers for steps that Python drives: ranges of rows, single copies."""
 
-# An intrinsic is called without its first argument, which pyright cannot know.
-# pyright: reportCallIssue=false
-
 import numpy as np
-from numba import njit
 
-from tremula.runtime.interpreter import call_kernel, run_copy
+from tremula.runtime import interpreter
 from tremula.runtime.loaded import LoadedProgram
-
-
-@njit(cache=True)
-def _run_in_order(kernel, arena, columns, rows):
-    result = 1
-    for row in rows:
-        result &= call_kernel(kernel, arena, columns, row, row + 1)
-    return result
-
-
-@njit(cache=True)
-def _run_copies(arena, rows, info, first, last):
-    for copy in range(first, last):
-        run_copy(arena, rows, info, copy)
 
 
 def run_copies(loaded: LoadedProgram, compute_set: int, replica: int, *, is_gather: bool) -> None:
     """The gathers before a compute set's kernels, or the scatters after them."""
-    first, last = (
-        loaded.tables.sets[compute_set, 2:4] if is_gather else loaded.tables.sets[compute_set, 4:6]
-    )
-    storage, tables = loaded.storage, loaded.tables
-    _run_copies(storage.addresses[replica], tables.copy_rows, tables.copy_info, first, last)
+    begin = 2 if is_gather else 4
+    first, last = loaded.tables.sets[compute_set, begin : begin + 2]
+    arena = loaded.storage.addresses[replica]
+    interpreter.run_copies(loaded.machine.address, arena, first, last)
 
 
 def run_rows(loaded: LoadedProgram, table: int, replica: int, rows: np.ndarray) -> int:
     """Run rows of a table one after another in the given order."""
-    tables = loaded.tables
-    return _run_in_order(
+    tables, rows = loaded.tables, np.ascontiguousarray(rows, np.int64)
+    return interpreter.run_in_order(
         tables.kernel[table],
         loaded.storage.addresses[replica],
         tables.columns[replica, table],
-        rows,
+        rows.ctypes.data,
+        len(rows),
     )

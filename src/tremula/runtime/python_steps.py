@@ -1,20 +1,13 @@
 """Compute steps that Python drives: counted ones, and what their vertices returned."""
 
-from tremula.runtime import interpreter
 from tremula.runtime.loaded import LoadedProgram
 
 
 def run_counted(loaded: LoadedProgram, step: int, pc: int) -> None:
     """Run a compute step with its counting kernels, and advance the clock by what they counted."""
-    clock, storage, tables = loaded.clock, loaded.storage, loaded.tables
+    clock = loaded.clock
     clock.counted_steps.prepare(step, has_modes=loaded.machine_state.rounding_mode != 0)
-    _, compute_set, flag, flag_bytes = loaded.executable.code[pc, :4].tolist()
-    interpreter.count_step(
-        step, compute_set, flag, flag_bytes, storage.addresses, storage.n_bytes,
-        tables.as_tuple(), tables.sets, tables.copy_rows, tables.copy_info,
-        clock.counted_steps.as_tuple(), clock.step_cycles, clock.compute,
-        loaded.executable.target.tiles_per_ipu,
-    )  # fmt: skip
+    loaded.machine.count_step(clock, pc)
     clock.advance(step)
 
 

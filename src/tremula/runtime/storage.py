@@ -145,7 +145,7 @@ class NativeTables:
     chunk_first: np.ndarray
     n_chunks: np.ndarray
     bounds: np.ndarray
-    sets: np.ndarray  # int64[n_compute_sets, 6]: see interpreter.run_compute_set
+    sets: np.ndarray  # int64[n_compute_sets, 6]: see interpreter.SETS
     copy_rows: np.ndarray  # int64[n, 5]
     copy_info: np.ndarray  # int64[n_copies, 5]
     kept: list  # arrays and codelets that must outlive the addresses
@@ -160,16 +160,6 @@ class NativeTables:
                 self.kernel[table] = codelet.kernel_address(
                     has_modes=has_modes, n_workers=self.n_workers
                 )
-
-    def as_tuple(self) -> tuple[np.ndarray, ...]:
-        return (
-            self.kernel,
-            self.columns,
-            self.n_rows,
-            self.chunk_first,
-            self.n_chunks,
-            self.bounds,
-        )
 
 
 def build_tables(executable: Executable, n_threads: int) -> NativeTables:

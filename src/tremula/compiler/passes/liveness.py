@@ -13,6 +13,7 @@ import numpy as np
 
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import edge_bytes, merge
+from tremula.compiler.passes.sweeps import flow_back
 from tremula.compiler.program_ir import (
     FrozenComputeSet,
     FrozenGraph,
@@ -270,8 +271,6 @@ class _Flow:
         return self.live_in[entry].copy()
 
     def _run(self, rows: Ints, returns: Ints) -> None:
-        from tremula.compiler.passes.sweeps import flow_back  # brings Numba
-
         flow_back(
             rows, self.live_in, self.live_out, self.use, self.kill, self.successor_start,
             self.successor, self.entry_of_call, returns,

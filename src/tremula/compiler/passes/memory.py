@@ -15,6 +15,7 @@ from tremula.compiler.passes.exchange import ExchangePhase, StepExchanges
 from tremula.compiler.passes.intervals import sum_per_tile
 from tremula.compiler.passes.liveness import Liveness
 from tremula.compiler.passes.placement import Needs, Placement, addresses, place, place_on
+from tremula.compiler.passes.sweeps import sweep_peak
 from tremula.compiler.program_ir import HOST_KINDS, FrozenGraph, LoweredPrograms
 from tremula.hardware import Chip
 from tremula.poplar.vertices.columns import FrozenTable
@@ -274,8 +275,6 @@ def _peak(
     programs: LoweredPrograms, liveness: Liveness, exchanges: StepExchanges
 ) -> tuple[Ints, Ints]:
     """int64[n_tiles]: largest temporary bytes, and the instruction where they are needed."""
-    from tremula.compiler.passes.sweeps import sweep_peak  # brings Numba
-
     n, n_tiles = len(programs.code), programs.graph.target.n_tiles
     buffers, row_of = [np.zeros(n_tiles, np.int64)], np.full(len(exchanges.distinct) + 1, -1)
     for row, moved in enumerate(exchanges.distinct):

@@ -15,6 +15,7 @@ import numpy as np
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import edge_bytes, merge_per_group
 from tremula.compiler.passes.liveness import Liveness
+from tremula.compiler.passes.sweeps import place_ranges
 from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph
 from tremula.hardware import Chip
 from tremula.poplar.vertices.columns import FrozenTable
@@ -120,8 +121,6 @@ class _Items:
 
     def addresses(self) -> tuple[Ints, Ints, Ints]:
         """Of what is placed one by one: entries, addresses; int64[n_tiles]: the highest byte."""
-        from tremula.compiler.passes.sweeps import place_ranges  # brings Numba
-
         highest = np.zeros(self.n_tiles, np.int64)
         entry, first, last = self._ranges()
         if not len(entry):

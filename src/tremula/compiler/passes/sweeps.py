@@ -1,13 +1,47 @@
-"""Sequential sweeps over sorted columns. Import this lazily: Numba is slow to load."""
-# ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917 (Numba infers types; columns are many)
+"""Sequential sweeps over sorted columns: Python for a few short ones, native code beyond.
+
+Each is a loop whose iterations depend on earlier ones, which NumPy cannot express. Numba loads in
+half a second, and compiles a sweep in another half once per machine; small programs need neither.
+"""
+# Numba infers types, columns are many, and a compiled function calls no other if it can help it.
+# ruff: noqa: ANN001, ANN201, ANN202, ANN401, C901, PLR0912, PLR0913, PLR0917
+
+from collections.abc import Callable
+from functools import cached_property, update_wrapper
+from typing import Any
 
 import numpy as np
-from numba import njit
 
-# Each is a loop whose iterations depend on earlier ones, which NumPy cannot express.
+# So many turns of its innermost loop a sweep takes in Python, in all calls together: about 10 ms.
+TURNS_IN_PYTHON = 20_000
 
 
-@njit(cache=True, nogil=True)
+class Sweep:
+    """A loop over columns, and about how many turns it takes for given ones."""
+
+    def __init__(self, function: Callable[..., Any], n_turns: Callable[..., int]):
+        update_wrapper(self, function)
+        self.function, self._n_turns, self._n_spent = function, n_turns, 0
+
+    def __call__(self, *columns: Any) -> Any:
+        if self._n_spent <= TURNS_IN_PYTHON:
+            self._n_spent += self._n_turns(*columns)
+        is_short = self._n_spent <= TURNS_IN_PYTHON
+        return (self.function if is_short else self.native)(*columns)
+
+    @cached_property
+    def native(self) -> Callable[..., Any]:
+        """The same, compiled, or taken from Numba's cache."""
+        from numba import njit  # slow to load
+
+        return njit(cache=True, nogil=True, no_cfunc_wrapper=True)(self.function)
+
+
+def _sweep(n_turns: Callable[..., int]) -> Callable[[Callable[..., Any]], Sweep]:
+    return lambda function: Sweep(function, n_turns)
+
+
+@_sweep(lambda begin, *_: 4 * len(begin))
 def find_race(begin, end, owner, is_written):
     """The first two overlapping intervals of different owners of which one is written, or -1, -1.
 
@@ -24,24 +58,26 @@ def find_race(begin, end, owner, is_written):
             return first, i
         if second >= 0 and owner[second] != owner[i] and end[second] > begin[i]:
             return second, i
-        far, far_other = _furthest(far, far_other, i, end, owner)
-        if is_written[i]:
-            far_written, far_written_other = _furthest(
-                far_written, far_written_other, i, end, owner
-            )
+        if far < 0 or owner[far] == owner[i]:
+            if far < 0 or end[i] > end[far]:
+                far = i
+        elif end[i] > end[far]:
+            far, far_other = i, far
+        elif far_other < 0 or end[i] > end[far_other]:
+            far_other = i
+        if not is_written[i]:
+            continue
+        if far_written < 0 or owner[far_written] == owner[i]:
+            if far_written < 0 or end[i] > end[far_written]:
+                far_written = i
+        elif end[i] > end[far_written]:
+            far_written, far_written_other = i, far_written
+        elif far_written_other < 0 or end[i] > end[far_written_other]:
+            far_written_other = i
     return -1, -1
 
 
-@njit(cache=True, inline="always")
-def _furthest(first, second, i, end, owner):
-    if first < 0 or owner[first] == owner[i]:
-        return (i if first < 0 or end[i] > end[first] else first), second
-    if end[i] > end[first]:
-        return i, first
-    return first, (i if second < 0 or end[i] > end[second] else second)
-
-
-@njit(cache=True)
+@_sweep(lambda tile, _, workers: len(tile) * workers.shape[1])
 def deal_to_workers(tile, cycles, worker_cycles):
     """Add each vertex to the least loaded worker of its tile: `worker_cycles` int64[n_tiles, n]."""
     for i in range(len(tile)):
@@ -53,7 +89,7 @@ def deal_to_workers(tile, cycles, worker_cycles):
         load[least] += cycles[i]
 
 
-@njit(cache=True)
+@_sweep(lambda rows, live_in, *_: 8 * len(rows) * live_in.shape[1])
 def flow_back(
     rows, live_in, live_out, use, kill, successor_start, successor, entry_of_call, returns
 ):
@@ -87,7 +123,13 @@ def flow_back(
                             changed = True
 
 
-@njit(cache=True)
+def _turns_of_peak(*columns):
+    starts, tile_start, temporary_row, peak = (columns[i] for i in (1, 4, 7, 9))
+    n_temporary = int(np.count_nonzero(temporary_row >= 0)) * len(peak)
+    return 2 * int(np.diff(tile_start)[starts].sum()) + n_temporary + len(temporary_row)
+
+
+@_sweep(_turns_of_peak)
 def sweep_peak(
     starts_at, starts, ends_at, ends, tile_start, tile, n_bytes,
     temporary_row, temporary, peak, peak_at,
@@ -118,7 +160,7 @@ def sweep_peak(
                 now[tile[k]] -= n_bytes[k]
 
 
-@njit(cache=True)
+@_sweep(lambda item_start, *_: int(np.square(np.diff(item_start)).sum()))
 def place_ranges(item_start, first, last, n_bytes, lowest, align, address, active, highest):
     """First-fit by live range: fills `address` of each item and `highest` of each tile.
 
@@ -150,4 +192,5 @@ def place_ranges(item_start, first, last, n_bytes, lowest, align, address, activ
             active[slot] = item
             n_active += 1
             address[item] = at
-            highest[t] = max(highest[t], at + n_bytes[item])
+            if at + n_bytes[item] > highest[t]:  # noqa: PLR1730 - `max` compiles slowly
+                highest[t] = at + n_bytes[item]

@@ -24,6 +24,7 @@ from tremula.compiler.passes.intervals import (
     source_of_row,
 )
 from tremula.compiler.passes.parallel import in_parallel
+from tremula.compiler.passes.sweeps import find_race
 from tremula.compiler.program_ir import FrozenComputeSet, LoweredPrograms, StepKind
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
@@ -291,8 +292,6 @@ def check_races(compute_set: FrozenComputeSet, variables: VariableTable) -> None
     begin, end, owner, access, place = (np.concatenate(c) for c in zip(*columns, strict=True))
     order = np.argsort(begin, kind="stable")
     is_written = np.array([a.spec.is_written for a in accesses])[access]
-    from tremula.compiler.passes.sweeps import find_race  # brings Numba
-
     first, second = find_race(begin[order], end[order], owner[order], is_written[order])
     if first >= 0:
         pair = [(accesses[access[i]], int(place[i])) for i in (order[first], order[second])]

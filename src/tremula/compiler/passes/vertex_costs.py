@@ -17,6 +17,7 @@ from tremula.codelets.spec import (
 )
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import source_of_row, sum_per_tile
+from tremula.compiler.passes.sweeps import deal_to_workers
 from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph
 from tremula.hardware import Chip
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
@@ -99,8 +100,6 @@ def tiles_of_vertices(
     n_workers-th cycle, so a tile takes n_workers times its busiest worker. Other vertices have the
     tile to themselves.
     """
-    from tremula.compiler.passes.sweeps import deal_to_workers  # brings Numba
-
     workers = np.zeros((n_tiles, n_workers), np.int64)
     alone = np.zeros(n_tiles, np.int64)
     for worker, tile, table_cycles in zip(is_worker, tiles, cycles, strict=True):
