@@ -22,6 +22,13 @@ def test_import_loads_nothing_heavy():
     assert not [name for name in HEAVY if name in loaded]
 
 
+def test_poptorch_loads_the_tile_side_when_it_is_used():
+    """The first names of `poptorch` load neither compiler nor PopLibs: host execution needs none."""
+    loaded = loaded_after("import poptorch\npoptorch.trainingModel, poptorch.Options")
+    tile_side = ("poplar", "compiler", "runtime.engine", "poplibs", "vision", "hardware")
+    assert not [name for name in tile_side if f"tremula.{name}" in loaded]
+
+
 def test_the_command_loads_nothing_heavy():
     """`tremula` alone loads no Numba and none of the subcommands."""
     loaded = loaded_after(

@@ -2,12 +2,13 @@
 
 import gc
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -103,8 +104,13 @@ json.dump({"time_s": time_s, "peak_bytes": peak}, open(result_path, "w"))
 """
 
 
-def peak_rss_of(code: str, *, timeout_s: float = 600) -> Usage:
-    """Run `code` in a fresh interpreter; its time, the process's peak memory, what it printed."""
+def peak_rss_of(
+    code: str, *, timeout_s: float = 600, environment: Mapping[str, str] | None = None
+) -> Usage:
+    """Run `code` in a fresh interpreter; its time, the process's peak memory, what it printed.
+
+    `environment` adds to the variables of this process.
+    """
     with tempfile.TemporaryDirectory() as folder:
         code_path, result_path = Path(folder, "code.py"), Path(folder, "result.json")
         code_path.write_text(code, encoding="utf-8")
@@ -113,6 +119,7 @@ def peak_rss_of(code: str, *, timeout_s: float = 600) -> Usage:
             capture_output=True,
             text=True,
             timeout=timeout_s,
+            env={**os.environ, **(environment or {})},
             check=False,
         )
         if done.returncode != 0:

@@ -1,6 +1,7 @@
 """What a programmer writes: graphs, tensors, compute sets, programs, devices."""
 
 from tremula.base.floats import QuarterFormat, pack_metadata
+from tremula.base.print_format import PrintTensorFmt
 from tremula.base.types import (
     BOOL,
     CHAR,
@@ -80,7 +81,6 @@ from tremula.poplar.streams import (
     ReplicatedStreamMode,
 )
 from tremula.poplar.target import Device, DeviceManager, IPUModel, Target, TargetType
-from tremula.poplar.tensors.print_format import PrintTensorFmt
 from tremula.poplar.tensors.structure import (
     TensorRearranger,
     reorder_to_simplify,

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 
 from tremula.base.errors import ControlProgramError
+from tremula.base.print_format import PrintTensorFmt
 from tremula.base.source import Source, user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, QUARTER, UNSIGNED_INT
 from tremula.poplar.streams import (
@@ -18,7 +19,6 @@ from tremula.poplar.streams import (
     HostFunction,
     RemoteBuffer,
 )
-from tremula.poplar.tensors.print_format import PrintTensorFmt
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.compute_set import ComputeSet
 

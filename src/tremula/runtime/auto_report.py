@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tremula.base.late import vision
 from tremula.base.options import Options
-from tremula.compiler.executable.executable import Executable
-from tremula.runtime.clock import Clock
+
+if TYPE_CHECKING:  # they load slowly, and a front end asks this module at its start
+    from tremula.compiler.executable.executable import Executable
+    from tremula.runtime.clock import Clock
 
 # -- what was run, and when: a report tells runs apart ---------------------------------------------
 
@@ -39,7 +42,7 @@ class RunLog:
     n_runs: int = 0
 
     @contextmanager
-    def recording(self, clock: Clock, program: int, name: str) -> Iterator[None]:
+    def recording(self, clock: "Clock", program: int, name: str) -> Iterator[None]:
         """Record what happens in the block as one run."""
         self.n_runs += 1
         if len(self.runs) >= self.most:
@@ -73,7 +76,7 @@ class AutoReport:
         self.log = RunLog(most_runs)
         self.n_written = 0  # runs that the file knows of
 
-    def watch(self, engine: object, executable: Executable, clock: Clock) -> None:
+    def watch(self, engine: object, executable: "Executable", clock: "Clock") -> None:
         """From a load on: the engine's clock, and its end, however it comes."""
         if self.clock is None:
             weakref.finalize(engine, self.finish)
@@ -95,7 +98,7 @@ class AutoReport:
             self.n_written = self.log.n_runs
             self.write(self.executable, self.clock)
 
-    def write(self, executable: Executable, clock: Clock | None) -> None:
+    def write(self, executable: "Executable", clock: "Clock | None") -> None:
         execution = None if clock is None else clock.execution()
         vision("report.write").write_report(
             self.folder,

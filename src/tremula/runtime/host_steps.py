@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from tremula.base.errors import ApplicationRuntimeError, RuntimeFailure, StreamConnectionError
+from tremula.base.print_format import PrintTensorFmt, format_tensor
 from tremula.base.tracing import POPLAR, span
 from tremula.base.types import HALF
 from tremula.compiler.executable.records import StepRecord
 from tremula.compiler.program_ir import StepKind
-from tremula.poplar.tensors.print_format import PrintTensorFmt, format_tensor
 from tremula.runtime.loaded import LoadedProgram
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 
@@ -162,3 +163,23 @@ def import_time() -> Iterator[Figure]:
     ]
     best = min(float(run.stdout) for run in runs)
     yield Figure.of("import-seconds", best, "s", "<= 0.3")
+
+
+_FIRST_ENGINE = """
+from tremula.bench.core.programs import adder_engine
+adder_engine(1472).load().run()
+"""
+
+
+@SUITE.measurement("first-engine")
+def first_engine() -> Iterator[Figure]:
+    """The first engine ever on a machine, a vertex per tile: imports and all, no caches.
+
+    Processor time of one process, which other programs on the machine hardly change.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {"TREMULA_CACHE_DIR": folder, "NUMBA_CACHE_DIR": f"{folder}/numba"}
+        used = peak_rss_of(
+            "import time\n" + _FIRST_ENGINE + "print(time.process_time())", environment=caches
+        )
+    yield Figure.of("first-engine", float(used.output), "s", "<= 5")

@@ -173,6 +173,22 @@ def first_result() -> Iterator[Figure]:
         yield Figure.of(f"first-result-{name}", seconds, "s", bar)
 
 
+_IMPORT = """
+import time, torch
+began = time.process_time()
+import poptorch
+poptorch.trainingModel, poptorch.Options
+print(time.process_time() - began)
+"""
+
+
+@SUITE.measurement("import")
+def import_time() -> Iterator[Figure]:
+    """`import poptorch` and its first names, after PyTorch; the best of five fresh processes."""
+    best = min(float(peak_rss_of(_IMPORT).output) for _ in range(5))
+    yield Figure.of("import-seconds", best, "s", "<= 0.3")
+
+
 _COMPILE = """
 import json, os, sys, tempfile, time, torch, poptorch
 from tremula.bench.poptorch.models import LanguageModel, WithLoss, mnist_cnn, sharded

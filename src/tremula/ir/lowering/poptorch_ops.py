@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import fx
 
+from tremula.base.print_format import PrintTensorFmt
 from tremula.base.types import BOOL, UNSIGNED_INT
 from tremula.ir.bodies import body_of
 from tremula.ir.errors import UnsupportedOperations
@@ -19,7 +20,6 @@ from tremula.ir.ops.host_calls import code_of
 from tremula.ir.ops.markers import MARKERS
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.poplar.programs import Call, Copy, If, PrintTensor, Repeat, Sequence
-from tremula.poplar.tensors.print_format import PrintTensorFmt
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
 from tremula.poplibs.popnn.ctc import inference as ctc_inference

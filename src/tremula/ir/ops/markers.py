@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tremula.poplar.tensors.print_format import PrintTensorFmt, format_tensor
+from tremula.base.print_format import PrintTensorFmt, format_tensor
 
 Context = Any  # what autograd keeps between a call and its gradient
 _library = torch.library.Library("tremula", "FRAGMENT")

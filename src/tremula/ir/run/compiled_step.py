@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -18,7 +18,6 @@ from torch import Tensor, fx, nn
 from tremula.base.tracing import POPTORCH, span
 from tremula.ir.capture.capture import capture, held_tensors
 from tremula.ir.host.cuda_graph import CudaGraphProgram
-from tremula.ir.lowering.program.build import Schedule
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.passes.random_bits import initial_state, reproducible
@@ -28,10 +27,12 @@ from tremula.ir.run.output_facts import OutputFact, output_facts
 from tremula.ir.run.replica_groups import GroupedSession, Grouping, one_slice_of
 from tremula.ir.run.session import HostSession, Repetition, Session
 from tremula.ir.run.tensor_names import TensorNames, take_loss, with_tensors
-from tremula.ir.run.tile_cache import StoredTileProgram
-from tremula.ir.run.tile_program import TileProgram, TileSettings
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, INPUT, OUTPUT, PARAMETER, CapturedStep
+
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.ir.run.tile_cache import StoredTileProgram
+    from tremula.ir.run.tile_program import TileProgram, TileSettings
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,19 @@ class StepToCompile:
     rule: UpdateRule | None = None  # of a step that trains
 
 
+def _default_tiles() -> "TileSettings":
+    from tremula.ir.run.tile_program import TileSettings  # loads slowly
+
+    return TileSettings()
+
+
 @dataclass(frozen=True)
 class StepSettings:
     """How a step is repeated and run."""
 
     repetition: Repetition = field(default_factory=Repetition)
     host: HostSettings = field(default_factory=HostSettings)
-    tiles: TileSettings = field(default_factory=TileSettings)
+    tiles: "TileSettings" = field(default_factory=_default_tiles)
     seed: int = 0
     runs_on_tiles: bool = False  # every result is computed vertex by vertex
     checks_floats: bool = False  # on the host: stop at the operation that makes a NaN
@@ -86,7 +93,7 @@ class CompiledStep:
     n_outputs: int  # of forward
     n_buffers: int  # of the module
     loss_output: int | None  # which output is the loss, if forward returns it
-    tiles: TileProgram
+    tiles: "TileProgram"
     session: Session
     random: AnyRandom
     seconds: float  # it took to compile all this
@@ -131,7 +138,7 @@ class CompiledStep:
 
 
 def compile_step(
-    asked: StepToCompile, settings: StepSettings, stored: StoredTileProgram | None = None
+    asked: StepToCompile, settings: StepSettings, stored: "StoredTileProgram | None" = None
 ) -> CompiledStep:
     """Capture a step and open a session for it; `stored` is its tile program, if a file had it."""
     began = time.perf_counter()
@@ -186,7 +193,10 @@ def _place_of_loss(step: CapturedStep, loss: fx.Node | None) -> int | None:
     return next((i for i, node in enumerate(outputs) if node is loss), None)
 
 
-def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) -> TileProgram:
+def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) -> "TileProgram":
+    from tremula.ir.lowering.program.build import Schedule  # loads slowly
+    from tremula.ir.run.tile_program import TileProgram
+
     repetition, groupings = settings.repetition, settings.groupings
     schedule = Schedule(
         repetition.n_iterations,
@@ -202,7 +212,7 @@ def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) ->
     )
 
 
-def _open_session(step: CapturedStep, tiles: TileProgram, settings: StepSettings) -> Session:
+def _open_session(step: CapturedStep, tiles: "TileProgram", settings: StepSettings) -> Session:
     if settings.runs_on_tiles:
         return tiles.session()
     if settings.host.tiles == "ahead":

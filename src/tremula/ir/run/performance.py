@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tremula.compiler.executable.executable import Executable
-from tremula.runtime.clock import Clock
-from tremula.runtime.forecast import foretell_transfers
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.compiler.executable.executable import Executable
+    from tremula.runtime.clock import Clock
+
 
 Latency = tuple[float, float, float]  # least, most, average, in seconds
 Counters = dict[str, list[list[float]]]
@@ -38,8 +40,10 @@ class CallTiming:
         return [found[number] for number in sorted(found)]
 
 
-def time_call(executable: Executable, clock: Clock) -> CallTiming:
+def time_call(executable: "Executable", clock: "Clock") -> CallTiming:
     """Time a call on a clock that knows the cycles of every step; nothing is computed."""
+    from tremula.runtime.forecast import foretell_transfers  # loads slowly
+
     clock_hz = executable.target.chip.clock_hz
     found = foretell_transfers(executable, clock)
     times = zip((found.begin / clock_hz).tolist(), (found.end / clock_hz).tolist(), strict=True)

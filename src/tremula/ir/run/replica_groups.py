@@ -14,6 +14,7 @@ with a weight of shape (3,) in the model and (2, 3) on the host:
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -24,7 +25,9 @@ from tremula.ir.host.program import DeviceState, Gradients
 from tremula.ir.run.session import Give, Handles, HostSession, Repetition, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, PARAMETER, STATE, CapturedStep
-from tremula.runtime.engine import Engine
+
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.runtime.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class GroupedTileSession(TileSession):
         self,
         step: CapturedStep,
         built: Handles,
-        engine: Engine,
+        engine: "Engine",
         repetition: Repetition,
         groupings: Mapping[str, Grouping],
     ):

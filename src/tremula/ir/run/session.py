@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,9 @@ from tremula.ir.host.program import DeviceState, HostProgram
 from tremula.ir.lowering.types import narrow, tile_type, torch_type
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
-from tremula.runtime.engine import Engine
+
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.runtime.engine import Engine
 
 Give = Callable[[int, list[Tensor]], None]
 
@@ -131,7 +133,9 @@ def _program_class(backend: str) -> type[HostProgram]:
 class TileSession:
     """The step executed vertex by vertex; weights live in the tiles' memory."""
 
-    def __init__(self, step: CapturedStep, built: Handles, engine: Engine, repetition: Repetition):
+    def __init__(
+        self, step: CapturedStep, built: Handles, engine: "Engine", repetition: Repetition
+    ):
         self.step = step
         self.built = built
         self.engine = engine

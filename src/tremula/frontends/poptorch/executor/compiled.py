@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
@@ -22,8 +22,10 @@ from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.run.compiled_step import CompiledStep, StepToCompile, compile_step
 from tremula.ir.run.replica_groups import Grouping
-from tremula.ir.run.tile_cache import StoredTileProgram
 from tremula.ir.settings import HostSettings
+
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.ir.run.tile_cache import StoredTileProgram
 
 # -- functions of the script around a compilation --------------------------------------------------
 
@@ -104,7 +106,7 @@ def compile_model(
     rule: UpdateRule | None,
     host: HostSettings,
     *,
-    stored: StoredTileProgram | None = None,
+    stored: "StoredTileProgram | None" = None,
     groupings: Mapping[str, Grouping] | None = None,
 ) -> CompiledModel:
     """Compile a module for arguments like these."""

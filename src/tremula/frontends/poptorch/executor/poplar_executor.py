@@ -2,7 +2,7 @@
 
 import datetime as dt
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +30,11 @@ from tremula.ir.run import performance
 from tremula.ir.run.generators import restore, state_of
 from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.run.tensor_names import LOSS_SCALE, graph_as_json
-from tremula.ir.run.tile_cache import StoredTileProgram
 from tremula.ir.settings import host_settings
 from tremula.ir.step import PARAMETER
+
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.ir.run.tile_cache import StoredTileProgram
 
 
 class PoplarExecutor:
@@ -173,14 +175,16 @@ class PoplarExecutor:
         self._compile(self._parser.parse(args, kwargs))
 
     def _compile(
-        self, parsed: ParsedArgs, stored: StoredTileProgram | None = None
+        self, parsed: ParsedArgs, stored: "StoredTileProgram | None" = None
     ) -> CompiledModel:
         with span(self._channel, "compile"):
             compiled = self._compile_step(parsed, stored)
         write_profile(compiled, self._name)
         return compiled
 
-    def _compile_step(self, parsed: ParsedArgs, stored: StoredTileProgram | None) -> CompiledModel:
+    def _compile_step(
+        self, parsed: ParsedArgs, stored: "StoredTileProgram | None"
+    ) -> CompiledModel:
         options = self._options
         set_max_repeats(options.max_repeat_logs)
         validate_options(options.toDict())

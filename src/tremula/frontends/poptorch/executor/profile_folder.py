@@ -4,15 +4,11 @@ from pathlib import Path
 
 from tremula.base.options import parse_options
 from tremula.base.tracing import POPTORCH, is_tracing, span
-from tremula.compiler.report.profile_summary import profile_summary
 from tremula.frontends.poptorch.exceptions import poptorch_errors
 from tremula.frontends.poptorch.executor.compiled import CompiledModel
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
 from tremula.runtime.auto_report import report_folder
-from tremula.runtime.forecast import forecast
-from tremula.vision.report.write import write_report
-from tremula.vision.trace import recorder as trace
 
 SUMMARY_FILE = "profile.txt"
 
@@ -33,6 +29,8 @@ def trace_if_profiled(options: Options) -> None:
     if not is_tracing():
         folder = profile_folder(options)
         if folder is not None:
+            from tremula.vision.trace import recorder as trace  # loads slowly
+
             trace.start(folder)
 
 
@@ -41,6 +39,10 @@ def write_profile(compiled: CompiledModel, model_name: str) -> None:
     root = profile_folder(compiled.options)
     if root is None:
         return
+    from tremula.compiler.report.profile_summary import profile_summary  # these load slowly
+    from tremula.runtime.forecast import forecast
+    from tremula.vision.report.write import write_report
+
     folder = root / model_name
     folder.mkdir(parents=True, exist_ok=True)
     with poptorch_errors():

@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,9 @@ from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.executor.compiled import CompiledModel
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
-from tremula.ir.run.tile_cache import StoredTileProgram, read_program, write_program
+
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.ir.run.tile_cache import StoredTileProgram
 
 DEFAULT_NAME = "model.poptorch"
 _ABOUT, _ARGUMENTS, _PROGRAM, _MODEL = "about.json", "arguments.pt", "program.tremula", "model.pt"
@@ -43,7 +45,7 @@ class SavedModel:
     args: tuple
     kwargs: dict[str, Any]
     rng_state: list[int] | None
-    stored: StoredTileProgram | None
+    stored: "StoredTileProgram | None"
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -97,9 +99,11 @@ def _pickled(value: object) -> bytes:
     return stream.getvalue()
 
 
-def _write_program(archive: zipfile.ZipFile, stored: StoredTileProgram) -> None:
+def _write_program(archive: zipfile.ZipFile, stored: "StoredTileProgram") -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / _PROGRAM
+        from tremula.ir.run.tile_cache import write_program  # loads slowly
+
         write_program(path, stored)
         archive.write(path, _PROGRAM)
 
@@ -133,7 +137,7 @@ def load(filename: str | os.PathLike) -> SavedModel:
 
 def load_executable(
     filename: str | os.PathLike, *, training: bool
-) -> tuple[tuple, dict, StoredTileProgram | None]:
+) -> "tuple[tuple, dict, StoredTileProgram | None]":
     """The arguments a model was compiled for, and its tile program if the file has it."""
     with _opened(filename) as archive:
         about = _about(archive, filename)
@@ -180,10 +184,12 @@ def _about(archive: zipfile.ZipFile, filename: str | os.PathLike) -> dict[str, A
     return about
 
 
-def _read_program(archive: zipfile.ZipFile) -> StoredTileProgram | None:
+def _read_program(archive: zipfile.ZipFile) -> "StoredTileProgram | None":
     if _PROGRAM not in archive.namelist():
         return None
     with tempfile.TemporaryDirectory() as folder:
+        from tremula.ir.run.tile_cache import read_program  # loads slowly
+
         return read_program(archive.extract(_PROGRAM, folder))
 
 

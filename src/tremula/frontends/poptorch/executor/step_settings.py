@@ -1,6 +1,7 @@
 """PopTorch's options as the plain settings of a compiled step."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tremula.frontends.poptorch.enums import ReductionType, SyncPattern
 from tremula.frontends.poptorch.executor.placement import machine_of, place_step, uses_ipu_model
@@ -10,13 +11,14 @@ from tremula.frontends.poptorch.options.strategies import (
     ParallelPhasedExecution,
     SerialPhasedExecution,
 )
-from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.run.generators import new_seed
 from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.run.session import Repetition
-from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import HostSettings
+
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.ir.run.tile_program import TileSettings
 
 
 def step_settings(
@@ -51,7 +53,10 @@ def _repetition(options: Options) -> Repetition:
     )
 
 
-def _tile_settings(options: Options, chip: str) -> TileSettings:
+def _tile_settings(options: Options, chip: str) -> "TileSettings":
+    from tremula.ir.lowering.tiles import LoweringOptions  # loads slowly
+    from tremula.ir.run.tile_program import TileSettings
+
     choices = options._Popart.options
     chip, n_tiles = machine_of(options, chip)
     is_cached = choices.get("enableEngineCaching", False) and "cachePath" in choices

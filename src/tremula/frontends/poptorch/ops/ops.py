@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tremula.base.print_format import PrintTensorFmt
 from tremula.frontends.poptorch.enums import MatMulSerializationMode, OverlapMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.inputs.structures import put_together, take_apart
@@ -15,7 +16,6 @@ from tremula.frontends.poptorch.ops.multi_conv import MultiConv
 from tremula.frontends.poptorch.ops.points import fps, nearest
 from tremula.ir.ops import ctc as beam_search  # noqa: F401  registers tremula::*
 from tremula.ir.recording import active
-from tremula.poplar.tensors.print_format import PrintTensorFmt
 
 __all__ = [
     "CPU",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tremula.base.errors import InvalidOption, TypeMismatch
-from tremula.poplar.tensors.print_format import PrintTensorFmt, format_tensor
+from tremula.base.print_format import PrintTensorFmt, format_tensor
 
 
 def floats(*values):
