@@ -23,7 +23,7 @@ def test_import_loads_nothing_heavy():
 
 
 def test_poptorch_loads_the_tile_side_when_it_is_used():
-    """The first names of `poptorch` load neither compiler nor PopLibs: host execution needs none."""
+    """The first names of `poptorch` load neither compiler nor PopLibs: the host needs none."""
     loaded = loaded_after("import poptorch\npoptorch.trainingModel, poptorch.Options")
     tile_side = ("poplar", "compiler", "runtime.engine", "poplibs", "vision", "hardware")
     assert not [name for name in tile_side if f"tremula.{name}" in loaded]

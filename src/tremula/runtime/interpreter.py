@@ -11,6 +11,7 @@ threads for large tables and copies, counting, the helpers of steps that Python 
 # pyright: reportCallIssue=false
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -116,8 +117,8 @@ _I64, _POINTER = ir.IntType(64), ir.IntType(8).as_pointer()
 
 def _inner(function):
     """Compile a function that only compiled functions call: wrappers for others take time."""
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return njit(nogil=True, error_model="numpy", **options)(function)
+    compiled = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return compiled(function)
 
 
 def _make_load(n_bits):
@@ -502,7 +503,7 @@ def _run_parts(machine, n_parts):
 
 
 @cache
-def run_parts():
+def run_parts() -> Any:
     """The function, by address, that runs what PART_… slots say, over all threads."""
     return cfunc("int64(int64, int64)", nogil=True, cache=True)(_run_parts)
 
@@ -628,7 +629,7 @@ def _count_step(machine, pc):
 
 
 @cache
-def count_step():
+def count_step() -> Any:
     """The function, by address, that runs and counts the step at an instruction."""
     return cfunc("int64(int64, int64)", nogil=True, cache=True, error_model="numpy")(_count_step)
 

@@ -225,7 +225,7 @@ class TileSession:
         return tensors
 
 
-def connect(engine: Engine, handle: str, data: np.ndarray, replica: int | None = None) -> None:
+def connect(engine: "Engine", handle: str, data: np.ndarray, replica: int | None = None) -> None:
     """Let a stream carry an array; one without elements has nothing to carry."""
     if data.size:
         engine.connect_stream(handle, data.reshape(-1), replica)
