@@ -34,7 +34,7 @@ class Sweep:
         """The same, compiled, or taken from Numba's cache."""
         from numba import njit  # slow to load
 
-        return njit(cache=True, nogil=True, no_cfunc_wrapper=True)(self.function)
+        return njit(cache=True, nogil=True)(self.function)
 
 
 def _sweep(n_turns: Callable[..., int]) -> Callable[[Callable[..., Any]], Sweep]:
