@@ -61,7 +61,8 @@ def format_tensor(title: str, array: np.ndarray, fmt: PrintTensorFmt = DEFAULT_F
     """The text PrintTensor prints, without the final newline.
 
     Rank 1 stands on the line of its title; of a higher rank, each row stands on its own line,
-    indented by one blank per level, and the closing bracket stands alone.
+    indented by one blank per level, and the closing bracket stands alone. Rows have no separator
+    between them; what does not fit on a row's line is indented by two blanks more.
     """
     array = np.asarray(array)
     if array.dtype.kind not in "biuf":
@@ -144,15 +145,13 @@ def _lines(
         row = [next(words) for _ in range(shape[0])]
         if has_gap[0]:
             row.insert(len(row) // 2, ELLIPSIS)
-        return _row(row, start, " " * (level + 1), fmt)
+        return _row(row, start, " " * (level + 2), fmt)
     inside = " " * (level + 1)
     blocks = [
         _lines(shape[1:], has_gap[1:], words, inside, level + 1, fmt) for _ in range(shape[0])
     ]
     if has_gap[0]:
         blocks.insert(len(blocks) // 2, [inside + ELLIPSIS])
-    for block in blocks[:-1]:
-        block[-1] += fmt.separator.rstrip()
     if not blocks:
         return [start + fmt.open_bracket + fmt.close_bracket]
     middle = [line for block in blocks for line in block]

@@ -53,9 +53,14 @@ def time_call(executable: "Executable", clock: "Clock") -> CallTiming:
     return CallTiming(found.total_cycles, clock_hz, transfers)
 
 
-def no_counters() -> Counters:
-    """The counters of a model that has not run yet."""
-    return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
+def no_counters(n_inputs: int = 1, n_outputs: int = 1) -> Counters:
+    """The counters of a model whose tensors have not moved: an empty list for each."""
+    counts = {"input": n_inputs, "output": n_outputs}
+    return {
+        f"{name}{end}": [[] for _ in range(n)]
+        for name, n in counts.items()
+        for end in ("", "_complete")
+    }
 
 
 def perf_counters(timing: CallTiming, batches: MicroBatches, n_outputs: int) -> Counters:

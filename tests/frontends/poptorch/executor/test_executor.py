@@ -269,6 +269,40 @@ def test_one_device_has_one_model():
     first(X)
 
 
+@pytest.mark.parametrize("kind", list(poptorch.ConnectionType))
+@pytest.mark.parametrize("is_training", [False, True])
+def test_a_model_without_its_device_is_not_compiled(kind, is_training):
+    """compile() that cannot attach leaves the model uncompiled; other models attach later."""
+    holder = poptorch.inferenceModel(Model(), poptorch.Options().useIpuId(8))
+    holder(X)
+    options = poptorch.Options().connectionType(kind)
+    if kind is not poptorch.ConnectionType.Never:
+        options.useIpuId(8)
+    wrapper = poptorch.trainingModel if is_training else poptorch.inferenceModel
+    model = wrapper(Model(), options)
+    arguments = (X, Y) if is_training else (X,)
+    if kind is poptorch.ConnectionType.Always:
+        with pytest.raises(poptorch.Error, match="Failed to acquire device 8"):
+            model.compile(*arguments)
+    else:
+        model.compile(*arguments)
+    assert model.isCompiled() == (kind is not poptorch.ConnectionType.Always)
+    assert not model.isAttachedToDevice()
+    holder.destroy()
+    if kind is not poptorch.ConnectionType.Never:
+        model(*arguments)
+        assert model.isCompiled()
+        assert model.isAttachedToDevice()
+        model.destroy()
+
+
+def test_an_offline_target_has_no_id():
+    """A device that is never attached cannot be one of those that are there."""
+    options = poptorch.Options().useOfflineIpuTarget().useIpuId(1)
+    with pytest.raises(poptorch.Error, match="Offline compilation targeting a specific id"):
+        poptorch.inferenceModel(Model(), options).compile(X)
+
+
 # -- optimisers ------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from collections import namedtuple
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import tree_flatten
 
 import poptorch
 
@@ -192,3 +193,34 @@ def test_tiles_return_the_same():
             options.outputMode(mode, period)
         got = poptorch.inferenceModel(Doubled(), options)(x)
         assert torch.equal(got, run(x, mode, period, 4))
+
+
+KINDS = {
+    "result": lambda x: 2 * x,
+    "input": lambda x: x,
+    "constant": lambda _x: torch.ones(2),
+    "scalar": lambda x: x.sum(),
+    "number": lambda x: x.argmax(),
+    "nested": lambda x: [(x + 1, {"a": x})],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wrapper", [poptorch.trainingModel, poptorch.inferenceModel])
+def test_no_output_goes_backwards(kind, wrapper):
+    """backward() of any output of any model is an error that says what to do."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return KINDS[kind](x), poptorch.identity_loss(self.w * x, "sum")
+
+    outputs, _ = tree_flatten(wrapper(Model())(torch.arange(4.0)))
+    assert outputs
+    text = r"backward\(\) cannot be called explicitly .* you should use a trainingModel instead\."
+    for output in outputs:
+        with pytest.raises(poptorch.Error, match=text):
+            output.backward()

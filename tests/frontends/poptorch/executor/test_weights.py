@@ -345,6 +345,17 @@ def test_named_buffers_must_be_named():
         wrapped.copyNamedBuffersToDevice()
 
 
+@pytest.mark.parametrize("wrapper", [poptorch.trainingModel, poptorch.inferenceModel])
+@pytest.mark.parametrize("names", [["cuont"], ["count", "cuont"], ["linear.weight"]])
+def test_named_buffers_must_exist(names, wrapper):
+    """A name that no buffer has is an error when the model is compiled."""
+    wrapped = wrapper(Model(), poptorch.Options().updatableNamedBuffers(names))
+    text = f"updatableNamedBuffers names '{names[-1]}', but the model has no such buffer"
+    with pytest.raises(poptorch.Error, match=text):
+        wrapped.compile(X, Y)
+    assert not wrapped.isCompiled()
+
+
 def test_parameter_as_attribute():
     """A parameter reached through the executor is itself, and has replicaGrouping."""
     layer = nn.Linear(2, 2)

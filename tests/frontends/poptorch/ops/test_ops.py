@@ -88,7 +88,7 @@ def test_memory_share_is_noted():
 
 PRINTED = """\
 x: (
- (0.000, 1.000, 2.000),
+ (0.000, 1.000, 2.000)
  (3.000, 4.000, 5.000)
 )
 """
@@ -114,6 +114,23 @@ def test_print_tensor(capfd):
     model = poptorch.trainingModel(Weighted(), quiet())
     model(torch.tensor([3.0, 4.0]))
     assert capfd.readouterr().err == "y: (3.00, 8.00)\ny_gradient: (2.00, 2.00)\n"
+
+
+CURLY = {"separator": " ", "open_bracket": "{", "close_bracket": "}"}
+NARROW = {"digits": 3, "float_format": "scientific", "max_line_width": 12, "separator": ","}
+FORMS = [
+    (CURLY, "{\n {1.500 2.250}\n {3.000 4.000}\n}"),
+    (NARROW, "(\n (1.50e+00,\n   2.25e+00)\n (3.00e+00,\n   4.00e+00)\n)"),
+    ({"float_format": "fixed", "separator": ";"}, "(\n (1.500;2.250)\n (3.000;4.000)\n)"),
+]
+
+
+@pytest.mark.parametrize(("form", "text"), FORMS)
+def test_layout_of_printed_tensors(form, text, capfd):
+    """Rows stand on lines of their own without a separator; long ones go on, indented."""
+    x = torch.tensor([[1.5, 2.25], [3.0, 4.0]])
+    on_host(lambda x: poptorch.ipu_print_tensor(x, "title", **form) + 1, x)
+    assert f"title: {text}\n" in capfd.readouterr().err
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -254,33 +271,53 @@ def test_gradients_of_dynamic_slices():
     assert u.grad.tolist() == [[3, 3]] * 4
 
 
+START = torch.tensor(1)
+NO_TENSOR = "{} must be a torch.tensor. <class 'int'> is not supported."
+SLICE_START = NO_TENSOR.format("Slice start argument to dynamic_slice")
+UPDATE_START = NO_TENSOR.format("Slice start argument to dynamic_update")
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((X, 0.5, torch.tensor(1), 2, 1), "dim of dynamic_slice must be an int"),
-        ((X, 5, torch.tensor(1), 2, 1), "one of 2 dimensions, got 5"),
-        ((X, 0, 1, 2, 1), "start of dynamic_slice must be a tensor with one whole number, got int"),
-        ((X, 0, torch.tensor(1.0), 2, 1), "got torch.float32[]"),
-        ((X, 0, torch.tensor(1), 2.0, 1), "size of dynamic_slice must be an int between 1 and 4"),
-        ((X, 0, torch.tensor(1), 7, 1), "between 1 and 4, got 7"),
-        ((X, 0, torch.tensor(1), 2, 0), "step of dynamic_slice must be an int above 0, got 0"),
+        ((1, 0.5, 1, 2.0, 1.0), "dynamic_slice must take a torch.tensor input. <class 'int'> is"),
+        ((X, 0.5, 1, 2.0, 1.0), "Dimension must be an integer."),
+        ((X, 5, 1, 2.0, 1.0), SLICE_START),
+        ((X, 5, torch.tensor(1.0), 2.0, 1.0), "Size must be an integer."),
+        ((X, 5, torch.tensor(1.0), 7, 1.0), "Step must be an integer."),
+        ((X, 5, torch.tensor(1.0), 7, 0), "one of the 2 that the tensor has, got 5"),
+        ((X, 0, torch.tensor(1.0), 7, 0), "must be one whole number, got torch.float32[]"),
+        ((X, 0, START, 7, 0), "Size of dynamic_slice must be between 1 and 4, got 7"),
+        ((X, 0, START, 2, 0), "Step of dynamic_slice must be above 0, got 0"),
     ],
 )
 def test_dynamic_slice_errors(arguments, text):
-    """Wrong types and sizes are named."""
+    """Types are checked first, from the first argument to the last, then whether they fit."""
     with pytest.raises(poptorch.Error, match=re.escape(text)):
         poptorch.dynamic_slice(*arguments)
 
 
-def test_dynamic_update_errors():
-    """The source has the type and the shape of what it replaces."""
-    start = torch.tensor(0)
-    with pytest.raises(
-        poptorch.Error, match=r"same data type, got torch\.float32 and torch\.int64"
-    ):
-        poptorch.dynamic_update(X, torch.zeros(4, 2, dtype=torch.int64), 1, start, 2)
-    with pytest.raises(poptorch.Error, match=re.escape("must have shape [4, 2], got [4, 3]")):
-        poptorch.dynamic_update(X, torch.zeros(4, 3), 1, start, 2)
+LONG = torch.zeros(4, 3, 1, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((1, 1, 0.5, 1, 2.0), "dynamic_update must take a torch.tensor input. <class 'int'> is"),
+        ((X, 1, 0.5, 1, 2.0), "Dimension must be an integer."),
+        ((X, 1, 5, 1, 2.0), UPDATE_START),
+        ((X, 1, 5, START, 2.0), NO_TENSOR.format("Src argument to dynamic_update")),
+        ((X, LONG, 5, START, 2.0), "Size must be an integer."),
+        ((X, LONG, 5, START, 2), "tensors must have same dimensionality. (2) vs (3)"),
+        ((X, LONG[0], 5, START, 2), "must have same dtype. (torch.float32 vs torch.int64)"),
+        ((X, X, 5, START, 2), "one of the 2 that the tensor has, got 5"),
+        ((X, X[:, :3], 1, START, 2), "must have shape [4, 2], got [4, 3]"),
+    ],
+)
+def test_dynamic_update_errors(arguments, text):
+    """The source has the type and the shape of what it replaces; types are checked first."""
+    with pytest.raises(poptorch.Error, match=re.escape(text)):
+        poptorch.dynamic_update(*arguments)
 
 
 # -- overlap ---------------------------------------------------------------------------------------
@@ -318,7 +355,18 @@ def marked_out(x):
 
 def returned_twice(x):
     y = marked_out(x + 1)
-    return y, y
+    return y, [y]
+
+
+def returned_beside(x):
+    y = x + 1
+    return y, (marked_out(y),)
+
+
+def reused(x):
+    y = x + 1
+    marked = marked_out(y)
+    return marked, marked + y
 
 
 PIPELINED = (
@@ -336,7 +384,10 @@ NOT_ONLY = (
 NO_INPUT = (
     "poptorch.set_overlap_for_input applied on a node which is not a tensor input to the model."
 )
-TWICE = "poptorch.set_overlap_for_output cannot be used with a tensor that is returned twice."
+TWICE = (
+    "poptorch.set_overlap_for_output cannot be used with a tensor that is returned twice. Please"
+    " check all returned tensors including those nested in tuples/lists."
+)
 NO_OUTPUT = (
     "poptorch.set_overlap_for_output applied on a node which is not a tensor output to the model."
 )
@@ -350,13 +401,23 @@ NO_OUTPUT = (
         (lambda x: marked_in(x) + x, {}, NOT_ONLY),
         (lambda x: marked_in(x + 1) + 1, {}, NO_INPUT),
         (returned_twice, {}, TWICE),
+        (returned_beside, {}, TWICE),
         (lambda x: marked_out(x + 1) + 1, {}, NO_OUTPUT),
     ],
 )
-def test_overlap_errors(function, options, text):
-    """Each thing that overlap does not allow has its text."""
+@pytest.mark.parametrize("has_all_options", [True, False])
+def test_overlap_errors(function, options, text, has_all_options):
+    """Each thing that overlap does not allow has its text; options are checked last."""
+    if not options and not has_all_options:
+        options = {"strategy": True, "tiles": True}
     with pytest.raises(poptorch.Error, match=re.escape(text)):
         on_host(function, X, options=overlap_options(**options))
+
+
+def test_a_marked_output_can_be_used_as_well():
+    """What is marked for output may go into other operations, before and after the mark."""
+    found = on_host(reused, X, options=overlap_options())
+    torch.testing.assert_close(found, (X + 1, 2 * X + 2))
 
 
 def test_overlap_needs_an_output_mode():

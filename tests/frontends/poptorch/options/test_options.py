@@ -236,27 +236,75 @@ def test_tensor_locations(opts):
         opts.TensorLocations.setOptimizerLocation({"onChip": 1})
 
 
+SETTERS = [
+    lambda o: o.deviceIterations(2),
+    lambda o: o.randomSeed(1),
+    lambda o: o.Training.gradientAccumulation(2),
+    lambda o: o.Training.setAutomaticLossScaling(True),
+    lambda o: o.Precision.setPartialsType(torch.half),
+    lambda o: o.Distributed.configureProcessId(1, 2),
+    lambda o: o.TensorLocations.numIOTiles(32),
+    lambda o: o._Popart.set("autoRecomputation", 3),
+    lambda o: o._Popart.setPatterns({}),
+    lambda o: o.setExecutionStrategy(poptorch.ShardedExecution()),
+    lambda o: o.enableExecutableCaching(None),
+    lambda o: o.enableProfiling(),
+    lambda o: setattr(o, "replication_factor", 2),
+    lambda o: o.checkIsFrozen(),
+]
+
+
+@pytest.mark.parametrize("wrapper", [poptorch.trainingModel, poptorch.inferenceModel])
+def test_a_model_freezes_its_options(opts, wrapper):
+    """Options given to a model refuse every setter: a change would have no effect on it."""
+    wrapped = wrapper(torch.nn.Linear(2, 2), opts)
+    for frozen in (opts, wrapped.options):
+        for setter in SETTERS:
+            with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+                setter(frozen)
+    assert opts.defaultOutputMode()  # what the model chose is its own
+    wrapper(torch.nn.Linear(2, 2), opts)  # and another one can use them
+    opts.clone().deviceIterations(2)
+
+
+@pytest.mark.parametrize("accum_type", [torch.float16, torch.float32])
+@pytest.mark.parametrize("combined", [False, True])
+@pytest.mark.parametrize("chosen", [None, *poptorch.MeanReductionStrategy])
+@pytest.mark.parametrize("is_training", [False, True])
+def test_half_accumulators_keep_a_running_mean(opts, accum_type, combined, chosen, is_training):
+    """Unless a script chose a strategy, separate half accumulators mean Running, else Post."""
+    model = torch.nn.Linear(2, 2)
+    loss = lambda x: poptorch.identity_loss(torch.nn.functional.linear(x, model.weight), "sum")  # noqa: E731
+    model.forward = loss
+    if chosen is not None:
+        opts.Training.setMeanAccumulationAndReplicationReductionStrategy(chosen)
+    optimizer = poptorch.optim.SGD(
+        model.parameters(), lr=0.1, accum_type=accum_type, use_combined_accum=combined
+    )
+    if is_training:
+        wrapped = poptorch.trainingModel(model, opts, optimizer)
+    else:
+        wrapped = poptorch.inferenceModel(model, opts)
+    wrapped.compile(torch.ones(1, 2))
+    is_running = is_training and accum_type is torch.float16 and not combined
+    strategies = poptorch.MeanReductionStrategy
+    expected = chosen if chosen is not None else strategies.Running if is_running else None
+    found = wrapped.options.Training.meanAccumulationAndReplicationReductionStrategy
+    assert found is (strategies.Post if expected is None else expected)
+    untouched = strategies.Post if chosen is None else chosen
+    assert opts.Training.meanAccumulationAndReplicationReductionStrategy is untouched
+
+
 def test_frozen_options(opts):
     """Frozen options refuse every setter, also of their groups; copies can change."""
     opts._freeze()
-    setters = [
-        lambda o: o.deviceIterations(2),
-        lambda o: o.set(random_seed=1),
-        lambda o: o.randomSeed(1),
-        lambda o: o.Training.gradientAccumulation(2),
-        lambda o: o.Precision.setPartialsType(torch.half),
-        lambda o: o.Distributed.configureProcessId(1, 2),
-        lambda o: o.TensorLocations.numIOTiles(32),
-        lambda o: o._Popart.set("autoRecomputation", 3),
-        lambda o: o.setExecutionStrategy(poptorch.ShardedExecution()),
-        lambda o: o.checkIsFrozen(),
-    ]
+    setters = [*SETTERS, lambda o: o.set(random_seed=1)]
     for setter in setters:
         with pytest.raises(AttributeError, match="Can't modify frozen Options"):
             setter(opts)
     for unfrozen in (copy.deepcopy(opts), opts.clone()):
         for setter in setters:
-            if setter is not setters[1]:
+            if setter is not setters[-1]:
                 setter(unfrozen)
     with pytest.raises(AttributeError, match="Can't modify frozen Options"):
         opts.deviceIterations(2)
@@ -482,6 +530,26 @@ def test_number_of_ipus(opts):
         n_ipus_needed(range(16), 8, opts)
 
 
+@pytest.mark.parametrize("n_ipus", [1, 2, 3, 6, 16, 63, 64, 65, 128, 130])
+def test_rounding_comes_before_the_limit(opts, n_ipus, capsys):
+    """A machine has partitions; neither an offline target nor the IPU model has them."""
+    assert n_ipus_needed([0], n_ipus, opts.clone().useOfflineIpuTarget()) == n_ipus
+    assert n_ipus_needed([0], n_ipus, opts.clone().useIpuModel(True)) == n_ipus
+    sizes = [1, 2, 4, 8, 16, 32, *range(64, 640, 64)]
+    n_reserved = next(size for size in sizes if size >= n_ipus)
+    rounded = opts.clone().autoRoundNumIPUs()
+    if n_reserved > n_ipus:
+        with pytest.raises(poptorch.Error, match=f"must reserve a minimum of {n_reserved} "):
+            n_ipus_needed([0], n_ipus, opts)
+    if n_reserved > 64:
+        with pytest.raises(poptorch.Error, match=rf"Too many IPUs requested \({n_reserved}\)"):
+            n_ipus_needed([0], n_ipus, rounded)
+    else:
+        assert n_ipus_needed([0], n_ipus, rounded) == n_reserved
+    warning = f"{n_reserved - n_ipus} will be reserved but not used"
+    assert (warning in capsys.readouterr().err) == (n_reserved > n_ipus)
+
+
 def test_the_ipu_model_has_any_number_of_ipus(opts, monkeypatch):
     """POPTORCH_IPU_MODEL asks for the model unless the options say no."""
     monkeypatch.setenv("POPTORCH_IPU_MODEL", "1")
@@ -524,13 +592,14 @@ def test_engine_options_reach_the_compiler(opts, monkeypatch):
     """A model that is too large is PopTorch's error by Poplar's name; an option lets it pass."""
     monkeypatch.setattr("tremula.compiler.compile.out_of_memory_error", lambda *_: _full())
     opts.useIpuModel(True)
+    patient = opts.clone()
+    patient._Popart.setEngineOptions({"debug.allowOutOfMemory": "true"})
     with pytest.raises(poptorch.Error, match=r"tile 3 is full[\s\S]*BeginBlock") as caught:
         poptorch.inferenceModel(torch.nn.ReLU(), opts)(torch.ones(2))
     assert caught.value.type == "poplar_graph_memory_allocation_error"
     assert isinstance(caught.value.__cause__, GraphMemoryAllocationError)
-    opts._Popart.setEngineOptions({"debug.allowOutOfMemory": "true"})
     with pytest.warns(OutOfMemoryWarning):
-        poptorch.inferenceModel(torch.nn.ReLU(), opts)(torch.ones(2))
+        poptorch.inferenceModel(torch.nn.ReLU(), patient)(torch.ones(2))
 
 
 def _full():

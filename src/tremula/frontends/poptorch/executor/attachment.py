@@ -23,6 +23,11 @@ class Attachment:
                 "The IPU model does not support poptorch.ConnectionType.Never: it has "
                 "no device to stay detached from"
             )
+        if self.kind is ConnectionType.Never and self._ipu_id is not None:
+            raise createPoptorchError(
+                "Offline compilation targeting a specific id not supported: leave out useIpuId, or"
+                " choose another poptorch.Options().connectionType"
+            )
 
     def check_online(self) -> None:
         """Raise for a model that can be compiled, but not run."""

@@ -114,6 +114,7 @@ def compile_model(
     asked = _step_to_compile(model, first, options, rule)
     with plain(model):
         weights = HostWeights(model)
+        weights.buffer_indices(options._Popart.options.get("updatableNamedBuffers", []))
         with poptorch_errors(), _compile_hooks():
             core = compile_step(asked, settings, stored)
     anchors = _anchors(core, options)

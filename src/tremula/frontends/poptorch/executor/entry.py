@@ -47,12 +47,14 @@ def _user_model(model: nn.Module | PoplarExecutor) -> nn.Module:
 
 
 def _own_options(options: Options | None, mode: OutputMode) -> Options:
-    """A frozen copy in which an output mode is chosen."""
+    """A frozen copy in which an output mode is chosen; what the script holds is frozen as well."""
     if options is not None and not isinstance(options, Options):
         raise createPoptorchError(
             f"Invalid type: 'options' is of type {type(options)} (Expected poptorch.Options)"
         )
-    own = Options() if options is None else options.clone()
+    options = options or Options()
+    options._freeze()  # a change after this would have no effect
+    own = options.clone()
     if own.defaultOutputMode():
         own.outputMode(mode)
     own._freeze()

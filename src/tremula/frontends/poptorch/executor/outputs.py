@@ -175,5 +175,6 @@ def _returned(tensor: Tensor, must_copy: bool) -> Tensor:
 def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:  # noqa: ANN401
     raise createPoptorchError(
         "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a"
-        " trainingModel, the backwards pass is performed automatically when invoking the model."
+        " trainingModel, the backwards pass is performed automatically when invoking the model. If"
+        " you're using an inferenceModel, you should use a trainingModel instead."
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from tremula.frontends.poptorch.enums import AutoStage, OutputMode, OverlapMode
+from tremula.frontends.poptorch.enums import AutoStage, ConnectionType, OutputMode, OverlapMode
 from tremula.frontends.poptorch.exceptions import PYTHON_ERROR, Error, createPoptorchError
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
@@ -169,16 +169,25 @@ def n_ipus_needed(ids: Iterable[int], replicas: int, options: Options) -> int:
     """The number of chips a process must reserve for models on the chips `ids`, replicated."""
     ids = set(ids) or {0}
     n_used = max(len(ids), max(ids) + 1) * replicas
-    if n_used > MAX_IPUS_OF_PROCESS:
+    is_offline = options.connection_type == ConnectionType.Never
+    if is_offline or uses_ipu_model(options):
+        return n_used  # no partition of a machine is reserved
+    n_reserved = _size_of_partition(n_used)
+    if n_reserved != n_used:
+        _settle_rounding(n_used, n_reserved, options)
+    if n_reserved > MAX_IPUS_OF_PROCESS:
         raise createPoptorchError(
-            f"Too many IPUs requested ({n_used}). Experiments that need more than "
+            f"Too many IPUs requested ({n_reserved}). Experiments that need more than "
             f"{MAX_IPUS_OF_PROCESS} IPUs require distributed execution."
         )
-    n_reserved = 1 << (n_used - 1).bit_length()  # partitions have 1, 2, 4, … 64 chips
-    if n_reserved == n_used or uses_ipu_model(options):
-        return n_used
-    _settle_rounding(n_used, n_reserved, options)
     return n_reserved
+
+
+def _size_of_partition(n_ipus: int) -> int:
+    """Partitions have 1, 2, 4, … 64 chips, or several times 64."""
+    if n_ipus < MAX_IPUS_OF_PROCESS:
+        return 1 << (n_ipus - 1).bit_length()
+    return -(-n_ipus // MAX_IPUS_OF_PROCESS) * MAX_IPUS_OF_PROCESS
 
 
 def uses_ipu_model(options: Options) -> bool:
@@ -201,20 +210,28 @@ def machine_of(options: Options, chip: str) -> tuple[str, int]:
     return os.environ.get("POPTORCH_IPU_MODEL_VERSION") or chip, TILES_OF_SMALL_MODEL * is_small
 
 
+_REASON_TO_ROUND = (
+    f", because PopTorch must reserve a power of 2 or maximum of {MAX_IPUS_OF_PROCESS} IPUs per"
+    " process"
+)
+
+
 def _settle_rounding(n_used: int, n_reserved: int, options: Options) -> None:
     if options.auto_round_num_ipus:
         LOGGER.warning(
-            "Reserving %d IPUs although the model uses only %d: %d will be idle.",
+            "Reserving %d IPUs when the model specifies the use of only %d%s. %d will be reserved "
+            "but not used.",
             n_reserved,
             n_used,
+            _REASON_TO_ROUND,
             n_reserved - n_used,
         )
         return
     raise createPoptorchError(
         f"The model specifies the use of {n_used} IPUs, however PopTorch must reserve a minimum of "
-        f"{n_reserved} in order to allow the model to run, because PopTorch must reserve a power "
-        "of 2 or maximum of 64 IPUs per process. Please reconfigure your model to use a different "
-        "number of IPUs or set poptorch.Options().autoRoundNumIPUs(True)."
+        f"{n_reserved} in order to allow the model to run{_REASON_TO_ROUND}. Please reconfigure "
+        "your model to use a different number of IPUs or set "
+        "poptorch.Options().autoRoundNumIPUs(True)."
     )
 
 
@@ -227,9 +244,9 @@ def check_overlap(step: CapturedStep, options: Options) -> None:
     marks = [node for node in marks if node.args[1] != OverlapMode.NoOverlap.value]
     if not marks:
         return
-    _check_overlap_options(options)
     _check_overlapped_inputs(step, [node for node in marks if not node.args[2]])
     _check_overlapped_outputs(step, [node for node in marks if node.args[2]])
+    _check_overlap_options(options)
 
 
 def _check_overlap_options(options: Options) -> None:
@@ -246,8 +263,8 @@ def _check_overlap_options(options: Options) -> None:
     mode = OutputMode(options.output_mode)
     if mode not in (OutputMode.All, OutputMode.Sum):
         raise createPoptorchError(
-            f"Unsupported output mode for overlapped IO: {mode.name}. Use"
-            " poptorch.OutputMode.All or poptorch.OutputMode.Sum."
+            "Unsupported output mode for overlapped IO. Please switch output mode to"
+            f" poptorch.OutputMode.All or poptorch.OutputMode.Sum; it is {mode.name}."
         )
 
 
@@ -257,30 +274,32 @@ def _check_overlapped_inputs(step: CapturedStep, marks: list[fx.Node]) -> None:
         for slot, node in zip(step.inputs, step.placeholders(), strict=True)
         if slot.kind == INPUT
     }
-    for mark in marks:
-        source = mark.args[0]
-        if source not in places:
-            raise createPoptorchError(
-                "poptorch.set_overlap_for_input applied on a node which is not a tensor input to"
-                " the model."
-            )
-        if len(source.users) > 1:
+    for node, index in places.items():
+        if len(node.users) > 1 and any(user in marks for user in node.users):
             raise createPoptorchError(
                 "poptorch.set_overlap_for_input must be the only op applied to an input. This is"
-                f" not the case for input {places[source]} to the model."
+                f" not the case for input {index} to the model."
             )
+    if any(mark.args[0] not in places for mark in marks):
+        raise createPoptorchError(
+            "poptorch.set_overlap_for_input applied on a node which is not a tensor input to"
+            " the model."
+        )
 
 
 def _check_overlapped_outputs(step: CapturedStep, marks: list[fx.Node]) -> None:
     results = zip(step.outputs, step.results(), strict=True)
     returned = Counter(node for slot, node in results if slot.kind == OUTPUT)
     for mark in marks:
-        if returned[mark] > 1:
+        same = [mark.args[0], *(other for other in marks if other.args[0] is mark.args[0])]
+        n_returned = sum(returned[node] for node in same)
+        if n_returned > 1:
             raise createPoptorchError(
                 "poptorch.set_overlap_for_output cannot be used with a tensor that is returned"
-                " twice. Return it once."
+                " twice. Please check all returned tensors including those nested in"
+                " tuples/lists."
             )
-        if not returned[mark]:
+        if not n_returned:
             raise createPoptorchError(
                 "poptorch.set_overlap_for_output applied on a node which is not a tensor output to"
                 " the model."

@@ -201,13 +201,26 @@ class PoplarExecutor:
         self._compiled, self._attachment, self._n_runs = compiled, attachment, 0
         self._optimizer_state = None
         if attachment.kind is ConnectionType.Always:
-            self._attach(compiled)
+            self._attach_or_forget(compiled)
         return compiled
+
+    def _attach_or_forget(self, compiled: CompiledModel) -> None:
+        """A model that gets no device at once does not count as compiled."""
+        try:
+            self._attach(compiled)
+        except BaseException:
+            self._device().release()
+            self._compiled = self._attachment = self._optimizer_state = None
+            raise
 
     def _start_rule(self) -> UpdateRule | None:
         if not self._training:
             return None
-        return self._tracker.start(self._needs_optimizer(), self._named_parameters())
+        rule = self._tracker.start(self._needs_optimizer(), self._named_parameters())
+        facts = rule.facts
+        are_half = facts.accum_dtype is torch.float16 and not facts.use_combined_accum
+        self._options.Training._follow_accumulators(are_half=are_half)
+        return rule
 
     def _named_parameters(self) -> list[tuple[str, Tensor]]:
         return [(held.name, held.tensor) for held in held_tensors(self._model, PARAMETER)]
@@ -457,8 +470,10 @@ class PoplarExecutor:
         """When inputs and outputs of a call move, modelled: seconds per tensor and micro-batch."""
         compiled = self._compiled
         is_synthetic = self._options._Popart.options.get("syntheticDataMode", 0) != 0
-        if compiled is None or self._n_runs == 0 or is_synthetic:
+        if compiled is None or self._n_runs == 0:
             return performance.no_counters()
+        if is_synthetic:  # nothing moves
+            return performance.no_counters(len(compiled.first.tensors), compiled.core.n_outputs)
         batches = compiled.selection.micro_batches()
         return performance.perf_counters(self._timing(compiled), batches, compiled.core.n_outputs)
 

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch._utils import _rebuild_parameter
 from torch.utils._pytree import tree_map
 
+from tremula.base.errors import suggest
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.ir.capture.capture import held_tensors
 from tremula.ir.step import BUFFER, PARAMETER
@@ -303,8 +304,15 @@ class HostWeights:
         return [(held.name, held.tensor) for held in self.parameters]
 
     def buffer_indices(self, names: list[str]) -> list[int]:
-        """Where named buffers stand in the list."""
-        return [i for i, held in enumerate(self.buffers) if held.name in names]
+        """Where named buffers stand in the list; an error for a name that no buffer has."""
+        known = [held.name for held in self.buffers]
+        for name in names:
+            if name not in known:
+                raise createPoptorchError(
+                    f"updatableNamedBuffers names {name!r}, but the model has no such buffer: "
+                    f"{suggest(name, known)}"
+                )
+        return [i for i, name in enumerate(known) if name in names]
 
 
 class ParameterOfModel:

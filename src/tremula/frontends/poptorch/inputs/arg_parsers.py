@@ -199,8 +199,8 @@ class ArgsParser:
         for i, tensor in enumerate(parsed.tensors):
             if tensor.requires_grad:
                 self._warn_once(
-                    "Input tensor has requires_grad=True set. It is detached: no gradient is "
-                    "computed for an input. Make it a parameter to train it."
+                    "Input tensor has requires_grad=True set. This tensor will be detached because "
+                    "backward pass via inputs is not supported."
                 )
                 tensor = tensor.detach()
             if not tensor.is_contiguous():

@@ -52,9 +52,12 @@ def dynamic_slice(tensor: Tensor, dim: int, start: Tensor, size: int, step: int 
 
     Beyond the end it wraps around to the beginning.
     """
-    _check_slice("dynamic_slice", tensor, dim, start, size)
-    if not isinstance(step, int) or step < 1:
-        raise createPoptorchError(f"step of dynamic_slice must be an int above 0, got {step!r}.")
+    _check_input("dynamic_slice", tensor, dim, start)
+    _check_int("Size", size)
+    _check_int("Step", step)
+    _check_range("dynamic_slice", tensor, dim, start, size)
+    if step < 1:
+        raise createPoptorchError(f"Step of dynamic_slice must be above 0, got {step}.")
     taken = torch.ops.tremula.dynamic_slice(tensor, start, dim, size)
     if step == 1:
         return taken
@@ -63,19 +66,26 @@ def dynamic_slice(tensor: Tensor, dim: int, start: Tensor, size: int, step: int 
 
 def dynamic_update(input: Tensor, src: Tensor, dim: int, start: Tensor, size: int) -> Tensor:
     """A copy of `input` with [start : start + size] along a dimension replaced by `src`."""
-    _check_slice("dynamic_update", input, dim, start, size)
+    _check_input("dynamic_update", input, dim, start)
     if not isinstance(src, Tensor):
-        raise createPoptorchError(f"src of dynamic_update must be a tensor, got {_type(src)}.")
+        raise createPoptorchError(
+            f"Src argument to dynamic_update must be a torch.tensor. {type(src)} is not supported."
+        )
+    _check_int("Size", size)
+    if input.dim() != src.dim():
+        raise createPoptorchError(
+            f"input and src tensors must have same dimensionality. ({input.dim()}) vs ({src.dim()})"
+        )
     if src.dtype != input.dtype:
         raise createPoptorchError(
-            f"input and src of dynamic_update must have the same data type, got {input.dtype}"
-            f" and {src.dtype}."
+            f"input and src tensor must have same dtype. ({input.dtype} vs {src.dtype})"
         )
+    _check_range("dynamic_update", input, dim, start, size)
     wanted = list(input.shape)
     wanted[dim] = size
     if list(src.shape) != wanted:
         raise createPoptorchError(
-            f"src of dynamic_update must have shape {wanted}, got {list(src.shape)}."
+            f"Src argument to dynamic_update must have shape {wanted}, got {list(src.shape)}."
         )
     return torch.ops.tremula.dynamic_update(input, src, start, dim)
 
@@ -104,24 +114,39 @@ def _as_list(value: Any) -> list[Tensor]:  # noqa: ANN401
     return [value] if isinstance(value, Tensor) else list(value)
 
 
-def _check_slice(where: str, tensor: object, dim: object, start: object, size: object) -> None:
+# -- arguments of slices: first their types, in PopTorch's order, then whether they fit ------------
+
+
+def _check_input(where: str, tensor: object, dim: object, start: object) -> None:
     if not isinstance(tensor, Tensor):
-        raise createPoptorchError(f"{where} slices a tensor, got {_type(tensor)}.")
-    if not isinstance(dim, int) or not -tensor.dim() <= dim < tensor.dim():
         raise createPoptorchError(
-            f"dim of {where} must be an int that names one of {tensor.dim()} dimensions,"
-            f" got {dim!r}."
+            f"{where} must take a torch.tensor input. {type(tensor)} is not supported."
         )
-    if not isinstance(start, Tensor) or start.is_floating_point() or start.numel() != 1:
-        got = f"{start.dtype}{list(start.shape)}" if isinstance(start, Tensor) else _type(start)
+    _check_int("Dimension", dim)
+    if not isinstance(start, Tensor):
         raise createPoptorchError(
-            f"start of {where} must be a tensor with one whole number, got {got}."
-        )
-    if not isinstance(size, int) or not 0 < size <= tensor.shape[dim]:
-        raise createPoptorchError(
-            f"size of {where} must be an int between 1 and {tensor.shape[dim]}, got {size!r}."
+            f"Slice start argument to {where} must be a torch.tensor. {type(start)} is not"
+            " supported."
         )
 
 
-def _type(value: object) -> str:
-    return type(value).__name__
+def _check_int(what: str, value: object) -> None:
+    if not isinstance(value, int):
+        raise createPoptorchError(f"{what} must be an integer.")
+
+
+def _check_range(where: str, tensor: Tensor, dim: int, start: Tensor, size: int) -> None:
+    if not -tensor.dim() <= dim < tensor.dim():
+        raise createPoptorchError(
+            f"Dimension of {where} must be one of the {tensor.dim()} that the tensor has,"
+            f" got {dim}."
+        )
+    if start.is_floating_point() or start.numel() != 1:
+        raise createPoptorchError(
+            f"Slice start argument to {where} must be one whole number,"
+            f" got {start.dtype}{list(start.shape)}."
+        )
+    if not 0 < size <= tensor.shape[dim]:
+        raise createPoptorchError(
+            f"Size of {where} must be between 1 and {tensor.shape[dim]}, got {size}."
+        )

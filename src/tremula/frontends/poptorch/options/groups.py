@@ -79,16 +79,33 @@ class _PrecisionOptions(OptionsDict):
         return self
 
 
+_STRATEGY = "meanAccumulationAndReplicationReductionStrategy"
+
+
 class _TrainingOptions(OptionsDict):
     """How gradients are accumulated and reduced."""
 
     def __init__(self, popart_options: _PopartOptions):
         self._popart_options = popart_options
+        self._has_chosen_strategy = False  # by the script, not by its optimiser
         super().__init__(
             gradient_accumulation=1,
             accumulation_and_replication_reduction_type=ReductionType.Mean,
             meanAccumulationAndReplicationReductionStrategy=MeanReductionStrategy.Post,
         )
+
+    def set(self, **values) -> Self:
+        """Set options that exist, to values of the type they have."""
+        super().set(**values)
+        if _STRATEGY in values:
+            self._has_chosen_strategy = True
+        return self
+
+    def _follow_accumulators(self, *, are_half: bool) -> None:
+        """A sum of halves may overflow before it is divided: its mean is kept running instead."""
+        if not self._has_chosen_strategy:
+            strategy = MeanReductionStrategy.Running if are_half else MeanReductionStrategy.Post
+            self._values[_STRATEGY] = strategy
 
     def gradientAccumulation(self, gradient_accumulation: int) -> Self:  # noqa: N802
         """The number of micro-batches whose gradients make one update."""
