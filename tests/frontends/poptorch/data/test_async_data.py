@@ -210,19 +210,43 @@ def test_rebatching_joins_and_cuts(accessor):
 
 
 def test_the_last_batch_may_be_shorter(accessor):
-    """Dimension 0 may shrink; other changes of shape or dtype are errors that name them."""
+    """Dimension 0 may shrink; other changes of shape or structure are errors that name them."""
     sizes = (4, 4, 1)
     loader = accessor(Mapped(3, lambda i: torch.full((sizes[i], 2), i)))
     assert [len(batch) for batch in loader] == [4, 4, 1]
     loader = accessor(Mapped(3, lambda i: torch.zeros(2, i // 2 + 1)))
     with pytest.raises(Error, match=r"expected torch.float32 of shape \[2, 1\] .* got .*\[2, 2\]"):
         list(loader)
-    loader = accessor(Mapped(3, lambda i: torch.zeros(1, dtype=torch.int if i else torch.float)))
-    with pytest.raises(Error, match=r"expected torch.float32 .* got torch.int32"):
-        list(loader)
     loader = accessor(Mapped(3, lambda i: {"x" if i < 2 else "y": torch.zeros(1)}))
     with pytest.raises(Error, match=r"Missing arguments: x\. Unexpected arguments: y\."):
         list(loader)
+
+
+TYPES = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float64]
+
+
+@pytest.mark.parametrize("first", TYPES, ids=str)
+def test_types_are_those_of_the_first_batch(first, accessor):
+    """Batches of other types are converted when they are written; a loss is an error."""
+    types = [first, *(other for other in TYPES if other is not first)]
+    small = accessor(Mapped(len(types), lambda i: torch.tensor([0, 1]).to(types[i])))
+    found = [batch.clone() for batch in small]
+    assert [batch.dtype for batch in found] == [first] * len(types)
+    assert all(batch.tolist() == [0, 1] for batch in found)
+    # 0.1 changes even as a half, which may be: floats are rounded anyway.
+    other = accessor([torch.tensor([0]).to(first), torch.tensor([0.1])])
+    if first.is_floating_point:
+        assert [batch.item() for batch in other][1] == torch.tensor(0.1).to(first).item()
+    else:
+        with pytest.raises(Error, match="cannot be converted to that without a loss"):
+            list(other)
+
+
+def test_rebatched_types_are_those_of_the_first_piece(accessor):
+    """Pieces of one batch may have different types."""
+    types = [torch.float32, torch.int64, torch.float64, torch.int32]
+    loader = accessor(Mapped(4, lambda i: torch.full((1, 2), i, dtype=types[i])), rebatched_size=2)
+    assert [batch[:, 0].tolist() for batch in loader] == [[0.0, 1.0], [2.0, 3.0]]
 
 
 @pytest.mark.parametrize(

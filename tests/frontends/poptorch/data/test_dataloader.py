@@ -2,11 +2,12 @@
 
 import pickle
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, SequentialSampler
+from torch.utils.data import BatchSampler, Sampler, SequentialSampler
 
 from tremula.frontends.poptorch.data.async_data import AsynchronousDataAccessor
 from tremula.frontends.poptorch.data.dataloader import DataLoader
@@ -218,8 +219,14 @@ def test_a_batch_sampler_excludes_other_choices():
     for other in ({"batch_size": 2}, {"shuffle": True}, {"sampler": [0]}):
         with pytest.raises(Error, match="batch_sampler already says"):
             DataLoader(Options(), Counting(4), batch_sampler=sampler, **other)
-    with pytest.raises(Error, match="AsyncRebatched"):
-        DataLoader(Options(), Counting(4), batch_sampler=sampler, mode=ASYNC_MODES[1])
+    with pytest.raises(Error, match="rebatched_worker_size"):
+        DataLoader(
+            Options(),
+            Counting(4),
+            batch_sampler=sampler,
+            mode=ASYNC_MODES[1],
+            rebatched_worker_size=1,
+        )
     with pytest.raises(Error, match="auto_distributed_partitioning does not work"):
         DataLoader(options(1, 0, 2), Counting(4), batch_sampler=sampler)
 
@@ -281,20 +288,82 @@ def test_workers_of_a_rebatched_loader_may_load_several_elements():
         DataLoader(options(), Counting(11), **arguments)
 
 
-def test_an_asynchronous_batch_sampler():
-    """Batches of a sampler are joined in the loading process, too."""
-    sampler = BatchSampler(SequentialSampler(range(5)), 2, drop_last=False)
+class Sizes(Sampler):
+    """A batch sampler of batches of given sizes; it may or may not say what size they have."""
+
+    def __init__(self, sizes, batch_size=None):
+        self.sizes = sizes
+        if batch_size is not None:
+            self.batch_size = batch_size
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __iter__(self):
+        ends = torch.tensor(self.sizes).cumsum(0).tolist()
+        return iter([list(range(end - n, end)) for n, end in zip(self.sizes, ends, strict=True)])
+
+
+def of_torch(drop_last):
+    return BatchSampler(SequentialSampler(range(9)), 2, drop_last=drop_last)
+
+
+@pytest.mark.parametrize("mode", ASYNC_MODES)
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize(
+    "sampler",
+    [of_torch(True), of_torch(False), Sizes([2] * 5, 2), Sizes([2] * 5), Sizes([3, 2, 2, 1, 1])],
+    ids="full short sized unsized varied".split(),
+)
+def test_an_asynchronous_batch_sampler(mode, drop_last, sampler):
+    """Batches of a sampler are joined in the loading process as they are here, in every epoch."""
+    arguments = {"batch_sampler": sampler, "drop_last": drop_last}
+    expected = DataLoader(options(2), Counting(11), **arguments)
+    loader = DataLoader(options(2), Counting(11), **arguments, mode=mode, async_options=FORK)
+    assert len(loader) == len(expected)
+    for _ in range(2):
+        pairs = zip(loader, expected, strict=True)
+        sizes = [len(batch) for batch, same in pairs if torch.equal(batch, same)]
+        assert len(sizes) == len(expected)
+    loader.terminate()
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_rebatching_makes_full_batches_of_any_sampler(drop_last):
+    """In mode AsyncRebatched batches are cut and joined to the size that the sampler states."""
+    sampler = Sizes([1, 3, 2, 2, 1, 1, 1], batch_size=2)
     loader = DataLoader(
         options(2),
-        Counting(5),
+        Counting(11),
         batch_sampler=sampler,
-        drop_last=False,
-        mode=DataLoaderMode.Async,
+        drop_last=drop_last,
+        mode=DataLoaderMode.AsyncRebatched,
         async_options=FORK,
     )
-    assert values(loader) == list(range(5))
-    assert len(loader) == 2
+    batches = [batch.clone() for batch in loader]
     loader.terminate()
+    assert [len(batch) for batch in batches] == [4, 4] + ([] if drop_last else [3])
+    assert values(batches) == list(range(8 if drop_last else 11))
+
+
+TOO_FEW = [
+    ({"batch_size": 2}, Counting, "8 elements, fewer than one combined batch of 10"),
+    ({"batch_sampler": Sizes([2] * 4)}, Counting, "4 batches, fewer than one combined batch of 5"),
+    ({"batch_size": 2}, CountingForever, "no elements, or fewer than the 10 of one combined batch"),
+]
+
+
+@pytest.mark.parametrize("mode", [DataLoaderMode.Sync, *ASYNC_MODES])
+@pytest.mark.parametrize(("arguments", "kind", "text"), TOO_FEW)
+def test_too_few_samples_are_explained(arguments, kind, text, mode, capsys):
+    """A loader whose data is less than one combined batch says so, in every mode."""
+    make = partial(DataLoader, options(5), kind(8), **arguments, mode=mode, async_options=FORK)
+    if mode is DataLoaderMode.Sync:
+        assert list(make()) == []
+        assert kind is CountingForever or text in capsys.readouterr().err
+    else:
+        with pytest.raises(Error, match=text):
+            make()
 
 
 def test_async_options_are_checked():

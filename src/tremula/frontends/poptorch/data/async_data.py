@@ -51,7 +51,8 @@ class AsynchronousDataAccessor:
 
     * `dataset`: any iterable, or a `DataLoader` that is not asynchronous already. Its elements are
       tensors, tuples, lists or dicts of tensors, or objects with a registered parser. All have the
-      dtypes and shapes of the first one; only dimension 0 may be shorter.
+      shapes of the first one; only dimension 0 may be shorter. A tensor of another type is
+      converted to that of the first one; where those are whole numbers, no value may change.
     * `miss_sleep_time_in_ms`: accepted for existing scripts. Waiting for a batch blocks in the
       kernel, so there is no sleep whose length would matter.
     * `load_indefinitely`: at the end of the data set go on with the next epoch at once.
@@ -117,7 +118,7 @@ class AsynchronousDataAccessor:
     def __len__(self) -> int:
         if self._rebatched_size is None:
             return len(self._dataset)
-        n_elements = _n_elements(self._dataset)
+        n_elements = n_rows_of(self._dataset)
         n_full, n_left = divmod(n_elements, self._rebatched_size)
         return n_full + (1 if n_left and self._keeps_short_batch else 0)
 
@@ -342,14 +343,25 @@ def _keeps_short_batch(dataset: Any) -> bool:  # noqa: ANN401
     return not getattr(dataset, "drops_last_combined", drops_last)
 
 
-def _n_elements(dataset: Any) -> int:  # noqa: ANN401
+def n_rows_of(dataset: Any) -> int:  # noqa: ANN401
     """How many rows the batches of a data set have together."""
-    is_loader = isinstance(dataset, torch.utils.data.DataLoader)
-    if not is_loader or dataset.batch_size is None:
+    if not isinstance(dataset, torch.utils.data.DataLoader):
         return len(dataset)
+    if dataset.batch_size is None:
+        return _n_rows_of_sampler(dataset)
     is_iterable = isinstance(dataset.dataset, torch.utils.data.IterableDataset)
     n_elements = len(cast(Sized, dataset.dataset if is_iterable else dataset.sampler))
     return n_elements - n_elements % dataset.batch_size if dataset.drop_last else n_elements
+
+
+def _n_rows_of_sampler(loader: torch.utils.data.DataLoader) -> int:
+    """The same where a batch sampler, or nobody, makes batches; only torch's own may be short."""
+    sampler: Any = loader.batch_sampler
+    size = getattr(sampler, "batch_size", None)
+    if size is None:
+        return len(loader)
+    is_torch = isinstance(sampler, torch.utils.data.BatchSampler) and not sampler.drop_last
+    return len(cast(Sized, sampler.sampler)) if is_torch else len(sampler) * size
 
 
 def _check_positive(name: str, value: int) -> None:

@@ -43,6 +43,7 @@ from tremula.frontends.poptorch.inputs.structures import (
     structure_and_tensors,
     tensors_like,
 )
+from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.profiling import timed_batches
 from tremula.vision.trace import recorder as trace
 
@@ -135,6 +136,7 @@ class Loader:
         self.task = task
         self.ring: Ring | None = None
         self.structure: Structure | None = None
+        self.converted: set[tuple[int, torch.dtype]] = set()  # what was said to be converted
         self.free_slots: deque[int] = deque()
         self.slot: int | None = None
         self.n_rows_filled = 0
@@ -236,12 +238,33 @@ class Loader:
         for index, (tensor, place) in enumerate(zip(piece, self.ring.layout.tensors, strict=True)):
             shape = tuple(tensor.shape)
             fits = len(shape) == len(place.shape) and shape[1:] == place.shape[1:]
-            if not (fits and shape[:1] <= place.shape[:1] and tensor.dtype == place.dtype):
+            if not (fits and shape[:1] <= place.shape[:1]):
                 raise createPoptorchError(
                     f"Tensor {index} of the data changed: expected {place.dtype} of shape "
                     f"{list(place.shape)} as in the first batch, got {tensor.dtype} of shape "
                     f"{list(shape)}. Only dimension 0 may become shorter."
                 )
+            if tensor.dtype != place.dtype:
+                self._check_conversion(index, tensor, place.dtype)
+
+    def _check_conversion(self, index: int, tensor: torch.Tensor, dtype: torch.dtype) -> None:
+        """A float may be rounded, whole numbers and complex ones must not lose anything."""
+        is_rounded = dtype.is_floating_point and not tensor.is_complex()
+        if not is_rounded and not torch.equal(tensor.to(dtype).to(tensor.dtype), tensor):
+            raise createPoptorchError(
+                f"Tensor {index} of the data changed its type: the first batch has {dtype}, and"
+                f" values of this one, {tensor.dtype}, cannot be converted to that without a loss."
+                " Give all batches the same type."
+            )
+        if (index, tensor.dtype) not in self.converted:
+            self.converted.add((index, tensor.dtype))
+            LOGGER.warning(
+                "Tensor %d of the data changed its type from %s to %s: it is converted to that of "
+                "the first batch.",
+                index,
+                dtype,
+                tensor.dtype,
+            )
 
     def _publish(self, n_rows: Sequence[int] | None) -> None:
         assert self.ring is not None, "the memory was agreed on"
@@ -299,6 +322,10 @@ class Loader:
         send(self.connection, ("error", self.epoch, pickled, text))
 
     def _nothing_loaded(self) -> str:
+        explain = getattr(self.task.dataset, "explain_no_batch", None)  # of poptorch.DataLoader
+        explanation = explain() if explain is not None else None
+        if explanation is not None:
+            return explanation
         if self.structure is None:
             return "The data set is empty."
         return f"The data set has less than {self.task.rebatched_size} elements: no full batch."

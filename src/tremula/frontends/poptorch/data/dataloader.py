@@ -9,7 +9,7 @@ from torch.utils.data import IterableDataset
 
 from tremula.base.errors import suggest
 from tremula.base.tracing import is_tracing
-from tremula.frontends.poptorch.data.async_data import AsynchronousDataAccessor
+from tremula.frontends.poptorch.data.async_data import AsynchronousDataAccessor, n_rows_of
 from tremula.frontends.poptorch.enums import DataLoaderMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.executor.profile_folder import trace_if_profiled
@@ -103,7 +103,9 @@ class DataLoader(torch.utils.data.DataLoader):
       them, so that several workers on an iterable data set lose less than one combined batch.
     * `async_options`: arguments of `AsynchronousDataAccessor`; only the asynchronous modes use it.
     * `batch_sampler`: yields the indices of one micro-batch after the other; they are collated one
-      by one and then joined. Excludes `batch_size`, `shuffle` and `sampler`.
+      by one and then joined: as many as a call needs, or, in mode `AsyncRebatched` with a sampler
+      that has a `batch_size`, until there are that many rows. Excludes `batch_size`, `shuffle`,
+      `sampler` and `rebatched_worker_size`.
 
     Everything else is handed to `torch.utils.data.DataLoader`.
     """
@@ -135,13 +137,14 @@ class DataLoader(torch.utils.data.DataLoader):
         self._n_batches = n_batches_to_combine(options)
         self._is_sampled_in_batches = batch_sampler is not None
         if batch_sampler is not None:
-            _check_batch_sampler(batch_size, shuffle, mode, kwargs)
+            _check_batch_sampler(batch_size, shuffle, rebatched_worker_size, kwargs)
             batch_size = getattr(batch_sampler, "batch_size", None)
         has_size = isinstance(batch_size, int)
         self._combined_batch_size = batch_size * self._n_batches if has_size else None
         if auto_distributed_partitioning and options.Distributed.numProcesses > 1:
             shuffle = self._partition(dataset, shuffle, kwargs)
         rebatches = self._rebatches(mode, isinstance(dataset, IterableDataset))
+        self._combines_batches = self._is_sampled_in_batches and not rebatches
         if batch_sampler is not None:
             kwargs["batch_sampler"] = batch_sampler
         else:
@@ -173,7 +176,7 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._accessor is not None:
             return len(self._accessor)
         n_batches = super().__len__()
-        if not self._is_sampled_in_batches:
+        if not self._combines_batches:
             return n_batches
         n_full, n_left = divmod(n_batches, self._n_batches)
         return n_full + (1 if n_left and not self.drops_last_combined else 0)
@@ -184,7 +187,7 @@ class DataLoader(torch.utils.data.DataLoader):
         batches = super().__iter__()
         if is_tracing():
             batches = timed_batches(CHANNEL, "load batch", batches)
-        return self._combine(batches) if self._is_sampled_in_batches else batches
+        return self._combine(batches) if self._combines_batches else batches
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for another process, in which the loader works synchronously."""
@@ -236,6 +239,8 @@ class DataLoader(torch.utils.data.DataLoader):
     def _rebatches(self, mode: DataLoaderMode, is_iterable: bool) -> bool:
         """Whether elements are joined to batches after the workers, not in them."""
         if mode is DataLoaderMode.AsyncRebatched:
+            if self._combined_batch_size is None and self._is_sampled_in_batches:
+                return False  # batches of any size are joined by their number
             if self._combined_batch_size is None:
                 raise createPoptorchError(
                     "DataLoaderMode.AsyncRebatched needs a batch_size: with None there is nothing "
@@ -267,25 +272,48 @@ class DataLoader(torch.utils.data.DataLoader):
                 self.num_workers,
             )
 
+    def explain_no_batch(self) -> str | None:
+        """Why the loader gives no batch at all, as far as that is known; None if it gives some."""
+        n_found, n_needed, what = self._found_and_needed()
+        if not self.drops_last_combined or n_needed is None:
+            return None
+        if n_found is None:
+            return (
+                f"The data set has no {what}, or fewer than the {n_needed} of one combined batch:"
+                " with drop_last=True there is no batch at all."
+            )
+        if not 0 < n_found < n_needed:
+            return None
+        return (
+            f"The data set has {n_found} {what}, fewer than one combined batch of {n_needed}: with "
+            "drop_last=True there is no batch at all."
+        )
+
+    def _found_and_needed(self) -> tuple[int | None, int | None, str]:
+        """Elements, or batches of a sampler: how many there are, and how many a call needs."""
+        if self._combines_batches:
+            sampler = self.batch_sampler
+            return len(sampler) if isinstance(sampler, Sized) else None, self._n_batches, "batches"
+        if self._is_sampled_in_batches:
+            n_found = n_rows_of(self) if isinstance(self.batch_sampler, Sized) else None
+            return n_found, self._combined_batch_size, "elements"
+        is_sized = isinstance(self.sampler, Sized)
+        return len(self.sampler) if is_sized else None, self._combined_batch_size, "elements"
+
     def _warn_about_short_batch(self) -> None:
-        size = self._combined_batch_size
-        if not size or self._is_sampled_in_batches or not isinstance(self.sampler, Sized):
+        n_found, n_needed, what = self._found_and_needed()
+        if not n_found or not n_needed:
             return
-        n_left = len(self.sampler) % size
-        if self.drops_last_combined:
-            if 0 < len(self.sampler) == n_left:
-                LOGGER.warning(
-                    "The data set has %d elements, fewer than one combined batch of %d: with "
-                    "drop_last=True there is no batch at all.",
-                    n_left,
-                    size,
-                )
-        elif n_left:
+        explanation = self.explain_no_batch()
+        if explanation is not None:
+            LOGGER.warning(explanation)
+        elif n_found % n_needed and not self.drops_last_combined:
             LOGGER.warning(
-                "drop_last=False: the last of the combined batches of %d elements has only %d. "
+                "drop_last=False: the last of the combined batches of %d %s has only %d. "
                 "A compiled model has static shapes and will refuse it.",
-                size,
-                n_left,
+                n_needed,
+                what,
+                n_found % n_needed,
             )
 
 
@@ -297,13 +325,13 @@ def _check_options(options: object) -> None:
 
 
 def _check_batch_sampler(
-    batch_size: int | None, shuffle: bool | None, mode: DataLoaderMode, kwargs: dict[str, Any]
+    batch_size: int | None, shuffle: bool | None, worker_size: int | None, kwargs: dict[str, Any]
 ) -> None:
     has_other = batch_size not in (None, 1) or shuffle or kwargs.get("sampler") is not None
-    if has_other or mode is DataLoaderMode.AsyncRebatched:
+    if has_other or worker_size is not None:
         raise createPoptorchError(
             "batch_sampler already says what each batch is made of: it excludes batch_size, "
-            "shuffle, sampler and DataLoaderMode.AsyncRebatched."
+            "shuffle, sampler and rebatched_worker_size."
         )
 
 
