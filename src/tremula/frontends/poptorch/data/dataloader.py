@@ -297,8 +297,9 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._is_sampled_in_batches:
             n_found = n_rows_of(self) if isinstance(self.batch_sampler, Sized) else None
             return n_found, self._combined_batch_size, "elements"
-        is_sized = isinstance(self.sampler, Sized)
-        return len(self.sampler) if is_sized else None, self._combined_batch_size, "elements"
+        sampler = self.sampler
+        n_found = len(sampler) if isinstance(sampler, Sized) else None
+        return n_found, self._combined_batch_size, "elements"
 
     def _warn_about_short_batch(self) -> None:
         n_found, n_needed, what = self._found_and_needed()

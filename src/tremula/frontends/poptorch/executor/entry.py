@@ -52,7 +52,7 @@ def _own_options(options: Options | None, mode: OutputMode) -> Options:
         raise createPoptorchError(
             f"Invalid type: 'options' is of type {type(options)} (Expected poptorch.Options)"
         )
-    options = options or Options()
+    options = Options() if options is None else options
     options._freeze()  # a change after this would have no effect
     own = options.clone()
     if own.defaultOutputMode():
