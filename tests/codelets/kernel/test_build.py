@@ -18,9 +18,8 @@ from cached_case import Doubler
 from tremula.codelets import codelet_of
 assert "numba" not in sys.modules
 codelet = codelet_of(Doubler)
-import tremula.codelets.kernel.build as build
 import numba
-with numba.core.event.install_recorder("numba:compile") as recorder:
+with numba.core.event.install_recorder("numba:run_pass") as recorder:
     address = codelet.kernel_address()
 print(len(recorder.buffer), address != 0)
 """
@@ -49,7 +48,7 @@ def start(tmp_path: Path) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> int:
-    """How often Numba compiled in the process."""
+    """How many passes Numba's compiler ran in the process."""
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     n_events, is_found = out.split()

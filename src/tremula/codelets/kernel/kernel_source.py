@@ -158,7 +158,7 @@ class KernelText:
             f"    _k_p_{t} = {self.names.table('POINTER', t)}(_k_arena)" for t in pointers
         ] + setup
         end = ([f"    {self._add_count()}"] if counts else []) + ["    return 1"]
-        head = [f"@njit({_OPTIONS}, forceinline=True)", f"def row({', '.join(self._given(used))}):"]
+        head = [f'@njit({_OPTIONS}, inline="always")', f"def row({', '.join(self._given(used))}):"]
         start = ["    _k_n = 0"] if counts else []
         return [*head, *setup, *start, *writer.lines, *end, ""], used
 
