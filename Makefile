@@ -56,6 +56,8 @@ docs: $(TORCH)
 	  > docs/options.md
 	$(BIN)/python -c 'from tremula.base.error_page import errors_markdown as page; print(page(), end="")' \
 	  > docs/errors.md
+	$(BIN)/python -c 'from tremula.poplar.cpp_names import cpp_names_markdown as page; print(page(), end="")' \
+	  > docs/poplar-cpp.md
 	$(BIN)/python -c 'from tremula.poplibs.registry_pages import ops_markdown as page; print(page(), end="")' \
 	  > docs/ops.md
 	$(BIN)/python -c 'from tremula.poplibs.popops.elementwise.stubs import write_stubs; write_stubs()'

@@ -263,8 +263,8 @@ VERTICES = [
      "field Sample.n is a state, got a value of shape [2].", "give a scalar"),
     ("GraphConnectionError", vertex_with(table=lambda m: 1),
      "field Sample.table is a state vector, got a value of shape [].", "give a list"),
-    ("GraphConnectionError", bulk_with("x", lambda m: 3),
-     "field Sample.x got int, expected a Tensor or Slices.", "the number of vertices"),
+    ("GraphConnectionError", bulk_with("y", lambda m: 3),
+     "field Sample.y got int, expected a Tensor or Slices.", "the number of vertices"),
     ("GraphConnectionError", bulk_with("y", lambda m: m.x),
      ("field Sample.y is a vector edge; 2 vertices need a tensor of shape [2, length], got shape "
       "[4, 6]."),

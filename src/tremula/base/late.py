@@ -5,5 +5,5 @@ from types import ModuleType
 
 
 def vision(module: str) -> ModuleType:
-    """A module of tremula.vision. An engine needs it when options ask it to leave a report."""
+    """A module of tremula.vision: an engine needs it to leave a report, or to give one to pva."""
     return import_module(f"tremula.vision.{module}")

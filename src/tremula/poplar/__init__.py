@@ -49,7 +49,7 @@ from tremula.poplar.control import (
     set_hw_seeds,
     set_stochastic_rounding,
 )
-from tremula.poplar.graph import Graph
+from tremula.poplar.graph import Graph, VariableMappingMethod
 from tremula.poplar.programs import (
     Abort,
     AbortOnCondition,
@@ -95,7 +95,7 @@ from tremula.poplar.vertices.compute_set import ComputeSet, FieldRef, VertexRef
 __all__ = [
     # graphs and tensors
     "ComputeSet", "FieldRef", "Graph", "Interval", "Slices", "Tensor", "TensorRearranger",
-    "TileMapping", "VertexRef", "append", "concat", "reorder_to_simplify",
+    "TileMapping", "VariableMappingMethod", "VertexRef", "append", "concat", "reorder_to_simplify",
     "sorted_contiguous_regions", "unbroadcast",
     # vertices
     "InOut", "Input", "MultiVertex", "Output", "SupervisorVertex", "Vector", "VectorList", "Vertex",

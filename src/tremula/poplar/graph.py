@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from tremula.base.types import QUARTER, QUARTER_METADATA, UNSIGNED_INT, Type, as
 from tremula.codelets import codelet_of
 from tremula.codelets.spec import Codelet, FieldKind
 from tremula.hardware import Chip
+from tremula.poplar.dot import compute_graph, executed_sets, vertex_graph, write_text
 from tremula.poplar.mapping import (
     MIN_LINEAR_BYTES,
     TileNumbers,
@@ -58,6 +60,13 @@ GraphLike = Target | Device
 PerfEstimator = Callable[[Any, Chip], object]
 Claimed = TypeVar("Claimed")
 _WHOLE = (int, np.integer)  # made once: set_tile_mapping is called once per vertex
+
+
+class VariableMappingMethod(Enum):
+    """How `add_variable` maps a new variable."""
+
+    NONE = None
+    LINEAR = "linear"
 
 
 class GraphState:
@@ -104,17 +113,30 @@ class Graph:
         self,
         type: Type | str,
         shape: Sequence[int],
+        *given: "str | VariableMappingMethod | Tensor",
         name: str = "",
-        *,
-        mapping: "str | int | None" = None,
+        mapping: "str | int | VariableMappingMethod | None" = None,
         metadata: Tensor | None = None,
     ) -> Tensor:
-        """A new variable, row-major. `mapping`: None, "linear", or the tile that holds it all."""
+        """A new variable, row-major. `mapping`: None, "linear", or the tile that holds it all.
+
+        `given`: its name, and as in Poplar before that a mapping method or a metadata tensor.
+        """
+        for one in given:
+            if isinstance(one, VariableMappingMethod):
+                mapping = one
+            elif isinstance(one, Tensor):
+                metadata = one
+            else:
+                name = one
         tensor = self._add(as_type(type), shape, name, metadata, is_constant=False)
         self._map_new(tensor, name, mapping)
         return tensor
 
-    def _map_new(self, tensor: Tensor, name: str, mapping: "str | int | None") -> None:
+    def _map_new(
+        self, tensor: Tensor, name: str, mapping: "str | int | VariableMappingMethod | None"
+    ) -> None:
+        mapping = mapping.value if isinstance(mapping, VariableMappingMethod) else mapping
         if mapping == "linear":
             self.map_linearly(tensor)
         elif isinstance(mapping, int | np.integer):
@@ -178,8 +200,19 @@ class Graph:
             hint="give metadata=, a QUARTER_METADATA scalar, to QUARTER variables only",
         )
 
-    def clone(self, tensor: Tensor, name: str = "", *, type: Type | str | None = None) -> Tensor:
-        """A new variable with the same shape and the same tile mapping, element by element."""
+    def clone(
+        self, tensor: Tensor | Type, *given: Tensor | str, name: str = "",
+        type: Type | str | None = None,
+    ) -> Tensor:  # fmt: skip
+        """A new variable with the same shape and the same tile mapping, element by element.
+
+        `clone(tensor, name)`, or in Poplar's order `clone(type, tensor, name)`.
+        """
+        if isinstance(tensor, Type):
+            (tensor, *given), type = given, tensor  # pyright: ignore[reportAssignmentType]
+        if given:
+            (name,) = given  # pyright: ignore[reportAssignmentType]
+        assert isinstance(tensor, Tensor), "what is cloned is a tensor"
         type = tensor.type if type is None else as_type(type)
         copy = self._add(type, tensor.shape, name or "clone", tensor.metadata, is_constant=False)
         mapping = self.top.get_tile_mapping(tensor, require_complete=False)
@@ -274,8 +307,20 @@ class Graph:
                 connector = connectors.get(name)
                 if connector is None:
                     raise table.unknown_field(name)
+                if value.__class__ is not Tensor and table.takes_constant(name, value):
+                    value = self._constant_of(table, row, name, value)
                 connector(row, value)
         return VertexRef(table, row)
+
+    def _constant_of(self, table: VertexTableBuilder, row: int, name: str, value: object) -> Tensor:
+        """A constant for an Input, on the tile of its vertex, wherever that will be."""
+        values = np.asarray(value)
+        type = table.edges[name].spec.type
+        constant = self.add_constant(type, values.shape, values, name, mapping=None)
+        table.constants.setdefault(row, []).append(constant)
+        if table.tile[row] >= 0:
+            map_to_tile(self.state.tile_map, constant, table.tile[row])
+        return constant
 
     def add_vertices(
         self,
@@ -303,10 +348,13 @@ class Graph:
         table = self._table(compute_set, codelet)
         name, n_rows = table.codelet.spec.name, len(tiles)
         columns = {
-            field: bulk_edge(name, table.edges[field].spec, value, n_rows)
+            field: bulk_edge(
+                name, table.edges[field].spec, self._bulk_constant(table, field, value, tiles),
+                n_rows,
+            )
             for field, value in fields.items()
             if field in table.edges
-        }
+        }  # fmt: skip
         states = {
             f: self._bulk_state(table, f, v, n_rows) for f, v in fields.items() if f not in columns
         }
@@ -315,6 +363,23 @@ class Graph:
             table.edges[field].blocks.append((first, column))
         for field, values in states.items():
             table.states[field].blocks.append((first, n_rows, values))
+
+    def _bulk_constant(
+        self, table: VertexTableBuilder, name: str, value: object, tiles: np.ndarray
+    ) -> object:
+        """One number for all vertices, or one for each, as a constant on their tiles."""
+        spec = table.edges[name].spec
+        if isinstance(value, Tensor) or spec.kind is not FieldKind.SCALAR:
+            return value
+        if not table.takes_constant(name, value) and not isinstance(value, np.ndarray | list):
+            return value
+        values = np.asarray(value)
+        if values.dtype.kind not in "biuf" or values.shape not in ((), tiles.shape):
+            return value
+        constant = self.add_constant(spec.type, tiles.shape, values, name, mapping=None)
+        at = np.arange(len(tiles))
+        self._map_intervals(constant, at, at + 1, tiles)
+        return constant
 
     def _bulk_state(
         self, table: VertexTableBuilder, name: str, value: object, n_rows: int
@@ -364,13 +429,12 @@ class Graph:
                 source=user_source(),
                 hint='name the field: graph.connect(vertex["field"], tensor)',
             )
-        if isinstance(value, int | float | bool):
-            value = self._anonymous_constant(field, value)
+        table = field.vertex.table
+        if field.name in table.edges and table.takes_constant(
+            field.name, value, is_element=field.index is not None
+        ):
+            value = self._constant_of(table, field.vertex.row, field.name, value)
         field.connect(value)
-
-    def _anonymous_constant(self, field: FieldRef, value: float) -> Tensor | float:
-        spec = field.vertex.table.field(field.name)
-        return self.add_constant(spec.type, [], value) if spec.is_edge else value
 
     def set_field_size(self, field: FieldRef, size: int) -> None:
         """How many sub-vectors a list field has, when they are connected one by one."""
@@ -394,6 +458,8 @@ class Graph:
             tile = self.tiles.checked(int(where))
             if isinstance(what, VertexRef):
                 what.table.tile[what.row] = tile
+                for constant in what.table.constants.get(what.row, ()):
+                    map_to_tile(self.state.tile_map, constant, tile)
             else:
                 map_to_tile(self.state.tile_map, what, tile)
         elif isinstance(what, VertexRef):
@@ -462,7 +528,12 @@ class Graph:
 
     # -- the host ----------------------------------------------------------------------------------
 
-    def create_host_write(self, handle: str, tensor: Tensor) -> None:
+    def create_host_write(
+        self,
+        handle: str,
+        tensor: Tensor,
+        rearrange_on_host: bool = False,  # noqa: ARG002 (Poplar's; the model rearranges nothing)
+    ) -> None:
         """Let the host write a tensor with `engine.write_tensor(handle, data)`."""
         if tensor.contains_constant or tensor.contains_aliases:
             raise StreamConnectionError(
@@ -472,7 +543,12 @@ class Graph:
             )
         _claim(self.state.handles.writes, handle, tensor)
 
-    def create_host_read(self, handle: str, tensor: Tensor) -> None:
+    def create_host_read(
+        self,
+        handle: str,
+        tensor: Tensor,
+        rearrange_on_host: bool = False,  # noqa: ARG002 (Poplar's; the model rearranges nothing)
+    ) -> None:
         """Let the host read a tensor with `engine.read_tensor(handle)`."""
         _claim(self.state.handles.reads, handle, tensor)
 
@@ -482,20 +558,37 @@ class Graph:
         type: Type | str,
         n_elements: int,
         mode: ReplicatedStreamMode = ReplicatedStreamMode.REPLICATE,
+        options: Mapping[str, object] | None = None,
         *,
         buffering_depth: int = 1,
     ) -> DataStream:
-        """A stream into the device; each Copy takes the next `n_elements`."""
+        """A stream into the device; each Copy takes the next `n_elements`.
+
+        Of Poplar's options `bufferingDepth` is used; `splitLimit` steers hardware only.
+        """
+        buffering_depth = int(str((options or {}).get("bufferingDepth", buffering_depth)))
         stream = DataStream(handle, as_type(type), n_elements, True, mode, buffering_depth)
         return _claim(self.state.handles.streams, handle, stream)
 
-    def add_device_to_host_fifo(self, handle: str, type: Type | str, n_elements: int) -> DataStream:
+    def add_device_to_host_fifo(
+        self,
+        handle: str,
+        type: Type | str,
+        n_elements: int,
+        options: Mapping[str, object] | None = None,  # noqa: ARG002 (Poplar's, for hardware)
+    ) -> DataStream:
         """A stream out of the device."""
         stream = DataStream(handle, as_type(type), n_elements, False)
         return _claim(self.state.handles.streams, handle, stream)
 
     def add_remote_buffer(
-        self, handle: str, type: Type | str, n_elements: int, repeats: int = 1
+        self,
+        handle: str,
+        type: Type | str,
+        n_elements: int,
+        repeats: int = 1,
+        rearrange_on_host: bool = False,  # noqa: ARG002 (Poplar's; the model rearranges nothing)
+        optimise_memory: bool = False,  # noqa: ARG002
     ) -> RemoteBuffer:
         """Off-chip memory of `repeats` rows of `n_elements`."""
         buffer = RemoteBuffer(handle, as_type(type), n_elements, repeats)
@@ -522,6 +615,23 @@ class Graph:
     def add_function_buffer(self, function: Function) -> FunctionBuffer:
         """Remote memory for a function's code."""
         return FunctionBuffer(function)
+
+    # -- drawings ----------------------------------------------------------------------------------
+
+    def output_vertex_graph(self, file: "str | Path | TextIO") -> None:
+        """Write vertices, variables and the edges between them as a DOT file, for Graphviz."""
+        write_text(file, vertex_graph(self.state.variables, self.state.compute_sets))
+
+    def output_compute_graph(
+        self, file: "str | Path | TextIO", programs: "Program | Iterable[Program]" = ()
+    ) -> None:
+        """Write compute sets and the variables they read and write as a DOT file.
+
+        With programs, only what they execute, joined in the order they execute it.
+        """
+        given = [programs] if isinstance(programs, Program) else list(programs)
+        sets = executed_sets(given) if given else self.state.compute_sets
+        write_text(file, compute_graph(self.state.variables, sets, is_ordered=bool(given)))
 
     @property
     def n_vertices(self) -> int:

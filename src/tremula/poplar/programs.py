@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -23,12 +23,31 @@ from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.compute_set import ComputeSet
 
 
+class _NamedLast(type):
+    """Lets the last positional argument of a program be its name, as in Poplar."""
+
+    if not TYPE_CHECKING:  # a checker sees each program's own arguments
+
+        def __call__(cls, *args: object, **more: object) -> "Program":
+            if args and isinstance(args[-1], str) and "name" not in more:
+                *rest, last = args
+                if (rest or cls is Sequence) and not cls._takes_text(len(rest), last):
+                    return super().__call__(*rest, name=last, **more)
+            return super().__call__(*args, **more)
+
+
 @dataclass(frozen=True, eq=False)
-class Program:
-    """Base of all programs."""
+class Program(metaclass=_NamedLast):
+    """Base of all programs. The last positional argument of each may be its name."""
 
     source: Source = field(init=False, repr=False, default_factory=user_source)
     name: str = field(kw_only=True, default="")
+
+    @classmethod
+    def _takes_text(cls, position: int, text: str) -> bool:  # noqa: ARG003 (Switch looks at it)
+        """Is a text at this position an argument of its own, not the program's name?"""
+        own = [f.name for f in fields(cls) if f.init and not f.kw_only]
+        return position < len(own) and own[position] in ("message", "title")
 
     def fail(self, what: str, hint: str) -> ControlProgramError:
         """The error of a malformed program, with the line that made it."""
@@ -140,12 +159,15 @@ class Copy(Program):
 
     source_of_data: CopySource = None  # pyright: ignore[reportAssignmentType]
     destination: CopyDestination = None  # pyright: ignore[reportAssignmentType]
+    # Poplar's third argument may be a bool (dontOutline, optimiseMemory), which changes nothing.
     offset: Tensor | None = None
     # The copy that this one repeats with other variables, laid out alike.
     repeats: "Copy | None" = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         src, dst = self.source_of_data, self.destination
+        if isinstance(self.offset, bool):
+            object.__setattr__(self, "offset", None)
         if isinstance(src, FunctionBuffer) and isinstance(dst, Function):
             return
         if not isinstance(src, Tensor) and not isinstance(dst, Tensor):
@@ -185,7 +207,7 @@ class Copy(Program):
             )
 
     def _n_rows(self, buffer: RemoteBuffer) -> int:
-        if self.offset is None:
+        if not isinstance(self.offset, Tensor):
             if buffer.repeats != 1:
                 raise self.fail(
                     f"remote buffer {buffer.handle!r} has {buffer.repeats} rows and needs an "
@@ -258,6 +280,9 @@ class If(Program):
         check_programs(self, self.true_body, self.false_body)
 
 
+_NO_MATCH = ("default", "error", "undefined")
+
+
 @dataclass(frozen=True, eq=False)
 class Switch(Program):
     """Run the case whose value the control tensor has, else the default.
@@ -272,7 +297,7 @@ class Switch(Program):
 
     def __post_init__(self) -> None:
         check_scalar(self, self.control, "control")
-        if self.on_no_match not in ("default", "error", "undefined"):
+        if self.on_no_match not in _NO_MATCH:
             raise self.fail(
                 f"on_no_match is {self.on_no_match!r}.", "use 'default', 'error' or 'undefined'"
             )
@@ -281,6 +306,10 @@ class Switch(Program):
         for value, body in cast("Iterable[tuple[int, Program]]", pairs):
             self.add(value, body)
         check_programs(self, self.default)
+
+    @classmethod
+    def _takes_text(cls, position: int, text: str) -> bool:
+        return position == 3 and text in _NO_MATCH
 
     def add(self, value: int, body: Program) -> "Switch":
         """Add a case; returns itself."""

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from tremula.base.errors import InvalidMachineModel, suggest
 from tremula.base.types import Type, as_type
+from tremula.base.version import VERSION
 from tremula.hardware import CHIPS, Chip, System, chip, single
 from tremula.hardware import system as named_system
 
@@ -99,17 +100,61 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What an engine loads a program on."""
+    """What an engine loads a program on. Modelled, so it is never busy and cannot break."""
 
     target: Target
     id: int = 0
+    _is_held: list[bool] = field(default_factory=lambda: [False], repr=False, compare=False)
 
     def attach(self) -> bool:
         """Always true: the machine is modelled, so it is never busy."""
+        self._is_held[0] = True
         return True
 
     def detach(self) -> None:
-        """Nothing to give back."""
+        """Give it back, which nobody waits for."""
+        self._is_held[0] = False
+
+    @property
+    def is_attached(self) -> bool:
+        """Was it attached, and not given back?"""
+        return self._is_held[0]
+
+    def reset(self) -> None:
+        """Nothing to reset: `engine.load` starts from the initial values."""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What is known of the machine, as text."""
+        target = self.target
+        return {
+            "IPU version": target.arch,
+            "IPU name": target.chip.name,
+            "Number of IPUs": str(target.n_ipus),
+            "Tiles per IPU": str(target.tiles_per_ipu),
+            "Clock": f"{target.tile_clock_hz / 1e6:.0f} MHz",
+        }
+
+    @property
+    def driver_version(self) -> str:
+        """There is no driver: the version of Tremula."""
+        return VERSION
+
+    @property
+    def driver_ids(self) -> list[int]:
+        """The numbers of its IPUs in the machine."""
+        return [self.id * self.target.n_ipus + i for i in range(self.target.n_ipus)]
+
+    @property
+    def supports_remote_buffers(self) -> bool:
+        """Every machine does: without streaming memory they are kept on the host."""
+        return True
+
+    @property
+    def has_gateway(self) -> bool:
+        """Has the machine streaming memory of its own?"""
+        system = self.target.system
+        return system is not None and bool(system.dram_gbytes_per_s_per_machine)
 
     def create_virtual_device(self, tiles_per_ipu: int) -> "Device":
         """The same device using fewer tiles per IPU."""
@@ -120,6 +165,14 @@ class Device:
         """One tile, one worker: for quick tests of codelets."""
         one = chip("gc200").replace(name="CPU", n_tiles=1, n_workers=1)
         return Device(Target(one, 1, 1, TargetType.CPU))
+
+    @staticmethod
+    def create_simulator_device(
+        target: Target,
+        options: Mapping[str, object] | None = None,  # noqa: ARG004 (Poplar's)
+    ) -> "Device":
+        """A device of a target: all of them are modelled."""
+        return Device(target)
 
 
 class _Machine:
@@ -201,9 +254,63 @@ class DeviceManager:
     def __init__(self, system: System | None = None):
         self.system = system or named_system("pod16")
 
-    def get_devices(self, type: TargetType = TargetType.IPU_MODEL, n_ipus: int = 1) -> list[Device]:
-        """All devices of a size, as Poplar lists them: none if the machine is too small."""
-        n = self.system.n_ipus // n_ipus if n_ipus > 0 else 0
+    @staticmethod
+    def create_device_manager() -> "DeviceManager":
+        """Poplar's way to make one."""
+        return DeviceManager()
+
+    def get_devices(
+        self, type: TargetType = TargetType.IPU_MODEL, n_ipus: int | None = None
+    ) -> list[Device]:
+        """Devices of a size, none if the machine is too small; of all sizes if none is given.
+
+        Sizes are 1, 2, 4, … IPUs; devices are numbered in this order, single IPUs first.
+        """
+        if n_ipus is None:
+            return [d for n in self._sizes() for d in self.get_devices(type, n)]
+        if n_ipus < 1:
+            return []
         chip, system = _changed(self.system.chip), self.system
         system = system if chip == system.chip else replace(system, chip=chip)
-        return [Device(Target(chip, n_ipus, 0, type, system), i) for i in range(n)]
+        smaller = sum(system.n_ipus // n for n in self._sizes() if n < n_ipus)
+        target = Target(chip, n_ipus, 0, type, system) if n_ipus <= system.n_ipus else None
+        count = system.n_ipus // n_ipus
+        return [Device(target, smaller + i) for i in range(count) if target is not None]
+
+    def get_device(self, id: int, type: TargetType = TargetType.IPU_MODEL) -> Device:
+        """The device of a number, as get_devices lists them."""
+        devices = self.get_devices(type)
+        if not 0 <= id < len(devices):
+            raise InvalidMachineModel(
+                f"device {id} does not exist: {self.system.name} has {len(devices)}.",
+                hint=f"use 0 to {len(devices) - 1}",
+            )
+        return devices[id]
+
+    @property
+    def n_devices(self) -> int:
+        """How many devices get_devices lists."""
+        return len(self.get_devices())
+
+    def get_child_device_ids(self, id: int, n_ipus: int = 1) -> list[int]:
+        """Numbers of the devices of a smaller size that a device consists of."""
+        parent = self.get_device(id)
+        size = parent.target.n_ipus
+        place = id - self.get_devices(n_ipus=size)[0].id
+        children = self.get_devices(n_ipus=n_ipus)
+        n = size // n_ipus if n_ipus > 0 else 0
+        return [child.id for child in children[place * n : (place + 1) * n]]
+
+    def acquire_available_device(self, n_ipus: int = 1) -> Device:
+        """The first device of a size that can be attached, attached."""
+        devices = self.get_devices(n_ipus=n_ipus)
+        if not devices:
+            raise InvalidMachineModel(
+                f"{self.system.name} has {self.system.n_ipus} IPUs, not {n_ipus}.",
+                hint="ask for fewer, or use IPUModel(n_ipus=…)",
+            )
+        devices[0].attach()
+        return devices[0]
+
+    def _sizes(self) -> list[int]:
+        return [1 << k for k in range(self.system.n_ipus.bit_length())]

@@ -48,14 +48,14 @@ class RunLog:
         if len(self.runs) >= self.most:
             yield
             return
-        executed, cycles = clock.executed.copy(), clock.total_cycles
+        before = clock.profiled()
         start_us = time.time_ns() // 1000
         yield
         end_us = time.time_ns() // 1000
-        ran = clock.executed - executed
-        self.runs.append(
-            RunRecord(program, name, ran, cycles, clock.total_cycles, start_us, end_us)
-        )
+        after = clock.profiled()
+        since, until = (int(seen.cycles_of_chip.max()) for seen in (before, after))
+        ran = after.executed - before.executed
+        self.runs.append(RunRecord(program, name, ran, since, until, start_us, end_us))
 
 
 # -- reports ---------------------------------------------------------------------------------------
@@ -91,6 +91,10 @@ class AutoReport:
             yield
         if self.log.n_runs == 1:
             self.finish()
+
+    def forget_runs(self) -> None:
+        """From a reset of profiling on, runs are counted anew."""
+        self.log, self.n_written = RunLog(self.most_runs), 0
 
     def finish(self) -> None:
         """Write, if something ran since it was last written."""

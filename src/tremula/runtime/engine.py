@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -129,7 +129,7 @@ class Engine:
         """Run a program, by index or name, to its end."""
         entry = self._entry(program)
         with span(POPLAR, "Engine.run"):
-            if self._auto_report is None:
+            if self._auto_report is None or not self.clock.is_profiling:
                 self._run_from(entry)
             else:
                 with self._auto_report.run(self.executable.entries.index(entry)):
@@ -331,6 +331,26 @@ class Engine:
         """Columns of everything known about the program: memory, cycles, steps, tiles."""
         ran = None if self._loaded is None else self._loaded.clock.execution()
         return make_report(self.executable, ran)
+
+    def get_report(self) -> Any:  # noqa: ANN401 - a tremula.vision.pva.Report, loaded on request
+        """The report as pva's object model, without a file: `get_report().execution.steps`."""
+        return self.report().pva()
+
+    getReport = get_report  # as the original spells it  # noqa: N815
+
+    def enable_execution_profiling(self) -> None:
+        """Let reports count what runs from now on, which they do unless it was disabled."""
+        self.clock.enable_profiling()
+
+    def disable_execution_profiling(self) -> None:
+        """Leave what runs from now on out of reports. The clock and `cycle_count` go on."""
+        self.clock.disable_profiling()
+
+    def reset_execution_profiling(self) -> None:
+        """Leave what ran so far out of reports."""
+        self.clock.reset_profiling()
+        if self._auto_report is not None:
+            self._auto_report.forget_runs()
 
     def print_profile_summary(
         self, stream: IO[str] | None = None, *, show_execution_steps: bool = False

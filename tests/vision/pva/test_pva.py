@@ -1,11 +1,17 @@
 """pva's object model on a report: names to the letter, figures the engine's."""
 
+import gc
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import pva
+from tests.vision.programs import summing_engine
 from tremula.base.errors import FileLoadError, MissingProfileData
-from tremula.vision.report.write import write_report
+from tremula.vision.report.reader import open_report
+from tremula.vision.report.write import report_of_engine, write_report
 
 
 @pytest.fixture
@@ -207,3 +213,21 @@ def test_replicas_multiply_the_target(tmp_path):
     target = pva.openReport(report_of_engine(engine, tmp_path)).compilation.target
     assert (target.numReplicas, target.ipusPerReplica, target.numIPUs) == (2, 1, 2)
     assert (target.tilesPerReplica, target.numTiles) == (2, 4)
+
+
+def test_an_engine_gives_pvas_report_without_a_file(tmp_path):
+    """engine.report() converts to what openReport gives; C++'s calls work, and nothing is left."""
+    engine = summing_engine().load()
+    engine.run()
+    with open_report(report_of_engine(engine, tmp_path)) as reader:
+        n_steps = reader.n_entries
+    report = engine.getReport()
+    assert len(report.execution().steps) == len(report.execution.steps) == n_steps
+    columns = engine.report()
+    assert columns.execution.steps[0].ipus[0].cycles == report.execution.steps[0].ipus[0].cycles
+    assert columns.compilation.target.numTiles == report.compilation().target.numTiles
+    folder = Path(report.reader.path).parent
+    assert folder.parent == Path(tempfile.gettempdir())
+    del report
+    gc.collect()
+    assert not folder.exists()

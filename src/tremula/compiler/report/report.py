@@ -1,10 +1,12 @@
 """Report: columns of everything known about a program; memory and cycles, per step and tile."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate, MissingProfileData
+from tremula.base.late import vision
 from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import Codelet
 from tremula.compiler.executable.executable import Executable
@@ -122,6 +124,21 @@ class Report:
     has_run: bool
     cycles_of_chip: Ints
     program_names: tuple[str, ...]
+    _origin: tuple[Executable, Execution | None] = field(repr=False, compare=False)
+
+    def pva(self) -> Any:  # noqa: ANN401 - a tremula.vision.pva.Report, which is loaded on request
+        """The same as pva's object model, which `pva.openReport` gives for a file."""
+        return vision("pva.report").report_of(*self._origin)
+
+    @property
+    def compilation(self) -> Any:  # noqa: ANN401
+        """Pva's compilation: memory, programs, variables."""
+        return self.pva().compilation
+
+    @property
+    def execution(self) -> Any:  # noqa: ANN401
+        """Pva's execution: what ran, and how long it took."""
+        return self.pva().execution
 
     @property
     def chip(self) -> Chip:
@@ -172,6 +189,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
     costs = executable.analysis.costs
     memory = executable.analysis.memory
     n_steps, n_chips = costs.sync.shape
+    given = execution
     if execution is None:
         nothing = np.zeros(n_steps, np.int64)
         chips = np.zeros(n_chips, np.int64)
@@ -195,6 +213,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
         has_run=bool(execution.executed.any()),
         cycles_of_chip=np.array(execution.cycles_of_chip),
         program_names=executable.names,
+        _origin=(executable, given),
     )
 
 

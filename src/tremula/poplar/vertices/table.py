@@ -9,7 +9,7 @@ import numpy as np
 
 from tremula.base.errors import GraphConnectionError, OverflowInField, UnknownField, suggest
 from tremula.base.source import Source, user_source
-from tremula.codelets.spec import Codelet, FieldKind, FieldSpec
+from tremula.codelets.spec import Codelet, Direction, FieldKind, FieldSpec
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.columns import FrozenTable, StateColumn
 from tremula.poplar.vertices.edge_log import EdgeLog
@@ -58,6 +58,7 @@ class VertexTableBuilder:
         fields = codelet.spec.fields
         self.edges = {f.name: EdgeLog(codelet.spec.name, f) for f in fields if f.is_edge}
         self.states = {f.name: StateLog(f) for f in fields if not f.is_edge}
+        self.constants: dict[int, list[Tensor]] = {}  # of rows: numbers given for Inputs
         self.connectors = {name: log.connector() for name, log in self.edges.items()}
         self.connectors |= {name: self._state_setter(log.spec) for name, log in self.states.items()}
         self.estimates: dict[int, tuple[int, int]] = {}
@@ -136,6 +137,26 @@ class VertexTableBuilder:
             f"vertex {self.codelet.spec.name!r} has no field {name!r}.",
             source=user_source(),
             hint=suggest(name, [f.name for f in self.codelet.spec.fields]),
+        )
+
+    def takes_constant(self, name: str, value: object, *, is_element: bool = False) -> bool:
+        """Is it a number (or numbers) for an Input, which become a constant?
+
+        `is_element`: of one element of a list field.
+        """
+        edge = self.edges.get(name)
+        if edge is None or edge.spec.direction is not Direction.INPUT:
+            return False
+        kind = edge.spec.kind
+        is_scalar = kind is (FieldKind.SCALAR_LIST if is_element else FieldKind.SCALAR)
+        if isinstance(value, int | float | np.number | np.bool_):
+            return is_scalar
+        is_vector = kind is (FieldKind.VECTOR_LIST if is_element else FieldKind.VECTOR)
+        if isinstance(value, list | tuple):
+            return is_vector and all(isinstance(v, int | float | np.number) for v in value)
+        wanted_rank = 0 if is_scalar else 1
+        return isinstance(value, np.ndarray) and (
+            (is_scalar or is_vector) and value.ndim == wanted_rank
         )
 
     def freeze(self) -> FrozenTable:

@@ -187,6 +187,10 @@ class Block:
 class Execution:
     _reader: ReportReader
 
+    def __call__(self) -> "Execution":
+        """C++ writes `report.execution()`."""
+        return self
+
     @property
     def steps(self) -> LazyList[ExecutionStep]:
         """Steps in the order they ran."""

@@ -1,12 +1,17 @@
 """pva's Report: the object model of libpva on a report file, read lazily."""
 
 import os
+import shutil
+import tempfile
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tremula.base.errors import FileLoadError, MissingProfileData
+from tremula.compiler.executable.executable import Executable
+from tremula.compiler.report.report import Execution as EngineExecution
 from tremula.vision.lazy_list import LazyList
 from tremula.vision.pva.execution import Execution
 from tremula.vision.pva.memory import LivenessProgramStep, Tile
@@ -20,6 +25,7 @@ from tremula.vision.pva.names import (
 from tremula.vision.pva.programs import ComputeSet, Program
 from tremula.vision.pva.variables import LoweredVariables, Variable
 from tremula.vision.report.reader import ReportReader, open_report
+from tremula.vision.report.write import write_report
 
 Ints = np.ndarray
 
@@ -150,6 +156,10 @@ class Ipu:
 @dataclass(frozen=True)
 class Compilation:
     _reader: ReportReader
+
+    def __call__(self) -> "Compilation":
+        """C++ writes `report.compilation()`."""
+        return self
 
     @property
     def target(self) -> Target:
@@ -339,6 +349,14 @@ class Report:
 
     def _repr_html_(self) -> str:
         return self.reader._repr_html_()
+
+
+def report_of(executable: Executable, execution: EngineExecution | None) -> Report:
+    """The report of what an engine knows; its file goes when the report does."""
+    folder = tempfile.mkdtemp(prefix="tremula-report-")
+    report = Report(open_report(write_report(folder, executable, execution)))
+    weakref.finalize(report.reader, shutil.rmtree, folder, ignore_errors=True)
+    return report
 
 
 def openReport(

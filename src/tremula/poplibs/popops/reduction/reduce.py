@@ -12,6 +12,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
+from tremula.poplar.vertices.compute_set import ComputeSet
 from tremula.poplibs.popops.reduction.codelets import Finish, accumulator_type
 from tremula.poplibs.popops.reduction.operations import REDUCE_OPS, ReduceOp, names_of
 from tremula.poplibs.popops.reduction.plan import (
@@ -90,11 +91,26 @@ def reduce(  # noqa: PLR0913 - what PopLibs takes
 
 def reduce_with_output(
     graph: Graph, tensor: Tensor, out: Tensor, dims: SequenceOf[int], operation: str,
-    sequence: Sequence, name: str = "", *, scale: Tensor | float | None = None,
-    update: bool = False,
+    sequence: "Sequence | list[ComputeSet]", name: str = "", *,
+    scale: Tensor | float | None = None, update: bool = False,
 ) -> None:  # fmt: skip
-    """Reduce into a given tensor."""
-    reduce(graph, tensor, dims, operation, sequence, name, scale=scale, update=update, out=out)
+    """Reduce into a given tensor.
+
+    Given a list of compute sets in place of a sequence, its stages go into those, and into more
+    that it appends: execute them in order. So several reductions can share compute sets.
+    """
+    if not isinstance(sequence, list):
+        reduce(graph, tensor, dims, operation, sequence, name, scale=scale, update=update, out=out)
+        return
+    one = Reduction(tensor, dims, operation, scale, update, None, out)
+    before = Sequence()
+    _Builder(graph, StageSets(graph, name or "reduce", sequence), before, one).build()
+    if not before.is_empty:
+        raise PoplibsError(
+            "this reduction needs more than compute sets: its tensor is empty or is only copied.",
+            source=user_source(),
+            hint="give a Sequence in place of the list of compute sets",
+        )
 
 
 @replayed
