@@ -1,7 +1,7 @@
 """The models of the PopTorch figures: each with its inputs and optimiser, as in a script."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -73,6 +73,21 @@ class LanguageModel(nn.Module):
         return self.gpt(input_ids=ids, labels=ids).loss
 
 
+class TextClassifier(nn.Module):
+    """BERT tiny (2 layers, width 128) from transformers with random weights; returns its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        transformers = transformers_module()
+        config = transformers.BertConfig(
+            num_hidden_layers=2, hidden_size=128, num_attention_heads=2, intermediate_size=512
+        )
+        self.bert = transformers.BertForSequenceClassification(config)
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        return self.bert(input_ids=ids, labels=labels).loss
+
+
 def sharded(model: LanguageModel, layers_per_ipu: int) -> LanguageModel:
     """Embedding and output layer, which share their weights, on IPU 0; the layers on the next."""
     import poptorch
@@ -126,6 +141,34 @@ def gin_mlp() -> nn.Module:
     for _ in range(4):
         layers += [nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(64, 10))
+
+
+def mnist_mlp() -> nn.Module:
+    """Three dense layers on 28×28 images."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(),
+        nn.Linear(512, 10),
+    )  # fmt: skip
+
+
+def half_cases() -> dict[str, Case]:
+    """Those that are trained in float and in half."""
+    texts = lambda n: (torch.randint(0, 30522, (n, 128)), torch.randint(0, 2, (n,)))  # noqa: E731
+    found = [
+        Case("mlp", lambda: WithLoss(mnist_mlp()), _images(1, 28), 64, _sgd),
+        Case("cnn", lambda: WithLoss(cifar_cnn()), _images(3, 32), 64, _sgd),
+        Case("bert-tiny", TextClassifier, texts, 8, _adamw),
+    ]
+    return {case.name: case for case in found}
+
+
+def in_half(case: Case) -> Case:
+    """The same with half weights and inputs."""
+
+    def batch(n: int) -> tuple[Tensor, ...]:
+        return tuple(t.half() if t.is_floating_point() else t for t in case.batch(n))
+
+    return replace(case, make=lambda: case.make().half(), batch=batch)
 
 
 def cases(n_batch_scale: int = 1) -> dict[str, Case]:

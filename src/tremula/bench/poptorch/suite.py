@@ -85,6 +85,18 @@ def inductor() -> Iterator[Figure]:
         yield _cpu_figure(name, "inductor", "default")
 
 
+@SUITE.measurement("half-cpu")
+def half_cpu() -> Iterator[Figure]:
+    """A training step of a half model on a CPU, as models run by default, against one in float."""
+    from tremula.bench.poptorch.models import half_cases, in_half
+
+    for name, case in half_cases().items():
+        halves, half_batch = _our_model(in_half(case), device="cpu")
+        floats, batch = _our_model(case, device="cpu")
+        measured = ratio(lambda: halves(*half_batch), lambda: floats(*batch), min_time_s=0.2)  # noqa: B023
+        yield Figure.of(f"half-cpu-{name}", measured.value, "× float", "<= 1.3")
+
+
 @SUITE.measurement("gpu")
 def gpu() -> Iterator[Figure]:
     """32 device iterations per call on a GPU, against eager and against reduce-overhead."""

@@ -42,7 +42,7 @@ def write_over_dead_operands(step: CapturedStep) -> CapturedStep:
         if in_place is not None and _may_overwrite(node, owned):
             node.target = in_place
             owned.add(node)
-        elif _makes_a_new_tensor(node):
+        elif makes_a_new_tensor(node):
             owned.add(node)
     return step
 
@@ -66,7 +66,8 @@ def _reads(node: fx.Node, operand: fx.Node) -> int:
     return len(found)
 
 
-def _makes_a_new_tensor(node: fx.Node) -> bool:
+def makes_a_new_tensor(node: fx.Node) -> bool:
+    """Whether a value is in memory that no other value is in."""
     if not isinstance(node.meta.get("val"), Tensor):
         return False
     if not schema_name(node):  # an item of several results: fresh unless its maker is a view
@@ -74,4 +75,6 @@ def _makes_a_new_tensor(node: fx.Node) -> bool:
         return (
             isinstance(source, fx.Node) and bool(schema_name(source)) and not is_view(source.target)
         )
+    if node.target is aten._to_copy.default:  # another type is another tensor
+        return node.args[0].meta["val"].dtype != node.meta["val"].dtype
     return not is_view(node.target) and schema_name(node) not in _MAY_ALIAS

@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 
 from tremula.ir.host.distributed import join_processes, sum_over_processes
+from tremula.ir.host.halves import WideCopies, convert_natively, round_
 from tremula.ir.host.in_place import write_over_dead_operands
 from tremula.ir.nodes import is_random, schema_name
 from tremula.ir.optim.host import update_in_place
-from tremula.ir.passes import HOST_PASSES, apply
+from tremula.ir.passes import HOST_PASSES, Passes, apply
+from tremula.ir.passes.clean import drop_dead
 from tremula.ir.passes.split import on_device
+from tremula.ir.passes.wide_halves import has_halves, widen_halves
 from tremula.ir.step import BUFFER, GRADIENT, HYPER, INPUT, OUTPUT, PARAMETER, CapturedStep
 
 MicroBatch = Callable[..., list[Tensor]]
@@ -61,11 +64,20 @@ class HostProgram:
         join_processes(n_processes, device)
         self.is_random = has_random(part)
         move = partial(on_device, device=device)
-        self.micro = self.compile(apply(part, (("move to the device", move),), "host"))
+        passes: Passes = (("move to the device", move),)
+        self.is_wide = device.type == "cpu" and has_halves(part)  # halves are computed as floats
+        if self.is_wide:
+            passes += (("compute halves as floats", widen_halves), ("drop dead nodes", drop_dead))
+        self.micro = self.compile(apply(part, passes, "host"))
+        self._wide = WideCopies()
         self._places = {
             kind: [place for place, _ in part.results_of_kind(kind)]
             for kind in (OUTPUT, GRADIENT, BUFFER, INPUT)
         }
+        self._half_gradients = [  # those that are halves in float32
+            self.is_wide and part.results()[place].meta["val"].dtype is torch.float16
+            for place in self._places[GRADIENT]
+        ]
         self._written = [slot.index for _, slot in part.results_of_kind(BUFFER)]
         parameters = [slot.name for slot in step.inputs if slot.kind == PARAMETER]
         names = step.rule.names if step.rule is not None else ()
@@ -74,7 +86,9 @@ class HostProgram:
 
     def compile(self, part: CapturedStep) -> MicroBatch:
         """The function of one micro-batch: (parameters, buffers, inputs, hypers) flat, in order."""
-        passes = (("write over dead operands", write_over_dead_operands),)
+        passes: Passes = (("write over dead operands", write_over_dead_operands),)
+        if self.is_wide:
+            passes = (("convert halves natively", convert_natively), *passes)
         return apply(part, passes, "host").module().forward
 
     def run(
@@ -90,7 +104,7 @@ class HostProgram:
         with torch.no_grad():
             number = 0
             for _ in range(self.n_iterations):
-                gradients = Gradients()
+                gradients = self.no_gradients()
                 for _ in range(self.n_accumulation):
                     for replica in range(self.n_replicas):
                         outputs, found = self.run_micro(held, replica, inputs[number])
@@ -105,7 +119,8 @@ class HostProgram:
     ) -> tuple[list[Tensor], list[Tensor]]:
         buffers = held.buffers[replica]
         hypers = [held.hyper_tensors[i] for i in self._takes_hyper]
-        results = self.micro(*held.parameters, *buffers, *inputs, *hypers)
+        parameters = self._wide.of(held.parameters) if self.is_wide else held.parameters
+        results = self.micro(*parameters, *buffers, *inputs, *hypers)
         for index, place in zip(self._written, self._places[BUFFER], strict=True):
             self.store_buffer(buffers, index, results[place])
         for place, (_, slot) in zip(
@@ -117,6 +132,10 @@ class HostProgram:
             [results[place] for place in self._places[GRADIENT]],
         )
 
+    def no_gradients(self) -> "Gradients":
+        """The sum before the first micro-batch."""
+        return Gradients(self._half_gradients)
+
     def store_buffer(self, buffers: list[Tensor], index: int, value: Tensor) -> None:
         """The new value of a buffer; a program with fixed addresses copies it instead."""
         buffers[index] = value
@@ -125,13 +144,17 @@ class HostProgram:
         rule = self.rule
         assert rule is not None, "only training updates"
         if self.n_processes > 1:
-            found.total = sum_over_processes(found.total)
+            found.replace(sum_over_processes(found.total))
         gradients = found.scaled(self.gradient_scale)
-        trained = [held.parameters[i] for i in self.trained]
+        trained, states = [held.parameters[i] for i in self.trained], held.states
         next_scale = rule.next_loss_scale(gradients, held.hyper_tensors)
-        update_in_place(
-            rule, trained, gradients, held.states, held.hyper_tensors, held.hyper_floats
-        )
+        own = (trained, states)
+        if self.is_wide:
+            trained, states = self._wide.of(trained), self._wide.of(states)
+        update_in_place(rule, trained, gradients, states, held.hyper_tensors, held.hyper_floats)
+        if self.is_wide:
+            self._wide.store(own[0], trained)
+            self._wide.store(own[1], states)
         if next_scale is not None:  # found before the update, which may overwrite gradients
             held.set_loss_scale(next_scale)
 
@@ -142,23 +165,37 @@ class Gradients:
     Operations on lists of tensors are what torch's own optimisers use; its stubs hide them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, are_halves: Sequence[bool] = ()) -> None:
         self.total: list[Tensor] = []
         self.is_own = False
+        self.are_halves = are_halves  # held as float32: every sum is rounded
 
     def add(self, found: list[Tensor]) -> None:
         if not self.total:
             self.total = found
         elif self.is_own:
             torch._foreach_add_(self.total, found)  # pyright: ignore[reportPrivateImportUsage]
+            self._round(self.total)
         elif found:
             added = torch._foreach_add(self.total, found)  # pyright: ignore[reportPrivateImportUsage]
-            self.total, self.is_own = list(added), True
+            self.replace(list(added))
+
+    def replace(self, total: list[Tensor]) -> None:
+        """Another total, in memory of its own."""
+        self.total, self.is_own = total, True
+        self._round(total)
 
     def scaled(self, factor: float) -> list[Tensor]:
         if factor == 1 or not self.total:
             return self.total
-        return list(torch._foreach_mul(self.total, factor))  # pyright: ignore[reportPrivateImportUsage]
+        scaled = list(torch._foreach_mul(self.total, factor))  # pyright: ignore[reportPrivateImportUsage]
+        self._round(scaled)
+        return scaled
+
+    def _round(self, tensors: list[Tensor]) -> None:
+        for tensor, is_half in zip(tensors, self.are_halves, strict=False):
+            if is_half:
+                round_(tensor)
 
 
 def has_random(step: CapturedStep) -> bool:

@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_leaves
 from tremula.ir.errors import FloatingPointException
 from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
+from tremula.ir.passes.wide_halves import ROUNDS
 from tremula.ir.run.session import HostSession
 
 _COMPARISONS = frozenset(
@@ -68,4 +69,5 @@ def _names_special_numbers(node: fx.Node) -> bool:
 def _exception(what: str, node: fx.Node) -> Exception:
     origin = node.meta.get(ORIGIN)
     place = f" in {origin.module or 'the model'}, {origin.source}" if origin is not None else ""
-    return FloatingPointException(f"Floating point exception: {node.target} {what}{place}")
+    target = node.meta.get(ROUNDS, node.target)  # a rounding belongs to what it rounds
+    return FloatingPointException(f"Floating point exception: {target} {what}{place}")

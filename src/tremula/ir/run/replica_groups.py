@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tremula.ir.capture.capture import ModelTensor
 from tremula.ir.errors import UnsuitableModel
-from tremula.ir.host.program import DeviceState, Gradients
+from tremula.ir.host.program import DeviceState
 from tremula.ir.run.session import Give, Handles, HostSession, Repetition, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, PARAMETER, STATE, CapturedStep
@@ -226,7 +226,7 @@ class GroupedSession(HostSession):
         with torch.no_grad():
             number = 0
             for _ in range(program.n_iterations):
-                found = [Gradients() for _ in self.replicas]
+                found = [program.no_gradients() for _ in self.replicas]
                 for _ in range(program.n_accumulation):
                     for r, own in enumerate(self.replicas):
                         outputs, gradients = program.run_micro(own, r, inputs[number])
@@ -239,11 +239,13 @@ class GroupedSession(HostSession):
     def _update(self, found: list[list[Tensor]]) -> None:
         """Shared weights have the same gradient everywhere, so they stay the same."""
         for r, own in enumerate(self.replicas):
-            reduced = Gradients()
-            reduced.total = [
-                self._reduced(place, [gradients[k] for gradients in found], r)
-                for k, place in enumerate(self.program.trained)
-            ]
+            reduced = self.program.no_gradients()
+            reduced.replace(
+                [
+                    self._reduced(place, [gradients[k] for gradients in found], r)
+                    for k, place in enumerate(self.program.trained)
+                ]
+            )
             self.program.update(own, reduced)
 
     def _reduced(self, parameter: int, gradients: list[Tensor], replica: int) -> Tensor:
