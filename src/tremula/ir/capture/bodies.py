@@ -13,6 +13,7 @@ from tremula.ir.errors import CaptureError
 from tremula.ir.ops import control as control_ops  # noqa: F401  registers tremula::for_loop
 from tremula.ir.passes import COMMON_PASSES, HOST_PASSES, apply
 from tremula.ir.passes.split import on_device
+from tremula.ir.passes.wide_halves import has_halves, widen_halves
 from tremula.ir.recorder import Recorder
 from tremula.ir.recording import Recording
 from tremula.ir.step import INPUT, OUTPUT, CapturedStep, Slot, bytes_of
@@ -169,4 +170,7 @@ def _key_of(step: CapturedStep) -> str:
 
 
 def _host_form(step: CapturedStep, device: torch.device) -> HostForm:
-    return on_device(apply(step, HOST_PASSES, "host"), device).module().forward
+    part = apply(step, HOST_PASSES, "host")
+    if device.type == "cpu" and has_halves(part):
+        part = widen_halves(part)
+    return on_device(part, device).module().forward

@@ -5,7 +5,7 @@ pairs of conversions, which Inductor fuses into its kernels; without Inductor th
 of this file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, fx
@@ -130,7 +130,7 @@ def convert_natively(step: CapturedStep) -> CapturedStep:
         if not _converts(node, _FLOAT, _HALF):
             continue
         back = next(iter(node.users), None)
-        if len(node.users) == 1 and back is not None and _converts(back, _HALF, _FLOAT):
+        if len(node.users) == 1 and back and _converts(back, _HALF, _FLOAT):
             source = operand(node)
             function = round_ if _may_be_overwritten(source, node) else rounded
             made = _replace(graph, back, function, (source,))
@@ -163,23 +163,28 @@ def _add_bias_at_once(graph: fx.Graph, node: fx.Node) -> None:
     total = operand(node)
     if total.target is not aten.add.Tensor or total.kwargs or len(total.users) != 1:
         return
-    first, bias = total.args
-    if not isinstance(bias, fx.Node) or not isinstance(first, fx.Node) or first.target is not round_:
+    first, column = total.args
+    if not isinstance(first, fx.Node) or not isinstance(column, fx.Node):
         return
-    if bias.target is aten.view.default:
-        bias = operand(bias)
-    shape = operand(first).meta["val"].shape
-    is_bias = len(shape) > 1 and bias.meta["val"].shape == shape[1:2]
-    lies_along_1 = total.args[1].meta["val"].shape[0] == shape[1] and (
-        total.args[1].meta["val"].dim() == len(shape) - 1
-    )
-    if is_bias and lies_along_1 and len(first.users) == 1:
+    bias = operand(column) if column.target is aten.view.default else column
+    is_rounded = first.target is round_ and len(first.users) == 1
+    if is_rounded and _is_bias(bias.meta["val"], column.meta["val"], first.meta["val"]):
         _replace(graph, node, add_bias_, (first.args[0], bias))
         graph.erase_node(total)
         graph.erase_node(first)
 
 
-def _replace(graph: fx.Graph, node: fx.Node, function: object, args: tuple) -> fx.Node:
+def _is_bias(bias: Tensor, column: Tensor, product: Tensor) -> bool:
+    """One number for each row of dimension 1, as a column that broadcasts over the others."""
+    rest = (1,) * (product.dim() - 2)
+    return (
+        product.dim() > 1
+        and bias.shape == product.shape[1:2]
+        and tuple(column.shape) == (*bias.shape, *rest)
+    )
+
+
+def _replace(graph: fx.Graph, node: fx.Node, function: Callable, args: tuple) -> fx.Node:
     with graph.inserting_before(node):
         made = graph.call_function(function, args)
     made.meta.update(node.meta)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.nodes import is_view, schema_name
+from tremula.ir.nodes import is_view, operand, schema_name
 from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
@@ -76,5 +76,5 @@ def makes_a_new_tensor(node: fx.Node) -> bool:
             isinstance(source, fx.Node) and bool(schema_name(source)) and not is_view(source.target)
         )
     if node.target is aten._to_copy.default:  # another type is another tensor
-        return node.args[0].meta["val"].dtype != node.meta["val"].dtype
+        return operand(node).meta["val"].dtype != node.meta["val"].dtype
     return not is_view(node.target) and schema_name(node) not in _MAY_ALIAS

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from tremula.ir.nodes import is_random, is_view, schema_name
+from tremula.ir.nodes import is_random, is_view, overload_of, schema_name
 from tremula.ir.step import GRADIENT, PARAMETER, CapturedStep
 
 aten = torch.ops.aten
@@ -27,7 +27,8 @@ ROUNDS = "rounds"  # the key under which a rounding's meta holds the operation i
 _ON_HALVES = "on halves"  # marks a call with several results that computes halves
 _HALF, _FLOAT = torch.float16, torch.float32
 _TO_COPY = aten._to_copy.default
-_NUMBERS = ("number", "Optional[number]")  # the schema's types of values, not of sizes or places
+# A schema's types of arguments that may be values, not sizes or places.
+_OF_VALUES = ("number", "Optional[number]", "Tensor")
 _SMALLEST_NORMAL, _LARGEST = 2.0**-14, 65504.0
 
 # Every element of a result is one of an operand, its negative, or a number of the call.
@@ -50,13 +51,18 @@ _MOVES = frozenset(
 ) | {"tremula::dynamic_slice", "tremula::dynamic_update"}
 _MIXES = frozenset({"aten::cat", "aten::stack", "aten::copy"})  # operands of several types
 # A product is rounded before a bias is added, and a factor's product before the sum.
-_PRODUCTS = {aten.addmm.default: aten.mm.default, aten.baddbmm.default: aten.bmm.default}
+_PRODUCTS: dict[OpOverload, OpOverload] = {
+    aten.addmm.default: aten.mm.default,
+    aten.baddbmm.default: aten.bmm.default,
+}
 _SCALED_SUMS = frozenset({aten.add.Tensor, aten.sub.Tensor})
 # A number of these calls is a half beside halves, as a tensor would be.
 _ARITHMETIC = frozenset(f"aten::{name}" for name in "add sub rsub mul div".split())
 _COMPARISONS = frozenset(f"aten::{name}" for name in "eq ne lt le gt ge".split())
 # Tremula's own operations that compute with floats as they do with halves.
-_COMPUTED = frozenset({"tremula::serialized_mm", "tremula::recurrent", "tremula::recurrent_backward"})
+_COMPUTED = frozenset(
+    {"tremula::serialized_mm", "tremula::recurrent", "tremula::recurrent_backward"}
+)
 # What these give depends on the type itself: its largest number, its neighbours, its bits.
 _OF_THE_TYPE = frozenset({"aten::nan_to_num", "aten::nextafter", "aten::view"})
 _DRAWN_WIDE = frozenset({"aten::bernoulli", "aten::native_dropout"})  # 0 or 1, whatever the type
@@ -180,7 +186,8 @@ class _Widener:
 
     def _call_on_floats(self, node: fx.Node) -> None:
         copy = self.graph.node_copy(node, self.wide.__getitem__)
-        copy.args, copy.kwargs = self._float_arguments(node, copy)
+        with self.graph.inserting_before(copy):
+            copy.args, copy.kwargs = self._float_arguments(node, copy)
         value = node.meta.get("val")
         copy.meta["val"] = _widened(value)
         is_exact = not _is_half(value) or _only_moves_halves(node) or node.target is _TO_COPY
@@ -196,21 +203,20 @@ class _Widener:
             self.wide[node] = self._product_and_bias(node)
         elif node.target is aten.convolution.default and node.args[2] is not None:
             self.wide[node] = self._convolution_and_bias(node)
-        elif node.target in _SCALED_SUMS and node.kwargs.get("alpha", 1) != 1:
-            first, second = node.args
+        elif node.target in _SCALED_SUMS and _scale(node, "alpha") != 1:
+            first, second = self._wide_arguments(node)
             if not isinstance(second, fx.Node):
                 return False
-            scaled = self._scaled(node, self.wide[second], node.kwargs["alpha"])
-            wide = self.wide[first] if isinstance(first, fx.Node) else first
-            self.wide[node] = self._step(node, node.target, (wide, scaled))
+            scaled = self._scaled(node, second, _scale(node, "alpha"))
+            self.wide[node] = self._step(node, overload_of(node), (first, scaled))
         else:
             return False
         return True
 
     def _product_and_bias(self, node: fx.Node) -> fx.Node:
-        bias, *factors = (self.wide[n] for n in node.args)
-        made = self._step(node, _PRODUCTS[node.target], tuple(factors))
-        beta, alpha = (node.kwargs.get(name, 1) for name in ("beta", "alpha"))
+        bias, *factors = self._wide_arguments(node)
+        made = self._step(node, _PRODUCTS[overload_of(node)], tuple(factors))
+        beta, alpha = (_scale(node, name) for name in ("beta", "alpha"))
         if alpha != 1:
             made = self._scaled(node, made, alpha)
         if beta == 0:
@@ -220,12 +226,15 @@ class _Widener:
         return self._step(node, aten.add.Tensor, (made, bias))
 
     def _convolution_and_bias(self, node: fx.Node) -> fx.Node:
-        x, weight, bias, *how = (self.wide.get(n, n) for n in node.args)
-        made = self._step(node, node.target, (x, weight, None, *how))
+        x, weight, bias, *how = self._wide_arguments(node)
+        made = self._step(node, overload_of(node), (x, weight, None, *how))
         n_dims = node.meta["val"].dim() - 2
         sizes = [bias.meta["val"].shape[0], *[1] * n_dims]
         column = self._made(node, aten.view.default, (bias, sizes), bias.meta["val"].view(sizes))
         return self._step(node, aten.add.Tensor, (made, column))
+
+    def _wide_arguments(self, node: fx.Node) -> tuple[Any, ...]:
+        return fx.map_arg(node.args, self.wide.__getitem__)
 
     def _scaled(self, node: fx.Node, wide: fx.Node, factor: float) -> fx.Node:
         args = (wide, _number("aten::mul", factor))
@@ -257,7 +266,7 @@ class _Widener:
                 return False
             if isinstance(old, bool) or not isinstance(old, int | float):
                 return self._rounded_integers(old, new) if promotes else new
-            is_scalar = name in named and str(named[name].type) in _NUMBERS
+            is_scalar = name in named and str(named[name].type) in _OF_VALUES
             return _number(schema_name(node), old) if is_scalar else new
 
         args = tuple(
@@ -301,6 +310,13 @@ class _Widener:
         made.meta.update({k: v for k, v in node.meta.items() if k not in (ROUNDS, _ON_HALVES)})
         made.meta["val"] = node.meta["val"].to(dtype)
         return made
+
+
+def _scale(node: fx.Node, name: str) -> float:
+    """The factor of a sum, `alpha` or `beta`; 1 if not given."""
+    scale = node.kwargs.get(name, 1)
+    assert isinstance(scale, int | float), f"{name} of {node.name} is {scale}, not a number"
+    return scale
 
 
 def _number(name: str, value: float) -> float:

@@ -146,6 +146,50 @@ def test_half_weights_are_trained(momentum):
     assert (found[0] - Wide(torch.float32).layer.weight).abs().max() > 0.01
 
 
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.5),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9, weight_decay=0.01),
+    "half momentum": lambda p: poptorch.optim.SGD(
+        p, lr=0.5, momentum=0.9, velocity_accum_type=torch.half, use_combined_accum=True
+    ),
+    "adamw": lambda p: poptorch.optim.AdamW(p, lr=0.1, loss_scaling=8.0),
+    "half adam": lambda p: poptorch.optim.Adam(
+        p, lr=0.1, first_order_momentum_accum_type=torch.half
+    ),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.05),
+    "lamb": lambda p: poptorch.optim.LAMB(p, lr=0.05),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_half_weights_are_equal_on_host_and_tiles(name):
+    """Weights, sums of gradients and states are rounded at the same places: 1 ulp at most."""
+
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer, self.last = nn.Linear(4, 3).half(), nn.Linear(3, 2).half()
+
+        def forward(self, x):
+            y = self.last(F.relu(self.layer(x)))
+            return poptorch.identity_loss(y.square(), "mean")
+
+    found = {}
+    for tiles in ("lazy", "run"):
+        model, options = Half(), quiet()
+        options.Training.gradientAccumulation(2)
+        with configured(host="eager", device="cpu", tiles=tiles):
+            compiled = poptorch.trainingModel(model, options, OPTIMIZERS[name](model.parameters()))
+            for _ in range(3):
+                compiled(X.half())
+            compiled.copyWeightsToHost()
+        found[tiles] = [p.detach() for p in model.parameters()]
+    for host, tile in zip(found["lazy"], found["run"], strict=True):
+        assert host.dtype is torch.float16
+        torch.testing.assert_close(host, tile, rtol=2.0**-10, atol=2.0**-14)
+
+
 def test_stochastic_rounding_of_the_tiles():
     """Half an ulp is lost when halves round to nearest, and kept on average when by chance."""
 
