@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -65,8 +65,12 @@ def _feed(digest: "hashlib._Hash", value: object) -> None:
         digest.update(f"{value!r};".encode())
 
 
+class _Compiled(Exception):
+    """Enough is known: the program need not run."""
+
+
 @contextmanager
-def recorded() -> Iterator[list[str]]:
+def recorded(*, is_only_compiled: bool = False) -> Iterator[list[str]]:
     """The fingerprints of everything compiled inside, in order."""
     import tremula
 
@@ -76,6 +80,8 @@ def recorded() -> Iterator[list[str]]:
     def compile_and_note(*args: object, **named: object) -> object:
         executable = compile_graph(*args, **named)
         found.append(fingerprint(executable))
+        if is_only_compiled:
+            raise _Compiled
         return executable
 
     users = [m for m in sys.modules.values() if getattr(m, "compile_graph", None) is compile_graph]
@@ -108,7 +114,7 @@ def of_operations() -> dict[str, list[str]]:
 
     result = {}
     for name, op in all_ops().items():
-        with recorded() as found:
+        with recorded(is_only_compiled=True) as found:
             for type in op.types:
                 random = np.random.default_rng(0)
                 calls = [
@@ -116,7 +122,8 @@ def of_operations() -> dict[str, list[str]]:
                     for s in op.samples(type, random)
                 ]
                 for call in calls:
-                    run_op.run_calls([call], is_strict=False)
+                    with suppress(_Compiled):
+                        run_op.run_calls([call], is_strict=False)
         result[f"operation {name}"] = found
     return result
 

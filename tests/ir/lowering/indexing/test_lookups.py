@@ -239,7 +239,7 @@ def test_strict_mode_stops_at_an_index_out_of_range(name):
     assert f"aten::{name} in the model: an index is out of range, expected {wanted};" in str(
         error.value
     )
-    assert "test_lower_lookups.py:" in str(error.value)
+    assert "test_lookups.py:" in str(error.value)
 
 
 def test_strict_mode_lets_good_indices_pass():
