@@ -102,3 +102,35 @@ def test_embedding_with_a_longest_row():
     found = run_on_tiles(function, table, rows)
     assert_close(found[0], wanted, "rows")
     assert_close(found[1], shortened, "table")
+
+
+def test_statistics_of_values_and_places():
+    """Modes, bins, segments, places of a fixed number, elements by place; weighted covariances."""
+    x = torch.tensor([[3.0, 1, 2, 1, 2, 0], [0, 0, 4, 4, 4, 1]])
+    lengths, weights = torch.tensor([2, 0, 4]), torch.tensor([1, 2, 1, 0, 3, 1])
+
+    def function(x, lengths, weights):
+        reduced = [
+            torch.segment_reduce(x[0], kind, lengths=lengths, unsafe=True, initial=1)
+            for kind in ("sum", "mean", "max", "min", "prod")
+        ]
+        return [
+            *torch.mode(x, 1), *torch.histogram(x, 4), *torch.histogram(x, x[1, :2] + x[0, 1:3]),
+            torch.nonzero_static(x, size=12), torch.nonzero_static(x, size=2),
+            torch.take(x, lengths - 2), x.put(lengths, x[0, :3]), *reduced,
+            torch.cov(x, fweights=weights), torch.cov(x, aweights=x[1] + 1), torch.corrcoef(x),
+            torch.angle(x - 2),
+        ]  # fmt: skip
+
+    assert_like_aten(function, x, lengths, weights)
+
+
+def test_a_tensor_fills_rows_and_has_a_gradient():
+    """`index_fill` by a tensor: its gradient is the sum over the rows that it fills, once each."""
+
+    def function(x, index, value):
+        value = value.detach().requires_grad_()
+        filled = torch.index_fill(x, 0, index, value)
+        return torch.autograd.grad(filled, value, torch.ones_like(filled))[0]
+
+    assert_like_aten(function, torch.ones(3, 2), torch.tensor([0, 2, 0]), torch.tensor(5.0))

@@ -206,6 +206,44 @@ def _of_bags(found: Tensor, is_counted: Tensor, bags: Tensor, n: int, mode: str)
     return total / counts.clamp(min=1).unsqueeze(1)
 
 
+def _index_fill(
+    _state: Recording, func: Callable, x: Tensor, dim: int | str, index: Tensor, value: object
+) -> Tensor:
+    """A tensor as value is chosen by a mask: PyTorch's gradient of it looks for equal indices."""
+    if not isinstance(value, Tensor) or not value.requires_grad:
+        return func(x, dim, index, value)
+    is_filled = torch.zeros_like(x, dtype=torch.bool).index_fill(dim, index, True)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    result = torch.where(is_filled, value.to(x.dtype), x)
+    return x.copy_(result) if func is Tensor.index_fill_ else result
+
+
+def _cov(
+    _state: Recording, _func: Callable, input: Tensor, *, correction: int = 1,
+    fweights: Tensor | None = None, aweights: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Without PyTorch's checks of the weights' values."""
+    rows = input.reshape(1, -1) if input.dim() < 2 else input
+    rows = rows if rows.dtype.is_floating_point or rows.dtype.is_complex else rows.float()
+    weights = fweights
+    if aweights is not None:
+        weights = aweights if weights is None else aweights * weights
+    if weights is None:
+        total: Tensor | int = rows.shape[1]
+        mean, count = rows.sum(1, keepdim=True) / total, total - correction
+    else:
+        total = weights.sum()
+        mean = (rows * weights).sum(1, keepdim=True) / total
+        by_count = aweights is None or correction == 0
+        count = total - (
+            correction if by_count else correction * (weights * aweights).sum() / total
+        )
+    spread = rows - mean
+    weighted = spread if weights is None else spread * weights
+    found = weighted @ spread.mT.conj()
+    least = count.clamp(min=0) if isinstance(count, Tensor) else max(count, 0)
+    return (found / least).squeeze()
+
+
 def _as_tensor(_state: Recording, func: Callable, data: object, **how: object) -> Tensor:
     """Numbers become a constant of the recording; as_tensor itself would bypass the recording."""
     make: Callable[..., Tensor] = func if isinstance(data, Tensor) else torch.tensor
@@ -217,6 +255,11 @@ FORMS: dict[Callable, Callable[..., object]] = {
     F.rrelu: _rrelu,
     F.gaussian_nll_loss: _gaussian_nll_loss,
     F.embedding_bag: _embedding_bag,
+    torch.index_fill: _index_fill,
+    Tensor.index_fill: _index_fill,
+    Tensor.index_fill_: _index_fill,
+    torch.cov: _cov,
+    Tensor.cov: _cov,
     torch._VF._pack_padded_sequence: packed_sequences.pack,  # pyright: ignore[reportAttributeAccessIssue]
     torch._VF._pad_packed_sequence: packed_sequences.pad,  # pyright: ignore[reportAttributeAccessIssue]
 }
@@ -274,16 +317,6 @@ def _topk(state: Recording, func: Callable, *args: object, **kwargs: object) -> 
     return func(*args, **kwargs)
 
 
-def _pooled_places(state: Recording, func: Callable, *_args: object, **_kwargs: object) -> object:
-    name = func.__name__.removesuffix("_with_indices")
-    raise _refuse(
-        state,
-        f"{name}(return_indices=True) is not supported: the places of maxima are no result of a"
-        " pooling.",
-        "leave return_indices out",
-    )
-
-
 def _narrow(
     _state: Recording, func: Callable, input: Tensor, dim: int, start: object, length: int
 ) -> object:
@@ -315,10 +348,4 @@ RULES: dict[Callable, Rule] = {
     Tensor.narrow: _narrow,
     Tensor.__getitem__: get_item,
     Tensor.__setitem__: set_item,
-    **{
-        getattr(F, name): _pooled_places
-        for kind in ("max_pool", "adaptive_max_pool", "fractional_max_pool")
-        for n in (1, 2, 3)
-        if hasattr(F, name := f"{kind}{n}d_with_indices")
-    },
 }

@@ -1,4 +1,6 @@
-"""Decompositions of products of several tensors, quantisation and weight norms."""
+"""Decompositions of products of several tensors, quantisation, weight norms and batch norms."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,3 +52,32 @@ def weight_norm_backward(
     along = (gradient * v).sum(others, keepdim=True)
     of_v = (g / norms) * (gradient - v * (along / (norms * norms)))
     return of_v, along / norms
+
+
+@decomposes(aten._batch_norm_with_update_functional.default)
+def batch_norm_with_update(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
+    momentum: float, epsilon: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Batch norm in training, with nothing kept for cuDNN."""
+    found = aten._native_batch_norm_legit_functional.default(
+        x, weight, bias, mean, variance, True, momentum, epsilon
+    )
+    return *found[:3], x.new_zeros(0, dtype=torch.uint8), *found[3:]
+
+
+@decomposes(aten.batch_norm_backward.default)
+def batch_norm_backward(*arguments: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - as ATen
+    """The last argument is what cuDNN kept."""
+    return aten.native_batch_norm_backward.default(*arguments[:-1])
+
+
+@decomposes(aten.angle.default)
+def angle(x: Tensor) -> Tensor:
+    """0 or π; NaN stays."""
+    if x.dtype.is_complex:
+        parts = torch.view_as_real(x)
+        return torch.atan2(parts[..., 1], parts[..., 0])
+    if not x.dtype.is_floating_point:
+        return torch.where(x < 0, torch.pi, 0.0).to(torch.float32)
+    return torch.where(x.isnan(), x, torch.where(x < 0, torch.pi, 0.0).to(x.dtype))

@@ -1,8 +1,11 @@
 """Decompositions of sorting, searching, running values, masks and lookups; PyTorch has none."""
 
+import math
+
 import torch
 from torch import Tensor
 
+from tremula.ir.decompositions.autograd import gradients_by_autograd
 from tremula.ir.op_table import decomposes
 
 aten = torch.ops.aten
@@ -44,6 +47,22 @@ def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tenso
 @decomposes(aten.nanmedian.default)
 def nanmedian_of_all(x: Tensor) -> Tensor:
     return nanmedian(x.flatten(), 0)[0]
+
+
+@decomposes(aten.mode.default)
+def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The smallest of the most frequent values, and the last place that has it."""
+    if not x.dim():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    rows = x.movedim(dim, -1)
+    n_equal = (rows.unsqueeze(-1) == rows.unsqueeze(-2)).sum(-1)
+    is_frequent = n_equal == n_equal.amax(-1, keepdim=True)
+    limit = math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).max
+    values = torch.where(is_frequent, rows, limit).amin(-1, keepdim=True)
+    places = torch.arange(rows.shape[-1], device=x.device)
+    last = torch.where(is_frequent & (rows == values), places, 0).amax(-1, keepdim=True)
+    found, place = values.movedim(-1, dim), last.movedim(-1, dim)
+    return (found, place) if keepdim else (found.squeeze(dim), place.squeeze(dim))
 
 
 @decomposes(aten.histc.default)
@@ -197,3 +216,202 @@ def index_reduce(
     shape = [-1 if d == dim % x.dim() else 1 for d in range(x.dim())]
     places = index.reshape(shape).expand(source.shape)
     return x.scatter_reduce(dim, places, source, reduce, include_self=include_self)
+
+
+@decomposes(aten.take.default)
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """Elements by their place in the flattened tensor; negative places count from its end."""
+    places = index.flatten()
+    places = torch.where(places < 0, places + x.numel(), places)
+    return x.flatten().index_select(0, places).reshape(index.shape)
+
+
+@decomposes(aten.resize.default)
+def resize(x: Tensor, size: list[int], *, memory_format: object = None) -> Tensor:
+    """The first elements in another shape; added ones are zeros, where PyTorch says nothing."""
+    del memory_format
+    flat, n = x.flatten(), math.prod(size)
+    if n > flat.numel():
+        flat = torch.cat([flat, flat.new_zeros(n - flat.numel())])
+    return flat.narrow(0, 0, n).reshape(size)
+
+
+@decomposes(aten.nonzero_static.default)
+def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """Rows of places of elements that are not zero: as many as asked for, then the fill value."""
+    is_found = (x != 0).flatten()
+    rank = torch.cumsum(is_found.to(torch.int32), 0, dtype=torch.int32) - 1
+    wanted = torch.arange(size, dtype=torch.int32, device=x.device).unsqueeze(1)
+    is_row = (rank == wanted) & is_found  # [size, n]: at most one true in each row
+    step, columns = x.numel(), []
+    places = torch.arange(x.numel(), dtype=torch.int64, device=x.device)
+    for n in x.shape:
+        step //= max(n, 1)
+        place = torch.where(is_row, (places // max(step, 1)) % max(n, 1), 0).sum(1)
+        columns.append(torch.where(is_row.any(1), place, fill_value))
+    return torch.stack(columns, 1) if columns else places.new_zeros(size, 0)
+
+
+# -- bins ------------------------------------------------------------------------------------------
+
+
+@decomposes(aten.histogram.bins_tensor)
+def histogram(
+    x: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False
+) -> tuple[Tensor, Tensor]:
+    """How many elements, or what weight, lie between each two borders."""
+    points = x.reshape(-1, 1)
+    weights = None if weight is None else weight.reshape(-1)
+    return _histogram(points, [bins], weights, density), bins.clone()
+
+
+@decomposes(aten.histogram.bin_ct)
+def histogram_of_equal_bins(
+    x: Tensor, bins: int = 100, *, range: list[float] | None = None, weight: Tensor | None = None,
+    density: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """As with borders; by default they span the values."""
+    (borders,) = _equal_borders(x.reshape(-1, 1), [bins], range)
+    return histogram(x, borders, weight=weight, density=density)
+
+
+@decomposes(aten._histogramdd_bin_edges.default)
+def histogramdd_borders(
+    x: Tensor, bins: list[int], *, range: list[float] | None = None,
+    weight: Tensor | None = None, density: bool = False,
+) -> list[Tensor]:  # fmt: skip
+    """Borders of equal bins along each dimension."""
+    del weight, density
+    return _equal_borders(x.reshape(-1, x.shape[-1]), bins, range)
+
+
+@decomposes(aten._histogramdd_from_bin_cts.default)
+def histogramdd_of_equal_bins(
+    x: Tensor, bins: list[int], *, range: list[float] | None = None,
+    weight: Tensor | None = None, density: bool = False,
+) -> Tensor:  # fmt: skip
+    """How many points lie in each cell of a grid of equal cells."""
+    borders = histogramdd_borders(x, bins, range=range)
+    return histogramdd(x, borders, weight=weight, density=density)
+
+
+@decomposes(aten._histogramdd_from_bin_tensors.default)
+def histogramdd(
+    x: Tensor, bins: list[Tensor], *, weight: Tensor | None = None, density: bool = False
+) -> Tensor:
+    """How many points lie in each cell of a grid."""
+    weights = None if weight is None else weight.reshape(-1)
+    return _histogram(x.reshape(-1, x.shape[-1]), bins, weights, density)
+
+
+def _equal_borders(points: Tensor, bins: list[int], limits: list[float] | None) -> list[Tensor]:
+    """One dimension after the other; a point is widened by a half to either side."""
+    borders = []
+    for d, n in enumerate(bins):
+        if limits is not None:
+            low, high = (points.new_full((), value) for value in limits[2 * d : 2 * d + 2])
+        elif len(points):
+            low, high = points[:, d].amin(), points[:, d].amax()
+        else:
+            low, high = points.new_zeros(()), points.new_ones(())
+        is_point = low == high
+        low, high = torch.where(is_point, low - 0.5, low), torch.where(is_point, high + 0.5, high)
+        steps = torch.arange(n + 1, dtype=points.dtype, device=points.device)
+        width = (high - low) / n
+        from_end = high - (n - steps) * width
+        borders.append(torch.where(steps < (n + 1) / 2, low + steps * width, from_end))
+    return borders
+
+
+def _histogram(
+    points: Tensor, borders: list[Tensor], weights: Tensor | None, is_density: bool
+) -> Tensor:
+    """A point is in a bin from its lower border on; the last bin includes its upper one."""
+    sizes = [len(border) - 1 for border in borders]
+    place = torch.zeros(len(points), dtype=torch.int64, device=points.device)
+    is_inside = torch.ones(len(points), dtype=torch.bool, device=points.device)
+    for d, (border, n) in enumerate(zip(borders, sizes, strict=True)):
+        x = points[:, d].contiguous()
+        is_inside = is_inside & (x >= border[0]) & (x <= border[-1])
+        place = place * n + (_places_in(x.unsqueeze(-1), border, False, True) - 1).clamp(0, n - 1)
+    share = torch.ones_like(points[:, 0]) if weights is None else weights.to(points.dtype)
+    counts = points.new_zeros(math.prod(sizes))
+    counts = counts.scatter_add(0, place, torch.where(is_inside, share, 0)).reshape(sizes)
+    if is_density:
+        counts = counts / counts.sum()
+        for d, border in enumerate(borders):
+            shape = [-1 if other == d else 1 for other in range(len(sizes))]
+            counts = counts / border.diff().reshape(shape)
+    return counts
+
+
+# -- segments --------------------------------------------------------------------------------------
+
+
+@decomposes(aten.segment_reduce.default)
+def segment_reduce(
+    x: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
+    offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False,
+    initial: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Each segment is reduced under a mask of the elements that belong to it."""
+    del indices, unsafe
+    mask, x = _segments(x, lengths, offsets, axis)
+    at = axis + 1  # of the elements; `axis` is now the segments
+    if reduce in ("sum", "mean"):
+        total = torch.where(mask, x, 0).sum(at) + (initial or 0)
+        if reduce == "sum":
+            return total
+        count = mask.sum(at)
+        empty = math.nan if initial is None else initial
+        return torch.where(count > 0, total / count.clamp(min=1), empty)
+    if reduce == "prod":
+        return torch.where(mask, x, 1).prod(at) * (1 if initial is None else initial)
+    is_max = reduce == "max"
+    nothing = -math.inf if is_max else math.inf
+    found = torch.where(mask, x, nothing)
+    found = found.amax(at) if is_max else found.amin(at)
+    if initial is None:
+        return found
+    return found.clamp(min=initial) if is_max else found.clamp(max=initial)
+
+
+def _segments(
+    x: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int
+) -> tuple[Tensor, Tensor]:
+    """A mask [… segments, elements …] by which x, of as many dimensions, is reduced."""
+    if offsets is None:
+        assert lengths is not None, "segments have lengths or offsets"
+        ends = lengths.cumsum(axis)
+        starts = ends - lengths
+    else:
+        n = offsets.shape[axis] - 1
+        starts, ends = offsets.narrow(axis, 0, n), offsets.narrow(axis, 1, n)
+    places = torch.arange(x.shape[axis], device=x.device)
+    mask = (places >= starts.unsqueeze(-1)) & (places < ends.unsqueeze(-1))
+    mask = mask.reshape(*mask.shape, *[1] * (x.dim() - 1 - axis))
+    return mask, x.unsqueeze(axis)
+
+
+@decomposes(aten._segment_reduce_backward.default)
+def segment_reduce_backward(
+    gradient: Tensor, result: Tensor, x: Tensor, reduce: str, *, lengths: Tensor | None = None,
+    offsets: Tensor | None = None, axis: int = 0, initial: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Of equal extremes in a segment each gets its share."""
+    mask, wide = _segments(x, lengths, offsets, axis)
+    at = axis + 1
+    gradient, result = gradient.unsqueeze(at), result.unsqueeze(at)
+    if reduce == "sum":
+        share = mask.to(x.dtype)
+    elif reduce == "mean":
+        share = mask / mask.sum(at, keepdim=True).clamp(min=1)
+    elif reduce == "prod":
+        product = lambda x: segment_reduce(  # noqa: E731
+            x, "prod", lengths=lengths, offsets=offsets, axis=axis, initial=initial
+        )
+        return gradients_by_autograd(product, gradient.squeeze(at), x)[0]
+    else:
+        is_extreme = mask & ((wide == result) | wide.isnan())
+        share = is_extreme / is_extreme.sum(at, keepdim=True).clamp(min=1)
+    return torch.where(mask, gradient * share, 0).sum(axis)

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn.modules import linear_cross_entropy as chunked_losses
 
 from tremula.ir.decompositions.autograd import gradients_by_autograd
 from tremula.ir.op_table import decomposes
@@ -19,6 +20,8 @@ def _reduced(loss: Tensor, reduction: int) -> Tensor:
 @decomposes(aten.multilabel_margin_loss_forward.default)
 def multilabel_margin(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     """Labels end at the first -1. The second result is 1 where a class is a label."""
+    shape = target.shape
+    x, target = (torch.atleast_1d(t) for t in (x, target))
     n = x.shape[-1]
     is_label = (target == -1).to(torch.int32).cumsum(-1) == 0
     classes = torch.arange(n, device=x.device)
@@ -28,7 +31,7 @@ def multilabel_margin(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor
     margins = (1 - of_labels.unsqueeze(-1) + x.unsqueeze(-2)).clamp(min=0)
     is_counted = is_label.unsqueeze(-1) & ~is_target.unsqueeze(-2)
     loss = torch.where(is_counted, margins, 0).sum((-2, -1)) / n
-    return _reduced(loss, reduction), is_target.to(x.dtype)
+    return _reduced(loss, reduction), is_target.to(x.dtype).reshape(shape)
 
 
 @decomposes(aten.multilabel_margin_loss_backward.default)
@@ -45,6 +48,9 @@ def multi_margin(
     reduction: int = _MEAN,
 ) -> Tensor:  # fmt: skip
     """How far other classes come within the margin of the right one."""
+    x = torch.atleast_1d(x)
+    if x.dim() == 1:
+        target = target.reshape(())
     is_target = target.unsqueeze(-1) == torch.arange(x.shape[-1], device=x.device)
     of_target = torch.where(is_target, x, 0).sum(-1, keepdim=True)
     over = (margin - of_target + x).clamp(min=0)
@@ -61,3 +67,13 @@ def multi_margin_backward(
 ) -> Tensor:  # fmt: skip
     loss = lambda x: multi_margin(x, target, p, margin, weight, reduction)  # noqa: E731
     return gradients_by_autograd(loss, gradient, x)[0]
+
+
+# -- of a linear layer, computed in chunks ---------------------------------------------------------
+
+# PyTorch's own code of the operations: products and softmax, one chunk of the batch after another.
+for _operation in (
+    chunked_losses._linear_cross_entropy_batch_chunked,
+    chunked_losses._linear_cross_entropy_batch_chunked_no_reduction,
+):
+    decomposes(getattr(torch.ops.torch_nn, _operation._name).default)(_operation._init_fn)

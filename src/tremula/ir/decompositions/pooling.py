@@ -1,4 +1,4 @@
-"""Decompositions of adaptive pooling: windows of unequal sizes, one per output wanted."""
+"""Decompositions of adaptive and fractional pooling: as many windows as outputs are wanted."""
 
 from math import prod
 
@@ -90,3 +90,53 @@ def _to_places(gradient: Tensor, x: Tensor, places: Tensor, n: int) -> Tensor:
     flat = gradient.new_zeros((*x.shape[:-n], prod(x.shape[-n:])))
     flat = flat.scatter_add(-1, places.flatten(-n), gradient.flatten(-n))
     return flat.reshape(x.shape)
+
+
+# -- windows at places that are drawn --------------------------------------------------------------
+
+
+@decomposes(aten.fractional_max_pool2d.default, aten.fractional_max_pool3d.default)
+def fractional_max_pool(
+    x: Tensor, kernel: list[int], out: list[int], draws: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Windows of one size that begin where `draws` [batch, channels, dimensions] say."""
+    n = len(out)
+    field, n_first = x.shape[-n:], x.dim() - n
+    draws = draws.reshape(*x.shape[:n_first], n) if x.dim() == n + 2 else draws[0]
+    order = range(n) if n == 3 else reversed(range(n))  # a plane's draws are for columns first
+    places: Tensor | int = 0
+    for d, draw in enumerate(order):
+        starts = _drawn_starts(draws[..., draw], field[d], kernel[d], out[d])
+        own = starts.unsqueeze(-1) + torch.arange(kernel[d], device=x.device)
+        shape = [1] * (2 * n)
+        shape[d], shape[n + d] = out[d], kernel[d]
+        places = places * field[d] + own.reshape(*x.shape[:n_first], *shape)
+    assert isinstance(places, Tensor)
+    windows = places.flatten(n_first + n)  # [..., out…, elements of a window]
+    values = x.flatten(n_first).gather(-1, windows.flatten(n_first)).reshape(windows.shape)
+    found, which = values.max(-1)
+    return found, windows.gather(-1, which.unsqueeze(-1)).squeeze(-1)
+
+
+def _drawn_starts(draw: Tensor, size: int, kernel: int, n_out: int) -> Tensor:
+    """Where windows begin: at steps of a fraction, rounded down; the last one ends the field."""
+    last = torch.full_like(draw, size - kernel, dtype=torch.int64).unsqueeze(-1)
+    if n_out == 1:
+        return last
+    step = (size - kernel) / (n_out - 1)
+    places = torch.arange(n_out - 1, dtype=draw.dtype, device=draw.device)
+    draw = draw.unsqueeze(-1)
+    starts = ((places + draw) * step).to(torch.int64) - (draw * step).to(torch.int64)
+    return torch.cat([starts, last], -1)
+
+
+@decomposes(
+    aten.fractional_max_pool2d_backward.default, aten.fractional_max_pool3d_backward.default
+)
+def fractional_max_pool_backward(
+    gradient: Tensor, x: Tensor, _kernel: list[int], out: list[int], places: Tensor
+) -> Tensor:
+    """Each gradient is added where its maximum was."""
+    n = len(out)
+    flat = gradient.new_zeros((*x.shape[:-n], prod(x.shape[-n:])))
+    return flat.scatter_add(-1, places.flatten(-n), gradient.flatten(-n)).reshape(x.shape)

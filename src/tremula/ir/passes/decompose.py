@@ -58,7 +58,7 @@ class _Decomposer(Recorder):
             self._keep_call(node, args)
             return
         with self:
-            self.values[node] = expand(*args, **kwargs)
+            self.values[node] = expand(*_plain(args), **kwargs)
 
     def _keep_call(self, node: fx.Node, args: tuple) -> None:
         """Copy a node. Its fake result is what it was: nothing needs to be computed again."""
@@ -95,6 +95,13 @@ class _Decomposer(Recorder):
 
     def _origin(self) -> Origin:
         return self.current or Origin(FORWARD)
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401 - arguments as they are
+    """Arguments with lists that a decomposition may write; those of a node may not be."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return tuple(_plain(item) for item in value) if type(value) is tuple else value
 
 
 def _is_composite(func: OpOverload) -> bool:

@@ -123,6 +123,8 @@ class _Functionaliser:
             self._getitem(node)
         elif node.target in WRITTEN_THROUGH and _writes_statistics(node):
             self._written_through(node)
+        elif node.target is aten._native_batch_norm_legit.default:  # it only reads them
+            self._plain(node, aten._native_batch_norm_legit_no_training.default, (5,))
         elif (written := written_argument(node.target)) is not None:
             self._write(node, _written_node(node, written))
         elif is_view(node.target):
@@ -130,10 +132,16 @@ class _Functionaliser:
         else:
             self._plain(node)
 
-    def _plain(self, node: fx.Node) -> None:
+    def _plain(
+        self, node: fx.Node, target: Callable | None = None, without: tuple[int, ...] = ()
+    ) -> None:
+        """The same call, or one of another operation that takes fewer arguments."""
         if "val" not in node.meta:
             return  # no result and no write: a check that raises in PyTorch
         copy = self.new.node_copy(node, self.read_or_other)
+        if target is not None:
+            copy.target = target
+            copy.args = tuple(a for i, a in enumerate(copy.args) if i not in without)
         copy.meta["val"] = self._own(node.meta["val"])
         if isinstance(node.meta["val"], Tensor):
             self._fresh(node, copy)
@@ -346,13 +354,23 @@ def _functional_batch_norm(work: _Functionaliser, node: fx.Node) -> tuple:
     return func, tuple(work._argument(a) for a in node.args), {}
 
 
+def _functional_training(work: _Functionaliser, node: fx.Node) -> tuple:
+    """Batch norm that always trains, so it does not say so."""
+    *tensors, momentum, epsilon = (work._argument(a) for a in node.args)
+    func = aten._batch_norm_with_update_functional.default
+    return func, (*tensors, momentum, epsilon), {}
+
+
 def _writes_statistics(node: fx.Node) -> bool:
-    return bool(node.args[5]) and node.args[3] is not None
+    is_training = node.target is aten._batch_norm_with_update.default or bool(node.args[5])
+    return is_training and node.args[3] is not None
 
 
 # Operations that write running statistics without saying so in their schema.
 WRITTEN_THROUGH: dict[object, tuple[Callable, tuple[int, ...]]] = {
     aten.native_batch_norm.default: (_functional_batch_norm, (3, 4)),
+    aten._native_batch_norm_legit.default: (_functional_batch_norm, (3, 4)),
+    aten._batch_norm_with_update.default: (_functional_training, (3, 4)),
 }
 _GETITEM = operator.getitem
 _NEEDS_STRIDES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}

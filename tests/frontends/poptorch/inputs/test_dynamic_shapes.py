@@ -5,7 +5,6 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 import poptorch
 from tests.frontends.poptorch.models import assert_same_everywhere, on_host
@@ -41,10 +40,6 @@ REFUSED = [
      "In-place modification of slices with step size other than 1 is not supported."),
     ("topk", lambda x: x.topk(2, sorted=False)[0], "topk(sorted=False) is not supported"),
     ("topk positional", lambda x: torch.topk(x, 2, 1, True, False)[0], "topk(sorted=False)"),
-    ("pooling", lambda x: F.max_pool1d(x, 2, return_indices=True)[1],
-     "max_pool1d(return_indices=True) is not supported"),
-    ("pooling module", lambda x: nn.MaxPool2d(2, return_indices=True)(x[None])[1],
-     "max_pool2d(return_indices=True) is not supported"),
     ("slice", lambda x: x[x[0, 0].long() : x[0, 1].long()],
      "its end must be its start plus a constant"),
     ("open slice", lambda x: x[x[0, 0].long() :], "its end must be its start plus a constant"),

@@ -101,3 +101,21 @@ def test_adaptive_maxima():
 
     x = torch.randint(-4, 5, (2, 3, 9, 8), generator=torch.Generator().manual_seed(1)).float()
     assert_like_aten(function, x)
+
+
+def test_places_of_maxima_are_results():
+    """`return_indices`: of equal, adaptive and fractional windows; and unpooling puts them back."""
+    x, draws = torch.randn(2, 3, 9, 8), torch.rand(2, 3, 2)
+
+    def function(x, draws):
+        values, places = F.max_pool2d(x, 2, return_indices=True)
+        return [
+            values, places, F.max_unpool2d(values, places, 2),
+            *F.adaptive_max_pool2d(x, (4, 3), return_indices=True),
+            *F.max_pool1d(x[0], 3, 2, return_indices=True),
+            *F.fractional_max_pool2d_with_indices(
+                x, (2, 3), (4, 3), _random_samples=draws, return_indices=True
+            ),
+        ]  # fmt: skip
+
+    assert_like_aten(function, x, draws)

@@ -119,6 +119,17 @@ def fmod(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
     return _in_result_type(tiles, expr.rem, a, b)
 
 
+@lowers("gcd", calls="popops.map")
+def gcd(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
+    return _in_result_type(tiles, expr.gcd, a, b)
+
+
+@lowers("lcm", calls="popops.map")
+def lcm(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
+    """Divided before it is multiplied; 0 if either is."""
+    return _in_result_type(tiles, lambda x, y: abs(x / expr.gcd(x, y) * y), a, b)
+
+
 @lowers("maximum", calls="popops.map")
 def maximum(tiles: Tiles, a: Operand, b: Operand) -> Tensor:
     is_bool = tiles.out_type == BOOL

@@ -163,3 +163,21 @@ def select(a: Operand, b: Operand, c: Operand) -> Expr:
     """The first where the third is true, else the second."""
 def clamp(a: Operand, b: Operand, c: Operand) -> Expr:
     """The first, held between the second and the third."""
+def gcd(a: Operand, b: Operand) -> Expr:
+    """The greatest common divisor; 0 of two zeros."""
+def chebyshev(a: Operand, b: Operand, c: Operand) -> Expr:
+    """Chebyshev's recurrence: x, the value of degree 1, the degree."""
+def hermite(a: Operand, b: Operand) -> Expr:
+    """Hermite's polynomial of a degree, as physicists define it."""
+def hermite_e(a: Operand, b: Operand) -> Expr:
+    """Hermite's polynomial of a degree, as statisticians define it."""
+def laguerre(a: Operand, b: Operand) -> Expr:
+    """Laguerre's polynomial of a degree."""
+def legendre(a: Operand, b: Operand) -> Expr:
+    """Legendre's polynomial of a degree."""
+def hurwitz_zeta(a: Operand, b: Operand) -> Expr:
+    """The sum of (q + k) to the power of -s, for s and q."""
+def gamma_series(a: Operand, b: Operand) -> Expr:
+    """The series of the lower incomplete gamma function, for a and x."""
+def gamma_fraction(a: Operand, b: Operand) -> Expr:
+    """The continued fraction of the upper incomplete gamma function."""

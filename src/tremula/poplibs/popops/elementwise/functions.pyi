@@ -196,6 +196,33 @@ __all__ = [
     "clamp",
     "clamp_in_place",
     "clamp_with_output",
+    "gcd",
+    "gcd_in_place",
+    "gcd_with_output",
+    "chebyshev",
+    "chebyshev_in_place",
+    "chebyshev_with_output",
+    "hermite",
+    "hermite_in_place",
+    "hermite_with_output",
+    "hermite_e",
+    "hermite_e_in_place",
+    "hermite_e_with_output",
+    "laguerre",
+    "laguerre_in_place",
+    "laguerre_with_output",
+    "legendre",
+    "legendre_in_place",
+    "legendre_with_output",
+    "hurwitz_zeta",
+    "hurwitz_zeta_in_place",
+    "hurwitz_zeta_with_output",
+    "gamma_series",
+    "gamma_series_in_place",
+    "gamma_series_with_output",
+    "gamma_fraction",
+    "gamma_fraction_in_place",
+    "gamma_fraction_with_output",
 ]
 
 def forms_of(op: ElementOp) -> tuple: ...
@@ -573,3 +600,57 @@ def clamp_in_place(graph: Graph, a: Tensor, b: Operand, c: Operand, sequence: Se
     """The first, held between the second and the third, written over the first operand."""
 def clamp_with_output(graph: Graph, a: Operand, b: Operand, c: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
     """The first, held between the second and the third, to `out`."""
+def gcd(graph: Graph, a: Operand, b: Operand, sequence: Sequence, name: str = "") -> Tensor:
+    """The greatest common divisor; 0 of two zeros."""
+def gcd_in_place(graph: Graph, a: Tensor, b: Operand, sequence: Sequence, name: str = "") -> None:
+    """The greatest common divisor; 0 of two zeros, written over the first operand."""
+def gcd_with_output(graph: Graph, a: Operand, b: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
+    """The greatest common divisor; 0 of two zeros, to `out`."""
+def chebyshev(graph: Graph, a: Operand, b: Operand, c: Operand, sequence: Sequence, name: str = "") -> Tensor:
+    """Chebyshev's recurrence: x, the value of degree 1, the degree."""
+def chebyshev_in_place(graph: Graph, a: Tensor, b: Operand, c: Operand, sequence: Sequence, name: str = "") -> None:
+    """Chebyshev's recurrence: x, the value of degree 1, the degree, written over the first operand."""
+def chebyshev_with_output(graph: Graph, a: Operand, b: Operand, c: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
+    """Chebyshev's recurrence: x, the value of degree 1, the degree, to `out`."""
+def hermite(graph: Graph, a: Operand, b: Operand, sequence: Sequence, name: str = "") -> Tensor:
+    """Hermite's polynomial of a degree, as physicists define it."""
+def hermite_in_place(graph: Graph, a: Tensor, b: Operand, sequence: Sequence, name: str = "") -> None:
+    """Hermite's polynomial of a degree, as physicists define it, written over the first operand."""
+def hermite_with_output(graph: Graph, a: Operand, b: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
+    """Hermite's polynomial of a degree, as physicists define it, to `out`."""
+def hermite_e(graph: Graph, a: Operand, b: Operand, sequence: Sequence, name: str = "") -> Tensor:
+    """Hermite's polynomial of a degree, as statisticians define it."""
+def hermite_e_in_place(graph: Graph, a: Tensor, b: Operand, sequence: Sequence, name: str = "") -> None:
+    """Hermite's polynomial of a degree, as statisticians define it, written over the first operand."""
+def hermite_e_with_output(graph: Graph, a: Operand, b: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
+    """Hermite's polynomial of a degree, as statisticians define it, to `out`."""
+def laguerre(graph: Graph, a: Operand, b: Operand, sequence: Sequence, name: str = "") -> Tensor:
+    """Laguerre's polynomial of a degree."""
+def laguerre_in_place(graph: Graph, a: Tensor, b: Operand, sequence: Sequence, name: str = "") -> None:
+    """Laguerre's polynomial of a degree, written over the first operand."""
+def laguerre_with_output(graph: Graph, a: Operand, b: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
+    """Laguerre's polynomial of a degree, to `out`."""
+def legendre(graph: Graph, a: Operand, b: Operand, sequence: Sequence, name: str = "") -> Tensor:
+    """Legendre's polynomial of a degree."""
+def legendre_in_place(graph: Graph, a: Tensor, b: Operand, sequence: Sequence, name: str = "") -> None:
+    """Legendre's polynomial of a degree, written over the first operand."""
+def legendre_with_output(graph: Graph, a: Operand, b: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
+    """Legendre's polynomial of a degree, to `out`."""
+def hurwitz_zeta(graph: Graph, a: Operand, b: Operand, sequence: Sequence, name: str = "") -> Tensor:
+    """The sum of (q + k) to the power of -s, for s and q."""
+def hurwitz_zeta_in_place(graph: Graph, a: Tensor, b: Operand, sequence: Sequence, name: str = "") -> None:
+    """The sum of (q + k) to the power of -s, for s and q, written over the first operand."""
+def hurwitz_zeta_with_output(graph: Graph, a: Operand, b: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
+    """The sum of (q + k) to the power of -s, for s and q, to `out`."""
+def gamma_series(graph: Graph, a: Operand, b: Operand, sequence: Sequence, name: str = "") -> Tensor:
+    """The series of the lower incomplete gamma function, for a and x."""
+def gamma_series_in_place(graph: Graph, a: Tensor, b: Operand, sequence: Sequence, name: str = "") -> None:
+    """The series of the lower incomplete gamma function, for a and x, written over the first operand."""
+def gamma_series_with_output(graph: Graph, a: Operand, b: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
+    """The series of the lower incomplete gamma function, for a and x, to `out`."""
+def gamma_fraction(graph: Graph, a: Operand, b: Operand, sequence: Sequence, name: str = "") -> Tensor:
+    """The continued fraction of the upper incomplete gamma function."""
+def gamma_fraction_in_place(graph: Graph, a: Tensor, b: Operand, sequence: Sequence, name: str = "") -> None:
+    """The continued fraction of the upper incomplete gamma function, written over the first operand."""
+def gamma_fraction_with_output(graph: Graph, a: Operand, b: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
+    """The continued fraction of the upper incomplete gamma function, to `out`."""

@@ -33,6 +33,7 @@ from tremula.base.types import (
     uint64,
 )
 from tremula.poplibs.popops.elementwise.element_op import CostTable, ElementOp, VectorCost, costs
+from tremula.poplibs.popops.elementwise.turns import REPEATED
 
 FLOATS = (FLOAT, HALF)
 INTS = (INT, UNSIGNED_INT)
@@ -406,4 +407,6 @@ _TERNARY = (
 )  # fmt: skip
 
 # Every operation by name. `register_element_op` adds to it.
-ELEMENT_OPS: dict[str, ElementOp] = {op.name: op for op in (*_UNARY, *_BINARY, *_TERNARY)}
+ELEMENT_OPS: dict[str, ElementOp] = {
+    op.name: op for op in (*_UNARY, *_BINARY, *_TERNARY, *REPEATED)
+}
