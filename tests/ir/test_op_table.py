@@ -25,14 +25,14 @@ from tremula.ir.lowering.pointwise.map import mapped
 from tremula.ir.op_table import decomposes, lowers
 from tremula.poplibs.popops.elementwise import expr
 
-@lowers("special_ndtri", calls="popops.map")
+@lowers("sinc", calls="popops.map")
 def odd_cube(tiles, x):
     return mapped(tiles, lambda x: x * x * x, x)
 
-@decomposes(torch.ops.aten.angle.default)
-def angle(x):
-    """Pi below zero, else 0."""
-    return torch.where(x < 0, torch.pi, 0.0)
+@decomposes(torch.ops.aten.deg2rad.default)
+def radians(x):
+    """A half turn is pi."""
+    return x * (torch.pi / 180)
 '''
 
 
@@ -56,17 +56,17 @@ def test_a_users_module_adds_operations(tmp_path, monkeypatch):
     try:
         page = aten_markdown()
         assert "## Users operations" in page
-        assert "| `special_ndtri` | popops.map |" in page
-        assert "| `angle` | Pi below zero, else 0. |" in page
+        assert "| `sinc` | popops.map |" in page
+        assert "| `deg2rad` | A half turn is pi. |" in page
         x = torch.tensor([-2.0, -0.5, 0.0, 3.0])
-        (cubes,) = run_on_tiles(torch.special.ndtri, x)
+        (cubes,) = run_on_tiles(torch.sinc, x)
         torch.testing.assert_close(cubes, x**3)
-        (angles,) = run_on_tiles(torch.angle, x)
-        torch.testing.assert_close(angles, torch.angle(x))
+        (angles,) = run_on_tiles(torch.deg2rad, x)
+        torch.testing.assert_close(angles, torch.deg2rad(x))
         # A cached program depends on the user's file, too.
         assert files_of_users() == [tmp_path / "users_operations.py"]
     finally:
-        forget(module.odd_cube, module.angle)
+        forget(module.odd_cube, module.radians)
     assert aten_markdown() == PAGE.read_text(encoding="utf-8")
 
 
