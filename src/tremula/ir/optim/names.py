@@ -102,6 +102,20 @@ def hyper_from_ipu_params(
     return new
 
 
+def differ_by_weight(
+    rule: UpdateRule, loaded: Mapping[str, Tensor], hyper: Sequence[float]
+) -> bool:
+    """Whether loaded numbers give weights of one group different ones."""
+    split = rule.by_weight()
+    new = hyper_from_ipu_params(split, loaded, rule.values_by_weight(hyper))
+    numbers = [split.numbers_of(i, new) for i in range(split.n_groups)]
+    return any(
+        numbers[i] != numbers[members[0]]
+        for members in map(rule.members_of, range(rule.n_groups))
+        for i in members
+    )
+
+
 def _read_back(
     rule: UpdateRule,
     param: int,

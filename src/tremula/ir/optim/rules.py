@@ -311,6 +311,26 @@ class UpdateRule:
             group_of=tuple(self.group_of[i] for i in kept),
         )
 
+    def by_weight(self) -> "UpdateRule":
+        """The same rule with a group for each weight, so that each has numbers of its own."""
+        return replace(
+            self,
+            group_of=tuple(range(len(self.names))),
+            constants=tuple(self.constants[g] for g in self.group_of),
+            variables=tuple(self.variables[g] for g in self.group_of),
+            nesterov=tuple(self.nesterov[g] for g in self.group_of),
+            maximize=tuple(self.maximize[g] for g in self.group_of),
+        )
+
+    def values_by_weight(self, hyper: Sequence[float]) -> list[float]:
+        """The values of `by_weight().hyper_names` that are those of the groups in `hyper`."""
+        values = [
+            float(self.numbers_of(group, hyper)[name])
+            for group in self.group_of
+            for name in self.variables[group]
+        ]
+        return values + ([float(hyper[-1])] if self.loss_scaling is None else [])
+
     def changed_constants(self, settings: Settings) -> list[str]:
         """Which of this rule's constants `settings` would change, in words; [] if none."""
         found = []

@@ -137,7 +137,10 @@ def warn_about_subclass(
     plain = tuple(torch_class for torch_class, _ in TORCH_CLASSES)
     if own in plain or vars(own).get("is_poptorch_optimizer", False):
         return
-    base = next(c for c in own.__mro__ if c in plain or vars(c).get("is_poptorch_optimizer", False))
+    ours = (c for c in own.__mro__ if c in plain or vars(c).get("is_poptorch_optimizer", False))
+    base = next(ours, None)
+    if base is None:
+        return  # a class that is not supported at all: compiling refuses it
     warn(
         f"{own.__name__} is a subclass of {base.__name__}. Poptorch does not run Python "
         f"optimizer code directly: weights are updated as {base.__name__} does it, and "

@@ -221,6 +221,9 @@ class GroupedSession(HostSession):
             own.hyper_tensors = [tensor.clone() for tensor in self.held.hyper_tensors]
             own.hyper_floats = list(self.held.hyper_floats)
 
+    def read_hyper(self) -> list[float]:
+        return [float(tensor) for tensor in self.replicas[0].hyper_tensors]
+
     def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
         program = self.program
         with torch.no_grad():

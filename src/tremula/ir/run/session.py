@@ -61,6 +61,7 @@ class Session(Protocol):
     def write_states(self, states: list[Tensor]) -> None: ...
     def read_states(self) -> list[Tensor]: ...
     def set_hyper(self, values: Sequence[float]) -> None: ...
+    def read_hyper(self) -> list[float]: ...
     def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None: ...
 
 
@@ -105,6 +106,9 @@ class HostSession:
         numbers = [torch.tensor(float(value)) for value in values]
         self.held.hyper_tensors = self._stored(self.held.hyper_tensors, numbers)
         self.held.hyper_floats[:] = [float(value) for value in values]
+
+    def read_hyper(self) -> list[float]:
+        return [float(tensor) for tensor in self.held.hyper_tensors]
 
     def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
         try:
@@ -163,6 +167,9 @@ class TileSession:
 
     def set_hyper(self, values: Sequence[float]) -> None:
         self._write(HYPER, [torch.tensor(float(value)) for value in values])
+
+    def read_hyper(self) -> list[float]:
+        return [float(tensor) for tensor in self._read(HYPER, 0)]
 
     def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
         """Streams hold one replica's micro-batches, one after another."""

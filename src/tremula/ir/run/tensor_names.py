@@ -3,13 +3,24 @@
 import json
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, fx
 
 from tremula.base.errors import suggest
 from tremula.ir.errors import UnsuitableModel
 from tremula.ir.nodes import operand, schema_name
 from tremula.ir.origin import FORWARD, ORIGIN
-from tremula.ir.step import BUFFER, GRADIENT, INPUT, LOSS, OUTPUT, PARAMETER, CapturedStep, Slot
+from tremula.ir.step import (
+    BUFFER,
+    GRADIENT,
+    HYPER,
+    INPUT,
+    LOSS,
+    OUTPUT,
+    PARAMETER,
+    CapturedStep,
+    Slot,
+)
 
 UPDATED = "UpdatedVar___"
 LOSS_SCALE = "finalLossScale"
@@ -61,7 +72,8 @@ class TensorNames:
         self.nodes[unique] = node
 
     def all(self, is_training: bool) -> list[str]:
-        return [*self.nodes, *self.updated, *([LOSS_SCALE] if is_training else [])]
+        of_graph = [name for name in self.nodes if name != LOSS_SCALE]
+        return [*of_graph, *self.updated, *([LOSS_SCALE] if is_training else [])]
 
 
 def _operation(node: fx.Node) -> str:
@@ -92,11 +104,23 @@ def with_tensors(
         if name not in names.nodes and name not in names.all(step.training):
             advice = suggest(name, names.all(step.training))
             raise UnsuitableModel(f"No tensor {name} to anchor in the model: {advice}")
+    if LOSS_SCALE in wanted and step.rule is not None and step.rule.automatic is not None:
+        names.nodes[LOSS_SCALE] = _scale_in_use(step)
     added = [name for name in wanted if name in names.nodes]
     pairs += [
         (Slot(OUTPUT, n_outputs + i, name), names.nodes[name]) for i, name in enumerate(added)
     ]
     return (_with_results(step, pairs) if added else step), added
+
+
+def _scale_in_use(step: CapturedStep) -> fx.Node:
+    """What the loss of a micro-batch is scaled with: a copy, as the update overwrites it."""
+    slots = list(zip(step.inputs, step.placeholders(), strict=True))
+    scale = [node for slot, node in slots if slot.kind == HYPER][-1]
+    with step.graph.inserting_after(slots[-1][1]):
+        copied = step.graph.call_function(torch.ops.aten.mul.Tensor, (scale, 1.0))
+    copied.meta["val"] = scale.meta["val"]
+    return copied
 
 
 def _with_results(step: CapturedStep, pairs: list[tuple[Slot, fx.Node]]) -> CapturedStep:

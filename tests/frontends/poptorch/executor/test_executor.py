@@ -388,6 +388,77 @@ def test_partial_states():
     assert not torch.equal(after["Accl2___fc1.weight"], kept)
 
 
+KINDS = {
+    "sgd": lambda p: poptorch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: poptorch.optim.SGD(p, lr=0.1, momentum=0.5, loss_scaling=4.0),
+    "combined": lambda p: poptorch.optim.SGD(
+        p, lr=0.1, momentum=0.5, weight_decay=0.1, use_combined_accum=True
+    ),
+    "adam": lambda p: poptorch.optim.Adam(p, lr=0.1),
+    "adamw": lambda p: poptorch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.9)),
+    "rmsprop": lambda p: poptorch.optim.RMSprop(p, lr=0.1),
+    "lamb": lambda p: poptorch.optim.LAMB(p, lr=0.1),
+}
+
+
+def with_rates_by_weight(state, rates):
+    """A saved state in which each weight has a learning rate of its own."""
+    numbers = {}
+    for key, value in state["ipu_param"].items():
+        numbers[key] = value
+        if "earningRate" in key:
+            numbers[key] = value * (rates[key.rpartition("___")[2]] / 0.1)
+        elif key.startswith("weightDecayScaleFactor0"):
+            numbers[key] = torch.tensor(1.0)  # no decay, whatever the rate
+    return {**state, "ipu_param": numbers}
+
+
+ON_HOST = [(kind, is_first, False) for kind in KINDS for is_first in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_compiled_first", "on_tiles"), [*ON_HOST, ("momentum", True, True)]
+)
+def test_numbers_of_each_weight(kind, is_compiled_first, on_tiles):
+    """Loaded numbers are each weight's own: they train it, and are read back as they were."""
+    options = poptorch.Options().useIpuModel(on_tiles)
+    reference, expected = training(
+        options, optimizer=lambda p: KINDS[kind]([{"params": [w]} for w in p])
+    )
+    expected(X, Y)
+    model = copy.deepcopy(reference)
+    rates = {}
+    for group, (name, _) in zip(
+        expected._optimizer.param_groups, reference.named_parameters(), strict=True
+    ):
+        group["lr"] = rates[name] = 0.05 * (1 + len(rates))
+    first = expected._optimizer.state_dict()
+    expected.setOptimizer(expected._optimizer)
+    optimizer = KINDS[kind](model.parameters())
+    wrapped = poptorch.trainingModel(model, options, optimizer)
+    if is_compiled_first:
+        wrapped.compile(X, Y)
+    loaded = with_rates_by_weight(first, rates)
+    optimizer.load_state_dict(
+        {**optimizer.state_dict(), **{k: loaded[k] for k in ("ipu_state", "ipu_param")}}
+    )
+    for _ in range(2):
+        expected(X, Y)
+        wrapped(X, Y)
+    for name, weight in reference.named_parameters():
+        torch.testing.assert_close(model.get_parameter(name), weight, rtol=1e-5, atol=1e-6)
+    found = optimizer.state_dict()
+    torch.testing.assert_close(found["ipu_param"], loaded["ipu_param"], rtol=1e-5, atol=1e-6)
+    same = expected._optimizer.state_dict()["ipu_state"]
+    torch.testing.assert_close(found["ipu_state"], same, rtol=1e-4, atol=1e-6)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    wrapped.setOptimizer(optimizer)  # sets those of all weights again
+    before = model.fc1.weight.detach().clone()
+    wrapped(X, Y)
+    assert kind == "lamb" or torch.equal(model.fc1.weight, before)
+
+
 def test_foreign_states():
     """States of torch's own optimisers, and empty ones, are refused."""
     model, wrapped = training(optimizer=lambda p: poptorch.optim.Adam(p, lr=0.1))
@@ -410,6 +481,53 @@ def test_loss_scaling_is_a_variable():
         plain(X, Y)
     torch.testing.assert_close(model.fc1.weight, reference.fc1.weight)
     assert wrapped._optimizer.state_dict()["ipu_param"]["lossScaling_FLOAT"] == 8
+
+
+@pytest.mark.parametrize("on_tiles", [False, True])
+@pytest.mark.parametrize("n_iterations", [1, 3])
+def test_automatic_loss_scaling_in_the_state(n_iterations, on_tiles):
+    """The state has the factor of the scale; finalLossScale is what the last step used."""
+    options = poptorch.Options().useIpuModel(on_tiles).deviceIterations(n_iterations)
+    options.Training.setAutomaticLossScaling(True)
+    options.anchorTensor("scale", "finalLossScale")
+    make = lambda p: poptorch.optim.SGD(p, lr=1e-3, loss_scaling=4.0)  # noqa: E731
+    model, wrapped = training(options, optimizer=make)
+    optimizer = wrapped._optimizer
+    arguments = torch.cat([X] * n_iterations), torch.cat([Y] * n_iterations)
+    wrapped.compile(*arguments)
+    for call in range(3):
+        factor = optimizer.state_dict()["ipu_state"]["lossScaleUpdateFactor"]
+        assert factor == 2.0 ** (call * n_iterations)
+        optimizer.param_groups[0]["lr"] = 1e-4
+        wrapped.setOptimizer(optimizer)  # a new rate keeps the factor
+        wrapped(*arguments)
+        assert wrapped.getAnchoredTensor("scale") == 4 * factor * 2 ** (n_iterations - 1)
+    saved = optimizer.state_dict()
+    assert saved["ipu_param"]["lossScaling_FLOAT"] == 4
+    wrapped.destroy()
+    again = make(model.parameters())
+    wrapped = poptorch.trainingModel(model, options, again)
+    again.load_state_dict(saved)
+    wrapped(*arguments)
+    assert again.state_dict()["ipu_state"]["lossScaleUpdateFactor"] == 2.0 ** (4 * n_iterations)
+
+
+def test_subclasses_are_told_when_they_are_set(capsys):
+    """A subclass is warned about when a model gets it, each one once, not when it compiles."""
+
+    class Mine(poptorch.optim.SGD):
+        pass
+
+    text = "Poptorch does not run Python optimizer code directly"
+    _, wrapped = training(optimizer=lambda p: Mine(p, lr=0.1))
+    assert capsys.readouterr().err.count(text) == 1
+    wrapped(X, Y)
+    wrapped.setOptimizer(wrapped._optimizer)
+    assert text not in capsys.readouterr().err
+    wrapped.setOptimizer(Mine(wrapped.parameters(), lr=0.2))
+    assert capsys.readouterr().err.count(text) == 1
+    training(optimizer=lambda p: poptorch.optim.SGD(p, lr=0.1))
+    assert text not in capsys.readouterr().err
 
 
 def test_optimizer_whose_step_is_no_function():

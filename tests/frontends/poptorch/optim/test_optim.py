@@ -379,9 +379,10 @@ def test_subclasses(log):
         pass
 
     for cls in ALL:
-        OptimizerTracker().start(cls(make_model().parameters(), lr=0.1), [])
+        OptimizerTracker().note(cls(make_model().parameters(), lr=0.1))
+    OptimizerTracker().note(torch.optim.Adagrad(make_model().parameters()))  # refused later
     assert not warnings_in(log)
-    OptimizerTracker().start(Mine(make_model().parameters(), lr=0.1), [])
+    OptimizerTracker().note(Mine(make_model().parameters(), lr=0.1))
     assert "Poptorch does not run Python optimizer code directly" in warnings_in(log)[0]
 
 

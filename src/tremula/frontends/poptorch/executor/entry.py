@@ -52,9 +52,9 @@ def _own_options(options: Options | None, mode: OutputMode) -> Options:
         raise createPoptorchError(
             f"Invalid type: 'options' is of type {type(options)} (Expected poptorch.Options)"
         )
-    options = Options() if options is None else options
-    options._freeze()  # a change after this would have no effect
-    own = options.clone()
+    given = Options() if options is None else options
+    given._freeze()  # a change after this would have no effect
+    own = given.clone()
     if own.defaultOutputMode():
         own.outputMode(mode)
     own._freeze()

@@ -73,9 +73,11 @@ class PoplarExecutor:
         self._dirty_host_weights = False
         self._host_weights_version = 0
         self._sources = Sources(model)
+        self._has_numbers_by_weight = False  # loaded ones that differ within a group
         trace_if_profiled(options)
         if training:
             wrap(model, self)
+            self._tracker.note(self._needs_optimizer())
 
     @property
     def model(self) -> nn.Module:
@@ -121,6 +123,8 @@ class PoplarExecutor:
             if not self.isAttachedToDevice():
                 self._attach(compiled)
             if self._optimizer_state is not None:
+                if self._optimizer_state.must_split():
+                    compiled = self._compile_by_weight(compiled)
                 self._optimizer_state.before_run()
             elif self._sources.fetch():  # inference follows what training models have learnt
                 self.copyWeightsToDevice()
@@ -213,10 +217,34 @@ class PoplarExecutor:
             self._compiled = self._attachment = self._optimizer_state = None
             raise
 
+    def _compile_by_weight(self, before: CompiledModel) -> CompiledModel:
+        """Compile again for numbers that each weight has its own of, and go on from here."""
+        LOGGER.info("The loaded optimizer has numbers for each weight: the model is recompiled.")
+        old, rng_state, n_runs = self._optimizer_state, self._rng_state, self._n_runs
+        assert old is not None, "only training has an optimiser"
+        states = [state.detach().clone() for state in old.session.read_states()]
+        hyper, factor = old.rule.values_by_weight(old.hyper), old.scale_factor()
+        self.copyWeightsToHostIfNeeded()
+        self._rng_state = self.rng_state
+        self._device().release()
+        self._has_numbers_by_weight = True
+        compiled = self._compile(before.first)
+        if not self.isAttachedToDevice():
+            self._attach(compiled)
+        new = self._optimizer_state
+        assert new is not None, "an attached model that trains has it"
+        new.take_over(states, hyper, factor)
+        self._rng_state, self._n_runs = rng_state, n_runs
+        return compiled
+
     def _start_rule(self) -> UpdateRule | None:
         if not self._training:
             return None
-        rule = self._tracker.start(self._needs_optimizer(), self._named_parameters())
+        rule = self._tracker.start(
+            self._needs_optimizer(),
+            self._named_parameters(),
+            by_weight=self._has_numbers_by_weight,
+        )
         facts = rule.facts
         are_half = facts.accum_dtype is torch.float16 and not facts.use_combined_accum
         self._options.Training._follow_accumulators(are_half=are_half)
@@ -263,6 +291,7 @@ class PoplarExecutor:
             self._device().release()
             write_profile(self._compiled, self._name)
             self._compiled = self._attachment = self._optimizer_state = None
+        self._has_numbers_by_weight = False
         self._rng_state = None
         if self._training:
             unwrap(self._model)
@@ -324,9 +353,10 @@ class PoplarExecutor:
         if self._training and self._optimizer_state is None:
             self._optimizer_state = OptimizerState(
                 self._needs_optimizer(),
-                self._tracker.needs_rule(),
+                self._tracker.compiled_rule(),
                 compiled.core.session,
                 dict(compiled.weights.named_parameters()),
+                self._tracker.values_of(self._needs_optimizer()),
                 grouped=frozenset(compiled.core.settings.groupings),
             )
             self._optimizer_state.write_first()
@@ -396,6 +426,7 @@ class PoplarExecutor:
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: N802
         """Use the values an optimiser has now; without this call a change goes unnoticed."""
+        self._tracker.note(optimizer)
         if self._compiled is not None and self._training:
             changed = self._tracker.changed(optimizer, self._named_parameters())
             if self._optimizer_state is not None:

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.poptorch.optim.base import Optimizer
-from tremula.ir.optim.names import hyper_from_ipu_params, ipu_params
+from tremula.ir.optim.names import differ_by_weight, hyper_from_ipu_params, ipu_params
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.run.session import Session
+
+SCALE_FACTOR = "lossScaleUpdateFactor"  # of automatic loss scaling: what it has made of the scale
 
 
 class OptimizerState:
@@ -21,6 +23,7 @@ class OptimizerState:
         rule: UpdateRule,
         session: Session,
         parameters: Mapping[str, Tensor],
+        hyper: list[float],  # the rule's numbers to begin with
         *,
         grouped: Collection[str] = (),  # parameters with a slice for each group of replicas
     ):
@@ -28,7 +31,7 @@ class OptimizerState:
         self.session = session
         self._parameters = parameters
         self._grouped = grouped
-        self._hyper = self.rule.hyper_values(optimizer)
+        self.hyper = hyper
         self.own: Optimizer | None = None  # the optimiser, if it is PopTorch's
         self.follow(optimizer)
 
@@ -54,18 +57,46 @@ class OptimizerState:
             for name in self.rule.names
         ]
         self.session.write_states(self.rule.initial_state(trained))
-        self.session.set_hyper(self._hyper)
+        self._write_hyper(1.0)
         if self.own is not None:
             if self.own.has_state():
                 self.write_loaded()
             self.own.host_state_is_dirty = True
 
+    def take_over(self, states: list[Tensor], hyper: list[float], scale_factor: float) -> None:
+        """Go on from what another program had on the device, then take what was loaded."""
+        self.session.write_states(states)
+        self.hyper = hyper
+        self._write_hyper(scale_factor)
+        self.write_loaded()
+
     def set_hyper(self, values: list[float]) -> None:
-        self._hyper = list(values)
+        factor = self.scale_factor()
+        self.hyper = list(values)
+        self._write_hyper(factor)
+
+    def _write_hyper(self, scale_factor: float) -> None:
+        values = list(self.hyper)
+        if self.rule.automatic is not None:
+            values[-1] *= scale_factor
         self.session.set_hyper(values)
 
+    def scale_factor(self) -> float:
+        """What automatic loss scaling has multiplied the optimiser's own scale with so far."""
+        if self.rule.automatic is None:
+            return 1.0
+        return self.session.read_hyper()[-1] / self.hyper[-1]
+
     def loss_scaling(self) -> Tensor:
-        return torch.tensor(float(self.rule.loss_scaling_in(self._hyper)))
+        return torch.tensor(float(self.rule.loss_scaling_in(self.hyper)))
+
+    def must_split(self) -> bool:
+        """Whether numbers were loaded that differ between the weights of a group."""
+        own = self.own
+        if own is None or not own.ipu_state_is_dirty:
+            return False
+        loaded = own.get_state_dict()["ipu_param"]
+        return bool(loaded) and differ_by_weight(self.rule, loaded, self.hyper)
 
     def write_loaded(self) -> None:
         """A loaded state goes to the device; missing entries keep their value there."""
@@ -79,8 +110,10 @@ class OptimizerState:
             self.session.write_states(
                 [value.to(now) for value, now in zip(new, current, strict=True)]
             )
+        factor = float(states[SCALE_FACTOR]) if SCALE_FACTOR in states else self.scale_factor()
         if loaded["ipu_param"]:
-            self.set_hyper(hyper_from_ipu_params(self.rule, loaded["ipu_param"], self._hyper))
+            self.hyper = hyper_from_ipu_params(self.rule, loaded["ipu_param"], self.hyper)
+        self._write_hyper(factor)
         self.own.ipu_state_is_dirty = False
 
     def read_back(self) -> None:
@@ -90,7 +123,9 @@ class OptimizerState:
             return
         values = [state.detach().to("cpu", copy=True) for state in self.session.read_states()]
         states = dict(zip(self.rule.state_names(), values, strict=True))
-        own.set_state_dict({"ipu_state": states, "ipu_param": ipu_params(self.rule, self._hyper)})
+        if self.rule.automatic is not None:
+            states[SCALE_FACTOR] = torch.tensor(self.scale_factor())
+        own.set_state_dict({"ipu_state": states, "ipu_param": ipu_params(self.rule, self.hyper)})
         own.ipu_state_is_dirty = False
 
     def before_run(self) -> None:

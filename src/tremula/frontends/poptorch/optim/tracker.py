@@ -7,7 +7,9 @@ import torch
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.logging import LOGGER
+from tremula.frontends.poptorch.optim.base import Optimizer
 from tremula.frontends.poptorch.options.options import Options
+from tremula.ir.optim.names import differ_by_weight
 from tremula.ir.optim.rules import UpdateRule, rule_from
 from tremula.ir.optim.settings import (
     AutomaticLossScaling,
@@ -79,26 +81,58 @@ class OptimizerTracker:
         self._known: dict[str, set[str]] = {}
         self._shown: set[str] = set()
         self.settings: Settings | None = None
-        self.rule: UpdateRule | None = None
+        self.rule: UpdateRule | None = None  # by the groups of the optimiser
+        self._is_by_weight = False
+        self._last_set: torch.optim.Optimizer | None = None
+
+    def note(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimiser was set: say once what is not done with it."""
+        if optimizer is not self._last_set:
+            self._last_set = optimizer
+            warn_about_subclass(optimizer, LOGGER.warning)
 
     def start(
         self,
         optimizer: torch.optim.Optimizer,
         named_parameters: Iterable[tuple[str, torch.Tensor]],
+        *,
+        by_weight: bool = False,
     ) -> UpdateRule:
-        """The rule of the first optimiser; later ones are expected to have the same attributes."""
+        """The rule of the first optimiser; later ones are expected to have the same attributes.
+
+        It has numbers for each weight if it must, or if some were loaded that need it.
+        """
         self.rule = rule_from(optimizer, named_parameters)
         if self._automatic_scaling is not None:
             self.rule = self.rule.scaled_automatically(self._automatic_scaling)
         self.settings = settings_of(optimizer)
         self._known, self._shown = _attributes(optimizer), set()
-        warn_about_subclass(optimizer, LOGGER.warning)
         _log_settings(self.settings)
-        return self.rule
+        self._is_by_weight = by_weight or self._is_loaded_by_weight(optimizer)
+        return self.compiled_rule()
 
-    def needs_rule(self) -> UpdateRule:
+    def _is_loaded_by_weight(self, optimizer: torch.optim.Optimizer) -> bool:
+        if not isinstance(optimizer, Optimizer) or not optimizer.has_state():
+            return False
+        loaded = optimizer.get_state_dict()["ipu_param"]
+        rule = self._needs_rule()
+        return differ_by_weight(rule, loaded, rule.hyper_values(optimizer))
+
+    def _needs_rule(self) -> UpdateRule:
         assert self.rule is not None, "start() comes first"
         return self.rule
+
+    def compiled_rule(self) -> UpdateRule:
+        """The rule of the program: by the optimiser's groups, or by weight."""
+        rule = self._needs_rule()
+        return rule.by_weight() if self._is_by_weight else rule
+
+    def values_of(self, optimizer: torch.optim.Optimizer) -> list[float]:
+        """The numbers of the compiled rule that an optimiser has now."""
+        return self._spread(self._needs_rule().hyper_values(optimizer))
+
+    def _spread(self, values: list[float]) -> list[float]:
+        return self._needs_rule().values_by_weight(values) if self._is_by_weight else values
 
     def changed(
         self,
@@ -106,7 +140,7 @@ class OptimizerTracker:
         named_parameters: Iterable[tuple[str, torch.Tensor]],
     ) -> list[float] | None:
         """The new run-time values, or None; an error if the compiled update cannot follow."""
-        rule = self.needs_rule()
+        rule = self._needs_rule()
         settings = settings_of(optimizer)
         if settings != self.settings:
             self._check_facts(settings.facts)
@@ -117,7 +151,7 @@ class OptimizerTracker:
             return None
         self.settings = settings
         _log_settings(settings)
-        return rule.values_in(settings)
+        return self._spread(rule.values_in(settings))
 
     def _warn_about_attributes(self, optimizer: torch.optim.Optimizer, variant: str) -> None:
         for what, names in _attributes(optimizer).items():
