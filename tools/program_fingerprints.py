@@ -105,15 +105,15 @@ def of_script(script: str, arguments: Iterable[str]) -> list[str]:
     return found
 
 
-def of_operations() -> dict[str, list[str]]:
-    """Every sample of every operation and type."""
+def of_operations(share: int = 0, n_shares: int = 1) -> dict[str, list[str]]:
+    """Every sample of every operation and type; or those of one share of the operations."""
     sys.path.insert(0, str(ROOT / "tests" / "poplibs"))
     import run_op
 
     from tremula.poplibs.registry import all_ops
 
     result = {}
-    for name, op in all_ops().items():
+    for name, op in list(all_ops().items())[share::n_shares]:
         with recorded(is_only_compiled=True) as found:
             for type in op.types:
                 random = np.random.default_rng(0)
@@ -185,7 +185,7 @@ def part(out: Path, what: list[str]) -> None:
     found = {
         "script": lambda: of_script(what[1], what[2:]),
         "figure": lambda: of_figure(what[1]),
-        "operations": of_operations,
+        "operations": lambda: of_operations(*map(int, what[1:])),
         "validation": of_validation,
     }[what[0]]()
     out.write_text(json.dumps(found))
