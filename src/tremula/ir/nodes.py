@@ -88,16 +88,56 @@ def is_view(func: object) -> bool:
 _UNANNOTATED_VIEWS = {aten._unsafe_view.default, aten._reshape_alias.default}
 
 
-def written_argument(func: object) -> int | None:
-    """Position of the argument an in-place operation writes, or None for a functional one."""
+def written_arguments(func: object) -> list[int]:
+    """Positions of the arguments an operation writes: its first one, or those of `out=`."""
     schema = getattr(func, "_schema", None)
     if schema is None or not schema.is_mutable:
-        return None
-    for position, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            if position > 0 and not argument.kwarg_only:
-                raise CaptureError(
-                    f"{func} writes several of its arguments, which is not supported."
-                )
-            return position
-    return None
+        return []
+    found = [place for place, a in enumerate(schema.arguments) if _is_written(a)]
+    if any(place > 0 and not schema.arguments[place].kwarg_only for place in found):
+        raise CaptureError(f"{func} writes several of its arguments, which is not supported.")
+    return found
+
+
+def _is_written(argument: torch.Argument) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def is_view_in_place(func: OpOverload) -> bool:
+    """Whether an operation turns a tensor into a view of itself: squeeze_, t_, transpose_."""
+    return torch.Tag.inplace_view in func.tags and func._schema.name not in _RESIZES
+
+
+# They change what a tensor holds, not how it is seen.
+_RESIZES = {"aten::resize_", "aten::resize_as_", "aten::set_"}
+
+
+def functional_overload(func: OpOverload) -> OpOverload:
+    """add_.Tensor and add.out -> add.Tensor: the one that takes the same and writes nothing."""
+    name = func._schema.name.removeprefix("aten::").removesuffix("_")
+    packet = getattr(aten, name, None)
+    wanted = _read_types(func)
+    overload = next(
+        (o for o in _overloads(packet) if not o._schema.is_mutable and _read_types(o) == wanted),
+        None,
+    )
+    if overload is None:
+        raise CaptureError(
+            f"{func} has no functional form, so a static program cannot hold it.",
+            hint="write the value into a new tensor",
+        )
+    return overload
+
+
+def _overloads(packet: torch._ops.OpOverloadPacket | None) -> list[OpOverload]:
+    return [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
+
+
+def _read_types(func: OpOverload) -> list[tuple[str, str]]:
+    """Names and types of what an operation takes, but for the result of `out=` and its kind."""
+    given = [a for a in func._schema.arguments if not (a.kwarg_only and _is_written(a))]
+    return [(a.name, str(a.type)) for a in given if a.name not in _KINDS_OF_RESULT]
+
+
+# Factories take them where no tensor to write is given.
+_KINDS_OF_RESULT = {"dtype", "layout", "device", "pin_memory", "names"}

@@ -3,6 +3,7 @@
 import bisect
 import operator
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,10 +14,17 @@ from torch.utils._python_dispatch import _disable_current_modes as _outside_the_
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from tremula.ir.errors import CaptureError
-from tremula.ir.nodes import is_random, is_view, written_argument
+from tremula.ir.nodes import (
+    functional_overload,
+    is_random,
+    is_view,
+    is_view_in_place,
+    written_arguments,
+)
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN, Origin
 from tremula.ir.recording import Recording
 
+DEVICE = torch.device("ipu", 0)  # of every tensor, as a model that is recorded sees it
 _SILENT = {"prim::device", "prim::layout"}  # questions about a tensor, not operations
 # Each asks for a value or a shape that only running the model would tell.
 _DATA_DEPENDENT = {
@@ -43,6 +51,7 @@ class Recorder(TorchDispatchMode):
         self.graph = fx.Graph()
         self.constants: dict[str, Tensor] = {}
         self.known_constants: dict[int, Tensor] = {}  # by id: what a model holds as attributes
+        self._brought_in: dict[int, Tensor] = {}  # by id of a tensor from outside: its stand-in
         self._nodes: dict[int, fx.Node] = {}
         self._keep: list[Tensor] = []  # ids stay unique only while their tensors live
         self._last_placeholder: fx.Node | None = None
@@ -80,6 +89,10 @@ class Recorder(TorchDispatchMode):
             fake = self._run(func, args, {})
             self.constant(args[0], fake)
             return fake
+        args, kwargs = self._on_the_device(args, kwargs)
+        if self._is_outside(args, kwargs):
+            with _outside_the_recording():
+                return func(*args, **kwargs)
         if (
             name in _DATA_DEPENDENT
             and (known := self._known_result(func, args, kwargs)) is not None
@@ -88,18 +101,48 @@ class Recorder(TorchDispatchMode):
         self._refuse_data_dependence(name, func, args)
         origin = self._origin()
         args, kwargs = tree_map(self._inside, (args, kwargs))
-        if torch.Tag.inplace_view in func.tags:  # squeeze_ and the like change a shape, not values
-            self._keep_shape(args[0])
+        reshaped = self._may_be_reshaped(func, args, kwargs)
         try:
             result = self._run(func, args, kwargs)
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
             raise _as_real_tensors_say(func, args, kwargs, error) from None
-        self._record(func, args, kwargs, result, origin)
+        for tensor, before in reshaped:
+            self._keep_shape(tensor, before)
+        # squeeze_ and the like change how a tensor is seen, not its values: a view takes its place.
+        recorded = functional_overload(func) if is_view_in_place(func) else func
+        self._record(recorded, args, kwargs, result, origin)
         return result
 
-    def _keep_shape(self, tensor: Tensor) -> None:
+    def _on_the_device(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """A call for the device of the model: a tensor from outside goes there as a constant."""
+        device = kwargs.get("device")
+        if device is None or torch.device(device).type != DEVICE.type:
+            return args, kwargs
+        args = tree_map_only(Tensor, self.bring_in, args)
+        return args, {**kwargs, "device": torch.device("cpu")}  # where fakes of the device live
+
+    def _is_outside(self, args: tuple, kwargs: dict) -> bool:
+        """Whether a call only concerns tensors from outside: it is made now, and is no part."""
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        return bool(tensors) and not any(
+            isinstance(t, _FAKE) or id(t) in self.known_constants for t in tensors
+        )
+
+    def _may_be_reshaped(
+        self, func: OpOverload, args: tuple, kwargs: dict
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Tensors whose shape a call may change, and what is like them now."""
+        written = []
+        if torch.Tag.inplace_view in func.tags:
+            written = [args[0]]
+        elif any(isinstance(kwargs.get(name), Tensor) for name in _out_names(func)):
+            written = [kwargs[name] for name in _out_names(func) if name in kwargs]
+        return [(tensor, tensor.detach()) for tensor in written]
+
+    def _keep_shape(self, tensor: Tensor, before: Tensor) -> None:
         """Nodes that were this tensor so far keep their shape."""
-        before = tensor.detach()
+        if tensor.shape == before.shape and tensor.stride() == before.stride():
+            return
         for node in self.graph.nodes:
             if node.meta.get("val") is tensor:
                 node.meta["val"] = before
@@ -150,19 +193,31 @@ class Recorder(TorchDispatchMode):
                 hint="make tensors in forward, or register them as buffers of the model",
             )
         if id(value) in self.known_constants or value.dim() == 0:
-            with _outside_the_recording():  # the value itself, not a fake of it
-                kept, fake = value.detach().clone(), self.fakes.from_tensor(value)
-            self.constant(kept, fake)
-            return fake
+            return self.bring_in(value)
         dtype = str(value.dtype).removeprefix("torch.")
         shape = list(value.shape)
         raise CaptureError(
             f"Expected an IPU tensor but got tensor(device=cpu, shape={shape},"
             f" dtype={_ATEN_NAMES.get(dtype, dtype)})",
             source=self._origin().source,
-            hint="make it with torch.tensor(…) inside forward, pass it as an input, or register it"
-            " as a buffer",
+            hint="move it there with .to(x.device), make it with torch.tensor(…) inside forward,"
+            " pass it as an input, or register it as a buffer",
         )
+
+    def bring_in(self, value: Tensor) -> Tensor:
+        """The constant that a tensor from outside becomes: one, whose later writes are seen."""
+        if isinstance(value, _FAKE):
+            return value
+        is_held = id(value) in self.known_constants
+        if is_held and id(value) in self._brought_in:
+            return self._brought_in[id(value)]
+        with _outside_the_recording():  # the value itself, not a fake of it
+            kept = value.detach().clone()
+            fake = self.fakes.from_tensor(kept)
+        self.constant(kept, fake)
+        if is_held:
+            self._brought_in[id(value)] = fake
+        return fake
 
     def _known_result(self, func: OpOverload, args: tuple, kwargs: dict) -> object:
         """The result of an operation that reads values, if all of them are constants."""
@@ -216,6 +271,13 @@ class Recorder(TorchDispatchMode):
         return known[max(place, 0)][1].in_phase(BACKWARD)
 
 
+@cache
+def _out_names(func: OpOverload) -> tuple[str, ...]:
+    """The arguments of `out=`."""
+    arguments = func._schema.arguments
+    return tuple(arguments[i].name for i in written_arguments(func) if arguments[i].kwarg_only)
+
+
 def _is_by_mask(name: str, args: tuple) -> bool:
     """x[mask]: only running the model would tell how many elements that has."""
     if name != "aten::index":
@@ -257,8 +319,10 @@ _ATEN_NAMES = {
 
 def known_value(recorder: Recorder, tensor: Tensor) -> Tensor | None:
     """The value of a tensor of the recording, or None if only running the model would tell."""
+    if not isinstance(tensor, _FAKE) and id(tensor) in recorder.known_constants:
+        tensor = recorder.bring_in(tensor)
     if not isinstance(tensor, _FAKE):
-        return tensor if id(tensor) in recorder.known_constants else None
+        return tensor
     if not recorder.knows(tensor):
         return None
     with _outside_the_recording():
@@ -289,6 +353,6 @@ def _is_written_through_a_view(node: fx.Node) -> bool:
     views = [user for user in node.users if is_view(user.target)]
     return any(
         _is_written_through_a_view(view)
-        or any(written_argument(user.target) is not None for user in view.users)
+        or any(written_arguments(user.target) for user in view.users)
         for view in views
     )

@@ -8,15 +8,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.modules import transformer
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 
 from tremula.ir.capture import function_rules
 from tremula.ir.capture.losses import scalar_loss, surviving_loss
+from tremula.ir.capture.module_state import kept
 from tremula.ir.errors import CaptureError
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.origin import BACKWARD, OPTIMISER
-from tremula.ir.recorder import Recorder
+from tremula.ir.recorder import DEVICE, Recorder
 from tremula.ir.recording import Recording, recording
 from tremula.ir.step import (
     BUFFER,
@@ -116,12 +118,14 @@ class _Capture:
         )
         with contextlib.ExitStack() as stack:
             stack.enter_context(recording(self.state))
+            stack.enter_context(kept(self.model))
             stack.enter_context(_swapped(self.parameters + self.buffers, parameters + buffers))
             stack.enter_context(_quiet_settings())
+            stack.enter_context(_on_the_device())
             stack.enter_context(_module_paths(self.model, self.state))
             stack.enter_context(self.fakes)
             stack.enter_context(self.recorder)
-            with function_rules.FunctionRules(self.state):
+            with _plain_names(), function_rules.FunctionRules(self.state):
                 outputs, rebuild = run_forward(inputs)
             updates = self._train(parameters) if self.rule is not None else []
         results = [
@@ -249,17 +253,11 @@ class _Capture:
 
 @contextlib.contextmanager
 def _swapped(held: list[ModelTensor], stand_ins: list[Tensor]) -> Iterator[None]:
-    """The user's modules hold the stand-ins inside the block and their own tensors after it."""
+    """The user's modules hold the stand-ins inside the block; `kept` puts their own back."""
     for entry, fake in zip(held, stand_ins, strict=True):
         _put(entry, fake)
-    failed = True
-    try:
-        yield
-        failed = False
-    finally:
-        changed = [] if failed else _rebound(held, stand_ins)
-        for entry in held:
-            _put(entry, entry.tensor)
+    yield
+    changed = _rebound(held, stand_ins)
     if changed:
         raise CaptureError(changed[0])
 
@@ -327,6 +325,35 @@ def _module_paths(model: nn.Module, state: Recording) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _plain_names() -> Iterator[None]:
+    """Errors name a tensor by the class its author knows."""
+    try:
+        yield
+    except Exception as error:
+        error.args = tuple(
+            a.replace(_FAKE_NAME, "Tensor") if isinstance(a, str) else a for a in error.args
+        )
+        raise
+
+
+@contextlib.contextmanager
+def _on_the_device() -> Iterator[None]:
+    """Code of the model sees the device of the program; PyTorch below it, that of the fakes."""
+    host_device = FakeTensor.device
+
+    def device(fake: FakeTensor) -> torch.device:
+        modes = torch.overrides._get_current_function_mode_stack()
+        is_asked_by_model = any(isinstance(m, function_rules.FunctionRules) for m in modes)
+        return DEVICE if is_asked_by_model else host_device.fget(fake)
+
+    FakeTensor.device = property(device)
+    try:
+        yield
+    finally:
+        FakeTensor.device = host_device
+
+
+@contextlib.contextmanager
 def _quiet_settings() -> Iterator[None]:
     """Tell libraries that read values, unless they are traced, that they are being traced."""
     before = torch.compiler._is_compiling_flag
@@ -336,9 +363,22 @@ def _quiet_settings() -> Iterator[None]:
     complaints = logging.getLogger("torch._subclasses.fake_tensor")  # their errors are raised too
     level = complaints.level
     complaints.setLevel(logging.CRITICAL)
+    detect = transformer._detect_is_causal_mask
+    transformer._detect_is_causal_mask = _is_said_to_be_causal
     try:
         yield
     finally:
+        transformer._detect_is_causal_mask = detect
         complaints.setLevel(level)
         torch.compiler._is_compiling_flag = before
         torch.distributions.Distribution.set_default_validate_args(validate)
+
+
+def _is_said_to_be_causal(
+    _mask: Tensor | None, is_causal: bool | None = None, _size: int | None = None
+) -> bool:
+    """nn.Transformer's question: PyTorch compares values; a mask not said to be causal is used."""
+    return is_causal is True
+
+
+_FAKE_NAME = FakeTensor.__name__

@@ -7,7 +7,6 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 
 from tremula.ir.capture import packed_sequences
 from tremula.ir.capture.dynamic_slices import get_item, set_item
@@ -16,6 +15,7 @@ from tremula.ir.errors import CaptureError
 from tremula.ir.ops import ctc as ctc_ops
 from tremula.ir.ops import recurrent as recurrent_ops
 from tremula.ir.origin import model_line
+from tremula.ir.recorder import DEVICE
 from tremula.ir.recording import Recording
 
 # Products take the type of the activation, their first operand; weights are cast to it.
@@ -38,26 +38,33 @@ _PRODUCTS: frozenset[Callable] = frozenset(
         F.conv_transpose3d,
     }
 )
-# The device has 32-bit integers only, so a script may give these where PyTorch wants 64-bit ones.
-_WANTS_LONG_INDICES: frozenset[Callable] = frozenset(
-    {
-        F.cross_entropy,
-        F.nll_loss,
-        F.one_hot,
-        torch.gather,
-        torch.scatter,
-        torch.scatter_add,
-        torch.scatter_reduce,
-        torch.take_along_dim,
-        Tensor.gather,
-        Tensor.scatter,
-        Tensor.scatter_,
-        Tensor.scatter_add,
-        Tensor.scatter_add_,
-        Tensor.scatter_reduce,
-        Tensor.scatter_reduce_,
-    }
-)
+# Arguments that PyTorch wants as 64-bit integers, by name and place: the device has 32-bit ones
+# only, so a script may give those.
+_INDEX_ARGUMENTS: dict[str, tuple[str, int]] = {
+    "gather": ("index", 2),
+    "scatter": ("index", 2),
+    "scatter_add": ("index", 2),
+    "scatter_reduce": ("index", 2),
+    "index_copy": ("index", 2),
+    "index_fill": ("index", 2),
+    "index_reduce": ("index", 2),
+    "put": ("index", 1),
+    "take": ("index", 1),
+    "take_along_dim": ("indices", 1),
+}
+_WANTS_LONG_INDICES: dict[Callable, tuple[str, int]] = {
+    F.cross_entropy: ("target", 1),
+    F.nll_loss: ("target", 1),
+    F.multi_margin_loss: ("target", 1),
+    F.multilabel_margin_loss: ("target", 1),
+    **{
+        getattr(owner, name + mark): argument
+        for name, argument in _INDEX_ARGUMENTS.items()
+        for owner in (torch, Tensor)
+        for mark in ("", "_")
+        if hasattr(owner, name + mark)
+    },
+}
 
 # Functions that make tensors; without a device they make them where the model runs.
 _FACTORIES: dict[Callable, str] = {
@@ -67,6 +74,8 @@ _FACTORIES: dict[Callable, str] = {
         " range tensor zeros zeros_like"
     ).split()
 }
+_LIKE_ANOTHER = frozenset({Tensor.to, Tensor.type_as})  # they take type and device of a tensor
+_HOST = torch.device("cpu")
 _SHOWN = frozenset({Tensor.__repr__, Tensor.__format__})
 
 
@@ -78,7 +87,7 @@ class FunctionRules(TorchFunctionMode):
         self.state = state
 
     def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
-        kwargs = kwargs or {}
+        args, kwargs = self._on_the_device(func, args, kwargs or {})
         if not kwargs and recurrent_ops.is_recurrent(func, args):
             return recurrent_ops.record(func, args)
         if not kwargs and packed_sequences.is_packed_net(func, args):
@@ -93,11 +102,28 @@ class FunctionRules(TorchFunctionMode):
         if func in _PRODUCTS:
             args, kwargs = _in_the_type_of_the_activation(args, kwargs)
         elif func in _WANTS_LONG_INDICES:
-            args, kwargs = tree_map(_as_long, (args, kwargs))
+            args, kwargs = _with_long_indices(args, kwargs, *_WANTS_LONG_INDICES[func])
         result = (ctc_ops.record if func in ctc_ops.CTC_FUNCTIONS else func)(*args, **kwargs)
         if func in LOSS_FUNCTIONS and isinstance(result, Tensor):
             self.state.mark_loss(result)
         return result
+
+    def _on_the_device(self, func: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The device of the model is where its fakes are; tensors sent there become constants."""
+        of_call = (*args, *kwargs.values())
+        goes_there = any(_is_device(value) for value in of_call) or (
+            func in _LIKE_ANOTHER and any(isinstance(value, FakeTensor) for value in of_call)
+        )
+        if not goes_there:
+            return args, kwargs
+        bring_in = self.state.recorder.bring_in
+
+        def there(value: object) -> object:
+            if isinstance(value, Tensor):
+                return bring_in(value)
+            return _HOST if _is_device(value) else value
+
+        return tuple(there(a) for a in args), {name: there(v) for name, v in kwargs.items()}
 
     def _warn_about_device(self, func: Callable, args: tuple) -> None:
         of_tensors = func is torch.normal and any(isinstance(a, Tensor) for a in args)
@@ -106,9 +132,24 @@ class FunctionRules(TorchFunctionMode):
             self.state.warn(f"No device set in torch.{name}(): forcing to IPU")
 
 
+def _is_device(value: object) -> bool:
+    """Whether an argument is the device of the model: torch.device("ipu"), "ipu:0"."""
+    if isinstance(value, str):
+        return value.partition(":")[0] == DEVICE.type
+    return isinstance(value, torch.device) and value.type == DEVICE.type
+
+
 def _without_values(tensor: Tensor) -> str:
     """What printing shows of a tensor that has only a shape and a type."""
     return f"tensor(<unavailable>, size={list(tensor.shape)}, dtype={tensor.dtype})"
+
+
+def _with_long_indices(args: tuple, kwargs: dict, name: str, place: int) -> tuple[tuple, dict]:
+    """The call with one argument cast: a cast of what it writes would write a copy."""
+    if name in kwargs:
+        return args, {**kwargs, name: _as_long(kwargs[name])}
+    given = [_as_long(value) if i == place else value for i, value in enumerate(args)]
+    return tuple(given), kwargs
 
 
 def _as_long(value: object) -> object:
@@ -128,7 +169,8 @@ def _in_the_type_of_the_activation(args: tuple, kwargs: dict) -> tuple[tuple, di
             return value.to(first.dtype)
         return value
 
-    return tuple(cast(a) for a in args), {name: cast(value) for name, value in kwargs.items()}
+    named = {name: value if name == "out" else cast(value) for name, value in kwargs.items()}
+    return tuple(cast(a) for a in args), named
 
 
 # -- functions recorded in another form: PyTorch's look at values ----------------------------------
@@ -250,7 +292,17 @@ def _as_tensor(_state: Recording, func: Callable, data: object, **how: object) -
     return make(data, **how)
 
 
+def _is_ipu(_state: Recording, func: Callable, tensor: Tensor) -> bool:
+    return isinstance(tensor, FakeTensor) or func(tensor)
+
+
+def _is_cpu(_state: Recording, func: Callable, tensor: Tensor) -> bool:
+    return not isinstance(tensor, FakeTensor) and func(tensor)
+
+
 FORMS: dict[Callable, Callable[..., object]] = {
+    Tensor.is_ipu.__get__: _is_ipu,
+    Tensor.is_cpu.__get__: _is_cpu,
     torch.as_tensor: _as_tensor,
     F.rrelu: _rrelu,
     F.gaussian_nll_loss: _gaussian_nll_loss,

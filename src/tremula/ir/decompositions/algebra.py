@@ -43,6 +43,16 @@ def addbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float 
     return aten.addmm.default(bias, left, right, beta=beta, alpha=alpha)
 
 
+@decomposes(aten.addmv.default)
+def addmv(bias: Tensor, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """A product and a bias, each times a factor; what has the factor zero is not read."""
+    product = a.new_zeros(a.shape[0]) if alpha == 0 else torch.mv(a, x)
+    product = product if alpha in (0, 1) else product * alpha
+    if beta == 0:
+        return product
+    return product + (bias if beta == 1 else bias * beta)
+
+
 @decomposes(aten._weight_norm_interface_backward.default)
 def weight_norm_backward(
     gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int

@@ -26,7 +26,14 @@ from torch.fx.node import Argument
 from torch.utils._pytree import tree_map_only
 
 from tremula.ir.errors import CaptureError
-from tremula.ir.nodes import is_view, operand, overload_of, schema_name, written_argument
+from tremula.ir.nodes import (
+    functional_overload,
+    is_view,
+    operand,
+    overload_of,
+    schema_name,
+    written_arguments,
+)
 from tremula.ir.origin import FORWARD, ORIGIN, Origin
 from tremula.ir.passes.views import written_view
 from tremula.ir.step import OUTPUT, CapturedStep
@@ -79,6 +86,7 @@ class _Functionaliser:
         self.new = fx.Graph()
         self.tensors: dict[fx.Node, _Tensor] = {}
         self.others: dict[fx.Node, fx.Node] = {}  # nodes with several results
+        self.written: dict[fx.Node, list[_Tensor]] = {}  # what `out=` with several tensors wrote
         self.origin: Origin | None = None
         self.taken: set[int] = set()  # ids of the fakes that nodes of the new graph have
 
@@ -125,8 +133,8 @@ class _Functionaliser:
             self._written_through(node)
         elif node.target is aten._native_batch_norm_legit.default:  # it only reads them
             self._plain(node, aten._native_batch_norm_legit_no_training.default, (5,))
-        elif (written := written_argument(node.target)) is not None:
-            self._write(node, _written_node(node, written))
+        elif written := written_arguments(node.target):
+            self._write(node, [_written_node(node, place) for place in written])
         elif is_view(node.target):
             self._view(node)
         else:
@@ -153,6 +161,9 @@ class _Functionaliser:
 
     def _getitem(self, node: fx.Node) -> None:
         source, index = node.args
+        if source in self.written:
+            self.tensors[node] = self.written[source][index]
+            return
         if source in self.tensors:  # an output of a view with several
             base = self.tensors[source]
             item = {**base.item, base.chain[-1]: index}
@@ -180,18 +191,33 @@ class _Functionaliser:
         part.meta["val"] = node.meta["val"][item]
         return part
 
-    def _write(self, node: fx.Node, target: fx.Node) -> None:
-        """target.op_(…): the functional operation, then its value back into the base."""
-        value = self._functional_value(node, target)
-        like = target.meta["val"]
-        if value.meta["val"].dtype != like.dtype:
-            value = self.emit(aten._to_copy.default, (value,), {"dtype": like.dtype}, val=like)
-        self._store(target, value)
-        tensor = self.tensors[target]
-        self.tensors[node] = _Tensor(tensor.base, tensor.chain, dict(tensor.item))
+    def _write(self, node: fx.Node, targets: list[fx.Node]) -> None:
+        """target.op_(…), op(…, out=target): the functional operation, then its values stored."""
+        found = self._functional_value(node, targets[0])
+        values = [found]
+        if len(targets) > 1:
+            items = enumerate(found.meta["val"])
+            values = [self.emit(_GETITEM, (found, i), val=fake) for i, fake in items]
+        for target, value in zip(targets, values, strict=True):
+            self._store(target, self._in_type_of(target, value))
+        now = [_seen_alike(self.tensors[target]) for target in targets]
+        if len(targets) == 1:
+            self.tensors[node] = now[0]
+        else:
+            self.written[node] = now
+
+    def _in_type_of(self, target: fx.Node, value: fx.Node) -> fx.Node:
+        """What is written takes the type of the tensor it goes to."""
+        dtype, got = target.meta["val"].dtype, value.meta["val"]
+        if got.dtype == dtype:
+            return value
+        return self.emit(aten._to_copy.default, (value,), {"dtype": dtype}, val=got.to(dtype))
 
     def _store(self, target: fx.Node, value: fx.Node) -> None:
         tensor = self.tensors[target]
+        if target.meta["val"].shape != value.meta["val"].shape:  # `out=` resized it
+            tensor = self.tensors[target] = _Tensor(_Base(value))
+            return
         for depth in reversed(range(len(tensor.chain))):
             view = tensor.chain[depth]
             around = tensor.base.value
@@ -213,13 +239,18 @@ class _Functionaliser:
             )
 
     def _functional_value(self, node: fx.Node, target: fx.Node) -> fx.Node:
+        schema = overload_of(node)._schema
+        given = {schema.arguments[place].name for place in written_arguments(node.target)}
         args = tuple(self._argument(a) for a in node.args)
-        kwargs = {k: self._argument(v) for k, v in node.kwargs.items() if k != "out"}
+        kwargs = {k: self._argument(v) for k, v in node.kwargs.items() if k not in given}
         special = _FUNCTIONAL_FORMS.get(schema_name(node))
         if special is not None:
             return special(self, target, args, kwargs)
         func = functional_overload(overload_of(node))
-        return self.emit(func, args, kwargs, like=node)
+        takes = {a.name for a in func._schema.arguments}
+        if given & set(node.kwargs) and "dtype" in takes and kwargs.get("dtype") is None:
+            kwargs["dtype"] = target.meta["val"].dtype  # sums and factories take that of `out=`
+        return self.emit(func, args, kwargs, val=_value_of(func, args, kwargs, target))
 
     def _argument(self, value: Argument) -> Argument:
         return fx.map_arg(value, self.read_or_other)
@@ -268,6 +299,17 @@ class _Functionaliser:
         return node
 
 
+def _value_of(func: Callable, args: tuple, kwargs: dict, target: fx.Node) -> object:
+    """The fake value of a call: its type may be another than that of what it is written to."""
+    values = fx.map_arg((args, kwargs), lambda node: node.meta["val"])
+    with target.meta["val"].fake_mode:
+        return func(*values[0], **values[1])
+
+
+def _seen_alike(tensor: _Tensor) -> _Tensor:
+    return _Tensor(tensor.base, tensor.chain, dict(tensor.item))
+
+
 def _another(tensor: Tensor) -> Tensor:
     """A fake tensor of its own with the shape and type of another."""
     return tensor.detach().clone()
@@ -279,33 +321,6 @@ def _written_node(node: fx.Node, position: int) -> fx.Node:
     written = node.kwargs[name] if name in node.kwargs else node.args[position]
     assert isinstance(written, fx.Node), f"{node.target} writes {written}, not a node"
     return written
-
-
-def functional_overload(func: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """add_.Tensor and add.out -> add.Tensor: the one that takes the same and writes nothing."""
-    name = func._schema.name.removeprefix("aten::").removesuffix("_")
-    packet = getattr(aten, name, None)
-    wanted = _read_types(func)
-    overload = next(
-        (o for o in _overloads(packet) if not o._schema.is_mutable and _read_types(o) == wanted),
-        None,
-    )
-    if overload is None:
-        raise CaptureError(
-            f"{func} has no functional form, so a static program cannot hold it.",
-            hint="write the value into a new tensor",
-        )
-    return overload
-
-
-def _overloads(packet: torch._ops.OpOverloadPacket | None) -> list[torch._ops.OpOverload]:
-    return [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
-
-
-def _read_types(func: torch._ops.OpOverload) -> list[tuple[str, str]]:
-    """Names and types of what an operation takes, but for the result of `out=`."""
-    given = [a for a in func._schema.arguments if not (a.kwarg_only and a.alias_info is not None)]
-    return [(a.name, str(a.type)) for a in given]
 
 
 def _copy(work: _Functionaliser, target: fx.Node, args: tuple, _kwargs: dict) -> fx.Node:

@@ -14,6 +14,7 @@ from tremula.ir.op_table import lowers, prefers_layout
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import poplin, popops
 from tremula.poplibs.poplin.product.mat_mul import ProductOptions
+from tremula.poplibs.poputil import broadcast_view
 
 Shape = tuple[int, ...]
 _MULTIPLIED = (FLOAT, HALF)  # types of the matrix unit
@@ -76,8 +77,13 @@ def dot(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
 def addmm(
     tiles: Tiles, bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    """The bias is added to the product in place: no second tensor of its size."""
+    """The bias is added to the product in place: no second tensor of its size.
+
+    What is multiplied by zero is not read, as in PyTorch: NaN in it does not matter.
+    """
     graph, sequence, name = tiles.graph, tiles.sequence, tiles.name
+    if alpha == 0:
+        return _scaled_bias(tiles, bias, beta)
     result = product(tiles, a, b)
     if alpha != 1:
         factor = tiles.constant(alpha, result.type)
@@ -89,6 +95,15 @@ def addmm(
         bias = popops.mul(graph, bias, factor, sequence, f"{name}/beta")
     popops.add_in_place(graph, result, bias, sequence, f"{name}/bias")
     return result
+
+
+def _scaled_bias(tiles: Tiles, bias: Tensor, beta: float) -> Tensor:
+    shape = tiles.out_shape
+    if beta == 0:
+        return broadcast_view(tiles.constant(0, tiles.out_type), shape)
+    factor = tiles.constant(beta, bias.type)
+    name = f"{tiles.name}/beta"
+    return broadcast_view(popops.mul(tiles.graph, bias, factor, tiles.sequence, name), shape)
 
 
 # -- products in serial parts ----------------------------------------------------------------------
