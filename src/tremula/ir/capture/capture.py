@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -347,9 +348,11 @@ def _on_the_device() -> Iterator[None]:
         return DEVICE if is_asked_by_model else host_device.fget(fake)
 
     FakeTensor.device = property(device)
+    torch.ipu = _DEVICE_MODULE  # checkpoint() and fork_rng() ask it for generators
     try:
         yield
     finally:
+        del torch.ipu
         FakeTensor.device = host_device
 
 
@@ -381,4 +384,10 @@ def _is_said_to_be_causal(
     return is_causal is True
 
 
+_DEVICE_MODULE = types.SimpleNamespace(
+    _initialized=False,  # no generator here whose state to keep
+    is_available=lambda: True,
+    device_count=lambda: 1,
+    current_device=lambda: 0,
+)
 _FAKE_NAME = FakeTensor.__name__

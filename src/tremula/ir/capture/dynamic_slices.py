@@ -1,4 +1,4 @@
-"""x[start:end] with tensors as bounds: allowed if they differ by a number known beforehand."""
+"""x[…] with tensors in it: slices of a length known beforehand, and writes by a mask."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,10 +50,9 @@ def get_item(state: Recording, func: Callable, x: Tensor, index: Index) -> objec
 
 def set_item(state: Recording, func: Callable, x: Tensor, index: Index, value: Value) -> object:
     """Tensor.__setitem__: one slice with tensor bounds, or a mask; the rest is PyTorch's."""
-    if _is_mask(index) and (not isinstance(value, Tensor) or value.numel() == 1):
-        mask = index.reshape(index.shape + (1,) * (x.dim() - index.dim()))
-        new = value.to(x.dtype).reshape(()) if isinstance(value, Tensor) else value
-        return x.copy_(torch.where(mask, new, x))
+    place = _only_mask(index)
+    if place is not None and not _has_tensor_bounds(index):
+        return _set_by_mask(func, x, index, place, value)
     if not _has_tensor_bounds(index):
         return func(x, index, value)
     parts = _parts(x, index)
@@ -66,6 +65,47 @@ def set_item(state: Recording, func: Callable, x: Tensor, index: Index, value: V
     value = value if isinstance(value, Tensor) else torch.full((), value, device=x.device)
     value = value.to(x.dtype).expand(shape)
     return x.copy_(torch.ops.tremula.dynamic_update(x, value, start, dynamic[0]))
+
+
+def _only_mask(index: Index) -> int | None:
+    """The place of the one mask among numbers and slices."""
+    parts = index if isinstance(index, tuple) else (index,)
+    masks = [place for place, part in enumerate(parts) if _is_mask(part)]
+    plain = (int, slice, type(None), type(Ellipsis))
+    are_plain = all(_is_mask(p) or (isinstance(p, plain) and not isinstance(p, bool)) for p in parts)
+    return masks[0] if len(masks) == 1 and are_plain else None
+
+
+def _set_by_mask(func: Callable, x: Tensor, index: Index, place: int, value: Value) -> object:
+    """A choice between old and new if one value serves all that the mask selects."""
+    parts = _parts(x, index)
+    place = next(i for i, part in enumerate(parts) if _is_mask(part))
+    mask = parts[place]
+    seen = x[(*parts[:place], *[slice(None)] * mask.dim(), *parts[place + 1 :])]
+    n_before = sum(not isinstance(part, int) for part in parts[:place])
+    n_behind = seen.dim() - n_before - mask.dim()
+    if isinstance(value, Tensor):
+        if value.dim() > n_behind and value.numel() > 1 and value.shape[-1 - n_behind] != 1:
+            return func(x, index, value)  # one after another: a value for each selected place
+        value = _over_mask(value.to(x.dtype), mask.dim(), n_behind)
+    if not _is_of_mask(seen, mask, n_before):
+        return func(x, index, value)  # PyTorch says what is wrong
+    mask = mask.bool().reshape(mask.shape + (1,) * n_behind)
+    return seen.copy_(torch.where(mask, value, seen))
+
+
+def _over_mask(value: Tensor, n_dims: int, n_behind: int) -> Tensor:
+    """A value with the dimensions of a mask where it has one for the selected places."""
+    if value.dim() <= n_behind:
+        return value
+    if value.numel() == 1:
+        return value.reshape(())
+    split = value.dim() - n_behind
+    return value.reshape(value.shape[: split - 1] + (1,) * n_dims + value.shape[split:])
+
+
+def _is_of_mask(seen: Tensor, mask: Tensor, n_before: int) -> bool:
+    return seen.shape[n_before : n_before + mask.dim()] == mask.shape
 
 
 def _is_mask(index: Index) -> bool:

@@ -292,6 +292,16 @@ def _as_tensor(_state: Recording, func: Callable, data: object, **how: object) -
     return make(data, **how)
 
 
+def _batch_norm(  # noqa: PLR0913, PLR0917 - as PyTorch
+    _state: Recording, func: Callable, x: Tensor, mean: Tensor | None, var: Tensor | None,
+    weight: Tensor | None = None, bias: Tensor | None = None, *args: object, **kwargs: object,
+) -> Tensor:  # fmt: skip
+    """Statistics of halves may be floats; weights then are, too, as PyTorch wants them."""
+    if mean is not None and x.dtype is torch.float16:
+        weight, bias = (t if t is None else t.to(mean.dtype) for t in (weight, bias))
+    return func(x, mean, var, weight, bias, *args, **kwargs)
+
+
 def _is_ipu(_state: Recording, func: Callable, tensor: Tensor) -> bool:
     return isinstance(tensor, FakeTensor) or func(tensor)
 
@@ -305,6 +315,7 @@ FORMS: dict[Callable, Callable[..., object]] = {
     Tensor.is_cpu.__get__: _is_cpu,
     torch.as_tensor: _as_tensor,
     F.rrelu: _rrelu,
+    F.batch_norm: _batch_norm,
     F.gaussian_nll_loss: _gaussian_nll_loss,
     F.embedding_bag: _embedding_bag,
     torch.index_fill: _index_fill,

@@ -354,6 +354,26 @@ def _bernoulli(work: _Functionaliser, target: fx.Node, args: tuple, kwargs: dict
     return work.emit(func, (args[0], p), kwargs, like=target)
 
 
+def _random(work: _Functionaliser, target: fx.Node, args: tuple, kwargs: dict) -> fx.Node:
+    """Whole numbers from the first given one to below the last; else as many as the type has."""
+    like = target.meta["val"]
+    bounds = [kwargs.get(name) for name in ("from", "to") if name in kwargs] or list(args[1:])
+    low, high = bounds if len(bounds) == 2 else (0, *(bounds or [None]))
+    if high is None:
+        high = _n_whole_numbers(like.dtype)
+    shape = list(like.shape)
+    return work.emit(aten.randint.low, (low, high, shape), {"dtype": like.dtype}, val=like)
+
+
+def _n_whole_numbers(dtype: torch.dtype) -> int:
+    """One more than the largest that random_ gives; 64-bit integers are 32-bit ones here."""
+    if dtype is torch.bool:
+        return 2
+    if dtype.is_floating_point:
+        return int(2 / torch.finfo(dtype).eps) + 1
+    return min(torch.iinfo(dtype).max, torch.iinfo(torch.int32).max)
+
+
 # In-place operations whose functional form has another name or needs no old value.
 _FUNCTIONAL_FORMS = {
     "aten::copy_": _copy,
@@ -361,6 +381,7 @@ _FUNCTIONAL_FORMS = {
     "aten::fill_": _filled,
     "aten::normal_": _normal,
     "aten::bernoulli_": _bernoulli,
+    "aten::random_": _random,
 }
 
 
