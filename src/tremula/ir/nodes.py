@@ -52,6 +52,24 @@ def whole(argument: object) -> int:
     return int(argument)
 
 
+def type_name(dtype: torch.dtype) -> str:
+    """How errors of PyTorch call a type: 'Float'."""
+    return _TYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
+
+
+_TYPE_NAMES = {
+    torch.float64: "Double",
+    torch.float32: "Float",
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.int64: "Long",
+    torch.int32: "Int",
+    torch.int16: "Short",
+    torch.int8: "Char",
+    torch.uint8: "Byte",
+    torch.bool: "Bool",
+}
+
 # -- what an operation does ------------------------------------------------------------------------
 
 

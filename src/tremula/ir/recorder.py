@@ -4,7 +4,7 @@ import bisect
 import operator
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx
@@ -19,6 +19,7 @@ from tremula.ir.nodes import (
     is_random,
     is_view,
     is_view_in_place,
+    type_name,
     written_arguments,
 )
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN, Origin
@@ -98,6 +99,8 @@ class Recorder(TorchDispatchMode):
             and (known := self._known_result(func, args, kwargs)) is not None
         ):
             return known
+        if _is_by_mask(name, args):
+            args = (args[0], self._places_of_masks(args[1]), *args[2:])
         self._refuse_data_dependence(name, func, args)
         origin = self._origin()
         args, kwargs = tree_map(self._inside, (args, kwargs))
@@ -194,11 +197,9 @@ class Recorder(TorchDispatchMode):
             )
         if id(value) in self.known_constants or value.dim() == 0:
             return self.bring_in(value)
-        dtype = str(value.dtype).removeprefix("torch.")
-        shape = list(value.shape)
+        shape, dtype = list(value.shape), type_name(value.dtype)
         raise CaptureError(
-            f"Expected an IPU tensor but got tensor(device=cpu, shape={shape},"
-            f" dtype={_ATEN_NAMES.get(dtype, dtype)})",
+            f"Expected an IPU tensor but got tensor(device=cpu, shape={shape}, dtype={dtype})",
             source=self._origin().source,
             hint="move it there with .to(x.device), make it with torch.tensor(…) inside forward,"
             " pass it as an input, or register it as a buffer",
@@ -231,6 +232,19 @@ class Recorder(TorchDispatchMode):
             fake = self.fakes.from_tensor(result)
         self.constant(result, fake)
         return fake
+
+    def _places_of_masks(self, indices: list[Tensor | None]) -> list[Tensor | None]:
+        """Masks whose values are known as the indices of what they select."""
+        found: list[Tensor | None] = []
+        for index in indices:
+            value = known_value(self, index) if _is_mask(index) else None
+            if value is None:
+                found.append(index)
+                continue
+            with _outside_the_recording():
+                places = value.bool().nonzero(as_tuple=True)
+            found += [self.bring_in(place) for place in places]
+        return found
 
     def _refuse_data_dependence(self, name: str, func: object, args: tuple) -> None:
         why = _DATA_DEPENDENT.get("aten::nonzero" if _is_by_mask(name, args) else name)
@@ -280,9 +294,11 @@ def _out_names(func: OpOverload) -> tuple[str, ...]:
 
 def _is_by_mask(name: str, args: tuple) -> bool:
     """x[mask]: only running the model would tell how many elements that has."""
-    if name != "aten::index":
-        return False
-    return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+    return name == "aten::index" and any(_is_mask(index) for index in args[1])
+
+
+def _is_mask(index: Tensor | None) -> TypeGuard[Tensor]:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
 def _as_real_tensors_say(func: Callable, args: tuple, kwargs: dict, error: Exception) -> Exception:
@@ -305,13 +321,6 @@ def _as_real_tensors_say(func: Callable, args: tuple, kwargs: dict, error: Excep
 _next_sequence_number = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 _FAKE = torch._subclasses.FakeTensor
 _GETITEM = operator.getitem
-_ATEN_NAMES = {
-    "int64": "Long",
-    "int32": "Int",
-    "float32": "Float",
-    "float16": "Half",
-    "bool": "Bool",
-}
 
 
 # -- values known while recording: constants, and what is computed from them -----------------------

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes as _outside_the_
 
 from tremula.ir.capture import function_rules
 from tremula.ir.capture.losses import scalar_loss, surviving_loss
-from tremula.ir.capture.module_state import kept
+from tremula.ir.capture.module_state import kept, unregistered_tensors
 from tremula.ir.errors import CaptureError
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.origin import BACKWARD, OPTIMISER
@@ -107,7 +107,7 @@ class _Capture:
         self.keep_loss = keep_loss
         self.fakes = FakeTensorMode(allow_non_fake_inputs=True)
         self.recorder = Recorder(self.state, self.fakes)
-        self.recorder.known_constants = _plain_attributes(model)
+        self.recorder.known_constants = unregistered_tensors(model)
         self.state.recorder = self.recorder
         self.slots: list[Slot] = []
 
@@ -292,16 +292,6 @@ def _rebound(held: list[ModelTensor], stand_ins: list[Tensor]) -> list[str]:
     return found
 
 
-def _plain_attributes(model: nn.Module) -> dict[int, Tensor]:
-    """Tensors a module holds without registering them: frozen as constants."""
-    return {
-        id(value): value
-        for module in model.modules()
-        for value in vars(module).values()
-        if isinstance(value, Tensor)
-    }
-
-
 @contextlib.contextmanager
 def _module_paths(model: nn.Module, state: Recording) -> Iterator[None]:
     """Keeps `state.module_path` at the module whose forward runs."""
@@ -340,20 +330,23 @@ def _plain_names() -> Iterator[None]:
 @contextlib.contextmanager
 def _on_the_device() -> Iterator[None]:
     """Code of the model sees the device of the program; PyTorch below it, that of the fakes."""
-    host_device = FakeTensor.device
+    of_fakes: Any = vars(FakeTensor)["device"]
 
     def device(fake: FakeTensor) -> torch.device:
         modes = torch.overrides._get_current_function_mode_stack()
         is_asked_by_model = any(isinstance(m, function_rules.FunctionRules) for m in modes)
-        return DEVICE if is_asked_by_model else host_device.fget(fake)
+        return DEVICE if is_asked_by_model else of_fakes.fget(fake)
 
-    FakeTensor.device = property(device)
-    torch.ipu = _DEVICE_MODULE  # checkpoint() and fork_rng() ask it for generators
+    for holder, name, value in (
+        (FakeTensor, "device", property(device)),
+        (torch, DEVICE.type, _DEVICE_MODULE),  # checkpoint() and fork_rng() ask it for generators
+    ):
+        setattr(holder, name, value)
     try:
         yield
     finally:
-        del torch.ipu
-        FakeTensor.device = host_device
+        delattr(torch, DEVICE.type)
+        setattr(FakeTensor, "device", of_fakes)  # noqa: B010 - not an attribute of an instance
 
 
 @contextlib.contextmanager

@@ -50,9 +50,8 @@ def get_item(state: Recording, func: Callable, x: Tensor, index: Index) -> objec
 
 def set_item(state: Recording, func: Callable, x: Tensor, index: Index, value: Value) -> object:
     """Tensor.__setitem__: one slice with tensor bounds, or a mask; the rest is PyTorch's."""
-    place = _only_mask(index)
-    if place is not None and not _has_tensor_bounds(index):
-        return _set_by_mask(func, x, index, place, value)
+    if _has_one_mask(index) and not _has_tensor_bounds(index):
+        return _set_by_mask(func, x, index, value)
     if not _has_tensor_bounds(index):
         return func(x, index, value)
     parts = _parts(x, index)
@@ -67,16 +66,21 @@ def set_item(state: Recording, func: Callable, x: Tensor, index: Index, value: V
     return x.copy_(torch.ops.tremula.dynamic_update(x, value, start, dynamic[0]))
 
 
-def _only_mask(index: Index) -> int | None:
-    """The place of the one mask among numbers and slices."""
+def _has_one_mask(index: Index) -> bool:
+    """Whether it is a mask among numbers and slices."""
     parts = index if isinstance(index, tuple) else (index,)
-    masks = [place for place, part in enumerate(parts) if _is_mask(part)]
-    plain = (int, slice, type(None), type(Ellipsis))
-    are_plain = all(_is_mask(p) or (isinstance(p, plain) and not isinstance(p, bool)) for p in parts)
-    return masks[0] if len(masks) == 1 and are_plain else None
+    others = [part for part in parts if not _is_mask(part)]
+    return len(others) == len(parts) - 1 and all(_is_plain(part) for part in others)
 
 
-def _set_by_mask(func: Callable, x: Tensor, index: Index, place: int, value: Value) -> object:
+def _is_plain(part: Index) -> bool:
+    """A number or a slice: x[part] is a view."""
+    if isinstance(part, bool):
+        return False
+    return part is None or part is Ellipsis or isinstance(part, int | slice)
+
+
+def _set_by_mask(func: Callable, x: Tensor, index: Index, value: Value) -> object:
     """A choice between old and new if one value serves all that the mask selects."""
     parts = _parts(x, index)
     place = next(i for i, part in enumerate(parts) if _is_mask(part))

@@ -292,7 +292,7 @@ def _as_tensor(_state: Recording, func: Callable, data: object, **how: object) -
     return make(data, **how)
 
 
-def _batch_norm(  # noqa: PLR0913, PLR0917 - as PyTorch
+def _batch_norm(
     _state: Recording, func: Callable, x: Tensor, mean: Tensor | None, var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None, *args: object, **kwargs: object,
 ) -> Tensor:  # fmt: skip
@@ -311,8 +311,8 @@ def _is_cpu(_state: Recording, func: Callable, tensor: Tensor) -> bool:
 
 
 FORMS: dict[Callable, Callable[..., object]] = {
-    Tensor.is_ipu.__get__: _is_ipu,
-    Tensor.is_cpu.__get__: _is_cpu,
+    getattr(Tensor, "is_ipu").__get__: _is_ipu,  # noqa: B009 - a property of tensors
+    getattr(Tensor, "is_cpu").__get__: _is_cpu,  # noqa: B009
     torch.as_tensor: _as_tensor,
     F.rrelu: _rrelu,
     F.batch_norm: _batch_norm,

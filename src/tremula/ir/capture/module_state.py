@@ -30,6 +30,17 @@ def kept(model: nn.Module) -> Iterator[None]:
             state.restore()
 
 
+def unregistered_tensors(model: nn.Module) -> dict[int, Tensor]:
+    """By id: tensors that modules hold in attributes, lists and dicts without registering them."""
+    found: dict[int, Tensor] = {}
+    for module in model.modules():
+        own = [value for name, value in vars(module).items() if name not in _TABLES]
+        held = _ModuleState(module).contents.values()
+        inner = [item for container, _ in held for item in _items(container)]
+        found |= {id(value): value for value in (*own, *inner) if isinstance(value, Tensor)}
+    return found
+
+
 class _ModuleState:
     """The attributes of a module and the contents of its containers, at one time."""
 

@@ -49,7 +49,8 @@ def pack(
     x = x.transpose(0, 1) if batch_first else x
     sizes = [sum(n > step for n in n_steps) for step in range(n_steps[0])]
     data = torch.cat([x[step, :n] for step, n in enumerate(sizes)])
-    return data, torch.tensor(sizes)
+    with _disable_current_modes():  # numbers of the host, as in PyTorch
+        return data, torch.tensor(sizes)
 
 
 def pad(

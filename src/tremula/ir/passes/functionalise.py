@@ -32,6 +32,8 @@ from tremula.ir.nodes import (
     operand,
     overload_of,
     schema_name,
+    type_name,
+    whole,
     written_arguments,
 )
 from tremula.ir.origin import FORWARD, ORIGIN, Origin
@@ -161,8 +163,8 @@ class _Functionaliser:
 
     def _getitem(self, node: fx.Node) -> None:
         source, index = node.args
-        if source in self.written:
-            self.tensors[node] = self.written[source][index]
+        if isinstance(source, fx.Node) and source in self.written:
+            self.tensors[node] = self.written[source][whole(index)]
             return
         if source in self.tensors:  # an output of a view with several
             base = self.tensors[source]
@@ -250,7 +252,19 @@ class _Functionaliser:
         takes = {a.name for a in func._schema.arguments}
         if given & set(node.kwargs) and "dtype" in takes and kwargs.get("dtype") is None:
             kwargs["dtype"] = target.meta["val"].dtype  # sums and factories take that of `out=`
-        return self.emit(func, args, kwargs, val=_value_of(func, args, kwargs, target))
+        value = _value_of(func, args, kwargs, target)
+        if not given & set(node.kwargs):
+            self._check_type(value, target)
+        return self.emit(func, args, kwargs, val=value)
+
+    def _check_type(self, value: object, target: fx.Node) -> None:
+        """PyTorch's rule for operations in place, which fake tensors do not always keep."""
+        to = target.meta["val"].dtype
+        if isinstance(value, Tensor) and not torch.can_cast(value.dtype, to):
+            got, wanted = (type_name(dtype) for dtype in (value.dtype, to))
+            raise RuntimeError(
+                f"result type {got} can't be cast to the desired output type {wanted}"
+            )
 
     def _argument(self, value: Argument) -> Argument:
         return fx.map_arg(value, self.read_or_other)

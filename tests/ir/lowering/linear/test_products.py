@@ -164,3 +164,30 @@ def peak_bytes(function, inputs):
     device = IPUModel("bow", tiles_per_ipu=8).create_device()
     built = build_tile_program(capture_function(function, inputs), device.target, Schedule())
     return Engine(built.graph, [built.program]).load(device).report().tiles.n_bytes.max()
+
+
+NAN = float("nan")
+FACTORS = [(0, 1), (1, 0), (0, 0), (0, 2), (2, 0)]  # alpha, beta
+
+
+@pytest.mark.parametrize("bad", [NAN, float("inf")], ids=str)
+def test_what_is_multiplied_by_zero_is_not_read(bad):
+    """NaN and infinity times the factor 0 do not matter in products with a bias, as in PyTorch."""
+    good = torch.arange(16.0).reshape(4, 4)
+
+    def function(good, bad):
+        found = []
+        for alpha, beta in FACTORS:
+            x, bias = bad if alpha == 0 else good, bad if beta == 0 else good
+            how = {"alpha": alpha, "beta": beta}
+            found += [
+                torch.addmm(bias, x, good, **how), torch.addmm(bias[0], x, good, **how),
+                torch.addmv(bias[0], x, good[0], **how),
+                torch.addbmm(bias, x[None], good[None], **how),
+            ]  # fmt: skip
+            if alpha:  # PyTorch's kernel for small matrices reads what alpha makes zero
+                found.append(torch.baddbmm(bias[None], x[None], good[None], **how))
+                found.append(torch.addr(bias, x[0], good[0], **how))
+        return found
+
+    assert_like_aten(function, good, torch.full((4, 4), bad))

@@ -50,8 +50,8 @@ def _masked_put(
     mask = indices[0]
     if len(indices) != 1 or mask is None or values.n_elems != 1:
         raise UnsupportedOperations(
-            f"x[mask] = v takes the {values.n_elems} values of v one after another, and only running"
-            " the model tells which place gets which.",
+            f"x[mask] = v takes the {values.n_elems} values of v one after another, and only"
+            " running the model tells which place gets which.",
             source=tiles.origin.source if tiles.origin is not None else None,
             hint="use torch.where(mask, v, x) with a value for every place, or x.masked_scatter_",
         )
