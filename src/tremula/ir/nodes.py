@@ -111,13 +111,14 @@ def written_arguments(func: object) -> list[int]:
     schema = getattr(func, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []
-    found = [place for place, a in enumerate(schema.arguments) if _is_written(a)]
+    found = [place for place, a in enumerate(schema.arguments) if is_written(a)]
     if any(place > 0 and not schema.arguments[place].kwarg_only for place in found):
         raise CaptureError(f"{func} writes several of its arguments, which is not supported.")
     return found
 
 
-def _is_written(argument: torch.Argument) -> bool:
+def is_written(argument: torch.Argument) -> bool:
+    """Whether an operation writes what it is given for an argument."""
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
@@ -153,7 +154,7 @@ def _overloads(packet: torch._ops.OpOverloadPacket | None) -> list[OpOverload]:
 
 def _read_types(func: OpOverload) -> list[tuple[str, str]]:
     """Names and types of what an operation takes, but for the result of `out=` and its kind."""
-    given = [a for a in func._schema.arguments if not (a.kwarg_only and _is_written(a))]
+    given = [a for a in func._schema.arguments if not (a.kwarg_only and is_written(a))]
     return [(a.name, str(a.type)) for a in given if a.name not in _KINDS_OF_RESULT]
 
 

@@ -19,6 +19,7 @@ from tremula.ir.nodes import (
     is_random,
     is_view,
     is_view_in_place,
+    is_written,
     type_name,
     written_arguments,
 )
@@ -288,8 +289,7 @@ class Recorder(TorchDispatchMode):
 @cache
 def _out_names(func: OpOverload) -> tuple[str, ...]:
     """The arguments of `out=`."""
-    arguments = func._schema.arguments
-    return tuple(arguments[i].name for i in written_arguments(func) if arguments[i].kwarg_only)
+    return tuple(a.name for a in func._schema.arguments if a.kwarg_only and is_written(a))
 
 
 def _is_by_mask(name: str, args: tuple) -> bool:

@@ -698,3 +698,18 @@ def test_variables_of_the_ipu_model(monkeypatch):
     target = wrapped._compiled.core.tiles.device().target
     assert target.n_tiles == 4
     assert target.chip.name == "GC2"
+
+
+@pytest.mark.parametrize("make", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_net_that_is_the_model(make):
+    """Compiled or not, it is called natively as before: no tensor of the recording stays in it."""
+    net = make(4, 3)
+    x = torch.linspace(-1, 1, 24).reshape(3, 2, 4)
+    wanted, _ = net(x)
+    weights = list(net._flat_weights)
+    with pytest.raises(RuntimeError):
+        poptorch.inferenceModel(net)(x[..., :2])
+    found, _ = poptorch.inferenceModel(net)(x)
+    torch.testing.assert_close(found, wanted)
+    assert torch.equal(net(x)[0], wanted)
+    assert all(a is b for a, b in zip(net._flat_weights, weights, strict=True))

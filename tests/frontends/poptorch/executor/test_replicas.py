@@ -139,6 +139,29 @@ def test_written_buffers_are_not_broadcast():
         poptorch.inferenceModel(Counts(), options)(torch.ones(2))
 
 
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(2)
+
+    def forward(self, x):
+        y = self.norm(x)
+        return y, nn.functional.mse_loss(y, torch.zeros_like(y))
+
+
+def test_statistics_of_batch_norms_are_of_each_replica():
+    """They are not broadcast buffers: each replica has its own, and those of the first are read."""
+    model = Normed()
+    options = poptorch.Options().replicationFactor(2)
+    x = torch.arange(16.0).reshape(8, 2) ** 1.5
+    wrapped = poptorch.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
+    wrapped(x)
+    alone = Normed()
+    alone(x[:4])
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        torch.testing.assert_close(getattr(model.norm, name), getattr(alone.norm, name))
+
+
 def test_every_replica_has_its_buffers():
     """With broadcastBuffers(False) each replica goes on with its own copy."""
     options = poptorch.Options().replicationFactor(2).deviceIterations(2).broadcastBuffers(False)

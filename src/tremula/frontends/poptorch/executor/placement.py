@@ -55,16 +55,38 @@ def _check_all_in_blocks(step: CapturedStep) -> None:
 
 
 def _check_buffers(step: CapturedStep, options: Options) -> None:
-    """Replicas would disagree about a buffer that each of them writes."""
-    written = step.results_of_kind(BUFFER)
-    if not written or options.replication_factor == 1 or not options.broadcast_buffers:
+    """Replicas would disagree about a buffer that each of them writes.
+
+    Statistics of batch norms are of each replica's own batches, and those of the first are kept.
+    """
+    if options.replication_factor == 1 or not options.broadcast_buffers:
         return
-    raise createPoptorchError(
-        "PopTorch does not support broadcasting buffers. If your model is able to tolerate"
-        " buffers becoming out of sync between replicas, you can disable buffer broadcasting"
-        " using poptorch.Options.broadcastBuffers(False)."
-        f" The buffer {written[0][1].name} is written."
-    )
+    written = [(slot.name, step.results()[place]) for place, slot in step.results_of_kind(BUFFER)]
+    norms = {_module_of(name) for name, node in written if _is_statistic(node)}
+    written = [
+        name
+        for name, node in written
+        if not _is_statistic(node)
+        and not (_module_of(name) in norms and name.endswith("num_batches_tracked"))
+    ]
+    if written:
+        raise createPoptorchError(
+            "PopTorch does not support broadcasting buffers. If your model is able to tolerate"
+            " buffers becoming out of sync between replicas, you can disable buffer broadcasting"
+            " using poptorch.Options.broadcastBuffers(False)."
+            f" The buffer {written[0]} is written."
+        )
+
+
+def _module_of(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _is_statistic(node: fx.Node) -> bool:
+    """Whether a batch norm gives it."""
+    while node.all_input_nodes and schema_name(node) in ("aten::_to_copy", ""):
+        node = node.all_input_nodes[0]
+    return "batch_norm" in schema_name(node)
 
 
 # -- blocks, chips and stages ----------------------------------------------------------------------
