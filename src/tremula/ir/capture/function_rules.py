@@ -92,6 +92,8 @@ class FunctionRules(TorchFunctionMode):
             return recurrent_ops.record(func, args)
         if not kwargs and packed_sequences.is_packed_net(func, args):
             return packed_sequences.run_net(self.state, func, args)
+        if func in _WANTS_LONG_INDICES:
+            args, kwargs = _with_long_indices(args, kwargs, *_WANTS_LONG_INDICES[func])
         rule = RULES.get(func) or FORMS.get(func)
         if rule is not None:
             return rule(self.state, func, *args, **kwargs)
@@ -101,8 +103,6 @@ class FunctionRules(TorchFunctionMode):
             self._warn_about_device(func, args)
         if func in _PRODUCTS:
             args, kwargs = _in_the_type_of_the_activation(args, kwargs)
-        elif func in _WANTS_LONG_INDICES:
-            args, kwargs = _with_long_indices(args, kwargs, *_WANTS_LONG_INDICES[func])
         result = (ctc_ops.record if func in ctc_ops.CTC_FUNCTIONS else func)(*args, **kwargs)
         if func in LOSS_FUNCTIONS and isinstance(result, Tensor):
             self.state.mark_loss(result)
