@@ -76,6 +76,22 @@ def test_biases_are_added_to_rounded_products(shape):
         assert torch.equal(add_bias_(last.clone(), bias), right)
 
 
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_large_tensors_are_converted_in_parts(n_threads):
+    """By as many threads as PyTorch has; the parts meet without gaps."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads)
+    try:
+        x = torch.randn(700_001)
+        assert torch.equal(rounded(x), x.half().float())
+        assert torch.equal(round_(x.clone()), x.half().float())
+        rows, bias = torch.randn(1001, 700), halves(700).float()
+        right = (rows.half() + bias.half()).float()
+        assert torch.equal(add_bias_(rows.clone(), bias), right)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_copies_of_weights_follow_them():
     """A float32 copy is made once, and again after somebody wrote the half."""
     weight, other = halves(5), torch.ones(2)

@@ -5,7 +5,13 @@ pairs of conversions, which Inductor fuses into its kernels; without Inductor th
 of this file.
 """
 
+import math
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from types import ModuleType
 
 import torch
 from torch import Tensor, fx
@@ -26,9 +32,7 @@ def round_(x: Tensor) -> Tensor:
     """Round float32 values in place to what halves can hold."""
     if not _is_dense(x):
         return x.copy_(x.half())
-    from tremula.ir.host import half_kernels  # Numba is slow to load
-
-    half_kernels.round_floats(x.data_ptr(), x.numel())
+    _run(_kernels().round_floats, x.numel(), (x.data_ptr(), 4))
     return x
 
 
@@ -51,10 +55,10 @@ def store(target: Tensor, source: Tensor) -> Tensor:
     """Copy between half and float32."""
     if source.stride() != target.stride() or not _is_dense(source):
         return target.copy_(source)
-    from tremula.ir.host import half_kernels  # Numba is slow to load
-
-    convert = half_kernels.narrow_floats if target.dtype is _HALF else half_kernels.widen_halves
-    convert(source.data_ptr(), target.data_ptr(), source.numel())
+    kernels = _kernels()
+    convert = kernels.narrow_floats if target.dtype is _HALF else kernels.widen_halves
+    places = ((t.data_ptr(), t.element_size()) for t in (source, target))
+    _run(convert, source.numel(), *places)
     return target
 
 
@@ -62,11 +66,11 @@ def add_bias_(x: Tensor, bias: Tensor) -> Tensor:
     """Round products [rows, biases, …] in place, add biases, round again: as tiles do."""
     if not (x.is_contiguous() and bias.is_contiguous()):
         return _add_bias_anyhow(x, bias)
-    from tremula.ir.host import half_kernels  # Numba is slow to load
-
     n_rows, n_biases = x.shape[:2]
     n_each = x.numel() // max(1, n_rows * n_biases)
-    half_kernels.add_biases(x.data_ptr(), bias.data_ptr(), n_rows, n_biases, n_each)
+    n_bytes = 4 * n_biases * n_each
+    places = ((x.data_ptr(), n_bytes), (bias.data_ptr(), 0))
+    _run(_kernels().add_biases, n_rows, *places, sizes=(n_biases, n_each))
     return x
 
 
@@ -86,6 +90,47 @@ def _is_dense(x: Tensor) -> bool:
             return False
         n_before *= size
     return True
+
+
+# -- kernels ---------------------------------------------------------------------------------------
+
+_N_ALONE = 1 << 17  # elements that one thread converts before another could have begun
+
+
+@cache
+def _kernels() -> ModuleType:
+    from tremula.ir.host import half_kernels  # Numba is slow to load
+
+    return half_kernels
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads besides the caller's; kernels run without Python's lock."""
+    return ThreadPoolExecutor(os.cpu_count(), "halves")
+
+
+os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of its parent's threads
+
+
+def _run(
+    kernel: Callable[..., None], n: int, *places: tuple[int, int], sizes: tuple[int, ...] = ()
+) -> None:
+    """Call a kernel on `n` rows at places (address, bytes of a row), in parts if there are many."""
+    n_elements = n * math.prod(sizes)
+    n_parts = min(torch.get_num_threads(), n_elements // _N_ALONE, n)
+    if n_parts < 2:
+        kernel(*(address for address, _ in places), n, *sizes)
+        return
+    bounds = [n * part // n_parts for part in range(n_parts + 1)]
+    calls = [
+        (*(address + begin * n_bytes for address, n_bytes in places), end - begin, *sizes)
+        for begin, end in pairwise(bounds)
+    ]
+    others = [_threads().submit(kernel, *call) for call in calls[1:]]
+    kernel(*calls[0])
+    for other in others:
+        other.result()
 
 
 # -- weights ---------------------------------------------------------------------------------------
