@@ -63,3 +63,19 @@ def test_inductor_trains_as_aten_does(network):
     expected_losses, expected = trained(start, images, labels, "eager")
     torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(weights, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.wide
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of modules that Inductor imports
+def test_inductor_rounds_halves_where_aten_does():
+    """Fused kernels compute several operations in float32 and round each of them to half."""
+    torch.manual_seed(0)
+    start = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(320, 16), nn.LayerNorm(16),
+        nn.GELU(), nn.Linear(16, 3),
+    ).half()  # fmt: skip
+    images, labels = torch.randn(N_IMAGES, 1, 12, 10).half(), torch.arange(N_IMAGES) % 3
+    losses, weights = trained(start, images, labels, "inductor")
+    expected_losses, expected = trained(start, images, labels, "eager")
+    torch.testing.assert_close(losses, expected_losses, rtol=2.0**-10, atol=0)
+    torch.testing.assert_close(weights, expected, rtol=2.0**-9, atol=2.0**-12)
