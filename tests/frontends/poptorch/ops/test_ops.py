@@ -116,6 +116,20 @@ def test_print_tensor(capfd):
     assert capfd.readouterr().err == "y: (3.00, 8.00)\ny_gradient: (2.00, 2.00)\n"
 
 
+def test_marks_are_for_tensors():
+    """Operations that mark a tensor refuse anything else, by PopTorch's class and text."""
+    with pytest.raises(poptorch.Error, match=r"nop must take a torch\.tensor argument\. .*int"):
+        poptorch.nop(1)
+    with pytest.raises(poptorch.Error, match=r"only set available memory for torch\.tensor values"):
+        poptorch.set_available_memory([X], 0.5)
+    for value in (1, [X, 1]):
+        with pytest.raises(ValueError, match="All inputs must be tensors"):
+            poptorch.recomputationCheckpoint(value)
+    for mark, what in ((marked_in, "inputs"), (marked_out, "outputs")):
+        with pytest.raises(poptorch.Error, match=rf"only set overlap for torch\.tensor {what}"):
+            on_host(lambda x, mark=mark: (x, mark(1))[0], X, options=overlap_options())
+
+
 CURLY = {"separator": " ", "open_bracket": "{", "close_bracket": "}"}
 NARROW = {"digits": 3, "float_format": "scientific", "max_line_width": 12, "separator": ","}
 FORMS = [

@@ -91,6 +91,10 @@ def ipu_print_tensor(  # noqa: PLR0913, PLR0917 - PopTorch's own signature
 
 def nop(tensor: Tensor) -> Tensor:
     """The tensor itself, by an operation that does nothing and stays in the program."""
+    if not isinstance(tensor, Tensor):
+        raise createPoptorchError(
+            f"nop must take a torch.tensor argument. {type(tensor)} is not supported."
+        )
     return torch.ops.tremula.nop(tensor) if active() is not None else tensor
 
 
@@ -104,11 +108,18 @@ def recomputationCheckpoint(*tensors: Any) -> Any:  # noqa: ANN401, N802
     (value,) = tensors
     if isinstance(value, list | tuple):
         return type(value)(recomputationCheckpoint(tensor) for tensor in value)
+    if not isinstance(value, Tensor):
+        raise ValueError(f"All inputs must be tensors, got {type(value)}")  # noqa: TRY004
     return torch.ops.tremula.checkpoint(value) if active() is not None else value
 
 
 def set_available_memory(tensor: Tensor, available_memory_proportion: float) -> Tensor:
     """The share of a tile's memory that the product or convolution of this tensor may use."""
+    if not isinstance(tensor, Tensor):
+        raise createPoptorchError(
+            "You may only set available memory for torch.tensor values. "
+            f"{type(tensor)} is not supported."
+        )
     proportion = float(available_memory_proportion)
     if not 0 <= proportion <= 1:
         raise ValueError(f"available_memory_proportion must be between 0 and 1, got {proportion}.")
@@ -164,6 +175,11 @@ def _overlapped(value: Any, mode: OverlapMode, *, output: bool) -> Any:  # noqa:
         return value
     tensors: list[Tensor] = []
     structure = take_apart(value, tensors.append)
+    if not tensors:
+        what = "outputs" if output else "inputs"
+        raise createPoptorchError(
+            f"You may only set overlap for torch.tensor {what}. {type(value)} is not supported."
+        )
     marked = [torch.ops.tremula.overlap(tensor, mode.value, output) for tensor in tensors]
     return put_together(structure, iter(marked))
 
