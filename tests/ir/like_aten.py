@@ -7,7 +7,12 @@ from torch import Tensor
 
 from tremula.ir.run.tile_run import run_on_tiles
 
-TOLERANCE = {torch.float32: (1e-5, 1e-6), torch.float16: (1e-2, 1e-3)}  # relative, absolute
+# Relative, absolute.
+TOLERANCE = {
+    torch.float32: (1e-5, 1e-6),
+    torch.float16: (1e-2, 1e-3),
+    torch.complex64: (1e-5, 1e-6),
+}
 
 
 def assert_like_aten(function: Callable, *inputs: Tensor, **tolerance: float) -> None:
@@ -21,7 +26,7 @@ def assert_like_aten(function: Callable, *inputs: Tensor, **tolerance: float) ->
 
 
 def assert_close(got: Tensor, right: Tensor, where: str, **tolerance: float) -> None:
-    right = right.to(got.dtype)  # 64-bit types are 32-bit on the machine
+    right = right.to(got.dtype).resolve_conj()  # 64-bit types are 32-bit on the machine
     relative, absolute = TOLERANCE.get(got.dtype, (0.0, 0.0))
     torch.testing.assert_close(
         got,
@@ -38,3 +43,13 @@ def gradients(function, *operands):
     leaves = [x.detach().requires_grad_(True) for x in operands]
     y = function(*leaves)
     return torch.autograd.grad(y, leaves, torch.arange(float(y.numel())).reshape(y.shape))
+
+
+def complex_gradients(function, *operands):
+    """The same of complex results: both parts count."""
+
+    def real(*leaves):
+        y = function(*leaves)
+        return torch.view_as_real(y.resolve_conj()) if y.is_complex() else y
+
+    return [x.resolve_conj() if x.is_complex() else x for x in gradients(real, *operands)]

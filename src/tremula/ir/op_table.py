@@ -47,6 +47,7 @@ class LayoutPreference:
 _lowerings: dict[str, Lowering] = {}
 _preferences: dict[tuple[str, int], LayoutPreference] = {}
 _decompositions: dict[object, Callable] = {}  # by overload
+_of_complex: dict[object, Callable] = {}  # by overload: the same for complex operands
 _pytorchs: dict[object, Callable] = {}  # used where there is no decomposition of ours
 
 
@@ -89,6 +90,22 @@ def decomposes(*overloads: object) -> Callable[[Callable], Callable]:
             if overload in _decompositions:
                 raise ValueError(f"{overload_name(overload)} has two decompositions")
             _decompositions[overload] = function
+        return function
+
+    return enter
+
+
+def decomposes_complex(*overloads: object) -> Callable[[Callable], Callable]:
+    """Enter the function as what ATen overloads are for complex numbers, computed with real ones.
+
+    It takes what the overload takes, with a `Pair` for a complex tensor, and gives pairs.
+    """
+
+    def enter(function: Callable) -> Callable:
+        for overload in overloads:
+            if overload in _of_complex:
+                raise ValueError(f"{overload_name(overload)} has two rules for complex numbers")
+            _of_complex[overload] = function
         return function
 
     return enter
@@ -149,9 +166,16 @@ def decomposition_of(func: object) -> Callable | None:
 def files_of_users() -> list[Path]:
     """Files outside Tremula with entries: a program compiled with them depends on them."""
     entered = [*(lowering.build for lowering in _lowerings.values()), *_decompositions.values()]
+    entered += [*_of_complex.values()]
     entered += [preference.create for preference in _preferences.values()]
     outside = {f for f in entered if f.__module__.split(".")[0] not in ("tremula", "torch")}
     return sorted({Path(inspect.getsourcefile(function) or "") for function in outside})
+
+
+def complex_rule_of(func: object) -> Callable | None:
+    """The function that computes `func` of complex numbers with real ones, or None."""
+    _load()
+    return _of_complex.get(func)
 
 
 def all_lowerings() -> list[Lowering]:
@@ -164,6 +188,12 @@ def all_decompositions() -> dict[str, Callable]:
     """Every decomposition that is not PyTorch's, by the name of its overload."""
     _load()
     return {overload_name(overload): function for overload, function in _decompositions.items()}
+
+
+def all_complex_rules() -> dict[str, Callable]:
+    """What each operation is for complex numbers, by the name of its overload."""
+    _load()
+    return {overload_name(overload): function for overload, function in _of_complex.items()}
 
 
 def refuse_unsupported(step: CapturedStep) -> None:
@@ -219,7 +249,16 @@ def aten_markdown() -> str:
         for name, function in sorted(all_decompositions().items())
     ]
     parts.append(_section("Decompositions", "is computed as", rows))
+    parts.append(_complex_section())
     return "\n".join(parts)
+
+
+def _complex_section() -> str:
+    rows = [
+        f"| `{name.removeprefix('aten::')}` | {_summary(function)} |"
+        for name, function in sorted(all_complex_rules().items())
+    ]
+    return _section("Complex numbers", "of complex numbers is computed as", rows)
 
 
 def _section(title: str, column: str, rows: list[str]) -> str:

@@ -1,6 +1,7 @@
 """Records what PyTorch does to fake tensors as an FX graph: one node per ATen call, in order."""
 
 import bisect
+import itertools
 import operator
 from collections.abc import Callable
 from functools import cache
@@ -75,7 +76,9 @@ class Recorder(TorchDispatchMode):
 
     def constant(self, value: Tensor, fake: Tensor) -> fx.Node:
         """A tensor whose value is frozen into the program."""
-        name = f"constant_{len(self.constants)}"
+        numbers = itertools.count(len(self.constants))
+        names = (f"constant_{number}" for number in numbers)
+        name = next(name for name in names if name not in self.constants)
         self.constants[name] = value
         node = self.graph.get_attr(name)
         node.meta[ORIGIN] = self._origin()

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 from tremula.ir.capture import packed_sequences
 from tremula.ir.capture.dynamic_slices import get_item, set_item
 from tremula.ir.capture.losses import LOSS_FUNCTIONS
+from tremula.ir.capture.without_values import istft, lstsq
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops import ctc as ctc_ops
 from tremula.ir.ops import recurrent as recurrent_ops
@@ -411,4 +412,7 @@ RULES: dict[Callable, Rule] = {
     Tensor.narrow: _narrow,
     Tensor.__getitem__: get_item,
     Tensor.__setitem__: set_item,
+    torch.istft: istft,
+    Tensor.istft: istft,
+    torch.linalg.lstsq: lstsq,
 }

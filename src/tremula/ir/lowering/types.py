@@ -17,6 +17,10 @@ _TYPES = {
     torch.float32: FLOAT,
     torch.float64: FLOAT,
     torch.bfloat16: FLOAT,
+    # Of either part; a tensor at the border of a program has a last dimension of both.
+    torch.complex32: HALF,
+    torch.complex64: FLOAT,
+    torch.complex128: FLOAT,
 }
 _TORCH = {
     BOOL: torch.bool,
@@ -43,9 +47,24 @@ def torch_type(type: Type) -> torch.dtype:
     return _TORCH[type]
 
 
+def tile_shape(value: torch.Tensor) -> tuple[int, ...]:
+    """The shape of a tensor at the border of a program: complex numbers are two floats."""
+    return (*(int(n) for n in value.shape), *([2] if value.is_complex() else []))
+
+
+def widened(values: np.ndarray, like: torch.dtype) -> torch.Tensor:
+    """What the machine gave for a tensor, in the machine's type; complex if the tensor is."""
+    tensor = torch.from_numpy(np.array(values))
+    if like.is_complex:
+        return torch.view_as_complex(tensor)
+    return tensor.to(torch_type(tile_type(like)))
+
+
 def narrow(tensor: torch.Tensor) -> np.ndarray:
     """A tensor's values in the machine's type."""
     tensor = tensor.detach().cpu()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
     if tensor.dtype is torch.bfloat16:
         tensor = tensor.float()
     values = tensor.numpy().astype(tile_type(tensor.dtype).dtype, copy=False)

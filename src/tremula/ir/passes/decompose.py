@@ -7,8 +7,13 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
+from torch.utils._pytree import tree_any, tree_map_only
 
-from tremula.ir.op_table import decomposition_of, has_lowering
+from tremula.ir.complex_pair import Pair, is_complex
+from tremula.ir.errors import UnsupportedOperations
+from tremula.ir.nodes import overload_name, overload_of
+from tremula.ir.op_table import complex_rule_of, decomposition_of, has_lowering
 from tremula.ir.origin import FORWARD, ORIGIN, Origin
 from tremula.ir.recorder import Recorder
 from tremula.ir.recording import Recording
@@ -21,7 +26,10 @@ def decompose(step: CapturedStep) -> CapturedStep:
 
 
 class _Decomposer(Recorder):
-    """Records again; every node it makes keeps the origin of the node it came from."""
+    """Records again; every node it makes keeps the origin of the node it came from.
+
+    A complex tensor has no node: a fake stands for it, and `pairs` knows its two parts, which have.
+    """
 
     def __init__(self, step: CapturedStep):
         fakes = [
@@ -33,6 +41,7 @@ class _Decomposer(Recorder):
         self.values: dict[fx.Node, Any] = {}
         self.constants = dict(step.constants)
         self._tuples: dict[fx.Node, fx.Node] = {}  # kept calls with several results
+        self.pairs: dict[int, Pair] = {}  # by the id of the fake that stands for a complex tensor
 
     def run(self) -> CapturedStep:
         with self.fakes, torch.no_grad():
@@ -42,29 +51,46 @@ class _Decomposer(Recorder):
 
     def visit(self, node: fx.Node) -> None:
         self.current = node.meta.get(ORIGIN)
-        if node.op in ("placeholder", "get_attr"):
+        if node.op in ("placeholder", "get_attr") and is_complex(node.meta["val"]):
+            self._visit_complex(node)
+        elif node.op in ("placeholder", "get_attr"):
             copy = self.graph.node_copy(node)
             self._bind(copy, node.meta["val"])
             self.values[node] = node.meta["val"]
         elif node.op == "output":
-            self.graph.output(fx.map_arg(node.args[0], lambda n: self.node_of(self.values[n])))
+            self.graph.output(fx.map_arg(node.args[0], self._result))
         else:
             self._call(node)
 
     def _call(self, node: fx.Node) -> None:
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
+        if node.target is not _GETITEM and (
+            self._is_complex(node.target, args, kwargs) or tree_any(is_complex, node.meta["val"])
+        ):
+            with self:
+                self.values[node] = self._of_complex(overload_of(node), args, kwargs)
+            return
         expand = None if has_lowering(node.target) else decomposition_of(node.target)
         if expand is None:
             self._keep_call(node, args)
             return
         with self:
-            self.values[node] = expand(*_plain(args), **kwargs)
+            found = expand(*_plain(args), **kwargs)
+        self.values[node] = self._as_recorded(found, node.meta["val"])
+
+    def _as_recorded(self, found: Any, recorded: Any) -> Any:  # noqa: ANN401
+        """A result with the strides the recording saw: gradients of determinants depend on them."""
+        is_tensor = isinstance(found, Tensor) and isinstance(recorded, Tensor)
+        if not is_tensor or found.is_complex() or found.stride() == recorded.stride():
+            return found
+        self._bind(self.node_of(found), recorded)
+        return recorded
 
     def _keep_call(self, node: fx.Node, args: tuple) -> None:
         """Copy a node. Its fake result is what it was: nothing needs to be computed again."""
         if node.target is _GETITEM:
             value = args[0][args[1]]
-            if self.knows(value):  # an item of something that was decomposed
+            if self.knows(value) or id(value) in self.pairs:  # of what was decomposed
                 self.values[node] = value
                 return
         as_node = fx.map_arg((node.args, node.kwargs), self._node_for)
@@ -84,6 +110,9 @@ class _Decomposer(Recorder):
     def __torch_dispatch__(
         self, func: OpOverload, types: tuple, args: tuple = (), kwargs: dict | None = None
     ) -> object:
+        if self._is_complex(func, args, kwargs or {}):
+            with self:
+                return self._of_complex(func, args, kwargs or {})
         expand = None if has_lowering(func) else decomposition_of(func)
         if expand is not None:
             with self:
@@ -95,6 +124,75 @@ class _Decomposer(Recorder):
 
     def _origin(self) -> Origin:
         return self.current or Origin(FORWARD)
+
+    # -- complex numbers ---------------------------------------------------------------------------
+
+    def _is_complex(self, func: object, args: tuple, kwargs: dict) -> bool:
+        return func in _MAKE_COMPLEX or tree_any(is_complex, (args, kwargs))
+
+    def _of_complex(self, func: OpOverload, args: tuple, kwargs: dict) -> object:
+        """The operation by its rule for complex numbers, else by what it is composed of."""
+        rule = complex_rule_of(func)
+        if rule is not None:
+            args, kwargs = tree_map_only(Tensor, self._parts, (args, kwargs))
+            return tree_map_only(Pair, self._stand_in, rule(*args, **kwargs))
+        expand = decomposition_of(func)
+        if expand is not None:
+            return expand(*args, **kwargs)
+        if _is_composite(func):
+            return func.decompose(*args, **kwargs)
+        origin = self._origin()
+        raise UnsupportedOperations(
+            f"Unsupported ops found in compiled model: [{overload_name(func)}]. On complex numbers"
+            f" the tile program does not have it: {origin.module or 'the model'}, {origin.source}",
+            source=origin.source,
+            hint="write it with torch.view_as_real, or add a rule (docs/lowering.md)",
+        )
+
+    def _parts(self, tensor: Tensor) -> Pair | Tensor:
+        return self.pairs[id(tensor)] if tensor.is_complex() else tensor
+
+    def _stand_in(self, pair: Pair) -> Tensor:
+        """A fake complex tensor for decompositions to look at; the parts are what is recorded."""
+        dtype = pair.re.dtype.to_complex()
+        with _outside_the_recording(), self.fakes:
+            fake = torch.empty(pair.re.shape, dtype=dtype, device=pair.re.device)
+        self._keep.append(fake)
+        self.pairs[id(fake)] = pair
+        return fake
+
+    def _visit_complex(self, node: fx.Node) -> None:
+        """An input is one tensor with both parts beside each other, a constant is two."""
+        value = node.meta["val"]
+        if node.op == "placeholder":
+            with _outside_the_recording(), self.fakes:
+                fake = torch.empty((*value.shape, 2), dtype=value.dtype.to_real())
+            copy = self.graph.node_copy(node)
+            copy.meta["val"] = fake
+            self._bind(copy, fake)
+            with self:
+                pair = Pair(fake.select(-1, 0), fake.select(-1, 1))
+        else:
+            with _outside_the_recording():
+                both = torch.view_as_real(self.constants[str(node.target)].resolve_conj())
+                re, im = (part.contiguous() for part in both.unbind(-1))
+            pair = Pair(self._new_constant(re), self._new_constant(im))
+        self.values[node] = self._stand_in(pair)
+
+    def _new_constant(self, value: Tensor) -> Tensor:
+        with _outside_the_recording():
+            fake = self.fakes.from_tensor(value)
+        self.constant(value, fake)
+        return fake
+
+    def _result(self, node: fx.Node) -> fx.Node:
+        """The node of a result of the step."""
+        value = self.values[node]
+        pair = self.pairs.get(id(value))
+        if pair is not None:
+            with self:
+                value = torch.stack([pair.re, pair.im], -1)
+        return self.node_of(value)
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - arguments as they are
@@ -109,4 +207,11 @@ def _is_composite(func: OpOverload) -> bool:
 
 
 _GETITEM = operator.getitem
+# Their operands are real.
+_MAKE_COMPLEX = {
+    torch.ops.aten.complex.default,
+    torch.ops.aten.polar.default,
+    torch.ops.aten.view_as_complex.default,
+    torch.ops.aten._fft_r2c.default,
+}
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd

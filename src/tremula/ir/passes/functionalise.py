@@ -137,7 +137,7 @@ class _Functionaliser:
             self._plain(node, aten._native_batch_norm_legit_no_training.default, (5,))
         elif written := written_arguments(node.target):
             self._write(node, [_written_node(node, place) for place in written])
-        elif is_view(node.target):
+        elif is_view(node.target) and isinstance(node.args[0], fx.Node):
             self._view(node)
         else:
             self._plain(node)

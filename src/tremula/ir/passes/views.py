@@ -103,6 +103,18 @@ def _diagonal(
     return work.emit(aten.diagonal_scatter.default, (around, value, *view.args[1:]), like=around)
 
 
+def _of_parts(
+    work: Emitter, _view: fx.Node, around: fx.Node, value: fx.Node, _item: None
+) -> fx.Node:
+    return work.emit(aten.view_as_complex.default, (value,), like=around)
+
+
+def _of_complex(
+    work: Emitter, _view: fx.Node, around: fx.Node, value: fx.Node, _item: None
+) -> fx.Node:
+    return work.emit(aten.view_as_real.default, (value,), like=around)
+
+
 def _dim(view: fx.Node) -> int:
     rank = view.meta["val"][0].dim()
     return whole(view.args[2] if len(view.args) > 2 else 0) % rank
@@ -128,4 +140,8 @@ VIEW_INVERSES = {
     aten.unbind.int: _unbound,
     aten.as_strided.default: _strided,
     aten.diagonal.default: _diagonal,
+    aten.view_as_real.default: _of_parts,
+    aten.view_as_complex.default: _of_complex,
+    aten._conj.default: _transposed,
+    aten._neg_view.default: _transposed,
 }

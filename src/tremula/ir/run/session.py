@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tremula.base.types import Type
 from tremula.ir.host.backend_choice import backend_for
 from tremula.ir.host.blame import note_operation
 from tremula.ir.host.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
 from tremula.ir.host.inductor import InductorProgram
 from tremula.ir.host.program import DeviceState, HostProgram
-from tremula.ir.lowering.types import narrow, tile_type, torch_type
+from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
 
@@ -184,7 +183,7 @@ class TileSession:
         for number in range(self.repetition.n_micro_batches):
             micro, replica = divmod(number, n_replicas)
             found = [
-                (slot, _tensor(values[micro], type)) for slot, values, type in results[replica]
+                (slot, widened(values[micro], dtype)) for slot, values, dtype in results[replica]
             ]
             for slot, value in found:
                 if slot.kind == INPUT:  # written by the model: so is the caller's tensor
@@ -200,10 +199,10 @@ class TileSession:
                 continue
             value = node.meta["val"]
             type = tile_type(value.dtype)
-            data = np.zeros((n_micro, *value.shape), type.dtype)
+            data = np.zeros((n_micro, *tile_shape(value)), type.dtype)
             if slot in handles:
                 connect(self.engine, handles[slot], data, replica)
-            results.append((slot, data, type))
+            results.append((slot, data, value.dtype))
         return results
 
     def _write(self, kind: str, tensors: list[Tensor], replica: int | None = None) -> None:
@@ -227,7 +226,7 @@ class TileSession:
                 read = self.engine.copy_from_remote_buffer if is_remote else self.engine.read_tensor
                 values = read(handle, replica=replica)
                 fake = node.meta["val"]
-                tensor = torch.from_numpy(np.array(values)).reshape(tuple(fake.shape))
+                tensor = widened(np.reshape(values, tile_shape(fake)), fake.dtype)
                 tensors.append(tensor.to(fake.dtype))
         return tensors
 
@@ -236,7 +235,3 @@ def connect(engine: "Engine", handle: str, data: np.ndarray, replica: int | None
     """Let a stream carry an array; one without elements has nothing to carry."""
     if data.size:
         engine.connect_stream(handle, data.reshape(-1), replica)
-
-
-def _tensor(values: np.ndarray, type: Type) -> Tensor:
-    return torch.from_numpy(np.array(values)).to(torch_type(type))

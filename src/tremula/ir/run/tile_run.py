@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from tremula.base.options import parse_options
@@ -26,7 +25,7 @@ from tremula.hardware.chip_model import Chip
 from tremula.ir.capture.capture import capture
 from tremula.ir.lowering.program.build import BuiltProgram, Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
-from tremula.ir.lowering.types import narrow, tile_type, torch_type
+from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
 from tremula.ir.run.session import connect
 from tremula.ir.step import CapturedStep
@@ -91,8 +90,7 @@ def run_step_on_tiles(
 ) -> list[Tensor]:
     """The same for a function that is recorded already."""
     device = device or IPUModel("bow", tiles_per_ipu=8).create_device()
-    step = apply(step, TILE_PASSES, "tiles")
-    built = _built(step, device, options, engine_options)
+    built = _built(apply(step, TILE_PASSES, "tiles"), device, options, engine_options)
     engine = Engine(built.graph, [built.program], engine_options)
     engine.load(device)
     for handle, function_of_arrays in built.host_functions.items():
@@ -101,12 +99,12 @@ def run_step_on_tiles(
         connect(engine, handle, narrow(value))
     results = []
     for (_slot, handle), node in zip(built.outputs, step.results(), strict=True):
-        shape, type = tuple(node.meta["val"].shape), tile_type(node.meta["val"].dtype)
-        values = np.zeros(shape, type.dtype)
+        fake = node.meta["val"]
+        values = np.zeros(tile_shape(fake), tile_type(fake.dtype).dtype)
         connect(engine, handle, values)
-        results.append((values, type))
+        results.append((values, fake.dtype))
     engine.run()
-    return [torch.from_numpy(values).to(torch_type(type)) for values, type in results]
+    return [widened(values, dtype) for values, dtype in results]
 
 
 def cost_of(

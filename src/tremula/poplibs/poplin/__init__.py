@@ -48,7 +48,12 @@ from tremula.poplibs.poplin.solvers.cholesky import (
     cholesky_in_place,
     create_cholesky_input,
 )
-from tremula.poplibs.poplin.solvers.lu import lu_factorization, lu_packed
+from tremula.poplibs.poplin.solvers.jacobi import orthogonal_columns
+from tremula.poplibs.poplin.solvers.lu import (
+    lu_factorization,
+    lu_packed,
+    permutation_of_pivots,
+)
 from tremula.poplibs.poplin.solvers.qr import qr_factorization
 from tremula.poplibs.poplin.solvers.triangular_solve import (
     create_triangular_solve_input_lhs,
@@ -78,5 +83,6 @@ __all__ += [  # norms
 __all__ += [  # solvers
     "cholesky", "cholesky_in_place", "create_cholesky_input", "create_triangular_solve_input_lhs",
     "create_triangular_solve_input_rhs", "linspace", "lu_factorization", "lu_packed",
-    "meshgrid_2d", "qr_factorization", "triangular_mask", "triangular_solve",
+    "meshgrid_2d", "orthogonal_columns", "permutation_of_pivots", "qr_factorization",
+    "triangular_mask", "triangular_solve",
 ]  # fmt: skip

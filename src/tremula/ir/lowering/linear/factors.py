@@ -1,4 +1,4 @@
-"""Lowerings of factorisations: Cholesky's, triangular systems, inverses of matrices."""
+"""Lowerings of factorisations: Cholesky's, LU, QR, Jacobi's; triangular systems, inverses."""
 
 from math import prod
 
@@ -8,8 +8,9 @@ from tremula.base.types import INT
 from tremula.ir.lowering.indexing.row_tables import take_rows
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
+from tremula.ir.ops import linear_algebra as _linear_algebra  # noqa: F401  registers tremula::…
 from tremula.poplar.tensors.tensor import Tensor
-from tremula.poplibs import poplin, poputil
+from tremula.poplibs import poplin, popops, poputil
 
 
 def _no_error(tiles: Tiles, matrix: Tensor) -> Tensor:
@@ -55,3 +56,35 @@ def inverse(tiles: Tiles, matrix: Tensor, *, check_errors: bool = False) -> tupl
     )
     found = poplin.triangular_solve(graph, upper, below, sequence, f"{name}/upper", lower=False)
     return found, _no_error(tiles, matrix)
+
+
+@lowers("linalg_lu_factor_ex", calls="poplin.lu_packed")
+def lu_factor(
+    tiles: Tiles, matrix: Tensor, *, pivot: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """PyTorch counts exchanged rows from 1."""
+    del pivot, check_errors  # without exchanges PyTorch has it on GPUs only
+    graph, sequence, name = tiles.graph, tiles.sequence, tiles.name
+    packed, pivots = poplin.lu_packed(graph, matrix, sequence, name)
+    one = tiles.constant(1, INT)
+    return packed, popops.add(graph, pivots, one, sequence, name), _no_error(tiles, matrix)
+
+
+@lowers("tremula::row_order", calls="poplin.permutation_of_pivots")
+def row_order(tiles: Tiles, pivots: Tensor, n: int) -> Tensor:
+    graph, sequence, name = tiles.graph, tiles.sequence, tiles.name
+    exchanged = popops.sub(graph, pivots, tiles.constant(1, INT), sequence, f"{name}/from_0")
+    return poplin.permutation_of_pivots(graph, exchanged, sequence, name, n_rows=n)
+
+
+@lowers("linalg_qr", calls="poplin.qr_factorization")
+def qr(tiles: Tiles, matrix: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+    q, r = poplin.qr_factorization(
+        tiles.graph, matrix, tiles.sequence, tiles.name, full_matrices=mode == "complete"
+    )
+    return (q.flatten().slice(0, 0, 0) if mode == "r" else q), r
+
+
+@lowers("tremula::orthogonal_columns", calls="poplin.orthogonal_columns")
+def orthogonal_columns(tiles: Tiles, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    return poplin.orthogonal_columns(tiles.graph, matrix, tiles.sequence, tiles.name)

@@ -56,14 +56,13 @@ def lu_factorization(
     """
     name = name or "lu"
     packed, pivots = lu_packed(graph, matrix, sequence, name, panel_width=panel_width)
-    *batch, n_rows, n_columns = matrix.shape
+    n_rows, n_columns = matrix.shape[-2:]
     k = min(n_rows, n_columns)
     lower = packed[..., :, :k]
     lower = triangular_mask(graph, lower, sequence, f"{name}/lower", unit_diagonal=True)
     upper = triangular_mask(graph, packed[..., :k, :], sequence, f"{name}/upper", lower=False)
-    flat = pivots.reshape((int(np.prod(batch)), k))
-    permutation = _add_permutation(graph, flat, n_rows, sequence, f"{name}/permutation")
-    return lower, upper, permutation.reshape((*batch, n_rows))
+    order = permutation_of_pivots(graph, pivots, sequence, f"{name}/permutation", n_rows=n_rows)
+    return lower, upper, order
 
 
 def lu_packed(
@@ -153,20 +152,22 @@ def _eliminate(panels: Panels, step: int, last: int, sequence: Sequence, name: s
     )
 
 
-def _add_permutation(
-    graph: Graph, pivots: Tensor, n_rows: int, sequence: Sequence, name: str
+def permutation_of_pivots(
+    graph: Graph, pivots: Tensor, sequence: Sequence, name: str = "", *, n_rows: int
 ) -> Tensor:
-    """Int [n_batches, n_rows]: where each row of L·U stood in the matrix."""
-    n_batches = pivots.shape[0]
+    """Int [..., n_rows]: where each row of L·U stood in the matrix that gave `pivots` [..., k]."""
+    n_batches = int(np.prod(pivots.shape[:-1]))
+    name = name or "permutation"
     permutation = graph.add_variable(INT, [n_batches, n_rows], name)
     rows = np.arange(n_batches)
     tiles = rows % graph.target.n_tiles
     mapping = TileMapping(rows * n_rows, (rows + 1) * n_rows, tiles, graph.target.n_tiles)
     graph.set_tile_mapping(permutation, mapping)
     if permutation.n_elems:
-        fields = {"pivots": pivots, "permutation": permutation}
+        flat = pivots.reshape((n_batches, pivots.shape[-1]))
+        fields = {"pivots": flat, "permutation": permutation}
         run_vertices(graph, permutation_codelet(), fields, tiles, sequence, name)
-    return permutation
+    return permutation.reshape((*pivots.shape[:-1], n_rows))
 
 
 @family
@@ -313,14 +314,26 @@ def _reference(
     matrix: np.ndarray, *, panel_width: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     packed, pivots = _packed_reference(matrix, panel_width=panel_width)
-    *batch, n_rows, n_columns = matrix.shape
+    n_rows, n_columns = matrix.shape[-2:]
     k = min(n_rows, n_columns)
     lower = np.tril(packed[..., :k], -1) + np.eye(n_rows, k, dtype=np.float32)
-    order = np.tile(np.arange(n_rows, dtype=np.int32), (int(np.prod(batch)), 1))
-    for one, exchanges in zip(order, pivots.reshape((len(order), k)), strict=True):
+    return lower, np.triu(packed[..., :k, :]), _order_reference(pivots, n_rows=n_rows)
+
+
+def _pivot_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
+    for shape, n_rows in (((1,), 1), ((4,), 4), ((2, 3), 5), ((0, 2), 2)):
+        last = np.arange(shape[-1])
+        pivots = last + rng.integers(0, n_rows - last, shape)
+        yield Sample((pivots.astype(type.dtype),), {"n_rows": n_rows})
+
+
+def _order_reference(pivots: np.ndarray, *, n_rows: int) -> np.ndarray:
+    flat = pivots.reshape((-1, pivots.shape[-1]))
+    order = np.tile(np.arange(n_rows, dtype=np.int32), (len(flat), 1))
+    for one, exchanges in zip(order, flat, strict=True):
         for j, other in enumerate(exchanges.tolist()):
             one[[j, other]] = one[[other, j]]
-    return lower, np.triu(packed[..., :k, :]), order.reshape((*batch, n_rows))
+    return order.reshape((*pivots.shape[:-1], n_rows))
 
 
 _ERRORS = (
@@ -354,5 +367,16 @@ register(
         codelets=(*_CODELETS, permutation_codelet, triangular_mask_codelet),
         errors=_ERRORS,
         tolerance={"FLOAT": 1e-4},
+    )
+)
+register(
+    Op(
+        name="poplin.permutation_of_pivots",
+        function=permutation_of_pivots,
+        about="The order of rows that a list of exchanges makes.",
+        types=(INT,),
+        samples=_pivot_samples,
+        reference=_order_reference,
+        codelets=(permutation_codelet,),
     )
 )

@@ -1,0 +1,1 @@
+"""Linear algebra from factorisations: systems, determinants, singular values, exponentials."""
