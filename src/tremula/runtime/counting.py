@@ -4,10 +4,12 @@ Such a step runs its counting kernels every time, so its cycles follow the data.
 step; its tiles are those its vertices or inserted copies keep busy.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from tremula.codelets.spec import Codelet
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.vertex_costs import ComputeSetCost
 from tremula.compiler.report.report import CountedStep
@@ -117,6 +119,13 @@ class CountedSteps:
                     has_modes=has_modes and codelet.spec.rounds_to_half, n_workers=n_workers
                 )
         self.is_ready[self.steps[np.array(self.sets) == number]] = True
+
+    def _counted_codelets(self) -> Iterator[Codelet]:
+        """Of all steps: C++ compiles many together as fast as one."""
+        for number in dict.fromkeys(self.sets):
+            for record in self.executable.compute_sets[number].tables:
+                if not record.is_costed:
+                    yield self.executable.codelets[record.codelet]
 
     def forget_kernels(self) -> None:
         """The rounding mode changed: other kernels count."""

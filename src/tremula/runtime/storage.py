@@ -13,6 +13,7 @@ from tremula.base.floats import (
 )
 from tremula.base.types import QUARTER, as_type
 from tremula.codelets.columns import columns_of
+from tremula.codelets.cpp.codelet import prepare_kernels
 from tremula.codelets.python.random import MODE_WORD, STATE_WORDS, seeds_of
 from tremula.codelets.spec import Codelet, CodeletSpec, FieldKind, FieldSpec
 from tremula.compiler.executable.executable import Executable
@@ -167,6 +168,7 @@ def build_tables(executable: Executable, n_threads: int) -> NativeTables:
     records = [t for cs in executable.compute_sets for t in cs.tables]
     codelets = executable.codelets
     n_workers = executable.target.chip.n_workers
+    prepare_kernels((codelets[t.codelet] for t in records), is_counted=False, n_workers=n_workers)
     addresses = [codelets[t.codelet].kernel_address(n_workers=n_workers) for t in records]
     kernel = np.array(addresses, np.int64)
     kept: list = [codelets]

@@ -9,8 +9,8 @@ import pytest
 from tremula.base.errors import GraphProgramCompilationError, MissingPerfEstimate
 from tremula.base.standing import Standing
 from tremula.codelets.cpp import build, cpp_codelet_from_dict, load_cpp_codelets
+from tremula.codelets.cpp.codelet import prepare_kernels
 from tremula.codelets.cpp.counting import count_blocks
-from tremula.codelets.cpp.glue import N_PER_CHUNK
 from tremula.codelets.cpp.toolchain import Compiler
 
 
@@ -55,14 +55,39 @@ def test_same_content_is_compiled_once(compilations, tmp_path, monkeypatch):
     assert third.content_hash() != first.content_hash()
 
 
-def test_many_instantiations_are_shared_among_compilers(compilations, call):
-    """Many instantiations are compiled in several parts, and all of them work."""
-    n = 2 * N_PER_CHUNK
-    codelets = load_cpp_codelets(source(n))
-    assert len(codelets) == n
-    assert len(compilations) == 3
-    for i in (0, 1, n - 1):
+def test_of_many_instantiations_only_those_asked_for_are_compiled(compilations, call, monkeypatch):
+    """Loading a large file describes its vertices; kernels come when asked for, in few processes."""
+    monkeypatch.setattr(build, "N_AT_ONCE", 8)
+    monkeypatch.setattr(build.os, "cpu_count", lambda: 2)
+    text = source(9, "*x += helper(N);").replace("template", "int helper(int n);\ntemplate", 1)
+    helper = "int helper(int n) { return n; }\n"
+    codelets = load_cpp_codelets([text, helper])
+    assert len(codelets) == 9
+    assert len(compilations) == 2 * 2 + 1  # two parts of each file, and linking
+    compilations.clear()
+    prepare_kernels([codelets[f"Add<{i}>"] for i in range(6)], is_counted=False, n_workers=6)
+    assert len(compilations) == 2 + 1 + 1
+    for i in (0, 1, 5):
         assert call(codelets[f"Add<{i}>"], [{"x": 5}]).fields["x"][0] == 5 + i
+    assert len(compilations) == 4
+    assert call(codelets["Add<8>"], [{"x": 5}]).fields["x"][0] == 13
+    assert call(codelets["Add<8>"], [{"x": 5}], is_counted=True).cycles[0] > 0
+    compilations.clear()
+    build._libraries.clear()  # as a new process
+    again = load_cpp_codelets([text, helper])
+    for i in (3, 8):
+        assert call(again[f"Add<{i}>"], [{"x": 5}]).fields["x"][0] == 5 + i
+    assert not compilations
+
+
+def test_vertices_with_shared_statics_are_compiled_together(compilations, call, monkeypatch):
+    """However many there are: memory that they share must be one."""
+    monkeypatch.setattr(build, "N_AT_ONCE", 1)
+    codelets = load_cpp_codelets(
+        "static int shared = 0;\n" + source(3, "shared += N; *x = shared;")
+    )
+    assert call(codelets["Add<1>"], [{"x": 0}]).fields["x"][0] == 1
+    assert call(codelets["Add<2>"], [{"x": 0}]).fields["x"][0] == 3
 
 
 def test_builders_do_not_disturb_each_other(compilations, own_cache):

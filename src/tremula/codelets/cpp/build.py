@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from tremula.codelets.cpp.toolchain import (
 )
 from tremula.codelets.spec import N_WORKERS
 
+N_AT_ONCE = 96  # files of up to so many vertices are compiled whole, when they are loaded
+N_LEAST, N_MOST = 4, 96  # kernels of a split library that one g++ process compiles
 FORMAT = 1  # raise when glue changes what a shared object or table means
 # No C++ run-time library, as on a tile: `new`, exceptions and streams are undefined symbols.
 _LINK_FLAGS = (
@@ -59,13 +62,19 @@ def library_of(units: Sequence[Unit], optimise: str) -> "Library":
 
 
 class Library:
-    """Codelet files that are linked together, and the shared objects made of them."""
+    """Codelet files that are linked together, and the shared objects made of them.
+
+    A library of many vertices is *split*: loading it only describes them, and kernels are compiled
+    when they are asked for, all that are asked for at once together, shared among processors.
+    Vertices that share static memory are always compiled together.
+    """
 
     def __init__(self, units: tuple[Unit, ...], optimise: str, key: str):
         self.units, self.optimise, self.key = units, optimise, key
         self._lock = threading.RLock()
         self._glued: tuple[GluedUnit, ...] = ()
-        self._loaded: dict[tuple[bool, int], ctypes.CDLL] = {}  # is it counted, workers
+        self._loaded: dict[Path, ctypes.CDLL] = {}
+        self._addresses: dict[tuple[_Variant, str], int] = {}
 
     @property
     def glued(self) -> tuple[GluedUnit, ...]:
@@ -75,48 +84,107 @@ class Library:
                 self._glued = tuple(glue(u, f"{prefix}_{i}") for i, u in enumerate(self.units))
             return self._glued
 
+    @property
+    def is_split(self) -> bool:
+        n_vertices = sum(len(glued.candidates) for glued in self.glued)
+        return n_vertices > N_AT_ONCE and not any(glued.has_statics for glued in self.glued)
+
     def table(self) -> list[dict[str, Any]]:
         """What the compiler knows of every vertex: name, base, fields."""
-        compiler = find_compiler()
-        path = self._path(compiler, False, N_WORKERS).with_suffix(".json")
+        variant = _Variant(find_compiler(), False, N_WORKERS)
+        path = self._path(variant).with_suffix(".json")
         if not path.exists():
-            table = self._read_table()
+            table = self._read_table(variant)
             with atomic_file(path, "w") as file:
                 json.dump(table, file)
         return json.loads(path.read_text())
 
+    def prepare(
+        self, symbols: Iterable[str], *, is_counted: bool, n_workers: int = N_WORKERS
+    ) -> None:
+        """Compile and load the kernels of these vertices, unless it was done before."""
+        variant = _Variant(find_compiler(), is_counted, n_workers)
+        with self._lock:
+            wanted = [s for s in dict.fromkeys(symbols) if (variant, s) not in self._addresses]
+            if not wanted:
+                return
+            files = self._split_files(wanted, variant) if self.is_split else {}
+            if not self.is_split and not self._path(variant).exists():
+                self._keep(self._path(variant), self._build_whole(variant))
+            for symbol in wanted:
+                path = self._path(variant)
+                loaded = self._load(path.with_name(files.get(symbol, path.name)))
+                address = ctypes.cast(getattr(loaded, symbol), ctypes.c_void_p).value
+                assert address is not None
+                self._addresses[variant, symbol] = address
+
     def address(self, symbol: str, *, is_counted: bool, n_workers: int = N_WORKERS) -> int:
         """Address of a kernel; builds and loads the shared object on first use."""
-        function = getattr(self._load(is_counted, n_workers), symbol)
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        assert address is not None
-        return address
+        self.prepare([symbol], is_counted=is_counted, n_workers=n_workers)
+        return self._addresses[_Variant(find_compiler(), is_counted, n_workers), symbol]
 
-    def _load(self, is_counted: bool, n_workers: int) -> ctypes.CDLL:
-        with self._lock:
-            key = (is_counted, n_workers)
-            if key not in self._loaded:
-                compiler = find_compiler()
-                path = self._path(compiler, *key)
-                if not path.exists():
-                    built = self._build(compiler, *key)
-                    with atomic_file(path) as file:
-                        file.write(built)
-                self._loaded[key] = ctypes.CDLL(str(path))
-            return self._loaded[key]
+    # -- what is there, and where ------------------------------------------------------------------
 
-    def _path(self, compiler: Compiler, is_counted: bool, n_workers: int) -> Path:
-        native = "" if is_counted else compiler.native_identity
-        parts = (self.key, compiler.identity, native, headers_identity(), str(n_workers))
-        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
-        return cache_dir() / "cpp" / f"{digest}{'-counted' if is_counted else ''}.so"
+    def _path(self, variant: "_Variant") -> Path:
+        native = "" if variant.is_counted else variant.compiler.native_identity
+        parts = (self.key, variant.compiler.identity, native, headers_identity())
+        text = "\n".join((*parts, str(variant.n_workers)))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+        return cache_dir() / "cpp" / f"{digest}{'-counted' if variant.is_counted else ''}.so"
 
-    def _build(self, compiler: Compiler, is_counted: bool, n_workers: int) -> bytes:
-        """A shared object."""
-        texts = [(glued, chunk) for glued in self.glued for chunk in glued.chunks]
-        flags = [*LANGUAGE_FLAGS, f"-I{HEADERS}", f"-DTREMULA_N_WORKERS={n_workers}"]
-        if is_counted:
+    def _files(self, variant: "_Variant") -> dict[str, str]:
+        """The file each kernel of a split unit is in, as far as they were compiled."""
+        path = self._path(variant).with_suffix(".kernels.json")
+        try:
+            files = json.loads(path.read_text())
+        except (OSError, ValueError):  # none yet, or damaged
+            return {}
+        return {s: f for s, f in files.items() if path.with_name(f).exists()}
+
+    def _load(self, path: Path) -> ctypes.CDLL:
+        if path not in self._loaded:
+            self._loaded[path] = ctypes.CDLL(str(path))
+        return self._loaded[path]
+
+    def _keep(self, path: Path, built: bytes) -> None:
+        with atomic_file(path) as file:
+            file.write(built)
+
+    # -- compiling ---------------------------------------------------------------------------------
+
+    def _build_whole(self, variant: "_Variant") -> bytes:
+        return self._build([(glued, glued.whole()) for glued in self.glued], variant)
+
+    def _split_files(self, symbols: list[str], variant: "_Variant") -> dict[str, str]:
+        """The file of each kernel; those that no file has are compiled into a new one."""
+        files = self._files(variant)
+        missing = sorted(set(symbols) - files.keys())
+        if missing:
+            digest = hashlib.sha256(" ".join(missing).encode()).hexdigest()[:16]
+            path = self._path(variant).with_name(f"{self._path(variant).stem}-{digest}.so")
+            self._keep(path, self._build(self._texts_with(set(missing)), variant))
+            files |= dict.fromkeys(missing, path.name)
+            with atomic_file(self._path(variant).with_suffix(".kernels.json"), "w") as file:
+                json.dump(files, file)
+        return files
+
+    def _texts_with(self, symbols: set[str]) -> list[tuple[GluedUnit, str]]:
+        """What to compile to have these kernels, and all that they may call."""
+        texts = []
+        for glued in self.glued:
+            wanted = [i for i in range(len(glued.candidates)) if glued.symbol(i) in symbols]
+            parts = _shared_out(wanted)
+            texts += [(glued, glued.kernels(part)) for part in parts] or [(glued, glued.text)]
+        return texts
+
+    def _build(self, texts: list[tuple[GluedUnit, str]], variant: "_Variant") -> bytes:
+        """A shared object of texts, each compiled by a process of its own."""
+        compiler = variant.compiler
+        flags = [*LANGUAGE_FLAGS, f"-I{HEADERS}", f"-DTREMULA_N_WORKERS={variant.n_workers}"]
+        if variant.is_counted:
             compile_one = partial(_compile_counted, [*flags, *COUNTED_FLAGS])
+        elif variant.is_description:
+            compile_one = partial(_compile, [*flags, "-O0"])
         else:
             compile_one = partial(_compile, [*flags, self.optimise, *compiler.native_flags])
         with tempfile.TemporaryDirectory(prefix="tremula-") as folder:
@@ -130,7 +198,7 @@ class Library:
                     ),
                 )
                 all_counts = set().union(*counts)
-            if is_counted:
+            if variant.is_counted:
                 objects.append(Path(folder) / "counter.o")
                 arguments = [*LANGUAGE_FLAGS, "-O2", "-c", "-x", "c++", "-", "-o", str(objects[-1])]
                 _checked(compiler, arguments, counter_source(all_counts))
@@ -173,18 +241,51 @@ class Library:
                     return source_at(token.file, token.line)
         return None
 
-    def _read_table(self) -> list[dict[str, Any]]:
-        loaded = self._load(False, N_WORKERS)
+    def _read_table(self, variant: "_Variant") -> list[dict[str, Any]]:
+        """Descriptions from a library with all kernels, or of a split one from one without."""
+        if not self.is_split:
+            with self._lock:
+                if not self._path(variant).exists():
+                    self._keep(self._path(variant), self._build_whole(variant))
+                return self._described(self._load(self._path(variant)), 1)
+        n_parts = os.cpu_count() or 1
+        texts = [(g, g.description(i, n_parts)) for g in self.glued for i in range(n_parts)]
+        built = self._build(texts, replace(variant, is_description=True))
+        with tempfile.NamedTemporaryFile(prefix="tremula-", suffix=".so") as file:
+            file.write(built)
+            file.flush()
+            return self._described(ctypes.CDLL(file.name), n_parts)
+
+    def _described(self, loaded: ctypes.CDLL, n_parts: int) -> list[dict[str, Any]]:
         table: list[dict[str, Any]] = []
         for n, glued in enumerate(self.glued):
             lines: list[str] = []
             emit = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(
                 lambda line, to=lines: to.append(line.decode())
             )
-            for describer in glued.describers():
-                getattr(loaded, describer)(emit)
+            for part in range(n_parts):
+                getattr(loaded, glued.describer(part))(emit)
             table += [entry | {"unit": n} for entry in _entries(lines)]
         return sorted(table, key=lambda entry: (entry["unit"], entry["index"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """How kernels are compiled."""
+
+    compiler: Compiler
+    is_counted: bool
+    n_workers: int
+    is_description: bool = False
+
+
+def _shared_out(indices: list[int]) -> list[list[int]]:
+    """Parts for processes: as many as processors, unless they would be tiny or huge."""
+    if not indices:
+        return []
+    n_parts = max(1, min(os.cpu_count() or 1, -(-len(indices) // N_LEAST)))
+    n_parts = max(n_parts, -(-len(indices) // N_MOST))
+    return [indices[part::n_parts] for part in range(n_parts)]
 
 
 def _entries(lines: Iterable[str]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from tremula.codelets.cpp.toolchain import find_compiler, parse_flags
 from tremula.codelets.flops import vector_flops_per_cycle
 from tremula.codelets.spec import (
     N_WORKERS,
+    Codelet,
     CodeletSpec,
     CostInput,
     Direction,
@@ -146,6 +147,16 @@ def _spec_from_dict(data: dict[str, Any]) -> CodeletSpec:
         constraints=tuple(data["constraints"]),
         source=source_at(*data["source"]) if data["source"] else None,
     )
+
+
+def prepare_kernels(codelets: Iterable[Codelet], *, is_counted: bool, n_workers: int) -> None:
+    """Compile the kernels of all C++ codelets among these together, not one after another."""
+    symbols: dict[Library, list[str]] = {}
+    for codelet in codelets:
+        if isinstance(codelet, CppCodelet):
+            symbols.setdefault(codelet.library, []).append(codelet.symbol)
+    for library, of_library in symbols.items():
+        library.prepare(of_library, is_counted=is_counted, n_workers=n_workers)
 
 
 # -- Codelet files or source text → codelets, by name ----------------------------------------------

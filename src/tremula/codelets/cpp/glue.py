@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from tremula.codelets.cpp.preprocess import Unit
 from tremula.codelets.cpp.scan import ClassShape, Member, Shapes, scan
 
-N_PER_CHUNK = 48  # instantiations compiled by one g++ process, where there are many
 _KERNEL_ARGUMENTS = (
     "std::uint8_t *arena, const std::int64_t *columns, std::int64_t begin, std::int64_t end"
 )
@@ -23,31 +22,39 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class GluedUnit:
-    """One unit with its candidates and the texts to compile."""
+    """One unit with its candidates, and the texts to compile for some or all of them."""
 
     unit: Unit
     prefix: str  # makes symbols of several units differ
     candidates: tuple[Candidate, ...]
-    chunks: tuple[str, ...]
+    text: str  # the unit's, with a name for every candidate
+    has_statics: bool  # vertices share memory: their kernels are compiled together
 
     def symbol(self, index: int) -> str:
         return f"tremula_kernel_{self.prefix}_{index}"
 
-    def describers(self) -> list[str]:
-        return [f"tremula_describe_{self.prefix}_{chunk}" for chunk in range(len(self.chunks))]
+    def describer(self, part: int) -> str:
+        return f"tremula_describe_{self.prefix}_{part}"
+
+    def description(self, part: int, n_parts: int) -> str:
+        """Text that describes every n-th candidate, without code to run it."""
+        indices = range(part, len(self.candidates), n_parts)
+        return self.text + _glue_text(self, indices, part, has_kernels=False)
+
+    def kernels(self, indices: Sequence[int]) -> str:
+        """Text with the kernels of some candidates."""
+        return self.text + _glue_text(self, indices, None, has_kernels=True)
+
+    def whole(self) -> str:
+        """Text with the kernels and descriptions of all."""
+        return self.text + _glue_text(self, range(len(self.candidates)), 0, has_kernels=True)
 
 
 def glue(unit: Unit, prefix: str) -> GluedUnit:
-    """Scan a unit and generate what runs its vertices."""
+    """Scan a unit and name what may be a vertex."""
     shapes = scan(unit.text, unit.file)
     text, candidates = _name_candidates(unit.text, shapes)
-    n_chunks = 1 if shapes.has_statics else max(1, round(len(candidates) / N_PER_CHUNK))
-    chunks = tuple(
-        text
-        + _glue_text(candidates, range(chunk, len(candidates), n_chunks), prefix, chunk, shapes)
-        for chunk in range(n_chunks)
-    )
-    return GluedUnit(unit, prefix, candidates, chunks)
+    return GluedUnit(unit, prefix, candidates, text, shapes.has_statics)
 
 
 def _name_candidates(text: str, shapes: Shapes) -> tuple[str, tuple[Candidate, ...]]:
@@ -100,27 +107,27 @@ def _members_of(
 
 
 def _glue_text(
-    candidates: Sequence[Candidate], indices: range, prefix: str, chunk: int, shapes: Shapes
+    glued: GluedUnit, indices: Sequence[int], described_as: int | None, *, has_kernels: bool
 ) -> str:
-    used = [candidates[i] for i in indices]
+    used = [glued.candidates[i] for i in indices]
     names = sorted({m.name for c in used for m in c.members if m.is_plain})
     lines = ["", "#include <tremula/glue.hpp>", '# 1 "tremula glue"']
     lines += [f"TREMULA_HAS({name})" for name in names]
     visitors: dict[tuple[str, ...], str] = {}
     described: list[str] = []
     for i in indices:
-        candidate = candidates[i]
+        candidate = glued.candidates[i]
         fields = tuple(m.name for m in candidate.members if m.is_plain)
         if fields not in visitors:
-            visitors[fields] = f"tremula_fields_{prefix}_{chunk}_{len(visitors)}"
+            visitors[fields] = f"tremula_fields_{glued.prefix}_{indices[0]}_{len(visitors)}"
             lines += _visitor(visitors[fields], fields)
-        lines += _kernel(
-            candidate, visitors[fields], f"tremula_kernel_{prefix}_{i}", shapes.has_statics
-        )
+        if has_kernels:
+            lines += _kernel(candidate, visitors[fields], glued.symbol(i), glued.has_statics)
         described.append(
             f"tremula::describe<{candidate.type_text}, {visitors[fields]}>({i}, emit);"
         )
-    lines += _exported(f"void tremula_describe_{prefix}_{chunk}(tremula::Emit emit)", described)
+    if described_as is not None:
+        lines += _exported(f"void {glued.describer(described_as)}(tremula::Emit emit)", described)
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,111 @@
+"""A C++ codelet file of as many vertices as the largest files of PopLibs have."""
+
+_OPERATIONS = (
+    "ADD", "SUB", "MUL", "DIV", "MIN", "MAX", "EQ", "NE", "LT", "LE", "GT", "GE", "AVERAGE",
+    "DIFFERENCE", "SECOND",
+)  # fmt: skip
+_TYPES = (
+    "float", "half", "int", "unsigned int", "short", "unsigned short", "char", "unsigned char",
+    "long long", "unsigned long long",
+)  # fmt: skip
+N_VERTICES = 750
+
+_HEAD = """
+#include <algorithm>
+#include <cmath>
+#include <poplar/HalfFloat.hpp>
+#include <poplar/Vertex.hpp>
+using namespace poplar;
+namespace many {
+enum class Operation { %s };
+template <Operation op, class T>
+inline T apply(T a, T b) {
+  if constexpr (op == Operation::ADD) return a + b;
+  else if constexpr (op == Operation::SUB) return a - b;
+  else if constexpr (op == Operation::MUL) return a * b;
+  else if constexpr (op == Operation::DIV) return b == T(0) ? T(0) : T(a / b);
+  else if constexpr (op == Operation::MIN) return a < b ? a : b;
+  else if constexpr (op == Operation::MAX) return a > b ? a : b;
+  else if constexpr (op == Operation::EQ) return T(a == b);
+  else if constexpr (op == Operation::NE) return T(a != b);
+  else if constexpr (op == Operation::LT) return T(a < b);
+  else if constexpr (op == Operation::LE) return T(a <= b);
+  else if constexpr (op == Operation::GT) return T(a > b);
+  else if constexpr (op == Operation::GE) return T(a >= b);
+  else if constexpr (op == Operation::AVERAGE) return (a + b) / T(2);
+  else if constexpr (op == Operation::DIFFERENCE) return a < b ? b - a : a - b;
+  else return b;
+}
+template <Operation op, class T>
+class ScalarInPlace : public Vertex {
+public:
+  InOut<Vector<T, VectorLayout::SPAN, 8>> data;
+  const T value;
+  bool compute() {
+    for (unsigned i = 0; i < data.size(); ++i) data[i] = apply<op, T>(data[i], value);
+    return true;
+  }
+};
+template <Operation op, class T>
+class Scalar : public MultiVertex {
+public:
+  Input<Vector<T, VectorLayout::ONE_PTR, 8>> data;
+  Output<Vector<T, VectorLayout::ONE_PTR, 8>> out;
+  const unsigned n;
+  const T value;
+  bool compute(unsigned worker) {
+    for (unsigned i = worker; i < n; i += numWorkers()) out[i] = apply<op, T>(data[i], value);
+    return true;
+  }
+};
+template <Operation op, class T>
+class Both : public MultiVertex {
+public:
+  Input<Vector<T, VectorLayout::SPAN>> first, second;
+  Output<Vector<T, VectorLayout::ONE_PTR>> out;
+  bool compute(unsigned worker) {
+    for (unsigned i = worker; i < first.size(); i += numWorkers())
+      out[i] = apply<op, T>(first[i], second[i]);
+    return true;
+  }
+};
+template <Operation op, class T>
+class Rows : public Vertex {
+public:
+  Vector<InOut<Vector<T>>> rows;
+  Input<Vector<T>> bias;
+  bool compute() {
+    for (unsigned r = 0; r < rows.size(); ++r)
+      for (unsigned i = 0; i < rows[r].size(); ++i)
+        rows[r][i] = apply<op, T>(rows[r][i], bias[i %% bias.size()]);
+    return true;
+  }
+};
+template <Operation op, class T>
+class Fold : public Vertex {
+public:
+  Input<VectorList<T, VectorListLayout::DELTAN>> parts;
+  Output<T> total;
+  bool compute() {
+    T result = T(0);
+    for (unsigned p = 0; p < parts.size(); ++p)
+      for (unsigned i = 0; i < parts[p].size(); ++i) result = apply<op, T>(result, parts[p][i]);
+    *total = result;
+    return true;
+  }
+};
+"""
+_CLASSES = ("ScalarInPlace", "Scalar", "Both", "Rows", "Fold")
+
+
+def many_vertices_source(variant: int = 0) -> str:
+    """Five templates over 15 operations and 10 types; a variant is new to every cache."""
+    lines = [_HEAD % ", ".join(_OPERATIONS), f"// variant {variant}"]
+    lines.append(f"constexpr int variant = {variant};")
+    lines += [
+        f"template class {name}<Operation::{operation}, {type}>;"
+        for name in _CLASSES
+        for operation in _OPERATIONS
+        for type in _TYPES
+    ]
+    return "\n".join([*lines, "}"])
