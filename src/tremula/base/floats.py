@@ -2,7 +2,7 @@
 
 8-bit floats have no infinity and no negative zero; the code 0x80 is their only NaN. F143 has 4
 exponent and 3 mantissa bits (bias 8, largest 240), F152 has 5 and 2 (bias 16, largest 57344). A
-value is `code's value * 2**scale`. The metadata byte has the format in bit 7 (0: F143, 1: F152) and
+value is `code's value * 2**scale`. The metadata byte has the format in bit 7 (1: F143, 0: F152) and
 the scale, -32 … 31, as a two's complement number in its low 6 bits; bit 6 is zero.
 """
 
@@ -51,7 +51,7 @@ def pack_metadata(quarter_format: QuarterFormat, scale: int) -> int:
             f"the scale of an 8-bit float must be {MIN_SCALE} … {MAX_SCALE}, got {scale}.",
             hint="scale the data itself, or choose format F152 for its wider range",
         )
-    format_bit = FORMAT_BIT if quarter_format is QuarterFormat.F152 else 0
+    format_bit = FORMAT_BIT if quarter_format is QuarterFormat.F143 else 0
     return format_bit | (scale & (2**N_SCALE_BITS - 1))
 
 
@@ -64,7 +64,7 @@ def unpack_metadata(byte: int) -> tuple[QuarterFormat, int]:
         )
     low = byte & (2**N_SCALE_BITS - 1)
     scale = low - 2**N_SCALE_BITS if low > MAX_SCALE else low
-    return (QuarterFormat.F152 if byte & FORMAT_BIT else QuarterFormat.F143), scale
+    return (QuarterFormat.F143 if byte & FORMAT_BIT else QuarterFormat.F152), scale
 
 
 def float32_to_half_bits(

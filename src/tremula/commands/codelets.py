@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from tremula.base.errors import GraphObjectCreationError, GraphObjectLoadError
+from tremula.base.errors import GraphObjectCreationError, GraphObjectLoadError, PoplarError
 from tremula.codelets.spec import CodeletSpec, FieldSpec
 
 
@@ -31,7 +31,12 @@ def run(args: argparse.Namespace) -> None:
 def _cpp_specs(args: argparse.Namespace) -> list[CodeletSpec]:
     from tremula.codelets.cpp import load_cpp_codelets
 
-    return [codelet.spec for codelet in load_cpp_codelets(args.files, args.flags).values()]
+    try:
+        return [codelet.spec for codelet in load_cpp_codelets(args.files, args.flags).values()]
+    except PoplarError as error:
+        if isinstance(error.__cause__, RuntimeError):  # what the compiler said, all of it
+            print(str(error.__cause__).rstrip(), file=sys.stderr)
+        raise
 
 
 def _python_specs(files: list[str]) -> list[CodeletSpec]:

@@ -56,7 +56,7 @@ def test_same_content_is_compiled_once(compilations, tmp_path, monkeypatch):
 
 
 def test_of_many_instantiations_only_those_asked_for_are_compiled(compilations, call, monkeypatch):
-    """Loading a large file describes its vertices; kernels come when asked for, in few processes."""
+    """Loading a large file describes its vertices; kernels come when they are asked for."""
     monkeypatch.setattr(build, "N_AT_ONCE", 8)
     monkeypatch.setattr(build.os, "cpu_count", lambda: 2)
     text = source(9, "*x += helper(N);").replace("template", "int helper(int n);\ntemplate", 1)

@@ -1,5 +1,7 @@
 """What goes wrong with a C++ codelet is said in the user's names, at the user's line."""
 
+from argparse import Namespace
+
 import pytest
 
 from tremula.base.errors import (
@@ -9,6 +11,7 @@ from tremula.base.errors import (
     LinkError,
 )
 from tremula.codelets.cpp import load_cpp_codelets
+from tremula.commands import codelets as codelets_command
 
 HEAD = "#include <poplar/Vertex.hpp>\nusing namespace poplar;\n"
 
@@ -77,6 +80,29 @@ def test_undefined_symbols():
     with pytest.raises(LinkError, match=r"undefined symbol _Z6helperf") as raised:
         load_cpp_codelets(vertex("Output<float> x;", "return helper(*x);", "bool helper(float);\n"))
     assert raised.value.source.line == 3
+
+
+def test_what_is_missing_is_found_nearby(tmp_path, capsys):
+    """A header in a folder above asks for its -I, a symbol for the file beside that defines it."""
+    (tmp_path / "include" / "lib").mkdir(parents=True)
+    (tmp_path / "include" / "lib" / "far.hpp").write_text("float helper(float);\n")
+    (tmp_path / "codelets").mkdir()
+    file = tmp_path / "codelets" / "a.cpp"
+    file.write_text(
+        vertex("Output<float> x;", "*x = helper(1); return true;", '#include "lib/far.hpp"\n')
+    )
+    include = f"-I{tmp_path / 'include'}"
+    with pytest.raises(GraphProgramCompilationError) as raised:
+        load_cpp_codelets(file)
+    assert include in raised.value.hint
+    (tmp_path / "codelets" / "b.cpp").write_text("float helper(float x)\n{ return x; }\n")
+    with pytest.raises(LinkError) as raised:
+        load_cpp_codelets(file, include)
+    assert "add_codelets(['a.cpp', 'b.cpp'])" in raised.value.hint
+    assert load_cpp_codelets([file, tmp_path / "codelets" / "b.cpp"], include)
+    with pytest.raises(LinkError):
+        codelets_command.run(Namespace(files=[str(file)], flags=include, json=False))
+    assert "undefined reference" in capsys.readouterr().err
 
 
 def test_no_codelets():

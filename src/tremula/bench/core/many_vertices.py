@@ -1,5 +1,7 @@
 """A C++ codelet file of as many vertices as the largest files of PopLibs have."""
 
+import tremula as tr
+
 _OPERATIONS = (
     "ADD", "SUB", "MUL", "DIV", "MIN", "MAX", "EQ", "NE", "LT", "LE", "GT", "GE", "AVERAGE",
     "DIFFERENCE", "SECOND",
@@ -8,7 +10,6 @@ _TYPES = (
     "float", "half", "int", "unsigned int", "short", "unsigned short", "char", "unsigned char",
     "long long", "unsigned long long",
 )  # fmt: skip
-N_VERTICES = 750
 
 _HEAD = """
 #include <algorithm>
@@ -98,10 +99,20 @@ public:
 _CLASSES = ("ScalarInPlace", "Scalar", "Both", "Rows", "Fold")
 
 
-def many_vertices_source(variant: int = 0) -> str:
-    """Five templates over 15 operations and 10 types; a variant is new to every cache."""
-    lines = [_HEAD % ", ".join(_OPERATIONS), f"// variant {variant}"]
-    lines.append(f"constexpr int variant = {variant};")
+def some_of_many(graph: tr.Graph) -> tr.Program:
+    """A vertex of every operation, each on a tile of its own."""
+    data = graph.add_variable(tr.FLOAT, [len(_OPERATIONS), 8], "data")
+    compute_set = graph.add_compute_set("some")
+    for tile, operation in enumerate(_OPERATIONS):
+        graph.set_tile_mapping(data[tile], tile)
+        name = f"many::ScalarInPlace<many::Operation::{operation},float>"
+        graph.add_vertex(compute_set, name, {"data": data[tile], "value": 3.0}, tile=tile)
+    return tr.Execute(compute_set)
+
+
+def many_vertices_source() -> str:
+    """Five templates over 15 operations and 10 types."""
+    lines = [_HEAD % ", ".join(_OPERATIONS)]
     lines += [
         f"template class {name}<Operation::{operation}, {type}>;"
         for name in _CLASSES

@@ -183,3 +183,24 @@ def first_engine() -> Iterator[Figure]:
             "import time\n" + _FIRST_ENGINE + "print(time.process_time())", environment=caches
         )
     yield Figure.of("first-engine", float(used.output), "s", "<= 5")
+
+
+_MANY_VERTICES = """
+import sys, time, tremula as tr
+from tremula.bench.core.many_vertices import many_vertices_source, some_of_many
+started = time.perf_counter()
+graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=16).create_device())
+assert len(graph.add_codelets(many_vertices_source())) == 750
+engine = tr.Engine(graph, some_of_many(graph)).load()
+engine.run()
+print(time.perf_counter() - started)
+"""
+
+
+@SUITE.measurement("cpp-750-vertices")
+def many_cpp_vertices() -> Iterator[Figure]:
+    """A C++ file of 750 vertices: all are described, 15 of them run; first time, and again."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, bar in (("cpp-750-vertices", "<= 30"), ("cpp-750-vertices-again", "<= 1")):
+            used = peak_rss_of(_MANY_VERTICES, environment={"TREMULA_CACHE_DIR": folder})
+            yield Figure.of(name, float(used.output), "s", bar)

@@ -218,7 +218,7 @@ class Library:
 
     def _undefined(self, symbols: list[str]) -> LinkError:
         files = ", ".join(unit.file for unit in self.units)
-        hint = "define it in a file given together with this one"
+        hint = self._companion_of(symbols[0])
         if symbols[0].startswith("_Zn"):
             hint = "tiles have no heap: use a state Vector, an InOut edge or a static array"
         elif symbols[0].startswith(("_ZNSt", "_ZSt", "__cxa", "_ZNKSt")):
@@ -230,10 +230,22 @@ class Library:
             hint=hint,
         )
 
+    def _companion_of(self, symbol: str) -> str:
+        """Which file to give, too: one beside these that defines the symbol, if there is one."""
+        given = [Path(unit.file) for unit in self.units if Path(unit.file).is_file()]
+        names = "|".join(map(re.escape, sorted(_words_of(symbol)))) or re.escape(symbol)
+        definition = re.compile(rf"\b(?:{names})\s*\([^;{{}}]*\)[^;{{}}]*{{")
+        beside = sorted({f for path in given for f in path.resolve().parent.glob("*.c*")})
+        for file in beside:
+            is_given = any(file == path.resolve() for path in given)
+            if not is_given and definition.search(file.read_text(errors="replace")):
+                both = f"[{given[0].name!r}, {file.name!r}]"
+                return f"{file.name} beside it defines it: add_codelets({both})"
+        return "give the file that defines it together with this one: add_codelets([file, other])"
+
     def _place_of(self, symbol: str) -> Source | None:
         """The first line that names an undefined symbol."""
-        lengths = re.finditer(r"(?=(\d+)([A-Za-z_]\w*))", symbol)
-        words = {m[2][: int(m[1])] for m in lengths if int(m[1]) <= len(m[2])}
+        words = _words_of(symbol)
         wanted = {"new"} if symbol.startswith("_Zn") else words or {symbol}
         for unit in self.units:
             for token in tokenise(unit.text, unit.file):
@@ -286,6 +298,12 @@ def _shared_out(indices: list[int]) -> list[list[int]]:
     n_parts = max(1, min(os.cpu_count() or 1, -(-len(indices) // N_LEAST)))
     n_parts = max(n_parts, -(-len(indices) // N_MOST))
     return [indices[part::n_parts] for part in range(n_parts)]
+
+
+def _words_of(symbol: str) -> set[str]:
+    """The names in a mangled symbol."""
+    lengths = re.finditer(r"(?=(\d+)([A-Za-z_]\w*))", symbol)
+    return {m[2][: int(m[1])] for m in lengths if int(m[1]) <= len(m[2])}
 
 
 def _entries(lines: Iterable[str]) -> list[dict[str, Any]]:

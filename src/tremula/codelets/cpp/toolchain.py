@@ -27,6 +27,7 @@ LANGUAGE_FLAGS = (
 
 _ERROR = re.compile(r"^(?P<file>[^\n]*?):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: (?P<text>.*)$")
 _PLACE = re.compile(r"^(?:In file included from |\s+from )?(?P<file>[^\s:][^\n:]*):(?P<line>\d+)")
+N_FOLDERS_UP = 5  # how far up a missing header is looked for
 _OPTIMISATION = re.compile(r"-O(?:[0-3sg]|fast)?$")
 
 
@@ -149,13 +150,27 @@ def compilation_error(stderr: str, what: str) -> PoplarError:
         found = _ERROR.match(line)
         if found is None:
             continue
-        hint = "give the include directory with flags='-I…'" if "No such file" in line else ""
+        hint = _hint_of_missing_header(found["text"], what)
         return GraphProgramCompilationError(
             f"{what} does not compile: {found['text']}",
             source=_user_place([line, *reversed(lines[:i]), *lines[i + 1 :]]),
-            hint=hint or "its cause has the compiler's full output",
+            hint=hint
+            or "its cause has the compiler's full output; `tremula codelets FILE` prints it",
         )
     return GraphProgramCompilationError(f"{what} does not compile: {stderr.strip()[:500]}")
+
+
+def _hint_of_missing_header(text: str, file: str) -> str:
+    """How to give a header's folder, which is named if it is near; "" if no header lacks."""
+    header, _, problem = text.partition(": ")
+    if "No such file" not in problem:
+        return ""
+    given = "flags='-I…' to add_codelets, or --flags='-I…' to the command"
+    for folder in Path(file).resolve().parents[:N_FOLDERS_UP] if Path(file).is_file() else ():
+        for place in (folder, folder / "include", folder / "src"):
+            if (place / header).is_file():
+                return f"it is in {place}: give {given.replace('-I…', f'-I{place}')}"
+    return f"give the folder of {header}: {given}"
 
 
 def _user_place(lines: list[str]) -> Source | None:

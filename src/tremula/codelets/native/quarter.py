@@ -39,7 +39,7 @@ def scale_of(metadata):
 def decode_quarter(code, metadata):
     """The half that a code means; scales beyond half's range give infinity or zero."""
     code, metadata = int(code), int(metadata)
-    n_bits, bias = (2, 16) if metadata & 0x80 else (3, 8)
+    n_bits, bias = (3, 8) if metadata & 0x80 else (2, 16)
     exponent = (code & 0x7F) >> n_bits
     mantissa = code & ((1 << n_bits) - 1)
     if exponent > 0:
@@ -55,7 +55,7 @@ def decode_quarter(code, metadata):
 def encode_quarter(value, metadata):
     """The code nearest to a number: ties to even, saturating, one NaN, no negative zero."""
     value, metadata = _to_float(value), int(metadata)
-    n_bits, bias = (2, 16) if metadata & 0x80 else (3, 8)
+    n_bits, bias = (3, 8) if metadata & 0x80 else (2, 16)
     if math.isnan(value):
         return 0x80
     bits = float_to_bits(value)

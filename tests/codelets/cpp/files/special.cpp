@@ -91,7 +91,7 @@ public:
       bits[i] = toQuarter(values[i], b.getMetadata()).bits;
     }
     *total = sum;
-    return unpackMetadata(a.getMetadata()).format == QuarterFormat::F143;
+    return unpackMetadata(a.getMetadata()).fmt == quarter_metadata::f143;
   }
 };
 

@@ -25,15 +25,15 @@ template <class T>
 struct Access {
   using Reference = T &;
   using Iterator = T *;
-  static Reference at(T *element, MetadataType) { return *element; }
-  static Iterator iterator(T *element, MetadataType) { return element; }
+  static Reference at(T *element, const MetadataType *) { return *element; }
+  static Iterator iterator(T *element, const MetadataType *) { return element; }
 };
 template <class Q>
 struct QuarterAccess {
   using Reference = QuarterReference<Q>;
   using Iterator = QuarterIterator<Q>;
-  static Reference at(Q *element, MetadataType metadata) { return {element, metadata}; }
-  static Iterator iterator(Q *element, MetadataType metadata) { return {element, metadata}; }
+  static Reference at(Q *element, const MetadataType *metadata) { return {element, metadata}; }
+  static Iterator iterator(Q *element, const MetadataType *metadata) { return {element, metadata}; }
 };
 template <>
 struct Access<quarter> : QuarterAccess<quarter> {};
@@ -50,7 +50,7 @@ class Span {
   using iterator = typename Element::Iterator;
   using const_iterator = iterator;
 
-  Span(T *first, std::size_t count, MetadataType metadata = {})
+  Span(T *first, std::size_t count, const MetadataType *metadata = nullptr)
       : first_(first), count_(count), metadata_(metadata) {}
 
   reference operator[](std::size_t i) const { return Element::at(first_ + i, metadata_); }
@@ -65,12 +65,12 @@ class Span {
   iterator end() const { return Element::iterator(first_ + size(), metadata_); }
   iterator cbegin() const { return begin(); }
   iterator cend() const { return end(); }
-  MetadataType getMetadata() const { return metadata_; }
+  const MetadataType *getMetadata() const { return metadata_; }
 
  private:
   T *first_;
   std::size_t count_;
-  MetadataType metadata_;
+  const MetadataType *metadata_;
 };
 
 template <class T>
@@ -81,6 +81,19 @@ class Scalar {
   T *operator->() const { return place_; }
   operator T &() const { return *place_; }
 
+  // An element of a Vector of edges is assigned like the number it is connected to.
+  template <class Value, class Number = T, class = std::enable_if_t<!std::is_const_v<Number>>>
+  const Scalar &operator=(const Value &value) const {
+    *place_ = value;
+    return *this;
+  }
+  Scalar(const Scalar &) = default;
+  Scalar &operator=(const Scalar &other) {
+    static_assert(!std::is_const_v<T>, "an Input cannot be written");
+    const_cast<std::remove_const_t<T> &>(*place_) = *other.place_;
+    return *this;
+  }
+
  private:
   T *place_;
 };
@@ -88,14 +101,24 @@ class Scalar {
 template <class Q>
 class QuarterScalar {
  public:
-  QuarterScalar(Q *place, MetadataType metadata) : place_(place), metadata_(metadata) {}
+  QuarterScalar(Q *place, const MetadataType *metadata) : place_(place), metadata_(metadata) {}
   QuarterReference<Q> operator*() const { return {place_, metadata_}; }
   operator half() const { return **this; }
-  MetadataType getMetadata() const { return metadata_; }
+  template <class Value>
+  const QuarterScalar &operator=(const Value &value) const {
+    **this = value;
+    return *this;
+  }
+  QuarterScalar(const QuarterScalar &) = default;
+  QuarterScalar &operator=(const QuarterScalar &other) {
+    **this = *other;
+    return *this;
+  }
+  const MetadataType *getMetadata() const { return metadata_; }
 
  private:
   Q *place_;
-  MetadataType metadata_;
+  const MetadataType *metadata_;
 };
 
 template <class T>
@@ -106,6 +129,7 @@ using Edge = std::conditional_t<std::is_same_v<std::remove_const_t<T>, quarter>,
 template <class Field, template <class> class Qualify>
 struct EdgeOf : Edge<Qualify<Field>> {
   using Edge<Qualify<Field>>::Edge;
+  using Edge<Qualify<Field>>::operator=;
 };
 template <class T, VectorLayout L, unsigned A, bool I, template <class> class Qualify>
 struct EdgeOf<Vector<T, L, A, I>, Qualify> : Span<Qualify<T>, layoutHasSize(L)> {
@@ -133,10 +157,12 @@ struct Input : detail::EdgeOf<T, detail::Readable> {
 template <class T>
 struct Output : detail::EdgeOf<T, detail::Writable> {
   using detail::EdgeOf<T, detail::Writable>::EdgeOf;
+  using detail::EdgeOf<T, detail::Writable>::operator=;
 };
 template <class T>
 struct InOut : detail::EdgeOf<T, detail::Writable> {
   using detail::EdgeOf<T, detail::Writable>::EdgeOf;
+  using detail::EdgeOf<T, detail::Writable>::operator=;
 };
 
 // A Vector by itself is state (T a number) or an array of edges (T an edge type).

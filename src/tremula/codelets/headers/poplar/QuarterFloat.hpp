@@ -14,31 +14,41 @@ struct quarter {
 };
 static_assert(sizeof(quarter) == 1, "a quarter is one byte");
 
-struct quarter_metadata {
-  // Bit 7: format (0 is F143, 1 is F152); low 6 bits: signed scale.
+// A metadata byte as it lies in memory. Bit 7: format (1 is F143, 0 is F152); low 6 bits: signed
+// scale. It computes as a number, since codelets take it apart themselves.
+struct MetadataType {
   std::uint8_t bits;
+  constexpr operator std::uint8_t() const { return bits; }
+};
+
+// What a metadata byte means.
+struct quarter_metadata {
+  enum format : std::uint8_t { f143, f152 };
+  format fmt;
+  signed char scale;
 };
 
 namespace poplar {
 
+using ::MetadataType;
 using ::quarter;
 using ::quarter_metadata;
-using MetadataType = ::quarter_metadata;
 
-enum class QuarterFormat : std::uint8_t { F143 = 0, F152 = 1 };
-
-struct UnpackedMetadata {
-  QuarterFormat format;
-  int scale;
-};
-
-inline constexpr UnpackedMetadata unpackMetadata(MetadataType metadata) {
+// Templates, so that a function of the same name in a codelet file is preferred.
+template <class Byte, class = std::enable_if_t<std::is_same_v<Byte, MetadataType>>>
+constexpr quarter_metadata unpackMetadata(Byte metadata) {
   const int low = metadata.bits & 0x3f;
-  return {static_cast<QuarterFormat>(metadata.bits >> 7), low < 32 ? low : low - 64};
+  return {metadata.bits & 0x80 ? quarter_metadata::f143 : quarter_metadata::f152,
+          static_cast<signed char>(low < 32 ? low : low - 64)};
 }
-
-inline constexpr MetadataType packMetadata(QuarterFormat format, int scale) {
-  return {static_cast<std::uint8_t>((static_cast<unsigned>(format) << 7) | (scale & 0x3f))};
+template <class Byte, class = std::enable_if_t<std::is_same_v<Byte, MetadataType>>>
+constexpr quarter_metadata unpackMetadata(const Byte *metadata) {
+  return unpackMetadata(*metadata);
+}
+template <class Meaning, class = std::enable_if_t<std::is_same_v<Meaning, quarter_metadata>>>
+constexpr MetadataType packMetadata(Meaning metadata) {
+  return {static_cast<std::uint8_t>((metadata.fmt == quarter_metadata::f143 ? 0x80 : 0) |
+                                    (metadata.scale & 0x3f))};
 }
 
 namespace detail {
@@ -47,16 +57,15 @@ namespace detail {
 struct QuarterShape {
   int n_mantissa_bits, bias;
 };
-inline constexpr QuarterShape quarterShape(QuarterFormat format) {
-  return format == QuarterFormat::F143 ? QuarterShape{3, 8} : QuarterShape{2, 16};
+inline constexpr QuarterShape quarterShape(quarter_metadata::format format) {
+  return format == quarter_metadata::f143 ? QuarterShape{3, 8} : QuarterShape{2, 16};
 }
 inline constexpr std::uint8_t quarterNan = 0x80;
 inline constexpr int quarterLargest = 0x7f;
 
-inline float decodeQuarter(std::uint8_t bits, MetadataType metadata) {
+inline float decodeQuarter(std::uint8_t bits, quarter_metadata meaning) {
   if (bits == quarterNan) return __builtin_nanf("");
-  const UnpackedMetadata meaning = unpackMetadata(metadata);
-  const QuarterShape shape = quarterShape(meaning.format);
+  const QuarterShape shape = quarterShape(meaning.fmt);
   const int exponent = (bits & 0x7f) >> shape.n_mantissa_bits;
   const int fraction = bits & ((1 << shape.n_mantissa_bits) - 1);
   const int significand = exponent ? fraction | (1 << shape.n_mantissa_bits) : fraction;
@@ -65,10 +74,9 @@ inline float decodeQuarter(std::uint8_t bits, MetadataType metadata) {
   return bits & 0x80 ? -magnitude : magnitude;
 }
 
-inline std::uint8_t encodeQuarter(float value, MetadataType metadata) {
+inline std::uint8_t encodeQuarter(float value, quarter_metadata meaning) {
   if (std::isnan(value)) return quarterNan;
-  const UnpackedMetadata meaning = unpackMetadata(metadata);
-  const QuarterShape shape = quarterShape(meaning.format);
+  const QuarterShape shape = quarterShape(meaning.fmt);
   const std::uint8_t sign = std::signbit(value) ? 0x80 : 0;
   const double magnitude = std::ldexp(std::fabs(static_cast<double>(value)), -meaning.scale);
   if (magnitude == 0) return 0;
@@ -86,18 +94,27 @@ inline std::uint8_t encodeQuarter(float value, MetadataType metadata) {
 
 }  // namespace detail
 
-inline float toFloat(quarter value, MetadataType metadata) {
-  return detail::decodeQuarter(value.bits, metadata);
-}
-inline half toHalf(quarter value, MetadataType metadata) {
-  return static_cast<half>(detail::decodeQuarter(value.bits, metadata));
-}
-inline quarter toQuarter(float value, MetadataType metadata) {
-  return {detail::encodeQuarter(value, metadata)};
-}
-inline quarter toQuarter(half value, MetadataType metadata) {
-  return {detail::encodeQuarter(static_cast<float>(value), metadata)};
-}
+// Conversions take what a metadata byte means, the byte, or where it is.
+#define TREMULA_QUARTER(Metadata, meaning)                                                      \
+  inline float toFloat(quarter value, Metadata metadata) {                                      \
+    return detail::decodeQuarter(value.bits, meaning);                                          \
+  }                                                                                             \
+  inline half toHalf(quarter value, Metadata metadata) {                                        \
+    return static_cast<half>(detail::decodeQuarter(value.bits, meaning));                       \
+  }                                                                                             \
+  inline quarter toQuarter(float value, Metadata metadata) {                                    \
+    return {detail::encodeQuarter(value, meaning)};                                             \
+  }                                                                                             \
+  inline quarter toQuarter(half value, Metadata metadata) {                                     \
+    return {detail::encodeQuarter(static_cast<float>(value), meaning)};                         \
+  }                                                                                             \
+  inline quarter toQuarter(quarter value, Metadata metadata, Metadata result) {                 \
+    return toQuarter(toHalf(value, metadata), result);                                          \
+  }
+TREMULA_QUARTER(quarter_metadata, metadata)
+TREMULA_QUARTER(MetadataType, poplar::unpackMetadata(metadata))
+TREMULA_QUARTER(const MetadataType *, poplar::unpackMetadata(metadata))
+#undef TREMULA_QUARTER
 
 namespace detail {
 
@@ -105,13 +122,13 @@ namespace detail {
 template <class Q>
 class QuarterReference {
  public:
-  QuarterReference(Q *place, MetadataType metadata) : place_(place), metadata_(metadata) {}
+  QuarterReference(Q *place, const MetadataType *metadata) : place_(place), metadata_(metadata) {}
   QuarterReference(const QuarterReference &) = default;
 
   operator half() const { return toHalf(*place_, metadata_); }
   operator quarter() const { return *place_; }
   Q *operator&() const { return place_; }
-  MetadataType getMetadata() const { return metadata_; }
+  const MetadataType *getMetadata() const { return metadata_; }
 
   template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number> ||
                                                    std::is_same_v<Number, half>>>
@@ -138,12 +155,12 @@ class QuarterReference {
  private:
   template <class Other>
   const QuarterReference &assign(const QuarterReference<Other> &other) const {
-    if (other.getMetadata().bits == metadata_.bits) return *this = static_cast<quarter>(other);
+    if (other.getMetadata()->bits == metadata_->bits) return *this = static_cast<quarter>(other);
     return *this = static_cast<half>(other);
   }
 
   Q *place_;
-  MetadataType metadata_;
+  const MetadataType *metadata_;
 };
 
 template <class Q>
@@ -155,7 +172,7 @@ class QuarterIterator {
   using pointer = Q *;
   using reference = QuarterReference<Q>;
 
-  QuarterIterator(Q *place, MetadataType metadata) : place_(place), metadata_(metadata) {}
+  QuarterIterator(Q *place, const MetadataType *metadata) : place_(place), metadata_(metadata) {}
   reference operator*() const { return {place_, metadata_}; }
   reference operator[](difference_type i) const { return {place_ + i, metadata_}; }
   QuarterIterator &operator++() { return *this += 1; }
@@ -176,7 +193,7 @@ class QuarterIterator {
 
  private:
   Q *place_;
-  MetadataType metadata_;
+  const MetadataType *metadata_;
 };
 
 }  // namespace detail

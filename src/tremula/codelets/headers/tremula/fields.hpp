@@ -31,7 +31,7 @@ template <> inline constexpr const char *type_name<unsigned long long> = "UNSIGN
 template <> inline constexpr const char *type_name<half> = "HALF";
 template <> inline constexpr const char *type_name<float> = "FLOAT";
 template <> inline constexpr const char *type_name<quarter> = "QUARTER";
-template <> inline constexpr const char *type_name<quarter_metadata> = "QUARTER_METADATA";
+template <> inline constexpr const char *type_name<MetadataType> = "QUARTER_METADATA";
 
 template <class T>
 constexpr const char *element_type_name() {
@@ -71,11 +71,11 @@ struct Row {
     return reinterpret_cast<T *>(arena) + address;
   }
   template <class T>
-  poplar::MetadataType metadata() {
+  const poplar::MetadataType *metadata() {
     if constexpr (is_quarter<T>)
-      return *reinterpret_cast<const poplar::MetadataType *>(arena + column()[row]);
+      return reinterpret_cast<const poplar::MetadataType *>(arena + column()[row]);
     else
-      return {};
+      return nullptr;
   }
   template <class T>
   T *take(std::int64_t count) {
@@ -140,7 +140,7 @@ struct VectorListField {
   template <class F>
   static void fill(F *place, Row &row) {
     const std::int64_t *start = row.column(), *offset = row.column(), *length = row.column();
-    const poplar::MetadataType metadata = row.metadata<T>();
+    const poplar::MetadataType *metadata = row.metadata<T>();
     const std::int64_t begin = start[row.row], count = start[row.row + 1] - begin;
     Sub *subs = row.take<Sub>(count);
     for (std::int64_t i = 0; i < count; ++i)
@@ -164,7 +164,7 @@ struct ScalarListField {
   template <class F>
   static void fill(F *place, Row &row) {
     const std::int64_t *start = row.column(), *offset = row.column();
-    const poplar::MetadataType metadata = row.metadata<T>();
+    const poplar::MetadataType *metadata = row.metadata<T>();
     const std::int64_t begin = start[row.row], count = start[row.row + 1] - begin;
     Sub *subs = row.take<Sub>(count);
     for (std::int64_t i = 0; i < count; ++i) {
