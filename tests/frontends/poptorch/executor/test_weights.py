@@ -497,3 +497,15 @@ def test_trained_tensors_print_as_others():
     wrapped = poptorch.trainingModel(module)
     assert (repr(module.weight), repr(module.running_mean)) == shown
     wrapped.destroy()
+
+
+def test_errors_name_tensors_and_parameters():
+    """Weights of a module in training are called what they are called in PyTorch."""
+    model = nn.BatchNorm1d(4)
+    poptorch.trainingModel(model)
+    with pytest.raises(TypeError, match=r"for \+: 'Parameter' and 'str'"):
+        model.weight + "text"
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'no_such_thing'"):
+        model.running_mean.no_such_thing  # noqa: B018
+    with pytest.raises(TypeError, match="must be tuple of Tensors, not Parameter"):
+        torch.cat(model.weight)

@@ -118,6 +118,11 @@ class PoptorchBuffer(_FetchesFirst, Tensor):
         return repr(self.detach())
 
 
+# Errors of PyTorch name the class that the model's author gave.
+PoptorchParameter.__name__ = nn.Parameter.__name__
+PoptorchBuffer.__name__ = Tensor.__name__
+
+
 class _WrappedModule:
     """What wrapping adds to a module."""
 
