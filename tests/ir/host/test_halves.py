@@ -1,5 +1,6 @@
 """Halves on a CPU: float32 inside, half wherever tiles would store a half."""
 
+import copy
 import math
 
 import pytest
@@ -8,11 +9,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.ir.steps import captured, run_host, training_step
+from tremula.ir.capture.bodies import record_loop
+from tremula.ir.errors import FloatingPointException
 from tremula.ir.host.halves import WideCopies, add_bias_, narrowed, round_, rounded, widened
 from tremula.ir.host.program import HostProgram
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.passes.wide_halves import widen_halves
+from tremula.ir.recording import active
+from tremula.ir.run.float_checks import stop_at_exceptions
+from tremula.ir.run.session import HostSession, Repetition
 from tremula.ir.run.tile_run import run_on_tiles
+from tremula.ir.settings import HostSettings
 
 HALF = torch.float16
 SPECIAL = torch.tensor(
@@ -314,3 +321,70 @@ def test_a_gpu_computes_halves_itself():
     _, _, step = a_step()
     assert HostProgram(step, device=torch.device("cpu")).is_wide
     assert not HostProgram(step, device=torch.device("meta")).is_wide
+
+
+class Recurrent(nn.Module):
+    """An LSTM whose last output is classified: its backward pass needs what forward kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.out = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x):
+        y = self.out(self.net(x)[0][:, -1]).float()
+        return F.mse_loss(y, torch.zeros_like(y))
+
+
+class Looped(nn.Module):
+    """A product in a loop that runs in the program."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3) * 0.3)
+
+    def forward(self, x):
+        (y,) = record_loop(active(), 3, lambda t: (t @ self.weight + 0.1,), [x])
+        return y
+
+
+class Dropped(nn.Module):
+    """Dropout between dense layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 64), nn.Linear(64, 2)
+
+    def forward(self, x):
+        y = self.last(F.dropout(self.first(x), 0.2)).float() * 0  # whatever was dropped
+        return F.mse_loss(y, torch.zeros_like(y))
+
+
+@pytest.mark.parametrize(("make", "trains"), [(Recurrent, 1), (Looped, 0), (Dropped, 1)])
+def test_what_runs_code_of_its_own_is_near_float(make, trains):
+    """Tapes of recurrent nets, bodies of loops and random draws work with halves, too."""
+    torch.manual_seed(0)
+    model, x = make(), torch.randn(2, 5, 3)
+    found = []
+    for dtype in (HALF, torch.float32):
+        own, inputs = copy.deepcopy(model).to(dtype), x.to(dtype)
+        step = training_step(own, inputs) if trains else captured(own, inputs)
+        session = HostSession(step, Repetition(), HostSettings(host="eager", device="cpu"))
+        session.write_weights(list(own.parameters()), [])
+        if trains:
+            session.write_states(step.rule.initial_state(list(own.parameters())))
+            session.set_hyper(step.rule.hyper_values(torch.optim.SGD(own.parameters(), lr=0.1)))
+        outputs = []
+        session.run([[inputs]], lambda _number, given, to=outputs: to.extend(given))
+        found.append([t.float() for t in (*outputs, *session.read_weights()[0])])
+    for of_halves, of_floats in zip(*found, strict=True):
+        torch.testing.assert_close(of_halves, of_floats, rtol=1e-2, atol=1e-2)
+
+
+def test_an_overflow_is_blamed_on_what_was_rounded():
+    """The error of a checked step names the product, not the conversion behind it."""
+    step = captured(lambda x: x * 2, X)
+    session = HostSession(step, Repetition(), HostSettings(host="eager", device="cpu"))
+    stop_at_exceptions(session)
+    session.write_weights([], [])
+    with pytest.raises(FloatingPointException, match=r"mul.* overflows"):
+        session.run([[torch.full_like(X, 40000.0)]], lambda *_: None)
