@@ -57,7 +57,10 @@ def members_of(cls: type) -> Iterator[tuple[str, object]]:
     """Public methods and properties a class defines itself, in the order they are written."""
     for name, member in vars(cls).items():
         plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-        if name[0] != "_" and (inspect.isfunction(plain) or isinstance(plain, property)):
+        # PyTorch adds a method of its own to every class of optimisers that was used once.
+        is_torch = (getattr(plain, "__module__", None) or "").startswith("torch.")
+        is_member = inspect.isfunction(plain) or isinstance(plain, property)
+        if name[0] != "_" and is_member and not is_torch:
             yield name, plain
 
 
