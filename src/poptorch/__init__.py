@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from tremula.base import version as _version
 from tremula.base.errors import suggest as _suggest
+from tremula.base.library_stand_ins import stand_in_for_libraries as _stand_in_for_libraries
 
 if TYPE_CHECKING:
     from tremula.frontends.poptorch.blocks import Attribute as Attribute
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from tremula.frontends.poptorch.options.strategies import Stage as Stage
 
 import_module("tremula.frontends.poptorch")  # fails at once if PyTorch is not installed
+_stand_in_for_libraries()  # of custom operations, which scripts load with ctypes
 
 # The version of the API, and of Tremula.
 __version__ = f"3.4.0-tremula{_version.VERSION}"

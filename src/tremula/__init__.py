@@ -7,6 +7,7 @@ from tremula.base import version as _version
 
 if TYPE_CHECKING:
     from tremula.base import errors as errors
+    from tremula.base.library_stand_ins import load_operations as load_operations
     from tremula.base.passes import PassTable as PassTable
     from tremula.base.passes import watch_passes as watch_passes
     from tremula.codelets.cpp import load_cpp_codelets as load_cpp_codelets
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tremula.hardware import load_chip as load_chip
     from tremula.hardware import single as single
     from tremula.hardware import system as system
+    from tremula.ir.ops.codelet_operation import codelet_operation as codelet_operation
     from tremula.ir.ops.custom import custom_operation as custom_operation
     from tremula.ir.run.tile_run import cost_of as cost_of
     from tremula.ir.run.tile_run import run_on_tiles as run_on_tiles
@@ -51,7 +53,9 @@ _HOME = {
     "configure": "tremula.ir.settings",
     "configured": "tremula.ir.settings",
     "cost_of": "tremula.ir.run.tile_run",
+    "codelet_operation": "tremula.ir.ops.codelet_operation",
     "custom_operation": "tremula.ir.ops.custom",
+    "load_operations": "tremula.base.library_stand_ins",
     "run_on_tiles": "tremula.ir.run.tile_run",
     "open_report": "tremula.vision.report.reader",
     "report_of_engine": "tremula.vision.report.write",

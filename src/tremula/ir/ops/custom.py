@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tremula.base.errors import InvalidOption, suggest
+from tremula.base.library_stand_ins import load_named_operations
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops.control import owned
 
@@ -76,11 +77,14 @@ def custom_operation(
 def registered(key: str) -> CustomOperation:
     """The operation of a key, or an error that says how to register one."""
     if key not in _registered:
+        load_named_operations()
+    if key not in _registered:
         raise CaptureError(
             f"No custom operation {key} is registered.",
             hint=(f"{suggest(key, _registered)} or " if _registered else "")
             + "register it with tremula.custom_operation(name, domain, version, host=…) before"
-            " the model runs (docs/custom_ops.md); libraries of C++ operations are not read",
+            " the model runs, or name a file that does with TREMULA_CUSTOM_OPS"
+            " (docs/custom_ops.md); compiled libraries of operations are not read",
         )
     return _registered[key]
 
