@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.ir.steps import captured, run_host
+from tremula.ir.run.tile_run import run_on_tiles
 
 FLOAT, HALF, INT, LONG, BOOL = torch.float32, torch.float16, torch.int32, torch.int64, torch.bool
 X = torch.tensor([[1.75, -2.5, 0.5, 3.25], [0.25, 4.5, -1.5, 2.75], [-0.5, 1.25, 2.25, -3.75]])
@@ -170,6 +171,18 @@ def _in_place(name: str) -> Callable:
         return [whole, part, whole * 1]
 
     return function
+
+
+def test_types_and_out_on_tiles():
+    """The same on tiles: halves stay halves, `out=` has its type, both of two results are given."""
+    operands = X.to(HALF), X
+    calls = [_in_place(name) for name in ("add_", "__isub__", "mul_")]
+    calls.append(lambda _, x: _into(ONE_RESULT["cumsum"], [0], INT)(x)[:1])
+    calls.append(lambda _, x: _into(SEVERAL_RESULTS["max"], [0], FLOAT, LONG)(x)[:2])
+    wanted = all_of(calls)(*operands)
+    for got, right in zip(run_on_tiles(all_of(calls), *operands), wanted, strict=True):
+        assert got.dtype == (INT if right.dtype is LONG else right.dtype)
+        torch.testing.assert_close(got, right.to(got.dtype), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["add_", "sub_", "mul_", "__imul__"])
