@@ -329,3 +329,14 @@ def op_db() -> Iterator[Figure]:
     for (execution, kind), count in counts(sweep()).items():
         bar = _OP_DB_BARS[execution, kind]
         yield Figure.of(f"op-db-{execution}-{kind}", count.percent, "% of operators", bar)
+
+
+@SUITE.measurement("models")
+def models() -> Iterator[Figure]:
+    """How many models train a step as plain PyTorch does."""
+    from tremula.bench.poptorch import model_sweep  # loads PyTorch
+
+    rows = list(model_sweep.sweep())
+    for execution, bar in ((model_sweep.HOST, ">= 97"), (model_sweep.TILES, ">= 90")):
+        share = model_sweep.percent(rows, execution)
+        yield Figure.of(f"models-{execution}", share, "% of models", bar)
