@@ -21,6 +21,7 @@ from tremula.ir.nodes import (
     is_view,
     is_view_in_place,
     is_written,
+    schema_name,
     type_name,
     written_arguments,
 )
@@ -347,6 +348,8 @@ def _evaluated(node: fx.Node, constants: dict[str, Tensor], found: dict[fx.Node,
     value = None
     if node.op == "get_attr":
         value = constants[str(node.target)]
+    elif _compares_a_draw(node):
+        value = _decided_for_all_draws(node, constants, found)
     elif node.op == "call_function" and not is_random(node):
         operands = [_evaluated(n, constants, found) for n in node.all_input_nodes]
         if not any(o is None for o in operands):
@@ -358,6 +361,49 @@ def _evaluated(node: fx.Node, constants: dict[str, Tensor], found: dict[fx.Node,
         value = None
     found[node] = value
     return value
+
+
+_COMPARISONS = {f"aten::{name}" for name in ("lt", "le", "gt", "ge")}
+_SAME_VALUES = {f"aten::{name}" for name in ("detach", "alias", "clone")}
+
+
+def _compares_a_draw(node: fx.Node) -> bool:
+    """`torch.rand([]) < p`: what models write that skip a layer now and then."""
+    is_comparison = node.op == "call_function" and schema_name(node) in _COMPARISONS
+    return is_comparison and any(_is_draw(n) for n in node.all_input_nodes)
+
+
+def _is_draw(node: fx.Node) -> bool:
+    while node.op == "call_function" and schema_name(node) in _SAME_VALUES:
+        node = node.all_input_nodes[0]
+    return node.op == "call_function" and schema_name(node) == "aten::rand"
+
+
+def _decided_for_all_draws(
+    node: fx.Node, constants: dict[str, Tensor], found: dict[fx.Node, Any]
+) -> Tensor | None:
+    """A comparison that is the same for the least and the largest draw, as with p = 0; or None."""
+    results = []
+    for is_largest in (False, True):
+        values = {
+            n: _extreme_draw(n, is_largest=is_largest)
+            if _is_draw(n)
+            else _evaluated(n, constants, found)
+            for n in node.all_input_nodes
+        }
+        if any(v is None for v in values.values()):
+            return None
+        args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+        results.append(node.target(*args, **kwargs))  # pyright: ignore[reportCallIssue]
+    return results[0] if torch.equal(*results) else None
+
+
+def _extreme_draw(node: fx.Node, *, is_largest: bool) -> Tensor:
+    """The least or the largest numbers that `torch.rand` draws: from 0 to below 1."""
+    like = node.meta["val"]
+    below_one = torch.nextafter(torch.ones((), dtype=like.dtype), torch.zeros((), dtype=like.dtype))
+    value = float(below_one) if is_largest else 0.0
+    return torch.full(like.shape, value, dtype=like.dtype)
 
 
 def _is_written_through_a_view(node: fx.Node) -> bool:

@@ -48,6 +48,24 @@ def test_known_values():
     assert_like_aten(function, torch.arange(15.0).reshape(3, 5))
 
 
+@pytest.mark.parametrize("p", [-1.0, 0.0, 1.0])
+def test_a_draw_that_decides_nothing_is_known(p):
+    """A layer that is never skipped, or always, needs no draw: `torch.rand([]) < 0` is false."""
+
+    def function(x):
+        return [x if torch.rand([]) < p else 2 * x, x + 1 if torch.rand(()) >= p else x]
+
+    (once, more) = run_on_tiles(function, torch.ones(3))
+    assert once.tolist() == [1.0 if p == 1 else 2.0] * 3
+    assert more.tolist() == [1.0 if p == 1 else 2.0] * 3
+
+
+def test_a_draw_that_decides_is_refused():
+    """Whether a layer is skipped with some probability is not known while a model is recorded."""
+    with pytest.raises(CaptureError, match="aten::item"):
+        run_on_tiles(lambda x: x if torch.rand([]) < 0.5 else 2 * x, torch.ones(3))
+
+
 def test_values_written_through_a_view_are_not_known():
     """A constant that a view of it changed has other elements than it was made with."""
 

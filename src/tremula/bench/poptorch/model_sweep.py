@@ -129,15 +129,18 @@ def difference(ours: Step, plain: Step, tolerance: float) -> str:
     """What is different, in a line; empty if nothing is."""
     if not abs(ours.loss - plain.loss) <= tolerance * max(1.0, abs(plain.loss)):
         return f"loss {ours.loss:.6g}, expected {plain.loss:.6g}"
-    largest = max(float(u.abs().max()) for u in plain.updates.values())
+    largest = max(_largest(update) for update in plain.updates.values())
     worst, where = 0.0, ""
     for name, right in plain.updates.items():
-        scale = max(float(right.abs().max()), NEGLIGIBLE * largest, 1e-12)
-        error = float((ours.updates[name] - right).abs().max()) / scale
-        # What one step of a float32 weight cannot show is no difference.
+        scale = max(_largest(right), NEGLIGIBLE * largest, 1e-12)
+        error = _largest(ours.updates[name] - right) / scale
         if not error <= max(worst, tolerance):
             worst, where = error, name
     return f"the update of {where} is off by {worst:.2g} of its largest element" if where else ""
+
+
+def _largest(values: Tensor) -> float:
+    return float(values.abs().max()) if values.numel() else 0.0
 
 
 def check(name: str, executions: Iterable[str] = (HOST, TILES)) -> Row:
