@@ -48,6 +48,18 @@ def test_known_values():
     assert_like_aten(function, torch.arange(15.0).reshape(3, 5))
 
 
+def test_slices_by_known_tensors():
+    """Bounds that constants tell are numbers, in whatever way they were computed."""
+
+    def function(x):
+        span = torch.tensor(min(x.shape[0], 2))
+        y = x.clone()
+        y[span - 1 : span] = 0
+        return [x[3 - span : 3 + span], x[: span * 2, 1], y]
+
+    assert_like_aten(function, torch.arange(10.0).reshape(5, 2))
+
+
 @pytest.mark.parametrize("p", [-1.0, 0.0, 1.0])
 def test_a_draw_that_decides_nothing_is_known(p):
     """A layer that is never skipped, or always, needs no draw: `torch.rand([]) < 0` is false."""

@@ -9,6 +9,7 @@ from torch import Tensor, fx
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops import composite as dynamic_ops  # noqa: F401  registers tremula::dynamic_*
 from tremula.ir.origin import model_line
+from tremula.ir.recorder import known_value
 from tremula.ir.recording import Recording
 
 aten = torch.ops.aten
@@ -34,6 +35,7 @@ _SIGNS: dict[object, int] = {aten.add.Tensor: 1, aten.sub.Tensor: -1}
 
 def get_item(state: Recording, func: Callable, x: Tensor, index: Index) -> object:
     """Tensor.__getitem__: parts with tensor bounds are cut first, the rest is PyTorch's."""
+    index = _with_known_bounds(state, index)
     if not _has_tensor_bounds(index):
         return func(x, index)
     rest = []
@@ -50,6 +52,7 @@ def get_item(state: Recording, func: Callable, x: Tensor, index: Index) -> objec
 
 def set_item(state: Recording, func: Callable, x: Tensor, index: Index, value: Value) -> object:
     """Tensor.__setitem__: one slice with tensor bounds, or a mask; the rest is PyTorch's."""
+    index = _with_known_bounds(state, index)
     if _has_one_mask(index) and not _has_tensor_bounds(index):
         return _set_by_mask(func, x, index, value)
     if not _has_tensor_bounds(index):
@@ -110,6 +113,25 @@ def _over_mask(value: Tensor, n_dims: int, n_behind: int) -> Tensor:
 
 def _is_of_mask(seen: Tensor, mask: Tensor, n_before: int) -> bool:
     return seen.shape[n_before : n_before + mask.dim()] == mask.shape
+
+
+def _with_known_bounds(state: Recording, index: Index) -> Index:
+    """The index with numbers for the bounds that constants tell."""
+    if not _has_tensor_bounds(index):
+        return index
+    parts = index if isinstance(index, tuple) else (index,)
+    known = tuple(
+        slice(*(_number(state, bound) for bound in (part.start, part.stop, part.step)))
+        if _is_dynamic(part)
+        else part
+        for part in parts
+    )
+    return known if isinstance(index, tuple) else known[0]
+
+
+def _number(state: Recording, bound: Value) -> Value:
+    value = known_value(state.recorder, bound) if isinstance(bound, Tensor) else None
+    return bound if value is None else int(value)
 
 
 def _is_mask(index: Index) -> bool:
