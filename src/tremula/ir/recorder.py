@@ -342,6 +342,13 @@ def known_value(recorder: Recorder, tensor: Tensor) -> Tensor | None:
         return _evaluated(recorder.node_of(tensor), recorder.constants, {})
 
 
+def known_number(recorder: Recorder, tensor: Tensor) -> int | None:
+    """The whole number that a tensor of one element holds, if it is known."""
+    value = known_value(recorder, tensor)
+    with _outside_the_recording():  # reading it is no operation of the model
+        return None if value is None else int(value)
+
+
 def _evaluated(node: fx.Node, constants: dict[str, Tensor], found: dict[fx.Node, Any]) -> Any:  # noqa: ANN401 - what an operation gives
     if node in found:
         return found[node]

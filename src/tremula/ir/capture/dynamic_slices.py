@@ -9,7 +9,7 @@ from torch import Tensor, fx
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops import composite as dynamic_ops  # noqa: F401  registers tremula::dynamic_*
 from tremula.ir.origin import model_line
-from tremula.ir.recorder import known_value
+from tremula.ir.recorder import known_number
 from tremula.ir.recording import Recording
 
 aten = torch.ops.aten
@@ -130,8 +130,8 @@ def _with_known_bounds(state: Recording, index: Index) -> Index:
 
 
 def _number(state: Recording, bound: Value) -> Value:
-    value = known_value(state.recorder, bound) if isinstance(bound, Tensor) else None
-    return bound if value is None else int(value)
+    known = known_number(state.recorder, bound) if isinstance(bound, Tensor) else None
+    return bound if known is None else known
 
 
 def _is_mask(index: Index) -> bool:
