@@ -38,6 +38,9 @@ def test_wrong_losses_updates_and_nans_are_found():
     for other in (update * 1.01, torch.full_like(update, float("nan"))):
         wrong = replace(right, updates=right.updates | {name: other})
         assert name in model_sweep.difference(wrong, right, 1e-3)
+    noise = model_sweep.noise_of(model, batch, right)
+    assert noise.keys() == right.updates.keys()
+    assert 0 < noise[name] < 1e-4 * float(update.abs().max())
 
 
 def test_the_page_lists_what_fails():

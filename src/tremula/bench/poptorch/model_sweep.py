@@ -15,7 +15,7 @@ import signal
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
@@ -125,16 +125,33 @@ def _updates(model: nn.Module, before: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: (p.detach() - before[name]).double() for name, p in model.named_parameters()}
 
 
-def difference(ours: Step, plain: Step, tolerance: float) -> str:
-    """What is different, in a line; empty if nothing is."""
+def noise_of(model: nn.Module, batch: tuple[Tensor, ...], plain: Step) -> dict[str, float]:
+    """By parameter, how far PyTorch's own float32 update is from the same step in float64.
+
+    A batch norm over two elements, say, has no better gradient to compare with. Nothing for models
+    that cannot compute in float64.
+    """
+    wide = tuple(t.double() if t.is_floating_point() else t for t in batch)
+    try:
+        exact = plain_step(copy.deepcopy(model).double(), wide)
+    except RuntimeError:
+        return {}
+    return {name: _largest(u - exact.updates[name]) for name, u in plain.updates.items()}
+
+
+def difference(
+    ours: Step, plain: Step, tolerance: float, noise: Mapping[str, float] | None = None
+) -> str:
+    """What is different, in a line; empty if nothing is. Four times the noise is none."""
     if not abs(ours.loss - plain.loss) <= tolerance * max(1.0, abs(plain.loss)):
         return f"loss {ours.loss:.6g}, expected {plain.loss:.6g}"
     largest = max(_largest(update) for update in plain.updates.values())
-    worst, where = 0.0, ""
+    worst, where = tolerance, ""
     for name, right in plain.updates.items():
         scale = max(_largest(right), NEGLIGIBLE * largest, 1e-12)
+        allowed = 4 * (noise or {}).get(name, 0.0) / scale
         error = _largest(ours.updates[name] - right) / scale
-        if not error <= max(worst, tolerance):
+        if not error <= max(worst, allowed):
             worst, where = error, name
     return f"the update of {where} is off by {worst:.2g} of its largest element" if where else ""
 
@@ -148,6 +165,7 @@ def check(name: str, executions: Iterable[str] = (HOST, TILES)) -> Row:
     model, batch = make(name)
     row = Row(name, sum(p.numel() for p in model.parameters()))
     plain = plain_step(copy.deepcopy(model), batch)
+    noise = noise_of(model, batch, plain)
     for execution in executions:
         began = time.perf_counter()
         try:
@@ -156,7 +174,7 @@ def check(name: str, executions: Iterable[str] = (HOST, TILES)) -> Row:
         except Exception as error:  # noqa: BLE001 - a row of the table
             kind, reason = _blamed(error)
         else:
-            reason = difference(step, plain, TOLERANCE[execution])
+            reason = difference(step, plain, TOLERANCE[execution], noise)
             kind = WRONG if reason else PASS
         row.found[execution] = Outcome(kind, reason, round(time.perf_counter() - began, 1))
     return row
@@ -248,7 +266,9 @@ One training step (SGD, the model's own loss) of {n} models with random weights 
 configurations, nothing dropped: {n_transformers} classes of transformers and {n_vision}
 architectures of vision as torchvision and timm have them. The loss and every updated weight are
 compared with the same step in plain PyTorch, to {host:g} on the host and {tiles:g} on tiles (of the
-largest element of each update).
+largest element of each update), or to four times what PyTorch itself is off in float32 where that
+is more. Models that look at values of tensors to choose a branch or a shape are refused, as they
+are by every compiler of static programs.
 
 The page is made by `python -m tremula.bench.poptorch.model_sweep --page docs/models.md`, the
 figures by `tremula bench poptorch --only models`.
