@@ -29,12 +29,14 @@ from torch import Tensor, nn
 import poptorch
 from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import PoplarError
+from tremula.frontends.poptorch.executor import placement
 from tremula.garden.vision_zoo import MODELS as VISION
 from tremula.garden.vision_zoo import tiny_vision_model
 
 HOST, TILES = "host", "tiles"
 PASS, WRONG, REFUSED, ERROR = "pass", "wrong values", "refused", "error"
 TIME_LIMIT_S = 300  # for one model on one execution
+N_TILES = 16  # a tiny model needs no more, and compiles faster for few
 LEARNING_RATE = 0.1
 # Of the loss, and of each parameter's update against its largest element. A tile has other
 # polynomials and other orders of summation than PyTorch.
@@ -102,12 +104,13 @@ def plain_step(model: nn.Module, batch: tuple[Tensor, ...]) -> Step:
 
 
 def our_step(execution: str, model: nn.Module, batch: tuple[Tensor, ...]) -> Step:
-    """The same step by PopTorch. Tiles are few: a tiny model needs no more."""
+    """The same step by PopTorch."""
     before = _parameters(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     options = poptorch.Options().useIpuModel(execution == TILES)
     small = {"POPTORCH_SMALL_IPU_MODEL": "1"} if execution == TILES else {}
-    with mock.patch.dict(os.environ, small):
+    n_tiles = mock.patch.object(placement, "TILES_OF_SMALL_MODEL", N_TILES)
+    with mock.patch.dict(os.environ, small), n_tiles:
         training = poptorch.trainingModel(model, options, optimizer)
         try:
             loss = training(*batch)
