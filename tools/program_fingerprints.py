@@ -130,10 +130,10 @@ def of_operations(share: int = 0, n_shares: int = 1) -> dict[str, list[str]]:
 
 def of_figure(kind: str) -> list[str]:
     """The tile program of a model of `tremula bench poptorch`."""
-    from tremula.bench import poptorch
+    from tremula.bench.poptorch import suite
 
     with recorded() as found:
-        exec(poptorch._COMPILE.format(kind=kind, cache=""), {"__name__": "__main__"})
+        exec(suite._COMPILE.format(kind=kind, cache=""), {"__name__": "__main__"})
     return found
 
 
