@@ -5,16 +5,16 @@ import { isExported, load } from "./data.js";
 import { change, current, link, listen } from "./state.js";
 import { forgetColours } from "./colours.js";
 import { short } from "./format.js";
-import { summaryView } from "./view_summary.js";
-import { memoryView } from "./view_memory.js";
-import { livenessView } from "./view_liveness.js";
-import { treeView } from "./view_tree.js";
-import { operationsView } from "./view_operations.js";
-import { executionView } from "./view_execution.js";
-import { hostView } from "./view_host.js";
-import { chipView } from "./view_chip.js";
-import { whatifView } from "./view_whatif.js";
-import { compareView } from "./view_compare.js";
+import { summaryView } from "./views/summary.js";
+import { memoryView } from "./views/memory.js";
+import { livenessView } from "./views/liveness.js";
+import { treeView } from "./views/tree.js";
+import { operationsView } from "./views/operations.js";
+import { executionView } from "./views/execution.js";
+import { hostView } from "./views/host.js";
+import { chipView } from "./views/chip.js";
+import { whatifView } from "./views/whatif.js";
+import { compareView } from "./views/compare.js";
 
 const VIEWS = {
   summary: ["Summary", summaryView, "M4 5h16M4 12h10M4 19h7"],

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import posixpath
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tremula.vision.serve.server import page_files
 
 # The finest detail is left out first if it does not fit; the page says where it is missing.
 MOST_DATA_BYTES = 24 << 20
-_IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w.-]+)";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[\w./-]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
 
 
@@ -71,7 +72,7 @@ def page_html(packs: dict[str, str]) -> str:
 def bundle(sources: dict[str, str], entry: str) -> str:
     """All modules as one script, each in a function that returns its exports.
 
-    The page's modules keep to two forms, `import { a, b } from "./other.js";` and `export` before
+    The page's modules keep to two forms, `import { a, b } from "../other.js";` and `export` before
     a declaration, so this is enough.
     """
     parts: list[str] = []
@@ -83,9 +84,9 @@ def bundle(sources: dict[str, str], entry: str) -> str:
         done.add(name)
         source = sources[name]
         for match in _IMPORT.finditer(source):
-            add(match[2])
+            add(_imported(name, match[2]))
         exported = ", ".join(_EXPORT.findall(source))
-        body = _IMPORT.sub(lambda m: f"const {{{_renamed(m[1])}}} = {_variable(m[2])};\n", source)
+        body = _IMPORT.sub(lambda m: _constants(m[1], _imported(name, m[2])), source)
         body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
         opening = f"// {name}\nconst {_variable(name)} = (() => {{\n"
         parts.append(f"{opening}{body}\nreturn {{ {exported} }};\n}})();\n")
@@ -94,8 +95,13 @@ def bundle(sources: dict[str, str], entry: str) -> str:
     return "\n".join(parts).replace("</script", "<\\/script")
 
 
-def _renamed(names: str) -> str:
-    return names.replace(" as ", ": ")
+def _imported(importer: str, path: str) -> str:
+    """The module that a path in another one names."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(importer), path))
+
+
+def _constants(names: str, module: str) -> str:
+    return f"const {{{names.replace(' as ', ': ')}}} = {_variable(module)};\n"
 
 
 def _variable(name: str) -> str:

@@ -2,12 +2,14 @@
 
 import hmac
 import secrets
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tremula.base.errors import PoplarError
@@ -37,9 +39,16 @@ _COMMON_HEADERS = {
 
 
 def page_files() -> dict[str, bytes]:
-    """All files of the page by name. Only these are served, so no path can leave the folder."""
-    folder = files("tremula.vision") / "page"
-    return {f.name: f.read_bytes() for f in folder.iterdir() if f.name.endswith(tuple(_TYPES))}
+    """All files of the page by path. Only these are served, so no path can leave the folder."""
+    return dict(_files_in(files("tremula.vision") / "page", ""))
+
+
+def _files_in(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _files_in(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(tuple(_TYPES)):
+            yield f"{prefix}{entry.name}", entry.read_bytes()
 
 
 class PageServer(ThreadingHTTPServer):

@@ -1,12 +1,12 @@
 // Chip: every tile at its place, step by step, as a film: bytes in use, or cycles of each kind.
 
-import { card, choice, h, icon } from "./dom.js";
-import { Chart } from "./chart.js";
-import { FloorPlan, ORDERS } from "./floorplan.js";
-import { SERIES, css, difference, heat } from "./colours.js";
-import { partners, text } from "./data.js";
-import { byteTicks, bytes, short, signed, whole } from "./format.js";
-import { current, link } from "./state.js";
+import { card, choice, h, icon } from "../dom.js";
+import { Chart } from "../parts/chart.js";
+import { FloorPlan, ORDERS } from "../parts/floorplan.js";
+import { SERIES, css, difference, heat } from "../colours.js";
+import { partners, text } from "../data.js";
+import { byteTicks, bytes, short, signed, whole } from "../format.js";
+import { current, link } from "../state.js";
 
 const STEPS_PER_PART = 16, AHEAD = 6;
 const SHOWN = [

@@ -1,8 +1,8 @@
 // Compare: what changed from report A to report B, the largest causes first.
 
-import { card, h } from "./dom.js";
-import { Table } from "./table.js";
-import { bytes, percent, signed, whole } from "./format.js";
+import { card, h } from "../dom.js";
+import { Table } from "../parts/table.js";
+import { bytes, percent, signed, whole } from "../format.js";
 
 const NAMES = {
   total_cycles: "Total cycles", compute: "Compute", exchange: "Exchange", sync: "Sync", waiting: "Waiting",

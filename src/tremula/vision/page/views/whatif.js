@@ -1,13 +1,13 @@
 // What if the chip were different: constants to vary, curves of time and memory, a table of all points.
 
-import { card, choice, h, replace } from "./dom.js";
-import { legend } from "./chart.js";
-import { Bars, Curves } from "./curves.js";
-import { Table } from "./table.js";
-import { SweepForm } from "./sweep_form.js";
-import { SERIES, colour } from "./colours.js";
-import { byteTicks, bytes, duration, quantity, short, shortDuration, whole } from "./format.js";
-import { current } from "./state.js";
+import { card, choice, h, replace } from "../dom.js";
+import { legend } from "../parts/chart.js";
+import { Bars, Curves } from "../parts/curves.js";
+import { Table } from "../parts/table.js";
+import { SweepForm } from "../parts/sweep_form.js";
+import { SERIES, colour } from "../colours.js";
+import { byteTicks, bytes, duration, quantity, short, shortDuration, whole } from "../format.js";
+import { current } from "../state.js";
 
 const PARTS = ["compute", "exchange", "sync", "waiting"];
 const WAYS = [["time", "Time"], ["cycles", "Cycles"], ["speed", "Speed", "times as fast as now"]];

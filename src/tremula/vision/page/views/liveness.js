@@ -1,14 +1,14 @@
 // Liveness: memory over the steps of the program, what makes the peak, and what would lower it.
 
-import { card, choice, h, replace } from "./dom.js";
-import { Chart, legend } from "./chart.js";
-import { HeatMap } from "./heat.js";
-import { Range } from "./range.js";
-import { Table } from "./table.js";
-import { SERIES } from "./colours.js";
-import { text } from "./data.js";
-import { byteTicks, bytes, percent, place, signed, whole } from "./format.js";
-import { current, link } from "./state.js";
+import { card, choice, h, replace } from "../dom.js";
+import { Chart, legend } from "../parts/chart.js";
+import { HeatMap } from "../parts/heat.js";
+import { Range } from "../parts/range.js";
+import { Table } from "../parts/table.js";
+import { SERIES } from "../colours.js";
+import { text } from "../data.js";
+import { byteTicks, bytes, percent, place, signed, whole } from "../format.js";
+import { current, link } from "../state.js";
 
 export async function livenessView(context) {
   const [live, steps, variables, overview] = await Promise.all(["liveness", "steps", "variables", "overview"].map(context.load));

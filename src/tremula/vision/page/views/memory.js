@@ -1,14 +1,14 @@
 // Memory: bytes on every tile, split by what they are for; one tile's contents; the floor plan.
 
-import { card, choice, h, replace } from "./dom.js";
-import { Chart, legend } from "./chart.js";
-import { Table } from "./table.js";
-import { FloorPlan, ORDERS } from "./floorplan.js";
-import { Addresses } from "./addresses.js";
-import { SERIES, colour, css, difference, heat } from "./colours.js";
-import { text } from "./data.js";
-import { byteTicks, bytes, percent, place, shape, signed, whole } from "./format.js";
-import { current } from "./state.js";
+import { card, choice, h, replace } from "../dom.js";
+import { Chart, legend } from "../parts/chart.js";
+import { Table } from "../parts/table.js";
+import { FloorPlan, ORDERS } from "../parts/floorplan.js";
+import { Addresses } from "../parts/addresses.js";
+import { SERIES, colour, css, difference, heat } from "../colours.js";
+import { text } from "../data.js";
+import { byteTicks, bytes, percent, place, shape, signed, whole } from "../format.js";
+import { current } from "../state.js";
 
 const TILES_PER_PART = 16;
 const SPLITS = [

@@ -1,6 +1,6 @@
 // Draws heat blocks with WebGL2: a texture per block, an instance per column and chip.
 
-import { colour, heat, rgb } from "./colours.js";
+import { colour, heat, rgb } from "../colours.js";
 
 export const MODES = ["phases", "compute", "exchange", "idle", "live"];
 const PER_INSTANCE = 8;

@@ -1,6 +1,6 @@
 // Draws heat blocks on a plain canvas, pixel by pixel: for machines without a GPU.
 
-import { colour, heat, rgb } from "./colours.js";
+import { colour, heat, rgb } from "../colours.js";
 import { lanesOf } from "./heat_gl.js";
 
 const FULL = 63;

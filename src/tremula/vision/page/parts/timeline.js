@@ -1,9 +1,9 @@
 // Lanes of time: each chip's steps, flat with their phases or as flames of nested names.
 
-import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
-import { colour } from "./colours.js";
+import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
+import { colour } from "../colours.js";
 import { steer } from "./range.js";
-import { short, ticks, whole } from "./format.js";
+import { short, ticks, whole } from "../format.js";
 
 const LEFT = 64, AXIS = 22, LANE = 40, FLAME = 20, GAP = 12;
 const MOST_DEPTH = 12;

@@ -1,10 +1,10 @@
 // The address card of one tile: a map of which blocks lie where at a step.
 
-import { choice, h, replace } from "./dom.js";
+import { choice, h, replace } from "../dom.js";
 import { legend } from "./chart.js";
 import { KINDS, MemoryMap } from "./memory_map.js";
-import { text } from "./data.js";
-import { bytes, whole } from "./format.js";
+import { text } from "../data.js";
+import { bytes, whole } from "../format.js";
 
 const TILES_PER_PART = 16, STEPS_PER_PART = 16;
 const SPANS = [["all", "All memory"], ["used", "In use", "up to the highest address in use"]];

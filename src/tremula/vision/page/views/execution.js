@@ -1,17 +1,17 @@
 // Execution: what ran when on every chip and tile, and what each step waited for.
 
-import { card, choice, h, hint, replace } from "./dom.js";
-import { Chart, legend } from "./chart.js";
-import { HeatMap } from "./heat.js";
-import { Range } from "./range.js";
-import { Strip } from "./strip.js";
-import { Table } from "./table.js";
-import { Timeline } from "./timeline.js";
-import { TraceData } from "./trace_data.js";
-import { colour } from "./colours.js";
-import { partners, text } from "./data.js";
-import { bytes, duration, percent, place, short, signed, whole } from "./format.js";
-import { current, link } from "./state.js";
+import { card, choice, h, hint, replace } from "../dom.js";
+import { Chart, legend } from "../parts/chart.js";
+import { HeatMap } from "../parts/heat.js";
+import { Range } from "../parts/range.js";
+import { Strip } from "../parts/strip.js";
+import { Table } from "../parts/table.js";
+import { Timeline } from "../parts/timeline.js";
+import { TraceData } from "../parts/trace_data.js";
+import { colour } from "../colours.js";
+import { partners, text } from "../data.js";
+import { bytes, duration, percent, place, short, signed, whole } from "../format.js";
+import { current, link } from "../state.js";
 
 const MODES = [["phases", "Phases"], ["compute", "Compute"], ["exchange", "Exchange"], ["idle", "Idle"]];
 

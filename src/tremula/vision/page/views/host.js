@@ -1,12 +1,12 @@
 // Host: what the host did and when, on one clock with the device.
 
-import { card, h } from "./dom.js";
-import { legend } from "./chart.js";
-import { Lanes } from "./lanes.js";
-import { Range } from "./range.js";
-import { Table } from "./table.js";
-import { SERIES, colour } from "./colours.js";
-import { duration, percent, whole } from "./format.js";
+import { card, h } from "../dom.js";
+import { legend } from "../parts/chart.js";
+import { Lanes } from "../parts/lanes.js";
+import { Range } from "../parts/range.js";
+import { Table } from "../parts/table.js";
+import { SERIES, colour } from "../colours.js";
+import { duration, percent, whole } from "../format.js";
 
 export async function hostView(context) {
   const [host, overview] = await Promise.all([context.load("host"), context.load("overview")]);

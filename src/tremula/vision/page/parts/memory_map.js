@@ -1,8 +1,8 @@
 // What lies at which address of one tile: rows of memory from the bottom up, blocks, gaps, regions.
 
-import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
-import { SERIES, colour } from "./colours.js";
-import { whole } from "./format.js";
+import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
+import { SERIES, colour } from "../colours.js";
+import { whole } from "../format.js";
 
 const LEFT = 78, ROW = 17, GAP = 3, MOST_ROWS = 26;
 

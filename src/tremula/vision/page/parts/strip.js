@@ -1,7 +1,7 @@
 // The whole trace in a thin strip, with the visible part marked: drag it to move.
 
-import { h, onSize, perFrame, sharpen } from "./dom.js";
-import { colour } from "./colours.js";
+import { h, onSize, perFrame, sharpen } from "../dom.js";
+import { colour } from "../colours.js";
 
 const LEFT = 64, HEIGHT = 34;
 

@@ -1,7 +1,7 @@
 // The tiles at their places on the chips, coloured by any value.
 
-import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
-import { colour, css } from "./colours.js";
+import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
+import { colour, css } from "../colours.js";
 
 export const ORDERS = [["place", "Place", "where tiles lie on the chip"], ["number", "Number", "row by row, in the order of their numbers"]];
 

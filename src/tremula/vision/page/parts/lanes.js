@@ -1,9 +1,9 @@
 // Lanes of events on the host's clock: nested spans, instants, numbers, and the device below.
 
-import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
-import { SERIES, colour } from "./colours.js";
+import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
+import { SERIES, colour } from "../colours.js";
 import { steer } from "./range.js";
-import { duration, shortDuration, ticks, whole } from "./format.js";
+import { duration, shortDuration, ticks, whole } from "../format.js";
 
 const LEFT = 150, AXIS = 24, ROW = 20, GAP = 12, GRAPH = 72, DEVICE = 30;
 

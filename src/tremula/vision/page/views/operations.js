@@ -1,13 +1,13 @@
 // Operations: steps grouped as the model's author thinks of them, with cycles, flops and memory.
 
-import { card, choice, h, replace } from "./dom.js";
-import { Chart } from "./chart.js";
-import { Roofline, rate } from "./roofline.js";
-import { Table } from "./table.js";
-import { colour } from "./colours.js";
-import { text } from "./data.js";
-import { bytes, percent, place, short, signed, whole } from "./format.js";
-import { current, link } from "./state.js";
+import { card, choice, h, replace } from "../dom.js";
+import { Chart } from "../parts/chart.js";
+import { Roofline, rate } from "../parts/roofline.js";
+import { Table } from "../parts/table.js";
+import { colour } from "../colours.js";
+import { text } from "../data.js";
+import { bytes, percent, place, short, signed, whole } from "../format.js";
+import { current, link } from "../state.js";
 
 const LAYERS = [
   ["operation", "Operation", "what one call of an operation made"], ["module", "Module", "the first part of each name"],

@@ -1,7 +1,7 @@
 // The controls of the What-if view: which constants vary, over which values, in how many steps.
 
-import { h, replace } from "./dom.js";
-import { quantity } from "./format.js";
+import { h, replace } from "../dom.js";
+import { quantity } from "../format.js";
 
 const WIDEST = 3; // a slider goes from an eighth to eight times the chip's own value
 const WAIT_MS = 250;

@@ -1,8 +1,8 @@
 // The roofline: operations by flops per byte moved and flops per cycle, under the chip's limits.
 
-import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
-import { colour } from "./colours.js";
-import { short } from "./format.js";
+import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
+import { colour } from "../colours.js";
+import { short } from "../format.js";
 
 const MARGIN = { left: 64, right: 162, top: 14, bottom: 40 }; // roofs are named at the right
 const NAME_HEIGHT = 14;

@@ -1,10 +1,10 @@
 // Summary: the machine, the graph, whether it fits, where time goes, and what would help.
 
-import { card, h } from "./dom.js";
-import { legend } from "./chart.js";
-import { colour } from "./colours.js";
-import { bytes, duration, percent, place, short, signed, whole } from "./format.js";
-import { link } from "./state.js";
+import { card, h } from "../dom.js";
+import { legend } from "../parts/chart.js";
+import { colour } from "../colours.js";
+import { bytes, duration, percent, place, short, signed, whole } from "../format.js";
+import { link } from "../state.js";
 
 const STANDINGS = {
   published: ["accent", "stated by a public source"],

@@ -1,8 +1,8 @@
 // A chart on a canvas: lines, areas or stacks over a whole-number axis, with zoom and a cursor.
 
-import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
-import { colour } from "./colours.js";
-import { ticks, whole } from "./format.js";
+import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
+import { colour } from "../colours.js";
+import { ticks, whole } from "../format.js";
 
 const MARGIN = { left: 64, right: 14, top: 14, bottom: 30 };
 const MOST_AIR = 5; // a line this many times above everything else is named at the top, not drawn

@@ -1,12 +1,12 @@
 // Tiles × time as a heat map. It fetches only pre-aggregated blocks, a few per screen, and draws
 // them with WebGL2, or on a plain canvas where there is none.
 
-import { h, hint, onSize, perFrame, sharpen } from "./dom.js";
-import { colour } from "./colours.js";
+import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
+import { colour } from "../colours.js";
 import { Range, steer } from "./range.js";
 import { GlPainter } from "./heat_gl.js";
 import { PlainPainter } from "./heat_plain.js";
-import { whole } from "./format.js";
+import { whole } from "../format.js";
 
 export const COLUMNS = 128, ROWS = 512, FULL = 63;
 const MOST_COLUMNS = 512;

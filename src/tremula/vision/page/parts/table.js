@@ -1,6 +1,6 @@
 // A table of any length: only visible rows are in the page. It sorts, filters and takes arrow keys.
 
-import { h, onSize, perFrame, replace } from "./dom.js";
+import { h, onSize, perFrame, replace } from "../dom.js";
 
 const ROW = 30, N_MEASURED = 60;
 

@@ -1,7 +1,7 @@
 // Curves over a constant of the chip, and bars of each point's parts: few points, so SVG.
 
-import { drawn, h, hint, onSize, perFrame, replace } from "./dom.js";
-import { ticks, whole } from "./format.js";
+import { drawn, h, hint, onSize, perFrame, replace } from "../dom.js";
+import { ticks, whole } from "../format.js";
 
 const MARGIN = { left: 72, right: 30, top: 16, bottom: 38 };
 const LABEL_WIDTH = 74;

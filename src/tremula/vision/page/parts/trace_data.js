@@ -1,6 +1,6 @@
 // The trace: what ran when. The overview is always there; parts of 16,384 entries come when needed.
 
-import { text } from "./data.js";
+import { text } from "../data.js";
 
 const MOST_PARTS = 3;
 

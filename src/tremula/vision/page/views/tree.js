@@ -1,11 +1,11 @@
 // The program as a tree: what runs what, how often, and what it costs.
 
-import { card, choice, h, replace } from "./dom.js";
-import { Table } from "./table.js";
-import { colour } from "./colours.js";
-import { text } from "./data.js";
-import { percent, place, signed, whole } from "./format.js";
-import { link } from "./state.js";
+import { card, choice, h, replace } from "../dom.js";
+import { Table } from "../parts/table.js";
+import { colour } from "../colours.js";
+import { text } from "../data.js";
+import { percent, place, signed, whole } from "../format.js";
+import { link } from "../state.js";
 
 const TONES = {
   OnTileExecute: "compute", DoExchange: "exchange", GlobalExchange: "exchange", CrossReplicaCopy: "exchange", Sync: "sync",
