@@ -1,6 +1,7 @@
 """Halves on a CPU: float32 inside, half wherever tiles would store a half."""
 
 import copy
+import itertools
 import math
 
 import pytest
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.ir.steps import captured, run_host, training_step
+from tremula.bench.poptorch import op_db
 from tremula.ir.capture.bodies import record_loop
 from tremula.ir.errors import FloatingPointException
 from tremula.ir.host.halves import WideCopies, add_bias_, narrowed, round_, rounded, widened
@@ -18,7 +20,7 @@ from tremula.ir.passes.wide_halves import widen_halves
 from tremula.ir.recording import active
 from tremula.ir.run.float_checks import stop_at_exceptions
 from tremula.ir.run.session import HostSession, Repetition
-from tremula.ir.run.tile_run import run_on_tiles
+from tremula.ir.run.tile_run import record_function, run_on_tiles
 from tremula.ir.settings import HostSettings
 
 HALF = torch.float16
@@ -388,3 +390,49 @@ def test_an_overflow_is_blamed_on_what_was_rounded():
     session.write_weights([], [])
     with pytest.raises(FloatingPointException, match=r"mul.* overflows"):
         session.run([[torch.full_like(X, 40000.0)]], lambda *_: None)
+
+
+# PyTorch itself rounds inside these more often than once.
+MORE_OFTEN_IN_PYTORCH = {
+    "grid_sampler_3d", "nn.functional.conv_transpose3d", "nn.functional.soft_margin_loss",
+}  # fmt: skip
+N_SHARDS = 12
+
+
+def half_samples(name):
+    """Calls of an operator of PyTorch's database with halves, and of their gradients."""
+    op = op_db.operators()[name]
+    for trained, dtypes in ((False, op.dtypes), (True, op.supported_backward_dtypes("cpu"))):
+        if HALF in dtypes and HALF in op.dtypes:
+            torch.manual_seed(0)
+            samples = op.sample_inputs("cpu", HALF, requires_grad=trained)
+            for sample in itertools.islice(samples, 4):
+                found = op_db.Sample.of(op, sample)
+                yield found, found.with_gradients if trained else found.forward
+
+
+def difference_on_halves(name, sample, function):
+    """Between host and PyTorch, in words; empty for what cannot be compared."""
+    try:
+        right = function(*op_db._copies(sample.tensors))
+        if op_db.why_not_counted(sample, right) or op_db._is_random(name, sample):
+            return ""
+        step = record_function(function, op_db._copies(sample.tensors))
+    except Exception:  # noqa: BLE001 - what does not run in PyTorch or cannot be recorded
+        return ""
+    found = op_db.run_on_host(step, sample.tensors)
+    pairs = zip(found, right, strict=True)
+    return "; ".join(filter(None, (op_db._difference(a, b, 2e-2, 2e-2) for a, b in pairs)))
+
+
+@pytest.mark.wide
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("shard", range(N_SHARDS))
+def test_every_operator_of_pytorch_takes_halves(shard):
+    """Forward and gradient, near what PyTorch gives, which rounds in other places inside some."""
+    wrong = {}
+    for name in sorted(set(op_db.operators()) - MORE_OFTEN_IN_PYTORCH)[shard::N_SHARDS]:
+        for sample, function in half_samples(name):
+            if found := difference_on_halves(name, sample, function):
+                wrong[name] = found
+    assert not wrong

@@ -28,6 +28,7 @@ class InductorProgram(HostProgram):
         if self.device.type == "cpu":
             part = apply(part, _CPU_PASSES, "host")
             choices["layout_optimization"] = False  # the graph itself says how images are laid out
+        if self.is_wide:
             choices["emulate_precision_casts"] = True  # a rounding to half is meant
         module = part.module()
         compiled: Callable | None = None
