@@ -56,7 +56,7 @@ def widened(values: np.ndarray, like: torch.dtype) -> torch.Tensor:
     """What the machine gave for a tensor, in the machine's type; complex if the tensor is."""
     tensor = torch.from_numpy(np.array(values))
     if like.is_complex:
-        return torch.view_as_complex(tensor)
+        return torch.complex(*tensor.unbind(-1))
     return tensor.to(torch_type(tile_type(like)))
 
 

@@ -9,36 +9,43 @@ from tremula.ir.op_table import decomposes
 
 aten = torch.ops.aten
 
-_MOST_SQUARINGS = 16  # a matrix of a larger norm than 2 to this power gives NaN
-_DEGREE = 12  # of the polynomial: below norm 1 what is left out is less than rounding
+_DEGREE = 18  # of the polynomial
+_NORM = 3.0  # up to it, what the polynomial leaves out is less than rounding
+_MOST_SQUARINGS = 16
 
 
 @decomposes(aten.linalg_matrix_exp.default)
 def matrix_exp(matrix: Tensor) -> Tensor:
-    """Taylor's polynomial of degree 12 of the matrix over a power of 2, squared as many times.
+    """Taylor's polynomial of degree 18 of the matrix over a power of 2, squared as many times.
 
     How many is up to each matrix of a batch: every squaring is computed, and taken or not.
     """
     if not matrix.numel():
         return matrix.clone()
     norm = matrix.abs().sum(-2).amax(-1)[..., None, None]
-    n_squarings = sum((norm > 2.0**i).to(matrix.dtype) for i in range(_MOST_SQUARINGS))
+    n_squarings = sum((norm > _NORM * 2.0**i).to(matrix.dtype) for i in range(_MOST_SQUARINGS))
     assert isinstance(n_squarings, Tensor), "there are squarings"
     found = _polynomial(matrix * torch.exp2(-n_squarings))
     for i in range(_MOST_SQUARINGS):
         found = torch.where(n_squarings > i, found @ found, found)
-    return torch.where(norm > 2.0**_MOST_SQUARINGS, torch.full_like(found, torch.nan), found)
+    return torch.where(
+        norm > _NORM * 2.0**_MOST_SQUARINGS, torch.full_like(found, torch.nan), found
+    )
 
 
 def _polynomial(x: Tensor) -> Tensor:
-    """Four terms at a time, of powers up to x³, then times x⁴: five products."""
+    """Four terms at a time, of powers up to x³, then times x⁴: seven products."""
     one = torch.eye(x.shape[-1], dtype=x.dtype)
     square = x @ x
-    cube, fourth = x @ square, square @ square
+    powers = [one, x, square, x @ square]
+    fourth = square @ square
 
     def terms(first: int) -> Tensor:
-        weights = [1 / factorial(first + i) for i in range(4)]
-        return weights[0] * one + weights[1] * x + weights[2] * square + weights[3] * cube
+        kept = range(first, min(first + 4, _DEGREE + 1))
+        return sum((powers[i - first] / factorial(i) for i in kept), torch.zeros_like(x))
 
-    found = terms(8) + fourth / factorial(_DEGREE)
-    return terms(0) + fourth @ (terms(4) + fourth @ found)
+    firsts = range(0, _DEGREE + 1, 4)
+    found = terms(firsts[-1])
+    for first in reversed(firsts[:-1]):
+        found = terms(first) + fourth @ found
+    return found
