@@ -90,6 +90,21 @@ def test_workers_draw_the_distributions(inputs):
     check_ranges(found)
 
 
+def test_whole_numbers_in_place_and_poisson():
+    """`random_` stays in its range; counts have the mean and the variance of their rate."""
+    rates = torch.tensor([0.3, 5.0, 200.0]).reshape(3, 1).expand(3, N).contiguous()
+
+    def function(x, rates):
+        return [x.clone().random_(2, 7), x.clone().random_(5), torch.poisson(rates)]
+
+    low, high, counts = run_on_tiles(function, torch.ones(N), rates)
+    assert (low.min(), low.max(), high.min(), high.max()) == (2, 6, 0, 4)
+    assert torch.equal(counts, counts.floor())
+    for own, rate in zip(counts, (0.3, 5.0, 200.0), strict=True):
+        assert abs(own.mean() - rate) < 6 * (rate / N) ** 0.5
+        assert abs(own.var() / rate - 1) < 0.3
+
+
 # -- reproducible randomness -----------------------------------------------------------------------
 
 

@@ -536,27 +536,40 @@ def failing(text: str) -> set[str]:
     return {line.split("`")[1] for line in section.splitlines() if line.startswith("| `")}
 
 
+def read_rows(path: Path) -> dict[str, Row]:
+    """Rows of an earlier run, by operator."""
+    rows = [Row(**row) for row in json.loads(path.read_text())] if path.exists() else []
+    for row in rows:
+        for kind in (row.forward, row.gradient):
+            kind.update({execution: Outcome(**found) for execution, found in kind.items()})  # pyright: ignore[reportCallIssue]
+    return {row.name: row for row in rows}
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    with atomic_file(path) as file:
+        file.write(json.dumps([asdict(row) for row in rows], indent=1).encode())
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("names", nargs="*", help="operators; all of them if none is named")
-    parser.add_argument("--json", type=Path, help="write the rows here")
-    parser.add_argument("--page", type=Path, help="write the page here")
+    parser.add_argument("--json", type=Path, help="keep rows here; those of others stay")
+    parser.add_argument("--page", type=Path, help="write the page of all rows here")
     parser.add_argument("--processes", type=int, help="as many as there are cores")
     args = parser.parse_args(arguments)
-    rows = []
+    rows = {} if args.json is None else read_rows(args.json)
     for row in sweep(args.names, args.processes):
-        rows.append(row)
+        rows[row.name] = row
         print("\n".join(_failures(row)) or f"{row.name}: {row.not_counted or PASS}", flush=True)
-    for (execution, kind), c in counts(rows).items():
+        if args.json is not None:
+            write_rows(args.json, rows.values())
+    for (execution, kind), c in counts(rows.values()).items():
         print(f"{execution} {kind}: {c.n_passed} of {c.n_operators}, {c.percent:.1f} %")
-    if args.json is not None:
-        with atomic_file(args.json) as file:
-            file.write(json.dumps([asdict(row) for row in rows], indent=1).encode())
     if args.page is not None:
         with atomic_file(args.page) as file:
-            file.write(page(rows).encode())
+            file.write(page(rows.values()).encode())
 
 
 if __name__ == "__main__":

@@ -7,11 +7,22 @@ from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poprand
-from tremula.poplibs.popops.elementwise.expr import _1, _2, _3, log
+from tremula.poplibs.popops.elementwise.expr import (
+    _1,
+    _2,
+    _3,
+    floor,
+    log,
+    minimum,
+    poisson_quantile,
+    select,
+    sqrt,
+)
 from tremula.poplibs.poputil import broadcast_view
 
 Shape = tuple[int, ...]
 _DRAWN = (FLOAT, HALF)
+_LARGE_RATE = 60.0  # of Poisson's distribution: from here on it is drawn as a normal one
 _SMALLEST = 2.0**-24  # the step between the numbers that are drawn
 
 
@@ -200,6 +211,39 @@ def native_dropout(
     factor = tiles.constant(scale, x.type)
     scaled = popops.map(tiles.graph, _1 * _2 * _3, [x, kept, factor], tiles.sequence, tiles.name)
     return scaled, tiles.cast(kept, BOOL)
+
+
+@lowers("poisson", calls="poprand.uniform, poprand.normal, popops.map")
+def poisson(tiles: Tiles, rate: Tensor, *_generator: object, **_o: object) -> Tensor:
+    """Small rates by the inverse of their distribution, large ones by the normal one they near."""
+    rate = tiles.cast(rate, FLOAT)
+    share, wave = _uniform(tiles, rate, FLOAT), _normal(tiles, rate, FLOAT)
+    far = floor(_1 + sqrt(_1) * _3 + 0.5)
+    drawn = select(poisson_quantile(minimum(_1, _LARGE_RATE), _2), far, _1 <= _LARGE_RATE)
+    found = popops.map(tiles.graph, drawn, [rate, share, wave], tiles.sequence, tiles.name)
+    return tiles.cast(found, tiles.out_type)
+
+
+# -- whole numbers, in place -----------------------------------------------------------------------
+
+
+@lowers("random", calls="poprand.uniform")
+def random(tiles: Tiles, x: Tensor, **_o: object) -> Tensor:
+    """Below the largest number up to which the type has all whole ones."""
+    type = tiles.out_type
+    high = {FLOAT: 2**24, HALF: 2**11, BOOL: 2}.get(type)
+    high = 2**31 - 1 if high is None and type.n_bytes == 4 else high
+    return _whole(tiles, x, 0, high or int(np.iinfo(type.dtype).max) + 1)
+
+
+@lowers("random.to", calls="poprand.uniform")
+def random_to(tiles: Tiles, x: Tensor, high: int, **_o: object) -> Tensor:
+    return _whole(tiles, x, 0, high)
+
+
+@lowers("random.from", calls="poprand.uniform")
+def random_from(tiles: Tiles, x: Tensor, low: int, high: int | None = None, **_o: object) -> Tensor:
+    return _whole(tiles, x, low, 2**31 - 1 if high is None else high)
 
 
 @lowers("multinomial", calls="poprand.uniform, popops.top_k_with_permutation, popops.arg_max")

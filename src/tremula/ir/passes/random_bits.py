@@ -237,6 +237,18 @@ def _randint_like_low(
     return (draws.below(like, high - low) + low).to(like.dtype)
 
 
+@_draws(_aten.random.to)
+def _random_to(draws: Draws, like: Tensor, _x: Tensor, high: int, **_options: object) -> Tensor:
+    return draws.below(like, high).to(like.dtype)
+
+
+@_draws(getattr(_aten.random, "from"))
+def _random_from(
+    draws: Draws, like: Tensor, _x: Tensor, low: int, high: int, **_options: object
+) -> Tensor:
+    return (draws.below(like, high - low) + low).to(like.dtype)
+
+
 @_draws(_aten.randperm.default)
 def _randperm(draws: Draws, like: Tensor, *_args: object, **_options: object) -> Tensor:
     """The order of as many different numbers: the hash gives no number twice in one draw."""

@@ -181,3 +181,5 @@ def gamma_series(a: Operand, b: Operand) -> Expr:
     """The series of the lower incomplete gamma function, for a and x."""
 def gamma_fraction(a: Operand, b: Operand) -> Expr:
     """The continued fraction of the upper incomplete gamma function."""
+def poisson_quantile(a: Operand, b: Operand) -> Expr:
+    """The number of events whose cumulated probability reaches a share."""

@@ -223,6 +223,9 @@ __all__ = [
     "gamma_fraction",
     "gamma_fraction_in_place",
     "gamma_fraction_with_output",
+    "poisson_quantile",
+    "poisson_quantile_in_place",
+    "poisson_quantile_with_output",
 ]
 
 def forms_of(op: ElementOp) -> tuple: ...
@@ -654,3 +657,9 @@ def gamma_fraction_in_place(graph: Graph, a: Tensor, b: Operand, sequence: Seque
     """The continued fraction of the upper incomplete gamma function, written over the first operand."""
 def gamma_fraction_with_output(graph: Graph, a: Operand, b: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
     """The continued fraction of the upper incomplete gamma function, to `out`."""
+def poisson_quantile(graph: Graph, a: Operand, b: Operand, sequence: Sequence, name: str = "") -> Tensor:
+    """The number of events whose cumulated probability reaches a share."""
+def poisson_quantile_in_place(graph: Graph, a: Tensor, b: Operand, sequence: Sequence, name: str = "") -> None:
+    """The number of events whose cumulated probability reaches a share, written over the first operand."""
+def poisson_quantile_with_output(graph: Graph, a: Operand, b: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
+    """The number of events whose cumulated probability reaches a share, to `out`."""

@@ -7,6 +7,7 @@ arguments. Costs are those of a turn times the turns that usual operands take.
 # ruff: noqa: ANN001, ANN201
 # Types convert when they are called in functions of a tile, which pyright cannot know.
 # pyright: reportOperatorIssue=false, reportArgumentType=false, reportCallIssue=false
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -141,6 +142,18 @@ def gamma_fraction_of(a, x):
     return value
 
 
+def poisson_quantile_of(rate, share):
+    """The least number whose cumulated probability reaches a share, up to rates of about 80."""
+    term, step, left = math.exp(-rate), float32(0), int32(1000)
+    total = term
+    while total < share and left > 0 and term > float32(0):
+        step = step + float32(1)
+        term = term * rate / step
+        total = total + term
+        left = left - 1
+    return step
+
+
 # -- in NumPy --------------------------------------------------------------------------------------
 
 
@@ -176,6 +189,12 @@ def _gamma_fraction(a: float, x: float) -> float:
     for step in range(200, 0, -1):
         value = x + 2 * step - 1 - a + step * (a - step) / value
     return 1 / value
+
+
+def _poisson_quantile(rate: float, share: float) -> float:
+    steps = np.arange(1.0, 200.0)
+    probabilities = math.exp(-rate) * np.concatenate([[1.0], np.cumprod(rate / steps)])
+    return float((probabilities.cumsum() < share).sum())
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -224,4 +243,6 @@ REPEATED = (
          gamma_series_of, np.vectorize(_gamma_series), 20 * _DIVIDED_SLOTS, (0.5, 4.0)),
     _row("gamma_fraction", "The continued fraction of the upper incomplete gamma function.",
          gamma_fraction_of, np.vectorize(_gamma_fraction), 20 * _DIVIDED_SLOTS, (1.0, 4.0)),
+    _row("poisson_quantile", "The number of events whose cumulated probability reaches a share.",
+         poisson_quantile_of, np.vectorize(_poisson_quantile), 10 * _DIVIDED_SLOTS, (0.05, 0.95)),
 )  # fmt: skip
