@@ -101,3 +101,21 @@ def test_gradients():
         return [torch.autograd.grad((r * r).sum(), x)[0] for r in results]
 
     assert_like_aten(function, torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(4)))
+
+
+@pytest.mark.filterwarnings("ignore:std_mean.*degrees of freedom")
+def test_reductions_of_a_scalar():
+    """A variance of one element is not a number, without its correction 0; a sum is the element."""
+    x = torch.tensor(3.0)
+
+    def function(x):
+        return [
+            *torch.std_mean(x),
+            x.var(correction=0),
+            x.sum(),
+            x.mean(),
+            x.logsumexp(0),
+            x.norm(),
+        ]
+
+    assert_like_aten(function, x)

@@ -47,6 +47,8 @@ def _reduce(
     """popops.reduce; types it cannot convert to `out` are cast before."""
     if x.type != out and not (operation != "MAX" and {x.type, out} <= {FLOAT, HALF}):
         x = tiles.cast(x, out)
+    if not x.rank:  # the scale, and what happens to each element, count for a scalar too
+        x, dims = x.reshape([1]), [0]
     return popops.reduce(
         tiles.graph, x, dims, operation, tiles.sequence, tiles.name, out_type=out, scale=scale
     )

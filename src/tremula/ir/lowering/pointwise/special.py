@@ -98,8 +98,7 @@ def _polygamma(order: int, x: Expr) -> Expr:
     if order < 2:
         return (_digamma, _trigamma)[order](x)
     sign = 1 if order % 2 else -1
-    found = sign * math.factorial(order) * _zeta_from(order + 1, x)
-    return expr.select(found, math.nan, x > 0)
+    return sign * math.factorial(order) * _zeta(expr.Const(order + 1.0, FLOAT), x)
 
 
 @lowers("polygamma", calls="popops.map")
