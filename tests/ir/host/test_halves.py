@@ -254,12 +254,15 @@ def test_comparisons_are_of_halves():
         lambda x: torch.zeros(3, dtype=HALF) + x[:3],
         lambda x: torch.arange(5, dtype=HALF) * 0.5,
         lambda x: x.to(torch.int32),
+        lambda x: torch.view_as_real(torch.complex(x, x + 1)),
+        lambda x: torch.view_as_real(torch.view_as_complex(torch.stack([x, x * 2], 1))),
         lambda x: x.double() * 0.1,
         lambda x: torch.full((2,), 0.1, dtype=HALF),
     ],
 )
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
 def test_what_depends_on_the_type_sees_halves(function):
-    """Largest numbers, neighbours, bits and new tensors are those of halves."""
+    """Largest numbers, neighbours, bits, complex and new tensors are those of halves."""
     x = torch.tensor([1.5, -2.25, math.inf, 100.0], dtype=HALF)
     (found,) = on_host(function, x)
     assert torch.equal(found, function(x))
@@ -394,7 +397,8 @@ def test_an_overflow_is_blamed_on_what_was_rounded():
 
 # PyTorch itself rounds inside these more often than once.
 MORE_OFTEN_IN_PYTORCH = {
-    "grid_sampler_3d", "nn.functional.conv_transpose3d", "nn.functional.soft_margin_loss",
+    "grid_sampler_2d", "grid_sampler_3d", "matrix_exp", "nn.functional.conv_transpose3d",
+    "nn.functional.grid_sample", "nn.functional.soft_margin_loss",
 }  # fmt: skip
 N_SHARDS = 12
 

@@ -138,6 +138,8 @@ class _Widener:
             self._item(node)
         elif not _touches_halves(node):
             self.wide[node] = self.graph.node_copy(node, self.wide.__getitem__)
+        elif _has_complex_halves(node):
+            self._call_on_halves(node)
         elif node.target is _TO_COPY:
             self._convert(node)
         elif _needs_the_type(node):
@@ -380,6 +382,12 @@ def _operand_values(node: fx.Node) -> list[Tensor]:
 def _touches_halves(node: fx.Node) -> bool:
     values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
     return any(_is_half(v) for value in values for v in _values(value))
+
+
+def _has_complex_halves(node: fx.Node) -> bool:
+    """Complex numbers of two halves stay what they are."""
+    values = [*_values(node.meta.get("val")), *_operand_values(node)]
+    return any(isinstance(v, Tensor) and v.dtype is torch.complex32 for v in values)
 
 
 def _is_half(value: object) -> bool:
