@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,6 +192,7 @@ class _Capture:
         hypers = self._placeholders(HYPER, numbers)
         by_name = {held.name: fake for held, fake in zip(self.parameters, parameters, strict=True)}
         trained = [by_name[name] for name in rule.names]
+        _refuse_complex(zip(rule.names, trained, strict=True))
         scaling = rule.loss_scaling_in(hypers)
         found = self._differentiate(losses[node], trained, scaling)
         loss = [(Slot(LOSS, 0, "loss"), node)] if self.keep_loss else []
@@ -313,6 +314,17 @@ def _module_paths(model: nn.Module, state: Recording) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _refuse_complex(trained: Iterable[tuple[str, Tensor]]) -> None:
+    """Rules of optimisers are for real numbers; those of a complex weight are other formulas."""
+    for name, tensor in trained:
+        if tensor.is_complex():
+            raise CaptureError(
+                f"The parameter {name} is complex: the optimiser updates real parameters only.",
+                hint=f"hold torch.view_as_real({name}) as the parameter, and use"
+                " torch.view_as_complex of it in forward",
+            )
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import poptorch
 from tests.ir.like_aten import assert_like_aten, complex_gradients
 from tremula import run_on_tiles
 from tremula.ir.errors import UnsupportedOperations
@@ -102,3 +103,20 @@ def test_what_has_no_rule_is_refused_by_name():
     """An operation without a rule for complex numbers is named, not computed of one part."""
     with pytest.raises(UnsupportedOperations, match=r"aten::lgamma|aten::linalg_eig"):
         run_on_tiles(torch.linalg.eigvals, numbers(3, 3))
+
+
+def test_a_complex_parameter_is_not_trained():
+    """Optimisers have formulas of real numbers: a complex weight is refused."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(numbers(3))
+
+        def forward(self, x):
+            return poptorch.identity_loss((x * self.weight).abs().sum(), "none")
+
+    model = Model()
+    trained = poptorch.trainingModel(model, optimizer=poptorch.optim.Adam(model.parameters()))
+    with pytest.raises(poptorch.Error, match="parameter weight is complex"):
+        trained(torch.ones(3))
