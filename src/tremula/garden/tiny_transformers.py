@@ -53,6 +53,8 @@ _FOUR_HEADS: dict[str, object] = {**_FOUR, "num_attention_heads": [1, 1, 2, 2]}
 _WINDOWS: dict[str, object] = {
     "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4, "patch_size": 4,
 }  # fmt: skip
+# Without it, DeBERTa selects the labels to count by a mask: a shape that depends on values.
+_ONE_CLASS_EACH: dict[str, object] = {"problem_type": "single_label_classification"}
 # What a configuration needs besides, by its model type.
 _SPECIAL: dict[str, dict[str, object]] = {
     "albert": {"inner_group_num": 1},
@@ -60,8 +62,8 @@ _SPECIAL: dict[str, dict[str, object]] = {
     "canine": {"num_hash_buckets": 32, "local_transformer_stride": 4, "downsampling_rate": 2},
     "convnext": {**_FOUR, "patch_size": 2},
     "convnextv2": {**_FOUR, "patch_size": 2},
-    "deberta": {"relative_attention": True, "pos_att_type": "c2p|p2c"},
-    "deberta-v2": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    "deberta": {"relative_attention": True, "pos_att_type": "c2p|p2c", **_ONE_CLASS_EACH},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], **_ONE_CLASS_EACH},
     "distilbert": {"hidden_dim": 32},
     "focalnet": {
         "embed_dim": 8, "depths": [1, 1], "focal_levels": [1, 1], "focal_windows": [3, 3],
