@@ -10,6 +10,7 @@ random weights and nothing dropped (`tremula.garden`):
 import argparse
 import copy
 import json
+import math
 import os
 import signal
 import time
@@ -154,7 +155,9 @@ def difference(
         scale = max(_largest(right), NEGLIGIBLE * largest, 1e-12)
         allowed = 4 * (noise or {}).get(name, 0.0) / scale
         error = _largest(ours.updates[name] - right) / scale
-        if not error <= max(worst, allowed):
+        if math.isnan(error):
+            return f"the update of {name} is NaN"
+        if error > max(worst, allowed):
             worst, where = error, name
     return f"the update of {where} is off by {worst:.2g} of its largest element" if where else ""
 
@@ -271,7 +274,7 @@ architectures of vision as torchvision and timm have them. The loss and every up
 compared with the same step in plain PyTorch, to {host:g} on the host and {tiles:g} on tiles (of the
 largest element of each update), or to four times what PyTorch itself is off in float32 where that
 is more. Models that look at values of tensors to choose a branch or a shape are refused, as they
-are by every compiler of static programs.
+are by every compiler of static programs. An empty cell was not run when the page was made.
 
 The page is made by `python -m tremula.bench.poptorch.model_sweep --page docs/models.md`, the
 figures by `tremula bench poptorch --only models`.
