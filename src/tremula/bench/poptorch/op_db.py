@@ -333,6 +333,7 @@ def _is_narrowed(got: Tensor, right: Tensor) -> bool:
         (torch.int32, torch.int64),
         (torch.float32, torch.float64),
         (torch.float32, torch.bfloat16),
+        (torch.complex64, torch.complex128),
     }
 
 
@@ -484,10 +485,13 @@ The page is made by `python -m tremula.bench.poptorch.op_db --page docs/op-db.md
 """
 
 
-def page(rows: Iterable[Row]) -> str:
-    """The page docs/op-db.md."""
+def page(rows: Iterable[Row], note: str = "") -> str:
+    """The page docs/op-db.md; `note` says what a reader must know about these rows."""
     rows = sorted(rows, key=lambda row: row.name)
     head = _HEAD.format(n_samples=N_SAMPLES, host=TOLERANCE[HOST], tiles=TOLERANCE[TILES])
+    if note:
+        head += f"\n{note}\n"
+    head += f"\nOperators of the database that this page is made from: {len(rows)}.\n"
     lines = [head, "| execution | | operators pass | of | | samples pass | of |"]
     lines.append("|---|---|---:|---:|---:|---:|---:|")
     for (execution, kind), c in counts(rows).items():

@@ -28,7 +28,7 @@ from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
 from tremula.ir.run.session import connect
-from tremula.ir.step import CapturedStep
+from tremula.ir.step import OUTPUT, CapturedStep
 from tremula.poplar.target import Device, IPUModel
 from tremula.runtime.engine import Engine
 from tremula.runtime.forecast import forecast
@@ -98,7 +98,7 @@ def run_step_on_tiles(
     for handle, value in zip(built.inputs, inputs, strict=True):
         connect(engine, handle, narrow(value))
     results = []
-    for (_slot, handle), node in zip(built.outputs, step.results(), strict=True):
+    for (slot, handle), node in zip(built.outputs, step.results(), strict=True):
         fake = node.meta["val"]
         values = np.zeros(tile_shape(fake), tile_type(fake.dtype).dtype)
         connect(engine, handle, values)
