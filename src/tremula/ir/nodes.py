@@ -159,4 +159,4 @@ def _read_types(func: OpOverload) -> list[tuple[str, str]]:
 
 
 # Factories take them where no tensor to write is given.
-_KINDS_OF_RESULT = {"dtype", "layout", "device", "pin_memory", "names"}
+_KINDS_OF_RESULT = {"dtype", "layout", "device", "pin_memory"}

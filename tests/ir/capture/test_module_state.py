@@ -19,7 +19,7 @@ _REFUSED = (CaptureError, RuntimeError, NotImplementedError, ValueError, TypeErr
 
 def test_every_module_of_torch_has_a_case():
     """The table below follows torch.nn."""
-    assert set(CASES) | HOLDERS == set(ALL)
+    assert set(ALL) <= set(CASES) | HOLDERS
 
 
 def state_of(module: nn.Module) -> dict[str, object]:
@@ -74,7 +74,7 @@ def call(module: nn.Module, inputs: tuple) -> object:
         return module(*inputs)
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("name", sorted(CASES.keys() & set(ALL)))  # older PyTorch has fewer
 @pytest.mark.filterwarnings("ignore")
 def test_a_module_is_what_it_was(name):
     """Recorded as the model itself, as a shallow copy, and in a forward that fails."""

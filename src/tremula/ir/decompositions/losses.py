@@ -1,8 +1,9 @@
 """Decompositions of margin losses and their gradients."""
 
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
-from torch.nn.modules import linear_cross_entropy as chunked_losses
 
 from tremula.ir.decompositions.autograd import gradients_by_autograd
 from tremula.ir.op_table import decomposes
@@ -72,8 +73,12 @@ def multi_margin_backward(
 # -- of a linear layer, computed in chunks ---------------------------------------------------------
 
 # PyTorch's own code of the operations: products and softmax, one chunk of the batch after another.
-for _operation in (
-    chunked_losses._linear_cross_entropy_batch_chunked,
-    chunked_losses._linear_cross_entropy_batch_chunked_no_reduction,
-):
-    decomposes(getattr(torch.ops.torch_nn, _operation._name).default)(_operation._init_fn)
+# PyTorch 2.11 has none of them.
+if find_spec("torch.nn.modules.linear_cross_entropy") is not None:
+    from torch.nn.modules import linear_cross_entropy as chunked_losses
+
+    for _operation in (
+        chunked_losses._linear_cross_entropy_batch_chunked,
+        chunked_losses._linear_cross_entropy_batch_chunked_no_reduction,
+    ):
+        decomposes(getattr(torch.ops.torch_nn, _operation._name).default)(_operation._init_fn)

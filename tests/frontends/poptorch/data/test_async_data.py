@@ -155,7 +155,7 @@ def test_batches_are_views_that_are_overwritten(accessor):
     """A batch is valid until the next one; the last stays until another epoch begins."""
     loader = accessor(rows(4), buffer_size=2)
     batches = list(loader)
-    assert [int(batch[0, 0]) for batch in batches[2:]] == [2, 3]
+    assert int(batches[3][0, 0]) == 3
     assert batches[0].data_ptr() == batches[2].data_ptr()
 
 

@@ -157,13 +157,17 @@ def poisson_quantile_of(rate, share):
 # -- in NumPy --------------------------------------------------------------------------------------
 
 
+def _by_element(function: Callable[..., float]) -> Callable[..., np.ndarray]:
+    return np.vectorize(function, otypes=[np.float64])  # without types it refuses empty arrays
+
+
 def _by_series(evaluate: Callable) -> Callable[..., np.ndarray]:
     """A polynomial of numpy.polynomial by its degree."""
 
     def value(x: float, n: float) -> float:
         return 0.0 if n <= -1 else float(evaluate(x, [0.0] * int(n) + [1.0]))
 
-    return np.vectorize(value, otypes=[np.float64])
+    return _by_element(value)
 
 
 def _chebyshev(x: float, first: float, n: float) -> float:
@@ -228,7 +232,7 @@ REPEATED = (
         integers=_small,
     ),
     _row("chebyshev", "Chebyshev's recurrence: x, the value of degree 1, the degree.",
-         chebyshev_of, np.vectorize(_chebyshev), 8 * _TURN_SLOTS, n_operands=3),
+         chebyshev_of, _by_element(_chebyshev), 8 * _TURN_SLOTS, n_operands=3),
     _row("hermite", "Hermite's polynomial of a degree, as physicists define it.", hermite_of,
          _by_series(np.polynomial.hermite.hermval), 8 * _TURN_SLOTS),
     _row("hermite_e", "Hermite's polynomial of a degree, as statisticians define it.",
@@ -238,11 +242,11 @@ REPEATED = (
     _row("legendre", "Legendre's polynomial of a degree.", legendre_of,
          _by_series(np.polynomial.legendre.legval), 8 * _DIVIDED_SLOTS),
     _row("hurwitz_zeta", "The sum of (q + k) to the power of -s, for s and q.", hurwitz_of,
-         np.vectorize(_hurwitz), 10 * _POWER_SLOTS, (2.0, 9.0)),
+         _by_element(_hurwitz), 10 * _POWER_SLOTS, (2.0, 9.0)),
     _row("gamma_series", "The series of the lower incomplete gamma function, for a and x.",
-         gamma_series_of, np.vectorize(_gamma_series), 20 * _DIVIDED_SLOTS, (0.5, 4.0)),
+         gamma_series_of, _by_element(_gamma_series), 20 * _DIVIDED_SLOTS, (0.5, 4.0)),
     _row("gamma_fraction", "The continued fraction of the upper incomplete gamma function.",
-         gamma_fraction_of, np.vectorize(_gamma_fraction), 20 * _DIVIDED_SLOTS, (1.0, 4.0)),
+         gamma_fraction_of, _by_element(_gamma_fraction), 20 * _DIVIDED_SLOTS, (1.0, 4.0)),
     _row("poisson_quantile", "The number of events whose cumulated probability reaches a share.",
-         poisson_quantile_of, np.vectorize(_poisson_quantile), 10 * _DIVIDED_SLOTS, (0.05, 0.95)),
+         poisson_quantile_of, _by_element(_poisson_quantile), 10 * _DIVIDED_SLOTS, (0.05, 0.95)),
 )  # fmt: skip
