@@ -17,13 +17,14 @@ BROWSER := tests/vision/page/node_modules/.looked-for
 
 RELEASE := $(VENV)/.release-installed
 
-.PHONY: help demo test test-wide browser check format docs site dist bench clean
+.PHONY: help demo test test-wide browser check types format docs site dist bench clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
 	@echo "make test    run the tests"
 	@echo "make test-wide   the same with every sweep in full"
-	@echo "make check   format, lint, types, import layers, quick tests"
+	@echo "make check   format, lint, types of what changed, import layers, quick tests"
+	@echo "make types   types of everything"
 	@echo "make format  format and mend what can be mended"
 	@echo "make docs    renew the pages that are made from tables, signatures and docstrings"
 	@echo "make site    build the documentation site, dead links are errors"
@@ -44,8 +45,12 @@ test-wide: $(DEV) $(BROWSER)
 check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	@changed=$$(git diff --name-only --diff-filter=d HEAD -- 'src/*.py'); \
+	  if test -n "$$changed"; then $(BIN)/pyright --pythonpath $(BIN)/python $$changed; fi
 	$(BIN)/python -m pytest --quiet --numprocesses auto -m "not slow and not wide"
+
+types: $(DEV)
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(DEV)
 	$(BIN)/ruff format .

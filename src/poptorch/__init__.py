@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         registerCustomArgParser as registerCustomArgParser,
     )
     from tremula.frontends.poptorch.logging import setLogLevel as setLogLevel
+    from tremula.frontends.poptorch.ops.ops import *  # noqa: F403 - all its names are ours
     from tremula.frontends.poptorch.options.file import ConfigFileError as ConfigFileError
     from tremula.frontends.poptorch.options.groups import (
         TensorLocationSettings as TensorLocationSettings,

@@ -276,10 +276,10 @@ def _cov(
     else:
         total = weights.sum()
         mean = (rows * weights).sum(1, keepdim=True) / total
-        by_count = aweights is None or correction == 0
-        count = total - (
-            correction if by_count else correction * (weights * aweights).sum() / total
-        )
+        lost: Tensor | int = correction
+        if aweights is not None and correction:
+            lost = correction * (weights * aweights).sum() / total
+        count = total - lost
     spread = rows - mean
     weighted = spread if weights is None else spread * weights
     found = weighted @ spread.mT.conj()

@@ -27,8 +27,8 @@ def nextafter(tiles: Tiles, x: Tensor, y: Tensor) -> Tensor:
     whole = tiles.writeable_copy(x).reinterpret(_BITS_OF[type])
     is_inwards = (_1 < _2) ^ (_1 > 0)
     stepped = expr.select(_3 - 1, _3 + 1, is_inwards)
-    first = [expr.Const(value, _BITS_OF[type]) for value in (1, _SIGN_OF[type] + 1)]
-    stepped = expr.select(expr.select(*first, _2 > 0), stepped, _1 == 0)
+    above, below = (expr.Const(value, _BITS_OF[type]) for value in (1, _SIGN_OF[type] + 1))
+    stepped = expr.select(expr.select(above, below, _2 > 0), stepped, _1 == 0)
     beside = _map(tiles, stepped, x, y, whole).reinterpret(type)
     is_number = (_1 == _1) & (_2 == _2)  # noqa: PLR0124 - only NaN differs from itself
     found = expr.select(expr.select(_2, _3, _1 == _2), _1 + _2, is_number)
