@@ -163,13 +163,21 @@ def decomposition_of(func: object) -> Callable | None:
     return _decompositions.get(func) or _pytorchs.get(func)
 
 
-def files_of_users() -> list[Path]:
-    """Files outside Tremula with entries: a program compiled with them depends on them."""
+def code_of_users() -> list[str]:
+    """The text of entries from outside Tremula: a program compiled with them depends on it."""
     entered = [*(lowering.build for lowering in _lowerings.values()), *_decompositions.values()]
-    entered += [*_of_complex.values()]
     entered += [preference.create for preference in _preferences.values()]
     outside = {f for f in entered if f.__module__.split(".")[0] not in ("tremula", "torch")}
-    return sorted({Path(inspect.getsourcefile(function) or "") for function in outside})
+    return sorted(map(_text_of, outside))
+
+
+def _text_of(function: Callable) -> str:
+    """The whole file, since a function may call others of it; or the code of one without a file."""
+    try:
+        return Path(inspect.getsourcefile(function) or "").read_text(encoding="utf-8")
+    except (OSError, TypeError):
+        code = function.__code__
+        return f"{function.__name__} {code.co_code.hex()} {code.co_names} {code.co_consts}"
 
 
 def complex_rule_of(func: object) -> Callable | None:

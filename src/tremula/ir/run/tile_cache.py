@@ -18,7 +18,7 @@ from tremula.compiler.executable.executable import Executable, validate
 from tremula.compiler.file.codec import read_record, record, write_record
 from tremula.ir.bodies import all_nodes
 from tremula.ir.nodes import schema_name
-from tremula.ir.op_table import files_of_users
+from tremula.ir.op_table import code_of_users
 from tremula.ir.origin import ORIGIN
 from tremula.ir.run.session import Handles
 from tremula.ir.step import CapturedStep, Slot, bytes_of
@@ -136,8 +136,8 @@ def program_key(step: CapturedStep, *choices: object) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for text in (version.VERSION, torch.__version__, np.__version__, _code_fingerprint(), *choices):
         digest.update(f"{text!r}\n".encode())
-    for path in files_of_users():
-        digest.update(path.read_bytes())
+    for text in code_of_users():
+        digest.update(text.encode())
     digest.update(f"{step.inputs}{step.outputs}{step.blocks}{step.rule}\n".encode())
     for node in step.graph.nodes:
         digest.update(_node_text(node).encode())
