@@ -85,11 +85,13 @@ def test_threads_share_a_reader(report):
 
 
 def altered(report_file, tmp_path, *statements):
+    """A report with other content and no seal, as one that was made on purpose."""
     path = tmp_path / "altered.pop"
     path.write_bytes(report_file.read_bytes())
     database = sqlite3.connect(path)
     for statement in statements:
         database.execute(*statement)
+    database.execute("PRAGMA user_version = 0")
     database.commit()
     database.close()
     return path

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -85,3 +86,21 @@ def _with_uneven_cycles(executable: Executable, n_steps: int, n_tiles: int) -> E
         exchange=exchange.max(axis=1, keepdims=True),
     )
     return replace(executable, analysis=replace(analysis, costs=costs))
+
+
+def small_report(folder: Path) -> tuple[Path, Path]:
+    """The report of a few steps on a few tiles, and a system trace beside it."""
+    from tremula.vision.report.write import report_of_engine
+    from tremula.vision.trace import recorder as trace
+
+    trace_path = trace.start(folder)
+    device = tr.IPUModel("bow", tiles_per_ipu=8).create_device()
+    graph = tr.Graph(device)
+    sets = _layers(graph, 8)[:12]
+    engine = tr.Engine(graph, tr.Repeat(3, tr.Sequence([tr.Execute(s) for s in sets])))
+    with trace.channel("loop").span("epoch", number=1):
+        engine.load(device).run()
+    trace.Graph("loss", "nats").series("training").add(2.3)
+    trace.Heatmap("gradients", [0, 1, 2]).add([0.5, 1.5])
+    trace.stop()
+    return report_of_engine(engine, folder), trace_path

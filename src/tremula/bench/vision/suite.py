@@ -1,6 +1,7 @@
 """The vision figures: writing reports and asking them questions."""
 
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from tremula.bench.figures import Figure, Suite
 SUITE = Suite("vision")
 N_TILES = 1472
 N_STEPS = 6_800  # 10⁷ cells of steps × tiles
+N_MUTATIONS = 10_000  # half of them of a report, half of a trace
 _N_ROUNDS = 3
 
 
@@ -50,6 +52,23 @@ def _questions(path: Path) -> Iterator[Figure]:
         opened.reader.close()
     yield Figure.of("pva-largest-at-peak", 1e3 * statistics.median(first), "ms", "<= 50")
     yield Figure.of("pva-largest-at-peak-again", 1e3 * statistics.median(later), "ms", "<= 50")
+
+
+@SUITE.measurement("fuzz")
+def damage() -> Iterator[Figure]:
+    """Damaged reports and traces that end in anything but an error that says so."""
+    from tremula.bench.vision.fuzz import fuzz, read_report, read_trace
+    from tremula.bench.vision.programs import small_report
+
+    with tempfile.TemporaryDirectory() as folder:
+        report, trace = small_report(Path(folder))
+        for name, path, read in (("report", report, read_report), ("trace", trace, read_trace)):
+            read(path)
+            outcome = fuzz(path, N_MUTATIONS // 2, read)
+            for escape in outcome.escapes[:3]:
+                print(escape, file=sys.stderr)
+            yield Figure.of(f"damaged-{name}s-escaped", len(outcome.escapes), "files", "== 0")
+            yield Figure.of(f"damaged-{name}s-refused", outcome.n_refused, "files", "> 0")
 
 
 @SUITE.measurement("trace-off")

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -24,6 +25,7 @@ from tremula.vision.report.schema import (
     TABLES,
     column_names,
 )
+from tremula.vision.report.seal import seal
 
 Ints = np.ndarray
 Rows = Callable[[int, int], Ints]
@@ -41,10 +43,8 @@ class ReportFile:
         try:
             temporary = self._whole.enter_context(atomic_path(self.path, is_durable=True))
         except OSError as error:
-            raise FileLoadError(
-                f"cannot write a report to {str(path)!r}: {error.strerror or error}.",
-                hint="give a folder you may write to",
-            ) from error
+            raise self._unwritable(error) from error
+        self._whole.push(partial(_seal_unless_failed, temporary))
         self._pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
         database = sqlite3.connect(temporary, isolation_level=None)
         self._database = self._whole.enter_context(closing(database))
@@ -62,11 +62,22 @@ class ReportFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        with self._whole:  # closes the database; then the file appears, or vanishes on an error
-            self._pool.shutdown(cancel_futures=kind is not None)
-            if error is not None:
-                raise error
-            self._database.execute("COMMIT")
+        try:
+            # Closes the database and seals the file; then it appears, or vanishes on an error.
+            with self._whole:
+                self._pool.shutdown(cancel_futures=kind is not None)
+                if error is not None:
+                    raise error
+                self._database.execute("COMMIT")
+        except (sqlite3.Error, OSError) as failure:  # the disk is full, or the folder is gone
+            raise self._unwritable(failure) from failure
+
+    def _unwritable(self, error: Exception) -> FileLoadError:
+        reason = error.strerror if isinstance(error, OSError) else None
+        return FileLoadError(
+            f"cannot write a report to {str(self.path)!r}: {reason or error}.",
+            hint="give a folder you may write to, on a disk with room",
+        )
 
     # -- tables ------------------------------------------------------------------------------------
 
@@ -173,6 +184,11 @@ class ReportFile:
                 yield (*done[:3], *done[3].result())
         for level, number, n_rows, future in waiting:
             yield (level, number, n_rows, *future.result())
+
+
+def _seal_unless_failed(path: Path, kind: type[BaseException] | None, *_: object) -> None:
+    if kind is None:
+        seal(path)
 
 
 def blocks_of(rows: Rows, n_rows: int) -> Iterator[Ints]:

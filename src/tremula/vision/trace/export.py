@@ -166,7 +166,7 @@ def _bytes(field: int, value: bytes) -> bytes:
 
 
 def _text(field: int, value: str) -> bytes:
-    return _bytes(field, value.encode())
+    return _bytes(field, value.encode(errors="replace"))  # JSON can hold half a character
 
 
 def _double(field: int, value: float) -> bytes:

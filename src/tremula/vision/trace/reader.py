@@ -13,6 +13,7 @@ from tremula.vision.report.database import DatabaseKind, DatabaseReader
 from tremula.vision.trace.file import APPLICATION, SCHEMA_VERSION, TABLES
 
 Ints = np.ndarray
+_LATEST_NS = (1 << 62) - 1  # in the year 2116: the sum of two times stays within 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,26 @@ _TRACE = DatabaseKind(
 
 
 class TraceReader(DatabaseReader):
-    """One trace."""
+    """One trace.
+
+    A trace grows while its process runs, so it cannot carry a checksum as a report does. Instead
+    everything is checked when it is read: types, ranges, and references between tables.
+    """
 
     def __init__(self, path: str | os.PathLike[str]):
         super().__init__(path, _TRACE)
+        for key in ("started_ns", "pid"):
+            value = self.info.get(key, 0)
+            if type(value) is not int or not 0 <= value <= _LATEST_NS:
+                self.close()
+                raise self.damaged(f"says {value!r} for {key!r}")
 
     def _names(self, table: str) -> list[str]:
-        return [str(name) for (name,) in self.execute(f"SELECT name FROM {table} ORDER BY id")]
+        """Names by number: events refer to them by their place in this list."""
+        rows = self.execute(f"SELECT id, name FROM {table} ORDER BY id")
+        if [number for number, _ in rows] != list(range(len(rows))):
+            raise self.damaged(f"has lost some of its {table}")
+        return [str(name) for _, name in rows]
 
     @cached_property
     def channels(self) -> list[str]:
@@ -69,7 +83,7 @@ class TraceReader(DatabaseReader):
         found = {i: str(d) for i, (d,) in enumerate(self.execute(sql)) if d}
         try:
             is_whole = all(isinstance(json.loads(text), dict) for text in found.values())
-        except ValueError:
+        except (ValueError, RecursionError):
             is_whole = False
         if not is_whole:
             raise self.damaged("has an event whose details are not a JSON object")
@@ -78,9 +92,13 @@ class TraceReader(DatabaseReader):
     @cached_property
     def events(self) -> EventColumns:
         sql = f"SELECT pid, tid, channel, label, start_ns, duration_ns FROM events {_ORDER}"
-        columns = self._numbers(self.execute(sql), np.int64).reshape(-1, 6).T
-        depth, parent = _nesting(columns)
+        columns = self._numbers(self.execute(sql), "i").reshape(-1, 6).T
         pid, tid, channel, label, start_ns, duration_ns = columns
+        self._check_range("channel", channel, 0, len(self.channels) - 1)
+        self._check_range("label", label, 0, len(self.labels) - 1)
+        self._check_range("start", start_ns, 0, _LATEST_NS)
+        self._check_range("duration", duration_ns, -1, _LATEST_NS)
+        depth, parent = _nesting(columns)
         return EventColumns(pid, tid, channel, label, start_ns, duration_ns, depth, parent)
 
     @cached_property
@@ -88,13 +106,12 @@ class TraceReader(DatabaseReader):
         """Graphs: name, unit, and columns of time and value for each series."""
         found = []
         sql = "SELECT time_ns, value FROM samples WHERE series = ? ORDER BY time_ns"
-        for number, graph, name, unit in self.execute("SELECT id, graph, name, unit FROM series"):
+        for number, *names in self.execute("SELECT id, graph, name, unit FROM series"):
             rows = self.execute(sql, (number,))
-            times = self._numbers([t for t, _ in rows], np.int64)
-            values = self._numbers([v for _, v in rows], np.float64)
-            found.append(
-                {"graph": graph, "name": name, "unit": unit, "time_ns": times, "value": values}
-            )
+            times = self._times([t for t, _ in rows])
+            values = self._numbers([v for _, v in rows], "f")
+            named = zip(("graph", "name", "unit"), map(str, names), strict=True)
+            found.append({**dict(named), "time_ns": times, "value": values})
         return found
 
     @cached_property
@@ -104,32 +121,51 @@ class TraceReader(DatabaseReader):
         sql = "SELECT time_ns, bin_quantities FROM heatmap_data WHERE heatmap = ? ORDER BY 1"
         for number, name, unit, edges in self.execute("SELECT id, name, unit, edges FROM heatmaps"):
             rows = self.execute(sql, (number,))
-            times = self._numbers([t for t, _ in rows], np.int64)
-            listed, counts = self._counts(name, edges, [data for _, data in rows])
+            listed, counts = self._counts(str(name), edges, [data for _, data in rows])
             found.append(
-                {"name": name, "unit": unit, "edges": listed, "time_ns": times, "counts": counts}
-            )
+                {
+                    "name": str(name), "unit": str(unit), "edges": listed,
+                    "time_ns": self._times([t for t, _ in rows]), "counts": counts,
+                }
+            )  # fmt: skip
         return found
 
     def _counts(self, name: str, edges: str, blobs: list[bytes]) -> tuple[list[float], Ints]:
         """The edges of a heat map, and its counts: uint64[n_times, n_bins]."""
         try:
-            listed = json.loads(edges)
+            listed = [float(edge) for edge in json.loads(edges)]
             counts = [np.frombuffer(blob, "<u8") for blob in blobs]
             n_bins = max(0, len(listed) - 1)  # -1 would let reshape choose
             return listed, np.array(counts, np.uint64).reshape(len(counts), n_bins)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             raise self.damaged(
                 f"has a heat map {name!r} whose bins do not match its edges"
             ) from None
 
-    def _numbers(self, values: list, dtype: type[np.generic]) -> Ints:
+    def _times(self, values: list) -> Ints:
+        times = self._numbers(values, "i")
+        self._check_range("time", times, 0, _LATEST_NS)
+        return times
+
+    def _numbers(self, values: list, kind: str) -> Ints:
+        """Values that SQLite found, as int64 ("i") or float64 ("f")."""
+        dtype = np.dtype(f"{kind}8")
+        if not values:
+            return np.zeros(0, dtype)
         try:
-            return np.array(values, dtype)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise self.damaged(
-                f"has something other than a number in a column of numbers ({error})"
-            ) from None
+            array = np.array(values)
+        except ValueError:  # texts and numbers of several lengths
+            array = np.array(values, object)
+        if kind == "f" and all(isinstance(v, float | None) for v in values):
+            array = array.astype(np.float64)  # SQLite stores NaN as NULL
+        if array.dtype.kind not in (kind, "i"):
+            raise self.damaged("has something other than a number in a column of numbers")
+        return array.astype(dtype)
+
+    def _check_range(self, what: str, values: Ints, least: int, most: int) -> None:
+        if len(values) and (values.min() < least or values.max() > most):
+            wrong = values[(values < least) | (values > most)][0]
+            raise self.damaged(f"has an event or sample with {what} {wrong}")
 
     # -- pva's names -------------------------------------------------------------------------------
 

@@ -1,0 +1,81 @@
+"""Damaged reports and traces are refused, with a reason, wherever the damage is."""
+
+import shutil
+import sqlite3
+
+import pytest
+
+from tremula.base.errors import FileLoadError
+from tremula.bench.vision.fuzz import fuzz, read_report, read_trace
+from tremula.vision.report.database import telling_damage
+from tremula.vision.report.file import ReportFile
+from tremula.vision.report.reader import open_report
+from tremula.vision.report.seal import checksum_of, seal_of
+
+
+@pytest.fixture
+def copied(small_report, tmp_path):
+    """The folder of a report and its trace, to be damaged."""
+    return shutil.copytree(small_report, tmp_path / "copy")
+
+
+def test_whole_files_are_read(copied):
+    """What the fuzz test reads is readable when nothing is damaged."""
+    read_report(copied / "profile.pop")
+    read_trace(next(copied.glob("*.pvti")))
+
+
+def test_any_damage_to_a_report_is_noticed(copied):
+    """Of 200 reports with bytes changed, missing, added or misplaced, all are refused in words."""
+    outcome = fuzz(copied / "profile.pop", 200, read_report)
+    assert not outcome.escapes, outcome.escapes[0]
+    assert (outcome.n_read, outcome.n_refused) == (0, 200)
+
+
+def test_a_damaged_trace_is_read_or_refused(copied):
+    """Of 100 damaged traces none raises anything but our errors, here and in the Host view."""
+    outcome = fuzz(next(copied.glob("*.pvti")), 100, read_trace)
+    assert not outcome.escapes, outcome.escapes[0]
+    assert outcome.n_refused > 10
+
+
+def test_a_seal_covers_every_byte(report_file, tmp_path):
+    """A report carries the checksum of its bytes; changing one of them anywhere changes it."""
+    content = report_file.read_bytes()
+    assert seal_of(report_file) == checksum_of(report_file)
+    path = tmp_path / "other.pop"
+    for at in (0, 59, 64, 4095, 4096, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        assert checksum_of(path) != checksum_of(report_file), at
+    path.write_bytes(content + b"\0")
+    assert checksum_of(path) != checksum_of(report_file)
+
+
+def test_a_changed_report_says_so(report_file, tmp_path):
+    """SQL that alters a report breaks its seal; without one it is read as it is."""
+    path = tmp_path / "changed.pop"
+    path.write_bytes(report_file.read_bytes())
+    for statement in ("UPDATE steps SET name = 'mine'", "PRAGMA user_version = 0"):
+        with sqlite3.connect(path) as database:
+            database.execute(statement)
+        database.close()
+        if "UPDATE" in statement:
+            with pytest.raises(FileLoadError, match="was changed or cut since it was written"):
+                open_report(path)
+    with open_report(path) as reader:
+        assert set(reader.table("steps")["name"]) == {"mine"}
+
+
+def test_our_own_bugs_are_not_damage(report):
+    """An error while reading a sealed report stays what it is: the file is not to blame."""
+    with pytest.raises(IndexError), telling_damage(report):
+        report.table("steps")["name"][10**6]
+
+
+def test_a_full_disk(tmp_path):
+    """A report that does not fit on the disk is an error in words, and leaves no file."""
+    refused = pytest.raises(FileLoadError, match=r"cannot write a report to .*disk is full")
+    with refused, ReportFile(tmp_path / "profile.pop") as file:
+        file._database.execute("PRAGMA max_page_count = 1")
+        file.executable(1 << 20, bytes(1 << 20))
+    assert not list(tmp_path.iterdir())
