@@ -1,4 +1,4 @@
-"""Calls of torch functions in a model: indices of 32 bits, masks, norms of halves."""
+"""Calls of torch functions in a model: indices of 32 bits, masks, counts, norms of halves."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tests.ir.like_aten import assert_close
 from tests.ir.steps import captured, run_host, train_on_tiles
-from tremula.ir.errors import UnsupportedOperations
+from tremula.ir.errors import CaptureError, UnsupportedOperations
 from tremula.ir.run.tile_run import run_on_tiles
 
 INT = torch.int32
@@ -130,17 +130,73 @@ def test_writes_by_a_mask():
             assert_close(got, right, name)
 
 
+ONE_BY_ONE: dict[str, Callable] = {
+    "elements": lambda y, x, m: y.__setitem__(m > 0, x.flatten()[:14]),
+    "rows": lambda y, x, m: y.__setitem__(m[:, :, 0] > 0, x.flatten()[:16].reshape(4, 4)),
+    "behind a slice": lambda y, x, m: y.__setitem__((slice(None), m[0, :, 0] > 0), x[:, 1:]),
+    "added": lambda y, x, m: y.index_put_((m > 0,), x.flatten()[:14], True),
+    "added rows": lambda y, x, m: y.index_put_((m[:, :, 0] > 0,), x[0, 0], True),
+}
+
+
 def test_a_mask_and_as_many_values():
-    """One value after another: the host follows PyTorch, on tiles the error says why not."""
+    """One value after another goes to what the mask selects; values and x have gradients."""
+
+    def function(x, m):
+        found = []
+        for write in ONE_BY_ONE.values():
+            y, leaf = x * 2, x.detach().requires_grad_(True)
+            write(y, x, m)
+            z = leaf * 2
+            write(z, leaf, m)
+            found += [y, *torch.autograd.grad((z * z).sum(), leaf)]
+        return found
+
+    wanted = function(CUBE, CUBE)
+    for run in (run_on_tiles, lambda f, *xs: run_host(captured(f, *xs), *xs)):
+        for got, right in zip(run(function, CUBE, CUBE), wanted, strict=True):
+            assert_close(got, right, "result")
+
+
+def test_a_mask_beside_indices_is_refused_on_tiles():
+    """How many pairs there are depends on values; the error says so."""
+    with pytest.raises(UnsupportedOperations, match="pairs them with the places"):
+        run_on_tiles(lambda x, m: x.index_put((m, m[:1].long()), x[0, 0]), CUBE, CUBE[:, 0, 0] > 0)
+
+
+# -- counts and places in tensors ------------------------------------------------------------------
+
+
+def test_repeat_interleave_by_a_tensor():
+    """Counts that are not known need the size of the result; known ones need nothing."""
+    counts = torch.tensor([2, 0, 3])
+
+    def function(x, counts):
+        leaf = x.detach().requires_grad_(True)
+        y = leaf.repeat_interleave(counts, 1, output_size=5)
+        known = x.repeat_interleave(torch.tensor([1, 0, 2]), -2)
+        flat = torch.repeat_interleave(x[0, :, 0], counts, output_size=5)
+        return [y, *torch.autograd.grad((y * y).sum(), leaf), flat, known]
+
+    wanted = function(CUBE, counts)
+    for run in (run_on_tiles, lambda f, *xs: run_host(captured(f, *xs), *xs)):
+        for got, right in zip(run(function, CUBE, counts), wanted, strict=True):
+            assert_close(got, right, "result")
+    with pytest.raises(CaptureError, match="give output_size"):
+        captured(lambda x, n: x.repeat_interleave(n, 1), CUBE, counts)
+
+
+def test_tensor_split_by_a_tensor():
+    """Places that constants tell are numbers; others are refused, for shapes depend on them."""
 
     def function(x):
-        y = x.clone()
-        y[y > 0] = x.flatten()[:14]
-        return y
+        places = torch.tensor([1, 2])
+        return [*x.tensor_split(places, 1), *torch.tensor_split(x, 2), *x.tensor_split((1,), dim=2)]
 
-    assert torch.equal(run_host(captured(function, CUBE), CUBE)[0], function(CUBE))
-    with pytest.raises(UnsupportedOperations, match="takes the 14 values of v one after another"):
-        run_on_tiles(function, CUBE)
+    for got, right in zip(run_host(captured(function, CUBE), CUBE), function(CUBE), strict=True):
+        assert torch.equal(got, right)
+    with pytest.raises(CaptureError, match="depend on values of the tensor that splits"):
+        captured(lambda x, at: x.tensor_split(at, 1), CUBE, torch.tensor([1, 2]))
 
 
 # -- norms -----------------------------------------------------------------------------------------

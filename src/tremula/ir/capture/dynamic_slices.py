@@ -50,11 +50,14 @@ def get_item(state: Recording, func: Callable, x: Tensor, index: Index) -> objec
     return func(x, tuple(rest))
 
 
-def set_item(state: Recording, func: Callable, x: Tensor, index: Index, value: Value) -> object:
+def set_item(
+    state: Recording, func: Callable, x: Tensor, index: Index, value: Value,
+    *, accumulate: bool = False,
+) -> object:  # fmt: skip
     """Tensor.__setitem__: one slice with tensor bounds, or a mask; the rest is PyTorch's."""
     index = _with_known_bounds(state, index)
     if _has_one_mask(index) and not _has_tensor_bounds(index):
-        return _set_by_mask(func, x, index, value)
+        return _set_by_mask(func, x, index, value, accumulate)
     if not _has_tensor_bounds(index):
         return func(x, index, value)
     parts = _parts(x, index)
@@ -83,32 +86,57 @@ def _is_plain(part: Index) -> bool:
     return part is None or part is Ellipsis or isinstance(part, int | slice)
 
 
-def _set_by_mask(func: Callable, x: Tensor, index: Index, value: Value) -> object:
-    """A choice between old and new if one value serves all that the mask selects."""
+def index_put(
+    state: Recording, func: Callable, x: Tensor, indices: list | tuple, values: Value,
+    accumulate: bool = False,
+) -> object:  # fmt: skip
+    """Tensor.index_put with one mask and values that are trained: PyTorch's gradient selects by it.
+
+    Anything else is PyTorch's.
+    """
+    parts = tuple(slice(None) if index is None else index for index in indices)
+    is_trained = isinstance(values, Tensor) and values.requires_grad
+    if not is_trained or not _has_one_mask(parts):
+        return func(x, indices, values, accumulate)
+    target = x if func in (Tensor.index_put_, torch.index_put_) else x.clone()
+    set_item(state, Tensor.__setitem__, target, parts, values, accumulate=accumulate)
+    return target
+
+
+def _set_by_mask(func: Callable, x: Tensor, index: Index, value: Value, accumulate: bool) -> object:
+    """A choice between old and new, unless values are taken one after another and not trained."""
     parts = _parts(x, index)
     place = next(i for i, part in enumerate(parts) if _is_mask(part))
     mask = parts[place]
     seen = x[(*parts[:place], *[slice(None)] * mask.dim(), *parts[place + 1 :])]
     n_before = sum(not isinstance(part, int) for part in parts[:place])
     n_behind = seen.dim() - n_before - mask.dim()
-    if isinstance(value, Tensor):
-        if value.dim() > n_behind and value.numel() > 1 and value.shape[-1 - n_behind] != 1:
-            return func(x, index, value)  # one after another: a value for each selected place
-        value = _over_mask(value.to(x.dtype), mask.dim(), n_behind)
     if not _is_of_mask(seen, mask, n_before):
         return func(x, index, value)  # PyTorch says what is wrong
+    if isinstance(value, Tensor):
+        is_one_by_one = value.dim() > n_behind and value.shape[value.dim() - n_behind - 1] != 1
+        if is_one_by_one and not value.requires_grad:
+            return func(x, index, value)  # PyTorch counts how many there must be
+        value = _over_mask(value.to(x.dtype), mask, n_behind)
     mask = mask.bool().reshape(mask.shape + (1,) * n_behind)
-    return seen.copy_(torch.where(mask, value, seen))
+    return seen.copy_(torch.where(mask, seen + value if accumulate else value, seen))
 
 
-def _over_mask(value: Tensor, n_dims: int, n_behind: int) -> Tensor:
-    """A value with the dimensions of a mask where it has one for the selected places."""
+def _over_mask(value: Tensor, mask: Tensor, n_behind: int) -> Tensor:
+    """A value with the dimensions of a mask where it has one for the selected places.
+
+    Where it has several, the n-th place takes the n-th: a running count says which that is.
+    """
     if value.dim() <= n_behind:
         return value
     if value.numel() == 1:
         return value.reshape(())
-    split = value.dim() - n_behind
-    return value.reshape(value.shape[: split - 1] + (1,) * n_dims + value.shape[split:])
+    dim = value.dim() - n_behind - 1
+    n, shape = value.shape[dim], (1,) * mask.dim()
+    if n != 1:
+        places = torch.cumsum(mask.flatten().to(torch.int32), 0, dtype=torch.int32) - 1
+        value, shape = value.index_select(dim, places.clamp(0, n - 1)), mask.shape
+    return value.reshape(value.shape[:dim] + shape + value.shape[dim + 1 :])
 
 
 def _is_of_mask(seen: Tensor, mask: Tensor, n_before: int) -> bool:

@@ -9,9 +9,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from tremula.ir.capture import packed_sequences
-from tremula.ir.capture.dynamic_slices import get_item, set_item
+from tremula.ir.capture.dynamic_slices import get_item, index_put, set_item
 from tremula.ir.capture.losses import LOSS_FUNCTIONS
-from tremula.ir.capture.without_values import istft, lstsq
+from tremula.ir.capture.without_values import istft, lstsq, repeat_interleave, tensor_split
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops import ctc as ctc_ops
 from tremula.ir.ops import recurrent as recurrent_ops
@@ -412,6 +412,14 @@ RULES: dict[Callable, Rule] = {
     Tensor.narrow: _narrow,
     Tensor.__getitem__: get_item,
     Tensor.__setitem__: set_item,
+    torch.index_put: index_put,
+    torch.index_put_: index_put,
+    Tensor.index_put: index_put,
+    Tensor.index_put_: index_put,
+    torch.repeat_interleave: repeat_interleave,
+    Tensor.repeat_interleave: repeat_interleave,
+    torch.tensor_split: tensor_split,
+    Tensor.tensor_split: tensor_split,
     torch.istft: istft,
     Tensor.istft: istft,
     torch.linalg.lstsq: lstsq,

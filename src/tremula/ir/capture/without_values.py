@@ -5,8 +5,65 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 
+from tremula.ir.errors import CaptureError
+from tremula.ir.origin import model_line
+from tremula.ir.recorder import known_value
 from tremula.ir.recording import Recording
+
+# -- counts and borders that are tensors -----------------------------------------------------------
+
+
+def repeat_interleave(
+    state: Recording, func: Callable, input: Tensor, repeats: int | Tensor | None = None,
+    dim: int | None = None, *, output_size: int | None = None,
+) -> Tensor:  # fmt: skip
+    """By counts that are not known: a row's place is how many rows end before it."""
+    if repeats is None or not isinstance(repeats, Tensor) or _is_known(state, repeats):
+        given = () if repeats is None else (repeats, dim)
+        return func(input, *given, output_size=output_size)
+    if output_size is None:
+        raise CaptureError(
+            "repeat_interleave: how many rows the result has depends on values of `repeats`, which"
+            " are not known while a model is recorded.",
+            source=model_line(state.source_excludes),
+            hint="give output_size=n, the sum of `repeats`, or `repeats` as a constant",
+        )
+    x = input.flatten() if dim is None else input
+    dim = 0 if dim is None else dim
+    ends = torch.cumsum(repeats.expand(x.shape[dim]), 0)
+    rows = torch.arange(output_size, dtype=ends.dtype, device=ends.device)
+    places = (ends.unsqueeze(0) <= rows.unsqueeze(1)).sum(1)
+    return x.index_select(dim, places)
+
+
+def tensor_split(
+    state: Recording, func: Callable, input: Tensor, indices_or_sections: object = None,
+    dim: int = 0, **named: object,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """With borders in a tensor: PyTorch reads them from the memory that it has on the host."""
+    borders = indices_or_sections
+    for name in ("tensor_indices_or_sections", "indices", "sections"):
+        borders = named.get(name, borders)
+    if not isinstance(borders, Tensor):
+        return func(input, borders, dim)
+    known = known_value(state.recorder, borders)
+    if known is None:
+        raise CaptureError(
+            "tensor_split: the shapes of the parts depend on values of the tensor that splits,"
+            " which are not known while a model is recorded.",
+            source=model_line(state.source_excludes),
+            hint="give the places as numbers: x.tensor_split((2, 5))",
+        )
+    with _outside_the_recording():
+        where = known.tolist()
+    return func(input, where if isinstance(where, int) else tuple(where), dim)
+
+
+def _is_known(state: Recording, tensor: Tensor) -> bool:
+    return known_value(state.recorder, tensor) is not None
+
 
 # -- torch.linalg.lstsq ----------------------------------------------------------------------------
 

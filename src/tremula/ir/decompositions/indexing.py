@@ -17,6 +17,8 @@ aten = torch.ops.aten
 @decomposes(aten.median.dim)
 def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The lower of the two in the middle; NaN, which is sorted last, if there is one."""
+    if not x.dim():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     values, places = aten.sort.stable(x, stable=True, dim=dim)
     n = x.shape[dim]
     picked = [t.narrow(dim, (n - 1) // 2, 1) for t in (values, places)]

@@ -81,7 +81,7 @@ def transpose(_tiles: Tiles, x: Tensor, a: int, b: int) -> Tensor:
 
 @lowers("flip", calls="Tensor.reverse")
 def flip(_tiles: Tiles, x: Tensor, dims: list[int]) -> Tensor:
-    for dim in dims:
+    for dim in dims if x.rank else ():
         x = x.reverse(dim % x.rank)
     return x
 

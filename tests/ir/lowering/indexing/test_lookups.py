@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from tests.ir.like_aten import assert_close, assert_like_aten
 from tremula.base.errors import ApplicationRuntimeError
 from tremula.base.types import FLOAT
-from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
@@ -195,13 +194,6 @@ def test_tables_lie_as_their_lookups_want_them():
     of_table, of_wanted = graph.get_tile_mapping(table), graph.get_tile_mapping(wanted)
     assert of_table.tile.tolist() == of_wanted.tile.tolist()
     assert of_table.begin.tolist() == of_wanted.begin.tolist()
-
-
-def test_what_depends_on_values_is_refused():
-    """Several values at a mask say why they cannot be written."""
-    x, mask = torch.randn(4), torch.tensor([True, False, True, False])
-    with pytest.raises(UnsupportedOperations, match="takes the 2 values of v one after another"):
-        run_on_tiles(lambda x, m: aten.index_put(x, [m], x[:2]), x, mask)
 
 
 @pytest.mark.slow

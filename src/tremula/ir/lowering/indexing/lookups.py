@@ -88,6 +88,8 @@ def index_select(tiles: Tiles, x: Tensor, dim: int, indices: Tensor) -> Tensor:
 def gather(tiles: Tiles, x: Tensor, dim: int, indices: Tensor, **_sparse: object) -> Tensor:
     if indices.rank == 0:
         return x.reshape([])
+    if not indices.n_elems:  # of whatever rank
+        return tiles.new(tiles.out_shape, x.type)
     x = x.reshape((1,)) if x.rank == 0 else x
     check_indices(tiles, indices, x.shape[dim % x.rank])
     how = Along.of(indices, dim % indices.rank)

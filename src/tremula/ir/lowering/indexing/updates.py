@@ -11,6 +11,7 @@ from tremula.ir.lowering.indexing.row_tables import (
     combining_type,
     own_copy,
     put_rows,
+    take_rows,
 )
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
@@ -46,20 +47,45 @@ def index_put(
 def _masked_put(
     tiles: Tiles, x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool
 ) -> Tensor:
-    """For x[mask] = value: a choice for each element, if one value serves them all."""
-    mask = indices[0]
-    if len(indices) != 1 or mask is None or values.n_elems != 1:
+    """For x[…, mask] = values: for each element a choice between the old and the new one."""
+    n_before = next(i for i, index in enumerate(indices) if index is not None)
+    mask = indices[n_before]
+    if mask is None or any(index is not None for index in indices[n_before + 1 :]):
         raise UnsupportedOperations(
-            f"x[mask] = v takes the {values.n_elems} values of v one after another, and only"
-            " running the model tells which place gets which.",
+            "x[mask, …] = v with more indices beside the mask pairs them with the places that the"
+            " mask selects, and only running the model tells how many those are.",
             source=tiles.origin.source if tiles.origin is not None else None,
             hint="use torch.where(mask, v, x) with a value for every place, or x.masked_scatter_",
         )
-    mask = mask.reshape((*mask.shape, *(1,) * (x.rank - mask.rank)))
-    value = tiles.cast(values.reshape(()), x.type)
-    new = _1 + _2 if accumulate else _2
-    chosen = select(new, _1, _3)
-    return popops.map(tiles.graph, chosen, [x, value, mask], tiles.sequence, tiles.name)
+    if not x.n_elems:
+        return x
+    n_behind = x.rank - n_before - mask.rank
+    new = _over_mask(tiles, tiles.cast(values, x.type), mask, n_behind)
+    mask = mask.reshape((*mask.shape, *(1,) * n_behind))
+    chosen = select(_1 + _2 if accumulate else _2, _1, _3)
+    return popops.map(tiles.graph, chosen, [x, new, mask], tiles.sequence, tiles.name)
+
+
+def _over_mask(tiles: Tiles, values: Tensor, mask: Tensor, n_behind: int) -> Tensor:
+    """Values with the mask's dimensions in place of the one that counts what it selects.
+
+    The n-th selected place gets the n-th of them: a running count says which that is.
+    """
+    dim = values.rank - n_behind - 1
+    if dim < 0:
+        return values
+    before, n, behind = values.shape[:dim], values.shape[dim], values.shape[dim + 1 :]
+    if n == 1:
+        return values.reshape((*before, *(1,) * mask.rank, *behind))
+    flat = tiles.cast(mask, INT).flatten()
+    count = popops.scan(tiles.graph, flat, 0, "ADD", tiles.sequence, f"{tiles.name}/count")
+    places = popops.map(
+        tiles.graph, select(_1 - 1, 0, _1 > 0), [count], tiles.sequence, f"{tiles.name}/places"
+    )
+    check_indices(tiles, places, n)
+    how = Indexed(values.shape, (dim,), (mask.n_elems,))
+    rows = take_rows(tiles, how.table(values), places.reshape((1, mask.n_elems)))
+    return how.result(rows).reshape((*before, *mask.shape, *behind))
 
 
 @lowers("index_add", calls=f"{_UPDATE}_add")
@@ -115,6 +141,8 @@ def _put(
     tiles: Tiles, target: Tensor, dim: int, indices: Tensor, source: Tensor | float, operation: str
 ) -> None:
     """Combine a source of the index's shape, or a number, into the target."""
+    if not indices.n_elems:  # of whatever rank
+        return
     indices = indices.reshape((1,)) if indices.rank == 0 else indices
     check_indices(tiles, indices, target.shape[dim % target.rank])
     how = Along.of(indices, dim % indices.rank)

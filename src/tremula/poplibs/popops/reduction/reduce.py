@@ -152,7 +152,7 @@ class _Builder:
         return self._reduced()
 
     def _nothing_to_reduce(self) -> Tensor:
-        """Reducing nothing gives the identity; with update, outputs keep their values."""
+        """Reducing nothing gives the identity, scaled; with update, outputs keep their values."""
         out = self.out
         if out is None:
             out = self.graph.add_variable(
@@ -160,6 +160,8 @@ class _Builder:
             )
         if out.n_elems and not self.finish.updates:
             value = REDUCE_OPS[self.operation].identity_of(self.out_type)
+            if not isinstance(self.scale, Tensor) and self.scale != 1:
+                value *= self.scale  # NaN for the mean of nothing
             constant = self.graph.add_constant(self.out_type, self.shape, value)
             self.graph.set_tile_mapping(constant, self.graph.get_tile_mapping(out))
             self.sequence.add(Copy(constant, out))
