@@ -17,6 +17,9 @@ BROWSER := tests/vision/page/node_modules/.looked-for
 
 RELEASE := $(VENV)/.release-installed
 
+# Bytecode is kept, whatever the environment says: tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE=
+
 .PHONY: help demo test test-wide browser check types format docs site dist bench clean
 
 help:

@@ -1,12 +1,11 @@
 """Every example runs as a script and prints what its .expected file lists."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.scripts import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
 # A leading underscore marks a module that examples share; what made data needs the original data.
@@ -15,7 +14,6 @@ EXAMPLES = sorted(
     for path in (ROOT / "examples").rglob("*.py")
     if not path.name.startswith("_") and path.parent.name != "data"
 )
-TIMEOUT_S = 300
 # A long example says in a comment how it is run here: smaller, and without a network.
 ARGUMENTS = re.compile(r"^# Arguments when run as a test: (.*)$", re.MULTILINE)
 
@@ -31,26 +29,6 @@ def missing_fragment(output: str, expected: str) -> str | None:
     return None
 
 
-def run_script(script: Path, folder: Path) -> tuple[int, str]:
-    """Exit code and output of a script; both streams as one, in the order they were written."""
-    paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-    }
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script), *arguments_of(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=folder,
-        env=environment,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    return done.returncode, done.stdout
-
-
 def arguments_of(script: Path) -> list[str]:
     found = ARGUMENTS.search(script.read_text(encoding="utf-8"))
     return found[1].split() if found else []
@@ -60,7 +38,7 @@ def arguments_of(script: Path) -> list[str]:
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_examples_run(script, tmp_path):
     """The example exits with 0 and prints the lines of its .expected file, in order."""
-    code, output = run_script(script, tmp_path)
+    code, output = run_script(script, tmp_path, arguments_of(script))
     assert code == 0, output
     expected = script.with_suffix(".expected").read_text(encoding="utf-8")
     missing = missing_fragment(output, expected)
@@ -88,16 +66,27 @@ def test_fragments_must_come_in_order():
     assert missing_fragment(output, "absent") == "absent"
 
 
+def test_arguments_stand_in_a_comment(tmp_path):
+    """A script's own comment says with which arguments it runs here; most have none."""
+    script = tmp_path / "example.py"
+    script.write_text("# Arguments when run as a test: --few 3\n")
+    assert arguments_of(script) == ["--few", "3"]
+    script.write_text("print(1)\n")
+    assert arguments_of(script) == []
+
+
 def test_scripts_run_in_their_own_folder(tmp_path):
-    """Both streams arrive in the order written, warnings fail, and the folder is the given one."""
+    """Both streams arrive in the order written, warnings and exits count, the folder is given."""
     script = tmp_path / "example.py"
     script.write_text(
-        "import os, sys\nprint('out')\nprint('err', file=sys.stderr)\nprint(os.getcwd())\n"
+        "import os, sys\nprint('out', sys.argv[1:])\nprint('err', file=sys.stderr)\n"
+        "print(os.getcwd(), __name__)\n"
     )
-    assert run_script(script, tmp_path) == (0, f"out\nerr\n{tmp_path}\n")
-    script.write_text("import sys\n# Arguments when run as a test: --few 3\nprint(sys.argv[1:])\n")
-    assert run_script(script, tmp_path) == (0, "['--few', '3']\n")
+    expected = f"out ['--few', '3']\nerr\n{tmp_path} __main__\n"
+    assert run_script(script, tmp_path, ["--few", "3"]) == (0, expected)
     script.write_text("import warnings\nwarnings.warn('beware')\n")
-    code, output = run_script(script, tmp_path)
+    code, output = run_script(script, tmp_path, [])
     assert code == 1
     assert "UserWarning: beware" in output
+    script.write_text("raise SystemExit(3)\n")
+    assert run_script(script, tmp_path, []) == (3, "")

@@ -7,7 +7,7 @@ and nothing else of it. What to see here: a weight update uses several micro-bat
 rate falls from epoch to epoch, statistics of batch norm come back with the weights.
 """
 
-# Arguments when run as a test: --images 640 --epochs 2 --batch-size 16
+# Arguments when run as a test: --images 128 --epochs 2 --batch-size 8 --width 8
 
 import argparse
 from itertools import pairwise
@@ -49,6 +49,7 @@ if __name__ == "__main__":
     parser.add_argument("--images", type=int, default=10000)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--width", type=int, default=16, help="channels of the first layer")
     parser.add_argument("--accumulation", type=int, default=2)
     args = parser.parse_args()
 
@@ -61,7 +62,7 @@ if __name__ == "__main__":
     )
     test = Shapes(500, seed=2)
 
-    model = Classifier()
+    model = Classifier(args.width)
     optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs)
     training_model = poptorch.trainingModel(model, options, optimizer)

@@ -1,9 +1,9 @@
-"""MNIST in plain PyTorch: a network, a loss, an optimiser, a loop. Compare mnist_poptorch.py.
+"""MNIST in PopTorch: options, a loader and two models in place of a loop. Compare mnist_pytorch.py.
 
-python mnist_pytorch.py [--epochs N] [--subset]
+python mnist_poptorch.py [--epochs N] [--subset]
 """
 
-# Arguments when run as a test: --subset --batch-size 32 --device-iterations 11
+# Arguments when run as a test: --subset --images 1760 --batch-size 16 --device-iterations 11
 
 import argparse
 
@@ -63,6 +63,8 @@ if __name__ == "__main__":
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--device-iterations", type=int, default=50)
     parser.add_argument("--subset", action="store_true", help="the small set: no download")
+    parser.add_argument("--images", type=int, help="train with the first of them only")
+    parser.add_argument("--test-images", type=int, help="test with the first of them only")
     args = parser.parse_args()
 
     torch.manual_seed(1)
@@ -70,14 +72,14 @@ if __name__ == "__main__":
     options.logCycleCount(True)
     training_data = poptorch.DataLoader(
         options,
-        Mnist(train=True, subset=args.subset),
+        Mnist(train=True, subset=args.subset, n_images=args.images),
         batch_size=args.batch_size,
         shuffle=True,
         drop_last=True,
     )
     test_data = poptorch.DataLoader(
         poptorch.Options(),
-        Mnist(train=False, subset=args.subset),
+        Mnist(train=False, subset=args.subset, n_images=args.test_images),
         batch_size=args.test_batch_size,
     )
 

@@ -3,7 +3,7 @@
 python mnist_pytorch.py [--epochs N] [--subset]
 """
 
-# Arguments when run as a test: --subset --batch-size 32
+# Arguments when run as a test: --subset --images 1760 --batch-size 16
 
 import argparse
 
@@ -60,17 +60,20 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--subset", action="store_true", help="the small set: no download")
+    parser.add_argument("--images", type=int, help="train with the first of them only")
+    parser.add_argument("--test-images", type=int, help="test with the first of them only")
     args = parser.parse_args()
 
     torch.manual_seed(1)
     training_data = torch.utils.data.DataLoader(
-        Mnist(train=True, subset=args.subset),
+        Mnist(train=True, subset=args.subset, n_images=args.images),
         batch_size=args.batch_size,
         shuffle=True,
         drop_last=True,
     )
     test_data = torch.utils.data.DataLoader(
-        Mnist(train=False, subset=args.subset), batch_size=args.test_batch_size
+        Mnist(train=False, subset=args.subset, n_images=args.test_images),
+        batch_size=args.test_batch_size,
     )
 
     model = Network()

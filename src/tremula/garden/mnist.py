@@ -178,10 +178,13 @@ def _array(package: tarfile.TarFile, file: str, shape: tuple[int, ...], sha: str
 
 
 class Mnist(torch.utils.data.Dataset):
-    """The digits for torch's loaders: normalised images `float32[1, 28, 28]` and labels."""
+    """The digits for torch's loaders: normalised images `float32[1, 28, 28]` and labels.
 
-    def __init__(self, train: bool = True, subset: bool = False):
-        images, labels = load_mnist(train, subset)
+    All of them, or the first `n_images`.
+    """
+
+    def __init__(self, train: bool = True, subset: bool = False, n_images: int | None = None):
+        images, labels = (column[:n_images] for column in load_mnist(train, subset))
         self.images: Tensor = torch.from_numpy(images.astype(np.float32)).unsqueeze(1)
         self.images.div_(255).sub_(MEAN).div_(DEVIATION)
         self.labels: Tensor = torch.from_numpy(labels.astype(np.int64))

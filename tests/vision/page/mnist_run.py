@@ -11,17 +11,9 @@ EXAMPLE = ROOT / "examples" / "poptorch" / "mnist_poptorch.py"
 N_BATCH, N_ITERATIONS, N_TRAINING_CALLS = 16, 11, 3
 N_TEST_BATCH, N_TEST_CALLS = 50, 4
 TIMEOUT_S = 300
-# The example itself, on few digits: it would train for half a minute.
-_CODE = f"""
-import sys
-from tremula.commands import main
-from tremula.garden.mnist import Mnist
-n_training, n_test = {N_TRAINING_CALLS * N_BATCH * N_ITERATIONS}, {N_TEST_CALLS * N_TEST_BATCH}
-Mnist.__len__ = lambda self: n_training if len(self.labels) > 2000 else n_test
-sys.exit(main(["run", "--report", *sys.argv[1:]]))
-"""
 _ARGUMENTS = (
-    "--subset", "--batch-size", N_BATCH, "--device-iterations", N_ITERATIONS,
+    "--subset", "--images", N_TRAINING_CALLS * N_BATCH * N_ITERATIONS, "--batch-size", N_BATCH,
+    "--device-iterations", N_ITERATIONS, "--test-images", N_TEST_CALLS * N_TEST_BATCH,
     "--test-batch-size", N_TEST_BATCH,
 )  # fmt: skip
 
@@ -39,7 +31,16 @@ def mnist_reports(shared: Path) -> Path:
 def _run(folder: Path) -> None:
     paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
-        [sys.executable, "-c", _CODE, str(folder), str(EXAMPLE), *map(str, _ARGUMENTS)],
+        [
+            sys.executable,
+            "-m",
+            "tremula.commands",
+            "run",
+            "--report",
+            str(folder),
+            str(EXAMPLE),
+            *map(str, _ARGUMENTS),
+        ],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},

@@ -1,0 +1,48 @@
+"""Running scripts in processes of their own, forked from one that has imported the slow modules.
+
+Importing PyTorch takes seconds of every process. A fork of a process that has imported it starts
+at once, and is as separate as any other: own memory, streams, folder, arguments and exit code.
+"""
+
+import multiprocessing
+import os
+import runpy
+import sys
+import warnings
+from pathlib import Path
+
+TIMEOUT_S = 300
+_FORKS = multiprocessing.get_context("forkserver")
+# `torch.optim` imports dynamo with the first optimiser.
+_FORKS.set_forkserver_preload(["torch", "torch._dynamo", "numba", "tremula.runtime.engine"])
+
+
+def run_script(script: Path, folder: Path, arguments: list[str]) -> tuple[int | None, str]:
+    """Exit code and output of a script, in a folder; both streams as one, as they were written.
+
+    Warnings are errors, as with `python -W error`.
+    """
+    printed = folder / "printed.txt"
+    process = _FORKS.Process(target=_be_script, args=(script, folder, arguments, printed))
+    process.start()
+    process.join(TIMEOUT_S)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    text = printed.read_text(encoding="utf-8")
+    printed.unlink()
+    return process.exitcode, text
+
+
+def _be_script(script: Path, folder: Path, arguments: list[str], printed: Path) -> None:
+    os.chdir(folder)
+    with printed.open("w", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.parent))
+    warnings.resetwarnings()
+    warnings.simplefilter("error")
+    runpy.run_path(str(script), run_name="__main__")
