@@ -4,6 +4,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError, InvalidMachineModel, suggest
@@ -23,6 +24,7 @@ def load_chip(path: str | os.PathLike[str]) -> Chip:
     return chip_from_toml(_read(Path(path)), origin=str(path))
 
 
+@lru_cache(maxsize=64)  # every engine asks for its executable's chip
 def chip_from_toml(text: str, origin: str = "TOML text") -> Chip:
     """A chip from the text of a TOML file; `origin` names it in errors."""
     try:

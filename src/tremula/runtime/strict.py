@@ -50,7 +50,8 @@ def run_checked(loaded: LoadedProgram, step: int, pc: int) -> None:
 def _check_twice(loaded: LoadedProgram, number: int, replica: int) -> None:
     arena = loaded.storage.arenas[replica]
     before = arena.copy()
-    states = _saved_states(loaded, replica)
+    states = _states(loaded, number, replica)
+    saved = [column.copy() for column in states]
     rights = _rights(loaded, number)
     order = backwards = _orders(loaded, number)
     if not _draws_random(loaded, number):
@@ -61,13 +62,13 @@ def _check_twice(loaded: LoadedProgram, number: int, replica: int) -> None:
     for poison, orders in zip(POISONS, (order, backwards), strict=True):
         arena[:] = before
         arena[rights.must_write] = poison
-        _restore_states(loaded, replica, states)
+        _restore(states, saved)
         poisoned = arena.copy()
         _run_once(loaded, number, replica, orders)
         _check_untouched(loaded, number, poisoned, arena)
         after.append(arena.copy())
     arena[:] = before
-    _restore_states(loaded, replica, states)
+    _restore(states, saved)
     _compare(loaded, number, *after)
 
 
@@ -96,15 +97,16 @@ def _run_once(
     return result
 
 
-def _saved_states(loaded: LoadedProgram, replica: int) -> list[list[np.ndarray]]:
-    return [[c.copy() for c in columns] for columns in loaded.tables.table_columns[replica]]
+def _states(loaded: LoadedProgram, number: int, replica: int) -> list[np.ndarray]:
+    """Columns that the vertices of a compute set can change."""
+    first, last = loaded.tables.sets[number, :2]
+    tables = loaded.tables.table_columns[replica][first:last]
+    return [column for columns in tables for column in columns if column.flags.writeable]
 
 
-def _restore_states(loaded: LoadedProgram, replica: int, saved: list[list[np.ndarray]]) -> None:
-    for columns, copies in zip(loaded.tables.table_columns[replica], saved, strict=True):
-        for column, copy in zip(columns, copies, strict=True):
-            if column.flags.writeable:
-                column[...] = copy
+def _restore(states: list[np.ndarray], saved: list[np.ndarray]) -> None:
+    for column, copy in zip(states, saved, strict=True):
+        column[...] = copy
 
 
 # -- what a compute set may do ---------------------------------------------------------------------
