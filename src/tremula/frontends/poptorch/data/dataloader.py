@@ -292,14 +292,11 @@ class DataLoader(torch.utils.data.DataLoader):
     def _found_and_needed(self) -> tuple[int | None, int | None, str]:
         """Elements, or batches of a sampler: how many there are, and how many a call needs."""
         if self._combines_batches:
-            sampler = self.batch_sampler
-            return len(sampler) if isinstance(sampler, Sized) else None, self._n_batches, "batches"
+            return _length_of(self.batch_sampler), self._n_batches, "batches"
         if self._is_sampled_in_batches:
             n_found = n_rows_of(self) if isinstance(self.batch_sampler, Sized) else None
             return n_found, self._combined_batch_size, "elements"
-        sampler = self.sampler
-        n_found = len(sampler) if isinstance(sampler, Sized) else None
-        return n_found, self._combined_batch_size, "elements"
+        return _length_of(self.sampler), self._combined_batch_size, "elements"
 
     def _warn_about_short_batch(self) -> None:
         n_found, n_needed, what = self._found_and_needed()
@@ -316,6 +313,14 @@ class DataLoader(torch.utils.data.DataLoader):
                 what,
                 n_found % n_needed,
             )
+
+
+def _length_of(sampler: object) -> int | None:
+    """How much a sampler yields; None if it cannot know before it does."""
+    try:
+        return len(sampler) if isinstance(sampler, Sized) else None
+    except NotImplementedError:
+        return None
 
 
 def _check_options(options: object) -> None:

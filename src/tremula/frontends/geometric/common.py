@@ -1,0 +1,48 @@
+"""Classes of PyG that the whole package names, and stores of a data object in a fixed order."""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data.data import BaseData
+from torch_geometric.data.storage import BaseStorage
+
+DataBatch = type(Batch(_base_cls=Data))
+HeteroDataBatch = type(Batch(_base_cls=HeteroData))
+
+# PyG makes classes of batches as it goes: a type checker would know none of their attributes.
+GraphBatch = Any
+
+# A store's key: None for that of `Data` and for what a `HeteroData` holds for the whole graph.
+StoreKey = str | tuple[str, str, str] | None
+
+
+def call_once(function: Callable) -> Callable:
+    """Decorator: only the first call does something; the others return None."""
+    has_run = False
+
+    @wraps(function)
+    def wrapper(*args, **kwargs) -> Any:  # noqa: ANN401
+        nonlocal has_run
+        if has_run:
+            return None
+        has_run = True
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def stores_of(data: BaseData) -> Iterator[tuple[StoreKey, BaseStorage]]:
+    """The stores of a data object: its own, or the global one, those of nodes, those of edges."""
+    if isinstance(data, HeteroData):
+        yield None, data._global_store
+        yield from data.node_items()
+        yield from data.edge_items()
+    else:
+        yield None, data._store
+
+
+def is_hetero(data: BaseData) -> bool:
+    """Whether nodes and edges have types."""
+    return isinstance(data, HeteroData)

@@ -1,0 +1,1 @@
+"""Data loaders whose batches all have one size."""

@@ -1,0 +1,93 @@
+"""Loaders for PopTorch models: what one call consumes, joined along dimension 0."""
+
+from collections.abc import Sequence
+
+from torch_geometric.data.data import BaseData
+
+from tremula.frontends.geometric.fixed_size.collate import Collater, CombinedBatchingCollater
+from tremula.frontends.geometric.fixed_size.options import (
+    FixedSizeOptions,
+    FixedSizeStrategy,
+    OverSizeStrategy,
+)
+from tremula.frontends.geometric.loaders.arguments import FixedSizeArguments
+from tremula.frontends.poptorch.data.dataloader import DataLoader as PopTorchLoader
+from tremula.frontends.poptorch.options.options import Options
+
+
+class DataLoader(PopTorchLoader):
+    """Batches of `batch_size` graphs, as large as they come out.
+
+    A compiled model refuses batches of another size: use `FixedSizeDataLoader` for graphs that
+    differ in size.
+    """
+
+    def __init__(
+        self,
+        dataset: Sequence[BaseData],
+        batch_size: int = 1,
+        shuffle: bool = False,
+        follow_batch: Sequence[str] | None = None,
+        exclude_keys: Sequence[str] | None = None,
+        options: Options | None = None,
+        **kwargs,
+    ):
+        kwargs.pop("collate_fn", None)
+        collater = Collater(follow_batch, exclude_keys)
+        super().__init__(
+            Options() if options is None else options,
+            dataset,  # pyright: ignore[reportArgumentType] (any sequence will do)
+            batch_size=batch_size,
+            shuffle=shuffle,
+            collate_fn=CombinedBatchingCollater(collater, mini_batch_size=batch_size),
+            **kwargs,
+        )
+
+
+class FixedSizeDataLoader(PopTorchLoader):
+    """Batches that all have one size, so that a model compiled for one takes all of them.
+
+    * `batch_size`: graphs of a batch, the padding graph included: 2 is one real graph.
+    * `fixed_size_options`: the size; None: enough for any batch_size - 1 graphs of the data set.
+    * `fixed_size_strategy`: pad a fixed number of graphs, or pack as many as fit.
+    * `over_size_strategy`: what happens to graphs that do not fit.
+    * `add_pad_masks`: boolean masks of what is real, for graphs, nodes and edges.
+    * `sort_edges`: bring the edges of each graph in the order of their targets. Models do not see
+      it, but sums over edges become cheaper. False: attributes that hold numbers of edges need it.
+    * `options`: of the model; a batch of the loader is what one call of it consumes.
+
+    Everything else goes to `poptorch.DataLoader`.
+    """
+
+    def __init__(
+        self,
+        dataset: Sequence[BaseData],
+        batch_size: int = 2,
+        shuffle: bool = False,
+        fixed_size_options: FixedSizeOptions | None = None,
+        fixed_size_strategy: FixedSizeStrategy = FixedSizeStrategy.PadToMax,
+        over_size_strategy: OverSizeStrategy = OverSizeStrategy.Error,
+        add_pad_masks: bool = True,
+        follow_batch: Sequence[str] | None = None,
+        exclude_keys: Sequence[str] | None = None,
+        options: Options | None = None,
+        *,
+        sort_edges: bool = True,
+        **kwargs,
+    ):
+        given = FixedSizeArguments(
+            dataset, batch_size, shuffle, fixed_size_options, fixed_size_strategy,
+            over_size_strategy, add_pad_masks, follow_batch, exclude_keys, sort_edges, kwargs,
+        )  # fmt: skip
+        self.fixed_size_options = given.options()
+        sampling = given.sampling(self.fixed_size_options)
+        collater = CombinedBatchingCollater(
+            given.collater(self.fixed_size_options), mini_batch_size=sampling.get("batch_size")
+        )
+        super().__init__(
+            Options() if options is None else options,
+            dataset,  # pyright: ignore[reportArgumentType] (any sequence will do)
+            collate_fn=collater,
+            **sampling,
+            **kwargs,
+        )

@@ -1,0 +1,1 @@
+"""Operations of PyG with static shapes."""
