@@ -111,7 +111,7 @@ const commands = {
         if (t >= 1) return;
         const isPan = Math.floor(t * 8) % 2;
         canvas.dispatchEvent(new WheelEvent("wheel", {
-          deltaY: isPan ? 0 : t < 0.5 ? -14 : 14, deltaX: isPan ? 9 : 0, clientX: rect.left + rect.width * 0.6, clientY: rect.top + 100, bubbles: true, cancelable: true,
+          deltaY: isPan ? 0 : t < 0.5 ? -14 : 14, deltaX: isPan ? 9 : 0, clientX: rect.left + rect.width * 0.6, clientY: rect.top + 100, ctrlKey: !isPan, bubbles: true, cancelable: true,
         }));
         requestAnimationFrame(gesture);
       };

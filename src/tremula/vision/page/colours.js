@@ -11,6 +11,16 @@ export function forgetColours() {
   known = {};
 }
 
+// What a chip's time goes into, in the order in which bars stack them; `tone` names the colour.
+export const PHASES = [
+  { key: "compute", name: "compute", tone: "compute", about: "the slowest tile of each step computes" },
+  { key: "exchange", name: "exchange", tone: "exchange", about: "data between tiles of a chip" },
+  { key: "link", name: "between chips", tone: "link", about: "data between chips" },
+  { key: "host", name: "host", tone: "host", about: "data from and to the host" },
+  { key: "sync", name: "sync", tone: "sync", about: "tiles meet before a step" },
+  { key: "waiting", name: "waiting", tone: "idle", about: "for other chips, or without work" },
+];
+
 // Colours of neighbouring series, in an order that colour-blind readers can tell apart too.
 export const SERIES = [
   "#3b82f6", "#f5a524", "#12a594", "#e5604d", "#8e7cf0", "#84a32b", "#d6409f", "#0ea5b7", "#a16a3c",
@@ -34,6 +44,22 @@ export function difference(share) {
   const t = Math.max(-1, Math.min(1, share)), base = rgb(colour("cell-empty"));
   const end = t < 0 ? [59, 130, 246] : [229, 72, 77];
   return base.map((from, k) => Math.round(from + Math.abs(t) * (end[k] - from)));
+}
+
+// The share of a phase as one of a few shades of its colour, so that a legend can show them all.
+export const SHADES = 4;
+export function shades(tone) {
+  const from = rgb(colour("idle")), to = rgb(colour(tone));
+  return Array.from({ length: SHADES }, (_, i) => {
+    const share = 0.28 + (0.72 * i) / (SHADES - 1);
+    return from.map((v, k) => Math.round(v + share * (to[k] - v)));
+  });
+}
+
+// Black or white, whichever is easier to read on a colour.
+export function inkOn(text) {
+  const [r, g, b] = rgb(text).map((v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 
 export function rgb(text) {

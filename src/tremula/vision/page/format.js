@@ -24,6 +24,11 @@ export function short(value) {
   return Number.isFinite(value) ? scaled(value, 1000, ["", " k", " M", " G", " T"]) : "–";
 }
 
+// A tile by its number over all chips; where there are several, as "chip 1, tile 0".
+export function tileName(tile, perIpu, nIpus) {
+  return nIpus > 1 ? `chip ${whole(Math.floor(tile / perIpu))}, tile ${whole(tile % perIpu)}` : `tile ${whole(tile)}`;
+}
+
 export function percent(share) {
   if (!Number.isFinite(share)) return "–";
   const value = 100 * share;

@@ -2,13 +2,15 @@
 
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
 import { colour } from "../colours.js";
-import { ticks, whole } from "../format.js";
+import { ticks, tileName, whole } from "../format.js";
+import { wheelAsks } from "./range.js";
 
 const MARGIN = { left: 64, right: 14, top: 14, bottom: 30 };
 const MOST_AIR = 5; // a line this many times above everything else is named at the top, not drawn
 
 // options: series [{name, colour, values, isArea}], isStacked, lines [{y, text}], marks [x, …],
-// xName, yFormat, yTicks, height, label, describe(i) → lines, onpick(i), isStepped, minimum
+// xName, yFormat, yTicks, height, label, describe(i) → lines, onpick(i), isStepped, minimum,
+// perChip: where the axis is tiles of several chips, how many a chip has
 export class Chart {
   constructor(options) {
     this.options = options;
@@ -38,10 +40,10 @@ export class Chart {
 
   // For screen readers: the largest value of each series, and where it is.
   tell() {
-    const { label, series, xName = "", yFormat = whole } = this.options;
+    const { label, series, xName = "", yFormat = whole, perChip } = this.options;
     const peaks = series.map(({ name, values }) => {
-      const most = values.reduce((high, value) => Math.max(high, value), -Infinity);
-      return `${name} at most ${yFormat(most)}, ${xName} ${whole(values.indexOf(most))}`;
+      const most = values.reduce((high, value) => Math.max(high, value), -Infinity), at = values.indexOf(most);
+      return `${name} at most ${yFormat(most)}, ${perChip ? tileName(at, perChip, 2) : `${xName} ${whole(at)}`}`;
     });
     this.canvas.setAttribute("aria-label", `${label}: ${peaks.join("; ")}`);
   }
@@ -144,11 +146,29 @@ export class Chart {
     }
     pen.textAlign = "center";
     pen.textBaseline = "top";
-    for (const value of ticks(...this.view, Math.max(2, this.width / 130))) {
-      if (value % 1 === 0) pen.fillText(whole(value), this.x(value), this.height - MARGIN.bottom + 7);
+    if (this.options.perChip) this.paintChips(pen);
+    else {
+      for (const value of ticks(...this.view, Math.max(2, this.width / 130))) {
+        if (value % 1 === 0) pen.fillText(whole(value), this.x(value), this.height - MARGIN.bottom + 7);
+      }
     }
     pen.textAlign = "right";
-    pen.fillText(xName ?? "", this.width - MARGIN.right, this.height - 12);
+    pen.fillText(this.options.perChip ? `${xName} of each chip` : xName ?? "", this.width - MARGIN.right, this.height - 12);
+  }
+
+  // Chips side by side: a line between two, the name of each, and tiles numbered on their chip.
+  paintChips(pen) {
+    const per = this.options.perChip, [from, to] = this.view, n = Math.ceil(this.count() / per);
+    const nTicks = Math.max(1, (this.width / 110) * (per / (to - from)));
+    for (let chip = Math.max(0, Math.floor(from / per)); chip < n && chip * per < to; chip++) {
+      const left = Math.max(MARGIN.left, this.x(chip * per)), right = Math.min(this.width - MARGIN.right, this.x((chip + 1) * per));
+      if (chip * per > from) rule(pen, Math.round(left) + 0.5, MARGIN.top - 12, this.height - MARGIN.bottom + 5, colour("faint"));
+      if (right - left > 44) pen.fillText(`chip ${chip}`, (left + right) / 2, 1);
+      for (const tile of ticks(0, per - 1, nTicks)) {
+        const x = this.x(chip * per + tile);
+        if (tile % 1 === 0 && x >= MARGIN.left - 1 && x < right - (tile ? 16 : 0)) pen.fillText(whole(tile), x + (tile ? 0 : 5), this.height - MARGIN.bottom + 7);
+      }
+    }
   }
 
   paintLayer(pen, layer) {
@@ -221,10 +241,11 @@ export class Chart {
   listen() {
     const canvas = this.canvas;
     canvas.addEventListener("wheel", (event) => {
+      const asked = wheelAsks(event, canvas);
+      if (asked !== "pan" && asked !== "zoom") return;
       event.preventDefault();
-      if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-        this.pan(((event.deltaX || event.deltaY) / this.width) * (this.view[1] - this.view[0]));
-      } else this.zoom(2 ** (event.deltaY / 240), this.index(event.offsetX));
+      if (asked === "pan") this.pan(((event.deltaX || event.deltaY) / this.width) * (this.view[1] - this.view[0]));
+      else this.zoom(2 ** (event.deltaY / 240), this.index(event.offsetX));
     }, { passive: false });
     canvas.addEventListener("dblclick", () => this.show(0, this.count()));
     canvas.addEventListener("pointerdown", (event) => {
@@ -303,6 +324,14 @@ export class Chart {
     this.options.onview?.(this.view);
     this.draw();
   }
+}
+
+function rule(pen, x, top, bottom, stroke) {
+  pen.strokeStyle = stroke;
+  pen.beginPath();
+  pen.moveTo(x, top);
+  pen.lineTo(x, bottom);
+  pen.stroke();
 }
 
 // Colour and name of each series, as a list below or beside a chart.

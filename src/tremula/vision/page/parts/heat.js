@@ -2,11 +2,11 @@
 // them with WebGL2, or on a plain canvas where there is none.
 
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
-import { colour } from "../colours.js";
+import { PHASES, colour, css, heat, rgb, shades } from "../colours.js";
 import { Range, steer } from "./range.js";
-import { GlPainter } from "./heat_gl.js";
+import { GlPainter, chipShares } from "./heat_gl.js";
 import { PlainPainter } from "./heat_plain.js";
-import { whole } from "../format.js";
+import { ticks, whole } from "../format.js";
 
 export const COLUMNS = 128, ROWS = 512, FULL = 63;
 const MOST_COLUMNS = 512;
@@ -167,11 +167,7 @@ export class HeatMap {
     pen.fillStyle = colour("muted");
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    const step = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096].find((s) => s * 24 > (this.rows.span * 24 * 24) / this.height) ?? 8192;
-    for (let tile = Math.ceil(this.rows.from / step) * step; tile < this.rows.to; tile += step) {
-      const y = this.y(tile + 0.5);
-      if (y > 6 && y < this.height - 6) pen.fillText(whole(tile), LEFT - 8, y);
-    }
+    this.paintChips(pen);
     const { tile, span } = this.marks ?? {};
     pen.strokeStyle = colour("ink");
     if (tile !== undefined) {
@@ -188,6 +184,48 @@ export class HeatMap {
       pen.lineTo(this.x(this.cursorAt), this.height);
       pen.stroke();
     }
+  }
+
+  // Names of chips and numbers of their tiles at the side; a gap between two chips.
+  paintChips(pen) {
+    const { perIpu, nIpus } = this.options, tall = (perIpu / this.rows.span) * this.height;
+    const most = Math.max(1, this.height / 26) * (perIpu / this.rows.span);
+    for (let chip = Math.floor(this.rows.from / perIpu); chip < nIpus && chip * perIpu < this.rows.to; chip++) {
+      const top = this.y(chip * perIpu), isNamed = nIpus > 1 && tall > 12;
+      if (isNamed) this.paintChipName(pen, chip, Math.max(8, Math.min(top + 8, top + tall - 8)));
+      if (chip && tall > 6) this.paintGap(pen, top);
+      for (const tile of ticks(0, perIpu - 1, most)) {
+        const y = this.y(chip * perIpu + tile + 0.5);
+        if (tile % 1 === 0 && y > Math.max(6, isNamed ? top + 18 : 0) && y < Math.min(this.height - 6, top + tall - 5)) pen.fillText(whole(tile), LEFT - 8, y);
+      }
+    }
+  }
+
+  paintChipName(pen, chip, y) {
+    pen.fillStyle = colour("ink");
+    pen.fillText(`chip ${chip}`, LEFT - 8, y);
+    pen.fillStyle = colour("muted");
+  }
+
+  paintGap(pen, y) {
+    pen.fillStyle = colour("surface");
+    pen.fillRect(LEFT, y - 1, this.width - LEFT, 2);
+    pen.fillStyle = colour("faint");
+    pen.fillRect(LEFT - 44, y - 0.5, 40, 1);
+    pen.fillStyle = colour("muted");
+  }
+
+  // What the colours say: every shade that the map can have.
+  legend() {
+    const bar = (colours) => h("span.shades", {}, colours.map((one) => h("i", { style: { background: css(one) } })));
+    const item = (name, colours, about) => h("li", { title: about }, bar(colours), name);
+    if (this.mode !== "phases") {
+      return h("ul.legend.heat-legend", {}, item("", [0, 0.2, 0.4, 0.6, 0.8, 1].map(heat)), h("li", {}, "0 to 100 % of the time"));
+    }
+    const busy = PHASES.slice(0, -1).map(({ name, tone, about }) => item(name, shades(tone), about));
+    const waiting = PHASES.at(-1);
+    return h("ul.legend.heat-legend", {}, busy, item(waiting.name, [rgb(colour(waiting.tone))], waiting.about),
+      h("li.status", {}, "a cell has the colour of what takes most of it: paler under 75, 50 and 25 %"));
   }
 
   x(value) {
@@ -261,9 +299,8 @@ export class HeatMap {
         const firstEntry = block.firstEntry + column * 2 ** block.level;
         return {
           tile, chip, block, firstEntry, nEntries: Math.min(2 ** block.level, this.options.shape.n_entries - firstEntry),
-          begin: block.begin[i], end: block.end[i], compute: block.columns.compute[cell] / FULL,
-          exchange: (block.columns.exchange?.[cell] ?? 0) / FULL,
-          sync: block.columns.chip_sync ? block.columns.chip_sync[i] / Math.max(1, block.columns.total[i]) : 0,
+          begin: block.begin[i], end: block.end[i], ...chipShares(block, column, chip),
+          compute: block.columns.compute[cell] / FULL, exchange: (block.columns.exchange?.[cell] ?? 0) / FULL,
         };
       }
     }

@@ -1,27 +1,31 @@
 // Draws heat blocks with WebGL2: a texture per block, an instance per column and chip.
 
-import { colour, heat, rgb } from "../colours.js";
+import { PHASES, SHADES, colour, heat, rgb, shades } from "../colours.js";
 
 export const MODES = ["phases", "compute", "exchange", "idle", "live"];
-const PER_INSTANCE = 8;
+export const LEAST = 0.125; // of a cell: what takes less leaves it waiting
+const PER_INSTANCE = 12;
 
 const VERTEX = `#version 300 es
 layout(location = 0) in vec4 span;    // begin, end, row of the texture, column
-layout(location = 1) in vec4 parts;   // sync, exchange, compute: shares; rows of this chip
+layout(location = 1) in vec4 parts;   // of the chip's time: link, host, sync, exchange
+layout(location = 2) in vec4 lane;    // rows of this chip
 uniform vec4 view;                    // from, 1 / span, top tile, 1 / tiles
 uniform float tilesPerRow, firstTile, wide;
 out float across, row;
 flat out vec4 shares;
+flat out float pixels;
 flat out int column;
 void main() {
   vec2 corner = vec2(gl_VertexID & 1, gl_VertexID >> 1);
   float begin = (span.x - view.x) * view.y, end = (span.y - view.x) * view.y;
   end = max(end, begin + 1.0 / wide);
   float x = mix(begin, end, corner.x);
-  row = mix(span.z, span.z + parts.w, corner.y);
+  row = mix(span.z, span.z + lane.x, corner.y);
   float y = (firstTile + (row - span.z) * tilesPerRow - view.z) * view.w;
   across = corner.x;
-  shares = vec4(parts.xyz, (end - begin) * wide);
+  shares = parts;
+  pixels = (end - begin) * wide;
   column = int(span.w);
   gl_Position = vec4(2.0 * x - 1.0, 1.0 - 2.0 * y, 0.0, 1.0);
 }`;
@@ -30,10 +34,12 @@ const FRAGMENT = `#version 300 es
 precision highp float;
 uniform highp sampler2D cells;
 uniform int mode, isSingle;
-uniform vec3 tones[4];                // compute, exchange, sync, idle
+uniform vec3 tones[6];                // of each phase: compute, exchange, link, host, sync, waiting
+uniform vec3 shades[5 * ${SHADES}];
 uniform vec3 scale[7];
 in float across, row;
 flat in vec4 shares;
+flat in float pixels;
 flat in int column;
 out vec4 paint;
 vec3 heat(float share) {
@@ -41,24 +47,34 @@ vec3 heat(float share) {
   int i = min(5, int(at));
   return mix(scale[i], scale[i + 1], at - float(i));
 }
+vec3 inTime(float compute, float exchange) {
+  float left = across;
+  if (left < shares.z) return tones[4];
+  left -= shares.z;
+  if (left < shares.x) return tones[2];
+  left -= shares.x;
+  if (left < shares.y) return tones[3];
+  left -= shares.y;
+  if (left < shares.w) return left < exchange ? tones[1] : tones[5];
+  return left - shares.w < compute ? tones[0] : tones[5];
+}
+// The phase that takes most of a cell, in the shade of its share.
+vec3 mostOf(float share[5]) {
+  int most = 0;
+  for (int i = 1; i < 5; i++) if (share[i] > share[most]) most = i;
+  if (share[most] < ${LEAST}) return tones[5];
+  return shades[most * ${SHADES} + min(${SHADES} - 1, int(share[most] * ${SHADES}.0))];
+}
 void main() {
   vec2 cell = texelFetch(cells, ivec2(int(row), column), 0).rg * (255.0 / 63.0);
-  float compute = cell.r, exchange = cell.g, sync = shares.x;
-  float idle = clamp(1.0 - compute - exchange - sync, 0.0, 1.0);
+  float compute = cell.r, exchange = cell.g;
   vec3 tone;
-  if (mode == 0) {
-    if (isSingle == 1 && shares.w > 2.5) {
-      float at = across;
-      if (at < sync) tone = tones[2];
-      else if (at < sync + shares.y) tone = at - sync < exchange ? tones[1] : tones[3];
-      else tone = at - sync - shares.y < compute ? tones[0] : tones[3];
-    } else {
-      tone = compute * tones[0] + exchange * tones[1] + sync * tones[2] + idle * tones[3];
-    }
-  } else if (mode == 1) tone = heat(compute);
+  if (mode == 0 && isSingle == 1 && pixels > 2.5) tone = inTime(compute, exchange);
+  else if (mode == 0) tone = mostOf(float[5](compute, exchange, shares.x, shares.y, shares.z));
+  else if (mode == 1) tone = heat(compute);
   else if (mode == 2) tone = heat(exchange);
-  else if (mode == 3) tone = heat(idle);
-  else tone = compute > 0.0 ? heat(compute) : tones[3];
+  else if (mode == 3) tone = heat(1.0 - compute - exchange - shares.x - shares.y - shares.z);
+  else tone = compute > 0.0 ? heat(compute) : tones[5];
   paint = vec4(tone, 1.0);
 }`;
 
@@ -74,7 +90,7 @@ export class GlPainter {
 
   constructor(canvas, gl, program) {
     Object.assign(this, { canvas, gl, program, places: {} });
-    for (const name of ["view", "tilesPerRow", "firstTile", "wide", "cells", "mode", "isSingle", "tones", "scale"]) {
+    for (const name of ["view", "tilesPerRow", "firstTile", "wide", "cells", "mode", "isSingle", "tones", "shades", "scale"]) {
       this.places[name] = gl.getUniformLocation(program, name);
     }
   }
@@ -93,9 +109,10 @@ export class GlPainter {
     gl.uniform1f(places.wide, view.width);
     gl.uniform1i(places.cells, 0);
     gl.uniform1i(places.mode, MODES.indexOf(view.mode));
-    const tones = ["compute", "exchange", "sync", view.mode === "live" ? "cell-empty" : "idle"].flatMap((n) => rgb(colour(n)).map((v) => v / 255));
-    gl.uniform3fv(places.tones, tones);
-    gl.uniform3fv(places.scale, [0, 1, 2, 3, 4, 5, 6].flatMap((i) => heat(i / 6).map((v) => v / 255)));
+    const names = PHASES.map((phase) => (phase.key === "waiting" && view.mode === "live" ? "cell-empty" : phase.tone));
+    gl.uniform3fv(places.tones, shares(names.map((name) => rgb(colour(name)))));
+    gl.uniform3fv(places.shades, shares(PHASES.slice(0, -1).flatMap((phase) => shades(phase.tone))));
+    gl.uniform3fv(places.scale, shares([0, 1, 2, 3, 4, 5, 6].map((i) => heat(i / 6))));
     for (const block of blocks) this.paintBlock(block, view);
   }
 
@@ -133,20 +150,19 @@ export class GlPainter {
   }
 
   instances(block, lane, base) {
-    const { gl } = this, { nColumns, columns } = block;
+    const { gl } = this, { nColumns } = block;
     const values = new Float32Array(nColumns * PER_INSTANCE);
     for (let column = 0; column < nColumns; column++) {
       const i = column * block.nIpus + (block.nIpus === 1 ? 0 : lane.chip);
-      const total = Math.max(1, columns.total?.[i] ?? 1);
-      const share = (name) => (columns[name]?.[i] ?? 0) / total;
+      const chip = chipShares(block, column, lane.chip);
       values.set([block.begin[i] - base, block.end[i] - base, lane.row, column,
-        share("chip_sync"), share("chip_exchange"), share("chip_compute"), lane.nRows], column * PER_INSTANCE);
+        chip.link, chip.host, chip.sync, chip.exchange, lane.nRows], column * PER_INSTANCE);
     }
     const array = gl.createVertexArray();
     gl.bindVertexArray(array);
     gl.bindBuffer(gl.ARRAY_BUFFER, gl.createBuffer());
     gl.bufferData(gl.ARRAY_BUFFER, values, gl.STATIC_DRAW);
-    for (const [at, offset] of [[0, 0], [1, 16]]) {
+    for (const [at, offset] of [[0, 0], [1, 16], [2, 32]]) {
       gl.enableVertexAttribArray(at);
       gl.vertexAttribPointer(at, 4, gl.FLOAT, false, 4 * PER_INSTANCE, offset);
       gl.vertexAttribDivisor(at, 1);
@@ -160,6 +176,18 @@ export class GlPainter {
     for (const lane of block.gl.lanes) this.gl.deleteVertexArray(lane.array);
     block.gl = null;
   }
+}
+
+// Colours as a shader wants them.
+function shares(colours) {
+  return colours.flat().map((v) => v / 255);
+}
+
+// What a chip does in a column that all of its tiles do alike, as shares of the column's time.
+export function chipShares({ columns, nIpus }, column, chip) {
+  const i = column * nIpus + (nIpus === 1 ? 0 : chip), total = Math.max(1, columns.total?.[i] ?? 1);
+  const share = (name) => (columns[`chip_${name}`]?.[i] ?? 0) / total;
+  return { link: share("link"), host: share("host"), sync: share("sync"), exchange: share("exchange") };
 }
 
 // Tested on a separate canvas: one that has had a WebGL context cannot get another kind.

@@ -1,7 +1,7 @@
 // Draws heat blocks on a plain canvas, pixel by pixel: for machines without a GPU.
 
-import { colour, heat, rgb } from "../colours.js";
-import { lanesOf } from "./heat_gl.js";
+import { PHASES, SHADES, colour, heat, rgb, shades } from "../colours.js";
+import { LEAST, chipShares, lanesOf } from "./heat_gl.js";
 
 const FULL = 63;
 // A single entry is drawn as this many strips, its phases one after the other.
@@ -71,41 +71,55 @@ function columnsOf(block, lane, view, width, strips) {
 
 // The pixels of a block, rows of columns of strips.
 function picture(block, mode, strips) {
-  const { nColumns, nRows, columns } = block, wide = nColumns * strips;
-  const pixels = new Uint32Array(wide * nRows);
-  const tones = ["compute", "exchange", "sync", "idle", "cell-empty"].map((name) => rgb(colour(name)));
-  const packed = tones.map(pixel);
+  const { nColumns, nRows, columns } = block, wide = nColumns * strips, paint = paints(mode);
+  const pixels = new Uint32Array(wide * nRows), share = [0, 0, 0, 0, 0];
   for (const lane of lanesOf(block)) {
     for (let column = 0; column < nColumns; column++) {
-      const i = column * block.nIpus + (block.nIpus === 1 ? 0 : lane.chip), total = Math.max(1, columns.total?.[i] ?? 1);
-      const sync = (columns.chip_sync?.[i] ?? 0) / total, chipExchange = (columns.chip_exchange?.[i] ?? 0) / total;
+      const chip = chipShares(block, column, lane.chip);
+      share.splice(2, 3, chip.link, chip.host, chip.sync);
       for (let row = lane.row; row < lane.row + lane.nRows; row++) {
-        const compute = columns.compute[column * nRows + row] / FULL, exchange = (columns.exchange?.[column * nRows + row] ?? 0) / FULL;
+        share[0] = columns.compute[column * nRows + row] / FULL;
+        share[1] = (columns.exchange?.[column * nRows + row] ?? 0) / FULL;
         const at = row * wide + column * strips;
-        if (strips === 1) pixels[at] = pixel(shade(mode, compute, exchange, sync, tones));
-        else for (let k = 0; k < strips; k++) pixels[at + k] = packed[phaseAt((k + 0.5) / strips, sync, chipExchange, exchange, compute)];
+        if (strips === 1) pixels[at] = paint.pooled(share);
+        else for (let k = 0; k < strips; k++) pixels[at + k] = paint.full[phaseAt((k + 0.5) / strips, share, chip.exchange)];
       }
     }
   }
   return pixels;
 }
 
+// Pixels of each phase at its fullest, and of a cell that holds several.
+function paints(mode) {
+  const full = PHASES.map((phase) => pixel(rgb(colour(phase.tone)))), empty = pixel(rgb(colour("cell-empty")));
+  const ramp = Array.from({ length: FULL + 1 }, (_, i) => pixel(heat(i / FULL)));
+  const at = (share) => ramp[Math.max(0, Math.min(FULL, Math.round(share * FULL)))];
+  if (mode === "compute") return { full, pooled: (share) => at(share[0]) };
+  if (mode === "exchange") return { full, pooled: (share) => at(share[1]) };
+  if (mode === "idle") return { full, pooled: (share) => at(1 - share.reduce((sum, v) => sum + v, 0)) };
+  if (mode === "live") return { full, pooled: (share) => (share[0] > 0 ? at(share[0]) : empty) };
+  const table = PHASES.slice(0, -1).map((phase) => shades(phase.tone).map(pixel));
+  return { full, pooled: (share) => mostOf(share, table, full.at(-1)) };
+}
+
+// The phase that takes most of a cell, in the shade of its share.
+function mostOf(share, table, waiting) {
+  let most = 0;
+  for (let i = 1; i < share.length; i++) if (share[i] > share[most]) most = i;
+  return share[most] < LEAST ? waiting : table[most][Math.min(SHADES - 1, Math.floor(share[most] * SHADES))];
+}
+
 function pixel([r, g, b]) {
   return (0xff000000 | (Math.round(b) << 16) | (Math.round(g) << 8) | Math.round(r)) >>> 0;
 }
 
-// The phase of a tile at a fraction of a step: sync, then exchange, then compute, else idle.
-function phaseAt(at, sync, chipExchange, exchange, compute) {
-  if (at < sync) return 2;
-  if (at < sync + chipExchange) return at - sync < exchange ? 1 : 3;
-  return at - sync - chipExchange < compute ? 0 : 3;
-}
-
-function shade(mode, compute, exchange, sync, tones) {
-  const idle = Math.max(0, 1 - compute - exchange - sync);
-  if (mode === "compute") return heat(compute);
-  if (mode === "exchange") return heat(exchange);
-  if (mode === "idle") return heat(idle);
-  if (mode === "live") return compute > 0 ? heat(compute) : tones[4];
-  return [0, 1, 2].map((k) => compute * tones[0][k] + exchange * tones[1][k] + sync * tones[2][k] + idle * tones[3][k]);
+// The phase of a tile at a fraction of a step: sync, transfers, exchange, compute, else waiting.
+function phaseAt(at, [compute, exchange, link, host, sync], chipExchange) {
+  let left = at;
+  for (const [phase, share] of [[4, sync], [2, link], [3, host]]) {
+    if (left < share) return phase;
+    left -= share;
+  }
+  if (left < chipExchange) return left < exchange ? 1 : 5;
+  return left - chipExchange < compute ? 0 : 5;
 }

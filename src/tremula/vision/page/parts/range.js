@@ -36,16 +36,27 @@ export class Range {
   }
 }
 
+export const STEERING = "Ctrl + wheel zooms, or the wheel after a click; drag moves, 0 resets";
+
+// What a turn of the wheel over a canvas asks for: "zoom", "pan" or "rows". Without a key, over a
+// canvas that is not focused, nothing: the page scrolls.
+export function wheelAsks(event, canvas) {
+  if (event.altKey) return "rows";
+  if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return "pan";
+  return event.ctrlKey || event.metaKey || document.activeElement === canvas ? "zoom" : null;
+}
+
 // Wheel, drag, double click and keys on a canvas whose axis begins `left` pixels from its edge.
 export function steer(canvas, range, left, { onpick, onhover, vertical } = {}) {
   const width = () => Math.max(1, canvas.clientWidth - left);
   const at = (x) => range.from + ((x - left) / width()) * range.span;
   let grabbed = null;
   canvas.addEventListener("wheel", (event) => {
+    const asked = wheelAsks(event, canvas);
+    if (!asked || (asked === "rows" && !vertical)) return;
     event.preventDefault();
-    const isSideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
-    if (vertical && (event.altKey || event.ctrlKey)) vertical.zoom(2 ** (event.deltaY / 240), vertical.at(event.offsetY));
-    else if (event.shiftKey || isSideways) range.pan(((event.deltaX || event.deltaY) / width()) * range.span);
+    if (asked === "rows") vertical.zoom(2 ** (event.deltaY / 240), vertical.at(event.offsetY));
+    else if (asked === "pan") range.pan(((event.deltaX || event.deltaY) / width()) * range.span);
     else range.zoom(2 ** (event.deltaY / 240), at(event.offsetX));
   }, { passive: false });
   canvas.addEventListener("pointerdown", (event) => {

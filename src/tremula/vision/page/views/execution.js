@@ -3,17 +3,17 @@
 import { card, choice, h, hint, replace } from "../dom.js";
 import { Chart, legend } from "../parts/chart.js";
 import { HeatMap } from "../parts/heat.js";
-import { Range } from "../parts/range.js";
+import { Range, STEERING } from "../parts/range.js";
 import { Strip } from "../parts/strip.js";
 import { Table } from "../parts/table.js";
 import { Timeline } from "../parts/timeline.js";
 import { TraceData } from "../parts/trace_data.js";
-import { colour } from "../colours.js";
+import { PHASES, colour } from "../colours.js";
 import { partners, text } from "../data.js";
-import { bytes, duration, percent, place, short, signed, whole } from "../format.js";
+import { bytes, duration, percent, place, short, signed, tileName, whole } from "../format.js";
 import { current, link } from "../state.js";
 
-const MODES = [["phases", "Phases"], ["compute", "Compute"], ["exchange", "Exchange"], ["idle", "Idle"]];
+const MODES = [["phases", "Phases"], ["compute", "Compute"], ["exchange", "Exchange"], ["idle", "Waiting"]];
 
 export async function executionView(context) {
   const [overview, steps, tiles, vertices] = await Promise.all(["overview", "steps", "tiles", "vertices"].map(context.load));
@@ -59,13 +59,13 @@ class ExecutionView {
     };
     this.strip = new Strip(trace, this.range);
     this.range.listen(() => this.onRange());
-    const tools = [h("div.spring"), h("span.status", {}, "wheel zooms, drag moves, 0 resets"),
+    const tools = [h("div.spring"), h("span.status", {}, STEERING),
       choice("Timeline", [["flame", "Flame", "nested by name"], ["flat", "Flat", "phases of each step"]], kind, (show) => context.select({ show }))];
     const names = ["compute", "exchange", "sync", "idle"];
     return [card("Timeline", tools, this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
       legend(names.map((name) => ({ name, colour: colour(name) })))),
     card("Every tile", [this.heat.status, h("div.spring"), h("span.status", {}, "Alt + wheel zooms tiles"),
-      choice("Heat map", MODES, phase, (next) => context.select({ phase: next }))], this.heat.element)];
+      choice("Heat map", MODES, phase, (next) => context.select({ phase: next }))], this.heat.element, this.heat.legend())];
   }
 
   onRange() {
@@ -78,12 +78,12 @@ class ExecutionView {
   }
 
   describe(cell) {
-    const total = cell.end - cell.begin;
-    const idle = Math.max(0, 1 - cell.compute - cell.exchange - cell.sync);
+    const { facts } = this.overview, shares = PHASES.slice(0, -1).map(({ key, name }) => [name, cell[key]]);
+    const waiting = Math.max(0, 1 - shares.reduce((sum, [, share]) => sum + share, 0));
     const step = cell.nEntries === 1 ? this.trace.stepOf(cell.firstEntry) : null;
     return [step === null ? `${whole(cell.nEntries)} entries from ${whole(cell.firstEntry)}` : this.trace.path(step),
-      ["tile", whole(cell.tile)], ["cycles", whole(total)], ["compute", percent(cell.compute)],
-      ["exchange", percent(cell.exchange)], ["sync", percent(cell.sync)], ["idle", percent(idle)]];
+      tileName(cell.tile, facts.tiles_per_ipu, facts.n_ipus), ["cycles", whole(cell.end - cell.begin)],
+      ...[...shares, ["waiting", waiting]].filter(([, share]) => share > 0).map(([name, share]) => [name, percent(share)])];
   }
 
   pickCell(cell) {
