@@ -179,7 +179,7 @@ def test_execution(page, opened):
     assert facts["Type"] == steps["type"][step]
     page.click(selector=".critical")
     assert f"tile={steps['critical_tile'][step]}" in page.hash()
-    for name in ("Compute", "Exchange", "Idle", "Phases", "Flat", "Flame"):
+    for name in ("Compute", "Exchange", "Waiting", "Phases", "Flat", "Flame"):
         page.click(selector=f".choice button:text-is('{name}')")
         page.wait(ms=150)
         assert page.count(selector=".failure") == 0

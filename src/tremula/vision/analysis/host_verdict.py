@@ -22,12 +22,13 @@ DEVICE, INPUT, HOST, UNKNOWN = "device-bound", "input-bound", "host-bound", "unk
 # Getting data ready, on a thread that runs programs; the last two while the device waits in a run.
 _BETWEEN = ("load batch", "wait for batch")
 _INSIDE = ("StreamCallback.fetch", "host function")
-# Done once, or for this report only: no part of what a call takes.
+_RUNS = ("run", "Engine.run")
+# Done once, or for this report only (an engine writes it inside a run): no part of a call.
 _ONCE = (
     "compile", "capture", "open session", "compile tile program", "lower to tiles",
     "compile graph", "write profile", "copyWeightsToDevice", "Engine.compile", "Engine.load",
+    *_RUNS,
 )  # fmt: skip
-_RUNS = ("run", "Engine.run")
 _CLEARLY = 1.25  # the largest part by this factor; closer ones are called nearly balanced
 
 

@@ -15,7 +15,7 @@ export function forgetColours() {
 export const PHASES = [
   { key: "compute", name: "compute", tone: "compute", about: "the slowest tile of each step computes" },
   { key: "exchange", name: "exchange", tone: "exchange", about: "data between tiles of a chip" },
-  { key: "link", name: "between chips", tone: "link", about: "data between chips" },
+  { key: "links", name: "between chips", tone: "links", about: "data between chips" },
   { key: "host", name: "host", tone: "host", about: "data from and to the host" },
   { key: "sync", name: "sync", tone: "sync", about: "tiles meet before a step" },
   { key: "waiting", name: "waiting", tone: "idle", about: "for other chips, or without work" },

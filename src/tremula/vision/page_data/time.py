@@ -4,6 +4,7 @@ import numpy as np
 
 from tremula.base.columns import coded
 from tremula.base.errors import PoplarError
+from tremula.vision.analysis.host_verdict import host_verdict
 from tremula.vision.analysis.operations import host_cycles_of_steps, ideal_cycles, operation_of_step
 from tremula.vision.page_data.heat_blocks import heat_shape
 from tremula.vision.page_data.pack import pack_of
@@ -188,4 +189,9 @@ def host_pack(reader: ReportReader) -> bytes:
         facts, columns = host_columns(reader)
     except PoplarError as error:
         facts, columns = {"found": False, "why": str(error)}, {}
+    if facts["found"]:
+        total = max(1, int(reader.info.get("total_cycles") or 0))
+        transfers = host_cycles_of_steps(reader) * reader.table("steps")["executed"]
+        share = min(1.0, int(transfers.sum()) / total)
+        facts["verdict"] = host_verdict(facts, columns, reader.target["clock_hz"], share)
     return pack_of(facts, columns)

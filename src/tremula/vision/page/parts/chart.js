@@ -337,6 +337,6 @@ function rule(pen, x, top, bottom, stroke) {
 // Colour and name of each series, as a list below or beside a chart.
 export function legend(series, onpick) {
   return h("ul.legend", {}, series.map((one) => h("li", {
-    onclick: onpick && (() => onpick(one)),
+    title: one.about, onclick: onpick && (() => onpick(one)),
   }, h("i", { style: { background: one.colour } }), one.name, one.value && h("b", {}, one.value))));
 }

@@ -127,6 +127,17 @@ export class HeatMap {
     };
   }
 
+  // Columns of the wanted level, each once, for drawings of chips instead of tiles.
+  columnsInSight() {
+    const found = new Map();
+    for (const key of this.wanted ?? []) {
+      const block = this.blocks.get(key.join("/"));
+      if (block && !found.has(block.column)) found.set(block.column, block);
+    }
+    const isComplete = found.size > 0 && (this.wanted ?? []).every(([, , column]) => found.has(column));
+    return isComplete ? [...found.values()] : [];
+  }
+
   forget() {
     if (this.blocks.size <= MOST_BLOCKS) return;
     const wanted = new Set(this.wanted.map((key) => key.join("/")));

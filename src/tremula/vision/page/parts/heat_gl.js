@@ -8,7 +8,7 @@ const PER_INSTANCE = 12;
 
 const VERTEX = `#version 300 es
 layout(location = 0) in vec4 span;    // begin, end, row of the texture, column
-layout(location = 1) in vec4 parts;   // of the chip's time: link, host, sync, exchange
+layout(location = 1) in vec4 parts;   // of the chip's time: links, host, sync, exchange
 layout(location = 2) in vec4 lane;    // rows of this chip
 uniform vec4 view;                    // from, 1 / span, top tile, 1 / tiles
 uniform float tilesPerRow, firstTile, wide;
@@ -34,7 +34,7 @@ const FRAGMENT = `#version 300 es
 precision highp float;
 uniform highp sampler2D cells;
 uniform int mode, isSingle;
-uniform vec3 tones[6];                // of each phase: compute, exchange, link, host, sync, waiting
+uniform vec3 tones[6];                // of each phase: compute, exchange, links, host, sync, waiting
 uniform vec3 shades[5 * ${SHADES}];
 uniform vec3 scale[7];
 in float across, row;
@@ -102,7 +102,7 @@ export class GlPainter {
     if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
     canvas.style.cssText = `left: ${view.left}px; width: ${view.width}px; height: ${view.height}px`;
     gl.viewport(0, 0, width, height);
-    const [r, g, b] = rgb(colour("sunken"));
+    const [r, g, b] = groundOf(view.mode);
     gl.clearColor(r / 255, g / 255, b / 255, 1);
     gl.clear(gl.COLOR_BUFFER_BIT);
     gl.useProgram(this.program);
@@ -156,7 +156,7 @@ export class GlPainter {
       const i = column * block.nIpus + (block.nIpus === 1 ? 0 : lane.chip);
       const chip = chipShares(block, column, lane.chip);
       values.set([block.begin[i] - base, block.end[i] - base, lane.row, column,
-        chip.link, chip.host, chip.sync, chip.exchange, lane.nRows], column * PER_INSTANCE);
+        chip.links, chip.host, chip.sync, chip.exchange, lane.nRows], column * PER_INSTANCE);
     }
     const array = gl.createVertexArray();
     gl.bindVertexArray(array);
@@ -183,11 +183,17 @@ function shares(colours) {
   return colours.flat().map((v) => v / 255);
 }
 
+// Where nothing is drawn, a chip waits.
+export function groundOf(mode) {
+  if (mode === "live") return rgb(colour("sunken"));
+  return mode === "phases" ? rgb(colour("idle")) : heat(mode === "idle" ? 1 : 0);
+}
+
 // What a chip does in a column that all of its tiles do alike, as shares of the column's time.
 export function chipShares({ columns, nIpus }, column, chip) {
   const i = column * nIpus + (nIpus === 1 ? 0 : chip), total = Math.max(1, columns.total?.[i] ?? 1);
   const share = (name) => (columns[`chip_${name}`]?.[i] ?? 0) / total;
-  return { link: share("link"), host: share("host"), sync: share("sync"), exchange: share("exchange") };
+  return { links: share("links"), host: share("host"), sync: share("sync"), exchange: share("exchange") };
 }
 
 // Tested on a separate canvas: one that has had a WebGL context cannot get another kind.

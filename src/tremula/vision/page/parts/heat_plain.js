@@ -1,7 +1,7 @@
 // Draws heat blocks on a plain canvas, pixel by pixel: for machines without a GPU.
 
 import { PHASES, SHADES, colour, heat, rgb, shades } from "../colours.js";
-import { LEAST, chipShares, lanesOf } from "./heat_gl.js";
+import { LEAST, chipShares, groundOf, lanesOf } from "./heat_gl.js";
 
 const FULL = 63;
 // A single entry is drawn as this many strips, its phases one after the other.
@@ -21,7 +21,7 @@ export class PlainPainter {
       this.image = pen.createImageData(width, height);
       this.pixels = new Uint32Array(this.image.data.buffer);
     }
-    this.pixels.fill(pixel(rgb(colour("sunken"))));
+    this.pixels.fill(pixel(groundOf(view.mode)));
     for (const block of blocks) this.paintBlock(block, view, width, height);
     pen.putImageData(this.image, 0, 0);
   }
@@ -76,7 +76,7 @@ function picture(block, mode, strips) {
   for (const lane of lanesOf(block)) {
     for (let column = 0; column < nColumns; column++) {
       const chip = chipShares(block, column, lane.chip);
-      share.splice(2, 3, chip.link, chip.host, chip.sync);
+      share.splice(2, 3, chip.links, chip.host, chip.sync);
       for (let row = lane.row; row < lane.row + lane.nRows; row++) {
         share[0] = columns.compute[column * nRows + row] / FULL;
         share[1] = (columns.exchange?.[column * nRows + row] ?? 0) / FULL;
@@ -114,9 +114,9 @@ function pixel([r, g, b]) {
 }
 
 // The phase of a tile at a fraction of a step: sync, transfers, exchange, compute, else waiting.
-function phaseAt(at, [compute, exchange, link, host, sync], chipExchange) {
+function phaseAt(at, [compute, exchange, links, host, sync], chipExchange) {
   let left = at;
-  for (const [phase, share] of [[4, sync], [2, link], [3, host]]) {
+  for (const [phase, share] of [[4, sync], [2, links], [3, host]]) {
     if (left < share) return phase;
     left -= share;
   }

@@ -1,17 +1,22 @@
 // Lanes of events on the host's clock: nested spans, instants, numbers, and the device below.
 
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
-import { SERIES, colour } from "../colours.js";
+import { SERIES, colour, inkOn } from "../colours.js";
 import { steer } from "./range.js";
 import { duration, shortDuration, ticks, whole } from "../format.js";
 
-const LEFT = 150, AXIS = 24, ROW = 20, GAP = 12, GRAPH = 72, DEVICE = 30;
+const LEFT = 150, AXIS = 24, ROW = 20, GAP = 14, GRAPH = 84, DEVICE = 22;
+// What the numbers are that every trace has.
+const ABOUT = {
+  "host memory": "bytes of the process in memory", "host utilisation": "of all processors, by the process",
+  loss: "mean of what a call returned",
+};
 
-// options: host (pack), range, device(pen, x, top, height) draws chips; onpick(i), filter(i)
+// options: host (pack), range, clock (Hz of the device), onpick(i), filter(i)
 export class Lanes {
   constructor(options) {
     this.options = options;
-    this.canvas = h("canvas", { tabIndex: 0, role: "img", "aria-label": "Host events over time" });
+    this.canvas = h("canvas", { tabIndex: 0, role: "img", "aria-label": "Host events" });
     this.element = h("div.chart.lanes", {}, this.canvas);
     this.draw = perFrame(() => this.paint());
     this.arrange();
@@ -24,8 +29,7 @@ export class Lanes {
       onpick: (event) => this.options.onpick?.(this.eventAt(event)),
       onhover: (event, time) => {
         this.cursorAt = time;
-        const found = time === null ? null : this.eventAt(event);
-        hint(event, found === null || found === undefined ? null : this.describe(found));
+        hint(event, time === null ? null : this.toldAt(event, time));
         this.draw();
       },
     });
@@ -37,6 +41,9 @@ export class Lanes {
     const rows = facts.lanes.map(() => 1);
     columns.depth.forEach((depth, i) => { rows[columns.lane[i]] = Math.max(rows[columns.lane[i]], depth + 1); });
     let top = AXIS;
+    const nRuns = facts.runs.length;
+    const told = `Host events over time: ${facts.lanes.length} thread(s), ${whole(facts.n_events)} events, ${whole(nRuns)} run(s) of the device`;
+    this.canvas.setAttribute("aria-label", told);
     this.threads = facts.lanes.map((name, i) => {
       const lane = { name, top, rows: rows[i], events: [] };
       top += rows[i] * ROW + GAP;
@@ -50,7 +57,7 @@ export class Lanes {
       return graph;
     });
     this.deviceTop = top;
-    if (facts.runs.length) top += DEVICE + GAP;
+    if (facts.runs.length) top += DEVICE + GAP + 6;
     this.height = top;
     this.element.style.height = `${top}px`;
   }
@@ -127,7 +134,7 @@ export class Lanes {
           const wide = Math.max(1, right - left - (right - left > 4 ? 1 : 0));
           pen.fillRect(left, y, wide, ROW - 3);
           drawn[row] = right;
-          if (wide > 40) this.label(pen, facts.labels[columns.label[i]], Math.max(left, LEFT) + 5, y, wide - 8 - Math.max(0, LEFT - left));
+          if (wide > 40) this.label(pen, facts.labels[columns.label[i]], Math.max(left, LEFT) + 5, y, wide - 8 - Math.max(0, LEFT - left), pen.fillStyle);
         }
       }
       pen.globalAlpha = 1;
@@ -143,46 +150,114 @@ export class Lanes {
     pen.fill();
   }
 
-  label(pen, text, x, y, wide) {
+  label(pen, text, x, y, wide, ground) {
     const most = Math.floor(wide / 5.8);
-    pen.fillStyle = "#fff";
+    pen.fillStyle = inkOn(ground);
     pen.textAlign = "left";
     pen.fillText(text.length > most ? (most > 3 ? `${text.slice(0, most - 1)}…` : "") : text, x, y + ROW / 2 - 1);
   }
 
+  // Numbers over time, with ticks in their unit; the axis begins at 0 unless that hides everything.
   paintGraph(pen, graph) {
-    const { columns, facts } = this.options.host;
-    const values = graph.series.map((i) => columns[`series_${i}`]);
-    let high = -Infinity, low = Infinity;
-    for (const one of values) for (const v of one) { high = Math.max(high, v); low = Math.min(low, v); }
-    low = Math.min(low, 0);
-    const y = (v) => graph.top + GRAPH - 4 - ((v - low) / (high - low || 1)) * (GRAPH - 12);
-    this.name(pen, `${graph.name}${facts.graphs[graph.series[0]].unit ? `, ${facts.graphs[graph.series[0]].unit}` : ""}`, graph.top);
+    const { columns, facts } = this.options.host, unit = facts.graphs[graph.series[0]].unit;
+    const scale = this.scaleOf(graph);
+    this.name(pen, graph.name, graph.top);
     pen.textAlign = "right";
-    pen.fillText(high.toPrecision(4), LEFT - 8, graph.top + 28);
+    for (const value of ticks(scale.low, scale.high, 3)) {
+      const y = Math.round(scale.y(value)) + 0.5;
+      pen.fillStyle = colour("muted");
+      pen.fillText(`${Number(value.toPrecision(4)).toLocaleString("en-GB")}${unit && ` ${unit}`}`, LEFT - 8, y);
+      pen.fillStyle = colour("line");
+      pen.fillRect(LEFT, y, this.width - LEFT, 1);
+    }
     this.inside(pen, () => graph.series.forEach((i, k) => {
-      const times = columns[`series_${i}_us`];
-      pen.strokeStyle = SERIES[k % SERIES.length];
+      const times = columns[`series_${i}_us`], values = columns[`series_${i}`];
+      pen.strokeStyle = pen.fillStyle = SERIES[k % SERIES.length];
       pen.lineWidth = 1.5;
       pen.beginPath();
-      values[k].forEach((v, j) => (j ? pen.lineTo(this.x(times[j]), y(v)) : pen.moveTo(this.x(times[j]), y(v))));
+      values.forEach((v, j) => (j ? pen.lineTo(this.x(times[j]), scale.y(v)) : pen.moveTo(this.x(times[j]), scale.y(v))));
       pen.stroke();
+      if (values.length < 40) values.forEach((v, j) => pen.fillRect(this.x(times[j]) - 2, scale.y(v) - 2, 4, 4));
     }));
   }
 
-  // Device runs are drawn where the host waited for them; the trace inside is stretched to fit.
+  scaleOf(graph) {
+    if (graph.scale) return graph.scale;
+    let high = -Infinity, low = Infinity;
+    for (const i of graph.series) for (const v of this.options.host.columns[`series_${i}`]) { high = Math.max(high, v); low = Math.min(low, v); }
+    const { unit } = this.options.host.facts.graphs[graph.series[0]];
+    if (low > 0 && (unit === "%" || low < high * 0.7)) low = 0;
+    if (!(high > low)) [low, high] = [Math.min(0, low), high || 1];
+    const y = (v) => graph.top + GRAPH - 4 - ((v - low) / (high - low)) * (GRAPH - 26);
+    graph.scale = { low, high, y };
+    return graph.scale;
+  }
+
+  // Runs where the host modelled them, hatched; inside each, what a device would need, to scale.
   paintDevice(pen) {
     const { facts } = this.options.host;
     if (!facts.runs.length) return;
-    this.name(pen, "device", this.deviceTop);
+    this.name(pen, "device runs", this.deviceTop);
+    pen.fillStyle = colour("muted");
+    pen.fillText("hatched: modelling", 0, this.deviceTop + ROW + 6);
     this.inside(pen, () => {
       for (const run of facts.runs) {
         const left = this.x(run.from), right = Math.max(left + 1, this.x(run.to));
-        pen.fillStyle = colour("idle");
-        pen.fillRect(left, this.deviceTop, right - left, DEVICE);
-        this.options.device(pen, run, left, right, this.deviceTop, DEVICE);
+        if (right < LEFT || left > this.width) continue;
+        this.hatch(pen, left, right - left);
+        const wide = Math.max(2, this.x(run.from + this.deviceUs(run)) - left);
+        pen.fillStyle = colour("accent");
+        pen.fillRect(left, this.deviceTop, wide, DEVICE);
+        if (wide > 60) this.label(pen, duration(this.deviceUs(run) / 1e6), left + 5, this.deviceTop, wide - 8, colour("accent"));
       }
     });
+  }
+
+  deviceUs(run) {
+    return ((run.cycles_to - run.cycles_from) / this.options.clock) * 1e6;
+  }
+
+  hatch(pen, left, wide) {
+    const top = this.deviceTop;
+    pen.fillStyle = colour("sunken");
+    pen.fillRect(left, top, wide, DEVICE);
+    pen.strokeStyle = colour("faint");
+    pen.lineWidth = 0.5;
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, top, wide, DEVICE);
+    pen.clip();
+    pen.beginPath();
+    const from = Math.max(left, LEFT) - DEVICE, to = Math.min(left + wide, this.width);
+    for (let x = from - (from % 7); x < to; x += 7) {
+      pen.moveTo(x, top + DEVICE);
+      pen.lineTo(x + DEVICE, top);
+    }
+    pen.stroke();
+    pen.restore();
+    pen.strokeRect(left + 0.5, top + 0.5, Math.max(0, wide - 1), DEVICE - 1);
+  }
+
+  // What is under the pointer, in words; null for nothing.
+  toldAt(event, time) {
+    const found = this.eventAt(event);
+    if (found !== null) return this.describe(found);
+    const graph = this.graphs.find((one) => event.offsetY >= one.top && event.offsetY < one.top + GRAPH);
+    if (graph && event.offsetX >= LEFT) return this.describeGraph(graph, time);
+    const isDevice = event.offsetY >= this.deviceTop && event.offsetY < this.deviceTop + DEVICE;
+    const run = isDevice && this.options.host.facts.runs.find((one) => time >= one.from && time <= one.to);
+    return run ? [`Run of ${run.name}`, ["on the device, modelled", duration(this.deviceUs(run) / 1e6)], ["modelling it took", duration((run.to - run.from) / 1e6)]] : null;
+  }
+
+  describeGraph(graph, time) {
+    const { columns, facts } = this.options.host, unit = facts.graphs[graph.series[0]].unit;
+    const rows = graph.series.map((i) => {
+      const times = columns[`series_${i}_us`];
+      let at = times.findIndex((t) => t > time) - 1;
+      if (at < 0) at = time < times[0] ? 0 : times.length - 1;
+      return [facts.graphs[i].name, `${columns[`series_${i}`][at].toPrecision(4)}${unit && ` ${unit}`}`];
+    });
+    return [`${graph.name}${ABOUT[graph.name] ? `: ${ABOUT[graph.name]}` : ""}`, ...rows];
   }
 
   eventAt(event) {

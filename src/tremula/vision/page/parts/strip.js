@@ -1,15 +1,18 @@
-// The whole trace in a thin strip, with the visible part marked: drag it to move.
+// The whole trace in a thin strip, a row for each chip, with the visible part marked: drag it to move.
 
 import { h, onSize, perFrame, sharpen } from "../dom.js";
-import { colour } from "../colours.js";
+import { PHASES, colour } from "../colours.js";
 
-const LEFT = 64, HEIGHT = 34;
+const LEFT = 64, ONE = 34, MOST = 96, ROW = 13;
 
 export class Strip {
   constructor(trace, range) {
     Object.assign(this, { trace, range });
-    this.canvas = h("canvas", { "aria-label": "Overview", role: "img" });
-    this.element = h("div.chart", { style: { height: `${HEIGHT}px` } }, this.canvas);
+    const k = trace.nIpus;
+    this.height = k === 1 ? ONE : Math.min(MOST, k * ROW);
+    const label = k === 1 ? "The whole trace" : `The whole trace, a row for each of ${k} chips`;
+    this.canvas = h("canvas", { "aria-label": `${label}; drag to move`, role: "img" });
+    this.element = h("div.chart.strip", { style: { height: `${this.height}px` } }, this.canvas);
     this.draw = perFrame(() => this.paint());
     onSize(this.element, (width) => {
       this.width = width;
@@ -35,37 +38,54 @@ export class Strip {
 
   paint() {
     if (!this.width) return;
-    const pen = sharpen(this.canvas, this.width, HEIGHT);
+    const { height } = this, pen = sharpen(this.canvas, this.width, height);
     const key = `${this.width} ${colour("compute")}`;
     if (this.key !== key) Object.assign(this, { key, picture: this.whole() });
-    pen.drawImage(this.picture, 0, 0, this.width, HEIGHT);
+    pen.drawImage(this.picture, 0, 0, this.width, height);
     const from = this.x(this.range.from), to = Math.max(this.x(this.range.to), from + 3);
     pen.fillStyle = colour("surface");
     pen.globalAlpha = 0.66;
-    pen.fillRect(LEFT, 0, from - LEFT, HEIGHT);
-    pen.fillRect(to, 0, this.width - to, HEIGHT);
+    pen.fillRect(LEFT, 0, from - LEFT, height);
+    pen.fillRect(to, 0, this.width - to, height);
     pen.globalAlpha = 1;
     pen.strokeStyle = colour("ink");
     pen.lineWidth = 1.5;
-    pen.strokeRect(from + 0.75, 0.75, to - from - 1.5, HEIGHT - 1.5);
+    pen.strokeRect(from + 0.75, 0.75, to - from - 1.5, height - 1.5);
   }
 
   // Everything but the mark, drawn once per width and theme.
   whole() {
     const canvas = document.createElement("canvas");
-    const pen = sharpen(canvas, this.width, HEIGHT);
-    const { columns } = this.trace.overview, k = this.trace.nIpus;
-    for (let i = 0; i < (columns.entry?.length ?? 0) * k; i += k) {
-      const left = this.x(columns.begin[i]), wide = Math.max(0.7, this.x(columns.end[i]) - left + 0.3);
-      const total = Math.max(1, columns.end[i] - columns.begin[i]);
-      let y = HEIGHT;
-      for (const name of ["sync", "exchange", "compute"]) {
-        const tall = (HEIGHT * columns[name][i]) / total;
-        pen.fillStyle = colour(name);
-        pen.fillRect(left, y - tall, wide, tall);
-        y -= tall;
-      }
+    const pen = sharpen(canvas, this.width, this.height), k = this.trace.nIpus, tall = this.height / k;
+    for (let chip = 0; chip < k; chip++) {
+      paintPhases(pen, this.trace.overview, { chip, x: (time) => this.x(time), top: chip * tall, tall: tall - (tall > 4 ? 1 : 0) });
     }
     return canvas;
+  }
+}
+
+// A chip's phases in every bucket of the trace, stacked; what is left is waiting.
+export function paintPhases(pen, { columns, facts }, { chip, x, top, tall, from = -Infinity, to = Infinity }) {
+  const k = facts.n_ipus, n = columns.entry?.length ?? 0;
+  if (!n) return;
+  const begin = Math.max(from, columns.begin.reduce((a, b) => Math.min(a, b))), end = Math.min(to, columns.end.reduce((a, b) => Math.max(a, b)));
+  pen.fillStyle = colour("idle");
+  pen.fillRect(x(begin), top, x(end) - x(begin), tall);
+  for (let i = chip; i < n * k; i += k) {
+    if (columns.end[i] <= from || columns.begin[i] >= to) continue;
+    const left = x(Math.max(from, columns.begin[i])), right = x(Math.min(to, columns.end[i]));
+    stack(pen, left, Math.max(0.7, right - left + 0.3), top, tall, (key) => columns[key]?.[i] ?? 0, columns.end[i] - columns.begin[i]);
+  }
+}
+
+// Phases of a stretch on top of each other, as shares of its cycles.
+export function stack(pen, x, wide, top, tall, cyclesOf, total) {
+  let y = top + tall;
+  for (const { key, tone } of PHASES.slice(0, -1)) {
+    const size = (tall * cyclesOf(key)) / Math.max(1, total);
+    if (size <= 0) continue;
+    pen.fillStyle = colour(tone);
+    pen.fillRect(x, y - size, wide, size);
+    y -= size;
   }
 }

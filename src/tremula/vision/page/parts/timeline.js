@@ -1,18 +1,23 @@
-// Lanes of time: each chip's steps, flat with their phases or as flames of nested names.
+// Lanes of time: each chip's phases, and its steps as flames of nested names or flat.
 
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
-import { colour } from "../colours.js";
+import { PHASES, SERIES, colour, css, inkOn, rgb } from "../colours.js";
+import { paintPhases, stack } from "./strip.js";
 import { steer } from "./range.js";
 import { short, ticks, whole } from "../format.js";
 
-const LEFT = 64, AXIS = 22, LANE = 40, FLAME = 20, GAP = 12;
-const MOST_DEPTH = 12;
+const LEFT = 64, AXIS = 22, LANE = 40, FLAME = 20, RIBBON = 8, GAP = 12, FOLDS = 16;
+const MOST_DEPTH = 12, MOST_TALL = 1100, MOST_DENSE = 720;
+const WORK = PHASES.slice(0, -1);
+// In the order of a step: sync first, compute last.
+const IN_TIME = [4, 2, 3, 1, 0];
 
-// options: trace, range, kind "flame" or "flat", onpick(step, entry), oncursor(time), clock
+// options: trace, range, kind "flame" or "flat", blocks() → coarse columns of the heat map,
+// onpick(step, entry), oncursor(time)
 export class Timeline {
   constructor(options) {
     this.options = options;
-    this.canvas = h("canvas", { tabIndex: 0, role: "img", "aria-label": "Steps over time" });
+    this.canvas = h("canvas", { tabIndex: 0, role: "img", "aria-label": this.told() });
     this.element = h("div.chart.timeline", {}, this.canvas);
     this.draw = perFrame(() => this.paint());
     this.setHeight();
@@ -26,23 +31,29 @@ export class Timeline {
     });
   }
 
+  told() {
+    const { trace } = this.options, { facts } = trace.overview;
+    const folded = facts.is_folded ? `, folded into ${whole(trace.n)} entries` : "";
+    return `Steps over time on ${trace.nIpus} chip(s): ${whole(facts.n_executions ?? trace.n)} executions${folded}, ${whole(trace.end - trace.begin)} cycles`;
+  }
+
+  // Many chips get thin lanes of phases alone.
   setHeight() {
-    const { trace, kind } = this.options;
-    this.depth = kind === "flat" ? 1 : Math.min(MOST_DEPTH, this.deepest());
-    this.laneHeight = kind === "flat" ? LANE + GAP : this.depth * FLAME + GAP;
-    this.height = AXIS + trace.nIpus * this.laneHeight;
+    const { trace, kind } = this.options, k = trace.nIpus;
+    this.top = AXIS + (trace.overview.facts.is_folded ? FOLDS : 0);
+    const deepest = Math.min(MOST_DEPTH, this.deepest(), Math.floor((MOST_TALL / k - GAP - RIBBON) / FLAME));
+    this.isFlat = kind === "flat" || deepest < 1;
+    this.depth = this.isFlat ? 1 : deepest;
+    this.flat = Math.min(LANE, Math.max(4, Math.floor(MOST_DENSE / k) - 2));
+    this.gap = this.isFlat && this.flat < LANE ? 2 : GAP;
+    this.laneHeight = (this.isFlat ? this.flat : RIBBON + 2 + this.depth * FLAME) + this.gap;
+    this.height = this.top + k * this.laneHeight;
     this.element.style.height = `${this.height}px`;
   }
 
   deepest() {
     const paths = this.options.trace.steps.facts.texts.path;
     return Math.max(1, ...paths.slice(0, 20_000).map((path) => path.split("/").length));
-  }
-
-  setKind(kind) {
-    this.options.kind = kind;
-    this.setHeight();
-    this.draw();
   }
 
   x(time) {
@@ -54,27 +65,35 @@ export class Timeline {
 
   paint() {
     if (!this.width) return;
-    const pen = sharpen(this.canvas, this.width, this.height), { trace, range, kind } = this.options;
-    const [first, last] = trace.entriesOf(range.from, range.to);
-    const parts = trace.partsOf(first, last);
+    const pen = sharpen(this.canvas, this.width, this.height), { trace, range } = this.options;
+    const parts = trace.partsOf(...trace.entriesOf(range.from, range.to));
     pen.font = "11px " + colour("font");
     pen.textBaseline = "middle";
     this.paintAxis(pen);
-    for (let chip = 0; chip < trace.nIpus; chip++) {
-      const top = AXIS + chip * this.laneHeight;
-      pen.fillStyle = colour("muted");
-      pen.textAlign = "right";
-      pen.fillText(`chip ${chip}`, LEFT - 8, top + 10);
-      pen.save();
-      pen.beginPath();
-      pen.rect(LEFT, top, this.width - LEFT, this.laneHeight);
-      pen.clip();
-      if (!parts) this.paintBuckets(pen, chip, top);
-      else if (kind === "flat") for (const part of parts) this.paintFlat(pen, part, chip, top);
-      else for (const part of parts) this.paintFlame(pen, part, chip, top);
-      pen.restore();
-    }
+    for (let chip = 0; chip < trace.nIpus; chip++) this.paintLane(pen, chip, parts);
+    for (const part of parts ?? []) this.paintFolds(pen, part);
     this.paintCursor(pen);
+    this.element.dataset.detail = parts ? "entries" : "buckets";
+  }
+
+  paintLane(pen, chip, parts) {
+    const top = this.top + chip * this.laneHeight, tall = this.laneHeight - this.gap;
+    pen.fillStyle = colour("muted");
+    pen.textAlign = "right";
+    const every = Math.ceil(13 / this.laneHeight);
+    if (chip % every === 0) pen.fillText(`chip ${chip}`, LEFT - 8, top + Math.min(10, this.laneHeight / 2));
+    pen.save();
+    pen.beginPath();
+    pen.rect(LEFT, top, this.width - LEFT, this.laneHeight);
+    pen.clip();
+    const ribbon = this.isFlat ? tall : RIBBON;
+    this.paintWaiting(pen, top, parts ? ribbon : tall);
+    if (!parts) this.paintBuckets(pen, chip, top, tall);
+    for (const part of parts ?? []) {
+      this.paintFlat(pen, part, chip, top, ribbon);
+      if (!this.isFlat) this.paintFlame(pen, part, chip, top + RIBBON + 2);
+    }
+    pen.restore();
   }
 
   paintAxis(pen) {
@@ -92,88 +111,83 @@ export class Timeline {
     }
   }
 
-  // Stacked shares of each bucket, for a trace too long to draw entry by entry.
-  paintBuckets(pen, chip, top) {
-    const { columns } = this.options.trace.overview, k = this.options.trace.nIpus;
-    const tall = this.laneHeight - GAP;
-    for (let i = 0; i < columns.entry.length; i++) {
-      const at = i * k + chip, left = this.x(columns.begin[at]), right = this.x(columns.end[at]);
-      if (right < LEFT || left > this.width) continue;
-      const total = Math.max(1, columns.end[at] - columns.begin[at]);
-      this.stack(pen, left, Math.max(1, right - left + 0.5), top, tall, [columns.sync[at], columns.exchange[at], columns.compute[at]], total);
+  // A chip waits whenever it does nothing else, until the program is done.
+  paintWaiting(pen, top, tall) {
+    const { trace } = this.options, left = Math.max(LEFT, this.x(trace.begin)), right = Math.min(this.width, this.x(trace.end));
+    pen.fillStyle = colour("idle");
+    pen.fillRect(left, top, right - left, tall);
+  }
+
+  // Stacked shares, for a stretch too long to draw entry by entry: the heat map's columns, or the
+  // buckets of the overview until they are there.
+  paintBuckets(pen, chip, top, tall) {
+    const blocks = this.options.blocks?.() ?? [], k = this.options.trace.nIpus;
+    if (!blocks.length) {
+      paintPhases(pen, this.options.trace.overview, { chip, x: (time) => this.x(time), top, tall });
+      return;
+    }
+    for (const { begin, end, nColumns, columns } of blocks) {
+      for (let i = chip; i < nColumns * k; i += k) {
+        const left = this.x(begin[i]), right = this.x(end[i]);
+        if (right < LEFT || left > this.width) continue;
+        stack(pen, left, Math.max(0.7, right - left + 0.3), top, tall, (key) => columns[`chip_${key}`]?.[i] ?? 0, end[i] - begin[i]);
+      }
     }
   }
 
-  stack(pen, x, wide, top, tall, phases, total) {
-    pen.fillStyle = colour("idle");
-    pen.fillRect(x, top, wide, tall);
-    let y = top + tall;
-    ["sync", "exchange", "compute"].forEach((name, i) => {
-      const size = (tall * phases[i]) / total;
-      pen.fillStyle = colour(name);
-      pen.fillRect(x, y - size, wide, size);
-      y -= size;
-    });
-  }
-
-  paintFlat(pen, part, chip, top) {
+  paintFlat(pen, part, chip, top, tall) {
     const { trace } = this.options, k = trace.nIpus;
-    let i = this.firstIn(part, chip);
+    let i = part.firstOn(chip, this.options.range.from);
     while (i < part.n) {
       const left = this.x(part.start[i * k + chip]);
       if (left > this.width) break;
       const right = this.x(part.end[i * k + chip]);
-      if (right - left >= 3) {
-        this.paintEntry(pen, trace.phases(part.step[i], chip), left, right, top, trace.path(part.step[i]), part.step[i] === this.chosen);
+      if (right <= left) i++;
+      else if (right - left >= 3) {
+        this.paintEntry(pen, part, i, chip, left, right, top, tall);
         i++;
-      } else i = this.paintCrowd(pen, part, chip, i, left, top);
+      } else i = this.paintCrowd(pen, part, chip, i, left, top, tall);
     }
   }
 
-  firstIn(part, chip) {
-    const k = this.options.trace.nIpus, { from } = this.options.range;
-    let low = 0, high = part.n;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (part.end[middle * k + chip] < from) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  }
-
-  paintEntry(pen, phases, left, right, top, name, isChosen) {
-    const total = Math.max(1, phases[0] + phases[1] + phases[2]), wide = right - left - (right - left > 6 ? 1 : 0);
-    let x = left;
-    ["sync", "exchange", "compute"].forEach((phase, i) => {
-      const size = (wide * phases[i]) / total;
-      pen.fillStyle = colour(phase);
-      pen.fillRect(x, top, size, LANE);
+  // A step's phases, one after the other.
+  paintEntry(pen, part, i, chip, left, right, top, tall) {
+    const { trace } = this.options, step = part.step[i], phases = trace.phases(step, chip);
+    const total = Math.max(1, phases.reduce((sum, v) => sum + v, 0)), wide = right - left - (right - left > 6 ? 1 : 0);
+    let x = left, longest = 4;
+    for (const p of IN_TIME) {
+      const size = (wide * phases[p]) / total;
+      pen.fillStyle = colour(WORK[p].tone);
+      pen.fillRect(x, top, size, tall);
       x += size;
-    });
-    if (isChosen) this.outline(pen, left, top, wide, LANE);
-    if (wide > 44) this.label(pen, name.split("/").at(-1), left + 5, top + LANE / 2, wide - 8, "#fff");
+      if (phases[p] > phases[longest]) longest = p;
+    }
+    if (step === this.chosen) this.outline(pen, left, top, wide, tall);
+    if (wide > 44 && tall > 14) this.label(pen, trace.namesOf(step).at(-1), left + 5, top + tall / 2, wide - 8, inkOn(colour(WORK[longest].tone)));
   }
 
   // Entries narrower than a few pixels share a bar of their summed phases.
-  paintCrowd(pen, part, chip, i, left, top) {
-    const { trace } = this.options, k = trace.nIpus, sums = [0, 0, 0];
-    let right = left, total = 0, isChosen = false;
+  paintCrowd(pen, part, chip, i, left, top, tall) {
+    const { trace } = this.options, k = trace.nIpus, sums = WORK.map(() => 0), first = part.start[i * k + chip];
+    let right = left, end = first, isChosen = false;
     for (; i < part.n && right - left < 3; i++) {
-      right = this.x(part.end[i * k + chip]);
-      if (this.x(part.start[i * k + chip]) - left > 3) break;
+      const from = part.start[i * k + chip], to = part.end[i * k + chip];
+      if (to <= from) continue;
+      if (this.x(from) - left > 3) break;
+      right = this.x(to);
+      end = to;
       const phases = trace.phases(part.step[i], chip), n = part.times[i];
-      for (let p = 0; p < 3; p++) sums[p] += phases[p] * n;
-      total += part.end[i * k + chip] - part.start[i * k + chip];
+      for (let p = 0; p < sums.length; p++) sums[p] += phases[p] * n;
       isChosen ||= part.step[i] === this.chosen;
     }
-    this.stack(pen, left, Math.max(1, right - left), top, LANE, sums, Math.max(1, total, sums[0] + sums[1] + sums[2]));
-    if (isChosen) this.outline(pen, left, top, Math.max(2, right - left), LANE);
+    const place = Object.fromEntries(WORK.map(({ key }, p) => [key, sums[p]]));
+    stack(pen, left, Math.max(1, right - left), top, tall, (key) => place[key], Math.max(1, end - first, sums.reduce((sum, v) => sum + v, 0)));
+    if (isChosen) this.outline(pen, left, top, Math.max(2, right - left), tall);
     return i;
   }
 
   paintFlame(pen, part, chip, top) {
-    const { trace } = this.options;
-    part.frames[chip].forEach((row, depth) => {
+    part.framesOf(chip).forEach((row, depth) => {
       if (depth >= this.depth) return;
       const y = top + depth * FLAME;
       let drawn = -1;
@@ -184,19 +198,41 @@ export class Timeline {
         if (right <= drawn + 0.7) continue;
         drawn = right;
         const wide = right - left - (right - left > 4 ? 1 : 0);
-        pen.fillStyle = frame.step < 0 ? colour("line") : this.tone(frame.step, chip);
+        const fill = this.fillOf(frame, chip);
+        pen.fillStyle = fill;
         pen.fillRect(left, y, wide, FLAME - 2);
         if (frame.step >= 0 && frame.step === this.chosen) this.outline(pen, left, y, wide, FLAME - 2);
-        if (wide > 34) this.label(pen, frame.name, Math.max(left, LEFT) + 5, y + FLAME / 2 - 1, wide - 8 - Math.max(0, LEFT - left), frame.step < 0 ? colour("ink") : "#fff");
+        const name = frame.times > 1 ? `${frame.name} ×${whole(frame.times)}` : frame.name;
+        if (wide > 34) this.label(pen, name, Math.max(left, LEFT) + 5, y + FLAME / 2 - 1, wide - 8 - Math.max(0, LEFT - left), frame.step < 0 ? colour("ink") : inkOn(fill));
       }
     });
-    return trace;
   }
 
-  // A step has the colour of its longest phase.
-  tone(step, chip) {
-    const [sync, exchange, compute] = this.options.trace.phases(step, chip);
-    return colour(compute >= exchange && compute >= sync ? "compute" : exchange >= sync ? "exchange" : "sync");
+  // A step has the colour of its longest phase, a stage a pale one of its own.
+  fillOf(frame, chip) {
+    if (frame.step < 0) return frame.stage < 0 ? colour("line") : stageTone(frame.stage);
+    const phases = this.options.trace.phases(frame.step, chip);
+    let longest = 0;
+    for (let p = 1; p < phases.length; p++) if (phases[p] > phases[longest]) longest = p;
+    return colour(WORK[longest].tone);
+  }
+
+  // A bracket over entries that stand for several executions.
+  paintFolds(pen, part) {
+    const y = AXIS + FOLDS - 5;
+    for (const { from, to, times } of part.foldedSpans()) {
+      const left = Math.max(LEFT, this.x(from)), right = Math.min(this.width, this.x(to));
+      if (right - left < 2) continue;
+      pen.strokeStyle = colour("warn");
+      pen.lineWidth = 1.5;
+      pen.beginPath();
+      pen.moveTo(left + 1, y + 4);
+      pen.lineTo(left + 1, y);
+      pen.lineTo(right - 1, y);
+      pen.lineTo(right - 1, y + 4);
+      pen.stroke();
+      this.label(pen, `×${whole(times)} folded`, left + 4, y - 7, right - left, colour("warn"));
+    }
   }
 
   label(pen, text, x, y, wide, fill) {
@@ -236,19 +272,16 @@ export class Timeline {
     this.draw();
   }
 
+  chipAt(event) {
+    return Math.min(this.options.trace.nIpus - 1, Math.max(0, Math.floor((event.offsetY - this.top) / this.laneHeight)));
+  }
+
   entryAt(event, time) {
-    const { trace, range } = this.options;
-    const chip = Math.min(trace.nIpus - 1, Math.max(0, Math.floor((event.offsetY - AXIS) / this.laneHeight)));
+    const { trace, range } = this.options, k = trace.nIpus, chip = this.chipAt(event);
     const parts = trace.partsOf(...trace.entriesOf(range.from, range.to));
     for (const part of parts ?? []) {
-      const k = trace.nIpus;
-      let low = 0, high = part.n - 1;
-      while (low < high) {
-        const middle = (low + high) >> 1;
-        if (part.end[middle * k + chip] <= time) low = middle + 1;
-        else high = middle;
-      }
-      if (time >= part.start[low * k + chip] && time < part.end[low * k + chip]) return { part, i: low, chip };
+      const i = part.firstOn(chip, time);
+      if (i < part.n && time >= part.start[i * k + chip]) return { part, i, chip };
     }
     return null;
   }
@@ -261,16 +294,28 @@ export class Timeline {
   hover(event, time) {
     this.options.oncursor?.(time);
     const found = time === null ? null : this.entryAt(event, time);
-    if (!found) {
-      hint();
+    if (time !== null && this.options.trace.n && !found && event.offsetX > LEFT && this.element.dataset.detail === "entries") {
+      hint(event, [`chip ${this.chipAt(event)} waits`, ["at cycle", whole(Math.round(time))]]);
       return;
     }
-    const { trace } = this.options, { part, i, chip } = found, step = part.step[i];
-    const [sync, exchange, compute] = trace.phases(step, chip);
-    const lines = [trace.path(step), ["step", whole(step)], ["compute", whole(compute)], ["exchange", whole(exchange)], ["sync", whole(sync)]];
-    if (part.times[i] > 1) lines.push(["executions", whole(part.times[i])]);
-    hint(event, [...lines, ["from cycle", whole(part.start[i * trace.nIpus + chip])]]);
+    hint(event, found && this.describe(found));
   }
+
+  describe({ part, i, chip }) {
+    const { trace } = this.options, step = part.step[i], at = i * trace.nIpus + chip, times = part.times[i];
+    const lines = [trace.path(step)];
+    if (part.stage?.[i] >= 0) lines.push(`stage ${part.stage[i]}${part.microBatch[i] >= 0 ? `, micro-batch ${part.microBatch[i]}` : ""}`);
+    if (times > 1) lines.push(`×${whole(times)} folded: one turn of a loop stands for ${whole(times)}`);
+    const phases = trace.phases(step, chip).map((cycles, p) => [WORK[p].name, cycles]);
+    return [...lines, ["chip", whole(chip)], ["step", whole(step)], ["cycles", whole(part.end[at] - part.start[at])],
+      ...phases.filter(([, cycles]) => cycles > 0).map(([name, cycles]) => [name, whole(cycles)]), ["from cycle", whole(part.start[at])]];
+  }
+}
+
+// A stage's colour, pale enough for text.
+export function stageTone(stage) {
+  const from = rgb(colour("surface")), to = rgb(SERIES[stage % SERIES.length]);
+  return css(from.map((v, k) => Math.round(v + 0.32 * (to[k] - v))));
 }
 
 function startOf(row, time) {

@@ -1,8 +1,10 @@
 // The trace: what ran when. The overview is always there; parts of 16,384 entries come when needed.
 
+import { PHASES } from "../colours.js";
 import { text } from "../data.js";
 
 const MOST_PARTS = 3;
+const WORK = PHASES.slice(0, -1).map((phase) => phase.key);
 
 export class TraceData {
   constructor(context, overview, steps) {
@@ -13,91 +15,51 @@ export class TraceData {
     this.per = facts.n_per_part;
     this.nBuckets = columns.entry?.length ?? 0;
     this.begin = this.n ? Math.min(...columns.begin.subarray(0, this.nIpus)) : 0;
-    this.end = this.n ? Math.max(...columns.end) : 1;
+    this.end = this.n ? columns.end.reduce((most, end) => Math.max(most, end), 1) : 1;
     this.parts = new Map();
     this.onload = null;
   }
 
-  // [first, last) entries that may fall between two times on any chip, in whole buckets.
+  // [first, last) entries that may fall between two times on any chip: whole buckets, or exactly
+  // those where the parts that hold them are loaded.
   entriesOf(from, to) {
     const { entry, begin, end } = this.overview.columns, k = this.nIpus;
     if (!this.nBuckets) return [0, 0];
     let first = 0, last = this.nBuckets - 1;
-    while (first < last && Math.max(...end.subarray(first * k, first * k + k)) <= from) first++;
-    while (last > first && Math.min(...begin.subarray(last * k, last * k + k)) >= to) last--;
-    // Inside one bucket, guess by time: a bucket may hold many entries.
+    while (first < last && most(end, first * k, k) <= from) first++;
+    while (last > first && least(begin, last * k, k) >= to) last--;
     const ends = [entry[first], last + 1 < this.nBuckets ? entry[last + 1] : this.n];
-    if (first === last && ends[1] - ends[0] > 64) {
-      const b = begin[first * k], span = Math.max(1, end[first * k] - b), n = ends[1] - ends[0];
-      const share = (time) => Math.max(0, Math.min(1, (time - b) / span));
-      return [Math.max(ends[0], Math.floor(ends[0] + n * share(from)) - 48), Math.min(ends[1], Math.ceil(ends[0] + n * share(to)) + 48)];
-    }
-    return ends;
+    const loaded = this.loadedParts(...ends);
+    if (!loaded) return ends;
+    const a = loaded[0], b = loaded.at(-1);
+    return [Math.max(ends[0], a.first + a.firstAfter(from)), Math.min(ends[1], b.first + Math.max(1, b.lastBefore(to)))];
+  }
+
+  partNumbers(first, last) {
+    const a = Math.floor(first / this.per), b = Math.floor(Math.max(first, last - 1) / this.per);
+    return b - a >= MOST_PARTS ? null : Array.from({ length: b - a + 1 }, (_, i) => a + i);
+  }
+
+  loadedParts(first, last) {
+    const parts = this.partNumbers(first, last)?.map((part) => this.parts.get(part));
+    return parts?.every(Boolean) ? parts : null;
   }
 
   // Loaded parts that cover some entries; null if there are too many, or they are still loading.
   partsOf(first, last) {
-    const a = Math.floor(first / this.per), b = Math.floor(Math.max(first, last - 1) / this.per);
-    if (b - a >= MOST_PARTS) return null;
-    const found = [];
-    for (let part = a; part <= b; part++) {
-      if (!this.parts.has(part)) this.fetch(part);
-      const loaded = this.parts.get(part);
-      if (!loaded) return null;
-      found.push(loaded);
-    }
-    return found;
+    for (const part of this.partNumbers(first, last) ?? []) if (!this.parts.has(part)) this.fetch(part);
+    return this.loadedParts(first, last);
   }
 
   async fetch(part) {
     this.parts.set(part, null);
     try {
       const pack = await this.context.load(`trace/${part}`);
-      this.parts.set(part, this.unfold(pack));
+      this.parts.set(part, new TracePart(this, pack));
       this.onload?.();
     } catch (error) {
       this.failed = error;
     }
-  }
-
-  unfold({ facts, columns }) {
-    const k = this.nIpus, n = columns.step.length;
-    const start = new Float64Array(n * k), end = new Float64Array(n * k);
-    const now = facts.begin.slice();
-    for (let i = 0; i < n; i++) {
-      for (let chip = 0; chip < k; chip++) {
-        start[i * k + chip] = now[chip] + columns.gap[i * k + chip];
-        end[i * k + chip] = now[chip] = start[i * k + chip] + columns.duration[i * k + chip];
-      }
-    }
-    const part = { first: facts.first, n, step: columns.step, times: columns.times, start, end };
-    part.frames = Array.from({ length: k }, (_, chip) => this.frames(part, chip));
-    return part;
-  }
-
-  // Nested spans by name: frames[depth] = {start, end, name, step or -1, entry}; leaves are entries.
-  frames(part, chip) {
-    const rows = [], open = [], k = this.nIpus;
-    const close = (depth, end) => {
-      while (open.length > depth) open.pop().end = end;
-    };
-    let last = part.start[chip];
-    for (let i = 0; i < part.n; i++) {
-      const names = this.namesOf(part.step[i]), at = part.start[i * k + chip];
-      const run = this.runOf(part.first + i);
-      let depth = 0;
-      while (depth < names.length - 1 && open[depth]?.name === names[depth] && open[depth].run === run) depth++;
-      close(depth, last);
-      for (; depth < names.length - 1; depth++) {
-        const frame = { start: at, end: at, name: names[depth], step: -1, entry: part.first + i, run, depth };
-        open.push(frame);
-        (rows[depth] ??= []).push(frame);
-      }
-      last = part.end[i * k + chip];
-      (rows[depth] ??= []).push({ start: at, end: last, name: names[depth], step: part.step[i], entry: part.first + i });
-    }
-    close(0, last);
-    return rows;
   }
 
   namesOf(step) {
@@ -109,25 +71,19 @@ export class TraceData {
 
   runOf(entry) {
     const { runs } = this.overview.facts;
-    let found = -1;
-    for (const run of runs) if (run.first_entry <= entry) found = run.id;
-    return found;
+    let low = 0, high = runs.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (runs[middle].first_entry <= entry) low = middle + 1;
+      else high = middle;
+    }
+    return low - 1;
   }
 
-  // Sync, exchange and compute of one execution of a step on a chip.
+  // Cycles of each phase of one execution of a step on a chip, in the order of PHASES.
   phases(step, chip) {
     const { columns } = this.steps, i = step * this.nIpus + chip;
-    return this.nIpus > 1
-      ? [columns.ipu_sync[i], columns.ipu_exchange[i], columns.ipu_compute[i]]
-      : [columns.sync[step], columns.exchange[step], columns.compute[step]];
-  }
-
-  // [start, end] of an entry on a chip, if its part is loaded.
-  spanOf(entry, chip = 0) {
-    const part = this.parts.get(Math.floor(entry / this.per));
-    if (!part) return null;
-    const i = (entry - part.first) * this.nIpus + chip;
-    return [part.start[i], part.end[i]];
+    return WORK.map((key) => (columns[`ipu_${key}`]?.[i] ?? (this.nIpus === 1 ? columns[key]?.[step] : 0)) ?? 0);
   }
 
   stepOf(entry) {
@@ -135,13 +91,13 @@ export class TraceData {
     return part ? part.step[entry - part.first] : null;
   }
 
-  // Spans of all loaded executions of a step.
+  // Spans of all loaded executions of a step on the first chip that takes part in it.
   spansOfStep(step) {
     const found = [];
     for (const part of this.parts.values()) {
       if (!part) continue;
       for (let i = 0; i < part.n && found.length < 2000; i++) {
-        if (part.step[i] === step) found.push([part.start[i * this.nIpus], part.end[i * this.nIpus]]);
+        if (part.step[i] === step) found.push(part.spanOf(i));
       }
     }
     return found;
@@ -150,4 +106,127 @@ export class TraceData {
   path(step) {
     return text(this.steps, "path", step) || "(unnamed)";
   }
+}
+
+// 16,384 entries, with their times on each chip.
+class TracePart {
+  constructor(trace, { facts, columns }) {
+    const k = trace.nIpus, n = columns.step.length;
+    Object.assign(this, { trace, k, n, first: facts.first, step: columns.step, times: columns.times, stage: columns.stage, microBatch: columns.micro_batch });
+    this.start = new Float64Array(n * k);
+    this.end = new Float64Array(n * k);
+    const now = facts.begin.slice();
+    for (let i = 0; i < n * k; i++) {
+      const chip = i % k;
+      this.start[i] = now[chip] + columns.gap[i];
+      this.end[i] = now[chip] = this.start[i] + columns.duration[i];
+    }
+    this.frames = [];
+  }
+
+  // [start, end] of an entry, on all chips that take part in it.
+  spanOf(i) {
+    let start = Infinity, end = -Infinity;
+    for (let at = i * this.k; at < (i + 1) * this.k; at++) {
+      if (this.end[at] <= this.start[at]) continue;
+      start = Math.min(start, this.start[at]);
+      end = Math.max(end, this.end[at]);
+    }
+    return end < start ? [this.start[i * this.k], this.end[i * this.k]] : [start, end];
+  }
+
+  // The first entry that any chip ends after a time: ends only grow.
+  firstAfter(time) {
+    return firstOf(this.n, (i) => most(this.end, i * this.k, this.k) > time);
+  }
+
+  // One past the last entry that begins before a time on a chip that takes part in it.
+  lastBefore(time) {
+    if (!this.earliest) {
+      this.earliest = new Float64Array(this.n);
+      for (let i = this.n - 1, soonest = Infinity; i >= 0; i--) this.earliest[i] = soonest = Math.min(soonest, this.spanOf(i)[0]);
+    }
+    return firstOf(this.n, (i) => this.earliest[i] >= time);
+  }
+
+  // The first entry that ends after a time on a chip.
+  firstOn(chip, time) {
+    return firstOf(this.n, (i) => this.end[i * this.k + chip] > time);
+  }
+
+  // Nested spans by name: frames[depth] = [{start, end, name, step or -1, stage, times}]; leaves are entries.
+  framesOf(chip) {
+    this.frames[chip] ??= this.makeFrames(chip);
+    return this.frames[chip];
+  }
+
+  makeFrames(chip) {
+    const rows = [], open = [], { k, trace } = this;
+    let last = this.start[chip];
+    const close = (depth) => {
+      while (open.length > depth) open.pop().end = last;
+    };
+    for (let i = 0; i < this.n; i++) {
+      const at = this.start[i * k + chip], end = this.end[i * k + chip];
+      if (end <= at) continue; // the chip takes no part
+      const names = this.namesOf(i), run = trace.runOf(this.first + i), leaf = names.length - 1;
+      let depth = 0;
+      while (depth < leaf && open[depth]?.name === names[depth] && open[depth].run === run) depth++;
+      close(depth);
+      for (; depth < leaf; depth++) {
+        const frame = { start: at, end: at, name: names[depth], step: -1, stage: depth ? -1 : this.stage?.[i] ?? -1, times: this.times[i], run };
+        open.push(frame);
+        (rows[depth] ??= []).push(frame);
+      }
+      for (const frame of open) frame.times = Math.min(frame.times, this.times[i]);
+      last = end;
+      (rows[depth] ??= []).push({ start: at, end, name: names[depth], step: this.step[i], stage: -1, times: this.times[i] });
+    }
+    close(0);
+    return rows;
+  }
+
+  // A visit of a stage is a frame of its own, named after its micro-batch.
+  namesOf(i) {
+    const names = this.trace.namesOf(this.step[i]), stage = this.stage?.[i] ?? -1;
+    if (stage < 0) return names;
+    const inside = names.filter((name) => name !== `stage${stage}` && name !== "pipeline");
+    const batch = this.microBatch[i] >= 0 ? ` · micro-batch ${this.microBatch[i]}` : "";
+    return [`stage ${stage}${batch}`, ...(inside.length ? inside : names.slice(-1))];
+  }
+
+  // Stretches in which entries stand for several executions: [{from, to, times}].
+  foldedSpans() {
+    if (this.folded) return this.folded;
+    this.folded = [];
+    for (let i = 0; i < this.n; i++) {
+      if (this.times[i] <= 1) continue;
+      const [from, to] = this.spanOf(i), before = this.folded.at(-1);
+      if (before && before.times === this.times[i] && before.next === i) Object.assign(before, { to: Math.max(before.to, to), next: i + 1 });
+      else this.folded.push({ from, to, times: this.times[i], next: i + 1 });
+    }
+    return this.folded;
+  }
+}
+
+function firstOf(n, isIt) {
+  let low = 0, high = n;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (isIt(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+function most(values, from, n) {
+  let found = values[from];
+  for (let i = from + 1; i < from + n; i++) if (values[i] > found) found = values[i];
+  return found;
+}
+
+function least(values, from, n) {
+  let found = values[from];
+  for (let i = from + 1; i < from + n; i++) if (values[i] < found) found = values[i];
+  return found;
 }

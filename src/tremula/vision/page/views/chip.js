@@ -5,7 +5,7 @@ import { Chart } from "../parts/chart.js";
 import { FloorPlan, ORDERS } from "../parts/floorplan.js";
 import { SERIES, css, difference, heat } from "../colours.js";
 import { partners, text } from "../data.js";
-import { byteTicks, bytes, short, signed, whole } from "../format.js";
+import { byteTicks, bytes, short, signed, tileName, whole } from "../format.js";
 import { current, link } from "../state.js";
 
 const STEPS_PER_PART = 16, AHEAD = 6;
@@ -134,7 +134,7 @@ class ChipView {
     const sum = values.reduce((total, v) => total + v, 0), nBusy = values.reduce((count, v) => count + (v !== 0), 0);
     this.title.textContent = `Step ${whole(step)} of ${whole(this.n)}: ${text(this.steps, "path", step) || "unnamed"}`;
     const absent = this.other && this.other.places[step] < 0 ? "B does not have this step. " : "";
-    this.about.replaceChildren(`${text(this.steps, "type", step)}. ${absent}${whole(nBusy)} of ${whole(facts.n_tiles)} tiles${this.other ? " differ" : ""}, most ${this.told(values[largest])} (tile ${whole(largest)}), mean ${this.told(sum / facts.n_tiles)}. `,
+    this.about.replaceChildren(`${text(this.steps, "type", step)}. ${absent}${whole(nBusy)} of ${whole(facts.n_tiles)} tiles${this.other ? " differ" : ""}, most ${this.told(values[largest])} (${this.nameOf(largest)}), mean ${this.told(sum / facts.n_tiles)}. `,
       h("a.go", { href: link({ view: "execution", step }) }, "In the trace →"));
     this.scaleText.textContent = this.told(this.most);
     this.plan.update({ label: `${this.title.textContent}, ${this.what} of every tile: ${this.about.textContent}` });
@@ -171,9 +171,14 @@ class ChipView {
   }
 
   describe(tile) {
-    const { columns, facts } = this.tiles, value = this.values[tile];
-    return [`Tile ${tile}${facts.n_ipus > 1 ? ` on chip ${columns.ipu[tile]}` : ""}`, [this.other ? `${this.what}, B − A` : this.what, this.told(value)],
+    const { facts } = this.tiles, value = this.values[tile];
+    return [this.nameOf(tile), [this.other ? `${this.what}, B − A` : this.what, this.told(value)],
       ...(this.isBytes && !this.other ? [["of", bytes(facts.available)]] : [])];
+  }
+
+  nameOf(tile) {
+    const { facts } = this.tiles;
+    return tileName(tile, facts.tiles_per_ipu, facts.n_ipus);
   }
 
   // -- playing ------------------------------------------------------------------------------------

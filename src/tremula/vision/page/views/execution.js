@@ -47,7 +47,9 @@ class ExecutionView {
       this.timeline.cursor(time);
       this.heat.cursor(time);
     };
-    this.timeline = new Timeline({ trace, range: this.range, kind, oncursor, onpick: (step, entry) => context.select({ step, entry }) });
+    this.timeline = new Timeline({
+      trace, range: this.range, kind, oncursor, blocks: () => this.heat?.columnsInSight() ?? [], onpick: (step, entry) => context.select({ step, entry }),
+    });
     this.heat = new HeatMap({
       kind: "phases", shape: facts.heat.phases, nIpus: facts.n_ipus, perIpu: facts.tiles_per_ipu, range: this.range, mode: phase,
       load: context.load, entriesOf: (from, to) => trace.entriesOf(from, to), height: 430, label: "Tiles over time",
@@ -55,17 +57,26 @@ class ExecutionView {
     });
     trace.onload = () => {
       this.timeline.draw();
+      this.heat.moved();
       this.select(current(), {});
     };
     this.strip = new Strip(trace, this.range);
     this.range.listen(() => this.onRange());
     const tools = [h("div.spring"), h("span.status", {}, STEERING),
       choice("Timeline", [["flame", "Flame", "nested by name"], ["flat", "Flat", "phases of each step"]], kind, (show) => context.select({ show }))];
-    const names = ["compute", "exchange", "sync", "idle"];
-    return [card("Timeline", tools, this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
-      legend(names.map((name) => ({ name, colour: colour(name) })))),
+    return [card("Timeline", [this.foldedText(), ...tools], this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
+      legend(PHASES.map(({ name, tone, about }) => ({ name, about, colour: colour(tone) })))),
     card("Every tile", [this.heat.status, h("div.spring"), h("span.status", {}, "Alt + wheel zooms tiles"),
       choice("Heat map", MODES, phase, (next) => context.select({ phase: next }))], this.heat.element, this.heat.legend())];
+  }
+
+  // How much of what ran is in the trace, one by one or folded.
+  foldedText() {
+    const { facts } = this.overview;
+    const n = facts.n_executions ?? facts.n_entries;
+    return h("span.status.folded", {}, facts.is_folded
+      ? `${whole(n)} executions, folded into ${whole(facts.n_entries)}: between the first and the last turn of a loop, one stands for all`
+      : `${whole(n)} executions, one by one`);
   }
 
   onRange() {
@@ -97,16 +108,16 @@ class ExecutionView {
   paintSummary() {
     if (!this.overview.facts.n_entries) return;
     const { columns, facts } = this.overview, k = facts.n_ipus, { from, to } = this.range;
-    const sums = { compute: 0, exchange: 0, sync: 0, total: 0 };
+    const sums = Object.fromEntries(PHASES.map(({ key }) => [key, 0]));
     for (let i = 0; i < columns.begin.length; i++) {
       const inside = Math.min(to, columns.end[i]) - Math.max(from, columns.begin[i]);
       if (inside <= 0) continue;
       const share = inside / Math.max(1, columns.end[i] - columns.begin[i]);
-      for (const name of ["compute", "exchange", "sync"]) sums[name] += columns[name][i] * share;
-      sums.total += inside;
+      for (const { key } of PHASES) sums[key] += (columns[key]?.[i] ?? 0) * share;
     }
-    const parts = ["compute", "exchange", "sync"].map((name) => ({ name, colour: colour(name), share: sums[name] / Math.max(1, sums.total) }));
-    parts.push({ name: "waiting", colour: colour("idle"), share: Math.max(0, 1 - parts.reduce((s, p) => s + p.share, 0)) });
+    const all = Math.max(1, (to - from) * k);
+    sums.waiting = Math.max(0, all - Object.values(sums).reduce((sum, v) => sum + v, 0));
+    const parts = PHASES.map(({ key, name, tone, about }) => ({ name, about, colour: colour(tone), share: sums[key] / all }));
     const tiles = this.tiles.columns, n = tiles.compute.length;
     const mean = tiles.compute.reduce((s, v) => s + v, 0) / n, most = Math.max(1, ...tiles.compute);
     replace(this.summary, h("header", {}, h("h2", {}, "In sight")),

@@ -3,10 +3,12 @@
 import { card, h } from "../dom.js";
 import { legend } from "../parts/chart.js";
 import { Lanes } from "../parts/lanes.js";
-import { Range } from "../parts/range.js";
+import { DeviceRun } from "../parts/device_run.js";
+import { Range, STEERING } from "../parts/range.js";
 import { Table } from "../parts/table.js";
-import { SERIES, colour } from "../colours.js";
+import { PHASES, SERIES, colour } from "../colours.js";
 import { duration, percent, whole } from "../format.js";
+import { link } from "../state.js";
 
 export async function hostView(context) {
   const [host, overview] = await Promise.all([context.load("host"), context.load("overview")]);
@@ -26,7 +28,7 @@ class HostView {
     for (const run of facts.runs) end = Math.max(end, run.to);
     this.range = new Range(0, end * 1.01, 0.5);
     this.lanes = new Lanes({
-      host, range: this.range, device: (...all) => this.paintRun(...all), filter: (i) => !this.words || this.label(i).toLowerCase().includes(this.words),
+      host, range: this.range, clock: overview.facts.clock_hz, filter: (i) => !this.words || this.label(i).toLowerCase().includes(this.words),
       onpick: (i) => i !== null && i !== undefined && this.zoomTo(i),
     });
     const search = h("input.search", { type: "search", placeholder: "Find events…", "aria-label": "Find", oninput: (event) => {
@@ -35,10 +37,10 @@ class HostView {
     } });
     const table = this.sums();
     const shown = columns.start_us.length < facts.n_events ? `longest ${whole(columns.start_us.length)} of ${whole(facts.n_events)} events` : `${whole(facts.n_events)} events`;
-    this.element = h("div", {},
-      card("Host and device", [search, h("span.status", {}, `${shown}, ${facts.files.length} trace(s)`), h("div.spring"), h("span.status", {}, "wheel zooms, drag moves, a click goes to an event, 0 resets")],
+    this.element = h("div", {}, this.verdictCard(),
+      card("Host and device", [search, h("span.status", {}, `${shown}, ${facts.files.length} trace(s)`), h("div.spring"), h("span.status", {}, `${STEERING}; a click goes to an event`)],
         this.lanes.element, legend(facts.channels.map((name, i) => ({ name, colour: SERIES[i % SERIES.length] })))),
-      card("By event", [h("div.spring"), table.tools], table.element));
+      this.deviceCard(), card("By event", [h("div.spring"), table.tools], table.element));
   }
 
   label(i) {
@@ -52,22 +54,30 @@ class HostView {
     this.range.show(start[i] - span * 0.1, start[i] + span * 1.1);
   }
 
-  // The device's phases inside one run, from the overview of its trace.
-  paintRun(pen, run, left, right, top, tall) {
-    const { columns, facts } = this.overview, k = facts.n_ipus;
-    const scale = (right - left) / Math.max(1, run.cycles_to - run.cycles_from);
-    for (let i = 0; i < (columns.entry?.length ?? 0) * k; i += k) {
-      if (columns.end[i] <= run.cycles_from || columns.begin[i] >= run.cycles_to) continue;
-      const x = left + (columns.begin[i] - run.cycles_from) * scale, wide = Math.max(0.7, (columns.end[i] - columns.begin[i]) * scale);
-      const total = Math.max(1, columns.end[i] - columns.begin[i]);
-      let y = top + tall;
-      for (const name of ["sync", "exchange", "compute"]) {
-        const size = (tall * columns[name][i]) / total;
-        pen.fillStyle = colour(name);
-        pen.fillRect(x, y - size, wide, size);
-        y -= size;
-      }
-    }
+  // Which of host, input and device a call spends its time in, and the parts to one scale.
+  verdictCard() {
+    const { verdict } = this.host.facts;
+    if (!verdict) return null;
+    const tones = { device: colour("accent"), transfer: colour("host"), loading: SERIES[6], host: SERIES[9] };
+    const parts = verdict.parts.map((part) => ({ ...part, colour: tones[part.key], share: part.us / Math.max(1e-9, verdict.total_us) }));
+    const name = `${verdict.verdict[0].toUpperCase()}${verdict.verdict.slice(1)}`;
+    return card("Where a call spends its time", [h("span.status", {}, verdict.n_calls ? `typical of ${whole(verdict.n_calls)} call(s)` : "")],
+      h("div.figure.verdict", {}, h("b", {}, verdict.is_close ? `Nearly balanced, ${verdict.verdict}` : name)), h("p.note", {}, verdict.why),
+      parts.length > 0 && [h("div.shares", { role: "img", "aria-label": parts.map((p) => `${p.name} ${duration(p.us / 1e6)}`).join(", ") },
+        parts.map((p) => h("i", { title: `${p.name}: ${duration(p.us / 1e6)}`, style: { width: `${100 * p.share}%`, background: p.colour } }))),
+      legend(parts.map((p) => ({ ...p, value: `${duration(p.us / 1e6)}, ${percent(p.share)}` }))),
+      h("p.note", {}, `Computing a run here took ${duration(verdict.modelling_us / 1e6)}. That is the model's time: a device would not need it, so it is no part of a call.`)]);
+  }
+
+  // One run on the device's own clock; the host's is too long to show it.
+  deviceCard() {
+    const { facts } = this.overview, run = this.host.facts.runs.at(-1);
+    if (!run || !facts.n_entries) return null;
+    const first = facts.runs[0], from = first?.cycles_from ?? run.cycles_from, to = first?.cycles_to ?? run.cycles_to;
+    const device = new DeviceRun({ overview: this.overview, from, to });
+    return card("A run on the device", [h("span.status", {}, `modelled: ${whole(to - from)} cycles, ${duration((to - from) / facts.clock_hz)}; on its own clock, not the host's`),
+      h("div.spring"), h("a.plain", { href: link({ view: "execution" }) }, "In the trace →")],
+    device.element, legend(PHASES.map(({ name, tone }) => ({ name, colour: colour(tone) }))));
   }
 
   sums() {

@@ -2,14 +2,14 @@
 
 import { card, h } from "../dom.js";
 import { legend } from "../parts/chart.js";
-import { colour } from "../colours.js";
-import { bytes, duration, percent, place, short, signed, whole } from "../format.js";
+import { PHASES, colour } from "../colours.js";
+import { bytes, duration, percent, place, short, signed, tileName, whole } from "../format.js";
 import { link } from "../state.js";
 
 const STANDINGS = {
   published: ["accent", "stated by a public source"],
   fitted: ["exchange", "fitted to published measurements"],
-  derived: ["stream", "computed from published facts"],
+  derived: ["host", "computed from published facts"],
   placeholder: ["bad", "a guess"],
   yours: ["sync", "an estimate that you gave"],
 };
@@ -29,7 +29,7 @@ export async function summaryView(context) {
 }
 
 function headline(facts, other) {
-  const { execution: ran, memory, graph } = facts;
+  const { execution: ran, memory, graph, target } = facts;
   const share = memory.largest / memory.available_per_tile;
   const versus = (now, then, format) => other && h("span", {}, `B ${signed(then - now, format)}`);
   return [
@@ -37,7 +37,7 @@ function headline(facts, other) {
       ran ? `${duration(ran.microseconds / 1e6)} at ${(facts.target.clock_hz / 1e9).toFixed(2)} GHz` : "costs per step are known",
       ran && other?.execution && versus(ran.total_cycles, other.execution.total_cycles, whole)),
     figure("Fullest tile", percent(share),
-      `tile ${whole(memory.fullest_tile)}: ${bytes(memory.largest)} of ${bytes(memory.available_per_tile)}`,
+      `${tileName(memory.fullest_tile, target.tiles_per_ipu, target.n_ipus)}: ${bytes(memory.largest)} of ${bytes(memory.available_per_tile)}`,
       other && versus(memory.largest, other.memory.largest, bytes), share > 1 ? "bad" : ""),
     figure("Fits", memory.fits ? "Yes" : `${whole(memory.n_full_tiles)} tiles full`,
       `${bytes(memory.total)} in all, ${percent(memory.share)} of memory`,
@@ -77,17 +77,21 @@ function evidence(one) {
 function timeCard(facts) {
   const ran = facts.execution;
   if (!ran) return card("Where time goes", null, h("p.note", {}, "This program has not run yet. Its steps have costs; see Operations."));
-  const parts = ["compute", "exchange", "sync", "waiting"].map((name) => ({
-    name, colour: colour(name === "waiting" ? "idle" : name), share: ran[name] / Math.max(1, ran.total_cycles),
-  }));
+  const total = Math.max(1, ran.total_cycles), parts = phaseShares(ran, total), chips = facts.ipus ?? [];
   return card("Where time goes", null, shares(parts),
     legend(parts.map((part) => ({ ...part, value: percent(part.share) }))),
-    h("p.note", { style: { marginTop: "8px" } },
-      `The slowest tile of each step sets its pace. A tile computes ${percent(ran.parallel_efficiency)} of the time on average.`));
+    h("p.note", { style: { marginTop: "8px" } }, chips.length > 1 ? `The mean of ${whole(chips.length)} chips; each of them:` : "",
+      chips.length > 1 ? "" : `The slowest tile of each step sets its pace. A tile computes ${percent(ran.parallel_efficiency)} of the time on average.`),
+    chips.length > 1 && h("div.chip-shares", {}, chips.map((chip) => h("div", {}, h("small", {}, `chip ${whole(chip.ipu)}`), shares(phaseShares(chip, total))))));
+}
+
+// Five phases and waiting, as shares of the total.
+function phaseShares(cycles, total) {
+  return PHASES.map(({ key, name, tone, about }) => ({ name, about, colour: colour(tone), share: (cycles[key] ?? 0) / total }));
 }
 
 function shares(parts) {
-  return h("div.shares", {}, parts.map((part) => h("i", {
+  return h("div.shares", { role: "img", "aria-label": parts.map((part) => `${part.name} ${percent(part.share)}`).join(", ") }, parts.map((part) => h("i", {
     style: { width: `${100 * part.share}%`, background: part.colour }, title: `${part.name} ${percent(part.share)}`,
   })));
 }

@@ -8,8 +8,8 @@ import { percent, place, signed, whole } from "../format.js";
 import { link } from "../state.js";
 
 const TONES = {
-  OnTileExecute: "compute", DoExchange: "exchange", GlobalExchange: "exchange", CrossReplicaCopy: "exchange", Sync: "sync",
-  StreamCopyIn: "stream", StreamCopyOut: "stream", RemoteRead: "stream", RemoteWrite: "stream",
+  OnTileExecute: "compute", DoExchange: "exchange", GlobalExchange: "links", CrossReplicaCopy: "links", Sync: "sync",
+  StreamCopyIn: "host", StreamCopyOut: "host", RemoteRead: "host", RemoteWrite: "host",
 };
 
 export async function treeView(context) {
