@@ -1,4 +1,4 @@
-"""Text is readable in both themes: contrasts of the style sheet's colours, as WCAG 2 measures them."""
+"""Text is readable in both themes: contrasts of the style sheet, as WCAG 2 measures them."""
 
 import re
 from itertools import product

@@ -126,7 +126,7 @@ def _spans(
 
 
 def _is_on_running_thread(facts: Mapping[str, Any], columns: Columns) -> np.ndarray:
-    """bool per event; a process that only loads data works beside the device, not instead of it."""
+    """Bool per event; a process that only loads data works beside the device, not instead of it."""
     numbers = [i for i, label in enumerate(facts["labels"]) if label in _RUNS]
     lanes = np.unique(np.asarray(columns["lane"])[np.isin(columns["label"], numbers)])
     return np.isin(columns["lane"], lanes)
