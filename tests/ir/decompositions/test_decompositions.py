@@ -24,6 +24,8 @@ def test_order_and_running_values():
         return [
             *q.median(1), s.median(), *q.median(0, True), torch.bucketize(a, levels),
             torch.bucketize(s, levels, right=True), torch.searchsorted(levels, a), *q.cummax(1),
+            torch.bucketize(0.3, levels), torch.searchsorted(levels, 0.3, side="right"),
+            torch.special.zeta(levels.abs() + 2, 1.5), torch.narrow_copy(q, 0, 1, 1),
             *s.cummin(0), a.logcumsumexp(1), a.masked_scatter(a > 0, s),
             aten.put(a, torch.tensor([1, 7]), levels[:2], True),
         ]  # fmt: skip

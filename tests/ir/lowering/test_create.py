@@ -21,6 +21,8 @@ def test_constants():
             torch.arange(3, 9, dtype=torch.float16), torch.linspace(0, 1, 7), torch.eye(3),
             torch.eye(2, 3), torch.tril_indices(3, 4), torch.triu_indices(3, 4, 1),
             torch.full((2,), 2**40).clamp(max=7), torch.ops.aten.fill(x, x[0, 0]),
+            torch.hamming_window(6, True, 0.5), torch.kaiser_window(6, periodic=False),
+            torch.blackman_window(4), torch.bartlett_window(4).half(), torch.fft.rfftfreq(6, 0.5),
         ]  # fmt: skip
 
     assert_like_aten(function, torch.randn(3, 4))

@@ -91,3 +91,15 @@ def angle(x: Tensor) -> Tensor:
     if not x.dtype.is_floating_point:
         return torch.where(x < 0, torch.pi, 0.0).to(torch.float32)
     return torch.where(x.isnan(), x, torch.where(x < 0, torch.pi, 0.0).to(x.dtype))
+
+
+@decomposes(aten.special_zeta.other_scalar)
+def zeta_of_number(x: Tensor, other: float) -> Tensor:
+    """Of two tensors."""
+    return torch.special.zeta(x, x.new_full((), other))
+
+
+@decomposes(aten.special_zeta.self_scalar)
+def zeta_by_number(x: float, other: Tensor) -> Tensor:
+    """Of two tensors."""
+    return torch.special.zeta(other.new_full((), x), other)

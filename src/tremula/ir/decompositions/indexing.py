@@ -104,6 +104,25 @@ def searchsorted(
     return _places_in(x.unsqueeze(-1), sequence, out_int32, right or side == "right")
 
 
+@decomposes(aten.bucketize.Scalar)
+def bucketize_number(
+    x: float, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """As of a tensor with one element."""
+    return bucketize(boundaries.new_full((), x), boundaries, out_int32=out_int32, right=right)
+
+
+@decomposes(aten.searchsorted.Scalar)
+def searchsorted_number(
+    sequence: Tensor, x: float, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """As of a tensor with one element."""
+    value = sequence.new_full((), x)
+    how = {"out_int32": out_int32, "right": right, "side": side, "sorter": sorter}
+    return searchsorted(sequence, value, **how)
+
+
 def _places_in(x: Tensor, boundaries: Tensor, is_int32: bool, is_right: bool) -> Tensor:
     """How many boundaries lie below (or at) each value: all are compared at once."""
     is_below = boundaries <= x if is_right else boundaries < x
@@ -226,6 +245,12 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     places = index.flatten()
     places = torch.where(places < 0, places + x.numel(), places)
     return x.flatten().index_select(0, places).reshape(index.shape)
+
+
+@decomposes(aten.narrow_copy.default)
+def narrow_copy(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """A view of some rows, and a copy of it."""
+    return torch.narrow(x, dim, start, length).clone()
 
 
 @decomposes(aten.resize.default)

@@ -8,6 +8,7 @@ import numpy as np
 from tremula.base.types import BOOL
 from tremula.ir.lowering.pointwise.map import mapped, number
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.nodes import overload_of
 from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.popops.elementwise import expr
@@ -87,6 +88,22 @@ def _counted(tiles: Tiles, start: float, step: float) -> Tensor:
 def linspace(tiles: Tiles, start: float, end: float, steps: int, **_options: object) -> Tensor:
     key = ("linspace", start, end, steps)
     return made_once(tiles, key, lambda: np.linspace(start, end, steps))
+
+
+@lowers(
+    "bartlett_window", "bartlett_window.periodic", "blackman_window", "blackman_window.periodic",
+    "hamming_window", "hamming_window.periodic", "hamming_window.periodic_alpha",
+    "hamming_window.periodic_alpha_beta", "kaiser_window", "kaiser_window.beta",
+    "kaiser_window.periodic", "fft_fftfreq", "fft_rfftfreq", "range", "range.step",
+    calls="constant",
+)  # fmt: skip
+def window(tiles: Tiles, *numbers: float, **_options: object) -> Tensor:
+    """Windows and frequencies follow from numbers alone: PyTorch's own, while a program is made."""
+    values = overload_of(tiles.node)
+    dtype = tiles.node.meta["val"].dtype
+    return made_once(
+        tiles, (str(values), *numbers), lambda: values(*numbers, dtype=dtype).float().numpy()
+    )
 
 
 @lowers("eye", "eye.m", calls="constant")

@@ -54,7 +54,7 @@ from tremula.poplibs.poplin.solvers.lu import (
     lu_packed,
     permutation_of_pivots,
 )
-from tremula.poplibs.poplin.solvers.qr import qr_factorization
+from tremula.poplibs.poplin.solvers.qr import qr_factorization, qr_packed
 from tremula.poplibs.poplin.solvers.triangular_solve import (
     create_triangular_solve_input_lhs,
     create_triangular_solve_input_rhs,
@@ -84,5 +84,5 @@ __all__ += [  # solvers
     "cholesky", "cholesky_in_place", "create_cholesky_input", "create_triangular_solve_input_lhs",
     "create_triangular_solve_input_rhs", "linspace", "lu_factorization", "lu_packed",
     "meshgrid_2d", "orthogonal_columns", "permutation_of_pivots", "qr_factorization",
-    "triangular_mask", "triangular_solve",
+    "qr_packed", "triangular_mask", "triangular_solve",
 ]  # fmt: skip

@@ -87,6 +87,20 @@ def test_orthogonal_factors_and_statistics():
     assert_like_aten(function, draws(6, 3), exponent, rtol=1e-3, atol=1e-3)
 
 
+def test_products_of_reflections():
+    """LAPACK's packed QR, the matrix its reflections make, products with it from both sides."""
+
+    def function(m, b):
+        packed, tau = torch.geqrf(m)
+        return [
+            packed, tau, *torch.geqrf(m.mT), linalg.householder_product(m, tau[..., :2]),
+            *with_gradients(torch.ormqr, m, tau, b), torch.ormqr(m, tau, b, transpose=True),
+            torch.ormqr(m, tau, b.mT, left=False), torch.ormqr(m, torch.zeros_like(tau), b),
+        ]  # fmt: skip
+
+    assert_like_aten(function, draws(4, 3), draws(4, 2), rtol=1e-3, atol=1e-3)
+
+
 @settings(max_examples=3, deadline=None, derandomize=True)
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
 def test_singular_values_of_any_shape_and_rank(n_rows, n_columns, rank):

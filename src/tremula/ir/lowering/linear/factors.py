@@ -85,6 +85,11 @@ def qr(tiles: Tiles, matrix: Tensor, mode: str = "reduced") -> tuple[Tensor, Ten
     return (q.flatten().slice(0, 0, 0) if mode == "r" else q), r
 
 
+@lowers("geqrf", calls="poplin.qr_packed")
+def qr_packed(tiles: Tiles, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    return poplin.qr_packed(tiles.graph, matrix, tiles.sequence, tiles.name)
+
+
 @lowers("tremula::orthogonal_columns", calls="poplin.orthogonal_columns")
 def orthogonal_columns(tiles: Tiles, matrix: Tensor) -> tuple[Tensor, Tensor]:
     return poplin.orthogonal_columns(tiles.graph, matrix, tiles.sequence, tiles.name)

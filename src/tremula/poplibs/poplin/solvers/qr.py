@@ -16,7 +16,7 @@ from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.counts import ceil_div
@@ -104,7 +104,7 @@ def _reflector_flops(j: int, n: np.ndarray, n_rows: np.ndarray) -> np.ndarray:
 
 @family
 def qr_panel_codelet() -> type:
-    """R of one panel, in place, and the reflections that made it."""
+    """R of one panel, in place, above the reflections that made it; they are also apart, with T."""
 
     class QRPanel(Vertex):
         name = "poplin::QRPanel<float>"
@@ -136,7 +136,7 @@ def qr_panel_codelet() -> type:
                 v[j * count + j] = float32(1)
                 for i in range(j + 1, n_rows):
                     v[i * count + j] = panel[i * n + j] * scale
-                    panel[i * n + j] = float32(0)
+                    panel[i * n + j] = v[i * count + j]
                 _reflect_columns(panel, v, n, count, n_rows, j, tau)
                 _fill_t_column(v, t, count, n_rows, j, tau)
 
@@ -271,15 +271,8 @@ def qr_factorization(
     `full_matrices`. A diagonal element of R has the sign opposite to the one it replaces.
     """
     name = name or "qr"
-    batch = as_batch("qr", matrix)
-    check_width("qr", panel_width)
-    panels = copied_panels(graph, batch, sequence, name, panel_width)
-    n_rows, k = panels.n_rows, min(batch.shape[1:])
-    done = []
-    for step in range(-(-k // panel_width) if matrix.n_elems else 0):
-        done.append(_factor(panels, step, k, sequence, name))
-        later = panels.every(step + 1, panels.n_panels)
-        _apply(panels, later, done[-1], sequence, name, is_transposed=True)
+    panels, done = _factored(graph, matrix, sequence, name, panel_width)
+    n_rows, k = panels.n_rows, min(matrix.shape[-2:])
     n_kept = n_rows if full_matrices else k
     q = _identity(graph, (panels.n_batches, n_rows, n_kept), sequence, name, panel_width)
     for step, reflectors in reversed(list(enumerate(done))):
@@ -289,6 +282,42 @@ def qr_factorization(
     upper = panels.matrix().reshape(matrix.shape)[..., :n_kept, :]
     r = triangular_mask(graph, upper, sequence, f"{name}/r", lower=False)
     return q.matrix().reshape((*sizes, n_rows, n_kept)), r.reshape((*sizes, n_kept, n_columns))
+
+
+def qr_packed(
+    graph: Graph, matrix: Tensor, sequence: Sequence, name: str = "", *,
+    panel_width: int = DEFAULT_WIDTH,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(packed, tau): R, and below its diagonal the reflections I - tau·v·vᵀ, as LAPACK has them.
+
+    Q is their product in order. A v is zero above the diagonal and 1 on it, where R is stored.
+    """
+    panels, done = _factored(graph, matrix, sequence, name or "qr", panel_width)
+    factors = [
+        step.t.reshape((panels.n_batches, step.n_reflectors**2)).sub_sample(
+            step.n_reflectors + 1, 1
+        )
+        for step in done
+    ]
+    shape = (*matrix.shape[:-2], min(matrix.shape[-2:]))
+    if not factors:
+        return panels.matrix().reshape(matrix.shape), graph.add_variable(FLOAT, shape, mapping=0)
+    return panels.matrix().reshape(matrix.shape), concat(factors, 1).reshape(shape)
+
+
+def _factored(
+    graph: Graph, matrix: Tensor, sequence: Sequence, name: str, panel_width: int
+) -> tuple[Panels, list[Reflectors]]:
+    """Panel after panel: R above the reflections in the panels, and what each panel did."""
+    batch = as_batch("qr", matrix)
+    check_width("qr", panel_width)
+    panels = copied_panels(graph, batch, sequence, name, panel_width)
+    k, done = min(batch.shape[1:]), []
+    for step in range(-(-k // panel_width) if matrix.n_elems else 0):
+        done.append(_factor(panels, step, k, sequence, name))
+        later = panels.every(step + 1, panels.n_panels)
+        _apply(panels, later, done[-1], sequence, name, is_transposed=True)
+    return panels, done
 
 
 def _factor(panels: Panels, step: int, k: int, sequence: Sequence, name: str) -> Reflectors:
@@ -403,6 +432,38 @@ def _reference(
     return q.astype(np.float32), r.astype(np.float32)
 
 
+def _packed_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in ((1, 1), (6, 6), (2, 7, 4), (2, 4, 7), (37, 20)):
+        yield Sample((rng.standard_normal(shape).astype(type.dtype),))
+    yield Sample((rng.standard_normal((9, 5)).astype(type.dtype),), {"panel_width": 3})
+
+
+def _packed_reference(matrix: np.ndarray, *, panel_width: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    del panel_width
+    packed, tau = np.linalg.qr(matrix.astype(np.float64), "raw")
+    return np.swapaxes(packed, -1, -2).astype(np.float32), tau.astype(np.float32)
+
+
+_ERRORS = (
+    ErrorCase(Sample((np.ones(3, np.float32),)), "[..., n_rows, n_columns], got [3]"),
+    ErrorCase(Sample((np.ones((2, 2), np.float16),)), "works on float, got the matrix of"),
+    ErrorCase(Sample((np.ones((2, 2), np.float32),), {"panel_width": 0}), "a panel_width of 0"),
+)
+_CODELETS = (qr_panel_codelet, reflector_products_codelet, panel_update_codelet)
+
+register(
+    Op(
+        name="poplin.qr_packed",
+        function=qr_packed,
+        about="R and, below it, the reflections whose product is Q; their factors.",
+        types=(FLOAT,),
+        samples=_packed_samples,
+        reference=_packed_reference,
+        codelets=_CODELETS,
+        errors=_ERRORS,
+        tolerance={"FLOAT": 1e-4},
+    )
+)
 register(
     Op(
         name="poplin.qr_factorization",
@@ -411,20 +472,8 @@ register(
         types=(FLOAT,),
         samples=_samples,
         reference=_reference,
-        codelets=(
-            qr_panel_codelet,
-            reflector_products_codelet,
-            identity_codelet,
-            panel_update_codelet,
-            triangular_mask_codelet,
-        ),
-        errors=(
-            ErrorCase(Sample((np.ones(3, np.float32),)), "[..., n_rows, n_columns], got [3]"),
-            ErrorCase(Sample((np.ones((2, 2), np.float16),)), "works on float, got the matrix of"),
-            ErrorCase(
-                Sample((np.ones((2, 2), np.float32),), {"panel_width": 0}), "a panel_width of 0"
-            ),
-        ),
+        codelets=(*_CODELETS, identity_codelet, triangular_mask_codelet),
+        errors=_ERRORS,
         tolerance={"FLOAT": 1e-4},
     )
 )
