@@ -9,10 +9,10 @@ from tremula.vision.serve.server import PageServer
 
 
 @contextmanager
-def serving(*reports):
+def serving(*reports, **options):
     """Serve these report files until the block ends."""
     readers = [open_report(report) for report in reports]
-    server = PageServer(PageData(readers))
+    server = PageServer(PageData(readers), **options)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -1,15 +1,18 @@
 """`tremula view REPORT …`: open the analyser page in a browser, or write it to one file."""
 
 import argparse
+import sys
+import time
 import webbrowser
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 
 from tremula.base.errors import InvalidOption
-from tremula.vision.page_data.fetch import PageData
-from tremula.vision.report.reader import open_report
+from tremula.vision.page_data.fetch import PageData, stamp
 from tremula.vision.serve.export import export_page
 from tremula.vision.serve.server import PageServer
+
+_POLL_S = 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +21,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--export", type=Path, metavar="FILE.html", help="write one file instead")
     parser.add_argument("--port", type=int, default=0, help="default: any free port")
+    parser.add_argument(
+        "--host-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="also answer to this name (a tunnel or proxy); localhost always works",
+    )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="wait for a report that is not there yet, and show newer ones without asking",
+    )
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
 
@@ -26,20 +41,50 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidOption(
             f"{args.port} is not a valid port.", hint="use 1 to 65535, or 0 for any"
         )
-    with ExitStack() as stack:
-        data = PageData([stack.enter_context(open_report(path)) for path in args.reports])
-        if args.export is not None:
-            n_packs, n_left_out = export_page(data, args.export)
-            size = args.export.stat().st_size / 1e6
-            left_out = f"; {n_left_out} details left out" if n_left_out else ""
-            print(f"{args.export}: {size:.1f} MB, {n_packs} parts{left_out}")
-            return 0
-        with PageServer(data, args.port) as server:
-            print(f"{server.url}\nPress Ctrl-C to stop.", flush=True)
-            if not args.no_browser:
-                webbrowser.open(server.url)
-            try:
-                server.serve_forever()
-            except KeyboardInterrupt:
-                print()
+    paths = [Path(report) for report in args.reports]
+    if args.watch:
+        _wait_for(paths)
+    data = PageData.of_files(paths)
+    if args.export is not None:
+        with closing(data):
+            return _export(data, args.export)
+    with PageServer(data, args.port, args.host_name, is_watching=args.watch) as server:
+        print(f"{server.url}\nPress Ctrl-C to stop.", flush=True)
+        if not args.no_browser:
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
     return 0
+
+
+def _export(data: PageData, path: Path) -> int:
+    n_packs, n_left_out = export_page(data, path, progress=_Progress().tell)
+    size = path.stat().st_size / 1e6
+    left_out = f"; {n_left_out} details left out" if n_left_out else ""
+    print(f"{path}: {size:.1f} MB, {n_packs} parts{left_out}")
+    return 0
+
+
+class _Progress:
+    """One line on a terminal that says how far an export is; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + 0.5
+
+    def tell(self, share: float) -> None:
+        if not sys.stderr.isatty() or (share < 1 and time.monotonic() < self._next):
+            return
+        self._next = time.monotonic() + 0.2
+        end = "\r\033[K" if share >= 1 else "\r"
+        print(f"\rexporting: {share:4.0%}", end=end, file=sys.stderr, flush=True)
+
+
+def _wait_for(paths: list[Path]) -> None:
+    """Return when all reports are there."""
+    missing = [path for path in paths if stamp(path) is None]
+    if missing:
+        print(f"Waiting for {', '.join(map(str, missing))}. Ctrl-C stops.", flush=True)
+    while any(stamp(path) is None for path in missing):
+        time.sleep(_POLL_S)

@@ -57,6 +57,21 @@ const commands = {
   count: ({ selector }) => page.locator(selector).count(),
   attribute: ({ selector, name }) => page.locator(selector).first().getAttribute(name),
   click: ({ selector, x, y }) => page.locator(selector).first().click({ position: x === undefined ? undefined : { x, y } }),
+  dblclick: ({ selector }) => page.locator(selector).first().dblclick(),
+  await_: ({ selector }) => page.locator(selector).first().waitFor(),
+  async drag({ selector, dx = 0, dy = 0 }) {
+    const box = await page.locator(selector).first().boundingBox(), x = box.x + box.width / 2, y = box.y + box.height / 2;
+    await page.mouse.move(x, y);
+    await page.mouse.down();
+    await page.mouse.move(x + dx / 2, y + dy / 2);
+    await page.mouse.move(x + dx, y + dy);
+    await page.mouse.up();
+  },
+  async download({ selector, path }) {
+    const [found] = await Promise.all([page.waitForEvent("download"), page.locator(selector).first().click()]);
+    await found.saveAs(path);
+    return found.suggestedFilename();
+  },
   fill: ({ selector, text }) => page.locator(selector).first().fill(text),
   choose: ({ selector, value }) => page.locator(selector).first().selectOption(value),
   focus: ({ selector }) => page.locator(selector).first().focus(),

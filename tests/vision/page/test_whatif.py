@@ -106,7 +106,7 @@ def test_reports_without_a_tile_program(long_report):
         facts, _ = unpack_pack(data.pack("0/whatif"))
         assert facts["sweeps"] == []
         assert "does not hold its tile program" in facts["why_not"]
-        assert "0/whatif" in set(data.names())
+        assert "0/whatif" in set(data.sweep_names())
 
 
 # -- in a browser ----------------------------------------------------------------------------------

@@ -131,10 +131,13 @@ def test_the_export_holds_what_is_served(data, tmp_path):
     import base64
 
     path = tmp_path / "page.html"
-    n_packs, n_left_out = export_page(data, path)
+    told = []
+    n_packs, n_left_out = export_page(data, path, progress=told.append)
     html, packs = exported_packs(path)
     assert n_left_out == 0
-    assert list(packs) == list(data.names())
+    assert list(packs) == [*data.names(), *data.sweep_names()]
+    assert told == sorted(told)
+    assert told[-1] == 1
     assert len(packs) == n_packs
     for name, content in packs.items():
         assert base64.b64decode(content) == data.pack(name)
@@ -148,7 +151,7 @@ def test_a_small_export_keeps_the_overview(data, tmp_path):
     n_packs, n_left_out = export_page(data, tmp_path / "page.html", most_bytes=20_000)
     _, packs = exported_packs(tmp_path / "page.html")
     assert {"index", "0/summary", "0/tiles"} <= set(packs)
-    assert n_packs + n_left_out == len(list(data.names()))
+    assert n_packs + n_left_out == len([*data.names(), *data.sweep_names()])
     assert n_left_out > 0
 
 

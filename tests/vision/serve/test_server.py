@@ -1,12 +1,17 @@
 """The server answers its own page and nobody else; it serves the page's files and packs only."""
 
 import http.client
+import json
+import shutil
 from urllib.parse import urlsplit
 
 import pytest
 
+from tests.vision.serving import serving
+from tremula.base.errors import InvalidOption
+from tremula.vision.page_data.fetch import PageData
 from tremula.vision.page_data.pack import unpack_pack
-from tremula.vision.serve.server import page_files
+from tremula.vision.serve.server import PageServer, page_files
 
 
 def ask(server, path, method="GET", **headers):
@@ -64,6 +69,58 @@ def test_other_sites_get_nothing(small_server, headers):
     )
     assert status == 403
     assert "Access-Control-Allow-Origin" not in answered
+
+
+def test_names_of_this_computer(small_server, small_report):
+    """localhost works, at any port a tunnel has; other names must be given, and 403 says how."""
+    token = {"X_Tremula_Token": small_server.token}
+    for host in ("localhost:9000", "LOCALHOST", "127.0.0.1:1", "[::1]:80"):
+        assert ask(small_server, "/data/index", Host=host, **token)[0] == 200
+        origin = f"http://{host.lower()}"
+        assert ask(small_server, "/data/index", Host=host, Origin=origin, **token)[0] == 200
+    for host in ("mybox.example", "localhost.evil.example", "127.0.0.1.evil.example"):
+        status, _, body = ask(small_server, "/data/index", Host=f"{host}:80", **token)
+        assert status == 403
+        assert f"tremula view --host-name {host} REPORT".encode() in body
+    for host in ("", "a b", "evil\u00e9", "[::1"):
+        assert ask(small_server, "/data/index", Host=host, **token)[0] == 403
+    with serving(small_report, host_names=["MyBox.example"]) as server:
+        asked = ask(server, "/data/index", Host="mybox.example", X_Tremula_Token=server.token)
+        assert asked[0] == 200
+    with pytest.raises(InvalidOption, match="not a host name"):
+        PageServer(PageData([]), host_names=["mybox:80"])
+
+
+def test_a_newer_report_is_noticed(small_report, larger_report, tmp_path):
+    """News tell of a report written again; the next page shows it, and older pages are told."""
+    path = tmp_path / "profile.pop"
+    shutil.copy(small_report / "profile.pop", path)
+
+    def asked(what):
+        return ask(server, what, X_Tremula_Token=server.token)
+
+    with serving(path) as server:
+        first = unpack_pack(asked("/data/index")[2])[0]
+        assert json.loads(asked("/news")[2])["newer"] == []
+        assert asked("/data/0/tiles?generation=0")[0] == 200
+        shutil.copy(larger_report / "profile.pop", tmp_path / "new")
+        (tmp_path / "new").replace(path)
+        assert json.loads(asked("/news")[2])["newer"] == [tmp_path.name]
+        assert asked("/data/0/tiles?generation=0")[0] == 200  # until somebody opens it
+        second = unpack_pack(asked("/data/index")[2])[0]
+        assert json.loads(asked("/news")[2])["newer"] == []
+        totals = [facts["reports"][0]["total_cycles"] for facts in (first, second)]
+        assert totals[0] != totals[1]
+        status, _, body = asked("/data/0/tiles?generation=0")
+        assert status == 409
+        assert b"written again" in body
+        (tmp_path / "bad").write_bytes(b"no report")
+        (tmp_path / "bad").replace(path)
+        third = unpack_pack(asked("/data/index")[2])[0]
+        assert third["reports"] == second["reports"]
+        assert "does not start like one" in third["problem"]
+        path.unlink()
+        assert json.loads(asked("/news")[2])["newer"] == []
 
 
 @pytest.mark.parametrize(

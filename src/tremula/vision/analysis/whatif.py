@@ -158,7 +158,7 @@ class TileProgram:
         chips = [(changes, changed_chip(base, changes)) for changes in points_of(sweep)]
         for changes, other in chips:
             _check_recostable(self.chip, other)
-            yield self._point(other, changes, _label(changes) or other.name)
+            yield self._point(other, changes, label_of(changes) or other.name)
 
     def _point(self, chip: Chip, changes: dict[str, Number], label: str) -> Point:
         largest, overflowed = self._fullest(chip)
@@ -205,7 +205,8 @@ def _named(parts: np.ndarray) -> dict[str, int]:
     return dict(zip(names, parts.tolist(), strict=True))
 
 
-def _label(changes: Mapping[str, Number]) -> str:
+def label_of(changes: Mapping[str, Number]) -> str:
+    """The changes of a point, in words."""
     return ", ".join(f"{name}={value:g}" for name, value in changes.items())
 
 
@@ -247,7 +248,7 @@ def whatif_script(
             where = (keep or Path(folder)) / str(number)
             with machine_changed(chip, changes), reporting_to(where):
                 run_script(script, arguments)
-            points.append(_reported(where, _label(changes) or "the script's chip", changes))
+            points.append(_reported(where, label_of(changes) or "the script's chip", changes))
     return points
 
 

@@ -12,6 +12,27 @@ const kept = new Map();
 
 export const isExported = Boolean(embedded);
 
+let generation; // of the reports that this page shows: answers from others are refused
+
+// The facts of everything, the first thing a page loads.
+export async function loadIndex() {
+  const { facts } = await load("index");
+  ({ generation } = facts);
+  return facts;
+}
+
+// Whether reports were written again, and how far the server is with a sweep; null where nobody can say.
+export async function news() {
+  if (embedded) return null;
+  try {
+    const answer = await fetch("news");
+    const found = answer.ok ? await answer.json() : null;
+    return found && { ...found, isOld: found.generation !== generation };
+  } catch {
+    return null; // the server has ended; packs that are still wanted will say so
+  }
+}
+
 // { facts, columns } of a name; the same promise for the same name.
 export function load(name) {
   if (!kept.has(name)) {
@@ -29,7 +50,7 @@ async function read(name) {
     const text = atob(embedded[name]);
     return Uint8Array.from(text, (c) => c.charCodeAt(0));
   }
-  const answer = await fetch(`data/${name}`);
+  const answer = await fetch(`data/${name.split("/").map(encodeURIComponent).join("/")}${generation === undefined ? "" : `?generation=${generation}`}`);
   if (!answer.ok) throw new Error(await answer.text());
   return new Uint8Array(await answer.arrayBuffer());
 }

@@ -72,6 +72,38 @@ export function card(title, aside, ...children) {
   return h("section.card", {}, head, ...children);
 }
 
+// A panel below a button, closed by Escape, a click elsewhere, or close().
+export function menu(button, build) {
+  const panel = h("div.menu", { popover: "auto", ontoggle: (event) => event.newState === "closed" && panel.remove() });
+  const close = () => panel.hidePopover();
+  append(panel, build(close));
+  document.body.append(panel);
+  panel.showPopover();
+  const box = button.getBoundingClientRect(), { offsetWidth: width, offsetHeight: height } = panel;
+  panel.style.left = `${Math.max(8, Math.min(box.right - width, innerWidth - width - 8))}px`;
+  panel.style.top = `${Math.max(8, Math.min(box.bottom + 6, innerHeight - height - 8))}px`;
+  panel.querySelector("input:enabled, button, a")?.focus();
+  return panel;
+}
+
+// What a reader has chosen, kept for the next visit where the browser allows it.
+export function remember(key, value) {
+  try {
+    if (value === undefined) localStorage.removeItem(key);
+    else localStorage.setItem(key, JSON.stringify(value));
+  } catch {
+    // A file or a private window may have no storage; the choice then lasts as long as the page.
+  }
+}
+
+export function remembered(key) {
+  try {
+    return JSON.parse(localStorage.getItem(key));
+  } catch {
+    return null;
+  }
+}
+
 // Calls back with the size of an element, at once and whenever it changes.
 export function onSize(element, callback) {
   let width = 0, height = 0;

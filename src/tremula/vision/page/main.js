@@ -1,10 +1,11 @@
 // The frame around the views: navigation, selection, theme, keys, and one or two reports.
 
-import { choice, h, hint, icon, replace } from "./dom.js";
-import { isExported, load } from "./data.js";
+import { choice, h, hint, icon, remember, remembered, replace } from "./dom.js";
+import { isExported, load, loadIndex } from "./data.js";
 import { change, current, link, listen } from "./state.js";
 import { forgetColours } from "./colours.js";
 import { short } from "./format.js";
+import { Banner } from "./parts/banner.js";
 import { summaryView } from "./views/summary.js";
 import { memoryView } from "./views/memory.js";
 import { livenessView } from "./views/liveness.js";
@@ -37,9 +38,9 @@ const SELECTIONS = { tile: "tile", step: "step", op: "op", variable: "variable",
 let index, shown = [], stage, rail, chips, serial = 0;
 
 async function start() {
-  applyTheme(localStorage.getItem("tremula-theme"));
+  applyTheme(remembered("tremula-theme"));
   try {
-    index = (await load("index")).facts;
+    index = await loadIndex();
   } catch (error) {
     document.body.append(h("p.failure", {}, `The page could not start: ${error.message}`));
     return;
@@ -48,7 +49,7 @@ async function start() {
   rail = h("nav.rail", { "aria-label": "Views" });
   chips = h("div.selection", { "aria-live": "polite" });
   stage = h("main.stage", { tabIndex: -1 });
-  document.body.append(h("div.frame", {}, rail, h("div.column", {}, topBar(), stage)));
+  document.body.append(h("div.frame", {}, rail, h("div.column", {}, topBar(), !isExported && new Banner(index.problem).element, stage)));
   listen(onState);
   document.addEventListener("keydown", onKey);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", rebuild);
@@ -70,9 +71,12 @@ function reportNames() {
     h("small", {}, report.has_run ? `${short(report.total_cycles)} cycles` : "not run")));
 }
 
-function onState(state, before) {
-  const isSame = ["view", "report", "mode", "by", "show", "layer", "phase", "zone", "order", "span", "pace"]
-    .every((key) => state[key] === before[key]);
+// Views follow selections by themselves; for another zoom from outside they are built again.
+const REBUILDING = ["view", "report", "mode", "by", "show", "layer", "phase", "zone", "order", "span", "pace"];
+const MOVING = [...REBUILDING, "from", "to", "entry"];
+
+function onState(state, before, isMove) {
+  const isSame = (isMove ? MOVING : REBUILDING).every((key) => state[key] === before[key]);
   paintRail();
   paintChips();
   if (isSame) for (const view of shown) view.select?.(state, before);
@@ -89,8 +93,9 @@ async function rebuild() {
   const kept = document.activeElement?.closest?.(".choice")?.getAttribute("aria-label");
   for (const view of shown) view.close?.();
   shown = [];
+  const slow = setTimeout(() => replace(stage, h("p.empty", { role: "status" }, "Loading…")), 500);
   try {
-    const contexts = contextsOf(state);
+    const contexts = contextsOf(state, mine);
     const built = await Promise.all(contexts.map((context) => make(context)));
     if (mine !== serial) return;
     shown = built;
@@ -103,12 +108,14 @@ async function rebuild() {
     if (mine !== serial) return;
     console.error(error);
     replace(stage, h("div.view", {}, h("p.failure", {}, `This view cannot be shown: ${error.message}`)));
+  } finally {
+    clearTimeout(slow);
   }
   stage.dataset.ready = `${state.view}:${mine}`;
 }
 
 // One context, two side by side, or one that has the other report for differences.
-function contextsOf(state) {
+function contextsOf(state, mine) {
   const numbers = state.mode === "beside" && state.view !== "compare" && index.reports.length > 1 ? [0, 1] : [state.report ?? 0];
   return numbers.map((report) => ({
     report: index.reports[report] ? report : 0,
@@ -119,7 +126,8 @@ function contextsOf(state) {
     base: { load: (name) => load(`0/${name}`) },
     compare: () => load("compare"),
     reports: index.reports,
-    select: change,
+    // What a view that is gone still says, after a pause in zooming, is no longer heard.
+    select: (patch) => mine === serial && change(patch),
     isExported,
   }));
 }
@@ -178,7 +186,7 @@ function toggleTheme() {
     ? document.documentElement.dataset.theme === "dark"
     : window.matchMedia("(prefers-color-scheme: dark)").matches;
   const theme = isDark ? "light" : "dark";
-  localStorage.setItem("tremula-theme", theme);
+  remember("tremula-theme", theme);
   applyTheme(theme);
   rebuild();
 }

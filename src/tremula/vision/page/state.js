@@ -46,8 +46,8 @@ export function link(patch) {
   return hash;
 }
 
-function tell(before) {
-  for (const listener of [...listeners]) listener(state, before);
+function tell(before, isMove = false) {
+  for (const listener of [...listeners]) listener(state, before, isMove);
 }
 
 export function listen(listener) {
@@ -55,10 +55,11 @@ export function listen(listener) {
   return () => listeners.delete(listener);
 }
 
+// Back, forward, or a link pasted into the address: everything may have changed.
 function onMove() {
   const before = state;
   state = parse();
-  tell(before);
+  if (JSON.stringify(state) !== JSON.stringify(before)) tell(before, true);
 }
 window.addEventListener("popstate", onMove);
 window.addEventListener("hashchange", onMove);

@@ -1,7 +1,9 @@
 """Everything the page can fetch, by name: a finite list, so an export can hold it all."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -12,14 +14,16 @@ from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.summary import summary
 from tremula.vision.page_data import memory
 from tremula.vision.page_data import time as times
-from tremula.vision.page_data.heat_blocks import KINDS, heat_block, heat_shape
+from tremula.vision.page_data.heat_blocks import KINDS, HeatBlocks, heat_shape
 from tremula.vision.page_data.pack import pack_of, unpack_pack
-from tremula.vision.report.reader import ReportReader
+from tremula.vision.report.reader import ReportReader, open_report
+from tremula.vision.report.schema import report_path
 
 if TYPE_CHECKING:  # costing a program again needs the compiler, looking at a report does not
-    from tremula.vision.analysis.whatif import TileProgram
+    from tremula.vision.page_data.whatif import Points
 
 _KEPT_PACKS = 512
+Stamp = tuple[int, int, int]
 _N_TOP = 10
 
 
@@ -61,6 +65,15 @@ def _titles(readers: Sequence[ReportReader]) -> list[str]:
     ]
 
 
+def stamp(path: Path) -> Stamp | None:
+    """What changes when a file is written again; None if there is none."""
+    try:
+        found = (report_path(path) if path.is_dir() else path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 # Packs of one report: single ones, and those that come in parts.
 SINGLE: dict[str, Callable[[ReportReader], bytes]] = {
     "summary": summary_pack,
@@ -87,11 +100,43 @@ class PageData:
     """The reports of one page, and a cache of their packs."""
 
     readers: Sequence[ReportReader]
+    stamps: list[Stamp | None] = field(default_factory=list)
+    generation: int = 0  # how often the files were opened again
     _kept: dict[str, bytes] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
+    _heat: dict[int, HeatBlocks] = field(default_factory=dict)
     # By report: its program, or why it has none. One sweep at a time: a moving slider asks often.
-    _programs: "dict[int, TileProgram | str]" = field(default_factory=dict)
+    _programs: "dict[int, Points | str]" = field(default_factory=dict)
     _programs_lock: Lock = field(default_factory=Lock)
+
+    @classmethod
+    def of_files(cls, paths: Sequence[Path], generation: int = 0) -> "PageData":
+        """Opens reports. Their stamps are taken before, so nothing written later is missed."""
+        stamps = [stamp(path) for path in paths]
+        with ExitStack() as stack:
+            readers = [stack.enter_context(open_report(path)) for path in paths]
+            stack.pop_all()  # all are open: they stay so
+        return cls(readers, stamps, generation)
+
+    def __post_init__(self) -> None:
+        if not self.stamps:
+            self.stamps = [stamp(reader.path) for reader in self.readers]
+
+    def newer(self) -> list[str]:
+        """Titles of reports whose files were written again since they were opened."""
+        found = zip(_titles(self.readers), self.stamps_now(), self.stamps, strict=True)
+        return [title for title, now, then in found if now is not None and now != then]
+
+    def stamps_now(self) -> list[Stamp | None]:
+        return [stamp(reader.path) for reader in self.readers]
+
+    def renewed(self) -> "PageData":
+        """The same files, opened again."""
+        return PageData.of_files([reader.path for reader in self.readers], self.generation + 1)
+
+    def close(self) -> None:
+        for reader in self.readers:
+            reader.close()
 
     def pack(self, name: str) -> bytes:
         """The pack of a name; raises MissingProfileData if there is none."""
@@ -108,7 +153,7 @@ class PageData:
     def _made(self, name: str) -> bytes:
         parts = name.split("/")
         if name == "index":
-            return self._index()
+            return self.index_pack()
         if name == "compare" and len(self.readers) > 1:
             return pack_of(compare(*self.readers[:2]))
         number = _whole(parts[0])
@@ -116,10 +161,20 @@ class PageData:
             raise _unknown(name)
         if parts[1] == "whatif":
             return self._whatif(number, parts[2:])
+        if parts[1] == "heat":
+            return self._heat_block(number, parts[2:])
         pack = _report_pack(self.readers[number], parts[1], parts[2:])
         if pack is None:
             raise _unknown(name)
         return pack
+
+    def _heat_block(self, number: int, place: list[str]) -> bytes:
+        whole = [n for n in map(_whole, place[1:]) if n is not None]
+        if len(place) != 5 or len(whole) != 4 or place[0] not in KINDS:
+            raise _unknown(f"{number}/heat/{'/'.join(place)}")
+        with self._lock:
+            blocks = self._heat.setdefault(number, HeatBlocks(self.readers[number]))
+        return blocks.block(place[0], *whole)
 
     def _whatif(self, number: int, sweep: list[str]) -> bytes:
         """What can be varied, or the points of a sweep: the one thing computed on demand."""
@@ -132,19 +187,29 @@ class PageData:
                 return pack_of(whatif.whatif_facts(self.readers[number], why_not))
             if isinstance(program, str):
                 raise MissingProfileData(program)
-            return whatif.points_pack(program, sweep)
+            return program.pack(sweep)
 
-    def _program(self, number: int) -> "TileProgram | str":
+    def progress(self) -> dict[str, int]:
+        """How far the sweep is that is being computed."""
+        under_way = [p for p in list(self._programs.values()) if not isinstance(p, str)]
+        return {
+            "n_done": sum(p.n_done for p in under_way),
+            "n_asked": sum(p.n_asked for p in under_way),
+        }
+
+    def _program(self, number: int) -> "Points | str":
         from tremula.vision.analysis.whatif import TileProgram
+        from tremula.vision.page_data.whatif import Points
 
         if number not in self._programs:
             try:
-                self._programs[number] = TileProgram(self.readers[number])
+                self._programs[number] = Points(TileProgram(self.readers[number]))
             except PoplarError as error:
                 self._programs[number] = str(error)
         return self._programs[number]
 
-    def _index(self) -> bytes:
+    def index_pack(self, problem: str = "") -> bytes:
+        """What a page loads first; `problem` says why newer reports could not be opened."""
         reports = [
             {
                 "title": title,
@@ -157,10 +222,17 @@ class PageData:
             }
             for reader, title in zip(self.readers, _titles(self.readers), strict=True)
         ]
-        return pack_of({"reports": reports, "version": VERSION})
+        return pack_of(
+            {
+                "reports": reports,
+                "version": VERSION,
+                "generation": self.generation,
+                "problem": problem,
+            }
+        )
 
     def names(self) -> Iterator[str]:
-        """All names, the most needed first: an export takes as many as fit."""
+        """All names but those of sweeps, the most needed first: an export takes as many as fit."""
         yield "index"
         if len(self.readers) > 1:
             yield "compare"
@@ -169,13 +241,16 @@ class PageData:
         for i in numbers:
             yield from (f"{i}/{name}" for name in _heat_names(self.readers[i], is_coarse=True))
         for i in numbers:
-            yield f"{i}/whatif"
-            sweeps = unpack_pack(self.pack(f"{i}/whatif"))[0]["sweeps"]
-            yield from (f"{i}/whatif/{sweep}" for sweep in sweeps)
-        for i in numbers:
             yield from (f"{i}/{name}" for name in _part_names(self.readers[i]))
         for i in numbers:
             yield from (f"{i}/{name}" for name in _heat_names(self.readers[i], is_coarse=False))
+
+    def sweep_names(self) -> Iterator[str]:
+        """Names of what the What-if view fetches: computed, so they take longer than others."""
+        for i in range(len(self.readers)):
+            yield f"{i}/whatif"
+            sweeps = unpack_pack(self.pack(f"{i}/whatif"))[0]["sweeps"]
+            yield from (f"{i}/whatif/{sweep}" for sweep in sweeps)
 
 
 def _report_pack(reader: ReportReader, name: str, rest: list[str]) -> bytes | None:
@@ -184,9 +259,6 @@ def _report_pack(reader: ReportReader, name: str, rest: list[str]) -> bytes | No
         return SINGLE[name](reader)
     if name in PARTS and len(numbers) == 1 and numbers[0] is not None:
         return PARTS[name](reader, numbers[0])
-    if name == "heat" and len(rest) == 5 and rest[0] in KINDS:
-        whole = [n for n in numbers[1:] if n is not None]
-        return heat_block(reader, rest[0], *whole) if len(whole) == 4 else None
     return None
 
 
@@ -206,16 +278,15 @@ def _heat_names(reader: ReportReader, *, is_coarse: bool) -> Iterator[str]:
     """Blocks from the coarsest level to the finest; the coarsest alone, or all others."""
     for kind in KINDS:
         shape = heat_shape(reader, kind)
-        for tile_level in range(shape.n_tile_levels - 1, -1, -1):
-            for level in range(shape.n_levels - 1, -1, -1):
-                is_coarsest = (level, tile_level) == (shape.n_levels - 1, shape.n_tile_levels - 1)
-                if is_coarsest != is_coarse:
-                    continue
-                n_columns, n_rows = shape.blocks(level, tile_level)
-                for column in range(n_columns):
-                    yield from (
-                        f"heat/{kind}/{level}/{tile_level}/{column}/{row}" for row in range(n_rows)
-                    )
+        for level in range(shape.n_levels - 1, -1, -1):
+            # Blocks of the same columns follow each other: they are cut from the same rows.
+            for column in range(shape.blocks(level, 0)[0]):
+                for tile_level in range(shape.n_tile_levels - 1, -1, -1):
+                    last = (shape.n_levels - 1, shape.n_tile_levels - 1)
+                    if ((level, tile_level) == last) == is_coarse:
+                        place = f"heat/{kind}/{level}/{tile_level}/{column}"
+                        n_rows = shape.blocks(level, tile_level)[1]
+                        yield from (f"{place}/{row}" for row in range(n_rows))
 
 
 def _whole(text: str) -> int | None:

@@ -5,7 +5,10 @@ of tile level t pools 4^t neighbouring tiles of one chip. Cells are shares, quan
 finer than an eye sees, and small once deflated.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,12 +18,16 @@ from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.schema import pool_of_level
 
 Ints = np.ndarray
+T = TypeVar("T")
+# Facts, cells of all rows, and columns that every block of rows repeats.
+Cells = tuple[dict[str, int], dict[str, Ints], dict[str, Ints]]
 
 COLUMNS_PER_BLOCK, ROWS_PER_BLOCK = 128, 512
 MOST_SHOWN = 63  # a cell of this value is full
 _FEWEST_COLUMNS = COLUMNS_PER_BLOCK  # a level with this few columns is the last
 _FEWEST_ROWS = 256
 KINDS = ("phases", "live")
+_N_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +63,78 @@ def heat_block(
     reader: ReportReader, kind: str, level: int, tile_level: int, column: int, row: int
 ) -> bytes:
     """One block as a pack; raises MissingProfileData if there is no such block."""
-    shape = heat_shape(reader, kind)
-    if not (0 <= level < shape.n_levels and 0 <= tile_level < shape.n_tile_levels):
-        raise _missing(kind, level, tile_level)
-    n_columns, n_rows = shape.blocks(level, tile_level)
-    if not (0 <= column < n_columns and 0 <= row < n_rows):
-        raise _missing(kind, level, tile_level)
-    first = column * COLUMNS_PER_BLOCK
-    last = min(shape.columns(level), first + COLUMNS_PER_BLOCK)
-    rows = slice(row * ROWS_PER_BLOCK, (row + 1) * ROWS_PER_BLOCK)
-    make = _live_block if kind == "live" else _phase_block
-    return make(reader, level, tile_level, (first, last), rows)
+    return HeatBlocks(reader).block(kind, level, tile_level, column, row)
+
+
+class HeatBlocks:
+    """The blocks of a report. Those above each other share what is read and pooled for them."""
+
+    def __init__(self, reader: ReportReader):
+        self.reader = reader
+        self._kept: dict[tuple, object] = {}
+        self._lock = Lock()
+
+    def block(self, kind: str, level: int, tile_level: int, column: int, row: int) -> bytes:
+        """One block as a pack; raises MissingProfileData if there is no such block."""
+        shape = heat_shape(self.reader, kind)
+        if not (0 <= level < shape.n_levels and 0 <= tile_level < shape.n_tile_levels):
+            raise _missing(kind, level, tile_level)
+        n_columns, n_rows = shape.blocks(level, tile_level)
+        if not (0 <= column < n_columns and 0 <= row < n_rows):
+            raise _missing(kind, level, tile_level)
+        first = column * COLUMNS_PER_BLOCK
+        columns = first, min(shape.columns(level), first + COLUMNS_PER_BLOCK)
+        make = self._live_cells if kind == "live" else self._phase_cells
+        key = kind, level, tile_level, columns
+        facts, cells, whole = self._once(key, lambda: make(level, tile_level, columns))
+        rows = slice(row * ROWS_PER_BLOCK, (row + 1) * ROWS_PER_BLOCK)
+        cut = {name: array[:, rows] for name, array in cells.items()}
+        n_rows = next(iter(cut.values())).shape[1]
+        facts = {"n_columns": columns[1] - columns[0], "n_rows": n_rows, **facts}
+        return pack_of(facts, {name: array.reshape(-1) for name, array in (cut | whole).items()})
+
+    def _once(self, key: tuple, make: Callable[[], T]) -> T:
+        """What was made last for a key, or made now; a few are kept."""
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = make()
+                while len(self._kept) > _N_KEPT:
+                    del self._kept[next(iter(self._kept))]
+            return self._kept[key]  # pyright: ignore[reportReturnType]
+
+    def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
+        """Compute and exchange of each row as shares of the chip's time in each column."""
+        sums = _chip_sums(self.reader, level, columns)
+        total = np.maximum(sums["total"], 1)
+        cells = {}
+        for name in ("compute", "exchange"):
+            means = _tile_means(self._pooled(name, level, columns), self.reader, tile_level)
+            by_chip = means.reshape(len(means), self.reader.n_ipus, -1) / total[:, :, None]
+            cells[name] = _quantised(by_chip).reshape(len(means), -1)
+        return {}, cells, sums
+
+    def _live_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
+        """Temporary bytes of each row as shares of the most that a tile has at any step.
+
+        The fullest tile of a row counts: a single tile out of memory must stand out.
+        """
+        reader, live = self.reader, self._pooled("live", level, columns)
+        most = live.reshape(len(live), reader.n_ipus, -1)
+        for _ in range(tile_level):
+            most = _pooled_by(4, most, np.maximum, axis=2)
+        largest = max(1, int(reader.table("steps")["largest_temporary"].max(initial=0)))
+        return (
+            {"largest": largest},
+            {"compute": _quantised(most / largest).reshape(len(live), -1)},
+            {},
+        )
+
+    def _pooled(self, name: str, level: int, columns: tuple[int, int]) -> Ints:
+        # The lock is held: this is called while something else is made.
+        key = "rows", name, level, columns
+        if key not in self._kept:
+            self._kept[key] = _pooled(self.reader, name, level, columns)
+        return self._kept[key]  # pyright: ignore[reportReturnType]
 
 
 def _missing(kind: str, level: int, tile_level: int) -> MissingProfileData:
@@ -76,42 +144,6 @@ def _missing(kind: str, level: int, tile_level: int) -> MissingProfileData:
     )
 
 
-def _phase_block(
-    reader: ReportReader, level: int, tile_level: int, columns: tuple[int, int], rows: slice
-) -> bytes:
-    """Compute and exchange of each row as shares of the chip's time in each column."""
-    sums = _chip_sums(reader, level, columns)
-    total = np.maximum(sums["total"], 1)
-    cells = {}
-    for name in ("compute", "exchange"):
-        cycles = _pooled(reader, name, level, columns)
-        means = _tile_means(cycles, reader, tile_level)
-        per_chip = means.shape[1] // reader.n_ipus
-        shares = means / np.repeat(total, per_chip, axis=1)
-        cells[name] = _quantised(shares[:, rows])
-    facts = {"n_columns": columns[1] - columns[0], "n_rows": cells["compute"].shape[1]}
-    flat = {name: column.reshape(-1) for name, column in {**cells, **sums}.items()}
-    return pack_of(facts, flat)
-
-
-def _live_block(
-    reader: ReportReader, level: int, tile_level: int, columns: tuple[int, int], rows: slice
-) -> bytes:
-    """Temporary bytes of each row as shares of the most that a tile has at any step.
-
-    The fullest tile of a row counts: a single tile out of memory must stand out.
-    """
-    live = _pooled(reader, "live", level, columns)
-    group = 4**tile_level
-    starts = np.arange(0, reader.tiles_per_ipu, group)
-    by_chip = live.reshape(len(live), reader.n_ipus, -1)
-    most = np.maximum.reduceat(by_chip, starts, axis=2).reshape(len(live), -1)
-    largest = max(1, int(reader.table("steps")["largest_temporary"].max(initial=0)))
-    cells = _quantised(most[:, rows] / largest)
-    facts = {"n_columns": columns[1] - columns[0], "n_rows": cells.shape[1], "largest": largest}
-    return pack_of(facts, {"compute": cells.reshape(-1)})
-
-
 def _pooled(reader: ReportReader, name: str, level: int, columns: tuple[int, int]) -> Ints:
     """int64[columns, n_tiles]: from the coarsest stored level that is fine enough."""
     matrix, pool = reader.pooled_matrix(name), 2**level
@@ -119,19 +151,33 @@ def _pooled(reader: ReportReader, name: str, level: int, columns: tuple[int, int
     unit = pool_of_level(stored)
     first, last = columns[0] * pool // unit, -(-columns[1] * pool // unit)
     rows = reader.pooled_rows(name, first, last, stored)
-    if pool == unit:
-        return rows
-    starts = np.arange(0, len(rows), pool // unit)
-    return (np.maximum if name == "live" else np.add).reduceat(rows, starts, axis=0)
+    combine = np.maximum if name == "live" else np.add
+    for _ in range((pool // unit).bit_length() - 1):
+        rows = _pooled_by(2, rows, combine, axis=0)
+    return rows
 
 
 def _tile_means(cells: Ints, reader: ReportReader, tile_level: int) -> Ints:
     """Means of groups of 4^t tiles; a chip's last group may be smaller."""
-    starts = np.arange(0, reader.tiles_per_ipu, 4**tile_level)
-    by_chip = cells.reshape(len(cells), reader.n_ipus, reader.tiles_per_ipu)
-    sums = np.add.reduceat(by_chip, starts, axis=2)
-    sizes = np.diff(np.append(starts, reader.tiles_per_ipu))
+    sums = cells.reshape(len(cells), reader.n_ipus, reader.tiles_per_ipu)
+    for _ in range(tile_level):
+        sums = _pooled_by(4, sums, np.add, axis=2)
+    sizes = np.full(sums.shape[2], 4**tile_level)
+    sizes[-1] = reader.tiles_per_ipu % 4**tile_level or 4**tile_level
     return (sums / sizes).reshape(len(cells), -1)
+
+
+def _pooled_by(n: int, cells: Ints, combine: np.ufunc, axis: int) -> Ints:
+    """Neighbours along an axis combined, n at a time, the last group maybe fewer.
+
+    Whole slices are combined, which is several times as fast as `reduceat`.
+    """
+    cells = np.moveaxis(cells, axis, 0)
+    found = cells[::n].copy()
+    for place in range(1, n):
+        part = cells[place::n]
+        combine(found[: len(part)], part, out=found[: len(part)])
+    return np.moveaxis(found, 0, axis)
 
 
 def _chip_sums(reader: ReportReader, level: int, columns: tuple[int, int]) -> dict[str, Ints]:

@@ -1,5 +1,7 @@
 """What the Memory and Liveness views fetch: tiles, variables, lifetimes, one tile's contents."""
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from tremula.base.columns import coded
@@ -123,9 +125,7 @@ def tile_contents_pack(reader: ReportReader, part: int) -> bytes | None:
     if part < 0 or not tiles:
         return None
     held = [reader.tile_variables(tile) for tile in tiles]
-    peak = [
-        np.isin(v, reader.live_at_peak(t).variable) for t, (v, _) in zip(tiles, held, strict=True)
-    ]
+    peak = _live_at_peaks(reader, tiles, [variable for variable, _ in held])
     vertex_start, vertex_type, vertex_count = _vertices_on(reader, tiles)
     columns = {
         "start": np.cumsum([0, *(len(v) for v, _ in held)]),
@@ -138,6 +138,22 @@ def tile_contents_pack(reader: ReportReader, part: int) -> bytes | None:
         "vertex_count": vertex_count,
     }
     return pack_of({}, columns)
+
+
+def _live_at_peaks(reader: ReportReader, tiles: range, held: list[Ints]) -> list[Ints]:
+    """For each tile, which of its variables are live at its fullest moment."""
+    first, last = reader.column("live.first"), reader.column("live.last")
+    always = reader.column("variable.always_live").astype(bool)
+    live_at: dict[int, Ints] = {}
+    found = []
+    peaks = reader.table("tiles")["peak_instruction"][tiles.start : tiles.stop].tolist()
+    for variable, instruction in zip(held, peaks, strict=True):
+        if instruction not in live_at:
+            live_at[instruction] = always.copy()
+            is_live = (first <= instruction) & (last >= instruction)
+            live_at[instruction][reader.column("live.variable")[is_live]] = True
+        found.append(live_at[instruction][variable])
+    return found
 
 
 def _addresses(reader: ReportReader, tiles: range) -> dict[str, Ints]:
@@ -158,16 +174,28 @@ def step_live_pack(reader: ReportReader, part: int) -> bytes | None:
 
 def _vertices_on(reader: ReportReader, tiles: range) -> tuple[Ints, Ints, Ints]:
     """CSR of tiles: codelets and how many vertices of each."""
-    start, types = reader.column("vertices.start"), reader.table("vertices")["vertex_type"]
-    tile, count = reader.column("vertices.tile"), reader.column("vertices.count")
-    mine = (tile >= tiles.start) & (tile < tiles.stop)
-    row = np.repeat(np.arange(len(start) - 1), np.diff(start))[mine]
+    tile, kind, count = _vertices_by_tile(reader)
+    mine = slice(*np.searchsorted(tile, (tiles.start, tiles.stop)))
     n_types = len(reader.table("vertex_types")["id"])
     counts = np.zeros((len(tiles), max(1, n_types)), np.int64)
-    np.add.at(counts, (tile[mine] - tiles.start, types[row]), count[mine])
+    np.add.at(counts, (tile[mine] - tiles.start, kind[mine]), count[mine])
     on, kind = np.nonzero(counts)
     starts = np.searchsorted(on, np.arange(len(tiles) + 1))
     return starts, kind, counts[on, kind]
+
+
+_sorted_vertices: "WeakKeyDictionary[ReportReader, tuple[Ints, Ints, Ints]]" = WeakKeyDictionary()
+
+
+def _vertices_by_tile(reader: ReportReader) -> tuple[Ints, Ints, Ints]:
+    """Tile, codelet and number of vertices, in the order of tiles; sorted once for a report."""
+    if reader not in _sorted_vertices:
+        start, types = reader.column("vertices.start"), reader.table("vertices")["vertex_type"]
+        tile, count = reader.column("vertices.tile"), reader.column("vertices.count")
+        order = np.argsort(tile, kind="stable")
+        kind = np.repeat(types, np.diff(start))
+        _sorted_vertices[reader] = tile[order], kind[order], count[order]
+    return _sorted_vertices[reader]
 
 
 def liveness_pack(reader: ReportReader) -> bytes:

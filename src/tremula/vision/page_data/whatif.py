@@ -2,13 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tremula.base.errors import InvalidOption, suggest
 from tremula.base.version import VERSION
 from tremula.hardware import Chip, chip_from_toml
 from tremula.hardware.facts import quantities
-from tremula.vision.analysis.whatif import RECOSTED, Number, Point, TileProgram, parse_sweep
+from tremula.vision.analysis.whatif import (
+    RECOSTED,
+    Number,
+    Point,
+    TileProgram,
+    label_of,
+    parse_sweep,
+    points_of,
+)
 from tremula.vision.page_data.pack import pack_of
 from tremula.vision.report.database import telling_damage
 from tremula.vision.report.reader import ReportReader
@@ -18,6 +27,8 @@ MOST_POINTS, MOST_CONSTANTS = 96, 2
 MOST_TIMES = 10_000
 _FACTORS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4)
 _FEW_FACTORS = (0.5, 1, 2)
+# Costing a program of more steps again takes so long that ready sweeps have few points.
+_MANY_STEPS = 1_000
 # What an export holds: one constant alone, or two together.
 _READY = (
     ("clock_hz",), ("sync_cycles",), ("exchange_bytes_per_cycle",), ("n_bytes_per_tile",),
@@ -53,14 +64,14 @@ def _grain(chip: Chip, name: str) -> int:
     return 1 if quantities(Chip)[name].type is int else 0
 
 
-def ready_sweeps(chip: Chip) -> list[dict[str, list[Number]]]:
+def ready_sweeps(chip: Chip, n_steps: int = 0) -> list[dict[str, list[Number]]]:
     """Sweeps around a chip's own values, for files without a server to compute others."""
+    is_long = n_steps > _MANY_STEPS
+    first = _FEW_FACTORS if is_long else _FACTORS
     return [
-        {
-            name: _around(chip, name, _FACTORS if not i else _FEW_FACTORS)
-            for i, name in enumerate(of)
-        }
+        {name: _around(chip, name, _FEW_FACTORS if i else first) for i, name in enumerate(of)}
         for of in _READY
+        if len(of) == 1 or not is_long
     ]
 
 
@@ -83,7 +94,9 @@ def whatif_facts(reader: ReportReader, why_not: str) -> dict[str, Any]:
     chip = chip_from_toml(reader.target["chip_toml"])
     return {
         "constants": changeable(chip),
-        "sweeps": [] if why_not else [name_of(sweep) for sweep in ready_sweeps(chip)],
+        "sweeps": []
+        if why_not
+        else [name_of(sweep) for sweep in ready_sweeps(chip, reader.n_steps)],
         "chip": chip.name,
         "has_run": reader.has_run,
         "why_not": why_not,
@@ -92,13 +105,35 @@ def whatif_facts(reader: ReportReader, why_not: str) -> dict[str, Any]:
     }
 
 
-def points_pack(program: TileProgram, parts: Sequence[str]) -> bytes:
-    """The points of a sweep as a pack."""
-    sweep = parse_sweep(list(parts))
-    _check(program.chip, sweep)
-    with telling_damage(program.report):
-        points = [program.as_reported(), *program.sweep(sweep)]
-    return pack_of(points_facts(sweep, points))
+class Points:
+    """Points of sweeps over one program, each computed once."""
+
+    def __init__(self, program: TileProgram):
+        self.program = program
+        self._known: dict[tuple[tuple[str, Number], ...], Point] = {}
+        self.n_asked = self.n_done = 0  # of the sweep under way
+
+    def pack(self, parts: Sequence[str]) -> bytes:
+        """The points of a sweep, and the chip as it is."""
+        sweep = parse_sweep(list(parts))
+        _check(self.program.chip, sweep)
+        wanted = list(points_of(sweep))
+        self.n_asked, self.n_done = len(wanted) + 1, 0
+        with telling_damage(self.program.report):
+            return pack_of(points_facts(sweep, [self._point({}), *map(self._point, wanted)]))
+
+    def _point(self, changes: dict[str, Number]) -> Point:
+        """Values that are the chip's own are no change."""
+        chip = self.program.chip
+        real = {name: value for name, value in changes.items() if value != getattr(chip, name)}
+        key = tuple(sorted(real.items()))
+        if key not in self._known:
+            one = {name: [value] for name, value in real.items()}
+            point = next(iter(self.program.sweep(one))) if real else self.program.as_reported()
+            self._known[key] = point
+        self.n_done += 1
+        point = self._known[key]
+        return replace(point, changes=changes, label=label_of(changes)) if changes else point
 
 
 def points_facts(sweep: Sweep, points: Sequence[Point]) -> dict[str, Any]:

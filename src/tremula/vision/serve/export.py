@@ -5,6 +5,8 @@ import hashlib
 import json
 import posixpath
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
@@ -13,24 +15,47 @@ from tremula.vision.serve.server import page_files
 
 # The finest detail is left out first if it does not fit; the page says where it is missing.
 MOST_DATA_BYTES = 24 << 20
+_N_THREADS, _NAMES_AT_ONCE = 2, 48
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[\w./-]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
 
 
 def export_page(
-    data: PageData, path: str | Path, *, most_bytes: int = MOST_DATA_BYTES
+    data: PageData,
+    path: str | Path,
+    *,
+    most_bytes: int = MOST_DATA_BYTES,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> tuple[int, int]:
-    """Write the file; returns how many packs it holds and how many were left out."""
-    packs, n_left_out, n_bytes = {}, 0, 0
-    for name in data.names():
-        if n_bytes >= most_bytes:
-            n_left_out += 1
-            continue
-        pack = data.pack(name)
-        n_bytes += len(pack)
-        packs[name] = pack
+    """Write the file; returns how many packs it holds and how many were left out.
+
+    `progress` is told how much is done, 0 … 1.
+    """
+    # Sweeps compute in Python; packs are mostly read and deflated, which does not need its lock.
+    with ThreadPoolExecutor(1) as pool:
+        sweeps = pool.submit(lambda: {name: data.pack(name) for name in data.sweep_names()})
+        packs, n_left_out = _packs_that_fit(data, most_bytes, lambda share: progress(0.9 * share))
+        packs |= sweeps.result()
     write_page(path, packs)
+    progress(1.0)
     return len(packs), n_left_out
+
+
+def _packs_that_fit(
+    data: PageData, most_bytes: int, progress: Callable[[float], None]
+) -> tuple[dict[str, bytes], int]:
+    """Packs by name, the most needed first, and how many others there are."""
+    names, n_bytes = list(data.names()), 0
+    packs: dict[str, bytes] = {}
+    with ThreadPoolExecutor(_N_THREADS) as pool:
+        for first in range(0, len(names), _NAMES_AT_ONCE):
+            if n_bytes >= most_bytes:
+                break
+            some = names[first : first + _NAMES_AT_ONCE]
+            packs |= zip(some, pool.map(data.pack, some), strict=True)
+            n_bytes += sum(len(packs[name]) for name in some)
+            progress(max(len(packs) / len(names), n_bytes / most_bytes))
+    return packs, len(names) - len(packs)
 
 
 def write_page(path: str | Path, packs: dict[str, bytes]) -> None:

@@ -1,8 +1,11 @@
 """Serves the analyser page, read-only, to this computer's browser alone: a token, no other site."""
 
 import hmac
+import json
+import re
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from http import HTTPStatus
@@ -12,11 +15,15 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tremula.base.errors import PoplarError
+from tremula.base.errors import InvalidOption, PoplarError
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.report.database import telling_damage
 
 HOST = "127.0.0.1"
+# Names this computer has for itself. Any port: a tunnel may end at another one.
+_OWN_NAMES = (HOST, "localhost", "[::1]")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:\d{1,5})?")
 # Only the page's own files run, nothing is sent elsewhere, no other page can frame it.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -56,8 +63,19 @@ class PageServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, data: PageData, port: int = 0):
+    def __init__(
+        self,
+        data: PageData,
+        port: int = 0,
+        host_names: Sequence[str] = (),
+        *,
+        is_watching: bool = False,
+    ):
+        self.names = frozenset((*_OWN_NAMES, *map(_checked_name, host_names)))
         self.data = data
+        self.is_watching = is_watching  # newer reports are shown without asking
+        self._renewing = threading.Lock()
+        self._before: PageData | None = None
         self.token = secrets.token_urlsafe(24)
         self.files = page_files()
         super().__init__((HOST, port), _Handler)
@@ -70,6 +88,27 @@ class PageServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://{self.authority}/?token={self.token}"
 
+    def renew(self) -> str:
+        """Open reports again that were written again; says why that was not possible."""
+        with self._renewing:
+            if not self.data.newer():
+                return ""
+            try:
+                renewed = self.data.renewed()
+            except PoplarError as error:
+                return str(error)
+            # Requests may still be reading the last one; nobody reads the one before it.
+            if self._before is not None:
+                self._before.close()
+            self._before, self.data = self.data, renewed
+            return ""
+
+    def server_close(self) -> None:
+        super().server_close()
+        for data in (self._before, self.data):
+            if data is not None:
+                data.close()
+
     @property
     def cookie_name(self) -> str:
         # Cookies are shared between ports, so each server needs a name of its own.
@@ -77,6 +116,15 @@ class PageServer(ThreadingHTTPServer):
 
     def is_token(self, text: str | None) -> bool:
         return text is not None and hmac.compare_digest(text.encode(), self.token.encode())
+
+
+def _checked_name(name: str) -> str:
+    """A host name as browsers send it."""
+    if not _NAME.fullmatch(name.lower()):
+        raise InvalidOption(
+            f"{name!r} is not a host name.", hint="give a name like mybox.example, without a port"
+        )
+    return name.lower()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -91,8 +139,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         token = parse_qs(url.query).get("token", [None])[0]
-        if not self._is_own_request():
-            self._refuse(HTTPStatus.FORBIDDEN, "This server answers only its own page.")
+        why_not = self._why_not_own()
+        if why_not:
+            self._refuse(HTTPStatus.FORBIDDEN, why_not)
         elif url.path == "/" and self.server.is_token(token):
             self._let_in()
         elif not self._has_token():
@@ -101,20 +150,29 @@ class _Handler(BaseHTTPRequestHandler):
                 "Open the page with the address that `tremula view` printed.",
             )
         else:
-            self._answer(unquote(url.path))
+            self._answer(unquote(url.path), parse_qs(url.query))
 
-    def _is_own_request(self) -> bool:
-        """Reject DNS rebinding and requests from other sites."""
-        if self.headers.get("Host") != self.server.authority:
-            return False
+    def _why_not_own(self) -> str:
+        """Why a request is refused (DNS rebinding, other sites); empty if it is the page's own."""
+        host = self.headers.get("Host", "").lower()
+        named = _AUTHORITY.fullmatch(host)
+        if named is None:
+            return "The request does not say which host it is for."
+        if named[1] not in self.server.names:
+            return (
+                f"This server does not go by the name {named[1][:253]!r}, so that other sites "
+                f"cannot reach it under one of theirs.\nIf the name is yours: "
+                f"tremula view --host-name {named[1][:253]} REPORT"
+            )
         origin = self.headers.get("Origin")
-        if origin is not None and origin != f"http://{self.server.authority}":
-            return False
-        return self.headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none") or (
+        if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
+            return "This server answers only its own page, not other sites."
+        is_own = self.headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none") or (
             # A link on another site may open the page: that site cannot read the answer.
             self.headers.get("Sec-Fetch-Mode") == "navigate"
             and self.headers.get("Sec-Fetch-Dest") == "document"
         )
+        return "" if is_own else "This server answers only its own page, not other sites."
 
     def _has_token(self) -> bool:
         try:
@@ -130,26 +188,47 @@ class _Handler(BaseHTTPRequestHandler):
         cookie = f"{self.server.cookie_name}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
         self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
 
-    def _answer(self, path: str) -> None:
+    def _answer(self, path: str, query: dict[str, list[str]]) -> None:
         name = path.removeprefix("/page/") if path.startswith("/page/") else ""
         if path == "/":
             name = "index.html"
         if path.startswith("/data/"):
-            self._send_data(path.removeprefix("/data/"))
+            self._send_data(path.removeprefix("/data/"), query.get("generation", [None])[0])
+        elif path == "/news":
+            self._send_news()
         elif name in self.server.files:
             kind = _TYPES[name[name.rindex(".") :]]
             self._send(HTTPStatus.OK, self.server.files[name], kind)
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "Not found.")
 
-    def _send_data(self, name: str) -> None:
+    def _send_data(self, name: str, generation: str | None) -> None:
+        """A pack; a page that starts gets the newest reports, one of older reports is told."""
+        problem = self.server.renew() if name == "index" else ""
+        data = self.server.data
+        if generation is not None and generation != str(data.generation):
+            why = "The report was written again, and this page shows the old one: load it again."
+            self._refuse(HTTPStatus.CONFLICT, why)
+            return
         try:
-            with telling_damage(*self.server.data.readers):
-                pack = self.server.data.pack(name)
+            with telling_damage(*data.readers):
+                pack = data.index_pack(problem) if name == "index" else data.pack(name)
         except PoplarError as error:
             self._refuse(HTTPStatus.NOT_FOUND, str(error))
             return
         self._send(HTTPStatus.OK, pack, "application/octet-stream")
+
+    def _send_news(self) -> None:
+        """Whether reports were written again since they were opened, and what is under way."""
+        data = self.server.data
+        news = {
+            "generation": data.generation,
+            "newer": data.newer(),
+            "stamp": data.stamps_now(),
+            "is_watching": self.server.is_watching,
+            "sweep": data.progress(),
+        }
+        self._send(HTTPStatus.OK, json.dumps(news).encode(), "application/json")
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         self._send(status, why.encode(), "text/plain; charset=utf-8")

@@ -154,7 +154,7 @@ class LivenessView {
         { title: "Its bytes", get: (i) => rows[i].n_bytes, show: bytes },
         { title: "Peak falls by", get: (i) => rows[i].saves, show: bytes, bar: (v) => v / Math.max(1, peak), colour: "var(--good)" },
         { title: "Share", get: (i) => rows[i].saves / Math.max(1, peak), show: percent },
-        { title: "Line", isText: true, width: "minmax(110px, 1fr)", get: (i) => (rowOf(i) === undefined ? "" : place(text(this.variables, "source", rowOf(i)))) },
+        { title: "Line", isText: true, get: (i) => (rowOf(i) === undefined ? "" : place(text(this.variables, "source", rowOf(i)))) },
       ],
     });
     replace(this.freeing, h("header", {}, h("h2", {}, "What would lower the peak"), h("div.spring"),

@@ -158,7 +158,7 @@ class MemoryView {
         { title: "Most on a tile", get: (row) => columns.largest_on_tile[row], show: bytes },
         { title: "Lives", get: (row) => (columns.always_live[row] ? -1 : columns.last_step[row] - columns.first_step[row]),
           show: (v, row) => (columns.always_live[row] ? "always" : columns.first_step[row] < 0 ? "–" : `${columns.first_step[row]}–${columns.last_step[row]}`) },
-        { title: "Line", isText: true, width: "minmax(120px, 1.4fr)", get: (row) => place(text(this.variables, "source", row)) },
+        { title: "Line", isText: true, get: (row) => place(text(this.variables, "source", row)) },
       ],
     });
   }
@@ -267,7 +267,7 @@ class MemoryView {
       columns: [
         { title: "Variable", isText: true, get: nameOf },
         { title: "Bytes here", get: (i) => part.n_bytes[from + i], show: bytes, bar: (v) => v / most },
-        ...(part.address ? [{ title: "Address", width: "minmax(92px, 1fr)", get: (i) => part.address[from + i], show: (v) => (v < 0 ? "–" : `0x${(v + base).toString(16)}`) }] : []),
+        ...(part.address ? [{ title: "Address", get: (i) => part.address[from + i], show: (v) => (v < 0 ? "–" : `0x${(v + base).toString(16)}`) }] : []),
         { title: "At its peak", get: (i) => (isAlways(i) ? 2 : part.at_peak[from + i]), show: (v) => ["–", "temporary", "always"][v] },
       ],
     });

@@ -107,12 +107,12 @@ class OperationsView {
       { title: "Exchange", get: (i) => rows[i].exchange, show: short },
       { title: "Flops", get: (i) => rows[i].flops, show: known(short), about: "floating-point operations, as its vertices declare them" },
       { title: "Of peak", get: (i) => this.ofPeak(rows[i]), show: known(percent), about: "flops at the peak of the units and types that do them, over what it takes" },
-      { title: "Of roofline", get: (i) => (rows[i].cycles ? rows[i].ideal / rows[i].cycles : 0), show: known(percent), about: "the best the chip could do, computing or moving, over what it takes" },
+      { title: "Of roofline", get: (i) => (rows[i].cycles ? rows[i].ideal / rows[i].cycles : 0), show: known(percent), about: "the best the chip could do, computing or moving, over what it takes", isExtra: true },
       { title: "Bound by", isText: true, get: (i) => boundBy(rows[i]), about: "what most of its cycles go into" },
-      { title: "Tile balance", get: (i) => (rows[i].weight ? rows[i].balance / rows[i].weight : 1), show: percent },
+      { title: "Tile balance", get: (i) => (rows[i].weight ? rows[i].balance / rows[i].weight : 1), show: percent, about: "mean over tiles of compute ÷ the slowest tile's", isExtra: true },
       { title: "Memory", get: (i) => rows[i].variableBytes, show: bytes, about: "variables it made" },
-      { title: "Vertices", get: (i) => rows[i].nVertices, show: whole },
-      { title: "Line", isText: true, width: "minmax(110px, 1fr)", get: (i) => place(rows[i].source) },
+      { title: "Vertices", get: (i) => rows[i].nVertices, show: whole, isExtra: true },
+      { title: "Line", isText: true, get: (i) => place(rows[i].source) },
     ];
     if (this.theirs) list.splice(2, 0, this.differenceColumn());
     return new Table({

@@ -6,6 +6,7 @@ import { Bars, Curves } from "../parts/curves.js";
 import { Table } from "../parts/table.js";
 import { SweepForm } from "../parts/sweep_form.js";
 import { SERIES, colour } from "../colours.js";
+import { news } from "../data.js";
 import { byteTicks, bytes, duration, quantity, short, shortDuration, whole } from "../format.js";
 import { current } from "../state.js";
 
@@ -16,6 +17,32 @@ export async function whatifView(context) {
   const { facts } = await context.load("whatif");
   const view = new WhatifView(context, facts);
   return { element: view.element, select: (state, before) => view.select(state, before) };
+}
+
+// How far the server is, where it takes longer than a blink: a program may have thousands of steps.
+class Waiting {
+  constructor(element) {
+    this.element = element;
+    this.bar = h("progress", { max: 1, "aria-label": "Points computed" });
+    this.words = h("span", {}, "Loading the tile program…");
+    this.begin = performance.now();
+    this.timer = setInterval(() => this.look(), 400);
+  }
+
+  async look() {
+    const sweep = (await news())?.sweep;
+    if (this.timer === null) return;
+    if (!this.bar.isConnected) replace(this.element, h("section.card", {}, h("div.progress", { role: "status" }, this.words, this.bar)));
+    if (!sweep?.n_asked) return;
+    const share = sweep.n_done / sweep.n_asked, seconds = (performance.now() - this.begin) / 1000;
+    this.bar.value = share;
+    this.words.textContent = `Computing ${Math.min(sweep.n_asked, sweep.n_done + 1)} of ${sweep.n_asked} points, ${Math.round(seconds)} s`;
+  }
+
+  end() {
+    clearInterval(this.timer);
+    this.timer = null;
+  }
 }
 
 class WhatifView {
@@ -42,6 +69,7 @@ class WhatifView {
 
   async fetch(sweep) {
     this.sweep = sweep;
+    const waiting = new Waiting(this.results);
     try {
       const { facts } = await this.context.load(`whatif/${sweep}`);
       const other = this.context.other && (await this.context.other.load(`whatif/${sweep}`)).facts;
@@ -50,6 +78,8 @@ class WhatifView {
       if (this.sweep !== sweep) return;
       replace(this.words);
       replace(this.results, h("section.card", {}, h("p.failure", { role: "alert" }, error.message)));
+    } finally {
+      waiting.end();
     }
   }
 
@@ -174,7 +204,7 @@ class WhatifView {
       count: points.length, noun: "points", label: "All points", isOrdered: true, height: 360,
       onpick: (row) => this.context.select({ row }),
       columns: [
-        ...(constants.length ? constants.map((one) => ({ title: one.name, width: "minmax(130px, 1.4fr)", get: (i) => points[i].changes[one.name], show: (v) => quantity(v, one.unit) }))
+        ...(constants.length ? constants.map((one) => ({ title: one.name, get: (i) => points[i].changes[one.name], show: (v) => quantity(v, one.unit) }))
           : [{ title: "Chip", isText: true, get: (i) => points[i].label }]),
         { title: "Time", get: (i) => points[i].microseconds, show: (v) => duration(v / 1e6), bar: (v) => v / slowest },
         { title: "Speed", about: "times as fast as now", get: (i) => this.speed(points[i]), show: (v) => `${v.toFixed(2)}×` },
