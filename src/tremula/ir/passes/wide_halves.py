@@ -32,7 +32,7 @@ _OF_VALUES = ("number", "Optional[number]", "Tensor")
 _SMALLEST_NORMAL, _LARGEST = 2.0**-14, 65504.0
 
 # Every element of a result is one of an operand, its negative, or a number of the call.
-_MOVES = frozenset(
+MOVES = frozenset(
     f"aten::{name}"
     for name in """
     abs amax amin as_strided_scatter bernoulli cat ceil clamp clamp_max clamp_min clone
@@ -326,7 +326,7 @@ def _number(name: str, value: float) -> float:
     is_arithmetic = name in _ARITHMETIC or name in _COMPARISONS
     if is_arithmetic and value and not _SMALLEST_NORMAL <= abs(value) <= _LARGEST:
         return value
-    if not is_arithmetic and name not in _MOVES:
+    if not is_arithmetic and name not in MOVES:
         return value
     with np.errstate(over="ignore"):
         return float(np.float16(value))
@@ -349,7 +349,7 @@ def _only_moves_halves(node: fx.Node) -> bool:
     """Whether every half that a call gives is one it was given."""
     if is_view(node.target):
         return True
-    if schema_name(node) not in _MOVES or not (node.all_input_nodes or _names_half(node)):
+    if schema_name(node) not in MOVES or not (node.all_input_nodes or _names_half(node)):
         return False
     if schema_name(node) in _MIXES:
         return all(v.dtype is _HALF for v in _operand_values(node))
@@ -363,10 +363,10 @@ def _needs_the_type(node: fx.Node) -> bool:
     if name in _OF_THE_TYPE:
         return True
     if not name.startswith("aten::"):
-        return name not in _COMPUTED and name not in _MOVES
+        return name not in _COMPUTED and name not in MOVES
     if not node.all_input_nodes:  # made of nothing
-        return name not in _MOVES or not _names_half(node)
-    is_drawn_wide = name in _DRAWN_WIDE or name in _MOVES or "scaled_dot_product" in name
+        return name not in MOVES or not _names_half(node)
+    is_drawn_wide = name in _DRAWN_WIDE or name in MOVES or "scaled_dot_product" in name
     return is_random(node) and not is_drawn_wide
 
 

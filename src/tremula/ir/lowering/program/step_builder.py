@@ -6,6 +6,7 @@ from typing import Any
 from torch import fx
 
 from tremula.base.source import at_source
+from tremula.ir.lowering.bfloat16 import with_rounded, with_rounded_numbers
 from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.program.node_facts import (
     GRADIENT_MARK,
@@ -221,14 +222,14 @@ class StepBuilder:
     def _built(self, tiles: Tiles, read: Callable[[fx.Node], Any]) -> object:
         """The result of a node's lowering for the operands that `read` returns."""
         node = tiles.node
-        args, kwargs = fx.map_arg((node.args, node.kwargs), read)
+        args, kwargs = with_rounded_numbers(node, fx.map_arg((node.args, node.kwargs), read))
         origin = node.meta.get(ORIGIN)
         lowering = lowering_of(node)
         assert lowering is not None, "what has none was refused before"
         with at_source(origin.source if origin is not None else None):
             value = lowering.build(tiles, *args, **kwargs)
-        check_result(node, value)
-        return value
+            check_result(node, value)
+            return with_rounded(tiles, value)
 
     def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Tensor:
         """The gradient the optimiser sees: over all micro-batches and replicas of the step."""
