@@ -65,8 +65,9 @@ def test_a_failing_process_is_named(script, capfd):
 
 def test_wrong_numbers_and_scripts_are_refused(script, capsys):
     """No process is started for less than one process, or without a script."""
-    assert main(["launch", "--nproc", "0", script("")]) == 1
-    assert "--nproc must be at least 1: got 0." in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["launch", "--nproc", "0", script("")])
+    assert "expected a whole number from 1 to 1,024, got 0" in capsys.readouterr().err
     assert main(["launch", "--nproc", "2", "no-such-script.py"]) == 1
     assert capsys.readouterr().err == (
         "error: there is no script 'no-such-script.py'.\n  try: give the path of a Python file\n"

@@ -1,16 +1,15 @@
 """The `tremula` command: finds the subcommand, hands it its arguments, prints errors plainly."""
 
 import argparse
-import os
 import sys
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
-from tremula.base.errors import PoplarError, suggest
+from tremula.base.errors import suggest
 from tremula.base.version import VERSION
+from tremula.commands.guard import guarded, prepare_output
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -56,6 +55,7 @@ class CommandModule(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `tremula ARGUMENTS` and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    prepare_output()
     n_own = next((i for i, a in enumerate(arguments) if not a.startswith("-")), len(arguments))
     own = _own_parser()
     shows_traceback = own.parse_args(arguments[:n_own]).traceback
@@ -65,9 +65,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _find_command(arguments[n_own])
     if command is None:
         return 2
+    rest = arguments[n_own + 1 :]
+    return guarded(lambda: _run(command, rest, shows_traceback), shows_traceback=shows_traceback)
+
+
+def _run(command: Command, arguments: list[str], shows_traceback: bool) -> int:
     module = cast(CommandModule, import_module(command.module))
-    args = _parsed(_command_parser(command, module), arguments[n_own + 1 :])
-    return _guarded(lambda: module.run(args), shows_traceback or args.traceback)
+    args = _parsed(_command_parser(command, module), arguments)
+    return guarded(lambda: module.run(args), shows_traceback=shows_traceback or args.traceback)
 
 
 def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
@@ -111,19 +116,3 @@ def _find_command(name: str) -> Command | None:
     advice = suggest(name, [command.name for command in COMMANDS])
     print(f"error: no command {name!r}\n  try: {advice}", file=sys.stderr)
     return None
-
-
-def _guarded(action: Callable[[], int | None], shows_traceback: bool) -> int:
-    """Run a command; errors meant for people are printed without a traceback."""
-    try:
-        return action() or 0
-    except PoplarError as error:
-        if shows_traceback:
-            traceback.print_exc()
-        else:
-            print(f"error: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        # The reader (`| head`) is gone; without this Python would complain again when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1

@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+from tremula.commands.arguments import whole
 from tremula.vision.analysis.compare import compare
 from tremula.vision.analysis.text_views import printable, table
 from tremula.vision.report.database import telling_damage
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", type=Path, help="a profile.pop, or the folder it is in")
     parser.add_argument("after", type=Path, help="the other one")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--limit", type=int, default=20, help="rows of a table (20); 0 = all")
+    parser.add_argument("--limit", type=whole(0), default=20, help="rows of a table (20); 0 = all")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,11 +2,13 @@
 
 import argparse
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import RuntimeFailure
+from tremula.commands import tile_demo
+from tremula.commands.arguments import chip_name, output_folder, whole
+from tremula.hardware import CHIPS
 
 if TYPE_CHECKING:
     from tremula.garden.mnist import Mnist
@@ -16,22 +18,21 @@ N_TEST_BATCH = 500
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--epochs", type=int, default=1, help="epochs (default: 1)")
+    parser.add_argument("--epochs", type=whole(1), default=1, help="epochs (default: 1)")
     parser.add_argument("--subset", action="store_true", help="use the small set: no download")
     parser.add_argument(
-        "--report", type=Path, default=cache_dir() / "demo", help="folder for the report"
+        "--report", type=output_folder, default=cache_dir() / "demo", help="folder for the report"
     )
-    parser.add_argument("--chip", default="bow", help="gc2, gc200, bow or c600 (default: bow)")
+    chips = f"one of: {', '.join(CHIPS)} (bow)"
+    parser.add_argument("--chip", type=chip_name, default="bow", help=chips)
     tiles = parser.add_argument_group("instead of MNIST, a tile program without PyTorch")
     tiles.add_argument("--tiles", action="store_true", help="heat in a plate, a block per tile")
-    tiles.add_argument("--size", type=int, default=1024, help="side of the square grid")
-    tiles.add_argument("--steps", type=int, default=200, help="time steps to run")
+    tiles.add_argument("--size", type=whole(1), default=1024, help="side of the square grid")
+    tiles.add_argument("--steps", type=whole(1), default=200, help="time steps to run")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.tiles:
-        from tremula.commands import tile_demo
-
         return tile_demo.run(args)
     try:
         import torch
@@ -126,6 +127,4 @@ def _tell_machine(model: Any, n_images: int, args: argparse.Namespace) -> None: 
     print(f"  {rate:,.0f} images per second in training on a {args.chip}")
     executable = model._compiled.core.tiles.program().executable
     path = write_report(args.report, executable, forecast(executable), extra={"model": model._name})
-    print(f"The report is in {path}")
-    print(f"  see it in a browser: tremula view {path}")
-    print(f"  or here:             tremula report {path} summary")
+    tile_demo.tell_report(path)

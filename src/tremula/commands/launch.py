@@ -12,7 +12,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from tremula.base.errors import FileLoadError, InvalidOption, PoplarError
+from tremula.base.errors import FileLoadError, PoplarError
+from tremula.commands.arguments import whole
 
 # torchrun's variables, and what Open MPI calls them.
 MPI_NAMES = {
@@ -24,17 +25,14 @@ MPI_NAMES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nproc", type=int, required=True, help="how many processes", metavar="N")
+    parser.add_argument(
+        "--nproc", type=whole(1, 1024), required=True, help="how many processes", metavar="N"
+    )
     parser.add_argument("script", type=Path, help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.nproc < 1:
-        raise InvalidOption(
-            f"--nproc must be at least 1: got {args.nproc}.",
-            hint="tremula launch --nproc 2 script.py",
-        )
     if not args.script.is_file():
         raise FileLoadError(
             f"there is no script {str(args.script)!r}.", hint="give the path of a Python file"

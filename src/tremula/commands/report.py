@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+from tremula.commands.arguments import one_of, whole
 from tremula.vision.analysis.summary import VIEWS, memory
 from tremula.vision.analysis.text_views import text_of_view
 from tremula.vision.report.database import telling_damage
@@ -13,11 +14,12 @@ from tremula.vision.report.reader import open_report
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("report", type=Path, help="a profile.pop, or the folder it is in")
     parser.add_argument(
-        "view", nargs="?", default="summary", choices=[*VIEWS], help="what to show (summary)"
-    )
+        "view", nargs="?", default="summary", type=one_of(VIEWS, "view"),
+        help=f"one of: {', '.join(VIEWS)} (summary)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--tile", type=int, help="memory: what this tile holds")
-    parser.add_argument("--limit", type=int, default=40, help="rows of a table (40); 0 = all")
+    parser.add_argument("--tile", type=whole(0), help="memory: what this tile holds")
+    parser.add_argument("--limit", type=whole(0), default=40, help="rows of a table (40); 0 = all")
 
 
 def run(args: argparse.Namespace) -> int:

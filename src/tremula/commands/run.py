@@ -10,19 +10,26 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError
 from tremula.base.passes import DUMP_VARIABLE, PassTable, watch_passes
+from tremula.commands.arguments import output_folder
 from tremula.vision.analysis.scripts import reporting_to, reports_in, run_script
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script", type=Path, help="a Python file")
     parser.add_argument(
-        "--report", type=Path, metavar="DIR", help="let engines leave reports here (profile.pop)"
+        "--report",
+        type=output_folder,
+        metavar="DIR",
+        help="let engines leave reports here (profile.pop)",
     )
     parser.add_argument(
         "--passes", action="store_true", help="at the end, print the compiler's passes and times"
     )
     parser.add_argument(
-        "--dump", type=Path, metavar="DIR", help="write what every pass leaves here, as text"
+        "--dump",
+        type=output_folder,
+        metavar="DIR",
+        help="write what every pass leaves here, as text",
     )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
 

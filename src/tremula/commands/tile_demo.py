@@ -2,17 +2,22 @@
 
 import argparse
 import time
+from pathlib import Path
 
 import numpy as np
+
+from tremula.base.errors import InvalidOption
 
 
 def run(args: argparse.Namespace) -> int:
     """Heat flows through a plate: one block of the plate on each tile, halos by views."""
     import tremula as tr
     from tremula.bench.core.programs import heat_engine
+    from tremula.vision.report.write import report_of_engine
 
     n_tiles = tr.chip(args.chip).n_tiles
     grid = _nearly_square(n_tiles)
+    _check_size(args.size, grid, args.chip)
     print(f"Heat equation on {args.size} x {args.size} points, {n_tiles} tiles of a {args.chip}.")
     started = time.perf_counter()
     engine = heat_engine(args.size, args.steps, grid, args.chip)
@@ -30,10 +35,29 @@ def run(args: argparse.Namespace) -> int:
     report = engine.report()
     microseconds = report.total_seconds * 1e6
     print(f"  {args.steps} steps on a {report.chip.name}, modelled: {microseconds:,.0f} µs\n")
-    print(_picture(engine.read_tensor("a")))
+    print(_picture(engine.read_tensor("plate")))
     print()
     engine.print_profile_summary(show_execution_steps=True)
+    print()
+    tell_report(report_of_engine(engine, args.report))
     return 0
+
+
+def tell_report(path: Path) -> None:
+    """Say where a report is and how to look at it."""
+    print(f"The report is in {path}")
+    print(f"  see it in a browser: tremula view {path}")
+    print(f"  or here:             tremula report {path} summary")
+
+
+def _check_size(size: int, grid: tuple[int, int], chip: str) -> None:
+    least = 2 * max(grid)  # a block of one row at the edge would have no inner points
+    if size < least:
+        raise InvalidOption(
+            f"--size {size} is too small for the {grid[0]} x {grid[1]} tiles of a {chip}: each "
+            f"needs 2 x 2 points.",
+            hint=f"--size {least} or more",
+        )
 
 
 def _nearly_square(n: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from tremula.base.errors import InvalidOption, suggest
+from tremula.commands.arguments import output_file, whole
 from tremula.validate import (
     GRID,
     PUBLISHED,
@@ -33,12 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", action="store_true", help="also print every row")
     parser.add_argument("--family", action="append", default=[], help="only rows of this family")
     parser.add_argument(
-        "--sample", type=int, metavar="N", help="only N rows of each file, evenly spread"
+        "--sample", type=whole(1), metavar="N", help="only N rows of each file, evenly spread"
     )
     parser.add_argument(
-        "--page", type=Path, metavar="FILE", help="write the tables into this page's marked part"
+        "--page",
+        type=output_file,
+        metavar="FILE",
+        help="write the tables into this page's marked part",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything here")
+    parser.add_argument(
+        "--json", type=output_file, metavar="FILE", help="also write everything here"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,10 +78,6 @@ def _check(args: argparse.Namespace) -> None:
     for name in args.family:
         if name not in known:
             raise InvalidOption(f"there is no family {name!r}.", hint=suggest(name, known))
-    if args.sample is not None and args.sample < 1:
-        raise InvalidOption(
-            f"--sample is {args.sample}, expected 1 or more.", hint="leave it out for all rows"
-        )
 
 
 def _print_rows(checked: tuple[Checked, ...]) -> None:

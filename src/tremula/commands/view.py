@@ -1,14 +1,16 @@
 """`tremula view REPORT …`: open the analyser page in a browser, or write it to one file."""
 
 import argparse
-import sys
 import time
 import webbrowser
 from contextlib import closing
 from pathlib import Path
 
 from tremula.base.errors import InvalidOption
+from tremula.commands.arguments import output_file, port
+from tremula.commands.progress import progress
 from tremula.vision.page_data.fetch import PageData, stamp
+from tremula.vision.report.database import telling_damage
 from tremula.vision.serve.export import export_page
 from tremula.vision.serve.server import PageServer
 
@@ -19,8 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "reports", nargs="+", metavar="REPORT", help="profile.pop or its folder; two are compared"
     )
-    parser.add_argument("--export", type=Path, metavar="FILE.html", help="write one file instead")
-    parser.add_argument("--port", type=int, default=0, help="default: any free port")
+    parser.add_argument(
+        "--export", type=output_file, metavar="FILE.html", help="write one file instead"
+    )
+    parser.add_argument("--port", type=port, default=0, help="default: any free port")
     parser.add_argument(
         "--host-name",
         action="append",
@@ -37,10 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not 0 <= args.port < 65536:
-        raise InvalidOption(
-            f"{args.port} is not a valid port.", hint="use 1 to 65535, or 0 for any"
-        )
     paths = [Path(report) for report in args.reports]
     if args.watch:
         _wait_for(paths)
@@ -48,11 +48,11 @@ def run(args: argparse.Namespace) -> int:
     if args.export is not None:
         with closing(data):
             return _export(data, args.export)
-    with PageServer(data, args.port, args.host_name, is_watching=args.watch) as server:
-        print(f"{server.url}\nPress Ctrl-C to stop.", flush=True)
-        if not args.no_browser:
-            webbrowser.open(server.url)
+    with _listening(data, args) as server:
         try:
+            print(f"{server.url}\nPress Ctrl-C to stop.", flush=True)
+            if not args.no_browser:
+                webbrowser.open(server.url)
             server.serve_forever()
         except KeyboardInterrupt:
             print()
@@ -60,25 +60,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _export(data: PageData, path: Path) -> int:
-    n_packs, n_left_out = export_page(data, path, progress=_Progress().tell)
+    with progress("exporting") as tell, telling_damage(*data.readers):
+        n_packs, n_left_out = export_page(data, path, progress=tell)
     size = path.stat().st_size / 1e6
     left_out = f"; {n_left_out} details left out" if n_left_out else ""
     print(f"{path}: {size:.1f} MB, {n_packs} parts{left_out}")
     return 0
 
 
-class _Progress:
-    """One line on a terminal that says how far an export is; nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._next = time.monotonic() + 0.5
-
-    def tell(self, share: float) -> None:
-        if not sys.stderr.isatty() or (share < 1 and time.monotonic() < self._next):
-            return
-        self._next = time.monotonic() + 0.2
-        end = "\r\033[K" if share >= 1 else "\r"
-        print(f"\rexporting: {share:4.0%}", end=end, file=sys.stderr, flush=True)
+def _listening(data: PageData, args: argparse.Namespace) -> PageServer:
+    try:
+        return PageServer(data, args.port, args.host_name, is_watching=args.watch)
+    except OSError as error:
+        data.close()
+        raise InvalidOption(
+            f"cannot listen on port {args.port}: {error.strerror or error}.",
+            hint="give another --port, or leave it out for any free one",
+        ) from error
 
 
 def _wait_for(paths: list[Path]) -> None:

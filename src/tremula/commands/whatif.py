@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
+from tremula.commands.arguments import output_file
+from tremula.commands.progress import progress
 from tremula.hardware import load_chip
 from tremula.vision.analysis.curves import draw_curves
 from tremula.vision.analysis.text_views import table
@@ -22,8 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sweep", nargs="+", default=[], metavar="NAME=A,B", help="tiles=736,1472 sram=… clock=…"
     )
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw curves of microseconds")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="a page of all curves, one file")
+    parser.add_argument(
+        "--png", type=output_file, metavar="FILE", help="draw curves of microseconds"
+    )
+    parser.add_argument(
+        "--html", type=output_file, metavar="FILE", help="a page of all curves, one file"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -35,11 +41,12 @@ def run(args: argparse.Namespace) -> int:
         )
     chip = None if args.chip is None else load_chip(args.chip)
     sweep = parse_sweep(args.sweep)
-    if subject.suffix == ".py":
-        points = whatif_script(subject, args.arguments, chip, sweep)
-    else:
-        with open_report(subject) as report, telling_damage(report):
-            points = whatif_report(report, chip, sweep)
+    with progress("costing chips") as tell:
+        if subject.suffix == ".py":
+            points = whatif_script(subject, args.arguments, chip, sweep, progress=tell)
+        else:
+            with open_report(subject) as report, telling_damage(report):
+                points = whatif_report(report, chip, sweep, progress=tell)
     if args.json:
         print(json.dumps([point.as_dict() for point in points], indent=1))
     else:

@@ -57,8 +57,9 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise FileLoadError(
-            f"cannot read the chip file {str(path)!r}: {error}",
+            f"cannot read the chip file {str(path)!r}: {reason}.",
             hint='give the path of a TOML file with lines such as  base = "bow"',
         ) from error
 

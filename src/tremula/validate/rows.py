@@ -76,9 +76,16 @@ def read_rows(path: str | Path) -> list[Row]:
             columns = tuple(table.fieldnames or ())
             records = list(table)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in columns"
         raise FileLoadError(
-            f"cannot read the measurements {str(path)!r}: {error}.", hint="give a CSV file"
-        ) from None
+            f"cannot read the measurements {str(path)!r}: {reason}.", hint="give a CSV file"
+        ) from error
+    short = next((n for n, r in enumerate(records, start=2) if None in r.values()), None)
+    if short is not None:
+        raise RowError(
+            f"line {short} of {str(path)!r} has fewer values than the {len(columns)} columns.",
+            hint="write a comma for each, also where there is nothing to say",
+        )
     if all(name in columns for name in GRID_COLUMNS):
         return [_grid_row(record, number) for number, record in enumerate(records, start=2)]
     missing = [name for name in PUBLISHED_COLUMNS if name not in columns]

@@ -98,8 +98,9 @@ def heat_engine(n: int, n_steps: int, grid: tuple[int, int], chip: str = "bow") 
     ]
     graph.create_host_write("a", a)
     graph.create_host_write("b", b)
-    graph.create_host_read("a", a)
-    return tr.Engine(graph, tr.Repeat(n_steps // 2, tr.Sequence(steps)))
+    graph.create_host_read("plate", b if n_steps % 2 else a)
+    pairs = tr.Repeat(n_steps // 2, tr.Sequence(steps))
+    return tr.Engine(graph, tr.Sequence([pairs, *steps[: n_steps % 2]]))
 
 
 def _heat_set(

@@ -84,7 +84,7 @@ def heat() -> Iterator[Figure]:
     heat_by_hand(a.copy(), b.copy(), 2)
     engine.run()
     heat_by_hand(a, b, n_steps)
-    np.testing.assert_allclose(engine.read_tensor("a"), a, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(engine.read_tensor("plate"), a, rtol=1e-4, atol=1e-5)
     measured = ratio(engine.run, lambda: heat_by_hand(a, b, n_steps), rounds=3)
     yield Figure.of("heat-4096", measured.value, "× by hand", "<= 1.5")
 

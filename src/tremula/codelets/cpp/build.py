@@ -273,7 +273,7 @@ class Library:
         for n, glued in enumerate(self.glued):
             lines: list[str] = []
             emit = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(
-                lambda line, to=lines: to.append(line.decode())
+                lambda line, to=lines: to.append(line.decode(errors="replace"))
             )
             for part in range(n_parts):
                 getattr(loaded, glued.describer(part))(emit)

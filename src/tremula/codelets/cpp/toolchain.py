@@ -49,6 +49,7 @@ class Compiler:
             input=text,
             capture_output=True,
             text=True,
+            errors="replace",  # the compiler quotes what a file holds, text or not
             env=environment,
         )
 

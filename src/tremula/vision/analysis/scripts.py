@@ -39,10 +39,11 @@ def reporting_to(folder: str | os.PathLike[str]) -> Iterator[None]:
     parse_options()  # raises if the environment's options are wrong
     wanted = {"autoReport.all": "true", "autoReport.directory": os.fspath(folder)}
     os.environ[variable] = json.dumps({**json.loads(before or "{}"), **wanted})
-    starts_trace = trace.start_from_environment() is None
-    if starts_trace:
-        trace.start(folder)
+    starts_trace = False
     try:
+        starts_trace = trace.start_from_environment() is None
+        if starts_trace:
+            trace.start(folder)
         yield
         gc.collect()  # an engine writes its last report when it is collected
     finally:

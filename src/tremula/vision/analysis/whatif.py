@@ -7,7 +7,7 @@ arithmetic) needs the script.
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -29,6 +29,7 @@ from tremula.vision.report.schema import FILE_NAME
 
 Number = int | float
 _AS_REPORTED = "as reported"
+_MOST = 1e12  # of any constant: sums of cycles over a run stay within 64 bits
 
 # Short names for sweeps.
 ALIASES = {
@@ -102,6 +103,11 @@ def _number(name: str, text: str) -> Number:
         raise InvalidOption(
             f"{name} of a sweep must be numbers, got {text!r}.", hint=f"write {name}=1,2,3"
         ) from None
+    if not abs(number) <= _MOST:
+        raise InvalidOption(
+            f"{name} of a sweep is {text}, expected a number up to {_MOST:.0e}.",
+            hint="values beyond that cannot be meant",
+        )
     return int(number) if number.is_integer() else number
 
 
@@ -126,15 +132,22 @@ def changed_chip(chip: Chip, changes: Mapping[str, Number]) -> Chip:
 
 
 def whatif_report(
-    report: ReportReader, chip: Chip | None, sweep: Mapping[str, Sequence[Number]]
+    report: ReportReader,
+    chip: Chip | None,
+    sweep: Mapping[str, Sequence[Number]],
+    progress: Callable[[float], None] = lambda _: None,
 ) -> list[Point]:
     """The report's own chip first, then every other one, on the same tile program."""
     if chip is None and not sweep:
         raise InvalidOption(
             "nothing to vary.", hint="give --chip my.toml, or --sweep clock=1.5e9,2e9"
         )
-    program = TileProgram(report)
-    return [program.as_reported(), *program.sweep(sweep, chip)]
+    program, n_points = TileProgram(report), len(points_of(sweep))
+    points = [program.as_reported()]
+    for point in program.sweep(sweep, chip):
+        points.append(point)
+        progress((len(points) - 1) / n_points)
+    return points
 
 
 class TileProgram:
@@ -240,11 +253,13 @@ def whatif_script(
     chip: Chip | None,
     sweep: Mapping[str, Sequence[Number]],
     keep: Path | None = None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> list[Point]:
     """Run a script once for every chip and read the reports its engines leave."""
-    points = []
+    points, combinations = [], points_of(sweep)
     with tempfile.TemporaryDirectory() as folder:
-        for number, changes in enumerate(points_of(sweep)):
+        for number, changes in enumerate(combinations):
+            progress(number / len(combinations))
             where = (keep or Path(folder)) / str(number)
             with machine_changed(chip, changes), reporting_to(where):
                 run_script(script, arguments)

@@ -1,0 +1,153 @@
+"""Whatever a user, a file or the system does wrong becomes a message and an exit code, here.
+
+A traceback is left for our own bugs. An error that passed through the user's own code shows that
+code's frames and no others.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from tremula.base.errors import PoplarError
+from tremula.base.source import is_framework_code, source_at
+
+FAILED, INTERRUPTED = 1, 130  # 130: as shells report an end by Ctrl-C
+_PACKAGES = Path(__file__).resolve().parents[2]
+# Our own packages, and everything that was installed.
+_OURS = tuple(
+    f"{_PACKAGES / name}{os.sep}"
+    for name in ("tremula", "poptorch", "popdist", "popart", "pva", "libpvti")
+)
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def guarded(action: Callable[[], int | None], *, shows_traceback: bool) -> int:
+    """Run a command and return its exit code."""
+    try:
+        code = action() or 0
+        _flush(sys.stdout)
+    except BrokenPipeError:  # the reader (`| head`) is gone, which is its right
+        _silence(sys.stdout)
+        return FAILED
+    except KeyboardInterrupt:
+        if shows_traceback:
+            _tell(traceback.format_exc())
+        else:
+            _tell("\ninterrupted")
+        return INTERRUPTED
+    except Exception as error:
+        message = traceback.format_exc() if shows_traceback else message_of(error)
+        if message is None:
+            raise
+        _tell(message)
+        return FAILED
+    else:
+        return code
+    finally:
+        _end_output()
+
+
+def message_of(error: Exception) -> str | None:
+    """What to tell a user about an error; None if it is our bug, which wants a traceback."""
+    mine = _users_frames(error)
+    if isinstance(error, PoplarError):
+        if error.source is None and mine:
+            at = source_at(mine[-1].filename, mine[-1].lineno or 0)
+            error = PoplarError(error.what, source=at, hint=error.hint)
+        return f"error: {error}"
+    if mine or (isinstance(error, SyntaxError) and _is_users(error.filename or "")):
+        return _users_traceback(error)
+    if isinstance(error, OSError):
+        return f"error: {_about_system(error)}"
+    if isinstance(error, MemoryError):
+        return "error: this computer's memory is full.\n  try: a smaller program, or fewer at once"
+    return None
+
+
+def _about_system(error: OSError) -> str:
+    """As the system says it, with the file it is about."""
+    reason = error.strerror or str(error) or type(error).__name__
+    names = [repr(os.fspath(n)) for n in (error.filename, error.filename2) if isinstance(n, str)]
+    return f"{' and '.join(names)}: {reason}." if names else f"{reason}."
+
+
+# -- the user's own frames -------------------------------------------------------------------------
+
+
+def _is_users(file: str) -> bool:
+    """Whether a file is the user's own: not ours, not Python's, not installed."""
+    return not (
+        file.startswith((*_OURS, "<"))
+        or is_framework_code(file)
+        or any(name in Path(file).parts for name in _INSTALLED)
+    )
+
+
+def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if _is_users(frame.filename)]
+
+
+def _users_traceback(error: Exception) -> str:
+    """A traceback as Python prints it, of the user's frames alone."""
+    told = traceback.TracebackException.from_exception(error)
+    n_hidden = _keep_users_frames(told)
+    note = "(frames of libraries are left out; --traceback shows them)" if n_hidden else ""
+    return "".join(told.format()) + note
+
+
+def _keep_users_frames(told: traceback.TracebackException) -> int:
+    """Drop other frames, also of causes; causes without any frame of the user's go altogether."""
+    mine = [frame for frame in told.stack if _is_users(frame.filename)]
+    n_hidden = _n_within(told.stack, mine)
+    told.stack = traceback.StackSummary.from_list(mine)
+    for name in ("__cause__", "__context__"):
+        earlier = getattr(told, name)
+        if earlier is not None:
+            n_hidden += _keep_users_frames(earlier)
+            if not earlier.stack:
+                setattr(told, name, None)
+    return n_hidden
+
+
+def _n_within(frames: traceback.StackSummary, kept: list[traceback.FrameSummary]) -> int:
+    """Dropped frames below the user's first: those above it only start the script."""
+    first = frames.index(kept[0]) if kept else len(frames)
+    return len(frames) - first - len(kept)
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+def prepare_output() -> None:
+    """Let streams that lack a character print something else instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):  # not a text file, or already closed
+            stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _tell(message: str) -> None:
+    with suppress(OSError):
+        print(message.rstrip("\n"), file=sys.stderr, flush=True)
+
+
+def _flush(stream: IO[str] | None) -> None:
+    if stream is not None:
+        stream.flush()
+
+
+def _end_output() -> None:
+    """Python flushes again at its end and would complain there about what has been told."""
+    try:
+        _flush(sys.stdout)
+    except (OSError, ValueError):
+        _silence(sys.stdout)
+
+
+def _silence(stream: IO[str]) -> None:
+    with suppress(OSError, ValueError):  # a stream of a test has no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,100 @@
+"""Commands as processes: closed pipes, full disks, Ctrl-C, terminals and locales."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tremula.commands.progress import progress
+
+INTERRUPTED = 130
+WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
+
+
+@contextmanager
+def started(folder, *arguments, **options):
+    """A `tremula` process; whatever happens, it is gone at the end."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-m", "tremula", *arguments]
+    with subprocess.Popen(command, cwd=folder, **{**streams, **options}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_ctrl_c(files):
+    """Ctrl-C ends a script, a sweep, a measurement, a check and a demo at once, in a word."""
+    (files / "waits.py").write_text(WAITS)
+    cases = (
+        (["run", "waits.py"], "stdout"),
+        (["whatif", "waits.py"], "stdout"),
+        (["bench", "core", "--only", "heat"], "stderr"),
+        (["validate"], "stderr"),
+        (["demo", "--tiles", "--steps", "100000000", "--report", "out"], "stdout"),
+    )
+    with ExitStack() as stack:
+        begun = [stack.enter_context(started(files, *arguments)) for arguments, _ in cases]
+        for process, (arguments, tells) in zip(begun, cases, strict=True):
+            getattr(process, tells).readline()  # it is at work
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+            assert process.returncode == INTERRUPTED, (arguments, err)
+            assert err.endswith("\ninterrupted\n"), (arguments, err)
+            assert "Traceback" not in err
+
+
+def test_ctrl_c_is_how_the_page_ends(files):
+    """`tremula view` runs until Ctrl-C, which is no failure."""
+    with started(files, "view", "report", "--no-browser") as process:
+        assert process.stdout.readline().startswith("http://127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+        assert (process.returncode, err) == (0, "")
+
+
+def test_a_closed_pipe(files):
+    """`tremula … | head -1` says nothing about the lines that nobody reads."""
+    (files / "prints.py").write_text("for i in range(200_000):\n    print(i)\n")
+    with started(files, "run", "prints.py") as process:
+        assert process.stdout.readline() == "0\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=20) == 1
+
+
+def test_a_full_disk_behind_the_output(files):
+    """`tremula … > FILE` on a full disk fails and says why, once."""
+    with open("/dev/full", "w") as full, started(files, "chips", stdout=full) as process:
+        assert process.communicate()[1] == "error: No space left on device.\n"
+        assert process.returncode == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_other_encodings(files, encoding):
+    """Where the output lacks a character another one stands for it."""
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    with started(files, "report", "report", env=environment, text=None) as process:
+        out, err = process.communicate()
+        assert (process.returncode, err) == (0, b"")
+        assert b"cycles" in out
+
+
+def test_progress_is_for_terminals(monkeypatch, capsys):
+    """One line, rewritten and cleared at the end, on a terminal; elsewhere nothing."""
+    monkeypatch.setattr("tremula.commands.progress._FIRST_S", 0)
+    with progress("exporting") as tell:
+        tell(0.25)
+    assert capsys.readouterr() == ("", "")
+    outer, inner = pty.openpty()
+    with os.fdopen(inner, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with progress("exporting") as tell:
+            tell(0.25)
+        shown = os.read(outer, 1000).decode()
+    os.close(outer)
+    assert shown == f"\rexporting: 25 %\r{' ' * 15}\r"
