@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from tests.vision.demo import EVIL
 from tremula.base.errors import FileLoadError, MissingProfileData
+from tremula.vision.page_data.differences import MIDDLE, DifferenceBlocks, partners
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.page_data.heat_blocks import (
     COLUMNS_PER_BLOCK,
@@ -185,3 +186,28 @@ def test_reports_of_one_name_are_told_apart(small_report, tmp_path):
         assert [r["title"] for r in facts["reports"]] == ["before/training", "after/training"]
         facts, _ = unpack_pack(PageData([before]).pack("index"))
         assert facts["reports"][0]["title"] == "training"
+
+
+def test_differences_are_b_minus_a(small_report, larger_report):
+    """A cell is the difference of steps of the same name, pooled; the middle is none at all."""
+    with open_report(small_report) as mine, open_report(larger_report) as theirs:
+        blocks = DifferenceBlocks(mine, theirs)
+        paths, others = mine.table("steps")["path"], theirs.table("steps")["path"]
+        places = partners(paths, others)
+        assert [others[i] for i in places if i >= 0] == [
+            path for path, place in zip(paths, places, strict=True) if place >= 0
+        ]
+        there = theirs.matrix("live").take(np.maximum(places, 0)) * (places >= 0)[:, None]
+        change = there - mine.matrix("live").rows(0, mine.n_steps)
+        largest = blocks.facts()["largest_live"]
+        assert largest == abs(change).max() > 1
+        _, columns = unpack_pack(blocks.block("live", 0, 0, 0, 0))
+        shares = (columns["compute"].astype(int) - MIDDLE).reshape(change.shape) / MIDDLE
+        assert (np.sign(shares) == np.sign(change)).all()
+        assert abs(shares - change / largest).max() <= 1 / MIDDLE
+        for level in (1, 2, 3):
+            pooled = blocks._pooled("live", level, (0, -(-len(change) // 2**level)))
+            for row, part in enumerate(np.split(change, range(2**level, len(change), 2**level))):
+                assert (abs(pooled[row]) == abs(part).max(axis=0)).all()
+        same = DifferenceBlocks(mine, mine)
+        assert set(unpack_pack(same.block("phases", 0, 0, 0, 0))[1]["compute"]) == {MIDDLE}

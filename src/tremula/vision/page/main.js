@@ -63,16 +63,42 @@ function topBar() {
       icon("M12 3a9 9 0 1 0 9 9 7 7 0 0 1-9-9z")));
 }
 
+// One or two reports are buttons; of many, A and B are chosen from lists.
 function reportNames() {
+  if (index.reports.length > 2) return [reportPicker(0), reportPicker(1)];
   return index.reports.map((report, i) => h("button.report", {
     type: "button", title: `${report.chip}, ${report.n_ipus} chip(s), ${report.n_steps} steps`,
-    onclick: () => change({ report: i || undefined, mode: undefined }),
-  }, index.reports.length > 1 && h(`b.badge.badge${i}`, {}, "AB"[i] ?? i + 1), h("span", {}, report.title),
-    h("small", {}, report.has_run ? `${short(report.total_cycles)} cycles` : "not run")));
+    onclick: () => change({ report: i || undefined, with: undefined, mode: undefined }),
+  }, index.reports.length > 1 && badge(i), h("span", {}, report.title), h("small", {}, ranText(report))));
+}
+
+function badge(place) {
+  return h(`b.badge.badge${place}`, {}, "AB"[place]);
+}
+
+function ranText(report) {
+  return report.has_run ? `${short(report.total_cycles)} cycles` : "not run";
+}
+
+function reportPicker(place) {
+  const pick = (number) => {
+    const [a, b] = pair(current());
+    // Choosing the other one's report swaps them: a report is never compared with itself.
+    const next = place === 0 ? [number, number === b ? a : b] : [number === a ? b : a, number];
+    change({ report: next[0] || undefined, with: next[1] });
+  };
+  return h("label.report.picker", {}, badge(place), h("select", { "aria-label": `Report ${"AB"[place]}`, onchange: (event) => pick(Number(event.target.value)) },
+    index.reports.map((report, i) => h("option", { value: i }, `${report.title} · ${ranText(report)}`))));
+}
+
+// The numbers of reports A and B.
+function pair({ report, with: other }) {
+  const n = index.reports.length, a = report < n ? report : 0;
+  return [a, other < n && other !== a ? other : a === 0 ? Math.min(1, n - 1) : 0];
 }
 
 // Views follow selections by themselves; for another zoom from outside they are built again.
-const REBUILDING = ["view", "report", "mode", "by", "show", "layer", "phase", "zone", "order", "span", "pace"];
+const REBUILDING = ["view", "report", "with", "mode", "by", "show", "layer", "phase", "zone", "order", "span", "pace"];
 const MOVING = [...REBUILDING, "from", "to", "entry"];
 
 function onState(state, before, isMove) {
@@ -101,7 +127,7 @@ async function rebuild() {
     shown = built;
     stage.classList.toggle("beside", built.length > 1);
     replace(stage, built.map((view, i) => h("div.view", {},
-      built.length > 1 && h("h1.side", {}, h(`b.badge.badge${i}`, {}, "AB"[i]), index.reports[i].title), view.element)));
+      built.length > 1 && h("h1.side", {}, badge(i), index.reports[pair(state)[i]].title), view.element)));
     for (const view of shown) view.select?.(state, {});
     if (kept) stage.querySelector(`.choice[aria-label="${CSS.escape(kept)}"] [tabindex="0"]`)?.focus();
   } catch (error) {
@@ -116,15 +142,14 @@ async function rebuild() {
 
 // One context, two side by side, or one that has the other report for differences.
 function contextsOf(state, mine) {
-  const numbers = state.mode === "beside" && state.view !== "compare" && index.reports.length > 1 ? [0, 1] : [state.report ?? 0];
-  return numbers.map((report) => ({
-    report: index.reports[report] ? report : 0,
-    info: index.reports[report] ?? index.reports[0],
-    load: (name) => load(`${index.reports[report] ? report : 0}/${name}`),
-    other: state.mode === "difference" && index.reports.length > 1
-      ? { load: (name) => load(`1/${name}`), info: index.reports[1] } : null,
-    base: { load: (name) => load(`0/${name}`) },
-    compare: () => load("compare"),
+  const [a, b] = pair(state), isPair = index.reports.length > 1;
+  const of = (report) => ({ report, info: index.reports[report], load: (name) => load(`${report}/${name}`) });
+  const shown = state.mode === "beside" && state.view !== "compare" && isPair ? [a, b] : [a];
+  return shown.map((report) => ({
+    ...of(report),
+    other: state.mode === "difference" && isPair ? of(b) : null,
+    compare: () => load(`compare/${a}/${b}`),
+    pair: [index.reports[a], index.reports[b]],
     reports: index.reports,
     // What a view that is gone still says, after a pause in zooming, is no longer heard.
     select: (patch) => mine === serial && change(patch),
@@ -147,9 +172,15 @@ function paintRail() {
   const modes = document.querySelector(".modes");
   if (modes) {
     replace(modes, choice("Reports", [["one", "One", "one report"], ["beside", "Side by side"], ["difference", "Difference", "B minus A"]],
-      current().mode ?? "one", (mode) => change({ mode: mode === "one" ? undefined : mode, report: undefined })));
+      current().mode ?? "one", (mode) => change({ mode: mode === "one" ? undefined : mode, ...index.reports.length === 2 && { report: undefined } })));
   }
-  document.querySelectorAll(".report").forEach((button, i) => {
+  const isPair = Boolean(current().mode) || view === "compare";
+  document.querySelectorAll(".picker").forEach((picker, place) => {
+    picker.hidden = place === 1 && !isPair;
+    picker.querySelector(".badge").hidden = !isPair;
+    picker.querySelector("select").value = pair(current())[place];
+  });
+  document.querySelectorAll(".report:not(.picker)").forEach((button, i) => {
     button.classList.toggle("chosen", index.reports.length === 1 || Boolean(current().mode) || i === (current().report ?? 0));
   });
 }

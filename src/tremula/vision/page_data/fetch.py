@@ -14,6 +14,7 @@ from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.summary import summary
 from tremula.vision.page_data import memory
 from tremula.vision.page_data import time as times
+from tremula.vision.page_data.differences import DifferenceBlocks
 from tremula.vision.page_data.heat_blocks import KINDS, HeatBlocks, heat_shape
 from tremula.vision.page_data.pack import pack_of, unpack_pack
 from tremula.vision.report.reader import ReportReader, open_report
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # costing a program again needs the compiler, looking at a re
     from tremula.vision.page_data.whatif import Points
 
 _KEPT_PACKS = 512
+_MOST_PAIRS = 12  # of reports, in an export
 Stamp = tuple[int, int, int]
 _N_TOP = 10
 
@@ -104,7 +106,7 @@ class PageData:
     generation: int = 0  # how often the files were opened again
     _kept: dict[str, bytes] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
-    _heat: dict[int, HeatBlocks] = field(default_factory=dict)
+    _heat: dict[tuple[int, ...], HeatBlocks] = field(default_factory=dict)
     # By report: its program, or why it has none. One sweep at a time: a moving slider asks often.
     _programs: "dict[int, Points | str]" = field(default_factory=dict)
     _programs_lock: Lock = field(default_factory=Lock)
@@ -154,27 +156,44 @@ class PageData:
         parts = name.split("/")
         if name == "index":
             return self.index_pack()
-        if name == "compare" and len(self.readers) > 1:
-            return pack_of(compare(*self.readers[:2]))
+        if parts[0] == "compare":
+            return self._compare(parts[1:])
         number = _whole(parts[0])
         if number is None or number >= len(self.readers) or len(parts) < 2:
             raise _unknown(name)
         if parts[1] == "whatif":
             return self._whatif(number, parts[2:])
         if parts[1] == "heat":
-            return self._heat_block(number, parts[2:])
+            with self._lock:
+                blocks = self._heat.setdefault((number,), HeatBlocks(self.readers[number]))
+            return _block(blocks, parts[2:], name)
+        if parts[1] == "difference":
+            return self._difference(number, parts[2:], name)
         pack = _report_pack(self.readers[number], parts[1], parts[2:])
         if pack is None:
             raise _unknown(name)
         return pack
 
-    def _heat_block(self, number: int, place: list[str]) -> bytes:
-        whole = [n for n in map(_whole, place[1:]) if n is not None]
-        if len(place) != 5 or len(whole) != 4 or place[0] not in KINDS:
-            raise _unknown(f"{number}/heat/{'/'.join(place)}")
+    def _compare(self, numbers: list[str]) -> bytes:
+        """What differs between any two reports."""
+        pair = [n for n in map(_whole, numbers) if n is not None and n < len(self.readers)]
+        if len(numbers) != 2 or len(pair) != 2:
+            raise _unknown(f"compare/{'/'.join(numbers)}")
+        return pack_of(compare(self.readers[pair[0]], self.readers[pair[1]]))
+
+    def _difference(self, number: int, parts: list[str], name: str) -> bytes:
+        """A heat map's block of another report minus this one, or what such blocks mean."""
+        other = _whole(parts[0]) if parts else None
+        if other is None or other >= len(self.readers):
+            raise _unknown(name)
         with self._lock:
-            blocks = self._heat.setdefault(number, HeatBlocks(self.readers[number]))
-        return blocks.block(place[0], *whole)
+            key = number, other
+            if key not in self._heat:
+                self._heat[key] = DifferenceBlocks(self.readers[number], self.readers[other])
+            blocks = self._heat[key]
+        if len(parts) == 1 and isinstance(blocks, DifferenceBlocks):
+            return pack_of(blocks.facts())
+        return _block(blocks, parts[1:], name)
 
     def _whatif(self, number: int, sweep: list[str]) -> bytes:
         """What can be varied, or the points of a sweep: the one thing computed on demand."""
@@ -234,16 +253,24 @@ class PageData:
     def names(self) -> Iterator[str]:
         """All names but those of sweeps, the most needed first: an export takes as many as fit."""
         yield "index"
-        if len(self.readers) > 1:
-            yield "compare"
         numbers = range(len(self.readers))
         yield from (f"{i}/{name}" for i in numbers for name in SINGLE)
+        pairs = [(i, k) for i in numbers for k in numbers if i != k][:_MOST_PAIRS]
+        yield from (f"compare/{i}/{k}" for i, k in pairs)
         for i in numbers:
             yield from (f"{i}/{name}" for name in _heat_names(self.readers[i], is_coarse=True))
+        for i, k in pairs:
+            yield f"{i}/difference/{k}"
+            if not self._why_not_compared(i, k):
+                coarse = _heat_names(self.readers[i], is_coarse=True)
+                yield from (f"{i}/difference/{k}/{name.removeprefix('heat/')}" for name in coarse)
         for i in numbers:
             yield from (f"{i}/{name}" for name in _part_names(self.readers[i]))
         for i in numbers:
             yield from (f"{i}/{name}" for name in _heat_names(self.readers[i], is_coarse=False))
+
+    def _why_not_compared(self, number: int, other: int) -> str:
+        return unpack_pack(self.pack(f"{number}/difference/{other}"))[0]["why_not"]
 
     def sweep_names(self) -> Iterator[str]:
         """Names of what the What-if view fetches: computed, so they take longer than others."""
@@ -251,6 +278,13 @@ class PageData:
             yield f"{i}/whatif"
             sweeps = unpack_pack(self.pack(f"{i}/whatif"))[0]["sweeps"]
             yield from (f"{i}/whatif/{sweep}" for sweep in sweeps)
+
+
+def _block(blocks: HeatBlocks, place: list[str], name: str) -> bytes:
+    whole = [n for n in map(_whole, place[1:]) if n is not None]
+    if len(place) != 5 or len(whole) != 4 or place[0] not in KINDS:
+        raise _unknown(name)
+    return blocks.block(place[0], *whole)
 
 
 def _report_pack(reader: ReportReader, name: str, rest: list[str]) -> bytes | None:

@@ -104,11 +104,11 @@ class HeatBlocks:
 
     def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Compute and exchange of each row as shares of the chip's time in each column."""
-        sums = _chip_sums(self.reader, level, columns)
+        sums = chip_sums(self.reader, level, columns)
         total = np.maximum(sums["total"], 1)
         cells = {}
         for name in ("compute", "exchange"):
-            means = _tile_means(self._pooled(name, level, columns), self.reader, tile_level)
+            means = tile_means(self._pooled(name, level, columns), self.reader, tile_level)
             by_chip = means.reshape(len(means), self.reader.n_ipus, -1) / total[:, :, None]
             cells[name] = _quantised(by_chip).reshape(len(means), -1)
         return {}, cells, sums
@@ -121,7 +121,7 @@ class HeatBlocks:
         reader, live = self.reader, self._pooled("live", level, columns)
         most = live.reshape(len(live), reader.n_ipus, -1)
         for _ in range(tile_level):
-            most = _pooled_by(4, most, np.maximum, axis=2)
+            most = pooled_by(4, most, np.maximum, axis=2)
         largest = max(1, int(reader.table("steps")["largest_temporary"].max(initial=0)))
         return (
             {"largest": largest},
@@ -153,21 +153,21 @@ def _pooled(reader: ReportReader, name: str, level: int, columns: tuple[int, int
     rows = reader.pooled_rows(name, first, last, stored)
     combine = np.maximum if name == "live" else np.add
     for _ in range((pool // unit).bit_length() - 1):
-        rows = _pooled_by(2, rows, combine, axis=0)
+        rows = pooled_by(2, rows, combine, axis=0)
     return rows
 
 
-def _tile_means(cells: Ints, reader: ReportReader, tile_level: int) -> Ints:
+def tile_means(cells: Ints, reader: ReportReader, tile_level: int) -> Ints:
     """Means of groups of 4^t tiles; a chip's last group may be smaller."""
     sums = cells.reshape(len(cells), reader.n_ipus, reader.tiles_per_ipu)
     for _ in range(tile_level):
-        sums = _pooled_by(4, sums, np.add, axis=2)
+        sums = pooled_by(4, sums, np.add, axis=2)
     sizes = np.full(sums.shape[2], 4**tile_level)
     sizes[-1] = reader.tiles_per_ipu % 4**tile_level or 4**tile_level
     return (sums / sizes).reshape(len(cells), -1)
 
 
-def _pooled_by(n: int, cells: Ints, combine: np.ufunc, axis: int) -> Ints:
+def pooled_by(n: int, cells: Ints, combine: Callable[..., Ints], axis: int) -> Ints:
     """Neighbours along an axis combined, n at a time, the last group maybe fewer.
 
     Whole slices are combined, which is several times as fast as `reduceat`.
@@ -180,7 +180,7 @@ def _pooled_by(n: int, cells: Ints, combine: np.ufunc, axis: int) -> Ints:
     return np.moveaxis(found, 0, axis)
 
 
-def _chip_sums(reader: ReportReader, level: int, columns: tuple[int, int]) -> dict[str, Ints]:
+def chip_sums(reader: ReportReader, level: int, columns: tuple[int, int]) -> dict[str, Ints]:
     """float64[columns, n_ipus]: where each column begins and ends, and what chips do in it."""
     pool = 2**level
     first, last = columns[0] * pool, min(reader.n_entries, columns[1] * pool)

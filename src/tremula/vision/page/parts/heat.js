@@ -41,7 +41,8 @@ export class HeatMap {
   makePainter() {
     // Without a GPU, WebGL is emulated and slower than a plain canvas.
     const wanted = new URLSearchParams(location.search).get("painter");
-    const painter = wanted === "canvas" ? null : GlPainter.make(this.canvas, wanted !== "webgl2");
+    const isPlain = wanted === "canvas" || this.mode.startsWith("difference");
+    const painter = isPlain ? null : GlPainter.make(this.canvas, wanted !== "webgl2");
     this.element.dataset.painter = painter ? "webgl2" : "canvas";
     return painter ?? new PlainPainter(this.canvas);
   }

@@ -186,6 +186,7 @@ function shares(colours) {
 // Where nothing is drawn, a chip waits.
 export function groundOf(mode) {
   if (mode === "live") return rgb(colour("sunken"));
+  if (mode.startsWith("difference")) return rgb(colour("cell-empty"));
   return mode === "phases" ? rgb(colour("idle")) : heat(mode === "idle" ? 1 : 0);
 }
 

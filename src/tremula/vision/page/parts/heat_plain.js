@@ -1,9 +1,9 @@
 // Draws heat blocks on a plain canvas, pixel by pixel: for machines without a GPU.
 
-import { PHASES, SHADES, colour, heat, rgb, shades } from "../colours.js";
+import { PHASES, SHADES, colour, difference, heat, rgb, shades } from "../colours.js";
 import { LEAST, chipShares, groundOf, lanesOf } from "./heat_gl.js";
 
-const FULL = 63;
+const FULL = 63, MIDDLE = 31;
 // A single entry is drawn as this many strips, its phases one after the other.
 const STRIPS = 16;
 
@@ -94,12 +94,21 @@ function paints(mode) {
   const full = PHASES.map((phase) => pixel(rgb(colour(phase.tone)))), empty = pixel(rgb(colour("cell-empty")));
   const ramp = Array.from({ length: FULL + 1 }, (_, i) => pixel(heat(i / FULL)));
   const at = (share) => ramp[Math.max(0, Math.min(FULL, Math.round(share * FULL)))];
+  if (mode.startsWith("difference")) return { full, pooled: differencePaint(mode.split(" ")[1]) };
   if (mode === "compute") return { full, pooled: (share) => at(share[0]) };
   if (mode === "exchange") return { full, pooled: (share) => at(share[1]) };
   if (mode === "idle") return { full, pooled: (share) => at(1 - share.reduce((sum, v) => sum + v, 0)) };
   if (mode === "live") return { full, pooled: (share) => (share[0] > 0 ? at(share[0]) : empty) };
   const table = PHASES.slice(0, -1).map((phase) => shades(phase.tone).map(pixel));
   return { full, pooled: (share) => mostOf(share, table, full.at(-1)) };
+}
+
+// Cells of differences count from the middle: compute, exchange, or both together.
+function differencePaint(phase) {
+  const ramp = Array.from({ length: 2 * MIDDLE + 1 }, (_, i) => pixel(difference((i - MIDDLE) / MIDDLE)));
+  const at = (i) => ramp[Math.max(0, Math.min(2 * MIDDLE, Math.round(i)))];
+  if (phase === "exchange") return (share) => at(share[1] * FULL);
+  return phase === "phases" ? (share) => at((share[0] + share[1]) * FULL - MIDDLE) : (share) => at(share[0] * FULL);
 }
 
 // The phase that takes most of a cell, in the shade of its share.

@@ -35,7 +35,10 @@ export class Table {
     this.tools = h("div.tools", {}, this.input, this.status, this.buttons());
     this.columns = new Columns(options, this.element);
     this.draw = perFrame(() => this.paint());
-    onSize(this.scroll, () => this.paint());
+    onSize(this.scroll, () => {
+      this.columns.apply();
+      this.paint();
+    });
     this.layout();
     this.arrange();
   }

@@ -62,6 +62,8 @@ export class Columns {
 
   apply() {
     let sum = 8;
+    // In a narrow card names make room for numbers.
+    this.narrow = Math.min(1, Math.max(0.5, (this.element.clientWidth || 1000) / 1000));
     const parts = this.shown().map((column, place) => {
       const own = this.widths.get(column.title), [least, share] = own ? [own, 0] : this.room(column, place);
       sum += least;
@@ -77,7 +79,7 @@ export class Columns {
     const whole = this.least.get(column);
     if (!column.isText) return [whole, whole];
     const { least, most } = place ? LATER : FIRST;
-    return [Math.max(headWidth(column), Math.min(whole, least)), 2 * Math.min(whole, most)];
+    return [Math.max(headWidth(column), Math.min(whole, Math.round(least * this.narrow))), 2 * Math.min(whole, most)];
   }
 
   // Rows here and there, and those of the largest and the smallest value.

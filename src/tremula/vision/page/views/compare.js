@@ -1,25 +1,63 @@
 // Compare: what changed from report A to report B, the largest causes first.
 
-import { card, h } from "../dom.js";
+import { card, choice, h } from "../dom.js";
 import { Table } from "../parts/table.js";
+import { waterfall } from "../parts/waterfall.js";
 import { bytes, percent, signed, whole } from "../format.js";
+import { current } from "../state.js";
 
 const NAMES = {
   total_cycles: "Total cycles", compute: "Compute", exchange: "Exchange", sync: "Sync", waiting: "Waiting",
   memory_total: "Memory, all tiles", memory_always_live: "Always live", memory_temporary: "Temporary", memory_largest: "Fullest tile",
 };
 
+const GROUPS = [["module", "Module", "the first part of each name"], ["operation", "Operation"], ["phase", "Phase", "what the time goes into"]];
+const BYTES = new Set(["memory_total", "memory_always_live", "memory_temporary", "memory_largest"]);
+
 export async function compareView(context) {
-  const { facts } = await context.compare();
+  const { facts } = await context.compare(), [a, b] = context.pair;
   const element = h("div", {},
+    h("p.note", {}, "From ", h("b", {}, `A, ${a.title}`), " to ", h("b", {}, `B, ${b.title}`), ": rows are paired by name and place."),
     h("div.grid", {}, ["total_cycles", "exchange", "memory_largest", "memory_total"].filter((key) => facts.totals[key]).map((key) => h("section.card.quarter", {}, total(key, facts.totals[key])))),
+    cycleCauses(facts, context), memoryCauses(facts),
     h("div.grid", {},
-      h("section.card.half", {}, h("header", {}, h("h2", {}, "Largest causes")), causes(facts.causes)),
+      h("section.card.half", {}, h("header", {}, h("h2", {}, "In words")), causes(facts.causes)),
       h("section.card.half", {}, h("header", {}, h("h2", {}, "Totals")), totals(facts.totals))),
     pairs("Operations", facts.operations, [["Cycles", "cycles", whole], ["Compute", "compute", whole], ["Exchange", "exchange", whole], ["Vertices", "n_vertices", whole]], context, "op"),
     pairs("Variables", facts.variables, [["Bytes", "n_bytes", bytes], ["Tiles", "n_tiles", whole], ["Most on a tile", "largest_on_tile", bytes]], context),
     pairs("Steps", facts.steps, [["Cycles", "total_cycles", whole], ["Compute", "compute", whole], ["Exchange", "exchange", whole], ["Runs", "executed", whole], ["Temporary", "temporary_bytes", bytes]], context));
   return { element };
+}
+
+// What the difference of the total is made of: its causes add up to it.
+function cycleCauses(facts, context) {
+  const { total_cycles: all } = facts.totals, by = GROUPS.some(([name]) => name === current().by) ? current().by : "module";
+  if (!all) return null;
+  return card("Where the difference in cycles comes from", [h("div.spring"), choice("Group by", GROUPS, by, (next) => context.select({ by: next }))],
+    waterfall({ before: all.before, after: all.after, format: whole, causes: groupsOf(facts, by, context), rest: "waiting, and work that overlaps" }));
+}
+
+function groupsOf(facts, by, context) {
+  if (by === "phase") {
+    const own = Object.entries(facts.totals).filter(([key]) => key !== "total_cycles" && !BYTES.has(key));
+    return own.map(([key, row]) => ({ name: NAMES[key] ?? key, difference: row.difference }));
+  }
+  const found = new Map();
+  for (const row of facts.operations) {
+    const name = (by === "module" ? row.name.split("/")[0] : row.name) || "(unnamed)";
+    const one = found.get(name) ?? { name, difference: 0, onpick: () => context.select({ view: "operations", mode: "difference", layer: by, op: name }) };
+    one.difference += row.cycles.difference;
+    found.set(name, one);
+  }
+  return [...found.values()];
+}
+
+function memoryCauses(facts) {
+  const { memory_total: all } = facts.totals;
+  return card("Where the difference in memory comes from", null, waterfall({
+    before: all.before, after: all.after, format: bytes, rest: "gaps between them",
+    causes: facts.categories.map((row) => ({ name: row.name, difference: row.always_live.difference + row.temporary.difference })),
+  }));
 }
 
 function total(key, { before, after, difference }) {

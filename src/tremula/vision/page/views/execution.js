@@ -3,6 +3,7 @@
 import { card, choice, h, hint, replace } from "../dom.js";
 import { Chart, legend } from "../parts/chart.js";
 import { HeatMap } from "../parts/heat.js";
+import { heatDifference } from "../parts/heat_difference.js";
 import { Range, STEERING } from "../parts/range.js";
 import { Strip } from "../parts/strip.js";
 import { Table } from "../parts/table.js";
@@ -18,7 +19,8 @@ const MODES = [["phases", "Phases"], ["compute", "Compute"], ["exchange", "Excha
 export async function executionView(context) {
   const [overview, steps, tiles, vertices] = await Promise.all(["overview", "steps", "tiles", "vertices"].map(context.load));
   const other = context.other && (await context.other.load("steps"));
-  const view = new ExecutionView(context, { overview, steps, tiles, vertices, other });
+  const versus = await heatDifference(context, "phases");
+  const view = new ExecutionView(context, { overview, steps, tiles, vertices, other, versus });
   return { element: view.element, select: (state, before) => view.select(state, before) };
 }
 
@@ -53,7 +55,7 @@ class ExecutionView {
     this.heat = new HeatMap({
       kind: "phases", shape: facts.heat.phases, nIpus: facts.n_ipus, perIpu: facts.tiles_per_ipu, range: this.range, mode: phase,
       load: context.load, entriesOf: (from, to) => trace.entriesOf(from, to), height: 430, label: "Tiles over time",
-      describe: (cell) => this.describe(cell), onpick: (cell) => this.pickCell(cell), oncursor,
+      describe: (cell) => this.describe(cell), onpick: (cell) => this.pickCell(cell), oncursor, ...this.versus?.options(phase),
     });
     trace.onload = () => {
       this.timeline.draw();
@@ -66,8 +68,8 @@ class ExecutionView {
       choice("Timeline", [["flame", "Flame", "nested by name"], ["flat", "Flat", "phases of each step"]], kind, (show) => context.select({ show }))];
     return [card("Timeline", [this.foldedText(), ...tools], this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
       legend(PHASES.map(({ name, tone, about }) => ({ name, about, colour: colour(tone) })))),
-    card("Every tile", [this.heat.status, h("div.spring"), h("span.status", {}, "Alt + wheel zooms tiles"),
-      choice("Heat map", MODES, phase, (next) => context.select({ phase: next }))], this.heat.element, this.heat.legend())];
+    card(this.versus?.title("Every tile") ?? "Every tile", [this.heat.status, h("div.spring"), h("span.status", {}, "Alt + wheel zooms tiles"),
+      choice("Heat map", this.versus ? MODES.slice(0, 3) : MODES, phase, (next) => context.select({ phase: next }))], this.heat.element, this.versus?.legend() ?? this.heat.legend())];
   }
 
   // How much of what ran is in the trace, one by one or folded.
@@ -92,9 +94,10 @@ class ExecutionView {
     const { facts } = this.overview, shares = PHASES.slice(0, -1).map(({ key, name }) => [name, cell[key]]);
     const waiting = Math.max(0, 1 - shares.reduce((sum, [, share]) => sum + share, 0));
     const step = cell.nEntries === 1 ? this.trace.stepOf(cell.firstEntry) : null;
+    const isDifference = this.versus && !this.versus.whyNot;
     return [step === null ? `${whole(cell.nEntries)} entries from ${whole(cell.firstEntry)}` : this.trace.path(step),
       tileName(cell.tile, facts.tiles_per_ipu, facts.n_ipus), ["cycles", whole(cell.end - cell.begin)],
-      ...[...shares, ["waiting", waiting]].filter(([, share]) => share > 0).map(([name, share]) => [name, percent(share)])];
+      ...isDifference ? this.versus.describe(cell) : [...shares, ["waiting", waiting]].filter(([, share]) => share > 0).map(([name, share]) => [name, percent(share)])];
   }
 
   pickCell(cell) {

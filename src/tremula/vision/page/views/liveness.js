@@ -3,6 +3,7 @@
 import { card, choice, h, replace } from "../dom.js";
 import { Chart, legend } from "../parts/chart.js";
 import { HeatMap } from "../parts/heat.js";
+import { heatDifference } from "../parts/heat_difference.js";
 import { Range } from "../parts/range.js";
 import { Table } from "../parts/table.js";
 import { SERIES } from "../colours.js";
@@ -13,7 +14,8 @@ import { current, link } from "../state.js";
 export async function livenessView(context) {
   const [live, steps, variables, overview] = await Promise.all(["liveness", "steps", "variables", "overview"].map(context.load));
   const other = context.other && (await context.other.load("liveness"));
-  const view = new LivenessView(context, { live, steps, variables, overview, other });
+  const versus = await heatDifference(context, "live");
+  const view = new LivenessView(context, { live, steps, variables, overview, other, versus });
   return { element: view.element, select: (state, before) => view.select(state, before) };
 }
 
@@ -46,14 +48,15 @@ class LivenessView {
       kind: "live", shape: facts.heat.live, nIpus: facts.n_ipus, perIpu: facts.tiles_per_ipu, range: this.range, mode: "live", height: 360,
       load: context.load, entriesOf: (from, to) => [Math.max(0, Math.floor(from)), Math.min(this.n, Math.ceil(to))],
       boundsOf: (first, per, n) => stepBounds(first, per, n, this.n), label: "Temporary bytes of every tile over steps",
-      describe: (cell) => this.describeCell(cell), onpick: (cell) => context.select({ tile: cell.tile, step: cell.firstEntry }),
+      describe: (cell) => this.describeCell(cell), onpick: (cell) => context.select({ tile: cell.tile, step: cell.firstEntry }), ...this.versus?.options("live"),
     });
     const peak = this.live.facts.peak_step;
     this.element = h("div", {},
       card("Live bytes over steps", [h("button.plain.peak", { type: "button", onclick: () => context.select({ step: peak }) }, `Peak: step ${peak}`), h("div.spring"),
         choice("Bytes", [["all", "All tiles"], ["fullest", "Fullest tile", "most temporary bytes of any one tile"], ["always", "With always live"]], this.show, (show) => context.select({ show }))],
       this.chart.element, legend(series)),
-      card("Temporary bytes, every tile", [this.heat.status, h("div.spring"), h("span.status", {}, `full colour: ${bytes(facts.largest_temporary)}`)], this.heat.element),
+      card(this.versus?.title("Temporary bytes, every tile") ?? "Temporary bytes, every tile", [this.heat.status, h("div.spring"),
+        (!this.versus || this.versus.whyNot) && h("span.status", {}, `full colour: ${bytes(facts.largest_temporary)}`)], this.heat.element, this.versus?.legend()),
       h("div.grid", {}, this.atStep, this.freeing));
   }
 
@@ -88,7 +91,7 @@ class LivenessView {
   describeCell(cell) {
     const most = this.overview.facts.largest_temporary;
     return [cell.nEntries > 1 ? `${cell.nEntries} steps from ${cell.firstEntry}` : text(this.steps, "path", cell.firstEntry),
-      ["tile", whole(cell.tile)], ["temporary, about", bytes(cell.compute * most)]];
+      ["tile", whole(cell.tile)], ...this.versus && !this.versus.whyNot ? this.versus.describe(cell) : [["temporary, about", bytes(cell.compute * most)]]];
   }
 
   // -- selection ----------------------------------------------------------------------------------

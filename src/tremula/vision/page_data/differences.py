@@ -1,0 +1,132 @@
+"""Heat maps of how two reports differ, in the blocks and on the axes of the first of them.
+
+Steps are paired by name, the n-th of a name with the n-th. A cell of MIDDLE is no difference; 0 and
+2 × MIDDLE are the largest, less and more.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tremula.vision.page_data.heat_blocks import (
+    Cells,
+    HeatBlocks,
+    chip_sums,
+    pooled_by,
+    tile_means,
+)
+from tremula.vision.report.reader import ReportReader
+
+Ints = np.ndarray
+
+MIDDLE = 31
+_ROWS_AT_ONCE = 512
+
+
+def partners(before: Sequence[str], after: Sequence[str]) -> Ints:
+    """int64[len(before)]: the place of each name's partner, -1 for none."""
+    places = {name: place for place, name in enumerate(_numbered(after))}
+    return np.array([places.get(name, -1) for name in _numbered(before)], np.int64)
+
+
+def _numbered(names: Sequence[str]) -> list[tuple[str, int]]:
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, -1) + 1
+        found.append((name, seen[name]))
+    return found
+
+
+class DifferenceBlocks(HeatBlocks):
+    """Blocks of `other` minus `reader`: busy cycles over time, temporary bytes over steps."""
+
+    def __init__(self, reader: ReportReader, other: ReportReader):
+        super().__init__(reader)
+        self.other = other
+        self.partner = partners(reader.table("steps")["path"], other.table("steps")["path"])
+
+    def facts(self) -> dict[str, object]:
+        """Whether the two can be compared tile by tile, and what full colour means."""
+        mine, theirs = self.reader, self.other
+        if (mine.n_ipus, mine.tiles_per_ipu) != (theirs.n_ipus, theirs.tiles_per_ipu):
+            why = (
+                f"A has {mine.n_ipus} × {mine.tiles_per_ipu} tiles, "
+                f"B {theirs.n_ipus} × {theirs.tiles_per_ipu}"
+            )
+            return {"why_not": why}
+        n_alone = int((self.partner < 0).sum())
+        return {
+            "why_not": "",
+            "middle": MIDDLE,
+            "largest_live": self._largest(),
+            "n_alone": n_alone,
+        }
+
+    def _largest(self) -> int:
+        """The largest difference of a tile's temporary bytes at a step, at least 1."""
+        return self._once(("largest",), self._find_largest)
+
+    def _find_largest(self) -> int:
+        n, largest = self.reader.n_steps, 1
+        for first in range(0, n, _ROWS_AT_ONCE):
+            rows = self._rows("live", first, min(n, first + _ROWS_AT_ONCE))
+            largest = max(largest, int(np.abs(rows).max(initial=0)))
+        return largest
+
+    def _rows(self, name: str, first: int, last: int) -> Ints:
+        """Differences of trace entries, or of steps for `live`; what B lacks takes it nothing."""
+        steps, times = np.arange(first, last), np.ones(last - first, np.int64)
+        if name != "live":
+            trace = self.reader.trace
+            steps, times = trace.step[first:last], trace.times[first:last]
+        places = self.partner[steps]
+        theirs = self.other.matrix(name).take(np.maximum(places, 0)) * (places >= 0)[:, None]
+        return (theirs - self.reader.matrix(name).take(steps)) * times[:, None]
+
+    def _pooled(self, name: str, level: int, columns: tuple[int, int]) -> Ints:
+        """int64[columns, n_tiles]: sums, or for `live` the largest difference, either way."""
+        pool = 2**level
+        n = self.reader.n_steps if name == "live" else self.reader.n_entries
+        per_turn = max(1, _ROWS_AT_ONCE // pool)
+        found = []
+        for column in range(columns[0], columns[1], per_turn):
+            last = min(columns[1], column + per_turn)
+            rows = self._rows(name, column * pool, min(n, last * pool))
+            combine = _farther if name == "live" else np.add
+            for _ in range(level):
+                rows = pooled_by(2, rows, combine, axis=0)
+            found.append(rows)
+        return np.concatenate(found)
+
+    def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
+        """Compute and exchange, as shares of the time that A's chips take."""
+        sums = chip_sums(self.reader, level, columns)
+        total = np.maximum(sums["total"], 1)
+        cells = {}
+        for name in ("compute", "exchange"):
+            means = tile_means(self._pooled(name, level, columns), self.reader, tile_level)
+            shares = means.reshape(len(means), self.reader.n_ipus, -1) / total[:, :, None]
+            cells[name] = _quantised(shares).reshape(len(means), -1)
+        return {}, cells, sums
+
+    def _live_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
+        """Bytes, as shares of the largest difference anywhere."""
+        rows = self._pooled("live", level, columns)
+        cells = rows.reshape(len(rows), self.reader.n_ipus, -1)
+        for _ in range(tile_level):
+            cells = pooled_by(4, cells, _farther, axis=2)
+        # The lock is held, so facts() was asked before, or this is the first to need it.
+        largest = self._kept.get(("largest",)) or self._find_largest()
+        return {}, {"compute": _quantised(cells / largest).reshape(len(rows), -1)}, {}
+
+
+def _farther(a: Ints, b: Ints, out: Ints) -> Ints:
+    """Of two differences the larger one, more or less."""
+    return np.copyto(out, np.where(np.abs(b) > np.abs(a), b, a)) or out
+
+
+def _quantised(shares: Ints) -> Ints:
+    """Any difference at all is seen: it is rounded away from the middle."""
+    away = np.ceil(np.abs(shares) * MIDDLE) * np.sign(shares)
+    return np.clip(MIDDLE + away, 0, 2 * MIDDLE).astype(np.uint8)
