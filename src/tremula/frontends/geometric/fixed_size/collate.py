@@ -108,11 +108,7 @@ class FixedSizeCollater(Collater):
         """The padding graphs; raises if the real ones are too many or too large."""
         options, (max_nodes, max_edges) = self.fixed_size_options, self._limits(graphs)
         n_padding = options.num_graphs - len(graphs)
-        if n_padding < 0:
-            raise RuntimeError(
-                f"Too many graphs in the batch. Requested {options.num_graphs} graphs, padding "
-                f"included, but the list has {len(graphs)}."
-            )
+        check_n_graphs(len(graphs), options.num_graphs)
         check_fits("nodes", nodes, max_nodes)
         check_fits("edges", edges, max_edges)
         pad_nodes = {kind: n - nodes[kind] for kind, n in max_nodes.items()}
@@ -164,6 +160,15 @@ def counts_of(graphs: Sequence[BaseData]) -> tuple[dict[Any, int], dict[Any, int
         for kind, n in edge_counts(graph).items():
             edges[kind] = edges.get(kind, 0) + n
     return nodes, edges
+
+
+def check_n_graphs(n_graphs: int, limit: int) -> None:
+    """Raise if there are more graphs than a batch has."""
+    if n_graphs > limit:
+        raise RuntimeError(
+            f"Too many graphs in the batch. Requested {limit} graphs, padding included, but the "
+            f"list has {n_graphs}."
+        )
 
 
 def check_fits(what: str, counts: dict[Any, int], limits: dict[Any, int]) -> None:

@@ -4,10 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch.utils.data import RandomSampler
+import torch
+from torch.utils.data import RandomSampler, Sampler
+from torch_geometric.data import InMemoryDataset
 from torch_geometric.data.data import BaseData
 
 from tremula.frontends.geometric.common import is_hetero
+from tremula.frontends.geometric.feeding.assemble import ColumnCollater
+from tremula.frontends.geometric.feeding.columns import GraphColumns, reason_against
 from tremula.frontends.geometric.fixed_size.collate import FixedSizeCollater
 from tremula.frontends.geometric.fixed_size.levels import attribute_levels
 from tremula.frontends.geometric.fixed_size.options import (
@@ -15,6 +19,7 @@ from tremula.frontends.geometric.fixed_size.options import (
     FixedSizeStrategy,
     OverSizeStrategy,
 )
+from tremula.frontends.geometric.packing.histogram import HistogramPackingSampler
 from tremula.frontends.geometric.packing.stream import StreamPackingSampler
 
 # Graphs of a data set that are looked at to tell attributes of nodes from those of graphs.
@@ -89,17 +94,59 @@ class FixedSizeArguments:
             return {}
         if self.fixed_size_strategy is FixedSizeStrategy.PadToMax:
             return {"batch_size": options.num_graphs - 1, "shuffle": self.shuffle}
-        return {"batch_sampler": self._stream(options)}
+        return {"batch_sampler": self._packing(options)}
 
-    def _stream(self, options: FixedSizeOptions) -> StreamPackingSampler:
+    def _packing(self, options: FixedSizeOptions) -> Sampler[list[int]]:
         # One graph, node and edge of each type are for padding.
         n_node_types = len(options.num_nodes) if isinstance(options.num_nodes, dict) else 1
         n_edge_types = len(options.num_edges) if isinstance(options.num_edges, dict) else 1
-        return StreamPackingSampler(
-            self.dataset,
-            max_num_graphs=options.num_graphs - 1,
-            max_num_nodes=options.total_num_nodes - n_node_types,
-            max_num_edges=options.total_num_edges - n_edge_types,
-            base_sampler=RandomSampler(self.dataset) if self.shuffle else None,
-            allow_skip_data=self.over_size_strategy is OverSizeStrategy.Skip,
+        limits = (
+            options.num_graphs - 1,
+            options.total_num_nodes - n_node_types,
+            options.total_num_edges - n_edge_types,
         )
+        skips = self.over_size_strategy is OverSizeStrategy.Skip
+        if self.fixed_size_strategy is FixedSizeStrategy.HistogramPack:
+            return HistogramPackingSampler(
+                self.dataset, *limits, shuffle=self.shuffle, allow_skip_data=skips
+            )
+        base = RandomSampler(self.dataset) if self.shuffle else None
+        return StreamPackingSampler(self.dataset, *limits, base_sampler=base, allow_skip_data=skips)
+
+    def column_collater(
+        self, options: FixedSizeOptions, *, is_combined: bool
+    ) -> ColumnCollater | None:
+        """The fast way, if the data set is in memory and nothing runs for each graph."""
+        is_in_memory = isinstance(self.dataset, GraphColumns | InMemoryDataset)
+        trims = self.over_size_strategy.trims_nodes or self.over_size_strategy.trims_edges
+        if not is_in_memory or trims or self.follow_batch or not self.sort_edges:
+            return None
+        if reason_against(self.dataset, set(self.exclude_keys or ())) is not None:
+            return None
+        packs = self.fixed_size_strategy is not FixedSizeStrategy.PadToMax
+        has_sampler = packs or self.others.get("batch_sampler") is not None
+        is_one_pack = has_sampler or not is_combined
+        return ColumnCollater(
+            GraphColumns.from_dataset(self.dataset, self.exclude_keys),
+            options,
+            add_masks_to_batch=self.add_pad_masks,
+            mini_batch_size=None if is_one_pack else options.num_graphs - 1,
+            is_combined=is_combined,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+
+class Numbers(torch.utils.data.Dataset):
+    """The numbers of the graphs of a data set, for collaters that fetch graphs by number."""
+
+    def __init__(self, graphs: Sequence[BaseData]):
+        self.graphs = graphs
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def __getitem__(self, number: int) -> int:
+        return number
+
+    def __getitems__(self, numbers: list[int]) -> list[int]:
+        return numbers

@@ -11,7 +11,7 @@ from tremula.frontends.geometric.fixed_size.options import (
     FixedSizeStrategy,
     OverSizeStrategy,
 )
-from tremula.frontends.geometric.loaders.arguments import FixedSizeArguments
+from tremula.frontends.geometric.loaders.arguments import FixedSizeArguments, Numbers
 
 
 class DataLoader(torch.utils.data.DataLoader):
@@ -58,10 +58,11 @@ class FixedSizeDataLoader(torch.utils.data.DataLoader):
             dataset, batch_size, shuffle, fixed_size_options, fixed_size_strategy,
             over_size_strategy, add_pad_masks, follow_batch, exclude_keys, sort_edges, kwargs,
         )  # fmt: skip
-        self.fixed_size_options = given.options()
+        self.fixed_size_options = options = given.options()
+        by_columns = given.column_collater(options, is_combined=False)
         super().__init__(
-            dataset,  # pyright: ignore[reportArgumentType] (any sequence will do)
-            collate_fn=given.collater(self.fixed_size_options),
-            **given.sampling(self.fixed_size_options),
+            dataset if by_columns is None else Numbers(dataset),  # pyright: ignore[reportArgumentType]
+            collate_fn=given.collater(options) if by_columns is None else by_columns,
+            **given.sampling(options),
             **kwargs,
         )

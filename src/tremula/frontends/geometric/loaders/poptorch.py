@@ -1,18 +1,25 @@
 """Loaders for PopTorch models: what one call consumes, joined along dimension 0."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import cast
 
 from torch_geometric.data.data import BaseData
 
+from tremula.base.tracing import is_tracing
+from tremula.frontends.geometric.common import GraphBatch
+from tremula.frontends.geometric.feeding.threads import in_threads
 from tremula.frontends.geometric.fixed_size.collate import Collater, CombinedBatchingCollater
 from tremula.frontends.geometric.fixed_size.options import (
     FixedSizeOptions,
     FixedSizeStrategy,
     OverSizeStrategy,
 )
-from tremula.frontends.geometric.loaders.arguments import FixedSizeArguments
+from tremula.frontends.geometric.loaders.arguments import FixedSizeArguments, Numbers
+from tremula.frontends.poptorch.data.dataloader import CHANNEL
 from tremula.frontends.poptorch.data.dataloader import DataLoader as PopTorchLoader
 from tremula.frontends.poptorch.options.options import Options
+from tremula.frontends.poptorch.profiling import timed_batches
 
 
 class DataLoader(PopTorchLoader):
@@ -54,6 +61,8 @@ class FixedSizeDataLoader(PopTorchLoader):
     * `add_pad_masks`: boolean masks of what is real, for graphs, nodes and edges.
     * `sort_edges`: bring the edges of each graph in the order of their targets. Models do not see
       it, but sums over edges become cheaper. False: attributes that hold numbers of edges need it.
+    * `num_threads`: threads that make batches ahead of their use, if the data set is in memory: a
+      `GraphColumns`, or an `InMemoryDataset` of tensors without a transform. Others, and 0: none.
     * `options`: of the model; a batch of the loader is what one call of it consumes.
 
     Everything else goes to `poptorch.DataLoader`.
@@ -73,6 +82,7 @@ class FixedSizeDataLoader(PopTorchLoader):
         options: Options | None = None,
         *,
         sort_edges: bool = True,
+        num_threads: int = 2,
         **kwargs,
     ):
         given = FixedSizeArguments(
@@ -80,14 +90,35 @@ class FixedSizeDataLoader(PopTorchLoader):
             over_size_strategy, add_pad_masks, follow_batch, exclude_keys, sort_edges, kwargs,
         )  # fmt: skip
         self.fixed_size_options = given.options()
+        self._n_threads = num_threads
         sampling = given.sampling(self.fixed_size_options)
-        collater = CombinedBatchingCollater(
+        self._by_columns = given.column_collater(self.fixed_size_options, is_combined=True)
+        collater = self._by_columns or CombinedBatchingCollater(
             given.collater(self.fixed_size_options), mini_batch_size=sampling.get("batch_size")
         )
         super().__init__(
             Options() if options is None else options,
-            dataset,  # pyright: ignore[reportArgumentType] (any sequence will do)
+            dataset if self._by_columns is None else Numbers(dataset),  # pyright: ignore[reportArgumentType]
             collate_fn=collater,
             **sampling,
             **kwargs,
         )
+
+    def __iter__(self) -> Iterator[GraphBatch]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        has_processes = self.num_workers > 0 or self._accessor is not None
+        if self._by_columns is None or has_processes or self._n_threads == 0:
+            return super().__iter__()
+        collate = self._by_columns.collate_packs if self._combines_batches else self._by_columns
+        batches = in_threads(collate, self._numbers(), self._n_threads)
+        return timed_batches(CHANNEL, "load batch", batches) if is_tracing() else batches
+
+    def _numbers(self) -> Iterator[list]:
+        """The graphs of one call after the other; a list of packs where a sampler makes packs."""
+        numbers = cast(Iterable[list[int]], self._index_sampler)
+        if not self._combines_batches:
+            yield from numbers
+            return
+        packs = iter(numbers)
+        while call := list(islice(packs, self._n_batches)):
+            if len(call) == self._n_batches or not self.drops_last_combined:
+                yield call

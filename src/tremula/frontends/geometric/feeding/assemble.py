@@ -1,0 +1,216 @@
+"""Batches of one size from columns: what the plain collater makes, by one copy per attribute."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from tremula.frontends.geometric.common import GraphBatch
+from tremula.frontends.geometric.feeding import copies
+from tremula.frontends.geometric.feeding.columns import GraphColumns
+from tremula.frontends.geometric.fixed_size.collate import (
+    check_fits,
+    check_n_graphs,
+    check_padding_possible,
+)
+from tremula.frontends.geometric.fixed_size.levels import EDGE, GRAPH, NODE
+from tremula.frontends.geometric.fixed_size.options import FixedSizeOptions
+
+# Words that rows are copied in: values of one size share a compiled copy.
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+@dataclass(frozen=True, slots=True)
+class RowCopy:
+    """How one attribute is copied: all rows as words, words per row, and the word that pads."""
+
+    name: str
+    level: str
+    words: np.ndarray
+    width: int
+    padding: np.integer
+    start: np.ndarray  # the first row of each graph
+    tail: tuple[int, ...]  # the shape of a row
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the rows of one level go: the first of each graph, and how many each pack uses."""
+
+    n_rows: int  # of a pack
+    out_row: np.ndarray
+    n_used: np.ndarray
+
+
+@dataclass(frozen=True)
+class ColumnCollater:
+    """Collates numbers of graphs: packs of `mini_batch_size`, or all as one pack if it is None.
+
+    Gives what a `CombinedBatchingCollater` over a `FixedSizeCollater` gives; with `is_combined`
+    False, what the latter gives. `pin_memory`: a GPU can fetch the result by itself.
+    """
+
+    columns: GraphColumns
+    options: FixedSizeOptions
+    add_masks_to_batch: bool = True
+    mini_batch_size: int | None = None
+    is_combined: bool = True
+    pin_memory: bool = False
+
+    def __call__(self, graphs: Sequence[int]) -> GraphBatch:
+        """The joined batches of a list of graphs."""
+        size = self.mini_batch_size or len(graphs)
+        assert len(graphs) % max(size, 1) == 0, (
+            f"Invalid batch size. Got {len(graphs)} graphs and `mini_batch_size={size}`: the first "
+            "must be a multiple of the second."
+        )
+        return self.collate(
+            np.asarray(graphs, np.int64), np.arange(0, len(graphs) + 1, max(size, 1))
+        )
+
+    def collate_packs(self, packs: Sequence[Sequence[int]]) -> GraphBatch:
+        """The joined batches of packs of any number of graphs each."""
+        starts = np.zeros(len(packs) + 1, np.int64)
+        np.cumsum([len(pack) for pack in packs], out=starts[1:])
+        return self.collate(np.concatenate([np.asarray(p, np.int64) for p in packs]), starts)
+
+    def collate(self, graphs: np.ndarray, starts: np.ndarray) -> GraphBatch:
+        """The joined batches of packs: `starts` says where in `graphs` each begins."""
+        n_packs, n_graphs = len(starts) - 1, self.options.num_graphs
+        places = self._places(graphs, starts)
+        n_nodes, n_edges = places[NODE].n_rows, places[EDGE].n_rows
+        made = {
+            copied.name: self._rows(copied, graphs, places[copied.level]) for copied in self._copies
+        }
+        batch = self._empty((n_packs * n_nodes,), torch.int64)
+        ptr = self._empty((n_packs * (n_graphs + 1),), torch.int64)
+        masks = {
+            "graphs_mask": self._empty((n_packs * n_graphs,), torch.bool),
+            "nodes_mask": self._empty((n_packs * n_nodes,), torch.bool),
+            "edges_mask": self._empty((n_packs * n_edges,), torch.bool),
+        }
+        graphs_mask, nodes_mask, edges_mask = (mask.numpy() for mask in masks.values())
+        copies.fill_structure(
+            starts, graphs, self.columns.node_start, n_nodes, n_graphs,
+            batch.numpy(), ptr.numpy(), nodes_mask, graphs_mask,
+        )  # fmt: skip
+        if n_edges:
+            index = self._edge_index
+            out = self._empty((2 * n_packs, n_edges), torch.int64)
+            copies.fill_edges(
+                starts, graphs, self.columns.edge_start, index, ptr.numpy(), n_edges, n_graphs,
+                out.numpy(), edges_mask,
+            )  # fmt: skip
+            made["edge_index"] = out
+        made |= {"batch": batch, "ptr": ptr} | (masks if self.add_masks_to_batch else {})
+        return self._batch(made)
+
+    # -- pieces ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _copies(self) -> list[RowCopy]:
+        columns, options = self.columns, self.options
+        n_graphs = len(columns)
+        pads = {
+            NODE: options.node_pad_value,
+            EDGE: options.edge_pad_value,
+            GRAPH: options.graph_pad_value,
+        }
+        starts = {NODE: columns.node_start, EDGE: columns.edge_start}
+        made = []
+        for name, column in columns.columns.items():
+            if name == "edge_index":
+                continue
+            values = np.ascontiguousarray(column.values)
+            start = starts.get(column.level)
+            if start is None:
+                # The same number of rows for each graph: they count as one row.
+                values = values.reshape(n_graphs, -1)
+                start = np.arange(n_graphs + 1)
+            word = _WORDS[values.dtype.itemsize]
+            made.append(
+                RowCopy(
+                    name,
+                    column.level,
+                    values.reshape(-1).view(word),
+                    int(np.prod(values.shape[1:], dtype=np.int64)),
+                    np.array([pads[column.level]], values.dtype).view(word)[0],
+                    start,
+                    column.values.shape[1:],
+                    torch.from_numpy(values[:0]).dtype,
+                )
+            )
+        return made
+
+    @cached_property
+    def _edge_index(self) -> np.ndarray:
+        return np.ascontiguousarray(self.columns.columns["edge_index"].values, np.int64)
+
+    @cached_property
+    def _template(self) -> GraphBatch:
+        # PyG makes a new class for each batch that is made from scratch; copies share one.
+        made: GraphBatch = Batch(_base_cls=Data)
+        made._num_graphs = self.options.num_graphs
+        return made
+
+    def _batch(self, tensors: dict[str, Tensor]) -> GraphBatch:
+        made = copy.copy(self._template)
+        made._store._mapping.update(tensors)
+        if self.is_combined:
+            made["num_nodes"] = self.options.total_num_nodes
+            made["num_edges"] = self._n_edges()
+        return made
+
+    def _n_edges(self) -> int:
+        return self.options.total_num_edges if "edge_index" in self.columns.columns else 0
+
+    def _places(self, graphs: np.ndarray, starts: np.ndarray) -> dict[str, Places]:
+        columns = self.columns
+        made = {}
+        for level, n_rows, row_starts in (
+            (NODE, self.options.total_num_nodes, columns.node_start),
+            (EDGE, self._n_edges(), columns.edge_start),
+        ):
+            out_row, n_used = np.empty_like(graphs), np.empty(len(starts) - 1, np.int64)
+            full = copies.place_rows(starts, graphs, row_starts, n_rows, out_row, n_used)
+            if full >= 0:
+                check_fits(f"{level}s", {None: int(n_used[full])}, {None: n_rows})
+            made[level] = Places(n_rows, out_row, n_used)
+        n_graphs = self.options.num_graphs
+        n_real = starts[1:] - starts[:-1]
+        made[GRAPH] = Places(n_graphs, np.empty_like(graphs), n_real)
+        copies.place_graphs(starts, n_graphs, made[GRAPH].out_row)
+        self._check(n_real, made[NODE], made[EDGE])
+        return made
+
+    def _check(self, n_real: np.ndarray, nodes: Places, edges: Places) -> None:
+        """Raise what the plain collater raises about the first pack that cannot be padded."""
+        n_graphs = self.options.num_graphs
+        if (n_real < n_graphs).all() and (nodes.n_used < nodes.n_rows).all():
+            return  # each pack has a padding graph and a node for it
+        for n, n_nodes, n_edges in zip(n_real, nodes.n_used, edges.n_used, strict=True):
+            check_n_graphs(int(n), n_graphs)
+            rest = {None: int(nodes.n_rows - n_nodes)}, {None: int(edges.n_rows - n_edges)}
+            check_padding_possible(int(n), int(n_graphs - n), *rest)
+
+    def _empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return torch.empty(shape, dtype=dtype, pin_memory=self.pin_memory)
+
+    def _rows(self, copied: RowCopy, graphs: np.ndarray, places: Places) -> Tensor:
+        """An attribute of all packs."""
+        n_rows = places.n_rows * len(places.n_used)
+        out = self._empty((n_rows * copied.width,), copied.dtype)
+        copies.copy_rows(
+            copied.words, copied.start, graphs, places.out_row, copied.width,
+            out.numpy().view(copied.words.dtype), places.n_used, places.n_rows, copied.padding,
+        )  # fmt: skip
+        if copied.level == GRAPH:
+            n_each = len(self.columns.columns[copied.name].values) // len(self.columns)
+            n_rows *= n_each
+        return out.reshape(n_rows, *copied.tail)
