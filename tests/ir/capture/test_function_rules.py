@@ -14,6 +14,8 @@ from tremula.ir.run.tile_run import run_on_tiles
 
 INT = torch.int32
 PLACES = torch.tensor([[0, 2, 1], [3, 1, 0]], dtype=INT)
+# Its name before PyTorch 2.12.
+GROUPED = getattr(F, "grouped_mm", None) or torch._grouped_mm
 ROWS = torch.tensor([2, 0], dtype=INT)
 TABLE = torch.arange(12, dtype=INT).reshape(3, 4)
 NEW = torch.tensor([[50, 60, 70], [80, 90, 100]], dtype=INT)
@@ -197,6 +199,33 @@ def test_tensor_split_by_a_tensor():
         assert torch.equal(got, right)
     with pytest.raises(CaptureError, match="depend on values of the tensor that splits"):
         captured(lambda x, at: x.tensor_split(at, 1), CUBE, torch.tensor([1, 2]))
+
+
+def test_products_of_groups_of_rows():
+    """Rows times the matrix of their group, where groups end known only when it runs."""
+    ends = torch.tensor([2, 2, 5], dtype=INT)
+    x, weights = torch.linspace(-1, 1, 24).reshape(6, 4), torch.linspace(0, 2, 24).reshape(3, 4, 2)
+
+    def function(x, weights, ends):
+        leaves = [t.detach().requires_grad_(True) for t in (x, weights)]
+        y = GROUPED(*leaves, offs=ends)[:5]
+        return [y, *torch.autograd.grad((y * y).sum(), leaves)]
+
+    groups = [x[:2] @ weights[0], x[2:5] @ weights[2]]
+    for run in (run_on_tiles, lambda f, *xs: run_host(captured(f, *xs), *xs)):
+        y, of_x, of_weights = run(function, x, weights, ends)
+        assert_close(y, torch.cat(groups), "product")
+        assert_close(of_x[:2], 2 * groups[0] @ weights[0].T, "gradient of rows")
+        assert_close(of_weights[2], x[2:5].T @ (2 * groups[1]), "gradient of a matrix")
+        assert not of_weights[1].any()
+
+
+def test_histogram_of_whole_numbers():
+    """What PyTorch has on GPUs only, in the type of the numbers."""
+    x = torch.tensor([0, 3, 1, 3, 2, 7], dtype=INT)
+    for run in (run_on_tiles, lambda f, x: run_host(captured(f, x), x)):
+        (found,) = run(lambda x: torch.histc(x, 4, 0, 3), x)
+        assert torch.equal(found, torch.tensor([1, 1, 1, 2], dtype=INT))
 
 
 # -- norms -----------------------------------------------------------------------------------------

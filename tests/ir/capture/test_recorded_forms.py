@@ -86,7 +86,7 @@ def test_values_written_through_a_view_are_not_known():
         counts[1:].add_(2)
         return x.repeat_interleave(counts, 0)
 
-    with pytest.raises(CaptureError, match="the shape of `repeat_interleave` by a tensor"):
+    with pytest.raises(CaptureError, match="how many rows the result has depends on values"):
         run_on_tiles(function, torch.ones(3, 5))
 
 

@@ -11,7 +11,13 @@ from torch.overrides import TorchFunctionMode
 from tremula.ir.capture import packed_sequences
 from tremula.ir.capture.dynamic_slices import get_item, index_put, set_item
 from tremula.ir.capture.losses import LOSS_FUNCTIONS
-from tremula.ir.capture.without_values import istft, lstsq, repeat_interleave, tensor_split
+from tremula.ir.capture.without_values import (
+    grouped_mm,
+    istft,
+    lstsq,
+    repeat_interleave,
+    tensor_split,
+)
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops import ctc as ctc_ops
 from tremula.ir.ops import recurrent as recurrent_ops
@@ -95,7 +101,7 @@ class FunctionRules(TorchFunctionMode):
             return packed_sequences.run_net(self.state, func, args)
         if func in _WANTS_LONG_INDICES:
             args, kwargs = _with_long_indices(args, kwargs, *_WANTS_LONG_INDICES[func])
-        rule = RULES.get(func) or FORMS.get(func)
+        rule = RULES.get(func) or FORMS.get(func) or _OF_OTHERS.get(_operator_name(func))
         if rule is not None:
             return rule(self.state, func, *args, **kwargs)
         if func in _SHOWN:
@@ -287,6 +293,15 @@ def _cov(
     return (found / least).squeeze()
 
 
+def _histc(
+    _state: Recording, func: Callable, input: Tensor, *how: object, **named: object
+) -> Tensor:
+    """Of whole numbers, which PyTorch has on GPUs only: counted as floats."""
+    if input.dtype.is_floating_point:
+        return func(input, *how, **named)
+    return func(input.float(), *how, **named).to(input.dtype)
+
+
 def _as_tensor(_state: Recording, func: Callable, data: object, **how: object) -> Tensor:
     """Numbers become a constant of the recording; as_tensor itself would bypass the recording."""
     make: Callable[..., Tensor] = func if isinstance(data, Tensor) else torch.tensor
@@ -322,11 +337,26 @@ FORMS: dict[Callable, Callable[..., object]] = {
     torch.index_fill: _index_fill,
     Tensor.index_fill: _index_fill,
     Tensor.index_fill_: _index_fill,
+    **{
+        getattr(owner, name): grouped_mm
+        for owner, name in ((torch, "_grouped_mm"), (F, "grouped_mm"))
+        if hasattr(owner, name)
+    },
+    torch.histc: _histc,
+    Tensor.histc: _histc,
     torch.cov: _cov,
     Tensor.cov: _cov,
     torch._VF._pack_padded_sequence: packed_sequences.pack,  # pyright: ignore[reportAttributeAccessIssue]
     torch._VF._pad_packed_sequence: packed_sequences.pad,  # pyright: ignore[reportAttributeAccessIssue]
 }
+
+
+# By the names that their libraries gave them: nothing of those is imported here.
+_OF_OTHERS: dict[str, Callable[..., object]] = {"transformers::grouped_mm_fallback": grouped_mm}
+
+
+def _operator_name(func: Callable) -> str:
+    return getattr(func, "_qualified_op_name", "")
 
 
 # -- calls whose shapes depend on values in PyTorch: refused, or static ----------------------------

@@ -65,6 +65,26 @@ def _is_known(state: Recording, tensor: Tensor) -> bool:
     return known_value(state.recorder, tensor) is not None
 
 
+# -- products of groups of rows, each with a matrix of its own: experts of a model -----------------
+
+
+def grouped_mm(
+    _state: Recording, func: Callable, x: Tensor, weights: Tensor, offs: Tensor | None = None,
+    **named: object,
+) -> Tensor:  # fmt: skip
+    """Rows up to offs[0] times the first matrix, those up to offs[1] times the second, and so on.
+
+    Where groups end is not known, so every matrix meets all rows, with zeros where they are not
+    its own: as many times the work as there are matrices.
+    """
+    if offs is None or x.dim() != 2 or weights.dim() != 3:
+        return func(x, weights, offs=offs, **named)
+    rows = torch.arange(len(x), dtype=offs.dtype, device=x.device)
+    begins = torch.cat([torch.zeros_like(offs[:1]), offs[:-1]])
+    is_own = (rows >= begins.unsqueeze(1)) & (rows < offs.unsqueeze(1))  # [matrices, rows]
+    return torch.bmm(torch.where(is_own.unsqueeze(-1), x, 0.0), weights).sum(0)
+
+
 # -- torch.linalg.lstsq ----------------------------------------------------------------------------
 
 
