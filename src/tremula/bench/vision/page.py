@@ -24,25 +24,40 @@ def page_figures(n_steps: int, n_tiles: int) -> Iterator[Figure]:
     yield Figure.of("page-weight", weight, "KB", "<= 600")
     with (
         tempfile.TemporaryDirectory() as folder,
-        _served(Path(folder), n_steps, n_tiles) as url,
+        _served(_written(folder, n_steps, n_tiles)) as url,
         Browser() as browser,
     ):
         browser.open(url=url)
-        yield from _first_paints(browser, url)
+        slowest = 0.0
+        for view, seconds in _first_paints(browser, url):
+            slowest = max(slowest, seconds)
+            yield Figure.of(f"first-paint-{view}", seconds, "s", "<= 1")
+        yield Figure.of("first-paint-slowest", slowest, "s", "<= 1")
         yield from _panning(browser, url)
 
 
-@contextmanager
-def _served(folder: Path, n_steps: int, n_tiles: int) -> Iterator[str]:
+def slowest_paint(path: Path) -> float:
+    """Seconds until the slowest view of a report is painted."""
+    with _served(path) as url, Browser() as browser:
+        browser.open(url=url)
+        return max(seconds for _, seconds in _first_paints(browser, url))
+
+
+def _written(folder: str, n_steps: int, n_tiles: int) -> Path:
     from tremula.bench.vision.programs import long_executable
     from tremula.runtime.forecast import forecast
-    from tremula.vision.page_data.fetch import PageData
-    from tremula.vision.report.reader import open_report
     from tremula.vision.report.write import write_report
-    from tremula.vision.serve.server import PageServer
 
     executable = long_executable(n_steps, n_tiles)
-    path = write_report(folder, executable, forecast(executable), keeps_executable=False)
+    return write_report(folder, executable, forecast(executable), keeps_executable=False)
+
+
+@contextmanager
+def _served(path: Path) -> Iterator[str]:
+    from tremula.vision.page_data.fetch import PageData
+    from tremula.vision.report.reader import open_report
+    from tremula.vision.serve.server import PageServer
+
     with open_report(path) as reader, PageServer(PageData([reader])) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -53,18 +68,14 @@ def _served(folder: Path, n_steps: int, n_tiles: int) -> Iterator[str]:
             thread.join()
 
 
-def _first_paints(browser: Browser, url: str) -> Iterator[Figure]:
-    """From a fresh page's navigation to the painted view; the slowest view counts.
+def _first_paints(browser: Browser, url: str) -> Iterator[tuple[str, float]]:
+    """Views, and seconds from a fresh page's navigation to each of them painted.
 
     Each is opened twice and the better time taken: the first opening also makes the report's packs
     and fills the disk cache for all later views of the same server.
     """
-    slowest = 0.0
     for view in VIEWS:
-        times = [browser.paint(url=url, hash=f"/{view}") for _ in range(2)]
-        slowest = max(slowest, min(times))
-        yield Figure.of(f"first-paint-{view}", min(times) / 1e3, "s", "<= 1")
-    yield Figure.of("first-paint-slowest", slowest / 1e3, "s", "<= 1")
+        yield view, min(browser.paint(url=url, hash=f"/{view}") for _ in range(2)) / 1e3
 
 
 def _panning(browser: Browser, url: str) -> Iterator[Figure]:

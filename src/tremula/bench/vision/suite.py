@@ -12,6 +12,7 @@ from tremula.bench.figures import Figure, Suite
 SUITE = Suite("vision")
 N_TILES = 1472
 N_STEPS = 6_800  # 10⁷ cells of steps × tiles
+N_CHIPS = 64
 N_MUTATIONS = 10_000  # half of them of a report, half of a trace
 _N_ROUNDS = 3
 
@@ -52,6 +53,44 @@ def _questions(path: Path) -> Iterator[Figure]:
         opened.reader.close()
     yield Figure.of("pva-largest-at-peak", 1e3 * statistics.median(first), "ms", "<= 50")
     yield Figure.of("pva-largest-at-peak-again", 1e3 * statistics.median(later), "ms", "<= 50")
+
+
+@SUITE.measurement("many-chips")
+def many_chips() -> Iterator[Figure]:
+    """A program on 64 chips, 10⁸ cells of steps × tiles: writing its report and looking at it."""
+    from tremula.bench.vision.page import slowest_paint
+    from tremula.bench.vision.programs import long_executable
+    from tremula.runtime.forecast import forecast
+    from tremula.vision.report.write import write_report
+
+    executable = long_executable(10**8 // (N_CHIPS * N_TILES), N_TILES, N_CHIPS, n_layers=4)
+    ran = forecast(executable)
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        path = write_report(folder, executable, ran, keeps_executable=False)
+        seconds = time.perf_counter() - started
+        yield Figure.of("many-chips-write-seconds", seconds, "s", "<= 30")
+        yield Figure.of("many-chips-report-size", path.stat().st_size / 1e6, "MB", "<= 200")
+        yield Figure.of("many-chips-first-paint-slowest", slowest_paint(path), "s", "<= 1.5")
+
+
+@SUITE.measurement("export")
+def export() -> Iterator[Figure]:
+    """The report of the GPT-2 example, four chips and a pipeline, as one HTML file."""
+    from tremula.bench.vision.programs import report_of_example
+    from tremula.vision.page_data.fetch import PageData
+    from tremula.vision.report.reader import open_report
+    from tremula.vision.serve.export import export_page
+
+    with tempfile.TemporaryDirectory() as folder:
+        report = report_of_example(Path(folder), "poptorch/gpt2.py", "--steps", "1")
+        page = Path(folder, "page.html")
+        with open_report(report) as reader:
+            started = time.perf_counter()
+            export_page(PageData([reader]), page)
+            seconds = time.perf_counter() - started
+        yield Figure.of("gpt2-export-seconds", seconds, "s", "<= 15")
+        yield Figure.of("gpt2-export-size", page.stat().st_size / 1e6, "MB", "<= 40")
 
 
 @SUITE.measurement("fuzz")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -32,6 +33,8 @@ Rows = Callable[[int, int], Ints]
 Done = TypeVar("Done")
 _POOLS = {"sum": np.add, "max": np.maximum}
 _MOST_WAITING = 64  # blocks being packed at once: bounds memory
+_TILES_AT_ONCE = 256  # what one thread packs before the next: a tile takes microseconds
+_MOST_KEPT = 4096  # packed columns of tiles, in case another tile has the same
 
 
 class ReportFile:
@@ -105,17 +108,21 @@ class ReportFile:
 
     def tile_variables(self, start: Ints, variable: Ints, n_bytes: Ints, address: Ints) -> None:
         """Variables of each tile, with their bytes and addresses on it: a CSR over tiles."""
+        kept: dict[bytes, tuple[str, bytes]] = {}  # tiles of a regular program are alike
+        bounds = start.tolist()
 
-        def row(tile: int) -> tuple:
-            mine = slice(start[tile], start[tile + 1])
-            packed = (
-                part for column in (variable, n_bytes, address) for part in pack(column[mine])
-            )
-            return (tile, int(start[tile + 1] - start[tile]), *packed)
+        def rows(first: int) -> list[tuple]:
+            found = []
+            for tile in range(first, min(len(bounds) - 1, first + _TILES_AT_ONCE)):
+                begin, end = bounds[tile], bounds[tile + 1]
+                columns = (variable[begin:end], n_bytes[begin:end], address[begin:end])
+                packed = (part for column in columns for part in _packed_once(column, kept))
+                found.append((tile, end - begin, *packed))
+            return found
 
-        rows = self._in_order(row, range(len(start) - 1))
+        parts = self._in_order(rows, range(0, len(bounds) - 1, _TILES_AT_ONCE))
         self._database.executemany(
-            "INSERT INTO tile_variables VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
+            "INSERT INTO tile_variables VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chain.from_iterable(parts)
         )
 
     def _soon(self, function: Callable[..., Done], *args: object, **kwargs: object) -> Future[Done]:
@@ -127,10 +134,8 @@ class ReportFile:
             done.set_result(function(*args, **kwargs))
             return done
 
-    def _in_order(
-        self, function: Callable[[int], tuple], numbers: Iterable[int]
-    ) -> Iterator[tuple]:
-        waiting: deque[Future[tuple]] = deque()
+    def _in_order(self, function: Callable[[int], Done], numbers: Iterable[int]) -> Iterator[Done]:
+        waiting: deque[Future[Done]] = deque()
         for number in numbers:
             waiting.append(self._soon(function, number))
             if len(waiting) >= _MOST_WAITING:
@@ -186,6 +191,17 @@ class ReportFile:
             yield (level, number, n_rows, *future.result())
 
 
+def _packed_once(column: Ints, kept: dict[bytes, tuple[str, bytes]]) -> tuple[str, bytes]:
+    """A packed column of whole numbers, from `kept` if there was one like it."""
+    key = column.tobytes()
+    found = kept.get(key)
+    if found is None:
+        if len(kept) >= _MOST_KEPT:
+            kept.clear()
+        found = kept[key] = pack(column)
+    return found
+
+
 def _seal_unless_failed(path: Path, kind: type[BaseException] | None, *_: object) -> None:
     if kind is None:
         seal(path)
@@ -225,6 +241,15 @@ def _levels(
         level += 1
 
 
+def _pooled(block: Ints, pool: int, reduce: np.ufunc) -> Ints:
+    """Every `pool` rows as one; the last may stand for fewer. Much faster than `reduceat`."""
+    n_whole = len(block) // pool * pool
+    whole = reduce.reduce(block[:n_whole].reshape(-1, pool, *block.shape[1:]), axis=1)
+    if n_whole == len(block):
+        return whole
+    return np.concatenate((whole, reduce.reduce(block[n_whole:], axis=0, keepdims=True)))
+
+
 def _raise(
     block: Ints | None,
     level: int,
@@ -239,7 +264,7 @@ def _raise(
     held = buffers.setdefault(level, [])
     if block is not None:
         pool = FIRST_POOL if level == 1 else NEXT_POOL
-        pooled = _POOLS[pooling].reduceat(block, np.arange(0, len(block), pool), axis=0)
+        pooled = _pooled(block, pool, _POOLS[pooling])
         held.append(pooled)
         counts[level] = counts.get(level, 0) + len(pooled)
     n_held = sum(len(part) for part in held)
