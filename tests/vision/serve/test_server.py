@@ -3,6 +3,8 @@
 import http.client
 import json
 import shutil
+import threading
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pytest
@@ -153,6 +155,16 @@ def test_unknown_packs(small_server, name):
     )
     assert status == 404
     assert b"Traceback" not in body
+
+
+def test_a_bug_is_told_as_one(small_server, monkeypatch):
+    """What fails in our code is not said to be missing; the server hears of it, too."""
+    heard = threading.Event()
+    monkeypatch.setattr(small_server, "handle_error", lambda *_: heard.set())
+    monkeypatch.setattr(small_server.data, "pack", Mock(side_effect=IndexError("a bug")))
+    status, _, body = ask(small_server, "/data/0/steps", X_Tremula_Token=small_server.token)
+    assert (status, body[:24]) == (500, b"This is a bug in Tremula")
+    assert heard.wait(10)
 
 
 def test_packs_are_served_as_they_are(small_server):

@@ -216,6 +216,10 @@ class _Handler(BaseHTTPRequestHandler):
         except PoplarError as error:
             self._refuse(HTTPStatus.NOT_FOUND, str(error))
             return
+        except Exception:
+            why = "This is a bug in Tremula: the terminal of `tremula view` shows where."
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, why)
+            raise
         self._send(HTTPStatus.OK, pack, "application/octet-stream")
 
     def _send_news(self) -> None:
