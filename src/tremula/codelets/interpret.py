@@ -109,11 +109,25 @@ class QuarterVector:
 
 
 def converted(value: object, dtype: np.dtype) -> np.ndarray:
-    """A value stored as the machine stores it: integers wrap, floats truncate to integers."""
+    """A value stored as a kernel stores it: integers wrap, floats lose their fraction.
+
+    A float that is out of an integer's range becomes the nearest there is, NaN becomes 0.
+    """
     if isinstance(value, int) and not isinstance(value, bool) and dtype.kind in "iu":
         value = np.int64((value + 2**63) % 2**64 - 2**63)
+    values = np.asarray(value)
+    if values.dtype.kind == "f" and dtype.kind in "iu":
+        return _as_integers(values.astype(np.float64), dtype)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(value).astype(dtype)
+        return values.astype(dtype)
+
+
+def _as_integers(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """What is out of range never meets NumPy's conversion, which is the processor's there."""
+    limits = np.iinfo(dtype)
+    is_below, is_above = values <= float(limits.min), values >= float(limits.max)
+    inside = np.where(is_below | is_above | np.isnan(values), 0, values).astype(dtype)
+    return np.where(is_below, limits.min, np.where(is_above, limits.max, inside)).astype(dtype)
 
 
 class VertexProxy:

@@ -89,6 +89,45 @@ def test_every_kind_and_type_runs_as_in_python(make_table, shift):
         assert same(native, python), seed
 
 
+def make_whole(a, b):
+    """A codelet that stores floats and halves as integers of types `a` and `b`."""
+
+    class Whole(Vertex):
+        name = f"Whole<{a},{b}>"
+        x: Input[Vector[float32]]
+        first: Output[Vector[a]]
+        second: Output[Vector[b]]
+
+        def compute(self):
+            for i in range(len(self.x)):
+                self.first[i] = self.x[i]
+                self.second[i] = b(half(self.x[i]))
+
+    return codelet_of(Whole)
+
+
+FLOATS = (0.0, -0.9, 3.7, -3.7, 127.5, 255.9, 256, -129, 40000, -40000, 3e9, -3e9, 1e19, -1e19,
+          math.inf, -math.inf, math.nan)  # fmt: skip
+INTEGERS = [t for t in TYPES if t.dtype.kind in "iu"]
+
+
+@pytest.mark.parametrize("shift", range(0, len(INTEGERS), 2))
+def test_floats_out_of_range_become_the_nearest_integer(make_table, shift):
+    """On any processor: a fraction is cut off, what is too large saturates, NaN is 0."""
+    types = [INTEGERS[(shift + k) % len(INTEGERS)] for k in range(2)]
+    native = make_table(make_whole(*types), 1, sizes=len(FLOATS))
+    native.fill("x", FLOATS)
+    python = native.copy()
+    native.run()
+    python.interpret()
+    for name in ("first", "second"):
+        assert native.values(name).tolist() == python.values(name).tolist()
+    limits = np.iinfo(types[0].dtype)
+    finite = np.nan_to_num(np.float32(FLOATS)).tolist()
+    right = [min(max(int(x), limits.min), limits.max) for x in finite]
+    assert native.values("first").tolist() == right
+
+
 @settings(max_examples=50)
 @given(n_rows=st.integers(0, 40), seed=st.integers(0, 1000))
 def test_adder_is_bitwise_the_same(make_table, n_rows, seed):

@@ -44,6 +44,7 @@ class Names:
         self.modules: set[str] = set()  # those that the definitions refer to
         self.worker: list[str] = []  # ["_k_w"] if functions take the worker's record
         self.rounding: list[str] = []  # the same if operations round as it says
+        self.has_floats_and_integers = False  # so that one may be stored as the other
 
     def native(self, name: str) -> str:
         return self._of_module("arithmetic", name)
@@ -193,9 +194,10 @@ class ExpressionLowering(ast.NodeTransformer):
     def element_text(self, place: str, value: ast.expr) -> str:
         """The text of a value about to be stored in a vector."""
         text = ast.unparse(ast.fix_missing_locations(value))
-        if not self.names.rounding:
+        if not self.names.rounding and not self.names.has_floats_and_integers:
             return text
-        return f"{self.names.memory('as_element')}({place}, {text}, {self.names.rounding[0]})"
+        worker = self.names.rounding[0] if self.names.rounding else "None"
+        return f"{self.names.memory('as_element')}({place}, {text}, {worker})"
 
     def list_field(self, node: ast.expr) -> FieldSpec | None:
         """The vector-of-edges field that `node` is, if it is one."""

@@ -63,6 +63,9 @@ class KernelText:
         if variant is not Variant.COST and (has_modes or draws_random(compute)):
             self.names.worker = ["_k_w"]
         self.names.rounding = self.names.worker if has_modes else []
+        self.names.has_floats_and_integers = any(f.type.is_floating for f in fields) and any(
+            f.is_written and f.type.dtype.kind in "iu" for f in fields
+        )
         self.model = CostModel(compute, fields, base)
         called = self.model.trees  # without those that only an untaken branch calls
         self.helpers = [h for h in helpers_of(compute) if id(h) in called]

@@ -9,7 +9,7 @@ from numba.np.arrayobj import make_array, populate_array
 
 from tremula.base.types import ALL_TYPES, Type
 from tremula.codelets.native.numbers import convert, is_number, numba_type, widened
-from tremula.codelets.native.types import half
+from tremula.codelets.native.types import HalfType, half
 
 
 def _make_pointer(element_type: Type):
@@ -71,16 +71,19 @@ def store(typingctx, pointer, index, value, worker=None):
 
 @intrinsic
 def as_element(typingctx, array, value, worker):
-    """A number rounded as an element of an array of halves; of other arrays, unchanged."""
+    """A number as an element of an array where Numba would convert it otherwise than `store`.
+
+    Those are numbers for halves, and floats for integers.
+    """
     element, given = getattr(array, "dtype", None), types.unliteral(value)
-    is_rounded = element == half and is_number(given)
+    is_float = isinstance(given, (types.Float, HalfType))
+    is_ours = element == half or (isinstance(element, types.Integer) and is_float)
+    result = element if is_ours and is_number(given) else given
 
     def codegen(context, builder, signature, args):
-        if not is_rounded:
-            return args[1]
-        return convert(context, builder, args[1], given, half, (worker, args[2]))
+        return convert(context, builder, args[1], given, result, (worker, args[2]))
 
-    return (half if is_rounded else given)(array, given, worker), codegen
+    return result(array, given, worker), codegen
 
 
 def _make_vector(is_readonly: bool):

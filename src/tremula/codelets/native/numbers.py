@@ -7,7 +7,8 @@ may have set a rounding mode; without a record it rounds to nearest.
 # Numba replaces these functions, which pyright cannot see.
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
-from numba.core import types
+from llvmlite import ir
+from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
@@ -67,7 +68,25 @@ def convert(context, builder, value, from_type, to_type, worker=NO_WORKER):
         return rounded(context, builder, value, worker)
     if to_type == types.boolean and isinstance(from_type, (types.Float, HalfType)):
         return builder.fcmp_unordered("!=", value, value.type(0.0))
+    if isinstance(to_type, types.Integer) and isinstance(from_type, (types.Float, HalfType)):
+        value = context.cast(builder, value, from_type, types.float32)
+        return _as_integer(context, builder, value, to_type)
     return context.cast(builder, value, from_type, to_type)
+
+
+def _as_integer(context, builder, value, to_type):
+    """A float32 without its fraction; the nearest there is if it is out of range, 0 for NaN.
+
+    A plain conversion would then give whatever the processor at hand gives.
+    """
+    target = context.get_value_type(to_type)
+    kind = "fptosi" if to_type.signed else "fptoui"
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(target, [value.type]),
+        f"llvm.{kind}.sat.i{to_type.bitwidth}.f32",
+    )
+    return builder.call(function, [value])
 
 
 def _make_conversion(element_type: Type):
