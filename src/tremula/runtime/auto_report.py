@@ -1,14 +1,8 @@
 """Reports that an engine's options ask for: after the first run, and when the engine is done."""
 
-import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from tremula.base.late import vision
 from tremula.base.options import Options
@@ -16,49 +10,6 @@ from tremula.base.options import Options
 if TYPE_CHECKING:  # they load slowly, and a front end asks this module at its start
     from tremula.compiler.executable.executable import Executable
     from tremula.runtime.clock import Clock
-
-# -- what was run, and when: a report tells runs apart ---------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """One run of a program. `executed` int64[n_steps] says how often each step ran in it."""
-
-    program: int
-    name: str
-    executed: np.ndarray
-    cycles_from: int
-    cycles_to: int
-    host_start_us: int
-    host_end_us: int
-
-
-@dataclass(slots=True)
-class RunLog:
-    """The first `most` runs in full; of all others, that there were some."""
-
-    most: int
-    runs: list[RunRecord] = field(default_factory=list)
-    n_runs: int = 0
-
-    @contextmanager
-    def recording(self, clock: "Clock", program: int, name: str) -> Iterator[None]:
-        """Record what happens in the block as one run."""
-        self.n_runs += 1
-        if len(self.runs) >= self.most:
-            yield
-            return
-        before = clock.profiled()
-        start_us = time.time_ns() // 1000
-        yield
-        end_us = time.time_ns() // 1000
-        after = clock.profiled()
-        since, until = (int(seen.cycles_of_chip.max()) for seen in (before, after))
-        ran = after.executed - before.executed
-        self.runs.append(RunRecord(program, name, ran, since, until, start_us, end_us))
-
-
-# -- reports ---------------------------------------------------------------------------------------
 
 _SWITCHES = (
     "autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile",
@@ -73,44 +24,34 @@ class AutoReport:
         self.folder, self.most_runs = folder, most_runs
         self.executable: Executable | None = None
         self.clock: Clock | None = None
-        self.log = RunLog(most_runs)
         self.n_written = 0  # runs that the file knows of
 
     def watch(self, engine: object, executable: "Executable", clock: "Clock") -> None:
         """From a load on: the engine's clock, and its end, however it comes."""
         if self.clock is None:
             weakref.finalize(engine, self.finish)
-        self.executable, self.clock = executable, clock
-        self.log, self.n_written = RunLog(self.most_runs), 0
+        self.executable, self.clock, self.n_written = executable, clock, 0
+        clock.recorder.n_apart = self.most_runs
 
-    @contextmanager
-    def run(self, program: int) -> Iterator[None]:
-        assert self.executable is not None, "an engine is loaded before it runs"
-        assert self.clock is not None, "and has a clock then"
-        with self.log.recording(self.clock, program, self.executable.names[program]):
-            yield
-        if self.log.n_runs == 1:
+    @property
+    def n_runs(self) -> int:
+        return 0 if self.clock is None else self.clock.recorder.n_runs
+
+    def after_run(self) -> None:
+        """Write after the first run, so that a program that never ends leaves something."""
+        if self.n_runs == 1:
             self.finish()
-
-    def forget_runs(self) -> None:
-        """From a reset of profiling on, runs are counted anew."""
-        self.log, self.n_written = RunLog(self.most_runs), 0
 
     def finish(self) -> None:
         """Write, if something ran since it was last written."""
-        if self.executable is not None and self.log.n_runs > self.n_written:
-            self.n_written = self.log.n_runs
+        if self.executable is not None and self.n_runs not in (0, self.n_written):
+            self.n_written = self.n_runs
             self.write(self.executable, self.clock)
 
     def write(self, executable: "Executable", clock: "Clock | None") -> None:
         execution = None if clock is None else clock.execution()
-        vision("report.write").write_report(
-            self.folder,
-            executable,
-            execution,
-            runs=self.log.runs,
-            extra={"n_runs": self.log.n_runs},
-        )
+        extra = {"n_runs": self.n_runs}
+        vision("report.write").write_report(self.folder, executable, execution, extra=extra)
 
 
 def auto_report(options: Options) -> AutoReport | None:

@@ -1,12 +1,16 @@
 """The modelled clock: how often each step ran, and how far each chip has got."""
 
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Execution
 from tremula.runtime.counting import CountedSteps, Counts
+from tremula.runtime.history import Recorder
 
 
 @dataclass(slots=True)
@@ -41,6 +45,9 @@ class Clock:
         self.executed = np.zeros(n_steps, np.int64)
         self.cycles_of_chip = np.zeros(n_chips, np.int64)
         self._is_known = ~np.array(costs.needs_count)  # or taken from another clock
+        self.recorder = Recorder()
+        self._counts_steps = True
+        self._is_running = False
         self._unprofiled = self._now()  # what ran while nobody wanted to know
         self._disabled_at: _Profile | None = None
 
@@ -62,7 +69,13 @@ class Clock:
         for step, of_step in counted.counted(counted.counts).items():
             self.compute[step] = of_step.chip_cycles
             self._is_known[step] = True
+        self._counts_steps = False
         self.step_cycles = self.sync + self.exchange + self.compute
+
+    def record_counted(self, step: int) -> None:
+        """Record what a step took that Python ran, if its cycles are counted."""
+        if self.records and self.counted_steps.slot_of_step[step] >= 0:
+            self.recorder.add(self.compute[step])
 
     def advance(self, step: int) -> None:
         """What the interpreter does, for steps that Python runs."""
@@ -73,6 +86,33 @@ class Clock:
         else:
             self.cycles_of_chip[self.is_active[step]] += cycles[self.is_active[step]]
 
+    @contextmanager
+    def run(self, program: int) -> Iterator[None]:
+        """One run of a program, which begins on all chips together: the host waited for all."""
+        self.align()
+        self._is_running = True
+        self.recorder.begin_run()
+        before, start_us, is_done = int(self.executed.sum()), time.time_ns() // 1000, False
+        try:
+            yield
+            is_done = True
+        finally:
+            self._is_running = False
+            n_steps = int(self.executed.sum()) - before
+            if self.is_profiling:
+                host_us = (start_us, time.time_ns() // 1000)
+                self.recorder.end_run(program, n_steps, host_us, is_done=is_done)
+
+    @property
+    def records(self) -> bool:
+        """Whether branches and counted steps are to be recorded."""
+        return self.is_profiling and not self.recorder.is_full
+
+    def align(self) -> None:
+        """Let all chips be where the last of them is, unless a program runs."""
+        if not self._is_running:
+            self.cycles_of_chip[:] = self.cycles_of_chip.max()
+
     # -- what a report shows -----------------------------------------------------------------------
 
     @property
@@ -82,15 +122,21 @@ class Clock:
     def disable_profiling(self) -> None:
         """Leave out of reports what runs from now on; the clock itself goes on."""
         if self._disabled_at is None:
+            self.align()
+            self.recorder.miss()
             self._disabled_at = self._now()
 
     def enable_profiling(self) -> None:
         if self._disabled_at is not None:
+            self.align()
+            self.recorder.miss()
             left_out = self._now().plus(self._disabled_at, -1)
             self._unprofiled, self._disabled_at = self._unprofiled.plus(left_out), None
 
     def reset_profiling(self) -> None:
         """Leave out of reports what ran so far."""
+        self.align()
+        self.recorder.forget()
         self._unprofiled = self._now()
         if self._disabled_at is not None:
             self._disabled_at = self._now()
@@ -110,4 +156,6 @@ class Clock:
         compute = self.compute.copy()
         for step, of_step in counted.items():
             compute[step] = of_step.chip_cycles
-        return Execution(seen.executed, seen.cycles_of_chip, compute, ~self.needs_count, counted)
+        history = replace(self.recorder.history(), counts_steps=self._counts_steps)
+        cycles, is_known = seen.cycles_of_chip, ~self.needs_count
+        return Execution(seen.executed, cycles, compute, is_known, counted, history)

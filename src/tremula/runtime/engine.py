@@ -129,11 +129,10 @@ class Engine:
         """Run a program, by index or name, to its end."""
         entry = self._entry(program)
         with span(POPLAR, "Engine.run"):
-            if self._auto_report is None or not self.clock.is_profiling:
+            with self.clock.run(self.executable.entries.index(entry)):
                 self._run_from(entry)
-            else:
-                with self._auto_report.run(self.executable.entries.index(entry)):
-                    self._run_from(entry)
+            if self._auto_report is not None:
+                self._auto_report.after_run()
 
     def close(self) -> None:
         """Write the report that options ask for, if something ran since it was last written."""
@@ -157,11 +156,14 @@ class Engine:
             machine.set_run(registers, counters, call_stack)
             machine.set_clock(self.loaded.clock, self._stops)
             reason = interpreter.interpret(machine.address, budget)
+            self.clock.recorder.add(machine.recorded())
             if reason == interpreter.DONE:
                 return
             if reason == interpreter.BUDGET_SPENT:
                 quick = time.perf_counter() - started < SECONDS_BETWEEN_RETURNS / 2
                 budget = min(budget * 2, 1 << 40) if quick else max(1, budget // 2)
+            elif reason == interpreter.LOG_FULL:
+                continue
             elif reason == interpreter.AT_STEP:
                 registers[interpreter.PC] += self._run_step(int(registers[interpreter.PC]))
             else:
@@ -193,6 +195,7 @@ class Engine:
             from tremula.runtime.strict import run_checked  # brings Numba
 
             run_checked(loaded, number, pc)
+            loaded.clock.record_counted(number)
         else:
             has_modes = loaded.machine_state.rounding_mode != 0
             loaded.clock.counted_steps.prepare(number, has_modes=has_modes)
@@ -349,8 +352,6 @@ class Engine:
     def reset_execution_profiling(self) -> None:
         """Leave what ran so far out of reports."""
         self.clock.reset_profiling()
-        if self._auto_report is not None:
-            self._auto_report.forget_runs()
 
     def print_profile_summary(
         self, stream: IO[str] | None = None, *, show_execution_steps: bool = False

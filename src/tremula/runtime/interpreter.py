@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from tremula.compiler.program_ir import Op
 
 # Why the interpreter came back.
-DONE, AT_STEP, BUDGET_SPENT, DIVERGED, BAD_CALL_DEPTH = range(5)
+DONE, AT_STEP, BUDGET_SPENT, DIVERGED, BAD_CALL_DEPTH, LOG_FULL = range(6)
 
 # Slots of the `registers` array.
 PC, CALL_DEPTH, STOP, N_REGISTERS = 0, 1, 2, 3
@@ -87,8 +87,11 @@ COPY_CHUNKS = 64
     PART_RESULTS,
     PART_COUNTER,  # the kernel that counts, or 0
     PART_CYCLES,  # of the first row
+    LOG,  # where branches go and what counted steps take: see runtime/history.py
+    LOG_SIZE,  # 0: nobody wants to know
+    LOG_AT,
     N_SLOTS,
-) = range(44)
+) = range(47)
 
 # Columns of counted steps, in the order of CountedSteps.columns. A slot is such a step.
 (
@@ -377,6 +380,29 @@ def _branch_target(machine, pc, op, row):
 
 
 @_inner
+def _log(machine, value):
+    """Record one event, if anybody wants to know."""
+    at = _at(machine, LOG_AT)
+    if at < _at(machine, LOG_SIZE):
+        _put(_at(machine, LOG), at, value)
+        _put(machine, LOG_AT, at + 1)
+
+
+@_inner
+def _log_counted(machine, step):
+    """Record what a counted step took on each chip."""
+    n_chips = _at(machine, N_CHIPS)
+    for chip in range(n_chips):
+        _log(machine, _at(_at(machine, COMPUTE), step * n_chips + chip))
+
+
+@_inner
+def _is_log_full(machine):
+    room = _at(machine, LOG_SIZE) - _at(machine, LOG_AT)
+    return _at(machine, LOG_SIZE) > 0 and room < _at(machine, N_CHIPS)
+
+
+@_inner
 def _control(machine, pc, op, row):
     """The next instruction after a loop, jump, call or return; -1 if calls are too deep."""
     a, b, c = _at(row, 1), _at(row, 2), _at(row, 3)
@@ -443,6 +469,8 @@ def interpret(machine, budget):
         _put(registers, PC, pc)
         if op == _END:
             return DONE
+        if _is_log_full(machine):
+            return LOG_FULL
         if step >= 0 or op == _LOOP_END or op == _LOOP_FOREVER:
             budget -= 1
             if budget < 0:
@@ -456,6 +484,7 @@ def interpret(machine, budget):
                 _call_late(_at(machine, COUNT_STEP), machine, pc)
             _advance_clock(machine, step)
             if is_counted:  # it has run
+                _log_counted(machine, step)
                 pc += 1
                 continue
         if op == _EXECUTE or op == _COPY or op == _STAMP:
@@ -465,10 +494,13 @@ def interpret(machine, budget):
             pc = _branch_target(machine, pc, op, row)
             if pc < 0:
                 return DIVERGED
+            _log(machine, pc)
         else:
             pc = _control(machine, pc, op, row)
             if pc < 0:
                 return BAD_CALL_DEPTH
+            if op == _LOOP_FOREVER:
+                _log(machine, pc)
 
 
 # -- threads ---------------------------------------------------------------------------------------

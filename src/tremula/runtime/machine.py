@@ -6,6 +6,7 @@ from tremula.compiler.executable.executable import Executable
 from tremula.runtime import interpreter
 from tremula.runtime.clock import Clock
 from tremula.runtime.counting import CountedSteps
+from tremula.runtime.history import EVENTS_PER_RETURN
 from tremula.runtime.storage import NativeTables, Storage
 
 
@@ -37,6 +38,7 @@ class Machine:
         n_parts = max(interpreter.COPY_CHUNKS, int(tables.n_chunks.max(initial=0)))
         self._results = np.ones(n_parts, np.int64)
         self.record = np.zeros(interpreter.N_SLOTS, np.int64)
+        self._log = np.zeros(0, np.int64)
         self._fill(
             {
                 interpreter.CODE: address_of(self._code),
@@ -94,11 +96,25 @@ class Machine:
                 interpreter.JOINS: address_of(clock.joins, np.bool_),
                 interpreter.IS_ACTIVE: address_of(clock.is_active, np.bool_),
                 interpreter.STOPS: address_of(stops, np.bool_),
+                **self._log_slots(clock),
             }
         )
         counted = clock.counted_steps
         if counted.is_ready[counted.steps].any():
             self._count_with(counted)
+
+    def _log_slots(self, clock: Clock) -> dict[int, int]:
+        """Where branches and counted steps are recorded, unless nobody wants to know."""
+        if clock.records and not len(self._log):
+            room = max(EVENTS_PER_RETURN, 2 * len(clock.cycles_of_chip))
+            self._log = np.zeros(room, np.int64)
+        size = len(self._log) if clock.records else 0
+        log = address_of(self._log)
+        return {interpreter.LOG: log, interpreter.LOG_SIZE: size, interpreter.LOG_AT: 0}
+
+    def recorded(self) -> np.ndarray:
+        """What the interpreter recorded since `set_clock`."""
+        return self._log[: self.record[interpreter.LOG_AT]]
 
     def count_step(self, clock: Clock, pc: int) -> None:
         """Run the step at an instruction with counting kernels, which must be there."""

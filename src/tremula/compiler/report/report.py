@@ -48,6 +48,33 @@ class CountedStep:
 
 
 @dataclass(frozen=True, slots=True)
+class RunTaken:
+    """A run of a program, or several that were alike, one after another."""
+
+    program: int
+    n_steps: int  # executions of steps, of one run
+    n_events: int  # branches that data decided, and cycles of counted steps, of one run
+    times: int = 1
+    is_whole: bool = True  # False: not all events were recorded
+    is_done: bool = True  # False: an error ended it
+    host_start_us: int = 0
+    host_end_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """In which order steps ran: with the instructions, this is enough to run the clock again.
+
+    An event of a branch is the instruction it went to, of a counted step its compute cycles on each
+    chip.
+    """
+
+    runs: tuple[RunTaken, ...]
+    events: Ints  # int64[n]
+    counts_steps: bool = True  # False: costs of all steps are taken as known
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """What ran since load: how often each step ran, and what it took."""
 
@@ -56,6 +83,7 @@ class Execution:
     compute: Ints  # int64[n_steps, n_chips]: of one execution, of counted steps on average
     is_counted: Ints  # bool[n_steps]: the compute cycles are known
     counted: dict[int, CountedStep]  # by step
+    history: History | None = None  # None: in which order is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +153,11 @@ class Report:
     cycles_of_chip: Ints
     program_names: tuple[str, ...]
     _origin: tuple[Executable, Execution | None] = field(repr=False, compare=False)
+
+    @property
+    def ran(self) -> Execution | None:
+        """What ran, as it was given."""
+        return self._origin[1]
 
     def pva(self) -> Any:  # noqa: ANN401 - a tremula.vision.pva.Report, which is loaded on request
         """The same as pva's object model, which `pva.openReport` gives for a file."""

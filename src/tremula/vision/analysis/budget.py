@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tremula.base.errors import FileLoadError, InvalidOption, MissingProfileData
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.report.database import telling_damage
 from tremula.vision.report.reader import ReportReader, open_report
+from tremula.vision.report.time_totals import PARTS, machine_split, total_cycles
 
 Number = int | float
 
@@ -45,8 +47,9 @@ def _ran(reader: ReportReader) -> ReportReader:
     return reader
 
 
-def _ipus(reader: ReportReader, name: str) -> int:
-    return int(_ran(reader).table("ipus")[name].max())
+def _part(reader: ReportReader, name: str) -> int:
+    """A phase or waiting, on average over chips."""
+    return machine_split(_ran(reader))[name]
 
 
 def _tiles(reader: ReportReader, name: str) -> int:
@@ -63,11 +66,9 @@ def _category(reader: ReportReader, name: str) -> int:
 
 
 MEASURES: dict[str, Callable[[ReportReader], Number]] = {
-    "total_cycles": lambda r: _ipus(r, "cycles"),
-    "compute_cycles": lambda r: _ipus(r, "compute"),
-    "exchange_cycles": lambda r: _ipus(r, "exchange"),
-    "sync_cycles": lambda r: _ipus(r, "sync"),
-    "exchange_share": lambda r: _ipus(r, "exchange") / max(1, _ipus(r, "cycles")),
+    "total_cycles": lambda r: total_cycles(_ran(r)),
+    **{f"{name}_cycles": partial(_part, name=name) for name in PARTS},
+    "exchange_share": lambda r: _part(r, "exchange") / max(1, total_cycles(r)),
     "largest_tile_bytes": lambda r: _tiles(r, "including_gaps"),
     "total_bytes": lambda r: int(r.table("tiles")["including_gaps"].sum()),
     "always_live_bytes": lambda r: int(r.table("tiles")["always_live"].sum()),

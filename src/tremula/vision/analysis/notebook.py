@@ -5,6 +5,7 @@ from html import escape
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.summary import execution_totals, memory_totals
 from tremula.vision.report.reader import ReportReader
+from tremula.vision.report.time_totals import PARTS
 
 
 def report_html(reader: ReportReader) -> str:
@@ -19,7 +20,7 @@ def report_html(reader: ReportReader) -> str:
     if execution is not None:
         shares = ", ".join(
             f"{name} {100 * execution[name] / max(1, execution['total_cycles']):.0f} %"  # pyright: ignore[reportOperatorIssue, reportArgumentType]
-            for name in ("compute", "exchange", "sync", "waiting")
+            for name in PARTS
         )
         rows.append(
             (

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tremula.vision.report.reader import ReportReader
+from tremula.vision.report.time_totals import PHASES
 
 Ints = np.ndarray
 
@@ -29,16 +30,18 @@ def _per_operation(operation: Ints, n: int, values: Ints) -> Ints:
 
 
 def operation_columns(reader: ReportReader) -> dict[str, object]:
-    """One row per operation: int64 columns over everything that ran, and names."""
+    """One row per operation: int64 columns over everything that ran, and names.
+
+    `cycles` and its five phases are on the critical path and add up to the total; `busy_cycles` is
+    what chips spend on an operation, all together, on the path or not.
+    """
     names, operation = operation_of_step(reader)
     steps, n = reader.table("steps"), len(names)
     executed = steps["executed"]
     sums = {
         "cycles": _per_operation(operation, n, steps["total_cycles"]),
-        "compute": _per_operation(operation, n, steps["compute"] * executed),
-        "exchange": _per_operation(operation, n, steps["exchange"] * executed),
-        "sync": _per_operation(operation, n, steps["sync"] * executed),
-        "host": _per_operation(operation, n, host_cycles_of_steps(reader) * executed),
+        **{name: _per_operation(operation, n, steps[f"path_{name}"]) for name in PHASES},
+        "busy_cycles": _per_operation(operation, n, steps["busy_cycles"]),
         "n_flops": _per_operation(operation, n, steps["n_flops"] * executed),
         "peak_cycles": _per_operation(operation, n, steps["peak_cycles"] * executed),
         "n_steps": np.bincount(operation, minlength=n),
@@ -59,7 +62,7 @@ def operation_columns(reader: ReportReader) -> dict[str, object]:
         "last_step": last,
         "largest_temporary_bytes": largest,
         **_roofline(reader, sums, np.bincount(operation, ideal_cycles(reader) * executed, n)),
-        "bound": _bounds(sums),
+        "bound": _bounds(reader, operation, n),
         "balance": _balance(operation, n, steps),
         "source": [steps["source"][i] for i in first.tolist()],
     }
@@ -71,40 +74,40 @@ def _vertices_of_step(reader: ReportReader) -> Ints:
 
 
 def ideal_cycles(reader: ReportReader) -> Ints:
-    """float64[n_steps]: the longer of computing at the peak and receiving at the full rate.
+    """float64[n_steps]: chip-cycles of one execution at best.
 
-    Both assume all tiles, and flops at the peak of their unit and types. Tiles that share a bus can
-    receive faster than the rate; then the exchange's own cycles are the ideal.
+    The longer of computing at the peak and receiving at the full rate, on all tiles of the chips
+    that take part, flops at the peak of their unit and types. Tiles that share a bus can receive
+    faster than the rate; then the exchange's own cycles are the ideal.
     """
-    steps = reader.table("steps")
-    rate = reader.target["exchange_bytes_per_cycle"] * reader.n_tiles
-    moving = np.minimum(steps["bytes_in"] / max(1, rate), steps["exchange"])
-    return np.maximum(steps["peak_cycles"] / reader.n_tiles, moving)
-
-
-def host_cycles_of_steps(reader: ReportReader) -> Ints:
-    """int64[n_steps]: cycles of exchange with the host or streaming memory."""
-    slowest = reader.by_ipu("host_exchange").max(axis=1, initial=0)
-    return np.minimum(slowest, reader.table("steps")["exchange"])
+    steps, per_chip = reader.table("steps"), reader.tiles_per_ipu
+    rate = reader.target["exchange_bytes_per_cycle"] * per_chip
+    of_chips = reader.phases_of_steps.sum(axis=1)
+    transfers = of_chips[:, 1:4].sum(axis=1)
+    moving = np.minimum(steps["bytes_in"] / max(1, rate), transfers)
+    return np.maximum(steps["peak_cycles"] / per_chip, moving)
 
 
 def _roofline(reader: ReportReader, sums: dict[str, Ints], ideal: Ints) -> dict[str, Ints]:
     """float64 columns; 0 where nothing ran, or for `intensity` where nothing moves."""
-    cycles = np.maximum(sums["cycles"], 1)
+    busy = np.maximum(sums["busy_cycles"], 1)
     moved = np.maximum(sums["bytes_moved"], 1)
     return {
-        "flops_per_cycle": sums["n_flops"] / cycles,
-        "efficiency": sums["peak_cycles"] / (cycles * reader.n_tiles),
-        "roofline": ideal / cycles,
+        "flops_per_cycle": sums["n_flops"] / busy,
+        "efficiency": sums["peak_cycles"] / (busy * reader.tiles_per_ipu),
+        "roofline": ideal / busy,
         "intensity": np.where(sums["bytes_moved"] > 0, sums["n_flops"] / moved, 0.0),
     }
 
 
-def _bounds(sums: dict[str, Ints]) -> list[str]:
-    """What most cycles of each operation go into; empty if it took none."""
-    on_chip = sums["exchange"] - sums["host"]
-    names = np.array(["compute", "exchange", "sync", "host"])
-    parts = np.stack([sums["compute"], on_chip, sums["sync"], sums["host"]])
+def _bounds(reader: ReportReader, operation: Ints, n: int) -> list[str]:
+    """What most chip-cycles of each operation go into; empty if it took none."""
+    executed = reader.table("steps")["executed"]
+    busy = reader.phases_of_steps * executed[:, None, None]
+    busy[:, :, 0] = reader.by_ipu("total_compute")
+    sums = busy.sum(axis=1)
+    parts = np.stack([_per_operation(operation, n, sums[:, i]) for i in range(len(PHASES))])
+    names = np.array(PHASES)
     return np.where(parts.any(axis=0), names[parts.argmax(axis=0)], "").tolist()
 
 

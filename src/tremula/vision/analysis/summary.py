@@ -7,6 +7,7 @@ import numpy as np
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.report.reader import ReportReader
+from tremula.vision.report.time_totals import machine_split, total_cycles
 
 Facts = dict[str, object]
 _N_SHOWN = 10
@@ -66,17 +67,15 @@ def memory_totals(reader: ReportReader) -> Facts:
 
 
 def execution_totals(reader: ReportReader) -> Facts | None:
-    """Cycles of the slowest chip and what they went into; None if nothing ran."""
+    """The total and where it goes, on average over chips; None if nothing ran."""
     if not reader.has_run:
         return None
-    ipus, tiles = reader.table("ipus"), reader.table("tiles")
-    total = int(ipus["cycles"].max())
-    slowest = int(ipus["cycles"].argmax())
-    parts = {name: int(ipus[name][slowest]) for name in ("compute", "exchange", "sync", "waiting")}
+    ipus, tiles, total = reader.table("ipus"), reader.table("tiles"), total_cycles(reader)
     return {
         "total_cycles": total,
+        "estimated_cycles": int(reader.info.get("estimated_cycles") or 0),
         "microseconds": total / reader.target["clock_hz"] * 1e6,
-        **parts,
+        **machine_split(reader),
         "tile_compute_mean": float(tiles["compute"].mean()),
         "tile_exchange_mean": float(tiles["exchange"].mean()),
         "parallel_efficiency": float(tiles["compute"].mean() / max(1, total)),
@@ -195,18 +194,10 @@ def steps(reader: ReportReader) -> list[Facts]:
 
 
 def tree(reader: ReportReader) -> list[Facts]:
-    """Nodes of all program trees, each with its depth and the cycles of everything in it."""
+    """Nodes of all program trees, with the cycles of everything in them on the critical path."""
     programs = reader.table("programs")
-    parent, step = programs["parent"], programs["step"]
-    total = np.append(reader.table("steps")["total_cycles"], 0)[step]  # row -1 is the appended zero
-    depth = np.zeros(len(parent), np.int64)
-    for node in range(len(parent)):
-        depth[node] = depth[parent[node]] + 1 if parent[node] >= 0 else 0
-    for node in range(len(parent) - 1, -1, -1):  # children come after their parents
-        if parent[node] >= 0:
-            total[parent[node]] += total[node]
-    executed = np.append(reader.table("steps")["executed"], 0)[step]
-    return records({**programs, "depth": depth, "total_cycles": total, "executed": executed})
+    executed = np.append(reader.table("steps")["executed"], 0)[programs["step"]]  # row -1 is 0
+    return records({**programs, "executed": executed})
 
 
 VIEWS: dict[str, Callable[[ReportReader], object]] = {

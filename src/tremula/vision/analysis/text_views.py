@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tremula.vision.report.time_totals import PARTS, PHASES
+
 _BAR_WIDTH = 40
 
 
@@ -65,7 +67,7 @@ def _summary(found: dict, _: int) -> str:
         total = max(1, execution["total_cycles"])
         parts = ", ".join(
             f"{name} {100 * execution[name] / total:.1f} %"
-            for name in ("compute", "exchange", "sync", "waiting")
+            for name in PARTS
         )
         lines.append(
             f"Execution: {execution['total_cycles']:,} cycles, {execution['microseconds']:,.1f} µs "
@@ -139,11 +141,12 @@ def _curve(values: list[int], n_rows: int = 16) -> list[str]:
 
 def _ops(found: list, limit: int) -> str:
     heads = (
-        "operation", "cycles", "times", "flops", "flops/cycle", "of peak", "of roofline",
+        "operation", "cycles", "of total", "busy", "times", "flops", "flops/cycle", "of peak", "of roofline",
         "flops/byte", "bound by", "balance", "vertices",
     )  # fmt: skip
+    total = max(1, sum(o["cycles"] for o in found))
     rows = [
-        (o["name"], o["cycles"], o["executed"], o["n_flops"], _rate(o["flops_per_cycle"]),
+        (o["name"], o["cycles"], o["cycles"] / total, o["busy_cycles"], o["executed"], o["n_flops"], _rate(o["flops_per_cycle"]),
          o["efficiency"], o["roofline"], _rate(o["intensity"]), o["bound"], o["balance"],
          o["n_vertices"])
         for o in found
@@ -162,15 +165,13 @@ def _steps(found: list, limit: int) -> str:
         "kind",
         "id",
         "times",
-        "sync",
-        "exchange",
-        "compute",
+        *PHASES,
         "tiles",
         "balance",
         "live B",
     )
     rows = [
-        (s["path"], s["kind"], s["id"], s["executed"], s["sync"], s["exchange"], s["compute"],
+        (s["path"], s["kind"], s["id"], s["executed"], *(s[name] for name in PHASES),
          s["n_active_tiles"], s["active_balance"], s["temporary_bytes"])
         for s in found
     ]  # fmt: skip

@@ -19,6 +19,7 @@ from tremula.base.errors import InvalidOption, MissingProfileData, suggest
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.memory import placed_on
+from tremula.compiler.report.phases import step_phases
 from tremula.compiler.report.recost import recost_steps
 from tremula.hardware import Chip, chip_from_toml, single
 from tremula.hardware.facts import quantities
@@ -26,6 +27,9 @@ from tremula.poplar.target import Target, machine_changed
 from tremula.vision.analysis.scripts import reporting_to, run_script
 from tremula.vision.report.reader import ReportReader, open_report
 from tremula.vision.report.schema import FILE_NAME
+from tremula.vision.report.time_totals import PARTS, machine_split, mean_split
+from tremula.vision.report.timeline.script import routes_of
+from tremula.vision.report.timeline.timeline import end_of
 
 Number = int | float
 _AS_REPORTED = "as reported"
@@ -56,7 +60,7 @@ MEMORY = (
 class Point:
     """One chip and what the program takes on it.
 
-    Compute, exchange, sync and waiting are those of the slowest chip, and add up to its total.
+    The five phases and waiting are means over the chips of the machine; they add up to the total.
     """
 
     label: str
@@ -65,6 +69,8 @@ class Point:
     microseconds: float
     compute_cycles: int
     exchange_cycles: int
+    links_cycles: int
+    host_cycles: int
     sync_cycles: int
     waiting_cycles: int
     largest_tile_bytes: int
@@ -158,6 +164,7 @@ class TileProgram:
         self.chip = self.executable.target.chip
         analysis: Any = self.executable.analysis
         self._memory, self._liveness = analysis.memory, analysis.liveness
+        self._routes = routes_of(self.executable)[0]
 
     def as_reported(self) -> Point:
         """What it takes on its own chip."""
@@ -189,18 +196,26 @@ class TileProgram:
         )
 
     def _cycles(self, costs: StepCosts) -> dict[str, int]:
-        """Compute, exchange, sync and waiting of the slowest chip.
+        """Five phases and waiting: what ran, walked again with these costs."""
+        report = self.report
+        executed = report.table("steps")["executed"]
+        phases = step_phases(costs, report.by_ipu("compute"))
+        busy = phases * executed[:, None, None]
+        # As recorded: it includes steps whose cycles were counted at run time.
+        busy[:, :, 0] = report.by_ipu("total_compute")
+        of_chip = busy.sum(axis=0)
+        waiting = self._total(costs, phases) - of_chip.sum(axis=1)
+        return _named(mean_split(np.column_stack([of_chip, waiting])))
 
-        Chips are assumed to wait for each other as long as they did.
-        """
-        executed = self.report.table("steps")["executed"]
-        times = (costs.is_active | costs.joins[:, None]) * executed[:, None]
-        # The report's compute includes steps whose cycles were counted at run time.
-        kinds = (self.report.by_ipu("compute"), costs.exchange, costs.sync)
-        parts = np.stack(
-            [*((kind * times).sum(axis=0) for kind in kinds), self.report.table("ipus")["waiting"]]
-        )
-        return _named(parts[:, parts.sum(axis=0).argmax()])
+    def _total(self, costs: StepCosts, phases: np.ndarray) -> int:
+        """The engine's clock; of what was not recorded, as much as there was."""
+        timeline = self.report.timeline
+        is_counted = self.report.table("steps")["is_counted"].astype(bool)
+        is_counted &= bool(self.report.info["timeline"]["counts_steps"])
+        takes_part = costs.is_active | costs.joins[:, None]
+        script = self._routes.script(phases, costs.joins, takes_part, is_counted)
+        walked = end_of(script, timeline.runs, timeline.events)
+        return walked + int(self.report.info["estimated_cycles"])
 
     def _fullest(self, chip: Chip) -> tuple[int, int]:
         """Bytes of the fullest tile, and the most that do not fit on any."""
@@ -212,10 +227,9 @@ class TileProgram:
         return int(including.max()), max(0, int(overflowed.max()))
 
 
-def _named(parts: np.ndarray) -> dict[str, int]:
-    """int64[4] as fields of a point."""
-    names = ("compute_cycles", "exchange_cycles", "sync_cycles", "waiting_cycles")
-    return dict(zip(names, parts.tolist(), strict=True))
+def _named(parts: Mapping[str, int]) -> dict[str, int]:
+    """Five phases and waiting as fields of a point."""
+    return {f"{name}_cycles": cycles for name, cycles in parts.items()}
 
 
 def label_of(changes: Mapping[str, Number]) -> str:
@@ -285,13 +299,12 @@ def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
             f"the script left no report for {label}.", hint="let it make and run an Engine"
         )
     microseconds, largest, available, overflowed = 0.0, 0, 0, 0
-    parts = np.zeros(4, np.int64)
+    parts = dict.fromkeys(PARTS, 0)
     for path in paths:
         with open_report(path) as report:
             _check_took(report, changes)
-            ipus, tiles = report.table("ipus"), report.table("tiles")
-            slowest = int(ipus["cycles"].argmax())
-            parts += [ipus[n][slowest] for n in ("compute", "exchange", "sync", "waiting")]
+            tiles = report.table("tiles")
+            parts = {name: parts[name] + n for name, n in machine_split(report).items()}
             microseconds += 1e6 * report.info["total_seconds"]
             largest = max(largest, int(tiles["including_gaps"].max()))
             available = int(report.info["available_bytes"])
@@ -299,7 +312,7 @@ def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
     return Point(
         label=label,
         changes=changes,
-        total_cycles=int(parts.sum()),
+        total_cycles=sum(parts.values()),
         microseconds=microseconds,
         **_named(parts),
         largest_tile_bytes=largest,

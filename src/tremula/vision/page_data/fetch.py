@@ -86,6 +86,7 @@ SINGLE: dict[str, Callable[[ReportReader], bytes]] = {
     "vertices": times.vertices_pack,
     "tree": times.tree_pack,
     "overview": times.overview_pack,
+    "stages": times.stages_pack,
     "host": times.host_pack,
 }
 PARTS: dict[str, Callable[[ReportReader, int], bytes | None]] = {

@@ -16,6 +16,8 @@ from tremula.base.errors import MissingProfileData
 from tremula.vision.page_data.pack import pack_of
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.schema import pool_of_level
+from tremula.vision.report.time_totals import PHASES
+from tremula.vision.report.windows import Pooled, pooled, tile_rows
 
 Ints = np.ndarray
 T = TypeVar("T")
@@ -104,7 +106,7 @@ class HeatBlocks:
 
     def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Compute and exchange of each row as shares of the chip's time in each column."""
-        sums = chip_sums(self.reader, level, columns)
+        sums = chip_sums(entries_of(self.reader, level, columns))
         total = np.maximum(sums["total"], 1)
         cells = {}
         for name in ("compute", "exchange"):
@@ -133,8 +135,13 @@ class HeatBlocks:
         # The lock is held: this is called while something else is made.
         key = "rows", name, level, columns
         if key not in self._kept:
-            self._kept[key] = _pooled(self.reader, name, level, columns)
+            self._kept[key] = self._made(name, level, columns)
         return self._kept[key]  # pyright: ignore[reportReturnType]
+
+    def _made(self, name: str, level: int, columns: tuple[int, int]) -> Ints:
+        if name == "live":
+            return _pooled_live(self.reader, level, columns)
+        return tile_rows(self.reader, name, entries_of(self.reader, level, columns))
 
 
 def _missing(kind: str, level: int, tile_level: int) -> MissingProfileData:
@@ -144,16 +151,20 @@ def _missing(kind: str, level: int, tile_level: int) -> MissingProfileData:
     )
 
 
-def _pooled(reader: ReportReader, name: str, level: int, columns: tuple[int, int]) -> Ints:
+def entries_of(reader: ReportReader, level: int, columns: tuple[int, int]) -> Pooled:
+    """What ran in each column."""
+    edges = np.arange(columns[0], columns[1] + 1) * 2**level
+    return pooled(reader, np.minimum(edges, reader.n_entries))
+
+
+def _pooled_live(reader: ReportReader, level: int, columns: tuple[int, int]) -> Ints:
     """int64[columns, n_tiles]: from the coarsest stored level that is fine enough."""
-    matrix, pool = reader.pooled_matrix(name), 2**level
+    matrix, pool = reader.matrix("live"), 2**level
     stored = max(k for k in range(len(matrix.levels)) if pool_of_level(k) <= pool)
     unit = pool_of_level(stored)
-    first, last = columns[0] * pool // unit, -(-columns[1] * pool // unit)
-    rows = reader.pooled_rows(name, first, last, stored)
-    combine = np.maximum if name == "live" else np.add
+    rows = matrix.rows(columns[0] * pool // unit, -(-columns[1] * pool // unit), stored)
     for _ in range((pool // unit).bit_length() - 1):
-        rows = pooled_by(2, rows, combine, axis=0)
+        rows = pooled_by(2, rows, np.maximum, axis=0)
     return rows
 
 
@@ -180,27 +191,15 @@ def pooled_by(n: int, cells: Ints, combine: Callable[..., Ints], axis: int) -> I
     return np.moveaxis(found, 0, axis)
 
 
-def chip_sums(reader: ReportReader, level: int, columns: tuple[int, int]) -> dict[str, Ints]:
-    """float64[columns, n_ipus]: where each column begins and ends, and what chips do in it."""
-    pool = 2**level
-    first, last = columns[0] * pool, min(reader.n_entries, columns[1] * pool)
-    starts = np.arange(0, last - first, pool)
-    trace = reader.trace
-    step, times = trace.step[first:last], trace.times[first:last, None]
-    parts = {
-        name: np.add.reduceat(reader.chip_cycles(name)[step] * times, starts, axis=0)
-        for name in ("sync", "exchange", "compute")
-    }
-    ends = np.append(starts[1:], last - first) - 1
-    begin, end = trace.start[first:last][starts], trace.end[first:last][ends]
-    return {
-        "begin": begin,
-        "end": end,
-        "chip_sync": parts["sync"],
-        "chip_exchange": parts["exchange"],
-        "chip_compute": parts["compute"],
-        "total": end - begin,
-    }
+def chip_sums(ran: Pooled) -> dict[str, Ints]:
+    """int64[columns, n_ipus]: where each column begins and ends, and what chips do in it.
+
+    On each chip a column begins where the one before it ended. What a chip does in links, host and
+    sync all its tiles do; what is left of `total` they wait.
+    """
+    begin = np.concatenate([ran.begin[:1], ran.end[:-1]])
+    parts = {f"chip_{name}": ran.phases[:, :, i] for i, name in enumerate(PHASES)}
+    return {"begin": begin, "end": ran.end, **parts, "total": ran.end - begin}
 
 
 def _quantised(shares: Ints) -> Ints:

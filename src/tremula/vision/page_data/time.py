@@ -5,20 +5,22 @@ import numpy as np
 from tremula.base.columns import coded
 from tremula.base.errors import PoplarError
 from tremula.vision.analysis.host_verdict import host_verdict
-from tremula.vision.analysis.operations import host_cycles_of_steps, ideal_cycles, operation_of_step
+from tremula.vision.analysis.operations import ideal_cycles, operation_of_step
+from tremula.vision.analysis.stages import VISIT_COLUMNS, WAIT_COLUMNS, stage_facts
 from tremula.vision.page_data.heat_blocks import heat_shape
 from tremula.vision.page_data.pack import pack_of
 from tremula.vision.report.reader import ReportReader
+from tremula.vision.report.time_totals import PHASES, total_cycles
 from tremula.vision.trace.beside_report import host_columns
 
 Ints = np.ndarray
 
 ENTRIES_PER_PART = 16_384
-_MOST_BUCKETS = 1_024
 _STEP_COLUMNS = (
-    "compute_set", "executed", "is_known", "sync", "exchange", "compute", "cycles", "total_cycles",
-    "n_flops", "peak_cycles", "n_active_tiles", "balance", "active_balance", "critical_tile",
-    "bytes_in", "bytes_out", "temporary_bytes", "largest_temporary",
+    "compute_set", "executed", "is_known", "is_counted", "stage", *PHASES, "cycles",
+    "total_cycles", *(f"path_{name}" for name in PHASES), "busy_cycles", "n_flops", "peak_cycles",
+    "n_active_tiles", "balance", "active_balance", "critical_tile", "bytes_in", "bytes_out",
+    "temporary_bytes", "largest_temporary",
 )  # fmt: skip
 
 
@@ -32,15 +34,14 @@ def steps_pack(reader: ReportReader) -> bytes:
     columns |= {name: table[name] for name in _STEP_COLUMNS}
     for name in ("balance", "active_balance"):
         columns[name] = table[name].astype(np.float32)
-    columns["host"] = host_cycles_of_steps(reader)
     columns["ideal"] = ideal_cycles(reader).astype(np.float32)
     columns["n_vertices"] = _vertices_of(reader, table["compute_set"])
-    if reader.n_ipus > 1:
-        takes_part = reader.by_ipu("is_active") | reader.by_ipu("joins")
-        for name in ("sync", "exchange", "compute"):
-            columns[f"ipu_{name}"] = (reader.by_ipu(name) * takes_part).reshape(-1)
+    for name in PHASES:
+        columns[f"ipu_{name}"] = reader.by_ipu(name).reshape(-1)
     facts = {
         "texts": texts,
+        "phases": list(PHASES),
+        "total_cycles": total_cycles(reader),
         "n_ipus": reader.n_ipus,
         "n_tiles": reader.n_tiles,
         "peaks": _peaks(reader),
@@ -80,33 +81,25 @@ def vertices_pack(reader: ReportReader) -> bytes:
 
 
 def tree_pack(reader: ReportReader) -> bytes:
-    """All nodes of the program trees, each with the sum of what ran in it."""
+    """All nodes of the program trees, each with the cycles of everything in it."""
     table = reader.table("programs")
     texts, columns = {}, {}
     for name in ("kind", "name", "source", "root"):
         texts[name], columns[name] = coded(table[name])
-    parent, step = table["parent"], table["step"]
-    steps = reader.table("steps")
-    sums = {
-        name: np.append(steps[column] * (1 if name == "cycles" else steps["executed"]), 0)[step]
-        for name, column in (
-            ("cycles", "total_cycles"), ("compute", "compute"), ("exchange", "exchange"),
-            ("sync", "sync"),
-        )
-    }  # fmt: skip
-    sums["n_steps"] = np.where(step >= 0, 1, 0)
-    sums = {name: _with_children(column, parent) for name, column in sums.items()}
-    columns |= {"parent": parent, "n_times": table["n_times"], "step": step}
-    return pack_of({"texts": texts}, {**columns, **sums})
+    columns |= {name: table[name] for name in ("parent", "n_times", "step", "depth")}
+    columns["cycles"] = table["total_cycles"]
+    columns |= {name: table[f"path_{name}"] for name in PHASES}
+    columns["n_steps"] = _n_steps(table["step"], table["parent"], table["depth"])
+    return pack_of({"texts": texts, "total_cycles": total_cycles(reader)}, columns)
 
 
-def _with_children(column: Ints, parent: Ints) -> Ints:
-    """Each node's value and those of everything below it; children come after their parents."""
-    sums, above = column.tolist(), parent.tolist()
-    for node in range(len(sums) - 1, -1, -1):
-        if above[node] >= 0:
-            sums[above[node]] += sums[node]
-    return np.array(sums, np.int64)
+def _n_steps(step: Ints, parent: Ints, depth: Ints) -> Ints:
+    """Steps at or below each node."""
+    found = (step >= 0).astype(np.int64)
+    for level in range(int(depth.max(initial=0)), 0, -1):
+        mine = np.flatnonzero(depth == level)
+        np.add.at(found, parent[mine], found[mine])
+    return found
 
 
 def trace_facts(reader: ReportReader) -> dict[str, object]:
@@ -115,6 +108,11 @@ def trace_facts(reader: ReportReader) -> dict[str, object]:
     shapes = {kind: heat_shape(reader, kind) for kind in ("phases", "live")}
     return {
         "n_entries": reader.n_entries,
+        "n_executions": int(reader.info["n_executions"]),
+        "is_folded": bool(reader.info["is_folded"]),
+        "estimated_cycles": int(reader.info["estimated_cycles"]),
+        "total_cycles": total_cycles(reader),
+        "phases": list(PHASES),
         "n_per_part": ENTRIES_PER_PART,
         "n_ipus": reader.n_ipus,
         "tiles_per_ipu": reader.tiles_per_ipu,
@@ -135,43 +133,53 @@ def trace_facts(reader: ReportReader) -> dict[str, object]:
 
 
 def overview_pack(reader: ReportReader) -> bytes:
-    """The whole trace in at most 1,024 buckets of entries, per chip."""
+    """The whole timeline in at most 1,024 buckets of entries, per chip."""
     facts, n = trace_facts(reader), reader.n_entries
     if not n:
         return pack_of(facts, {})
-    trace = reader.trace
-    per_bucket = -(-n // _MOST_BUCKETS)
-    starts = np.arange(0, n, per_bucket)
-    ends = np.append(starts[1:], n) - 1
-    takes_part = reader.by_ipu("is_active") | reader.by_ipu("joins")
     columns = {
-        "entry": starts,
-        "begin": trace.start[starts].reshape(-1),
-        "end": trace.end[ends].reshape(-1),
+        "entry": np.arange(0, n, reader.overview_pool),
+        "begin": reader.column("overview.begin").reshape(-1),
+        "end": reader.column("overview.end").reshape(-1),
     }
-    for name in ("sync", "exchange", "compute"):
-        cycles = (reader.by_ipu(name) * takes_part)[trace.step] * trace.times[:, None]
-        columns[name] = np.add.reduceat(cycles, starts, axis=0).reshape(-1)
+    phases = reader.column("overview.phases")
+    columns |= {name: phases[:, :, i].reshape(-1) for i, name in enumerate(PHASES)}
     return pack_of(facts, columns)
 
 
 def trace_pack(reader: ReportReader, part: int) -> bytes | None:
-    """16,384 entries of the trace: what ran, how often, when on which chip."""
+    """16,384 entries of the timeline: what ran, how often, when on which chip."""
     first = part * ENTRIES_PER_PART
     last = min(reader.n_entries, first + ENTRIES_PER_PART)
     if part < 0 or first >= last:
         return None
-    trace = reader.trace
-    start, end = trace.start[first:last], trace.end[first:last]
-    before = np.concatenate((start[:1], end[:-1]))
+    entries = reader.entries(first, last)
+    before = np.concatenate((entries.start[:1], entries.end[:-1]))
     columns = {
-        "step": trace.step[first:last],
-        "times": trace.times[first:last],
+        "step": entries.step,
+        "times": entries.times,
+        "stage": entries.stage,
+        "micro_batch": entries.micro_batch,
         # The wait before an entry and its duration: small numbers, unlike absolute times.
-        "gap": (start - before).reshape(-1),
-        "duration": (end - start).reshape(-1),
+        "gap": (entries.start - before).reshape(-1),
+        "duration": (entries.end - entries.start).reshape(-1),
     }
-    return pack_of({"first": first, "begin": start[0].tolist()}, columns)
+    facts = {"first": first, "begin": entries.start[0].tolist()}
+    return pack_of({**facts, "is_folded": bool((entries.times > 1).any())}, columns)
+
+
+def stages_pack(reader: ReportReader) -> bytes:
+    """Stages of pipelines over time: visits, waits, passes with fill, main and flush."""
+    facts = stage_facts(reader)
+    if not facts["stages"]:
+        return pack_of(facts, {})
+    columns = {}
+    for prefix, table, names in (
+        ("visit", "visits", VISIT_COLUMNS), ("wait", "waits", WAIT_COLUMNS),
+    ):  # fmt: skip
+        rows = reader.column(f"stages.{table}")
+        columns |= {f"{prefix}_{name}": rows[:, i] for i, name in enumerate(names)}
+    return pack_of(facts, columns)
 
 
 def step_tiles_pack(reader: ReportReader, step: int) -> bytes | None:
@@ -179,7 +187,7 @@ def step_tiles_pack(reader: ReportReader, step: int) -> bytes | None:
     if not 0 <= step < reader.n_steps:
         return None
     phases = reader.step_cycles(step)
-    columns = {name: getattr(phases, name)[0] for name in ("compute", "exchange", "sync", "idle")}
+    columns = {name: getattr(phases, name)[0] for name in (*PHASES, "idle")}
     return pack_of({"step": step}, columns)
 
 

@@ -1,12 +1,17 @@
 """pva's execution: steps in order, runs, blocks and cycles per tile and chip."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tremula.vision.lazy_list import LazyList
 from tremula.vision.pva.programs import ComputeSet, Program
 from tremula.vision.report.reader import ReportReader
+from tremula.vision.report.time_totals import machine_split, path_of_types, total_cycles
+
+if TYPE_CHECKING:  # walking a timeline is compiled code, loaded when somebody asks
+    from tremula.vision.report.timeline.timeline import Entries
 
 Ints = np.ndarray
 
@@ -45,19 +50,53 @@ class StepIpu:
     _entry: int
     _ipu: int
 
+    @property
+    def _at(self) -> "Entries":
+        return self._reader.entries(self._entry, self._entry + 1)
+
     def _of(self, column: str) -> float:
-        step = int(self._reader.trace.step[self._entry])
-        return self._reader.by_ipu(column)[step, self._ipu].item()
+        return self._reader.by_ipu(column)[int(self._at.step[0]), self._ipu].item()
+
+    def _phase(self, name: str) -> int:
+        """Cycles of a phase, of all executions the entry stands for."""
+        return int(self._of(name)) * int(self._at.times[0])
 
     @property
     def cycles(self) -> int:
-        trace = self._reader.trace
-        return int(trace.end[self._entry, self._ipu] - trace.start[self._entry, self._ipu])
+        """All five phases together; 0 if the chip takes no part."""
+        at = self._at
+        return int(at.end[0, self._ipu] - at.start[0, self._ipu])
+
+    @property
+    def computeCycles(self) -> int:
+        """Cycles in which its slowest tile computes (this and the next four are not in pva)."""
+        others = self.exchangeCycles + self.linkCycles + self.hostCycles + self.syncCycles
+        return self.cycles - others  # as it ran, where data decides
+
+    @property
+    def exchangeCycles(self) -> int:
+        """Cycles of exchange between its tiles."""
+        return self._phase("exchange")
+
+    @property
+    def linkCycles(self) -> int:
+        """Cycles of exchange with other chips."""
+        return self._phase("links")
+
+    @property
+    def hostCycles(self) -> int:
+        """Cycles of exchange with the host."""
+        return self._phase("host")
+
+    @property
+    def syncCycles(self) -> int:
+        """Cycles of sync."""
+        return self._phase("sync")
 
     @property
     def activeCycles(self) -> ActiveCycles:
-        trace = self._reader.trace
-        start, end = (int(t[self._entry, self._ipu]) for t in (trace.start, trace.end))
+        at = self._at
+        start, end = int(at.start[0, self._ipu]), int(at.end[0, self._ipu])
         return ActiveCycles(Range(start, start), Range(end, end))
 
     @property
@@ -74,11 +113,11 @@ class StepIpu:
 
     @property
     def dataIn(self) -> int:
-        return int(self._of("data_in")) * int(self._reader.trace.times[self._entry])
+        return int(self._of("data_in")) * int(self._at.times[0])
 
     @property
     def dataOut(self) -> int:
-        return int(self._of("data_out")) * int(self._reader.trace.times[self._entry])
+        return int(self._of("data_out")) * int(self._at.times[0])
 
 
 @dataclass(frozen=True)
@@ -90,12 +129,26 @@ class ExecutionStep:
 
     @property
     def _step(self) -> int:
-        return int(self._reader.trace.step[self._entry])
+        return int(self._at.step[0])
+
+    @property
+    def _at(self) -> "Entries":
+        return self._reader.entries(self._entry, self._entry + 1)
 
     @property
     def times(self) -> int:
-        """Begin and end of the step."""
-        return int(self._reader.trace.times[self._entry])
+        """How many executions it stands for."""
+        return int(self._at.times[0])
+
+    @property
+    def stage(self) -> int:
+        """The stage of a pipeline, or -1; not in pva."""
+        return int(self._at.stage[0])
+
+    @property
+    def microBatch(self) -> int:
+        """The micro-batch that the stage works on, or -1; not in pva."""
+        return int(self._at.micro_batch[0])
 
     @property
     def program(self) -> Program:
@@ -205,7 +258,7 @@ class Execution:
     @property
     def totalCycles(self) -> TotalCycles:
         """Cycles from the first step to the last."""
-        return TotalCycles(self._reader.table("ipus")["cycles"].max(initial=0))
+        return TotalCycles(total_cycles(self._reader))
 
     def blocks(self, tile: int) -> LazyList[Block]:
         """The steps that a tile's chip takes part in."""
@@ -214,26 +267,26 @@ class Execution:
         return LazyList(len(mine), lambda i: self._block(int(mine[i]), tile, ipu))
 
     def _block(self, entry: int, tile: int, ipu: int) -> Block:
-        trace, steps = self._reader.trace, self._reader.table("steps")
-        step = int(trace.step[entry])
+        at, steps = self._reader.entries(entry, entry + 1), self._reader.table("steps")
+        step = int(at.step[0])
         is_stream = steps["type"][step].startswith("StreamCopy")
         return Block(
             Program(self._reader, int(steps["program"][step])),
             tile,
-            int(trace.start[entry, ipu]),
-            int(trace.end[entry, ipu]),
+            int(at.start[0, ipu]),
+            int(at.end[0, ipu]),
             not is_stream,
             is_stream,
         )
 
     def cyclesByStep(self) -> Ints:
-        """int64[n_entries, n_ipus]: of all steps at once."""
+        """int64[n_entries, n_ipus]: of all steps at once, 0 where a chip takes no part."""
         return self._reader.trace.end - self._reader.trace.start
 
     def cyclesByTypeName(self) -> dict[str, int]:
-        """Cycles of the slowest chip by program type, over everything that ran."""
-        steps = self._reader.table("steps")
-        totals: dict[str, int] = {}
-        for name, cycles in zip(steps["type"], steps["total_cycles"].tolist(), strict=True):
-            totals[name] = totals.get(name, 0) + cycles
-        return totals
+        """Cycles on the critical path by program type; they add up to `totalCycles`."""
+        return path_of_types(self._reader)
+
+    def cyclesByPhase(self) -> dict[str, int]:
+        """Where `totalCycles` go, on average over chips: five phases and waiting; not in pva."""
+        return machine_split(self._reader)

@@ -115,6 +115,11 @@ class Program:
         return int(self._of("n_times"))  # pyright: ignore[reportArgumentType]
 
     @property
+    def cycles(self) -> int:
+        """Cycles on the critical path, of everything in it; not in pva."""
+        return int(self._of("total_cycles"))  # pyright: ignore[reportArgumentType]
+
+    @property
     def type(self) -> ProgramType:  # pyright: ignore[reportInvalidTypeForm]
         """What kind of program it is."""
         kind = str(self._of("kind"))

@@ -195,24 +195,25 @@ class Compilation:
         n = len(self._reader.table("programs")["id"])
         return LazyList(n, lambda i: Program(self._reader, i))
 
-    def _roots(self, kind: str) -> list[Program]:
-        table = self._reader.table("programs")
-        pairs = zip(table["root"], table["parent"].tolist(), strict=True)
-        return [
-            Program(self._reader, i)
-            for i, (root, parent) in enumerate(pairs)
-            if parent < 0 and root.startswith(f"{kind}:")
-        ]
-
     @property
     def controlPrograms(self) -> list[Program]:
-        """Programs the host can run, as trees."""
-        return self._roots("program")
+        """Programs the host can run, as trees; functions stand under their calls."""
+        table = self._reader.table("programs")
+        pairs = zip(table["root"], table["parent"].tolist(), strict=True)
+        rows = [i for i, (r, above) in enumerate(pairs) if above < 0 and r.startswith("program:")]
+        return [Program(self._reader, row) for row in rows]
 
     @property
     def functionPrograms(self) -> list[Program]:
-        """Programs of functions, as trees."""
-        return self._roots("function")
+        """Programs of functions, as trees: each as its first call runs it."""
+        table = self._reader.table("programs")
+        parent, kind = table["parent"].tolist(), table["kind"]
+        found: dict[str, int] = {}
+        for row, above in enumerate(parent):
+            is_called = above >= 0 and kind[above] == "Call"
+            if is_called or (above < 0 and table["root"][row].startswith("function:")):
+                found.setdefault(table["name"][row], row)
+        return [Program(self._reader, row) for row in found.values()]
 
     @property
     def livenessProgramSteps(self) -> LazyList[LivenessProgramStep]:

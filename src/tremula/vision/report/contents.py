@@ -9,10 +9,16 @@ import numpy as np
 
 from tremula.compiler.executable.executable import Analysis, Executable
 from tremula.compiler.passes.memory import CATEGORIES, addresses_of
-from tremula.compiler.report.report import Execution, Report, make_report
+from tremula.compiler.report.phases import PHASES
+from tremula.compiler.report.report import Execution, History, Report, make_report
 from tremula.hardware import chip_to_toml, tile_positions
-from tremula.runtime.auto_report import RunRecord
+from tremula.vision.report.control_flow import ProgramRows
 from tremula.vision.report.schema import ROWS_PER_BLOCK
+from tremula.vision.report.timeline.overview import Overview, overview_of, stored_pool
+from tremula.vision.report.timeline.measure import Measured, measure
+from tremula.vision.report.timeline.script import Context, Regions, Routes, routes_of
+from tremula.vision.report.timeline.timeline import Timeline, timeline_of
+from tremula.vision.report.timeline.walk import CYCLES_FROM, CYCLES_TO, FIRST_ENTRY, N_ENTRIES
 
 Ints = np.ndarray
 Columns = dict[str, Sequence[object] | Ints]
@@ -62,9 +68,8 @@ def execution_of(executable: Executable, given: Execution | Report | None) -> Ex
     costs = executable.analysis.costs
     if isinstance(given, Execution):
         return given
-    if isinstance(given, Report):
-        steps = given.steps
-        return Execution(steps.executed, given.cycles_of_chip, steps.compute, steps.is_known, {})
+    if isinstance(given, Report) and given.ran is not None:
+        return given.ran
     n_steps, n_chips = costs.sync.shape
     nothing, chips = np.zeros(n_steps, np.int64), np.zeros(n_chips, np.int64)
     return Execution(nothing, chips, costs.compute, ~costs.needs_count, {})
@@ -76,6 +81,52 @@ class Contents:
 
     executable: Executable
     execution: Execution
+
+    @cached_property
+    def _routes(self) -> tuple[Routes, Regions, list[Context]]:
+        return routes_of(self.executable)
+
+    @property
+    def routes(self) -> Routes:
+        return self._routes[0]
+
+    def steps_of_context(self, context: int) -> tuple[int, int]:
+        """The first step of a program or function, and the one after its last."""
+        _, regions, contexts = self._routes
+        return regions.steps[contexts[context].region]
+
+    @cached_property
+    def measured(self) -> Measured:
+        """Cycles, split in every way the report shows."""
+        return measure(self.routes, self.analysis.costs, self.execution)
+
+    @cached_property
+    def history(self) -> History:
+        return self.execution.history or History((), np.zeros(0, np.int64))
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What ran when."""
+        return timeline_of(self.measured.script, self.history)
+
+    @cached_property
+    def overview(self) -> Overview:
+        return overview_of(self.timeline, self.measured.phases)
+
+    @property
+    def chip_of_stage(self) -> Ints:
+        """int64[n_stages]: the chip that does most of each."""
+        busy, columns = self.measured.busy.sum(axis=2), self.routes.columns
+        found = np.zeros((self.routes.n_stages, self.n_chips), np.int64)
+        for context in np.flatnonzero(columns["stage_of_context"] >= 0).tolist():
+            steps = slice(*self.steps_of_context(context))
+            found[columns["stage_of_context"][context]] += busy[steps].sum(axis=0)
+        return found.argmax(axis=1)
+
+    @cached_property
+    def programs(self) -> Columns:
+        """Rows of the program trees, with what lies on the critical path."""
+        return ProgramRows(self.executable, *self._routes).columns(self.measured.of_place)
 
     @cached_property
     def analysis(self) -> Analysis:
@@ -107,8 +158,20 @@ class Contents:
     # -- facts -------------------------------------------------------------------------------------
 
     def graph_facts(self) -> dict[str, object]:
-        report = self.report
+        report, routes = self.report, self.routes
         return {
+            "n_entries": self.timeline.n_entries,
+            "n_executions": int(self.execution.executed.sum()),
+            "is_folded": self.timeline.is_folded,
+            "estimated_cycles": self.measured.estimated,
+            "overview_pool": self.overview.pool,
+            "stored_pool": self.overview.pool * stored_pool(len(self.overview.begin)),
+            "timeline": {
+                "n_slots": routes.n_slots,
+                "n_stages": routes.n_stages,
+                "n_places": routes.n_places,
+                "counts_steps": self.history.counts_steps,
+            },
             "has_run": report.has_run,
             "total_cycles": report.total_cycles if report.has_run else 0,
             "total_seconds": report.total_seconds if report.has_run else 0.0,
@@ -176,19 +239,13 @@ class Contents:
         }
 
     def ipus(self) -> Columns:
-        costs, ran = self.analysis.costs, self.execution
-        takes_part = (costs.is_active | costs.joins[:, None]) * ran.executed[:, None]
-        sums = [
-            (part * takes_part).sum(axis=0) for part in (ran.compute, costs.exchange, costs.sync)
-        ]
+        of_chip = self.measured.of_chip
         return {
             "replica": np.zeros(self.n_chips, np.int64),
             "ipu": np.arange(self.n_chips),
-            "cycles": ran.cycles_of_chip,
-            "compute": sums[0],
-            "exchange": sums[1],
-            "sync": sums[2],
-            "waiting": ran.cycles_of_chip - sum(sums),
+            "cycles": self.execution.cycles_of_chip,
+            **{name: of_chip[:, i] for i, name in enumerate(PHASES)},
+            "waiting": self.measured.waiting,
         }
 
     def categories(self) -> Columns:
@@ -201,15 +258,18 @@ class Contents:
         }
 
 
-def runs_columns(runs: Sequence[RunRecord], first_entry: Ints, n_entries: Ints) -> Columns:
+def runs_columns(contents: Contents) -> Columns:
+    walked = contents.timeline.runs
+    runs, names = contents.history.runs[: len(walked)], contents.executable.names
     return {
         "id": np.arange(len(runs)),
         "program": [r.program for r in runs],
-        "name": [r.name for r in runs],
-        "first_entry": first_entry,
-        "n_entries": n_entries,
-        "cycles_from": [r.cycles_from for r in runs],
-        "cycles_to": [r.cycles_to for r in runs],
+        "name": [names[r.program] for r in runs],
+        "first_entry": walked[:, FIRST_ENTRY],
+        "n_entries": walked[:, N_ENTRIES],
+        "times": [r.times for r in runs],
+        "cycles_from": walked[:, CYCLES_FROM],
+        "cycles_to": walked[:, CYCLES_TO],
         "host_start_us": [r.host_start_us for r in runs],
         "host_end_us": [r.host_end_us for r in runs],
     }
@@ -223,6 +283,9 @@ def compute_sets(contents: Contents) -> Columns:
     executed = np.zeros(len(sets), np.int64)
     used = costs.compute_set_of_step >= 0
     np.add.at(executed, costs.compute_set_of_step[used], contents.execution.executed[used])
+    on_path = np.zeros(len(sets), np.int64)
+    of_step = contents.measured.of_step.sum(axis=(1, 2))
+    np.add.at(on_path, costs.compute_set_of_step[used], of_step[used])
     totals = _table_cycles(contents)
     return {
         "id": np.arange(len(sets)),
@@ -235,6 +298,7 @@ def compute_sets(contents: Contents) -> Columns:
         ],
         "n_flops": [sum(t.n_flops for t in costs.compute_sets[i].tables) for i in range(len(sets))],
         "cycles": [sum(tables) * int(executed[i]) for i, tables in enumerate(totals)],
+        "path_cycles": on_path,
     }
 
 

@@ -1,22 +1,23 @@
-"""Control flow recovered from the flat instruction table: program trees, and the order of steps.
+"""Program trees recovered from the flat instruction table, which keeps jumps, not programs.
 
-An executable keeps jumps, not programs, and a run keeps how often each step ran, not when:
-
-    0 LOOP_BEGIN ×3 → 4        Repeat × 3                 executed: 3, 3
-    1 step 0            tree     ├─ step 0       walk     0 1 0 1 0 1
-    2 step 1            ────►    └─ step 1       ────►    (folded, if too long: 0 × 3, 1 × 3)
-    3 LOOP_END → 1
+    0 LOOP_BEGIN ×3 → 4        Repeat × 3
+    1 step 0            tree     ├─ step 0
+    2 CALL 7            ────►    └─ Call
+    3 LOOP_END → 1                   └─ the function's tree, with what this call took
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.program_ir import Op
-from tremula.runtime.auto_report import RunRecord
+from tremula.compiler.report.phases import PHASES
+from tremula.vision.report.timeline.script import Regions, Routes
+
+Ints = np.ndarray
 
 _BRANCHES = (Op.BRANCH_ZERO, Op.BRANCH_NONZERO)
 
@@ -30,51 +31,94 @@ class ProgramNode:
     n_times: int = 1  # of a Repeat; 0 where data decides
     step: int = -1
     source: str = ""
-    callee: int = -1  # of a Call: the function's first instruction
+    caller: int = -1  # of a Call: its instruction
     children: list["ProgramNode"] = field(default_factory=list)
 
 
-def program_trees(executable: Executable) -> list[tuple[str, str, ProgramNode]]:
-    """(kind of root, name, tree) of the programs, then of the functions they call."""
-    builder = _Builder(executable)
-    trees = [
-        ("program", name, builder.tree(entry, f"{name}"))
-        for name, entry in zip(executable.names, executable.entries, strict=True)
-    ]
-    calls = (row for row in builder.code if row[0] == Op.CALL)
-    entries = list(dict.fromkeys(row[1] for row in calls))
-    trees += [
-        ("function", f"function {i}", builder.tree(entry, f"function {i}"))
-        for i, entry in enumerate(entries)
-    ]
-    return trees
+class _Node(NamedTuple):
+    """A node of a region's tree, in depth-first order."""
+
+    parent: int
+    place: int  # among its parent's children
+    node: ProgramNode
 
 
-def program_columns(executable: Executable) -> dict[str, tuple]:
-    """Rows of all trees, parents before children."""
-    rows: list[tuple] = []
-    for root, name, tree in program_trees(executable):
-        _add_rows(rows, tree, f"{root}:{name}")
-    names = ("id", "parent", "place", "kind", "name", "n_times", "step", "source", "root")
-    return dict(zip(names, zip(*rows, strict=True), strict=True))
-
-
-def _add_rows(rows: list[tuple], tree: ProgramNode, root: str) -> None:
+def _flat(tree: ProgramNode) -> list[_Node]:
+    rows: list[_Node] = []
     waiting = [(tree, -1, 0)]
     while waiting:
         node, parent, place = waiting.pop()
         number = len(rows)
-        own = (node.kind, node.name, node.n_times, node.step, node.source)
-        rows.append((number, parent, place, *own, root))
+        rows.append(_Node(parent, place, node))
         waiting += [(child, number, i) for i, child in reversed(list(enumerate(node.children)))]
+    return rows
 
 
-def program_of_step(programs: Mapping[str, tuple], n_steps: int) -> np.ndarray:
-    """int64[n_steps]: each step's row of `program_columns`, or -1."""
+class ProgramRows:
+    """Rows of all programs, parents before children, functions under each of their calls."""
+
+    def __init__(self, executable: Executable, routes: Routes, regions: Regions, contexts: list):
+        self.rows: list[tuple] = []
+        self.depth: list[int] = []
+        self.place: list[int] = []  # of steps: where in the program they run; -1 for others
+        self._contexts, self._regions = contexts, regions
+        self._columns = {n: routes.columns[n].tolist() for n in ("first_child", "child", "base")}
+        self._numbers = routes.columns["call_number"].tolist()
+        n_programs = len(executable.entries)
+        names = [*executable.names, *(f"function {i}" for i in range(len(regions.entries)))]
+        builder = _Builder(executable)
+        self._names = names[: len(regions.entries)]
+        self._trees = [
+            _flat(builder.tree(entry, name))
+            for entry, name in zip(regions.entries, names, strict=False)
+        ]
+        for number, context in enumerate(contexts):
+            if context.parent < 0:
+                kind = "program" if context.region < n_programs else "function"
+                self._add(number, -1, 0, 0, f"{kind}:{self._names[context.region]}")
+        self._n_programs = n_programs
+
+    def _add(self, context: int, parent: int, place: int, depth: int, root: str) -> None:
+        """The tree of a context, below a row."""
+        region, base = self._contexts[context].region, self._columns["base"][context]
+        own: list[int] = []  # row of each of the region's nodes
+        for node in self._trees[region]:
+            number, of = len(self.rows), node.node
+            above = own[node.parent] if node.parent >= 0 else parent
+            under = self.depth[above] + 1 if above >= 0 else depth
+            own.append(number)
+            where = node.place if node.parent >= 0 else place
+            facts = (of.kind, of.name, of.n_times, of.step, of.source)
+            self.rows.append((number, above, where, *facts, root))
+            self.depth.append(under)
+            self.place.append(base + of.step if of.step >= 0 else -1)
+            if of.caller >= 0:
+                at = self._columns["first_child"][context] + self._numbers[of.caller]
+                child = self._columns["child"][at]
+                if self._contexts[child].parent >= 0:
+                    self._add(child, number, 0, under + 1, root)
+
+    def columns(self, of_place: Ints) -> dict[str, Sequence | Ints]:
+        """All columns; `of_place` int64[n_places, 5] is what lies on the critical path."""
+        names = ("id", "parent", "place", "kind", "name", "n_times", "step", "source", "root")
+        found = dict(zip(names, zip(*self.rows, strict=True), strict=True))
+        place, parent = np.array(self.place), np.array(found["parent"], np.int64)
+        cycles = np.zeros((len(place), len(PHASES)), np.int64)
+        cycles[place >= 0] = of_place[place[place >= 0]]
+        depth = np.array(self.depth, np.int64)
+        for level in range(int(depth.max(initial=0)), 0, -1):
+            mine = np.flatnonzero(depth == level)
+            np.add.at(cycles, parent[mine], cycles[mine])
+        phases = {f"path_{name}": cycles[:, i] for i, name in enumerate(PHASES)}
+        return {**found, "depth": depth, "total_cycles": cycles.sum(axis=1), **phases}
+
+
+def program_of_step(programs: Mapping[str, Sequence | Ints], n_steps: int) -> np.ndarray:
+    """int64[n_steps]: each step's first row of `programs`, or -1."""
     found = np.full(n_steps, -1, np.int64)
     step = np.array(programs["step"], np.int64)
-    is_step = step >= 0
-    found[step[is_step]] = np.array(programs["id"], np.int64)[is_step]
+    rows = np.flatnonzero(step >= 0)[::-1]
+    found[step[rows]] = rows  # the first is written last
     return found
 
 
@@ -145,7 +189,7 @@ class _Builder:
 
     def node(self, pc: int, last: int, depth: int) -> tuple[ProgramNode, int]:
         """The node that begins at an instruction, and the first instruction after it."""
-        op, a, b, c, _, _ = self.code[pc]
+        op, _, b, c, _, _ = self.code[pc]
         if op == Op.LOOP_BEGIN:
             node = ProgramNode("Repeat", n_times=b)
             self.fill(node, pc + 1, c - 1, depth)
@@ -154,7 +198,7 @@ class _Builder:
         if pc < end < last:
             return self.back_loop(pc, end, depth), end + 1
         if op == Op.CALL:
-            return ProgramNode("Call", callee=a), pc + 1
+            return ProgramNode("Call", caller=pc), pc + 1
         if op in _BRANCHES:
             return self.branch(pc, c, depth)
         if op == Op.SWITCH:
@@ -219,166 +263,3 @@ class _Builder:
             return ProgramNode("Jump")
         step = self.executable.steps[number]
         return ProgramNode(step.kind.value, step.name, step=number, source=step.source)
-
-
-# -- the order in which steps ran ------------------------------------------------------------------
-
-
-Ints = np.ndarray
-
-# Runs are unrolled while the trace has at most this many entries more than there are steps.
-UNROLLED_ENTRIES = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class TraceColumns:
-    """Entries in order of execution: entry i is `times[i]` executions of `step[i]`."""
-
-    step: Ints  # int64[n]
-    times: Ints  # int64[n]
-    start: Ints  # int64[n, n_chips]: each chip's clock
-    end: Ints
-    first_entry: Ints  # int64[n_runs]
-    n_entries: Ints
-
-
-def trace_of(
-    executable: Executable, runs: Sequence[RunRecord], costs: StepCosts, compute: Ints
-) -> TraceColumns:
-    """The trace of recorded runs, each unrolled if it is short enough, else folded."""
-    most = len(executable.steps) + UNROLLED_ENTRIES
-    steps, times, counts = [], [], []
-    for run in runs:
-        order, each = _run_order(executable, run, most - sum(counts))
-        steps.append(order)
-        times.append(each)
-        counts.append(len(order))
-    step = np.concatenate([np.empty(0, np.int64), *steps])
-    each = np.concatenate([np.empty(0, np.int64), *times])
-    begin = [run.cycles_from for run in runs]
-    start, end = _clock(step, each, costs, compute, begin, np.array(counts, np.int64))
-    n_entries = np.array(counts, np.int64)
-    return TraceColumns(step, each, start, end, np.cumsum(n_entries) - n_entries, n_entries)
-
-
-def _run_order(executable: Executable, run: RunRecord, most: int) -> tuple[Ints, Ints]:
-    if int(run.executed.sum()) <= most:
-        order = _unrolled(executable, run)
-        if order is not None:
-            return order, np.ones(len(order), np.int64)
-    folded = np.flatnonzero(run.executed)
-    return folded, run.executed[folded]
-
-
-def _unrolled(executable: Executable, run: RunRecord) -> Ints | None:
-    """Steps in order; None if no walk agrees with how often each ran."""
-    walk = _Walk(executable, run.executed)
-    order = walk.run(executable.entries[run.program])
-    return None if order is None or walk.left.any() else np.array(order, np.int64)
-
-
-class _Walk:
-    """Follows the instructions; a branch goes where steps have executions left."""
-
-    def __init__(self, executable: Executable, executed: Ints):
-        self.code = executable.code.tolist()
-        self.step_of = executable.step_of.tolist()
-        self.cases = executable.switch_cases.tolist()
-        self.left = executed.copy()
-        # Every instruction of a walk is a step, or one of a few between two steps.
-        self.patience = 20 * (int(executed.sum()) + len(self.code)) + 100
-
-    def run(self, pc: int) -> list[int] | None:
-        order: list[int] = []
-        counters: dict[int, int] = {}
-        calls: list[int] = []
-        for _ in range(self.patience):
-            step = self.step_of[pc]
-            if step >= 0:
-                if self.left[step] <= 0:
-                    return None
-                self.left[step] -= 1
-                order.append(step)
-            op = self.code[pc][0]
-            if op == Op.END:
-                return order
-            pc = self._next(pc, op, counters, calls)
-        return None
-
-    def _next(self, pc: int, op: int, counters: dict[int, int], calls: list[int]) -> int:
-        _, a, b, c, _, _ = self.code[pc]
-        if op == Op.JUMP:
-            return a
-        if op == Op.CALL:
-            calls.append(pc + 1)
-            return a
-        if op == Op.RETURN:
-            return calls.pop()
-        if op == Op.LOOP_BEGIN:
-            counters[a] = b
-            return pc + 1 if b > 0 else c
-        if op == Op.LOOP_END:
-            counters[a] -= 1
-            return b if counters[a] > 0 else pc + 1
-        return self._branch(pc, op)
-
-    def _branch(self, pc: int, op: int) -> int:
-        _, a, _, c, d, e = self.code[pc]
-        if op == Op.LOOP_FOREVER:
-            return a if self._is_left(a) else pc + 1
-        if op == Op.SWITCH:
-            targets = [target for _, target in self.cases[c:d]]
-            return next((t for t in targets if self._is_left(t)), e)
-        if op in (Op.BRANCH_ZERO, Op.BRANCH_NONZERO):
-            return pc + 1 if self._is_left(pc + 1) and pc + 1 < c else c
-        return pc + 1
-
-    def _is_left(self, pc: int) -> bool:
-        """Whether the first step from here on has executions left."""
-        for _ in range(len(self.code)):
-            if self.step_of[pc] >= 0:
-                return bool(self.left[self.step_of[pc]] > 0)
-            op = self.code[pc][0]
-            if op in (Op.END, Op.RETURN):
-                return False
-            pc = self.code[pc][1] if op in (Op.JUMP, Op.CALL) else pc + 1
-        return False
-
-
-def _clock(
-    step: Ints, times: Ints, costs: StepCosts, compute: Ints, begin: list[int], counts: Ints
-) -> tuple[Ints, Ints]:
-    """(start, end) of entries on each chip, as the engine's clock advances."""
-    cycles = costs.sync + costs.exchange + compute
-    n_chips = cycles.shape[1]
-    if n_chips == 1:
-        return _clock_of_one_chip(cycles[:, 0], costs, step, times, begin, counts)
-    start, end = np.zeros((2, len(step), n_chips), np.int64)
-    joins, is_active = costs.joins, costs.is_active
-    first = 0
-    for cycles_from, n_entries in zip(begin, counts.tolist(), strict=True):
-        now = np.full(n_chips, cycles_from, np.int64)
-        for i in range(first, first + n_entries):
-            number, n = int(step[i]), int(times[i])
-            once = cycles[number]
-            if joins[number]:
-                start[i] = now.max()
-                now = now.max() + (n - 1) * once.max() + once
-            else:
-                start[i] = now
-                now = now + n * once * is_active[number]
-            end[i] = now
-        first += n_entries
-    return start, end
-
-
-def _clock_of_one_chip(
-    cycles: Ints, costs: StepCosts, step: Ints, times: Ints, begin: list[int], counts: Ints
-) -> tuple[Ints, Ints]:
-    is_counted = costs.joins | costs.is_active[:, 0]
-    duration = cycles[step] * is_counted[step] * times
-    end = np.cumsum(duration)
-    first = np.cumsum(counts) - counts
-    before = np.concatenate(([0], end))[first]
-    end = end + np.repeat(np.array(begin, np.int64) - before, counts)
-    return (end - duration)[:, None], end[:, None]

@@ -15,10 +15,10 @@ import numpy as np
 
 from tremula.base.columns import inflate, unpack
 from tremula.base.errors import FileLoadError, MissingProfileData, suggest
+from tremula.compiler.report.phases import PHASES
 from tremula.vision.report.database import DatabaseKind, DatabaseReader
 from tremula.vision.report.matrices import Matrix
 from tremula.vision.report.schema import (
-    ADDED_COLUMNS,
     APPLICATION,
     COLUMN_TABLES,
     SCHEMA_VERSION,
@@ -27,9 +27,11 @@ from tremula.vision.report.schema import (
     report_path,
     reports_instead,
 )
+from tremula.vision.report.windows import pooled, tile_rows
 
 if TYPE_CHECKING:
     from tremula.compiler.executable.executable import Executable
+    from tremula.vision.report.timeline.timeline import Entries, Timeline
 
 
 Ints = np.ndarray
@@ -47,18 +49,10 @@ _REPORT = DatabaseKind(
 )
 _MAX_QUERY_ROWS, _MAX_QUERY_S = 10_000, 2.0
 # Facts that all code below relies on.
-_NEEDED = ("n_steps", "has_run")
+_NEEDED = ("n_steps", "has_run", "n_entries", "overview_pool", "stored_pool")
+_TIMELINE = ("runs", "events", "checkpoints")
+_MOST_AT_ONCE = 1 << 25  # entries × chips
 _SIZES = ("n_ipus", "tiles_per_ipu", "n_tiles", "n_replicas", "n_bytes_per_tile", "clock_hz")
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """Entries in order of execution; see docs/vision.md."""
-
-    step: Ints  # int64[n]
-    times: Ints
-    start: Ints  # int64[n, n_ipus]
-    end: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +65,13 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Cycles of each tile in compute, exchange, sync and idle: int64[n, n_tiles] each."""
+    """Cycles of each tile in the five phases and idle: int64[n, n_tiles] each."""
 
     edges: Ints
     compute: Ints
     exchange: Ints
+    links: Ints
+    host: Ints
     sync: Ints
     idle: Ints
 
@@ -208,9 +204,6 @@ class ReportReader(DatabaseReader):
         found = {}
         for (_, column, kind, *_), values in zip(declared, listed, strict=False):
             found[column] = self._as_column(name, column, kind, values)
-        for column in ADDED_COLUMNS.get(name, ()):
-            if column not in found:
-                found[column] = self._as_column(name, column, "INTEGER", [0] * len(rows))
         return found
 
     def _as_column(self, table: str, column: str, kind: str, values: Sequence[object]) -> object:
@@ -272,41 +265,87 @@ class ReportReader(DatabaseReader):
 
     @property
     def n_entries(self) -> int:
-        return len(self.trace.step)
+        return int(self.info["n_entries"])
 
     @cached_property
-    def trace(self) -> Trace:
-        return Trace(*(self.column(f"trace.{name}") for name in ("step", "times", "start", "end")))
+    def timeline(self) -> "Timeline":
+        """What ran when. Walking it is compiled code, which is loaded here."""
+        from tremula.vision.report.timeline.script import ROUTE_COLUMNS, Routes
+        from tremula.vision.report.timeline.timeline import Timeline
+
+        sizes = self.info["timeline"]
+        columns = {name: self.column(f"timeline.{name}") for name in ROUTE_COLUMNS}
+        routes = Routes(
+            columns, sizes["n_slots"], sizes["n_stages"], sizes["n_places"], np.zeros(0, np.int64)
+        )
+        joins, takes_part = self.by_ipu("joins")[:, 0], self.takes_part
+        is_counted = self.table("steps")["is_counted"].astype(bool) & sizes["counts_steps"]
+        script = routes.script(self.phases_of_steps, joins, takes_part, is_counted)
+        kept = (np.ascontiguousarray(self.column(f"timeline.{n}")) for n in _TIMELINE)
+        runs, events, checkpoints = kept
+        return Timeline(
+            script, runs, events, bool(self.info["is_folded"]), checkpoints, self.n_entries
+        )
+
+    def entries(self, first: int, last: int) -> "Entries":
+        """Entries first … last-1 of the timeline: what ran when on which chip."""
+        return self.timeline.entries(first, last)
+
+    @cached_property
+    def trace(self) -> "Entries":
+        """All entries at once; of a long run, ask for `entries` instead."""
+        if self.n_entries * self.n_ipus > _MOST_AT_ONCE:
+            raise MissingProfileData(
+                f"report {str(self.path)!r} has {self.n_entries:,} entries on {self.n_ipus} chips, "
+                "too many to hold at once.",
+                hint="ask for reader.entries(first, last)",
+            )
+        return self.entries(0, self.n_entries)
+
+    @property
+    def overview_pool(self) -> int:
+        """How many entries a bucket of the overview holds."""
+        return int(self.info["overview_pool"])
+
+    @property
+    def stored_pool(self) -> int:
+        """How many entries a row of the matrices `trace_compute` and `trace_exchange` holds."""
+        return int(self.info["stored_pool"])
 
     def by_ipu(self, name: str) -> Ints:
-        """[n_steps, n_ipus]: a column of `steps_by_ipu`."""
+        """[n_steps, n_ipus]: a column of `steps_by_ipu`; 0 cycles where a chip takes no part."""
         return self.table("steps_by_ipu")[name].reshape(self.n_steps, self.n_ipus)
 
-    def chip_cycles(self, name: str) -> Ints:
-        """[n_steps, n_ipus]: the same, and 0 for chips that do not take part in a step."""
-        return self.by_ipu(name) * (self.by_ipu("is_active") | self.by_ipu("joins"))
+    @cached_property
+    def takes_part(self) -> Ints:
+        """bool[n_steps, n_ipus]: which chips a step takes time of."""
+        return (self.by_ipu("is_active") | self.by_ipu("joins")).astype(bool)
+
+    @cached_property
+    def phases_of_steps(self) -> Ints:
+        """int64[n_steps, n_ipus, 5]: one execution of each step."""
+        return np.stack([self.by_ipu(name) for name in PHASES], axis=2)
 
     def step_cycles(self, step: int) -> Phases:
         """One execution of a step on every tile: Phases of one row."""
         self.check_step(step)
-        edges = np.array([step, step + 1])
         compute, exchange = (self.matrix(n).rows(step, step + 1) for n in ("compute", "exchange"))
-        sync, total = (self.chip_cycles(n)[step : step + 1] for n in ("sync", "cycles"))
-        return self._phases(edges, compute, exchange, sync, total)
+        chips = self.phases_of_steps[step : step + 1]
+        return self._phases(np.array([step, step + 1]), compute, exchange, chips, chips.sum(axis=2))
 
     def _phases(
-        self, edges: Ints, compute: Ints, exchange: Ints, sync: Ints, total: Ints
+        self, edges: Ints, compute: Ints, exchange: Ints, chips: Ints, total: Ints
     ) -> Phases:
-        """Idle is the rest of the chip's time; sync and total are int64[n, n_ipus]."""
-        sync = np.repeat(sync, self.tiles_per_ipu, axis=1)
-        idle = np.repeat(total, self.tiles_per_ipu, axis=1) - compute - exchange - sync
-        return Phases(edges, compute, exchange, sync, idle)
+        """Tiles follow their chip in links, host and sync; idle is the rest of the chip's time."""
+        each = [np.repeat(chips[:, :, i], self.tiles_per_ipu, axis=1) for i in range(2, 5)]
+        idle = np.repeat(total, self.tiles_per_ipu, axis=1) - compute - exchange - sum(each)
+        return Phases(edges, compute, exchange, *each, idle)
 
     def window(self, name: str, first: int, last: int, max_rows: int) -> Window:
         """At most `max_rows` rows that pool first … last-1.
 
-        Of trace entries for `compute` and `exchange`, of steps for `live`; the ends may lie a
-        little further out, where stored rows begin and end.
+        Of entries for `compute` and `exchange`, of steps for `live`; the ends may lie a little
+        further out, where stored rows begin and end.
         """
         if name not in ("compute", "exchange", "live"):
             raise MissingProfileData(
@@ -316,55 +355,47 @@ class ReportReader(DatabaseReader):
         first, last = max(0, first), min(n, last)
         if last <= first or max_rows < 1:
             return Window(np.array([first]), np.zeros((0, self.n_tiles), np.int64))
-        return self._pooled(name, first, last, max_rows)
+        if name == "live":
+            return self._pooled_live(first, last, max_rows)
+        edges = self._edges(first, last, max_rows)
+        return Window(edges, tile_rows(self, name, pooled(self, edges)))
 
-    def _pooled(self, name: str, first: int, last: int, max_rows: int) -> Window:
+    def _edges(self, first: int, last: int, max_rows: int) -> Ints:
+        """Of rows of equally many entries, a power of two, that cover a range."""
+        per_row = 1
+        while -(-last // per_row) - first // per_row > max_rows:
+            per_row *= 2
+        begin = first // per_row * per_row
+        return np.append(np.arange(begin, last, per_row), min(-(-last // per_row) * per_row, self.n_entries))
+
+    def _pooled_live(self, first: int, last: int, max_rows: int) -> Window:
         """From the coarsest stored level that is fine enough, pooled further as needed."""
-        pooled = self.pooled_matrix(name)
+        live = self.matrix("live")
         per_row = -(-(last - first) // max_rows)
-        level = max(
-            (k for k in range(len(pooled.levels)) if pool_of_level(k) <= per_row), default=0
-        )
+        level = max((k for k in range(len(live.levels)) if pool_of_level(k) <= per_row), default=0)
         unit = pool_of_level(level)
         if level:  # rows start and end where the level's rows do
             per_row = -(-(last - first + 2 * unit) // (max_rows * unit)) * unit
         begin = first // unit
         end = -(-last // unit)
-        rows = self.pooled_rows(name, begin, end, level)
-        group = per_row // unit
-        reduce = np.maximum if name == "live" else np.add
-        starts = np.arange(0, len(rows), group)
-        cells = reduce.reduceat(rows, starts, axis=0)
-        edges = np.append((begin + starts) * unit, min(end * unit, pooled.n_rows))
-        return Window(edges, cells)
-
-    def pooled_matrix(self, name: str) -> Matrix:
-        """Where coarser levels of `compute`, `exchange` or `live` are stored."""
-        return self.matrix(name if name == "live" else f"trace_{name}")
-
-    def pooled_rows(self, name: str, begin: int, end: int, level: int) -> Ints:
-        """Rows of a level; a trace entry's is its step's row, times how often it ran."""
-        if level or name == "live":
-            return self.pooled_matrix(name).rows(begin, end, level)
-        steps, times = self.trace.step[begin:end], self.trace.times[begin:end]
-        return self.matrix(name).take(steps) * times[:, None]
+        rows = live.rows(begin, end, level)
+        starts = np.arange(0, len(rows), per_row // unit)
+        cells = np.maximum.reduceat(rows, starts, axis=0)
+        return Window(np.append((begin + starts) * unit, min(end * unit, live.n_rows)), cells)
 
     def phases(self, first: int, last: int, max_rows: int) -> Phases:
-        """Trace entries first … last-1 in at most `max_rows` rows, split four ways."""
-        compute = self.window("compute", first, last, max_rows)
-        exchange = self.window("exchange", first, last, max_rows)
-        starts = compute.edges[:-1]
-        if not len(starts):
-            nothing = compute.cells
-            return Phases(compute.edges, nothing, nothing, nothing, nothing)
-        lasting = slice(starts[0], compute.edges[-1])
-        step, times = self.trace.step[lasting], self.trace.times[lasting, None]
-        at = starts - starts[0]
-        sync, total = (
-            np.add.reduceat(self.chip_cycles(name)[step] * times, at, axis=0)
-            for name in ("sync", "cycles")
-        )
-        return self._phases(compute.edges, compute.cells, exchange.cells, sync, total)
+        """Entries first … last-1 in at most `max_rows` rows, split six ways.
+
+        A row lasts from the end of the one before on each chip, so idle includes waiting.
+        """
+        first, last = max(0, first), min(self.n_entries, last)
+        if last <= first or max_rows < 1:
+            nothing = np.zeros((0, self.n_tiles), np.int64)
+            return Phases(np.array([first]), *(nothing,) * 6)
+        rows = pooled(self, self._edges(first, last, max_rows))
+        compute, exchange = (tile_rows(self, name, rows) for name in ("compute", "exchange"))
+        before = np.concatenate([rows.begin[:1], rows.end[:-1]])
+        return self._phases(rows.edges, compute, exchange, rows.phases, rows.end - before)
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -404,9 +435,9 @@ class ReportReader(DatabaseReader):
             raise self.damaged(f"names variables on tile {tile} that do not exist")
         return variable, n_bytes
 
-    def tile_addresses(self, tile: int) -> Ints | None:
-        """The address of each variable of a tile; None in reports before schema 1.1."""
-        return None if self.schema_version < (1, 1) else self._of_tile(tile, "address")
+    def tile_addresses(self, tile: int) -> Ints:
+        """The address of each variable of a tile."""
+        return self._of_tile(tile, "address")
 
     def _of_tile(self, tile: int, what: str) -> Ints:
         """A packed column of `tile_variables`: one number for each variable on a tile."""

@@ -9,7 +9,7 @@ APPLICATION = "tremula report"
 FILE_NAME = "profile.pop"
 _MOST_NAMED = 6  # reports that an error lists
 # A newer major version is refused; a newer minor version only adds tables or columns.
-SCHEMA_VERSION = (1, 1)
+SCHEMA_VERSION = (2, 0)
 ROWS_PER_BLOCK = 64
 # How many rows of level 0 a row of level 1 pools, and how many of the level below at later levels.
 FIRST_POOL, NEXT_POOL = 8, 4
@@ -25,21 +25,25 @@ TABLES: Mapping[str, str] = MappingProxyType(
         "options": _NAMED,
         "versions": _NAMED,
         "programs": """id INTEGER PRIMARY KEY, parent INTEGER, place INTEGER, kind TEXT, name TEXT,
-            n_times INTEGER, step INTEGER, source TEXT, root TEXT""",
+            n_times INTEGER, step INTEGER, source TEXT, root TEXT, depth INTEGER,
+            total_cycles INTEGER, path_compute INTEGER, path_exchange INTEGER, path_links INTEGER,
+            path_host INTEGER, path_sync INTEGER""",
         "steps": """id INTEGER PRIMARY KEY, name TEXT, kind TEXT, type TEXT, path TEXT,
             program INTEGER, compute_set INTEGER, debug_context INTEGER, source TEXT,
-            instruction INTEGER, executed INTEGER, is_known INTEGER, sync INTEGER,
-            exchange INTEGER, compute INTEGER, cycles INTEGER, total_cycles INTEGER,
-            n_flops INTEGER, peak_cycles INTEGER, n_active_tiles INTEGER, balance REAL,
+            instruction INTEGER, executed INTEGER, is_known INTEGER, is_counted INTEGER,
+            stage INTEGER, compute INTEGER, exchange INTEGER, links INTEGER, host INTEGER,
+            sync INTEGER, cycles INTEGER, total_cycles INTEGER, path_compute INTEGER,
+            path_exchange INTEGER, path_links INTEGER, path_host INTEGER, path_sync INTEGER,
+            busy_cycles INTEGER, n_flops INTEGER, peak_cycles INTEGER, n_active_tiles INTEGER, balance REAL,
             active_balance REAL, critical_tile INTEGER, bytes_in INTEGER, bytes_out INTEGER,
             temporary_bytes INTEGER, largest_temporary INTEGER""",
-        "steps_by_ipu": """step_id INTEGER, replica INTEGER, ipu INTEGER, sync INTEGER,
-            exchange INTEGER, link_exchange INTEGER, host_exchange INTEGER, compute INTEGER,
-            cycles INTEGER, is_active INTEGER, joins INTEGER, active_tiles INTEGER,
+        "steps_by_ipu": """step_id INTEGER, replica INTEGER, ipu INTEGER, compute INTEGER,
+            exchange INTEGER, links INTEGER, host INTEGER, sync INTEGER, cycles INTEGER,
+            path_cycles INTEGER, total_compute INTEGER, is_active INTEGER, joins INTEGER, active_tiles INTEGER,
             tile_balance REAL, active_tile_balance REAL, critical_tile INTEGER, data_in INTEGER,
             data_out INTEGER, PRIMARY KEY (step_id, replica, ipu)""",
         "compute_sets": """id INTEGER PRIMARY KEY, name TEXT, source TEXT, n_vertices INTEGER,
-            n_tiles INTEGER, n_flops INTEGER, cycles INTEGER""",
+            n_tiles INTEGER, n_flops INTEGER, cycles INTEGER, path_cycles INTEGER""",
         "vertex_types": """id INTEGER PRIMARY KEY, name TEXT, n_vertices INTEGER, cycles INTEGER,
             standing TEXT, code_bytes INTEGER, state_bytes INTEGER""",
         "vertices": """id INTEGER PRIMARY KEY, compute_set INTEGER, vertex_type INTEGER,
@@ -56,12 +60,12 @@ TABLES: Mapping[str, str] = MappingProxyType(
             peak_instruction INTEGER, peak_step INTEGER, compute INTEGER, busy INTEGER,
             exchange INTEGER, PRIMARY KEY (replica, ipu, tile)""",
         "ipus": """replica INTEGER, ipu INTEGER, cycles INTEGER, compute INTEGER,
-            exchange INTEGER, sync INTEGER, waiting INTEGER, PRIMARY KEY (replica, ipu)""",
+            exchange INTEGER, links INTEGER, host INTEGER, sync INTEGER, waiting INTEGER, PRIMARY KEY (replica, ipu)""",
         "categories": """id INTEGER PRIMARY KEY, name TEXT, always_live INTEGER,
             temporary INTEGER""",
         "runs": """id INTEGER PRIMARY KEY, program INTEGER, name TEXT, first_entry INTEGER,
-            n_entries INTEGER, cycles_from INTEGER, cycles_to INTEGER, host_start_us INTEGER,
-            host_end_us INTEGER""",
+            n_entries INTEGER, times INTEGER, cycles_from INTEGER, cycles_to INTEGER,
+            host_start_us INTEGER, host_end_us INTEGER""",
         "tile_variables": """tile INTEGER PRIMARY KEY, n_variables INTEGER, variable_dtype TEXT,
             variable BLOB, n_bytes_dtype TEXT, n_bytes BLOB, address_dtype TEXT, address BLOB""",
         "columns": "name TEXT PRIMARY KEY, dtype TEXT, shape TEXT, data BLOB",
@@ -78,10 +82,6 @@ COLUMN_TABLES = (
     "programs", "steps", "steps_by_ipu", "compute_sets", "vertex_types", "vertices", "variables",
     "debug_contexts", "tiles", "ipus", "categories", "runs",
 )  # fmt: skip
-
-
-# Columns that older minor versions lack; they read as zeros.
-ADDED_COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType({"steps": ("peak_cycles",)})
 
 
 def report_path(path: str | os.PathLike[str]) -> Path:

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.compiler.executable.records import StepRecord
+from tremula.compiler.report.phases import PHASES
 from tremula.vision.report.contents import Columns, Contents
 from tremula.vision.report.schema import ROWS_PER_BLOCK
 
 Ints = np.ndarray
+
+_EXCHANGE = PHASES.index("exchange")
 
 # Poplar's names for kinds of step; ours stay where it has none.
 _TYPES = {
@@ -32,7 +35,7 @@ class StepMeasures:
 
 
 def _types(contents: Contents) -> list[str]:
-    links = (contents.analysis.costs.link_exchange.max(axis=1) > 0).tolist()
+    links = (contents.measured.phases[:, :, PHASES.index("links")].max(axis=1) > 0).tolist()
     types = [_TYPES.get(s.kind.value, s.kind.value) for s in contents.executable.steps]
     pairs = zip(types, links, strict=True)
     return ["GlobalExchange" if t == "DoExchange" and link else t for t, link in pairs]
@@ -42,11 +45,10 @@ def step_columns(
     contents: Contents, program_of: Ints, measures: StepMeasures, live: tuple[Ints, Ints]
 ) -> Columns:
     """All steps; `live` is their temporary bytes: of all tiles, and of the fullest one."""
-    steps, report = contents.executable.steps, contents.report.steps
-    sync, exchange, compute = report.sync, report.exchange, report.compute
-    cycles = sync + exchange + compute
-    slowest = cycles.argmax(axis=1)
-    at = (np.arange(len(steps)), slowest)
+    steps, report, measured = contents.executable.steps, contents.report.steps, contents.measured
+    cycles = measured.phases.sum(axis=2)
+    at = (np.arange(len(steps)), cycles.argmax(axis=1))
+    on_path = measured.of_step.sum(axis=1)
     names = ["/".join((*s.path, _name_of(s))) for s in steps]
     contexts = [
         contents.contexts.add(name, s.source, "program")
@@ -66,11 +68,13 @@ def step_columns(
         "instruction": contents.instruction_of_step,
         "executed": executed,
         "is_known": report.is_known.astype(np.int64),
-        "sync": sync[at],
-        "exchange": exchange[at],
-        "compute": compute[at],
+        "is_counted": contents.analysis.costs.needs_count.astype(np.int64),
+        "stage": _stages(contents),
+        **{name: measured.phases[:, :, i][at] for i, name in enumerate(PHASES)},
         "cycles": cycles[at],
-        "total_cycles": cycles[at] * executed,
+        "total_cycles": on_path.sum(axis=1),
+        **{f"path_{name}": on_path[:, i] for i, name in enumerate(PHASES)},
+        "busy_cycles": measured.busy.sum(axis=(1, 2)),
         "n_flops": contents.analysis.costs.n_flops,
         "peak_cycles": contents.analysis.costs.peak_cycles,
         "n_active_tiles": report.n_active_tiles,
@@ -84,16 +88,23 @@ def step_columns(
     }
 
 
+def _stages(contents: Contents) -> Ints:
+    """int64[n_steps]: the stage of a pipeline that runs each step; -1 for none."""
+    columns, found = contents.routes.columns, np.full(len(contents.executable.steps), -1, np.int64)
+    for context in np.flatnonzero(columns["stage_of_context"] >= 0).tolist():
+        first, last = contents.steps_of_context(context)
+        found[first:last] = columns["stage_of_context"][context]
+    return found
+
+
 def chip_columns(contents: Contents, measures: StepMeasures) -> Columns:
-    costs, report = contents.analysis.costs, contents.report.steps
+    costs, measured = contents.analysis.costs, contents.measured
     n_steps, n_chips = costs.sync.shape
     flat = {
-        "sync": report.sync,
-        "exchange": report.exchange,
-        "link_exchange": costs.link_exchange,
-        "host_exchange": costs.host_exchange,
-        "compute": report.compute,
-        "cycles": report.sync + report.exchange + report.compute,
+        **{name: measured.phases[:, :, i] for i, name in enumerate(PHASES)},
+        "cycles": measured.phases.sum(axis=2),
+        "path_cycles": measured.of_step.sum(axis=2),
+        "total_compute": measured.busy[:, :, 0],
         "is_active": costs.is_active.astype(np.int64),
         "joins": np.repeat(costs.joins[:, None], n_chips, axis=1).astype(np.int64),
         "active_tiles": measures.n_active,
@@ -134,8 +145,8 @@ def compute_rows(contents: Contents, steps: Ints) -> Ints:
 
 def exchange_rows(contents: Contents, steps: Ints) -> Ints:
     """int64[n, n_tiles]: the same for exchange, which never takes longer than the chip's."""
-    costs = contents.analysis.costs
-    of_chip = np.repeat(costs.exchange[steps], contents.n_tiles // contents.n_chips, axis=1)
+    costs, on_chip = contents.analysis.costs, contents.measured.phases[steps, :, _EXCHANGE]
+    of_chip = np.repeat(on_chip, contents.n_tiles // contents.n_chips, axis=1)
     return np.minimum(costs.exchange_tiles[costs.tile_row[steps]], of_chip)
 
 

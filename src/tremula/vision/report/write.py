@@ -5,7 +5,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,6 @@ from tremula.base.errors import MissingPerfEstimate, MissingProfileData
 from tremula.base.version import VERSION
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Execution, Report
-from tremula.runtime.auto_report import RunRecord
 from tremula.runtime.forecast import forecast
 from tremula.vision.report.contents import (
     Contents,
@@ -31,13 +30,8 @@ from tremula.vision.report.contents import (
     vertex_types,
     vertices,
 )
-from tremula.vision.report.control_flow import (
-    TraceColumns,
-    program_columns,
-    program_of_step,
-    trace_of,
-)
-from tremula.vision.report.file import ReportFile, blocks_of
+from tremula.vision.report.control_flow import program_of_step
+from tremula.vision.report.file import ReportFile
 from tremula.vision.report.schema import APPLICATION, SCHEMA_VERSION, report_path
 from tremula.vision.report.steps import (
     chip_columns,
@@ -47,6 +41,8 @@ from tremula.vision.report.steps import (
     step_blocks,
     step_columns,
 )
+from tremula.vision.report.timeline.overview import pooled_rows
+from tremula.vision.report.timeline.visits import stage_visits
 
 if TYPE_CHECKING:  # importing an engine loads the interpreter, which writing a report does not need
     from tremula.runtime.engine import Engine
@@ -62,39 +58,24 @@ def write_report(
     executable: Executable,
     execution: Execution | Report | None = None,
     *,
-    runs: Sequence[RunRecord] = (),
     extra: Mapping[str, object] | None = None,
     keeps_executable: bool = True,
 ) -> Path:
     """Write a report and return where it is; a folder gets a `profile.pop`.
 
-    `execution` is an engine's, the report of a forecast, or None if nothing ran. `runs` tells
-    runs apart; without it everything that ran counts as one run of the first program. `extra` is
+    `execution` is an engine's, the report of a forecast, or None if nothing ran. `extra` is
     anything that JSON can hold, shown with the summary.
     """
     path = report_path(path)
     contents = Contents(executable, execution_of(executable, execution))
-    runs = runs or _one_run(contents)
     with ReportFile(path) as file:
         _write_facts(file, contents, extra or {})
-        trace = trace_of(executable, runs, contents.analysis.costs, contents.execution.compute)
-        live = _write_matrices(file, contents, trace)
+        _write_timeline(file, contents)
+        live = _write_matrices(file, contents)
         _write_tables(file, contents, live)
-        file.rows("runs", runs_columns(runs, trace.first_entry, trace.n_entries))
         if keeps_executable:
             _write_executable(file, executable)
     return path
-
-
-def _one_run(contents: Contents) -> list[RunRecord]:
-    if not contents.report.has_run:
-        return []
-    executed, cycles = contents.execution.executed, int(contents.execution.cycles_of_chip.max())
-    entries = np.array([*contents.executable.entries, len(contents.executable.code)])
-    first = contents.instruction_of_step[np.flatnonzero(executed)[0]]
-    program = max(0, int(np.searchsorted(entries[:-1], first, side="right")) - 1)
-    name = contents.executable.names[program]
-    return [RunRecord(program, name, np.array(executed), 0, cycles, 0, 0)]
 
 
 def _write_facts(file: ReportFile, contents: Contents, extra: Mapping[str, object]) -> None:
@@ -121,9 +102,10 @@ def _write_facts(file: ReportFile, contents: Contents, extra: Mapping[str, objec
 
 
 def _write_tables(file: ReportFile, contents: Contents, live: tuple[Ints, Ints]) -> None:
-    programs, measures = program_columns(contents.executable), measures_of(contents)
-    file.rows("programs", programs)
-    program_of = program_of_step(programs, len(contents.executable.steps))
+    measures = measures_of(contents)
+    file.rows("programs", contents.programs)
+    file.rows("runs", runs_columns(contents))
+    program_of = program_of_step(contents.programs, len(contents.executable.steps))
     file.rows("steps", step_columns(contents, program_of, measures, live))
     file.rows("steps_by_ipu", chip_columns(contents, measures))
     file.rows("compute_sets", compute_sets(contents))
@@ -140,20 +122,32 @@ def _write_tables(file: ReportFile, contents: Contents, live: tuple[Ints, Ints])
         file.column(name, column)
 
 
-def _write_matrices(file: ReportFile, contents: Contents, trace: TraceColumns) -> tuple[Ints, Ints]:
-    """Matrices and the trace; returns each step's temporary bytes: all tiles, and the largest."""
+def _write_timeline(file: ReportFile, contents: Contents) -> None:
+    """What a reader needs to walk any range again, an overview, and the stages of pipelines."""
+    timeline, routes = contents.timeline, contents.routes
+    for name, column in routes.columns.items():
+        file.column(f"timeline.{name}", column.astype(np.int64))
+    file.column("timeline.runs", timeline.runs)
+    file.column("timeline.events", timeline.events)
+    file.column("timeline.checkpoints", timeline.checkpoints)
+    overview = contents.overview
+    for name in ("begin", "end", "phases", "start", "step", "times"):
+        file.column(f"overview.{name}", getattr(overview, name))
+    if routes.n_stages:
+        visits = stage_visits(timeline, contents.chip_of_stage)
+        file.column("stages.visits", visits.visits)
+        file.column("stages.waits", visits.waits)
+        file.facts("info", {"n_visits_left_out": visits.n_left_out})
+
+
+def _write_matrices(file: ReportFile, contents: Contents) -> tuple[Ints, Ints]:
+    """Matrices; returns each step's temporary bytes: all tiles, and the largest."""
     n_tiles, n_steps = contents.n_tiles, len(contents.executable.steps)
-    for name in ("step", "times", "start", "end"):
-        file.column(f"trace.{name}", getattr(trace, name))
     for name, rows_of in (("compute", compute_rows), ("exchange", exchange_rows)):
         rows = partial(rows_of, contents)
         file.matrix(name, map(rows, step_blocks(n_steps)), n_tiles, "cycles")
-
-        def entries(first: int, last: int, rows=rows) -> Ints:  # noqa: ANN001 - binds this name's
-            return rows(trace.step[first:last]) * trace.times[first:last, None]
-
-        pooled = blocks_of(entries, len(trace.step))
-        file.matrix(f"trace_{name}", pooled, n_tiles, "cycles", pooling="sum", keeps_level_0=False)
+        pooled = list(pooled_rows(contents.overview, rows, n_tiles))
+        file.matrix(f"trace_{name}", pooled, n_tiles, "cycles")
     sums: list[tuple[Ints, Ints]] = []
     blocks = _with_sums(live_blocks(contents), sums)
     file.matrix("live", blocks, n_tiles, "bytes", pooling="max", by_rows=True)
