@@ -70,12 +70,3 @@ def test_text(reader):
     for head in ("flops/cycle", "of peak", "of roofline", "flops/byte", "bound by"):
         assert head in text.splitlines()[0]
     assert f"{N_TIMES * N_ROWS * (N_COLUMNS - 1):,}" in text
-
-
-def test_reports_without_peaks():
-    """A report of schema 1.0 has no peaks: shares of them are 0, all else stands."""
-    with open_report(OLD_REPORT) as reader:
-        found = operation_columns(reader)
-        assert reader.table("steps")["peak_cycles"].tolist() == [0, 0]
-    assert found["efficiency"].tolist() == [0] * len(found["name"])
-    assert found["cycles"].sum() == 2_562

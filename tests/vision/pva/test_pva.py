@@ -33,7 +33,7 @@ def test_target_and_graph(opened, engine):
     graph = opened.compilation.graph
     assert (graph.numComputeSets, graph.numVertices, graph.numVars) == (1, 24, 3)
     assert opened.instrumentationSettings.compute == pva.ComputeInstrumentation.Vertex == 1
-    assert opened.version.major == 1
+    assert opened.version.major == 2
     assert opened.poplarVersion.string.count(".") == 2
 
 

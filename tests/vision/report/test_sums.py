@@ -11,9 +11,18 @@ from tests.runtime.random_graphs import make_world, program
 from tests.vision.programs import CountedSum, summing_engine
 from tremula import Engine, Sequence
 from tremula.compiler.passes.memory import CATEGORIES, CODE_CATEGORIES
+from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.operations import operation_columns
-from tremula.vision.analysis.summary import memory_totals, tree
+from tremula.vision.analysis.summary import execution_totals, memory_totals, tree
 from tremula.vision.report.reader import open_report
+from tremula.vision.report.time_totals import (
+    PARTS,
+    PHASES,
+    chip_split,
+    path_of_steps,
+    path_of_types,
+)
+from tremula.vision.report.timeline import timeline
 from tremula.vision.report.write import report_of_engine, report_of_forecast
 
 LARGE = settings(
@@ -33,8 +42,7 @@ def assert_sums(reader, engine):
     assert reader.info["total_cycles"] == wanted.total_cycles
     assert reader.table("steps")["executed"].tolist() == wanted.steps.executed.tolist()
     ipus = reader.table("ipus")
-    parts = sum(ipus[name] for name in ("compute", "exchange", "sync", "waiting"))
-    assert np.array_equal(parts, wanted.cycles_of_chip)
+    assert (chip_split(reader).sum(axis=1) == wanted.total_cycles).all()
     assert np.array_equal(ipus["cycles"], wanted.cycles_of_chip)
     tiles = reader.table("tiles")
     assert np.array_equal(tiles["compute"], wanted.tiles.compute)
@@ -47,10 +55,24 @@ def assert_sums(reader, engine):
     assert_trace_sums(reader, wanted)
     assert_addresses(reader)
     columns = operation_columns(reader)
-    assert columns["cycles"].sum() == reader.table("steps")["total_cycles"].sum()
     assert_flop_sums(reader, columns)
+    assert_one_total(reader, wanted.total_cycles)
+
+
+def assert_one_total(reader, total):
+    """Every view adds up to the engine's clock: shares are of the same thing everywhere."""
+    shown = execution_totals(reader)
+    assert shown["total_cycles"] == total
+    assert sum(shown[name] for name in PARTS) == total
+    assert path_of_steps(reader).sum() == reader.table("steps")["total_cycles"].sum() == total
+    assert operation_columns(reader)["cycles"].sum() == total
     roots = [node["total_cycles"] for node in tree(reader) if node["parent"] < 0]
-    assert sum(roots) == reader.table("steps")["total_cycles"].sum()
+    assert sum(roots) == total
+    assert sum(path_of_types(reader).values()) == total
+    assert reader.by_ipu("path_cycles").sum() == total
+    assert reader.info["estimated_cycles"] == 0
+    assert int(reader.trace.end.max(initial=0)) == total
+    assert all(0 <= advice["saves_cycles"] <= total for advice in insights(reader))
 
 
 def assert_flop_sums(reader, operations):
@@ -96,17 +118,16 @@ def assert_addresses(reader):
 
 def assert_trace_sums(reader, wanted):
     trace = reader.trace
-    per_step = np.bincount(trace.step, weights=trace.times, minlength=reader.n_steps)
+    per_step = np.bincount(trace.step, trace.times, reader.n_steps)
     assert np.array_equal(per_step, wanted.steps.executed)
     for max_rows in (1, 3, 1000):
         found = reader.phases(0, reader.n_entries, max_rows)
         assert len(found.edges) <= max_rows + 1
         assert np.array_equal(found.compute.sum(axis=0), wanted.tiles.compute)
-        together = found.compute + found.exchange + found.sync + found.idle
+        together = sum(getattr(found, name) for name in (*PHASES, "idle"))
         assert found.idle.min(initial=0) >= 0
-        ipus = reader.table("ipus")
-        busy = np.repeat(ipus["cycles"] - ipus["waiting"], reader.tiles_per_ipu)
-        assert np.array_equal(together.sum(axis=0), busy)
+        cycles = np.repeat(wanted.cycles_of_chip, reader.tiles_per_ipu)
+        assert np.array_equal(together.sum(axis=0), cycles)
 
 
 @pytest.mark.slow
@@ -129,12 +150,14 @@ def test_any_program(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("n_times", [0, 1, 3, 20_000])
-def test_long_loops_are_folded(n_times, tmp_path):
-    """A loop too long for the trace appears once with its count, and nothing is lost."""
+def test_long_loops_are_folded(n_times, tmp_path, monkeypatch):
+    """A loop too long to unroll has a first, a last and one other iteration; nothing is lost."""
+    monkeypatch.setattr(timeline, "MOST_UNFOLDED", 10_000)
     engine = summing_engine(n_times=n_times).load()
     engine.run()
     with open_report(report_of_engine(engine, tmp_path)) as reader:
-        assert reader.n_entries == (2 if n_times > 5_000 else 2 * n_times)
+        assert reader.n_entries == (6 if n_times > 5_000 else 2 * n_times)
+        assert reader.info["is_folded"] == (n_times > 5_000)
         assert reader.has_run == (n_times > 0)
         if n_times:
             assert_sums(reader, engine)
@@ -187,8 +210,9 @@ def test_windows_pool_many_steps(tmp_path):
         for name, pooling in (("sums", "sum"), ("largest", "max")):
             blocks = blocks_of(lambda first, last: rows[first:last], len(rows))
             file.matrix(name, blocks, 8, "cycles", pooling=pooling, by_rows=pooling == "max")
-        file.facts("info", {"application": "tremula report", "schema_version": [1, 0],
-                            "n_steps": 5_000, "has_run": False})  # fmt: skip
+        file.facts("info", {"application": "tremula report", "schema_version": [2, 0],
+                            "n_steps": 5_000, "has_run": False, "n_entries": 0,
+                            "overview_pool": 1, "stored_pool": 1})  # fmt: skip
         file.facts("target", {"n_ipus": 1, "tiles_per_ipu": 8, "n_tiles": 8, "n_replicas": 1,
                               "n_bytes_per_tile": 1, "clock_hz": 1})  # fmt: skip
     with open_report(path) as reader:
@@ -233,8 +257,9 @@ def test_any_window(long_report, first, n, max_rows):
 
 def test_a_long_report_adds_up(long_report):
     """Phases over all entries are the chip's time on every tile, and levels are used."""
-    assert long_report.matrix("trace_compute").levels == (900, 113)
+    assert long_report.stored_pool == 8
+    assert long_report.matrix("trace_compute").levels == (113,)
     for max_rows in (1, 10, 100, 1000):
         found = long_report.phases(0, 900, max_rows)
-        together = (found.compute + found.exchange + found.sync + found.idle).sum(axis=0)
+        together = sum(getattr(found, name) for name in (*PHASES, "idle")).sum(axis=0)
         assert (together == long_report.info["total_cycles"]).all()

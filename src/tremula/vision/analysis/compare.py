@@ -3,16 +3,20 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from itertools import takewhile
+from typing import Any
 
 import numpy as np
 
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.analysis.summary import execution_totals, memory_totals
 from tremula.vision.report.reader import ReportReader
+from tremula.vision.report.time_totals import PARTS, PHASES
 
 Ints = np.ndarray
 Facts = dict[str, object]
 _N_CAUSES = 8
+_SUMMED = ("cycles", *PHASES, "busy_cycles")
 # Longer lists of names are paired by name and occurrence alone: matching is quadratic at worst.
 _MOST_MATCHED = 20_000
 
@@ -77,6 +81,7 @@ def compare(before: ReportReader, after: ReportReader) -> Facts:
         "variables": variables,
         "categories": categories,
         "causes": _causes(operations, variables, categories),
+        "groups": cause_groups(before, after, operations),
     }
 
 
@@ -91,7 +96,7 @@ def _totals(before: ReportReader, after: ReportReader) -> Facts:
         rows[f"memory_{name}"] = _difference(*(m[name] for m in memories))  # pyright: ignore[reportArgumentType]
     runs = execution_totals(before), execution_totals(after)
     if runs[0] is not None and runs[1] is not None:
-        for name in ("total_cycles", "compute", "exchange", "sync", "waiting"):
+        for name in ("total_cycles", *PARTS):
             rows[name] = _difference(*(r[name] for r in runs))  # pyright: ignore[reportArgumentType, reportOptionalSubscript]
     return rows
 
@@ -120,7 +125,7 @@ def _pairs(
 def _operations(before: ReportReader, after: ReportReader) -> list[Facts]:
     columns = operation_columns(before), operation_columns(after)
     names = columns[0]["name"], columns[1]["name"]
-    keys = ("cycles", "compute", "exchange", "sync", "n_flops", "n_vertices")
+    keys = ("cycles", *PHASES, "busy_cycles", "n_flops", "n_vertices")
     return _pairs(names, columns, keys)  # pyright: ignore[reportArgumentType]
 
 
@@ -129,7 +134,7 @@ def _steps(before: ReportReader, after: ReportReader) -> list[Facts]:
     names = tuple(
         [f"{kind} {path}" for kind, path in zip(c["kind"], c["path"], strict=True)] for c in columns
     )
-    keys = ("total_cycles", "compute", "exchange", "sync", "executed", "temporary_bytes")
+    keys = ("total_cycles", *PHASES, "busy_cycles", "executed", "temporary_bytes")
     return _pairs(names, columns, keys)  # pyright: ignore[reportArgumentType]
 
 
@@ -142,6 +147,37 @@ def _variables(before: ReportReader, after: ReportReader) -> list[Facts]:
 def _categories(before: ReportReader, after: ReportReader) -> list[Facts]:
     columns = before.table("categories"), after.table("categories")
     return _pairs((columns[0]["name"], columns[1]["name"]), columns, ("always_live", "temporary"))
+
+
+def cause_groups(
+    before: ReportReader, after: ReportReader, operations: Sequence[dict[str, Any]]
+) -> list[Facts]:
+    """Why the totals differ, largest first: parts of the program, each with its five phases.
+
+    Operations of one part (the first name of their paths that tells parts apart) form a group;
+    differences of groups add up to the difference of the totals, for cycles are those on the
+    critical path. Empty if a report has no execution.
+    """
+    if not (before.has_run and after.has_run):
+        return []
+    names = [row["name"] for row in operations]
+    n_shared = _n_shared([name.split("/")[:-1] for name in names])
+    groups: dict[str, dict[str, Any]] = {}
+    for row in operations:
+        name = "/".join(row["name"].split("/")[: n_shared + 1])
+        group = groups.setdefault(name, {"name": name, "operations": [], **dict.fromkeys(_SUMMED)})
+        group["operations"].append(row["name"])
+        for key in _SUMMED:
+            sums = group[key] or _difference(0, 0)
+            group[key] = {side: sums[side] + row[key][side] for side in sums}
+    found = [group for group in groups.values() if group["cycles"]["difference"]]
+    return sorted(found, key=lambda group: -abs(group["cycles"]["difference"]))
+
+
+def _n_shared(paths: Sequence[Sequence[str]]) -> int:
+    """How many names all paths begin with."""
+    columns = zip(*paths, strict=False)
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 def _causes(operations: list[dict], variables: list[dict], categories: list[dict]) -> list[str]:
@@ -173,7 +209,7 @@ def _in_words(difference: int, row: dict, unit: str) -> str:
         if tiles["difference"]:
             where = f"on {tiles['after']:,} tiles instead of {tiles['before']:,}"
         return f"{difference:+,} bytes: {name}, {where}"
-    parts = {part: row[part]["difference"] for part in ("compute", "exchange", "sync")}
+    parts = {part: row[part]["difference"] for part in PHASES}
     part = max(parts, key=lambda p: abs(parts[p]))
     percent = 100 * difference / max(1, row["cycles"]["before"])
     return f"{difference:+,} cycles: {name} ({percent:+.1f} %), most of it {part} {parts[part]:+,}"

@@ -1,11 +1,16 @@
 """Advice: rules that look at a report and say, in words, what would save most."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from tremula.vision.analysis.stages import stage_facts
 from tremula.vision.report.reader import ReportReader
+from tremula.vision.report.time_totals import total_cycles
+
+Ints = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ def rule(function: Rule) -> Rule:
 def insights(reader: ReportReader) -> list[dict[str, object]]:
     """All advice, the largest saving first; running out of memory comes before everything."""
     found = [insight for each in RULES for insight in each(reader)]
-    total = max(1, int(reader.info.get("total_cycles") or 0))
+    total = max(1, total_cycles(reader))
     available = max(1, int(reader.info["available_bytes"]))
 
     def weight(insight: Insight) -> float:
@@ -197,160 +202,269 @@ def exchange_code(reader: ReportReader) -> Iterator[Insight]:
     )
 
 
-# -- cycles ----------------------------------------------------------------------------------------
+# -- cycles: nothing saves more than what lies on the critical path --------------------------------
+
+
+@dataclass(frozen=True)
+class _Path:
+    """What rules about cycles look at: steps on the critical path."""
+
+    reader: ReportReader
+
+    @property
+    def total(self) -> int:
+        return total_cycles(self.reader)
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        return self.reader.table("steps")
+
+    def cycles(self, phase: str) -> Ints:
+        """int64[n_steps]: of one phase."""
+        return self.steps[f"path_{phase}"]
+
+    def on_path(self, name: str) -> Ints:
+        """float64[n_steps]: a column of `steps_by_ipu` on the chips where the path is."""
+        weight = self.reader.by_ipu("path_cycles")
+        total = np.maximum(weight.sum(axis=1), 1)
+        return (weight * self.reader.by_ipu(name)).sum(axis=1) / total
+
+    def step(self, number: int) -> str:
+        """A step as advice names it: with the user's line."""
+        source = self.steps["source"][number]
+        return repr(_step_name(self.reader, number)) + (f" ({source})" if source else "")
+
+    def insight(self, rule: str, title: str, text: str, saved: Ints, **evidence: object) -> Insight:
+        """Advice about steps; `saved` int64[n_steps] are cycles, the worst step is shown."""
+        worst = int(saved.argmax())
+        evidence = {"step": worst, "source": self.steps["source"][worst], **evidence}
+        view = ("execution", {"step": worst})
+        return Insight(rule, title, text, min(self.total, int(saved.sum())), 0, evidence, *view)
+
+
+def _is_worth(saved: Ints, path: _Path, share: float) -> bool:
+    return bool(path.total) and saved.sum() >= max(1, share * path.total)
 
 
 @rule
 def uneven_compute(reader: ReportReader) -> Iterator[Insight]:
-    """Steps that wait for one tile."""
-    steps = reader.table("steps")
-    waste = (steps["compute"] * (1 - steps["active_balance"]) * steps["executed"]).astype(np.int64)
-    total = int(reader.info.get("total_cycles") or 0)
-    if not total or waste.sum() < 0.05 * total:
+    """Steps that wait for one tile, of those that take part."""
+    path = _Path(reader)
+    balance = path.on_path("active_tile_balance")
+    waste = (path.cycles("compute") * (1 - balance)).astype(np.int64)
+    if not _is_worth(waste, path, 0.05):
         return
     worst = int(waste.argmax())
-    tile = int(steps["critical_tile"][worst])
-    yield Insight(
+    tile = int(path.steps["critical_tile"][worst])
+    yield path.insight(
         "uneven_compute",
-        f"{_percent(float(waste.sum()), total)} of the time tiles wait for the slowest one",
-        f"Worst is {_step_name(reader, worst)!r}: its active tiles compute on average "
-        f"{100 * steps['active_balance'][worst]:.0f} % as long as tile {tile}. Spreading its work "
-        f"evenly would save up to {int(waste[worst]):,} cycles.",
-        int(waste.sum()),
-        0,
-        {
-            "step": worst,
-            "critical_tile": tile,
-            "cycles": int(waste[worst]),
-            "all": int(waste.sum()),
-        },
-        "execution",
-        {"step": worst, "tile": tile},
+        f"{_percent(float(waste.sum()), path.total)} of the time tiles wait for the slowest one",
+        f"Worst is {path.step(worst)}: its tiles compute on average {100 * balance[worst]:.0f} % "
+        f"as long as tile {tile}. Spread its work evenly over them, and it takes up to "
+        f"{int(waste[worst]):,} cycles less.",
+        waste,
+        critical_tile=tile,
+        cycles=int(waste[worst]),
     )
 
 
 @rule
 def idle_tiles(reader: ReportReader) -> Iterator[Insight]:
-    """Steps that use few tiles."""
-    steps, total = reader.table("steps"), int(reader.info.get("total_cycles") or 0)
-    share = steps["n_active_tiles"] / reader.n_tiles
-    few = (share < 0.5) & (steps["n_active_tiles"] > 0)
-    gain = (steps["compute"] * (1 - share) * steps["executed"] * few).astype(np.int64)
-    if not total or gain.sum() < 0.02 * total:
+    """Steps that use few tiles of their chip."""
+    path = _Path(reader)
+    n_active = path.on_path("active_tiles")
+    share = n_active / reader.tiles_per_ipu
+    few = (share < 0.5) & (n_active > 0)
+    gain = (path.cycles("compute") * (1 - share) * few).astype(np.int64)
+    if not _is_worth(gain, path, 0.02):
         return
     worst = int(gain.argmax())
-    yield Insight(
+    yield path.insight(
         "idle_tiles",
-        f"{int(few.sum())} steps use less than half of the tiles",
-        f"{_step_name(reader, worst)!r} computes for {int(steps['compute'][worst]):,} cycles on "
-        f"{int(steps['n_active_tiles'][worst]):,} of {reader.n_tiles:,} tiles. On all of them it "
-        f"could take {int(gain[worst]):,} cycles less over the run.",
-        int(gain.sum()),
-        0,
-        {"step": worst, "n_active_tiles": int(steps["n_active_tiles"][worst])},
-        "execution",
-        {"step": worst},
+        f"{int((gain > 0).sum())} steps use less than half of their chip's tiles",
+        f"{path.step(worst)} computes for {int(path.cycles('compute')[worst]):,} cycles on "
+        f"{n_active[worst]:,.0f} of {reader.tiles_per_ipu:,} tiles. Spread over all of them it "
+        f"could take {int(gain[worst]):,} cycles less.",
+        gain,
+        n_active_tiles=round(float(n_active[worst])),
     )
 
 
 @rule
 def exchange_bound(reader: ReportReader) -> Iterator[Insight]:
-    """Steps that move data longer than they compute."""
-    steps, total = reader.table("steps"), int(reader.info.get("total_cycles") or 0)
-    is_bound = (steps["exchange"] > steps["compute"]) & (steps["executed"] > 0)
-    is_bound &= np.array([k in ("OnTileExecute", "DoExchange") for k in steps["kind"]], bool)
-    excess = (steps["exchange"] - steps["compute"]) * steps["executed"] * is_bound
-    if not total or excess.sum() < 0.1 * total:
+    """Steps that move data between tiles longer than they compute."""
+    path = _Path(reader)
+    moving, computing = path.cycles("exchange"), path.cycles("compute")
+    excess = np.maximum(moving - computing, 0)
+    if not _is_worth(excess, path, 0.1):
         return
     worst = int(excess.argmax())
-    yield Insight(
+    yield path.insight(
         "exchange_bound",
-        f"{_percent(float(excess.sum()), total)} of the time goes into moving data",
-        f"{int(is_bound.sum())} steps exchange longer than they compute. Worst is "
-        f"{_step_name(reader, worst)!r}: {int(steps['exchange'][worst]):,} cycles of exchange for "
-        f"{int(steps['compute'][worst]):,} of compute. Mapping what it reads to the tiles that "
-        "read it, or sending halves, shortens it.",
-        int(excess.sum()),
-        0,
-        {"step": worst, "n_steps": int(is_bound.sum()), "bytes_in": int(steps["bytes_in"][worst])},
-        "execution",
-        {"step": worst},
+        f"{_percent(float(excess.sum()), path.total)} of the time goes into moving data",
+        f"{int((excess > 0).sum())} steps exchange longer than they compute. Worst is "
+        f"{path.step(worst)}: {int(moving[worst]):,} cycles of exchange for "
+        f"{int(computing[worst]):,} of compute. Map what it reads to the tiles that read it, or "
+        "send halves.",
+        excess,
+        n_steps=int((excess > 0).sum()),
+        bytes_in=int(path.steps["bytes_in"][worst]),
     )
 
 
 @rule
 def rearrangements(reader: ReportReader) -> Iterator[Insight]:
-    """Copies between computations."""
-    steps, total = reader.table("steps"), int(reader.info.get("total_cycles") or 0)
-    is_copy = np.array([kind == "DoExchange" for kind in steps["kind"]], bool)
-    cycles = steps["total_cycles"] * is_copy
-    if not total or cycles.sum() < 0.05 * total:
+    """Copies between computations, within a chip."""
+    path = _Path(reader)
+    is_copy = np.array([kind == "DoExchange" for kind in path.steps["type"]], bool)
+    cycles = path.steps["total_cycles"] * is_copy
+    if not _is_worth(cycles, path, 0.05):
         return
     worst = int(cycles.argmax())
-    yield Insight(
+    yield path.insight(
         "rearrangements",
-        f"Copies take {_percent(float(cycles.sum()), total)} of the time",
-        f"{int(is_copy.sum())} copies only rearrange data. The longest, "
-        f"{_step_name(reader, worst)!r}, takes {int(cycles[worst]):,} cycles over the run. Let the "
-        "operation that makes the data lay it out as the next one wants it.",
-        int(cycles.sum()),
-        0,
-        {"step": worst, "n_copies": int(is_copy.sum()), "cycles": int(cycles.sum())},
-        "execution",
-        {"step": worst},
+        f"Copies take {_percent(float(cycles.sum()), path.total)} of the time",
+        f"{int((cycles > 0).sum())} copies only rearrange data. The longest, {path.step(worst)}, "
+        f"takes {int(cycles[worst]):,} cycles over the run. Let the operation that makes the data "
+        "lay it out as the next one wants it.",
+        cycles,
+        n_copies=int((cycles > 0).sum()),
+        cycles=int(cycles.sum()),
     )
 
 
 @rule
 def small_steps(reader: ReportReader) -> Iterator[Insight]:
     """Compute sets so small that sync dominates them."""
-    steps, total = reader.table("steps"), int(reader.info.get("total_cycles") or 0)
-    is_small = (steps["sync"] > steps["compute"]) & (steps["compute"] > 0)
-    lost = steps["sync"] * steps["executed"] * is_small
-    if not total or lost.sum() < 0.02 * total:
+    path = _Path(reader)
+    sync, computing = path.cycles("sync"), path.cycles("compute")
+    lost = sync * ((sync > computing) & (computing > 0))
+    if not _is_worth(lost, path, 0.02):
         return
     worst = int(lost.argmax())
-    yield Insight(
+    yield path.insight(
         "small_steps",
-        f"{int(is_small.sum())} steps sync longer than they compute",
-        f"Together they spend {int(lost.sum()):,} cycles in sync. {_step_name(reader, worst)!r} "
-        f"runs {int(steps['executed'][worst]):,} times, each time computing "
-        f"{int(steps['compute'][worst]):,} cycles: put independent compute sets into one, or fuse "
-        "operations.",
-        int(lost.sum()),
-        0,
-        {"step": worst, "n_steps": int(is_small.sum()), "cycles": int(lost.sum())},
-        "execution",
-        {"step": worst},
+        f"{int((lost > 0).sum())} steps sync longer than they compute",
+        f"Together they spend {int(lost.sum()):,} cycles in sync. {path.step(worst)} runs "
+        f"{int(path.steps['executed'][worst]):,} times, each time computing "
+        f"{int(path.steps['compute'][worst]):,} cycles: put independent compute sets into one, or "
+        "fuse operations.",
+        lost,
+        n_steps=int((lost > 0).sum()),
+        cycles=int(lost.sum()),
     )
 
 
 @rule
 def host_bound(reader: ReportReader) -> Iterator[Insight]:
-    """Time spent on transfers with the host or other chips."""
-    total = int(reader.info.get("total_cycles") or 0)
-    if not total:
+    """Runs whose chips wait for the host."""
+    path = _Path(reader)
+    cycles = path.cycles("host")
+    if not _is_worth(cycles, path, 0.1):
         return
-    executed = reader.table("steps")["executed"]
-    for name, where, hint in (
-        ("host_exchange", "the host", "move more per transfer, or repeat on the device"),
-        ("link_exchange", "other chips", "keep what exchanges much on one chip"),
-    ):
-        cycles = reader.by_ipu(name).max(axis=1) * executed
-        if cycles.sum() < 0.1 * total:
-            continue
-        worst = int(cycles.argmax())
-        yield Insight(
-            name,
-            f"{_percent(float(cycles.sum()), total)} of the time goes into transfers with {where}",
-            f"The longest is {_step_name(reader, worst)!r} with {int(cycles[worst]):,} cycles over "
-            f"the run: {hint}.",
-            int(cycles.sum()) // 2,
-            0,
-            {"step": worst, "cycles": int(cycles.sum())},
-            "execution",
-            {"step": worst},
-        )
+    worst, share = int(cycles.argmax()), float(cycles.sum()) / path.total
+    title = f"{_percent(share, 1)} of the time goes into transfers with the host"
+    yield path.insight(
+        "host_bound",
+        f"Host-bound: {title}" if share > 0.5 else title,
+        f"The longest is {path.step(worst)} with {int(cycles[worst]):,} cycles over "
+        f"{int(path.steps['executed'][worst]):,} transfers. Let the device do more between two of "
+        "them: in PopTorch more deviceIterations, in Poplar a Repeat around the steps, so that "
+        "one transfer carries what several do now.",
+        cycles // 2,
+        cycles=int(cycles.sum()),
+        share=share,
+    )
+
+
+@rule
+def link_bound(reader: ReportReader) -> Iterator[Insight]:
+    """Time spent on the links between chips."""
+    path = _Path(reader)
+    cycles = path.cycles("links")
+    if not _is_worth(cycles, path, 0.1):
+        return
+    worst = int(cycles.argmax())
+    yield path.insight(
+        "link_bound",
+        f"{_percent(float(cycles.sum()), path.total)} of the time goes into links between chips",
+        f"The longest is {path.step(worst)} with {int(cycles[worst]):,} cycles: it moves "
+        f"{int(path.steps['bytes_in'][worst]):,} bytes each time. Keep what exchanges much on one "
+        "chip, or put the border between chips where less data crosses it.",
+        cycles // 2,
+        cycles=int(cycles.sum()),
+        bytes_in=int(path.steps["bytes_in"][worst]),
+    )
+
+
+# -- pipelines -------------------------------------------------------------------------------------
+
+
+@rule
+def uneven_stages(reader: ReportReader) -> Iterator[Insight]:
+    """A chip whose stages take longer than those of others, which wait for it each time."""
+    stages: list[dict[str, Any]] = stage_facts(reader)["stages"]  # pyright: ignore[reportAssignmentType]
+    path = _Path(reader)
+    if not stages or not path.total:
+        return
+    per_chip = np.zeros(reader.n_ipus, np.int64)
+    for stage in stages:
+        per_chip[stage["ipu"]] += stage["cycles_per_visit"]
+    used = per_chip > 0
+    slowest, mean = int(per_chip.argmax()), float(per_chip[used].mean())
+    mine = [stage for stage in stages if stage["ipu"] == slowest]
+    gain = int(sum(stage["cycles"] for stage in mine) * (1 - mean / max(1, per_chip[slowest])))
+    if gain < 0.02 * path.total:
+        return
+    worst = max(mine, key=lambda stage: stage["cycles"])["stage"]
+    least = int(np.where(used, per_chip, per_chip.max() + 1).argmin())
+    saved = path.steps["total_cycles"] * (path.steps["stage"] == worst)
+    numbers = " and ".join(str(stage["stage"]) for stage in mine)
+    yield replace(
+        path.insight(
+            "uneven_stages",
+            f"Chip {slowest} takes {per_chip[slowest] / max(mean, 1):.1f} times as long as the "
+            "average chip of the pipeline",
+            f"For each micro-batch its stages ({numbers}) take {int(per_chip[slowest]):,} cycles, "
+            f"chip {least} takes {int(per_chip[least]):,}, and all wait for the slowest. Most of "
+            f"stage {worst} is {path.step(int(saved.argmax()))}: move BeginBlock (or its "
+            f"ipu_id) so that a part of it runs on chip {least}. Evenly divided, the pipeline "
+            f"takes up to {gain:,} cycles less.",
+            saved,
+            stage=worst,
+            ipu=slowest,
+            cycles_per_micro_batch=per_chip.tolist(),
+        ),
+        saves_cycles=min(gain, path.total),
+    )
+
+
+@rule
+def pipeline_bubbles(reader: ReportReader) -> Iterator[Insight]:
+    """Chips that wait while a pipeline fills and flushes."""
+    passes: list[dict[str, Any]] = stage_facts(reader)["passes"]  # pyright: ignore[reportAssignmentType]
+    path = _Path(reader)
+    if not passes or not path.total:
+        return
+    idle = sum(one["bubbles"]["fill"] + one["bubbles"]["flush"] for one in passes)
+    lost = int(idle / reader.n_ipus)  # as if all chips waited at the same time
+    if lost < 0.05 * path.total:
+        return
+    n = max(one["n_micro_batches"] for one in passes)
+    gain = min(lost // 2, path.total)
+    yield Insight(
+        "pipeline_bubbles",
+        f"{_percent(lost, path.total)} of the time chips wait while the pipeline fills and flushes",
+        f"{n} micro-batches pass through the pipeline in each update, and then it is empty. "
+        f"With {2 * n} (options.Training.gradientAccumulation({2 * n}), or more deviceIterations "
+        f"for inference) the same data leaves half as many bubbles: up to {gain:,} cycles less "
+        "for as much work.",
+        gain,
+        0,
+        {"n_micro_batches": n, "cycles": lost, "passes": len(passes)},
+        "execution",
+        {},
+    )
 
 
 @rule

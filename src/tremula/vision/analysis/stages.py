@@ -1,5 +1,7 @@
 """Pipelines: what their stages take, what chips wait for, and how full passes are."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from tremula.vision.report.reader import ReportReader
@@ -88,5 +90,5 @@ def _waiting_in(begin: Ints, end: Ints, edges: tuple[int, ...]) -> list[int]:
     """Chip-cycles of waits that lie between neighbouring edges."""
     return [
         int(np.clip(np.minimum(end, after) - np.maximum(begin, before), 0, None).sum())
-        for before, after in zip(edges, edges[1:], strict=False)
+        for before, after in pairwise(edges)
     ]

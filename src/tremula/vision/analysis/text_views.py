@@ -65,10 +65,7 @@ def _summary(found: dict, _: int) -> str:
         lines.append("Execution: nothing ran")
     else:
         total = max(1, execution["total_cycles"])
-        parts = ", ".join(
-            f"{name} {100 * execution[name] / total:.1f} %"
-            for name in PARTS
-        )
+        parts = ", ".join(f"{name} {100 * execution[name] / total:.1f} %" for name in PARTS)
         lines.append(
             f"Execution: {execution['total_cycles']:,} cycles, {execution['microseconds']:,.1f} µs "
             f"({parts})"
@@ -141,14 +138,14 @@ def _curve(values: list[int], n_rows: int = 16) -> list[str]:
 
 def _ops(found: list, limit: int) -> str:
     heads = (
-        "operation", "cycles", "of total", "busy", "times", "flops", "flops/cycle", "of peak", "of roofline",
-        "flops/byte", "bound by", "balance", "vertices",
+        "operation", "cycles", "of total", "busy", "times", "flops", "flops/cycle", "of peak",
+        "of roofline", "flops/byte", "bound by", "balance", "vertices",
     )  # fmt: skip
     total = max(1, sum(o["cycles"] for o in found))
     rows = [
-        (o["name"], o["cycles"], o["cycles"] / total, o["busy_cycles"], o["executed"], o["n_flops"], _rate(o["flops_per_cycle"]),
-         o["efficiency"], o["roofline"], _rate(o["intensity"]), o["bound"], o["balance"],
-         o["n_vertices"])
+        (o["name"], o["cycles"], o["cycles"] / total, o["busy_cycles"], o["executed"],
+         o["n_flops"], _rate(o["flops_per_cycle"]), o["efficiency"], o["roofline"],
+         _rate(o["intensity"]), o["bound"], o["balance"], o["n_vertices"])
         for o in found
     ]  # fmt: skip
     return table(heads, rows, limit)

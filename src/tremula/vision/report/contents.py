@@ -14,8 +14,8 @@ from tremula.compiler.report.report import Execution, History, Report, make_repo
 from tremula.hardware import chip_to_toml, tile_positions
 from tremula.vision.report.control_flow import ProgramRows
 from tremula.vision.report.schema import ROWS_PER_BLOCK
-from tremula.vision.report.timeline.overview import Overview, overview_of, stored_pool
 from tremula.vision.report.timeline.measure import Measured, measure
+from tremula.vision.report.timeline.overview import Overview, overview_of, stored_pool
 from tremula.vision.report.timeline.script import Context, Regions, Routes, routes_of
 from tremula.vision.report.timeline.timeline import Timeline, timeline_of
 from tremula.vision.report.timeline.walk import CYCLES_FROM, CYCLES_TO, FIRST_ENTRY, N_ENTRIES

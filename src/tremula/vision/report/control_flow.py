@@ -1,9 +1,9 @@
 """Program trees recovered from the flat instruction table, which keeps jumps, not programs.
 
-    0 LOOP_BEGIN ×3 → 4        Repeat × 3
-    1 step 0            tree     ├─ step 0
-    2 CALL 7            ────►    └─ Call
-    3 LOOP_END → 1                   └─ the function's tree, with what this call took
+0 LOOP_BEGIN ×3 → 4        Repeat × 3
+1 step 0            tree     ├─ step 0
+2 CALL 7            ────►    └─ Call
+3 LOOP_END → 1                   └─ the function's tree, with what this call took
 """
 
 from collections.abc import Mapping, Sequence

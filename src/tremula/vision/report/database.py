@@ -118,6 +118,12 @@ class DatabaseReader:
                 f"{version[1]}; this Tremula reads up to {newest}.x.",
                 hint=f"update Tremula, or {self.kind.again} with this version",
             )
+        if version[0] < newest:
+            raise FileLoadError(
+                f"{self.kind.name} {str(self.path)!r} has schema version {version[0]}."
+                f"{version[1]}, of an older Tremula; this one reads {newest}.x.",
+                hint=f"{self.kind.again}, or look at it with the Tremula that wrote it",
+            )
 
     @property
     def schema_version(self) -> tuple[int, int]:

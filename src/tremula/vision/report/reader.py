@@ -366,7 +366,9 @@ class ReportReader(DatabaseReader):
         while -(-last // per_row) - first // per_row > max_rows:
             per_row *= 2
         begin = first // per_row * per_row
-        return np.append(np.arange(begin, last, per_row), min(-(-last // per_row) * per_row, self.n_entries))
+        return np.append(
+            np.arange(begin, last, per_row), min(-(-last // per_row) * per_row, self.n_entries)
+        )
 
     def _pooled_live(self, first: int, last: int, max_rows: int) -> Window:
         """From the coarsest stored level that is fine enough, pooled further as needed."""

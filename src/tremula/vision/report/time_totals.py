@@ -1,7 +1,7 @@
 """Where time goes, for every reader: the one place that adds up a report's cycles.
 
-docs/vision-design.md has the definitions. The numbers themselves are in the file: `timeline/measure.py`
-makes them when it is written.
+docs/vision-design.md has the definitions. The numbers themselves are in the file:
+`timeline/measure.py` makes them when it is written.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,20 +1,39 @@
-"""Ranges of a timeline pooled into rows: what chips and tiles did in each, read as coarsely as possible.
+"""Ranges of a timeline pooled into rows: what chips and tiles did in each.
 
-Three sources, from fine to coarse: entries, walked again; the overview, which says how often each step
-ran in a bucket; and stored rows of tiles, for a first look at everything.
+Three sources, from fine to coarse: entries, walked again; the overview, which says how often each
+step ran in a bucket; and stored rows of tiles, for a first look at everything.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from tremula.compiler.report.phases import PHASES
 
 if TYPE_CHECKING:
-    from tremula.vision.report.reader import ReportReader
+    from tremula.vision.report.matrices import Matrix
+    from tremula.vision.report.timeline.timeline import Entries
 
 Ints = np.ndarray
+
+
+class Timed(Protocol):
+    """What a window needs of a report's reader, which also reads windows."""
+
+    n_steps: int
+    n_ipus: int
+    n_tiles: int
+    n_entries: int
+    overview_pool: int
+    stored_pool: int
+    phases_of_steps: Ints
+
+    def column(self, name: str) -> Ints: ...
+    def matrix(self, name: str) -> "Matrix": ...
+    def entries(self, first: int, last: int) -> "Entries": ...
+
 
 _STEPS_AT_ONCE = 64  # a block of a matrix
 
@@ -33,14 +52,14 @@ class Pooled:
     times: Ints
 
 
-def pooled(reader: "ReportReader", edges: Ints) -> Pooled:
+def pooled(reader: Timed, edges: Ints) -> Pooled:
     """From whole buckets of the overview where edges allow, else from entries."""
     pool, n = reader.overview_pool, reader.n_entries
     is_whole = bool(((edges % pool == 0) | (edges == n)).all())
     return _of_buckets(reader, edges, pool) if is_whole else _of_entries(reader, edges)
 
 
-def _of_buckets(reader: "ReportReader", edges: Ints, pool: int) -> Pooled:
+def _of_buckets(reader: Timed, edges: Ints, pool: int) -> Pooled:
     bounds = -(-edges // pool)
     first, last, start = bounds[:-1], bounds[1:], reader.column("overview.start")
     whole = slice(bounds[0], bounds[-1])
@@ -57,7 +76,7 @@ def _of_buckets(reader: "ReportReader", edges: Ints, pool: int) -> Pooled:
     )
 
 
-def _of_entries(reader: "ReportReader", edges: Ints) -> Pooled:
+def _of_entries(reader: Timed, edges: Ints) -> Pooled:
     every = reader.entries(int(edges[0]), int(edges[-1]))
     at, n_chips = edges[:-1] - edges[0], reader.n_ipus
     took = np.add.reduceat(every.end - every.start, at, axis=0)
@@ -79,7 +98,7 @@ def _of_entries(reader: "ReportReader", edges: Ints) -> Pooled:
     )  # fmt: skip
 
 
-def tile_rows(reader: "ReportReader", name: str, rows: Pooled) -> Ints:
+def tile_rows(reader: Timed, name: str, rows: Pooled) -> Ints:
     """int64[n, n_tiles]: compute or exchange of tiles in each row, all executions together."""
     found = _stored(reader, name, rows.edges)
     if found is not None:
@@ -105,10 +124,10 @@ def _runs_of(values: Ints) -> list[tuple[int, int]]:
     """(first, last + 1) of runs of equal values."""
     cuts = np.flatnonzero(np.diff(values)) + 1
     bounds = [0, *cuts.tolist(), len(values)]
-    return [(a, b) for a, b in zip(bounds, bounds[1:], strict=False) if b > a]
+    return [(a, b) for a, b in pairwise(bounds) if b > a]
 
 
-def _stored(reader: "ReportReader", name: str, edges: Ints) -> Ints | None:
+def _stored(reader: Timed, name: str, edges: Ints) -> Ints | None:
     """Sums of stored rows, if the edges lie between such rows."""
     pool, n = reader.stored_pool, reader.n_entries
     if pool == 1 or not ((edges % pool == 0) | (edges == n)).all():

@@ -54,4 +54,3 @@ def measure(routes: Routes, costs: StepCosts, execution: Execution) -> Measured:
         of_step = of_step + more
         np.add.at(of_place, routes.first_place, more.sum(axis=1))
     return Measured(script, phases, busy, of_step, of_place, total, rest)
-

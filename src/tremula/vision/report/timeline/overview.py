@@ -72,7 +72,9 @@ def stored_pool(n_buckets: int) -> int:
     return pool
 
 
-def pooled_rows(overview: Overview, rows_of: Callable[[Ints], Ints], n_tiles: int) -> Iterator[Ints]:
+def pooled_rows(
+    overview: Overview, rows_of: Callable[[Ints], Ints], n_tiles: int
+) -> Iterator[Ints]:
     """Blocks of int64[64, n_tiles]: sums over all executions, a row for each stored pool."""
     n_buckets = len(overview.begin)
     pool = stored_pool(n_buckets)
@@ -88,9 +90,7 @@ def pooled_rows(overview: Overview, rows_of: Callable[[Ints], Ints], n_tiles: in
         yield np.stack(held)
 
 
-def weighted_rows(
-    step: Ints, times: Ints, rows_of: Callable[[Ints], Ints], n_tiles: int
-) -> Ints:
+def weighted_rows(step: Ints, times: Ints, rows_of: Callable[[Ints], Ints], n_tiles: int) -> Ints:
     """int64[n_tiles]: the sum of steps' rows, each as often as it ran."""
     steps, at = np.unique(step, return_inverse=True)
     often = np.bincount(at, times, len(steps)).astype(np.int64)

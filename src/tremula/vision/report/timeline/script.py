@@ -1,12 +1,12 @@
 """What a walk reads: instructions, costs, and the places at which steps of functions run.
 
-A step in a function runs at several *places*, one for each way to get there. A *context* is a program,
-or a function as called from one instruction in one context:
+A step in a function runs at several *places*, one for each way to get there. A *context* is a
+program, or a function as called from one instruction in one context:
 
     program ─┬─ call at 7 ──► stage0 (context 1) ─── call at 40 ──► helper (context 3)
     (context 0) call at 9 ──► stage0 (context 2) ─── call at 40 ──► helper (context 4)
 
-Steps of a program or function have consecutive numbers, so a place is its context's base + the step.
+Steps of a program or function have consecutive numbers: a place is its context's base + the step.
 """
 
 import re
@@ -50,8 +50,8 @@ class Routes:
 
     Columns: code int64[n, 6]; step_of; entries[n_programs]; is_plain[n], of a LOOP_BEGIN, that data
     decides nothing in it; call_number[n], of a CALL, its number among those of its region;
-    first_child[n_contexts], of `child` (contexts), that of the context's first call; base, place less
-    step; stage_of_context, -1 for none; in_pipeline[n_steps].
+    first_child[n_contexts], of `child` (contexts), that of the context's first call; base, place
+    less step; stage_of_context, -1 for none; in_pipeline[n_steps].
     """
 
     columns: Mapping[str, Ints]
@@ -130,9 +130,7 @@ class Regions:
             self.steps.append((int(steps[0]), int(steps[-1]) + 1) if len(steps) else (0, 0))
 
 
-def _contexts(
-    regions: Regions, n_programs: int
-) -> tuple[list[Context], dict[str, Ints], int]:
+def _contexts(regions: Regions, n_programs: int) -> tuple[list[Context], dict[str, Ints], int]:
     """All contexts in order of discovery; columns first_child, child and base."""
     contexts = [Context(region, -1, -1) for region in range(n_programs)]
     shared: dict[int, int] = {}
@@ -187,9 +185,7 @@ def _plain_loops(executable: Executable, costs: StepCosts) -> Ints:
     return found
 
 
-def _stages(
-    executable: Executable, regions: Regions, contexts: Sequence[Context]
-) -> Ints:
+def _stages(executable: Executable, regions: Regions, contexts: Sequence[Context]) -> Ints:
     """int64[n_contexts]: functions `stage0`, `stage1`, … of a program with a sequence `pipeline`.
 
     What a stage calls belongs to it, too.

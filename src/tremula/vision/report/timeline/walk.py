@@ -4,8 +4,8 @@ Compiled code, for a run may have millions of entries. It compiles once per mach
 waits, so it takes few arguments: five columns of int64, whose parts are named below.
 
 A *folded* loop is one in which data decides nothing. Of its N iterations the first and the last are
-walked as they ran, and the second stands for N - 2: from the second on all take the same time, for a
-step that joins the chips lets them forget how they came, and without one they do not meet.
+walked as they ran, and the second stands for N - 2: from the second on all take the same time, for
+a step that joins the chips lets them forget how they came, and without one they do not meet.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ _LOOP_BEGIN, _LOOP_END = int(Op.LOOP_BEGIN), int(Op.LOOP_END)
 _BRANCH_ZERO, _BRANCH_NONZERO = int(Op.BRANCH_ZERO), int(Op.BRANCH_NONZERO)
 _SWITCH, _LOOP_FOREVER = int(Op.SWITCH), int(Op.LOOP_FOREVER)
 
-# The first words of a script: sizes, and where its columns and those of a state begin. See script.py.
+# The first words of a script: sizes, and where its columns and those of a state begin: script.py.
 (
     N_CHIPS, N_STAGES, N_CODE, CODE, STEP_OF, ENTRIES, IS_PLAIN, CALL_NUMBER, FIRST_CHILD, CHILD,
     BASE, STAGE_OF_CONTEXT, IN_PIPELINE, CYCLES, IS_COUNTED, JOINS, TAKES_PART, CALLS, COUNTERS,
