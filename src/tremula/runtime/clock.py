@@ -87,8 +87,11 @@ class Clock:
             self.cycles_of_chip[self.is_active[step]] += cycles[self.is_active[step]]
 
     @contextmanager
-    def run(self, program: int) -> Iterator[None]:
-        """One run of a program, which begins on all chips together: the host waited for all."""
+    def run(self, program: int, *, is_foretold: bool = False) -> Iterator[None]:
+        """One run of a program, which begins on all chips together: the host waited for all.
+
+        What is foretold has no time on the host.
+        """
         self.align()
         self._is_running = True
         self.recorder.begin_run()
@@ -100,7 +103,7 @@ class Clock:
             self._is_running = False
             n_steps = int(self.executed.sum()) - before
             if self.is_profiling:
-                host_us = (start_us, time.time_ns() // 1000)
+                host_us = (0, 0) if is_foretold else (start_us, time.time_ns() // 1000)
                 self.recorder.end_run(program, n_steps, host_us, is_done=is_done)
 
     @property

@@ -25,7 +25,7 @@ def forecast(executable: Executable, program: int | str = 0) -> Report:
     """
     number = executable.names.index(program) if isinstance(program, str) else program
     walk = Walk(executable, Clock(executable))
-    with walk.clock.run(number):
+    with walk.clock.run(number, is_foretold=True):
         walk.run(executable.entries[number])
     return make_report(executable, walk.clock.execution())
 

@@ -31,11 +31,13 @@ def _origin_ns(trace: TraceReader | None) -> int:
 
 def _device_start_ns(trace: TraceReader | None, report: ReportReader) -> int:
     """When the device's clock started: at the first run that the engine or the trace recorded."""
+    if trace is None:
+        return 0
     starts = report.table("runs")["host_start_us"]
-    if len(starts) and starts[0]:
+    if len(starts) and starts[0] * 1000 >= _origin_ns(trace):
         return int(starts[0]) * 1000
     model = model_of(report)
-    if trace is not None and model is not None:
+    if model is not None:
         for event, details in trace.details.items():
             if report_in(details) == model:
                 return int(trace.events.start_ns[event])
