@@ -5,6 +5,7 @@ Steps are paired by name, the n-th of a name with the n-th. A cell of MIDDLE is 
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,10 +13,12 @@ from tremula.vision.page_data.heat_blocks import (
     Cells,
     HeatBlocks,
     chip_sums,
+    entries_of,
     pooled_by,
     tile_means,
 )
 from tremula.vision.report.reader import ReportReader
+from tremula.vision.report.windows import summed_rows
 
 Ints = np.ndarray
 
@@ -75,33 +78,31 @@ class DifferenceBlocks(HeatBlocks):
         return largest
 
     def _rows(self, name: str, first: int, last: int) -> Ints:
-        """Differences of trace entries, or of steps for `live`; what B lacks takes it nothing."""
-        steps, times = np.arange(first, last), np.ones(last - first, np.int64)
-        if name != "live":
-            trace = self.reader.trace
-            steps, times = trace.step[first:last], trace.times[first:last]
-        places = self.partner[steps]
+        """Differences of steps; what B lacks takes it nothing."""
+        places = self.partner[first:last]
         theirs = self.other.matrix(name).take(np.maximum(places, 0)) * (places >= 0)[:, None]
-        return (theirs - self.reader.matrix(name).take(steps)) * times[:, None]
+        return theirs - self.reader.matrix(name).rows(first, last)
 
     def _pooled(self, name: str, level: int, columns: tuple[int, int]) -> Ints:
         """int64[columns, n_tiles]: sums, or for `live` the largest difference, either way."""
-        pool = 2**level
-        n = self.reader.n_steps if name == "live" else self.reader.n_entries
+        if name != "live":
+            ran = entries_of(self.reader, level, columns)
+            return summed_rows(ran, partial(self._rows, name), self.reader.n_steps,
+                               self.reader.n_tiles)  # fmt: skip
+        pool, n = 2**level, self.reader.n_steps
         per_turn = max(1, _ROWS_AT_ONCE // pool)
         found = []
         for column in range(columns[0], columns[1], per_turn):
             last = min(columns[1], column + per_turn)
             rows = self._rows(name, column * pool, min(n, last * pool))
-            combine = _farther if name == "live" else np.add
             for _ in range(level):
-                rows = pooled_by(2, rows, combine, axis=0)
+                rows = pooled_by(2, rows, _farther, axis=0)
             found.append(rows)
         return np.concatenate(found)
 
     def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Compute and exchange, as shares of the time that A's chips take."""
-        sums = chip_sums(self.reader, level, columns)
+        sums = chip_sums(entries_of(self.reader, level, columns))
         total = np.maximum(sums["total"], 1)
         cells = {}
         for name in ("compute", "exchange"):

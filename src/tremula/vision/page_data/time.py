@@ -10,7 +10,7 @@ from tremula.vision.analysis.stages import VISIT_COLUMNS, WAIT_COLUMNS, stage_fa
 from tremula.vision.page_data.heat_blocks import heat_shape
 from tremula.vision.page_data.pack import pack_of
 from tremula.vision.report.reader import ReportReader
-from tremula.vision.report.time_totals import PHASES, total_cycles
+from tremula.vision.report.time_totals import PHASES, machine_split, total_cycles
 from tremula.vision.trace.beside_report import host_columns
 
 Ints = np.ndarray
@@ -198,8 +198,6 @@ def host_pack(reader: ReportReader) -> bytes:
     except PoplarError as error:
         facts, columns = {"found": False, "why": str(error)}, {}
     if facts["found"]:
-        total = max(1, int(reader.info.get("total_cycles") or 0))
-        transfers = host_cycles_of_steps(reader) * reader.table("steps")["executed"]
-        share = min(1.0, int(transfers.sum()) / total)
+        share = machine_split(reader)["host"] / max(1, total_cycles(reader))
         facts["verdict"] = host_verdict(facts, columns, reader.target["clock_hz"], share)
     return pack_of(facts, columns)

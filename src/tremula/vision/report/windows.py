@@ -4,6 +4,7 @@ Three sources, from fine to coarse: entries, walked again; the overview, which s
 step ran in a bucket; and stored rows of tiles, for a first look at everything.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
@@ -103,8 +104,15 @@ def tile_rows(reader: Timed, name: str, rows: Pooled) -> Ints:
     found = _stored(reader, name, rows.edges)
     if found is not None:
         return found
+    return summed_rows(rows, reader.matrix(name).rows, reader.n_steps, reader.n_tiles)
+
+
+def summed_rows(
+    rows: Pooled, rows_of: Callable[[int, int], Ints], n_steps: int, n_tiles: int
+) -> Ints:
+    """int64[n, n_tiles]: sums of steps' rows as often as they ran; `rows_of(first, last)`."""
     n = len(rows.edges) - 1
-    found = np.zeros((n, reader.n_tiles), np.int64)
+    found = np.zeros((n, n_tiles), np.int64)
     row = np.repeat(np.arange(n), np.diff(rows.start))
     order = np.argsort(rows.step, kind="stable")
     step, row, times = rows.step[order], row[order], rows.times[order]
@@ -112,7 +120,7 @@ def tile_rows(reader: Timed, name: str, rows: Pooled) -> Ints:
     for first, last in _runs_of(block):
         steps = step[first:last]
         begin = int(block[first]) * _STEPS_AT_ONCE
-        cells = reader.matrix(name).rows(begin, min(reader.n_steps, begin + _STEPS_AT_ONCE))
+        cells = rows_of(begin, min(n_steps, begin + _STEPS_AT_ONCE))
         mine, at = np.unique(row[first:last], return_inverse=True)
         often = np.zeros((len(mine), len(cells)))
         np.add.at(often, (at, steps - begin), times[first:last])

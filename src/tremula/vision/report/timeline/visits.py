@@ -30,7 +30,7 @@ class StageVisits:
 @njit(
     "void(int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[:, ::1], int64[:, ::1])",
-    cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True,
+    cache=True, nogil=True, boundscheck=True, no_cfunc_wrapper=True,
 )  # fmt: skip
 def _note(script, rows, chip_of_stage, carried, ends, stage_on, visits, waits):
     """Add the visits and waits of rows; `ends` is how far chips are, `stage_on` what ran there."""

@@ -47,11 +47,15 @@ STEP, PLACE, N_TIMES, LAST, COUNTED, STAGE, MICRO_BATCH, N_ROW_COLUMNS = range(8
 
 _FEWEST_FOLDED = 4  # iterations; fewer are walked one by one
 _MANY = 1 << 62
+_PATIENCE = 1 << 24  # instructions without a step: more of them mean a damaged file
 
 
 def _inner(function):
-    """Compile a function that only compiled functions call: wrappers for others take time."""
-    return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")(function)
+    """Compile a function that only compiled functions call: wrappers for others take time.
+
+    Bounds are checked, for a file may come from a stranger.
+    """
+    return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, boundscheck=True)(function)
 
 
 @_inner
@@ -260,14 +264,14 @@ def _control(script, runs, state, events, pc, op, folds):
 
 @njit(
     "int64(int64[::1], int64[:, ::1], int64[::1], int64[::1], boolean, boolean, int64[:, ::1])",
-    cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True,
+    cache=True, nogil=True, boundscheck=True, no_cfunc_wrapper=True,
 )  # fmt: skip
 def walk(script, runs, events, state, folds, marks, rows):
     """Go on from a state until the rows are full or all runs are over: how many were filled.
 
     `folds`: fold loops and equal runs. `marks`: a row for the beginning of each run.
     """
-    n = 0
+    n, patience = 0, _PATIENCE
     while n < len(rows):
         if not state[IS_RUNNING]:
             if state[RUN] >= len(runs):
@@ -287,7 +291,8 @@ def walk(script, runs, events, state, folds, marks, rows):
             elif _step(script, state, events, step, rows, n):
                 n += 1
                 after = _control(script, runs, state, events, pc, op, folds)
-        if after < 0:
+        patience = patience - 1 if step < 0 else _PATIENCE
+        if after < 0 or patience < 0:
             _end_run(script, runs, state)
         else:
             state[PC] = after
@@ -297,7 +302,7 @@ def walk(script, runs, events, state, folds, marks, rows):
 @njit(
     "int64(int64[::1], int64[:, :, ::1], int64[::1], int64[:, ::1], int64, int64,"
     " int64[:, :, ::1], int64[:, ::1])",
-    cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True,
+    cache=True, nogil=True, boundscheck=True, no_cfunc_wrapper=True,
 )  # fmt: skip
 def walk_back(script, phases, events, rows, n, chip, of_step, of_place):
     """Add what lies on the critical path, from a chip at the last of n rows back to the first.
