@@ -223,7 +223,7 @@ MAPPINGS = [
     (lambda m: m.graph.create_virtual_graph([]), "a virtual graph needs one tile or more", "name"),
     (lambda m: m.graph.create_virtual_graph([1, 1]), "each once, got [1, 1].", "different tiles"),
     (lambda m: m.graph.create_virtual_graph([1, 2]).from_top_level_tile(3),
-     "tile 3 is not part of this virtual graph.", "see create_virtual_graph"),
+     "tile 3 is not part of this virtual graph.", "its 2 tiles are [1, 2] of the top level"),
     (lambda m: m.graph.create_virtual_graph(1, 3).set_tile_mapping(m.x, 2),
      "tile 2 does not exist: the graph has 2 tiles.", "use 0 to 1"),
     (lambda m: m.graph.create_virtual_graph([1, 2], 3),

@@ -55,7 +55,7 @@ def message_of(error: Exception) -> str | None:
     """What to tell a user about an error; None if it is our bug, which wants a traceback."""
     mine = _users_frames(error)
     if isinstance(error, PoplarError):
-        if error.source is None and mine:
+        if error.source is None and mine and "\n  at " not in error.what:
             at = source_at(mine[-1].filename, mine[-1].lineno or 0)
             error = PoplarError(error.what, source=at, hint=error.hint)
         return f"error: {error}"

@@ -32,6 +32,7 @@ from tremula.poplar.mapping import (
     TilesGiven,
     checked_mapping,
     chosen_tiles,
+    few,
     map_intervals,
     map_to_tile,
     mapping_of,
@@ -519,10 +520,11 @@ class Graph:
         """This graph's number of a top-level tile; an error if it is not part of it."""
         own = int(self.tiles.to_own(np.array([tile]))[0])
         if own < 0:
+            mine = self.tiles.to_top(np.arange(self.tiles.n_tiles))
             raise InvalidTileMapping(
                 f"tile {tile} is not part of this virtual graph.",
                 source=user_source(),
-                hint="see create_virtual_graph",
+                hint=f"its {len(mine)} tiles are {few(mine)} of the top level",
             )
         return own
 

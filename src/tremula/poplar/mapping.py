@@ -20,6 +20,7 @@ from tremula.poplar.tensors.tile_map import TileLists, TileMapLog, TileMapping
 
 # Poplar keeps at least this much of a tensor together on a tile.
 MIN_LINEAR_BYTES = 128
+_MOST_SHOWN = 8
 TilesGiven = int | np.integer | Sequence[int] | np.ndarray
 
 
@@ -59,6 +60,13 @@ class TileNumbers:
             source=user_source(),
             hint=f"use 0 to {self.n_tiles - 1}",
         )
+
+
+def few(tiles: np.ndarray) -> str:
+    """Tiles as an error shows them: all of a few, the ends of many."""
+    if len(tiles) <= _MOST_SHOWN:
+        return str(tiles.tolist())
+    return f"[{', '.join(map(str, tiles[:3]))}, … {tiles[-1]}]"
 
 
 # -- mapping a tensor; tiles are top-level ---------------------------------------------------------
@@ -158,7 +166,7 @@ def chosen_tiles(
     tiles.check(own)
     if not 0 < len(own) == len(np.unique(own)):
         raise InvalidTileMapping(
-            f"a virtual graph needs one tile or more, each once, got {own.tolist()}.",
+            f"a virtual graph needs one tile or more, each once, got {few(own)}.",
             source=user_source(),
             hint="name different tiles",
         )

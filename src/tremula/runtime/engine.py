@@ -224,10 +224,13 @@ class Engine:
         if reason == interpreter.DIVERGED:
             step = self.executable.steps[number]
             return GraphReplicationError(
-                f"{step.name}: the replicas disagree about the predicate. At {step.source}.",
+                f"{step.name}: the replicas disagree about the predicate.\n  at {step.source}",
                 hint="reduce the predicate across replicas first",
             )
-        return RuntimeFailure("calls are nested too deeply.", hint="use fewer nested functions")
+        return RuntimeFailure(
+            f"functions call each other more than {interpreter.MAX_CALL_DEPTH} deep.",
+            hint="use fewer nested functions",
+        )
 
     # -- data --------------------------------------------------------------------------------------
 

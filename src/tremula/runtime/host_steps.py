@@ -48,8 +48,8 @@ def _remote_rows(
     if len(bad):
         raise RuntimeFailure(
             f"{step.name}: row {bad[0]} of remote buffer {handle!r} does not exist: it has "
-            f"{len(memory)} rows. At {step.source}.",
-            hint="check the offset tensor",
+            f"{len(memory)} rows.\n  at {step.source}",
+            hint=f"let the offset tensor hold 0 to {len(memory) - 1}",
         )
     return memory, rows.astype(np.int64)
 

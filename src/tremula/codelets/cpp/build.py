@@ -213,7 +213,11 @@ class Library:
             return
         symbols = list(dict.fromkeys(_UNDEFINED.findall(done.stderr)))
         if not symbols:
-            raise LinkError(f"codelets do not link: {done.stderr.strip()[:500]}")
+            raise LinkError(
+                f"the codelets of {', '.join(unit.file for unit in self.units)} do not link: "
+                f"{done.stderr.strip()[:500]}",
+                hint="look for two files that define the same symbol",
+            )
         raise self._undefined(symbols) from RuntimeError(done.stderr)
 
     def _undefined(self, symbols: list[str]) -> LinkError:

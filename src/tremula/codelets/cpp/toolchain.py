@@ -158,7 +158,10 @@ def compilation_error(stderr: str, what: str) -> PoplarError:
             hint=hint
             or "its cause has the compiler's full output; `tremula codelets FILE` prints it",
         )
-    return GraphProgramCompilationError(f"{what} does not compile: {stderr.strip()[:500]}")
+    return GraphProgramCompilationError(
+        f"{what} does not compile: {stderr.strip()[:500] or 'the compiler did not say why'}",
+        hint="compile the file with g++ by itself",
+    )
 
 
 def _hint_of_missing_header(text: str, file: str) -> str:
