@@ -210,12 +210,20 @@ def test_queries_only_read(report):
         "ATTACH DATABASE ':memory:' AS other",
         "SELECT 1; SELECT 2",
         "no sql",
+        "SELECT nothing FROM steps",
+        "PRAGMA query_only = OFF",
+        "SELECT * FROM pragma_table_info('steps')",
+        "CREATE TEMP TABLE t (x)",
+        "SELECT load_extension('x')",
+        "BEGIN",
+        "VACUUM INTO 'copy'",
         "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n",
     ):
         with pytest.raises(MissingProfileData, match="the query failed"):
             report.query(sql)
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
     assert len(report.query(endless)[1]) == 10_000
+    assert report.execute("PRAGMA query_only") == [(1,)]
 
 
 def test_what_does_not_exist_is_named(report):

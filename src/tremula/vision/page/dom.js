@@ -104,9 +104,25 @@ export function remembered(key) {
   }
 }
 
+const drawers = new WeakMap(), otherPens = new WeakMap();
+
+// The pens that an element's canvases were drawn with once more: other ones than their own.
+export function redrawn(element, canvases, makePen) {
+  const pens = canvases.map((canvas) => {
+    const pen = makePen();
+    otherPens.set(canvas, pen);
+    return pen;
+  });
+  drawers.get(element)?.();
+  for (const canvas of canvases) otherPens.delete(canvas);
+  drawers.get(element)?.();
+  return pens;
+}
+
 // Calls back with the size of an element, at once and whenever it changes.
 export function onSize(element, callback) {
   let width = 0, height = 0;
+  drawers.set(element, () => width > 0 && height > 0 && callback(width, height));
   const observer = new ResizeObserver(([entry]) => {
     const box = entry.contentRect;
     if (box.width === width && box.height === height) return;
@@ -119,6 +135,7 @@ export function onSize(element, callback) {
 
 // A canvas as sharp as the screen; returns its 2D context, scaled to CSS pixels.
 export function sharpen(canvas, width, height) {
+  if (otherPens.has(canvas)) return otherPens.get(canvas);
   const ratio = Math.min(2, window.devicePixelRatio || 1);
   const w = Math.round(width * ratio), k = Math.round(height * ratio);
   if (canvas.width !== w || canvas.height !== k) {

@@ -6,6 +6,9 @@ import { change, current, link, listen } from "./state.js";
 import { forgetColours } from "./colours.js";
 import { short } from "./format.js";
 import { Banner } from "./parts/banner.js";
+import { showHelp } from "./parts/help.js";
+import { Palette } from "./parts/palette.js";
+import { offerPictures, pictureOfFocus } from "./parts/picture.js";
 import { summaryView } from "./views/summary.js";
 import { memoryView } from "./views/memory.js";
 import { livenessView } from "./views/liveness.js";
@@ -16,6 +19,7 @@ import { hostView } from "./views/host.js";
 import { chipView } from "./views/chip.js";
 import { whatifView } from "./views/whatif.js";
 import { compareView } from "./views/compare.js";
+import { sqlView } from "./views/sql.js";
 
 const VIEWS = {
   summary: ["Summary", summaryView, "M4 5h16M4 12h10M4 19h7"],
@@ -28,12 +32,13 @@ const VIEWS = {
   host: ["Host", hostView, "M3 5h18v11H3zm5 15h8m-4-4v4"],
   whatif: ["What if", whatifView, "M4 19c5 0 6-12 16-13M4 4v16h16"],
   compare: ["Compare", compareView, "M8 4 4 8l4 4M4 8h16m-4 4 4 4-4 4m4-4H4"],
+  sql: ["SQL", sqlView, "M5 6c0-1.700 3.100-3 7-3s7 1.300 7 3-3.100 3-7 3-7-1.300-7-3zm0 0v12c0 1.700 3.100 3 7 3s7-1.300 7-3V6M5 12c0 1.700 3.100 3 7 3s7-1.300 7-3"],
 };
 // The first view is the default. A file with only sweep points has only the What-if view.
 function viewNames() {
   return Object.keys(VIEWS).filter((name) => (index.views ?? [name]).includes(name) && (name !== "compare" || index.reports.length > 1));
 }
-const SELECTIONS = { tile: "tile", step: "step", op: "op", variable: "variable", source: "line" };
+const SELECTIONS = { tile: "tile", tiles: "tiles", step: "step", op: "op", variable: "variable", source: "line" };
 
 let index, shown = [], stage, rail, chips, serial = 0;
 
@@ -49,7 +54,8 @@ async function start() {
   rail = h("nav.rail", { "aria-label": "Views" });
   chips = h("div.selection", { "aria-live": "polite" });
   stage = h("main.stage", { tabIndex: -1 });
-  document.body.append(h("div.frame", {}, rail, h("div.column", {}, topBar(), !isExported && new Banner(index.problem).element, stage)));
+  document.body.append(h("button.skip", { type: "button", onclick: () => stage.focus() }, "To the view"), h("div.frame", {}, rail, h("div.column", {}, topBar(), !isExported && new Banner(index.problem).element, stage)));
+  offerPictures();
   listen(onState);
   document.addEventListener("keydown", onKey);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", rebuild);
@@ -59,6 +65,8 @@ async function start() {
 function topBar() {
   return h("header.bar", {}, h("div.names", {}, reportNames()), chips, h("div.spring"),
     index.reports.length > 1 && h("div.modes"),
+    !index.views && h("button.ghost", { type: "button", title: "Go to… (g)", "aria-label": "Go to a tile, step or name", onclick: openPalette }, icon("M10.500 17a6.500 6.500 0 1 0 0-13 6.500 6.500 0 0 0 0 13zm4.700-1.800L21 21")),
+    h("button.ghost", { type: "button", title: "Keys (?)", "aria-label": "Keys", onclick: showHelp }, icon("M9.200 9a2.900 2.900 0 1 1 4.100 2.700c-.9.400-1.300 1-1.300 1.900v.4m0 3.200v.2M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18z")),
     h("button.ghost", { type: "button", title: "Light or dark (d)", "aria-label": "Light or dark", onclick: toggleTheme },
       icon("M12 3a9 9 0 1 0 9 9 7 7 0 0 1-9-9z")));
 }
@@ -157,14 +165,21 @@ function contextsOf(state, mine) {
   }));
 }
 
+// What one view means only: a zoom in time, a query.
+const LEFT_BEHIND = { from: undefined, to: undefined, q: undefined };
+
+function go(view) {
+  change({ view, ...LEFT_BEHIND });
+}
+
 function paintRail() {
   const { view } = current();
   const items = viewNames().map((name, i) => h("a", {
-    href: link({ view: name }), "aria-current": name === view ? "page" : undefined,
+    href: link({ view: name, ...LEFT_BEHIND }), "aria-current": name === view ? "page" : undefined,
     title: `${VIEWS[name][0]} (${(i + 1) % 10})`,
     onclick: (event) => {
       event.preventDefault();
-      change({ view: name, from: undefined, to: undefined });
+      go(name);
     },
   }, icon(VIEWS[name][2]), h("span", {}, VIEWS[name][0])));
   replace(rail, h("div.logo", {}, h("i"), h("span", {}, "Tremula")), items, h("div.spring"),
@@ -193,16 +208,28 @@ function paintChips() {
     }, h("small", {}, name), h("span", {}, key === "source" ? String(state[key]).split("/").at(-1) : String(state[key])), "×")));
 }
 
+function openPalette() {
+  if (index.views) return; // a file with only sweep points has nowhere to go
+  const [report] = pair(current());
+  new Palette({
+    info: index.reports[report], load: (name) => load(`${report}/${name}`), views: viewNames().map((name) => [name, VIEWS[name][0]]),
+    view: () => current().view, go: (patch) => change({ ...patch.view !== current().view && LEFT_BEHIND, ...patch }),
+  }).open();
+}
+
 function onKey(event) {
+  if (document.querySelector("dialog[open]")) return;
   if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return;
   const names = viewNames();
   const number = /^[0-9]$/.test(event.key) ? (Number(event.key) + 9) % 10 : -1; // 0 is the tenth
-  if (names[number]) change({ view: names[number] });
+  if (names[number]) go(names[number]);
   else if (event.key === "d") toggleTheme();
-  else if (event.key === "/") {
-    document.querySelector(".stage .search")?.focus();
+  else if (event.key === "/" || event.key === "g") {
+    openPalette();
     event.preventDefault();
-  } else if (event.key === "Escape") {
+  } else if (event.key === "s") pictureOfFocus();
+  else if (event.key === "?") showHelp();
+  else if (event.key === "Escape") {
     change(Object.fromEntries(Object.keys(SELECTIONS).map((key) => [key, undefined])));
   }
 }

@@ -12,7 +12,7 @@ from tremula.base.version import VERSION
 from tremula.vision.analysis.compare import compare
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.summary import summary
-from tremula.vision.page_data import memory
+from tremula.vision.page_data import memory, sql
 from tremula.vision.page_data import time as times
 from tremula.vision.page_data.differences import DifferenceBlocks
 from tremula.vision.page_data.heat_blocks import KINDS, HeatBlocks, heat_shape
@@ -168,12 +168,18 @@ class PageData:
             with self._lock:
                 blocks = self._heat.setdefault((number,), HeatBlocks(self.readers[number]))
             return _block(blocks, parts[2:], name)
+        if parts[1] == "sql":
+            return self._sql(self.readers[number], name.split("/", 2)[2:])
         if parts[1] == "difference":
             return self._difference(number, parts[2:], name)
         pack = _report_pack(self.readers[number], parts[1], parts[2:])
         if pack is None:
             raise _unknown(name)
         return pack
+
+    def _sql(self, reader: ReportReader, query: list[str]) -> bytes:
+        """The tables to ask, or the answer to a question; not in an export."""
+        return sql.answer_pack(reader, query[0]) if query else sql.schema_pack(reader)
 
     def _compare(self, numbers: list[str]) -> bytes:
         """What differs between any two reports."""

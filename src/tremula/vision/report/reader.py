@@ -2,9 +2,7 @@
 
 import json
 import os
-import sqlite3
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +16,7 @@ from tremula.base.errors import FileLoadError, MissingProfileData, suggest
 from tremula.compiler.report.phases import PHASES
 from tremula.vision.report.database import DatabaseKind, DatabaseReader
 from tremula.vision.report.matrices import Matrix
+from tremula.vision.report.query import run_query
 from tremula.vision.report.schema import (
     APPLICATION,
     COLUMN_TABLES,
@@ -47,7 +46,6 @@ _REPORT = DatabaseKind(
     instead=reports_instead,
     may_grow=False,
 )
-_MAX_QUERY_ROWS, _MAX_QUERY_S = 10_000, 2.0
 # Facts that all code below relies on.
 _NEEDED = ("n_steps", "has_run", "n_entries", "overview_pool", "stored_pool")
 _TIMELINE = ("runs", "events", "checkpoints")
@@ -244,22 +242,8 @@ class ReportReader(DatabaseReader):
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> tuple[list[str], list[tuple]]:
         """Column names and rows of a user's read-only SQL: at most 10,000 rows and 2 seconds."""
-        deadline = time.monotonic() + _MAX_QUERY_S
         with self.lock:
-            self._database.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
-            try:
-                cursor = self._database.execute(sql, parameters)
-                rows = cursor.fetchmany(_MAX_QUERY_ROWS)
-                names = [d[0] for d in cursor.description or ()]
-                cursor.close()
-            except (sqlite3.Error, sqlite3.Warning) as error:
-                raise MissingProfileData(
-                    f"the query failed: {error}.",
-                    hint=f"one SELECT, at most {_MAX_QUERY_S:g} s; tables: {', '.join(TABLES)}",
-                ) from None
-            finally:
-                self._database.set_progress_handler(None, 0)
-        return names, rows
+            return run_query(self._database, sql, parameters)
 
     # -- time --------------------------------------------------------------------------------------
 

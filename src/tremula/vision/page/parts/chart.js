@@ -254,7 +254,7 @@ export class Chart {
     });
     canvas.addEventListener("pointermove", (event) => this.move(event));
     canvas.addEventListener("pointerup", (event) => {
-      if (this.grabbed && !this.grabbed.moved) this.pick(this.rowAt(event.offsetX));
+      if (this.grabbed && !this.grabbed.moved) this.pick(this.rowAt(event.offsetX), event);
       this.grabbed = null;
     });
     canvas.addEventListener("pointerleave", () => {
@@ -302,8 +302,8 @@ export class Chart {
     return row >= 0 && row < this.count() && x >= MARGIN.left ? row : null;
   }
 
-  pick(row) {
-    if (row !== null) this.options.onpick?.(row);
+  pick(row, event) {
+    if (row !== null) this.options.onpick?.(row, event);
   }
 
   zoom(factor, around) {

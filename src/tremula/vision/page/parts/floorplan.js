@@ -25,7 +25,7 @@ export class FloorPlan {
     this.canvas.addEventListener("pointerleave", () => hint());
     this.canvas.addEventListener("click", (event) => {
       const tile = this.tileAt(event.offsetX, event.offsetY);
-      if (tile !== null) this.options.onpick?.(tile);
+      if (tile !== null) this.options.onpick?.(tile, event);
     });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
   }

@@ -81,13 +81,13 @@ export class Table {
 
   layout() {
     const shown = this.columns.shown(), all = this.options.columns;
-    if (!shown.includes(all[this.sorting[0]])) this.columns.show(all[this.sorting[0]], true);
+    if (all[this.sorting[0]] && !shown.includes(all[this.sorting[0]])) this.columns.show(all[this.sorting[0]], true);
     this.columns.apply();
     replace(this.head, this.columns.shown().map((column, at) => {
       const number = all.indexOf(column), isSorted = this.sorting[0] === number;
       return h(`div.cell${column.isText ? ".text" : ""}`, {
         role: "columnheader", "aria-colindex": at + 1, "aria-sort": !isSorted ? "none" : this.sorting[1] ? "descending" : "ascending",
-      }, h("button", { type: "button", title: column.about ?? column.title, tabIndex: isSorted ? 0 : -1, onclick: () => this.sort(number) }, column.title),
+      }, h("button", { type: "button", title: column.about ?? column.title, tabIndex: isSorted || (this.sorting[0] < 0 && at === 0) ? 0 : -1, onclick: () => this.sort(number) }, column.title),
       h("i.grip", {
         title: "Drag to resize, double-click to fit", "aria-hidden": "true", onpointerdown: (event) => this.drag(event, column),
         ondblclick: () => this.columns.fit(column, this.order),

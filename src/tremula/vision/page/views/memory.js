@@ -5,6 +5,8 @@ import { Chart, legend } from "../parts/chart.js";
 import { Table } from "../parts/table.js";
 import { FloorPlan, ORDERS } from "../parts/floorplan.js";
 import { Addresses } from "../parts/addresses.js";
+import { tilesOf } from "../parts/palette.js";
+import { showTiles, toggled } from "../parts/several_tiles.js";
 import { SERIES, colour, css, difference, heat } from "../colours.js";
 import { text } from "../data.js";
 import { byteTicks, bytes, percent, place, shape, signed, whole } from "../format.js";
@@ -32,12 +34,12 @@ class MemoryView {
     this.rowOf = new Map([...this.variables.columns.id].map((id, row) => [id, row]));
     this.chart = new Chart({
       ...this.seriesOf(), label: "Bytes on every tile", xName: "tile", yFormat: bytes, yTicks: byteTicks, height: 300,
-      describe: (tile) => this.describe(tile), onpick: (tile) => context.select({ tile }),
+      describe: (tile) => this.describe(tile), onpick: (tile, event) => this.pick(tile, event),
     });
     this.key = h("div", {}, legend(this.chart.options.series.toReversed()));
     this.plan = new FloorPlan({
       tiles: this.tiles, ...this.shading(), describe: (tile) => this.describe(tile),
-      onpick: (tile) => context.select({ tile }), height: 430, order: current().order,
+      onpick: (tile, event) => this.pick(tile, event), height: 430, order: current().order,
     });
     this.contents = h("section.card.half", {});
     this.addresses = new Addresses(context, packs, this.rowOf);
@@ -195,14 +197,23 @@ class MemoryView {
     return h("section.card.half", {}, h("header", {}, h("h2", {}, "Vertices")), table.element);
   }
 
+  // With Shift, one tile more.
+  pick(tile, event) {
+    this.context.select(event?.shiftKey ? toggled(current(), tile) : { tile, tiles: undefined });
+  }
+
   // -- selection ----------------------------------------------------------------------------------
 
   select(state, before) {
     const tile = state.tile >= 0 && state.tile < this.n ? state.tile : undefined;
-    this.chart.update({ marks: tile === undefined ? [] : [tile] });
+    const tiles = tilesOf(state.tiles ?? "", this.n);
+    this.chart.update({ marks: tile === undefined ? [] : [tile, ...tiles.filter((one) => one !== tile)] });
     const fullest = this.fullest();
     this.plan.update({ chosen: tile, label: `Tiles on the chip: tile ${fullest} needs most, ${bytes(this.used[fullest])}` });
-    if (tile !== before.tile || !this.contents.firstChild) this.showTile(tile);
+    if (tiles.length > 1) {
+      if (state.tiles !== this.shownTiles) showTiles(this.contents, tiles, this, () => current().tiles === state.tiles);
+    } else if (tile !== before.tile || this.shownTiles || !this.contents.firstChild) this.showTile(tile);
+    this.shownTiles = tiles.length > 1 ? state.tiles : undefined;
     this.addresses.show(tile ?? this.fullest(), state);
     if (state.variable !== this.variable) this.showVariable(state.variable);
   }
@@ -239,7 +250,7 @@ class MemoryView {
     if (tile === undefined) {
       const fullest = this.fullest();
       replace(this.contents, h("header", {}, h("h2", {}, "One tile")),
-        h("p.note", {}, "Choose a tile in the chart or on the chip to see what it holds. "),
+        h("p.note", {}, "Choose a tile in the chart or on the chip to see what it holds; with Shift, several. "),
         h("p", { style: { marginTop: "10px" } }, h("button.plain", { type: "button", onclick: () => this.context.select({ tile: fullest }) }, `The fullest: tile ${fullest}`)));
       return;
     }

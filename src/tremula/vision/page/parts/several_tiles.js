@@ -1,0 +1,68 @@
+// Several tiles beside each other: what each needs, and which variables they hold differently.
+
+import { h, replace } from "../dom.js";
+import { text } from "../data.js";
+import { bytes, percent, short, tileName, whole } from "../format.js";
+import { Table } from "./table.js";
+
+const TILES_PER_PART = 16;
+
+// Adds a tile to a list such as "3,5", or removes it; what to select then.
+export function toggled(state, tile) {
+  const now = new Set((state.tiles ?? String(state.tile ?? "")).split(",").filter(Boolean).map(Number));
+  if (now.has(tile) && now.size > 1) now.delete(tile);
+  else now.add(tile);
+  const tiles = [...now].sort((a, b) => a - b);
+  return { tile: now.has(tile) ? tile : tiles[0], tiles: tiles.length > 1 ? tiles.join(",") : undefined };
+}
+
+// Fills an element with two tables; `isWanted` says whether it still is when the data has come.
+export async function showTiles(element, tiles, { context, tiles: pack, variables, rowOf }, isWanted) {
+  const parts = await Promise.all(tiles.map((tile) => context.load(`tile-contents/${Math.floor(tile / TILES_PER_PART)}`)));
+  if (!isWanted()) return;
+  const held = parts.map((part, i) => bytesOn(part.columns, tiles[i] % TILES_PER_PART));
+  const variableTable = tableOfVariables(tiles, held, { context, variables, rowOf });
+  replace(element, h("header", {}, h("h2", {}, `${whole(tiles.length)} tiles`), h("div.spring"), variableTable.tools),
+    needs(tiles, pack, context).element, h("h3", {}, "Bytes of each variable"), variableTable.element);
+}
+
+function bytesOn({ start, variable, n_bytes: size }, at) {
+  const found = new Map();
+  for (let i = start[at]; i < start[at + 1]; i++) found.set(variable[i], size[i]);
+  return found;
+}
+
+function needs(tiles, { columns, facts }, context) {
+  const name = (i) => tileName(tiles[i], facts.tiles_per_ipu, facts.n_ipus);
+  return new Table({
+    count: tiles.length, noun: "tiles", label: "Tiles", height: 220, sort: [1, true], onpick: (i) => context.select({ tile: tiles[i] }),
+    columns: [
+      { title: "Tile", isText: true, get: (i) => tiles[i], show: (_, i) => name(i) },
+      { title: "Needs", get: (i) => columns.including_gaps[tiles[i]], show: bytes },
+      { title: "Of memory", get: (i) => columns.including_gaps[tiles[i]] / facts.available, show: percent },
+      { title: "Always", get: (i) => columns.always_live[tiles[i]], show: bytes },
+      { title: "Temporary", get: (i) => columns.temporary[tiles[i]], show: bytes },
+      { title: "Peak step", get: (i) => columns.peak_step[tiles[i]], show: whole },
+      { title: "Compute", get: (i) => columns.compute[tiles[i]], show: short },
+    ],
+  });
+}
+
+// A column for each tile, and how far the fullest and the emptiest are apart.
+function tableOfVariables(tiles, held, { context, variables, rowOf }) {
+  const ids = [...new Set(held.flatMap((one) => [...one.keys()]))];
+  const nameOf = (i) => (rowOf.has(ids[i]) ? text(variables, "name", rowOf.get(ids[i])) : `variable ${ids[i]}`);
+  const spread = ids.map((id) => {
+    const sizes = held.map((one) => one.get(id) ?? 0);
+    return Math.max(...sizes) - Math.min(...sizes);
+  });
+  return new Table({
+    count: ids.length, noun: "variables", label: "Variables on these tiles", height: 300, sort: [1, true], filter: nameOf,
+    onpick: (i) => context.select({ variable: ids[i] }),
+    columns: [
+      { title: "Variable", isText: true, get: nameOf },
+      { title: "Apart", about: "the most on one of these tiles, less the least", get: (i) => spread[i], show: (v) => (v ? bytes(v) : "–") },
+      ...tiles.map((tile, k) => ({ title: `Tile ${tile}`, get: (i) => held[k].get(ids[i]) ?? 0, show: (v) => (v ? bytes(v) : "–") })),
+    ],
+  });
+}
