@@ -1,7 +1,9 @@
 """For all tests: one thread per worker, reproducible hypothesis runs, paths, the C++ compiler."""
 
+import fcntl
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,13 +28,37 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
-def code_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this run share."""
+    base = tmp_path_factory.getbasetemp()  # a worker's lies inside the run's
+    return base.parent if IS_WORKER else base
+
+
+@pytest.fixture(scope="session")
+def made_once(shared_folder: Path) -> Callable[[str, Callable[[Path], object]], Path]:
+    """`made_once(name, make)`: the folder that `make(folder)` filled, once for all workers."""
+
+    def folder_of(name: str, make: Callable[[Path], object]) -> Path:
+        folder = shared_folder / name
+        with (shared_folder / f"{name}.lock").open("a+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.seek(0)
+            if not lock.read():
+                folder.mkdir()
+                make(folder)
+                lock.write("made")
+        return folder
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
+def code_folder(shared_folder: Path) -> Path:
     """A code cache for this run alone, shared by its workers.
 
     Only for tests about compiling: the others use the ordinary cache, so that a second run is fast.
     """
-    base = tmp_path_factory.getbasetemp()  # a worker's lies inside the run's
-    return (base.parent if IS_WORKER else base) / "code_cache"
+    return shared_folder / "code_cache"
 
 
 @pytest.fixture(scope="session")

@@ -32,20 +32,20 @@ def report(report_file):
 
 
 @pytest.fixture(scope="session")
-def small_report(tmp_path_factory):
+def small_report(made_once):
     """A small network, trained with a system trace."""
-    return demo.train_small_network(tmp_path_factory.mktemp("small"), with_trace=True)
+    return made_once("small", lambda folder: demo.train_small_network(folder, with_trace=True))
 
 
 @pytest.fixture(scope="session")
-def larger_report(tmp_path_factory):
-    return demo.train_small_network(tmp_path_factory.mktemp("larger"), 80)
+def larger_report(made_once):
+    return made_once("larger", lambda folder: demo.train_small_network(folder, 80))
 
 
 @pytest.fixture(scope="session")
-def long_report(tmp_path_factory):
+def long_report(made_once):
     """10⁶ cells of steps × tiles."""
-    return demo.long_report(tmp_path_factory.mktemp("long"), 1_000_000)
+    return made_once("long", lambda folder: demo.long_report(folder, 1_000_000))
 
 
 @pytest.fixture

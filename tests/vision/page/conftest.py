@@ -1,19 +1,16 @@
 """Fixtures of the page's tests: the MNIST run, servers, one browser."""
 
-import os
-
 import pytest
 
-from tests.vision.page.mnist_run import mnist_reports
+from tests.vision.page.mnist_run import run_mnist
 from tests.vision.serving import serving
 from tremula.bench.vision.browser import Browser, missing
 
 
 @pytest.fixture(scope="session")
-def mnist_folder(tmp_path_factory):
+def mnist_folder(made_once):
     """Where the MNIST example left its reports `training` and `inference`, and its trace."""
-    base = tmp_path_factory.getbasetemp()  # a worker's lies inside the run's
-    return mnist_reports(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    return made_once("mnist_reports", run_mnist)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """A fresh run of the MNIST example with reports and a system trace, once for all test processes."""
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -18,29 +17,12 @@ _ARGUMENTS = (
 )  # fmt: skip
 
 
-def mnist_reports(shared: Path) -> Path:
-    """The folder with the reports `training` and `inference`; the first process makes it."""
-    folder = shared / "mnist_reports"
-    with (shared / "mnist_reports.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "inference" / "profile.pop").exists():
-            _run(folder)
-    return folder
-
-
-def _run(folder: Path) -> None:
+def run_mnist(folder: Path) -> None:
+    """Leaves the reports `training` and `inference` in a folder."""
     paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    command = ["-m", "tremula.commands", "run", "--report", folder, EXAMPLE, *_ARGUMENTS]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tremula.commands",
-            "run",
-            "--report",
-            str(folder),
-            str(EXAMPLE),
-            *map(str, _ARGUMENTS),
-        ],
+        [sys.executable, *map(str, command)],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
