@@ -4,23 +4,20 @@ A codelet has three kernels. RUN computes; COUNTED computes and counts; COST onl
 and state, and never touches the arena. The first two also exist with rounding modes: there every
 operation takes the worker's record, which says how halves round.
 
-A kernel is a function `row` for one row of the vertex table and a loop over rows (and workers).
+A kernel is a loop over rows of the vertex table (and workers) around the codelet's statements.
 A MultiVertex that computes `self.y[i] = self.x[i] * self.factor` becomes, with names shortened:
-
-    def row(arena, x_offset, x_length, y_offset, y_length, factor, v, worker_id):
-        x = input_vector(FLOAT(arena), load(x_offset, v), load(x_length, v))   # `field_setup`
-        y = vector(FLOAT(arena), load(y_offset, v), load(y_length, v))
-        for i in range(worker_id, len(x), 6):                                  # `Writer`
-            y[i] = mul(x[i], load(factor, v))                                  # lowered expressions
-        return 1
 
     def kernel(arena, columns, begin, end):
         x_offset = COLUMN_LONGLONG(columns, 0); …                              # used columns only
         for v in range(begin, end):
             for worker_id in range(5, -1, -1):                                 # worker 0 last
-                all &= row(arena, x_offset, …, v, worker_id)
+                x = input_vector(FLOAT(arena), load(x_offset, v), …)           # `field_setup`
+                y = vector(FLOAT(arena), load(y_offset, v), load(y_length, v))
+                for i in range(worker_id, len(x), 6):                          # `Writer`
+                    y[i] = mul(x[i], load(factor, v))                          # lowered expressions
 
-COUNTED and COST differ in the body of `row` (cost/counting.py) and in a counter that it fills.
+A codelet that returns from the middle has its statements in a function `row` that the loop calls.
+COUNTED and COST differ in the statements (cost/counting.py) and in a counter that they fill.
 Generated names start with `_k_`, which codelets may not use.
 """
 
@@ -78,8 +75,8 @@ class KernelText:
 
     def text(self) -> str:
         functions = [line for h in self.helpers for line in self._helper(h)]
-        row, used = self._row()
-        kernel = self._kernel(used)
+        row, calls, used = self._row()
+        kernel = self._kernel(used, calls)
         imports = ["import numpy as np", "from numba import cfunc, njit", ""]
         imports += [
             f"from tremula.codelets.native import {m} as native_{m}"
@@ -89,7 +86,7 @@ class KernelText:
         # A comment, and in ASCII: a name read from a file cannot end it and become code.
         modes = " with rounding modes" if self.names.rounding else ""
         what = f"# The {self.variant.value} kernel{modes} of codelet {self.name!a}, generated."
-        parts = [what, "", *imports, "", *definitions, "", *functions, *row, "", *kernel]
+        parts = [what, "", *imports, "", *definitions, "", *functions, *row, *kernel]
         return "\n".join(parts) + "\n"
 
     # -- helper functions
@@ -138,32 +135,39 @@ class KernelText:
 
     # -- one row of the table
 
-    def _row(self) -> tuple[list[str], list[FieldSpec]]:
+    def _row(self) -> tuple[list[str], list[str], list[FieldSpec]]:
+        """A function for one row, if there must be one; the lines that run a row; its fields."""
         tree = folded_tree(self.compute)
         by_name = {f.name: f for f in self.fields}
         kinds = KindTable(self.compute, by_name, dict.fromkeys(self.worker, INT), tree)
         lowering = ExpressionLowering(self.compute, by_name, self.names, kinds)
-        writer = Writer(lowering, "1", "(1 if {} else 0)")
         counts = self.variant is not Variant.RUN
         body = {
             Variant.RUN: lambda: hoisted(tree, by_name),
             Variant.COUNTED: lambda: self.model.instrumented(self.compute),
             Variant.COST: lambda: self.model.sliced(self.compute).body,
         }[self.variant]()
+        is_open = can_stand_in_loop(body)
+        writer = Writer(lowering, "1", "(1 if {} else 0)")
+        writer.return_line = "_k_all &= {}" if is_open else "return {}"
         if self.variant is Variant.COST:
             writer.needed = self.model.sliced(self.compute).needed
         writer.before_return = self._add_count() if counts else ""
-        writer.write(body, 1)
+        writer.write(body, 0)
         used = [f for f in self.fields if f.name in lowering.used_fields]
-        setup = [f"    {line}" for f in used for line in self._setup(f, lowering)]
+        setup = [line for f in used for line in self._setup(f, lowering)]
         pointers = sorted({f.type.name for f in used if f.is_edge} | _metadata_type(used))
-        setup = [
-            f"    _k_p_{t} = {self.names.table('POINTER', t)}(_k_arena)" for t in pointers
-        ] + setup
-        end = ([f"    {self._add_count()}"] if counts else []) + ["    return 1"]
-        head = [f'@njit({_OPTIONS}, inline="always")', f"def row({', '.join(self._given(used))}):"]
-        start = ["    _k_n = 0"] if counts else []
-        return [*head, *setup, *start, *writer.lines, *end, ""], used
+        setup = [f"_k_p_{t} = {self.names.table('POINTER', t)}(_k_arena)" for t in pointers] + setup
+        start = ["_k_n = 0"] if counts else []
+        lines = [*setup, *start, *writer.lines]
+        if counts and not (body and isinstance(body[-1], ast.Return)):
+            lines += [self._add_count()]
+        if is_open:
+            return [], lines, used
+        given = ", ".join(self._given(used))
+        head = [f'@njit({_OPTIONS}, inline="always")', f"def row({given}):"]
+        row = [*head, *(f"    {line}" for line in lines), "    return 1", "", ""]
+        return row, [f"_k_all &= row({given})"], used
 
     def _setup(self, spec: FieldSpec, lowering: ExpressionLowering) -> list[str]:
         return field_setup(spec, lowering, self.variant is not Variant.COST)
@@ -177,7 +181,7 @@ class KernelText:
 
     # -- the kernel
 
-    def _kernel(self, used: list[FieldSpec]) -> list[str]:
+    def _kernel(self, used: list[FieldSpec], calls: list[str]) -> list[str]:
         counts = self.variant is not Variant.RUN
         types = [_ARENA, _COLUMNS, "int64", "int64", *([_COLUMNS] if counts else [])]
         arguments = "_k_arena, _k_columns, _k_begin, _k_end" + (", _k_cycles" if counts else "")
@@ -193,7 +197,7 @@ class KernelText:
                 lines.append(f"    {name} = {make}(_k_columns, {column.index})")
         lines += self._worker_columns()
         lines += ["    _k_all = 1", "    for _k_v in range(_k_begin, _k_end):"]
-        calls = [*self._worker_record(), f"_k_all &= row({', '.join(self._given(used))})"]
+        calls = [*self._worker_record(), *calls]
         body = self._counted_call(calls) if counts else self._plain_call(calls)
         return [*lines, *(f"        {line}" for line in body), "    return _k_all"]
 
@@ -238,6 +242,18 @@ class KernelText:
             f"    _k_most = max(_k_most, {load}(_k_count, 0))",
             f"{store}(_k_count, 0, {self.compute.n_workers} * _k_most + {slots.LAUNCH_CYCLES})",
         ]
+
+
+def can_stand_in_loop(body: list[ast.stmt]) -> bool:
+    """Whether statements return at their end only, and hide no name that the loop uses.
+
+    Numba takes a quarter longer to compile a function and inline it.
+    """
+    *others, last = body or [ast.Pass()]
+    inside = others if isinstance(last, ast.Return) else [*others, last]
+    nodes = [n for statement in inside for n in ast.walk(statement)]
+    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return not any(isinstance(n, ast.Return) for n in nodes) and not stored & {"max", "range"}
 
 
 def draws_random(compute: FunctionSource) -> bool:

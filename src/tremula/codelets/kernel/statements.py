@@ -21,6 +21,7 @@ class Writer:
     returns: str
     return_value: str = "{}"  # how a returned expression is written
     before_return: str = ""  # what must happen before every return
+    return_line: str = "return {}"  # how a function ends with a value
     needed: frozenset[str] | None = None  # if given, loop items of other names are not fetched
     lines: list[str] = field(default_factory=list)
     n_temporaries: int = 0
@@ -232,7 +233,7 @@ class Writer:
             self._line(f"_k_result = {value}", depth, node)
             self._line(self.before_return, depth, None)
             value = "_k_result"
-        self._line(f"return {value}", depth, node)
+        self._line(self.return_line.format(value), depth, node)
 
     def _write_Expr(self, node: ast.Expr, depth: int) -> None:
         if isinstance(node.value, ast.Call):
