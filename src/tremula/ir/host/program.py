@@ -51,6 +51,7 @@ class HostProgram:
         n_replicas: int = 1,
         gradient_scale: float = 1.0,
         n_processes: int = 1,
+        has_running_mean: bool = False,
     ):
         part = apply(step, HOST_PASSES, "host")
         self.step = part
@@ -61,6 +62,7 @@ class HostProgram:
         self.n_replicas = n_replicas
         self.gradient_scale = gradient_scale
         self.n_processes = n_processes
+        self.has_running_mean = has_running_mean
         join_processes(n_processes, device)
         self.is_random = has_random(part)
         move = partial(on_device, device=device)
@@ -133,7 +135,9 @@ class HostProgram:
         )
 
     def no_gradients(self) -> "Gradients":
-        """The sum before the first micro-batch."""
+        """The sum, or mean, before the first micro-batch."""
+        if self.has_running_mean and self.rule is not None:
+            return RunningMean(self.rule.facts.accum_dtype, self._half_gradients)
         return Gradients(self._half_gradients)
 
     def store_buffer(self, buffers: list[Tensor], index: int, value: Tensor) -> None:
@@ -145,7 +149,7 @@ class HostProgram:
         assert rule is not None, "only training updates"
         if self.n_processes > 1:
             found.replace(sum_over_processes(found.total))
-        gradients = found.scaled(self.gradient_scale)
+        gradients = found.scaled(self.gradient_scale * found.n_averaged)
         trained, states = [held.parameters[i] for i in self.trained], held.states
         next_scale = rule.next_loss_scale(gradients, held.hyper_tensors)
         own = (trained, states)
@@ -167,6 +171,7 @@ class Gradients:
 
     def __init__(self, are_halves: Sequence[bool] = ()) -> None:
         self.total: list[Tensor] = []
+        self.n_averaged = 1  # by how many the total is divided already
         self.is_own = False
         self.are_halves = are_halves  # held as float32: every sum is rounded
 
@@ -196,6 +201,31 @@ class Gradients:
         for tensor, is_half in zip(tensors, self.are_halves, strict=False):
             if is_half:
                 round_(tensor)
+
+
+class RunningMean(Gradients):
+    """mean + (gradient - mean) / n after each micro-batch, rounded to the accumulators' type."""
+
+    def __init__(self, dtype: torch.dtype, are_halves: Sequence[bool] = ()) -> None:
+        super().__init__(are_halves)
+        self.dtype, self.n, self.types = dtype, 0, []
+
+    def add(self, found: list[Tensor]) -> None:
+        self.n += 1
+        self.n_averaged = self.n
+        self.types = [gradient.dtype for gradient in found]
+        wide = [gradient.float() for gradient in found]
+        if self.n > 1:
+            pairs = zip(self.total, wide, strict=True)
+            wide = [mean + (gradient - mean) / self.n for mean, gradient in pairs]
+        self.total, self.is_own = [mean.to(self.dtype).float() for mean in wide], True
+
+    def scaled(self, factor: float) -> list[Tensor]:
+        """The mean in the types that the gradients have."""
+        means = [(mean * factor).to(self.dtype) for mean in self.total]
+        means = [mean.to(dtype) for mean, dtype in zip(means, self.types, strict=True)]
+        self._round(means)
+        return means
 
 
 def has_random(step: CapturedStep) -> bool:

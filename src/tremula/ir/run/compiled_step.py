@@ -206,6 +206,7 @@ def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) ->
         places.chip_of_block,
         places.stage_of_block,
         tuple((name, g.size, g.stride(repetition.n_replicas)) for name, g in groupings.items()),
+        repetition.has_running_mean,
     )
     return TileProgram(
         step, schedule, repetition, settings.tiles, seed=settings.seed, groupings=groupings

@@ -13,6 +13,7 @@ with a weight of shape (3,) in the model and (2, 3) on the host:
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from tremula.ir.capture.capture import ModelTensor
 from tremula.ir.errors import UnsuitableModel
-from tremula.ir.host.program import DeviceState
+from tremula.ir.host.program import DeviceState, Gradients
 from tremula.ir.run.session import Give, Handles, HostSession, Repetition, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, PARAMETER, STATE, CapturedStep
@@ -237,15 +238,15 @@ class GroupedSession(HostSession):
                         found[r].add(gradients)
                         number += 1
                 if program.rule is not None:
-                    self._update([gradients.total for gradients in found])
+                    self._update(found)
 
-    def _update(self, found: list[list[Tensor]]) -> None:
+    def _update(self, found: list[Gradients]) -> None:
         """Shared weights have the same gradient everywhere, so they stay the same."""
         for r, own in enumerate(self.replicas):
-            reduced = self.program.no_gradients()
+            reduced = copy(found[r])
             reduced.replace(
                 [
-                    self._reduced(place, [gradients[k] for gradients in found], r)
+                    self._reduced(place, [gradients.total[k] for gradients in found], r)
                     for k, place in enumerate(self.program.trained)
                 ]
             )

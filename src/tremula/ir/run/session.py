@@ -32,6 +32,7 @@ class Repetition:
     n_replicas: int = 1  # of this process
     gradient_scale: float = 1.0
     n_processes: int = 1
+    has_running_mean: bool = False  # gradients are averaged as they come, not summed and divided
 
     @property
     def n_micro_batches(self) -> int:
@@ -78,6 +79,7 @@ class HostSession:
             n_replicas=repetition.n_replicas,
             gradient_scale=repetition.gradient_scale,
             n_processes=repetition.n_processes,
+            has_running_mean=repetition.has_running_mean,
         )
         self.n_replicas = repetition.n_replicas
         self.held = DeviceState([], [[] for _ in range(self.n_replicas)], [], [], [])

@@ -88,6 +88,37 @@ def test_mean_strategies_change_rounding_only(strategy):
     torch.testing.assert_close(trained(options), trained(options_of(accumulation=2)))
 
 
+GRADIENTS = torch.tensor([[40000.0, 0.1], [39000, 0.7], [41000, -0.3], [40008, 1.3], [17, 0.01]])
+
+
+class Products(nn.Module):
+    """The gradient of its weights is its input."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2, dtype=dtype))
+
+    def forward(self, x):
+        return poptorch.identity_loss(self.weight * x, "sum")
+
+
+@pytest.mark.parametrize("on_tiles", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_running_mean_is_rounded_to_half(on_tiles, dtype):
+    """Half accumulators hold mean + (gradient - mean) / n after each; a sum would overflow."""
+    options = poptorch.Options()
+    options.useIpuModel(on_tiles)
+    options.Training.gradientAccumulation(len(GRADIENTS))
+    model = Products(dtype)
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=1.0, accum_type=torch.float16)
+    training = poptorch.trainingModel(model, options, optimizer)
+    training(GRADIENTS.to(dtype).flatten().reshape(len(GRADIENTS), 2))
+    mean = torch.zeros(2)
+    for n, gradient in enumerate(GRADIENTS.to(dtype).float(), 1):
+        mean = (mean + (gradient - mean) / n).half().float()
+    assert torch.equal(-model.weight.float().detach(), mean)
+
+
 def test_more_options_than_processes():
     """Gradients of a mean are divided by the replicas of all processes."""
     options = options_of(replicas=2)

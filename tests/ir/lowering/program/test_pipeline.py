@@ -48,6 +48,7 @@ def run(
     n_replicas: int = 1,
     recomputes: bool = True,
     n_tiles: int = 4,
+    has_running_mean: bool = False,
 ) -> Run:
     """One call; `inputs` have the micro-batches of all replicas in front, blocks are on `chips`."""
     n_micro = len(inputs[0]) // n_replicas
@@ -56,6 +57,7 @@ def run(
     scale = 1 / (n_accumulation * n_replicas)
     repetition = Repetition(n_iterations, n_accumulation, n_replicas, scale)
     schedule = Schedule(n_iterations, n_accumulation, n_replicas, scale, chips)
+    schedule = replace(schedule, has_running_mean=has_running_mean)
     moves = [int(a != b) for a, b in pairwise(chips)]
     stages = (0, *accumulate(moves))
     if pipelined:
@@ -175,7 +177,7 @@ class Apart(Tied):
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "chips"), [(Tied(), (0, 1, 0)), (Apart(), (0, 1, 2))])
 def test_tied_weights(model, chips):
-    """A weight of two stages has the gradients of both, with two calls' worth of iterations."""
+    """A weight of two stages has the gradients of both, summed or as their running mean."""
     tokens, targets = (
         torch.randint(8, (14, 3), generator=torch.Generator().manual_seed(s)) for s in (0, 1)
     )
@@ -183,8 +185,13 @@ def test_tied_weights(model, chips):
         run(model, [tokens, targets], chips, pipelined=p, rule=sgd(model), n_iterations=2)
         for p in (False, True)
     )
-    torch.testing.assert_close(many.outputs, one.outputs)
-    torch.testing.assert_close(many.weights, one.weights)
+    mean = run(
+        model, [tokens, targets], chips, pipelined=True, rule=sgd(model), n_iterations=2,
+        has_running_mean=True,
+    )  # fmt: skip
+    for found in (many, mean):
+        torch.testing.assert_close(found.outputs, one.outputs)
+        torch.testing.assert_close(found.weights, one.weights)
 
 
 class Normed(nn.Module):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tremula.frontends.poptorch.enums import ReductionType, SyncPattern
+from tremula.frontends.poptorch.enums import MeanReductionStrategy, ReductionType, SyncPattern
 from tremula.frontends.poptorch.executor.placement import machine_of, place_step, uses_ipu_model
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
@@ -44,12 +44,14 @@ def _repetition(options: Options) -> Repetition:
     n_micro = options.Training.gradient_accumulation * options.replication_factor
     n_all = n_micro * options.Distributed.numProcesses
     kind = ReductionType(options.Training.accumulation_and_replication_reduction_type)
+    strategy = options.Training.meanAccumulationAndReplicationReductionStrategy
     return Repetition(
         options.device_iterations,
         options.Training.gradient_accumulation,
         options.replication_factor,
         1.0 / n_all if kind is ReductionType.Mean else 1.0,
         options.Distributed.numProcesses,
+        kind is ReductionType.Mean and strategy == MeanReductionStrategy.Running,
     )
 
 

@@ -20,6 +20,7 @@ class Schedule:
     stage_of_block: tuple[int, ...] = ()  # of a pipeline: the forward stage of each block
     # Parameters that differ between groups of replicas: (name, size of a group, stride in it).
     groups: tuple[tuple[str, int, int], ...] = ()
+    has_running_mean: bool = False  # of micro-batches' gradients, in the rule's type of them
 
     def group_of(self, parameter: str) -> tuple[int, int]:
         """Size and stride of the groups of replicas that share a parameter."""

@@ -6,8 +6,10 @@ from typing import Any
 from torch import fx
 
 from tremula.base.source import at_source
+from tremula.base.types import FLOAT
 from tremula.ir.lowering.bfloat16 import with_rounded, with_rounded_numbers
 from tremula.ir.lowering.layouts import preferred_layout
+from tremula.ir.lowering.pointwise.map import narrow, wide
 from tremula.ir.lowering.program.node_facts import (
     GRADIENT_MARK,
     check_result,
@@ -31,6 +33,7 @@ from tremula.poplar.streams import RemoteBuffer
 from tremula.poplar.target import Target
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import gcl, popops, poputil
+from tremula.poplibs.popops.elementwise.expr import _1, _2, _3
 
 
 class StepBuilder:
@@ -56,6 +59,7 @@ class StepBuilder:
         self.remote: dict[fx.Node, RemoteBuffer] = {}  # states in streaming memory
         self.loaded: set[fx.Node] = set()
         self.states_of = states_by_result(step)
+        self.counters: dict[int, Tensor] = {}  # of micro-batches, by the sequence that counts
 
     def _chip_graphs(self) -> list[Graph]:
         if self.schedule.n_chips == 1 and self.graph.target.n_ipus == 1:
@@ -240,16 +244,45 @@ class StepBuilder:
             return value
         if schedule.n_accumulation > 1:
             total = self._accumulator(value, tiles)
-            popops.add_in_place(tiles.graph, total, value, tiles.sequence, tiles.name)
+            self._accumulate(total, value, tiles)
         else:
             total = poputil.duplicate(tiles.graph, value, self.update, tiles.name)
         return self._over_replicas(total, tiles)
 
     def _accumulator(self, like: Tensor, tiles: Tiles) -> Tensor:
         """A variable that is zero before the first micro-batch of each update."""
-        total = self.graph.clone(like, f"{tiles.name}/accumulator")
+        type = like.type
+        if self.schedule.has_running_mean:
+            assert self.step.rule is not None, "only training has gradients"
+            type = tile_type(self.step.rule.facts.accum_dtype)
+        total = self.graph.clone(like, f"{tiles.name}/accumulator", type=type)
         popops.zero(tiles.graph, total, self.before, tiles.name)
         return total
+
+    def _accumulate(self, total: Tensor, value: Tensor, tiles: Tiles) -> None:
+        """Add the gradient of a micro-batch, or move their running mean towards it."""
+        if not self.schedule.has_running_mean:
+            popops.add_in_place(tiles.graph, total, value, tiles.sequence, tiles.name)
+            return
+        mean, gradient = wide(_1, total.type), wide(_2, value.type)
+        moved = narrow(mean + (gradient - mean) / _3, total.type)
+        operands = [total, value, self._counter(tiles)]
+        popops.map_in_place(tiles.graph, moved, operands, tiles.sequence, tiles.name)
+
+    def _counter(self, tiles: Tiles) -> Tensor:
+        """FLOAT: the number of the micro-batch, from 1, as the part of a program counts that runs.
+
+        It is incremented before its first reader: parts of a pipeline are at different ones.
+        """
+        key = id(tiles.sequence)
+        if key not in self.counters:
+            name = "micro_batch"
+            counter = tiles.graph.add_variable(FLOAT, [], name, mapping=0)
+            popops.zero(tiles.graph, counter, self.before, name)
+            one = tiles.constant(1.0, FLOAT)
+            popops.add_in_place(tiles.graph, counter, one, tiles.sequence, name)
+            self.counters[key] = counter
+        return self.counters[key]
 
     def _over_replicas(self, total: Tensor, tiles: Tiles) -> Tensor:
         """The update begins with a sum over replicas, then the scale of the mean.
@@ -257,6 +290,8 @@ class StepBuilder:
         The sum of a parameter that differs between groups of replicas is that of its group.
         """
         n_replicas, scale = self.schedule.n_replicas, self.schedule.gradient_scale
+        if self.schedule.has_running_mean:  # which is divided by this already
+            scale *= self.schedule.n_accumulation
         assert self.step.rule is not None, "only training has gradients"
         place = tiles.node.args[1]
         size, stride = self.schedule.group_of(self.step.rule.names[place])  # pyright: ignore[reportArgumentType, reportCallIssue] - the mark's number
@@ -270,7 +305,10 @@ class StepBuilder:
         if scale != 1:
             factor = tiles.constant(scale, total.type)
             popops.mul_in_place(tiles.graph, total, factor, self.update, tiles.name)
-        return total
+        type = tile_type(tiles.node.meta["val"].dtype)
+        if total.type == type:
+            return total
+        return popops.cast(tiles.graph, total, type, self.update, tiles.name)
 
     # -- results -----------------------------------------------------------------------------------
 

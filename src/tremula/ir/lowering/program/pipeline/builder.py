@@ -233,21 +233,27 @@ class PipelineBuilder(StepBuilder):
             super()._lower(node)
 
     def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Tensor:
-        """Each stage adds its part while micro-batches pass; the update adds the parts."""
-        totals: dict[int, Tensor] = {}
+        """Each stage adds its part while micro-batches pass; the update adds the parts.
+
+        Parts on one chip share their sum, but not their running mean: stages count for themselves.
+        """
+        totals: dict[tuple[int, int], Tensor] = {}
         for term in self.terms[node]:
             stage = self.stages.of_node[term]
             value, chip = self.values[term], self.stages.chip[stage]
             assert isinstance(value, Tensor), "gradients are tensors"
             own = self._tiles_on(node, chip, self.parts[stage].compute)
-            if chip not in totals:
-                totals[chip] = self._accumulator(value, own)
-            popops.add_in_place(own.graph, totals[chip], value, own.sequence, own.name)
-        chip = self.chip_of[node] = tiles.chip if tiles.chip in totals else next(iter(totals))
-        total, home = totals.pop(chip), self._tiles_on(node, chip, self.update)
-        for part in totals.values():
+            key = (chip, len(totals) if self.schedule.has_running_mean else 0)
+            if key not in totals:
+                totals[key] = self._accumulator(value, own)
+            self._accumulate(totals[key], value, own)
+        first = next((key for key in totals if key[0] == tiles.chip), next(iter(totals)))
+        chip = self.chip_of[node] = first[0]
+        total, home = totals.pop(first), self._tiles_on(node, chip, self.update)
+        for (other, _), part in totals.items():
             name = f"{home.name}/part"
-            part = poputil.copy_to_ipu(self.graph, part, self.update, chip, name)
+            if other != chip:
+                part = poputil.copy_to_ipu(self.graph, part, self.update, chip, name)
             popops.add_in_place(home.graph, total, part, self.update, name)
         return self._over_replicas(total, home)
 
