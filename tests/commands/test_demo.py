@@ -33,9 +33,10 @@ def test_the_demo_tells_accuracy_and_cycles(tmp_path, capsys):
     assert LOGGER.level == level_before
 
 
-def test_the_tile_demo_needs_no_data(capsys):
+def test_the_tile_demo_needs_no_data(capsys, tmp_path):
     """`tremula demo --tiles` runs a tile program and prints its profile."""
-    assert main(["demo", "--tiles", "--chip", "gc2", "--size", "128", "--steps", "3"]) == 0
+    sizes = ["--chip", "gc2", "--size", "128", "--steps", "3"]
+    assert main(["demo", "--tiles", *sizes, "--report", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "Heat equation on 128 x 128 points, 1216 tiles of a gc2." in printed
     assert "3 steps on a GC2, modelled:" in printed

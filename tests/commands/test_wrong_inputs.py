@@ -138,14 +138,15 @@ def test_a_wrong_chip_does_not_train_first(tremula, monkeypatch):
     assert "there is no chip 'bogus'" in tremula("demo --chip bogus").err
 
 
-def test_too_small_a_plate(tremula):
-    """The tile demo says how large its grid must be, before it builds anything."""
-    done = tremula("demo --tiles --size 7")
-    assert (done.code, done.out) == (1, "")
-    assert done.err == (
-        "error: --size 7 is too small for the 32 x 46 tiles of a bow: each needs 2 x 2 points.\n"
-        "  try: --size 92 or more\n"
-    )
+def test_plates_of_impossible_sizes(tremula):
+    """The tile demo says how large its grid can be, before it builds anything."""
+    for size in (7, 91, 10**5, 10**30):
+        done = tremula(f"demo --tiles --size {size}")
+        assert (done.code, done.out) == (1, "")
+        assert done.err == (
+            f"error: --size {size:,} does not suit the 32 x 46 tiles of a Bow: each needs 2 x 2 "
+            f"points, and all points need memory twice.\n  try: --size 92 to 10833\n"
+        )
 
 
 def test_a_port_in_use(tremula):

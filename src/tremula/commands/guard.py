@@ -64,7 +64,8 @@ def message_of(error: Exception) -> str | None:
     if isinstance(error, OSError):
         return f"error: {_about_system(error)}"
     if isinstance(error, MemoryError):
-        return "error: this computer's memory is full.\n  try: a smaller program, or fewer at once"
+        reason = f" ({error})" if str(error) else ""
+        return f"error: this computer's memory is full{reason}.\n  try: a smaller program"
     return None
 
 
@@ -105,6 +106,8 @@ def _keep_users_frames(told: traceback.TracebackException) -> int:
     mine = [frame for frame in told.stack if _is_users(frame.filename)]
     n_hidden = _n_within(told.stack, mine)
     told.stack = traceback.StackSummary.from_list(mine)
+    for one in told.exceptions or ():  # of an exception group
+        n_hidden += _keep_users_frames(one)
     for name in ("__cause__", "__context__"):
         earlier = getattr(told, name)
         if earlier is not None:

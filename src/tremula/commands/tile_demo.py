@@ -1,12 +1,14 @@
 """`tremula demo --tiles`: run a tile program and print its profile: the whole stack once."""
 
 import argparse
+import math
 import time
 from pathlib import Path
 
 import numpy as np
 
 from tremula.base.errors import InvalidOption
+from tremula.hardware import Chip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -15,9 +17,10 @@ def run(args: argparse.Namespace) -> int:
     from tremula.bench.core.programs import heat_engine
     from tremula.vision.report.write import report_of_engine
 
-    n_tiles = tr.chip(args.chip).n_tiles
+    chip = tr.chip(args.chip)
+    n_tiles = chip.n_tiles
     grid = _nearly_square(n_tiles)
-    _check_size(args.size, grid, args.chip)
+    _check_size(args.size, grid, chip)
     print(f"Heat equation on {args.size} x {args.size} points, {n_tiles} tiles of a {args.chip}.")
     started = time.perf_counter()
     engine = heat_engine(args.size, args.steps, grid, args.chip)
@@ -50,13 +53,15 @@ def tell_report(path: Path) -> None:
     print(f"  or here:             tremula report {path} summary")
 
 
-def _check_size(size: int, grid: tuple[int, int], chip: str) -> None:
-    least = 2 * max(grid)  # a block of one row at the edge would have no inner points
-    if size < least:
+def _check_size(size: int, grid: tuple[int, int], chip: Chip) -> None:
+    """Blocks with inner points, also at the edge, and two grids of floats in all memory."""
+    least = 2 * max(grid)
+    most = math.isqrt(chip.n_tiles * chip.n_bytes_available_per_tile // (2 * 4))
+    if not least <= size <= most:
         raise InvalidOption(
-            f"--size {size} is too small for the {grid[0]} x {grid[1]} tiles of a {chip}: each "
-            f"needs 2 x 2 points.",
-            hint=f"--size {least} or more",
+            f"--size {size:,} does not suit the {grid[0]} x {grid[1]} tiles of a {chip.name}: "
+            f"each needs 2 x 2 points, and all points need memory twice.",
+            hint=f"--size {least} to {most}",
         )
 
 
