@@ -13,14 +13,14 @@ from tremula.vision.trace.beside_report import host_columns
 
 @pytest.mark.slow
 def test_the_demo_tells_accuracy_and_cycles(tmp_path, capsys):
-    """On the small set: accuracy above 85 %, modelled images per second, and a report.
+    """On 2,400 digits: accuracy above 80 %, modelled images per second, and a report.
 
     What it sets for itself, the level of the log, is as it was afterwards."""
     level_before = LOGGER.level
-    assert main(["demo", "--subset", "--report", str(tmp_path)]) == 0
+    assert main(["demo", "--subset", "--images", "2400", "--report", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     accuracy = float(re.search(r"Accuracy on 1,000 test images: ([\d.]+)%", printed)[1])
-    assert accuracy > 85
+    assert accuracy > 80
     assert re.search(r"[\d,]+ images per second in training on a bow", printed)
     report = tmp_path / "profile.pop"
     assert f"The report is in {report}" in printed
@@ -29,7 +29,7 @@ def test_the_demo_tells_accuracy_and_cycles(tmp_path, capsys):
     sources = {source.rpartition(":")[0] for source in opened.reader.table("steps")["source"]}
     assert {Path(source).name for source in sources} == {"models.py", "demo.py"}
     facts, _ = host_columns(opened.reader)
-    assert len(facts["runs"]) == 7  # calls of 50 batches of 16, from 6,000 images
+    assert len(facts["runs"]) == 3  # calls of 50 batches of 16
     assert LOGGER.level == level_before
 
 

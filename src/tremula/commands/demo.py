@@ -20,6 +20,9 @@ N_TEST_BATCH = 500
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=whole(1), default=1, help="epochs (default: 1)")
     parser.add_argument("--subset", action="store_true", help="use the small set: no download")
+    one_call = N_BATCH * N_ITERATIONS
+    images = f"train with the first of them only, at least {one_call}"
+    parser.add_argument("--images", type=whole(one_call), help=images)
     parser.add_argument(
         "--report", type=output_folder, default=cache_dir() / "demo", help="folder for the report"
     )
@@ -46,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from tremula.vision.trace import recorder as trace
 
     torch.manual_seed(1)
-    training, test = _data(args.subset)
+    training, test = _data(args.subset, args.images)
     trace.start(args.report)
     try:
         with shown_from("ERR"), configured(chip=args.chip):
@@ -56,16 +59,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _data(subset: bool) -> "tuple[Mnist, Mnist]":
+def _data(subset: bool, n_images: int | None) -> "tuple[Mnist, Mnist]":
     """All of MNIST, or the small set if it cannot be fetched."""
     from tremula.garden.mnist import Mnist
 
     if not subset:
         try:
-            return Mnist(train=True), Mnist(train=False)
+            return Mnist(train=True, n_images=n_images), Mnist(train=False)
         except RuntimeFailure as failure:
             print(f"{failure}\nContinuing with the examples' small set, a tenth of MNIST.\n")
-    return Mnist(train=True, subset=True), Mnist(train=False, subset=True)
+    return Mnist(True, subset=True, n_images=n_images), Mnist(train=False, subset=True)
 
 
 def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") -> None:
