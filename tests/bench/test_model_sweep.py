@@ -10,6 +10,8 @@ import torch
 from tremula.bench.poptorch import model_sweep
 from tremula.bench.poptorch.model_sweep import HOST, TILES
 
+pytestmark = pytest.mark.slow
+
 _HOST_SAMPLE = ("BertForSequenceClassification", "GPT2LMHeadModel", "T5ForConditionalGeneration")
 _VISION_SAMPLE = ("MobileNet v3", "Swin", "U-Net")
 _N_SHARDS = 24

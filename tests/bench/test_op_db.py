@@ -6,6 +6,8 @@ import pytest
 
 from tremula.bench.poptorch import op_db
 
+pytestmark = pytest.mark.slow
+
 # One of each kind: element-wise, reduction, views, a layer, indices, random, several results.
 _SAMPLE = (
     "add", "amax", "as_strided", "bernoulli", "cumsum", "nn.functional.unfold", "nonzero", "sort",

@@ -9,6 +9,8 @@ from tremula.codelets.kernel.kernel_source import Variant
 from tremula.codelets.python.random import random_uniform
 from tremula.codelets.python_codelet import codelet_of
 
+pytestmark = pytest.mark.slow
+
 N = 1200
 
 

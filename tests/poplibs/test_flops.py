@@ -20,6 +20,8 @@ from tremula.poplibs.poplin.product.vertices import conv_partial
 from tremula.poplibs.popops.elementwise.expr import Cast, _1, _2, exp, select, sqrt
 from tremula.poplibs.registry import PoplibsError, all_ops
 
+pytestmark = pytest.mark.slow
+
 # Operations on floats that only move, choose, convert or make bits.
 WITHOUT_FLOPS = {
     "poplin.triangular_mask", "poplin.weights_transpose_chans_flip_xy", "popops.cast",

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from tests.runtime.random_graphs import make_world, program
 from tremula import Engine, Sequence
 
+pytestmark = pytest.mark.slow
+
 # Programs are large examples. Shrinking one takes minutes, so a failure is shown as it was found:
 # remove `phases` to shrink it.
 LARGE = settings(

@@ -13,6 +13,8 @@ from tremula.codelets.cpp.codelet import prepare_kernels
 from tremula.codelets.cpp.counting import count_blocks
 from tremula.codelets.cpp.toolchain import Compiler
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def compilations(monkeypatch):

@@ -13,6 +13,8 @@ from tremula.base.errors import (
 from tremula.codelets.cpp import load_cpp_codelets
 from tremula.commands import codelets as codelets_command
 
+pytestmark = pytest.mark.slow
+
 HEAD = "#include <poplar/Vertex.hpp>\nusing namespace poplar;\n"
 
 

@@ -11,6 +11,8 @@ import pytest
 from tremula.base.types import float32
 from tremula.codelets import Input, Output, Vertex, codelet_of
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import sys, time
 sys.path[:0] = [{source!r}, {folder!r}]

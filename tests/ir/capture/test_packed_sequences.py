@@ -9,6 +9,8 @@ from tests.ir.like_aten import assert_like_aten
 from tremula.ir.errors import CaptureError
 from tremula.ir.run.tile_run import run_on_tiles
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = [2, 4, 1, 4]
 
 

@@ -10,6 +10,8 @@ from torch import Tensor
 from tests.ir.steps import captured, run_host
 from tremula.ir.run.tile_run import run_on_tiles
 
+pytestmark = pytest.mark.slow
+
 FLOAT, HALF, INT, LONG, BOOL = torch.float32, torch.float16, torch.int32, torch.int64, torch.bool
 X = torch.tensor([[1.75, -2.5, 0.5, 3.25], [0.25, 4.5, -1.5, 2.75], [-0.5, 1.25, 2.25, -3.75]])
 

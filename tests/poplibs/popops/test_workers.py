@@ -10,6 +10,8 @@ from tremula.poplibs import popops
 from tremula.poplibs.popops.elementwise.costs import LoopCost, flat_multi_cycles
 from tremula.vision.analysis.whatif import parse_sweep, whatif_script
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import tremula as tr
 from tremula.poplibs import popops

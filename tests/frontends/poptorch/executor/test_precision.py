@@ -10,6 +10,8 @@ from tests.frontends.poptorch.models import on_host, quiet
 from tremula.ir.optim.settings import AutomaticLossScaling
 from tremula.ir.settings import configured
 
+pytestmark = pytest.mark.slow
+
 X = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
 
 

@@ -10,6 +10,8 @@ from tests.ir.like_aten import assert_like_aten, complex_gradients
 from tremula import run_on_tiles
 from tremula.ir.errors import UnsupportedOperations
 
+pytestmark = pytest.mark.slow
+
 ELEMENTARY = (
     "abs angle exp expm1 log log1p log2 sqrt rsqrt reciprocal square sgn sin cos tan sinh cosh tanh"
     " sigmoid asin acos atan asinh acosh atanh sinc"

@@ -9,6 +9,8 @@ from torch import linalg
 from tests.ir.like_aten import assert_like_aten, complex_gradients
 from tremula import run_on_tiles
 
+pytestmark = pytest.mark.slow
+
 
 def draws(*shape: int, seed: int = 5) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))

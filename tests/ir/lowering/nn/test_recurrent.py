@@ -8,6 +8,8 @@ from tests.ir.like_aten import assert_like_aten
 from tremula.ir.host.in_place import write_over_dead_operands
 from tremula.ir.run.tile_run import capture_function
 
+pytestmark = pytest.mark.slow
+
 
 def net_and_operands(kind, **settings):
     """A function of inputs and weights (results, last states, all gradients) and its operands."""
