@@ -3,6 +3,7 @@
 import pytest
 
 from tests.vision.page.mnist_run import run_mnist
+from tests.vision.page.pipeline_run import run_pipeline
 from tests.vision.serving import serving
 from tremula.bench.vision.browser import Browser, missing
 
@@ -11,6 +12,12 @@ from tremula.bench.vision.browser import Browser, missing
 def mnist_folder(made_once):
     """Where the MNIST example left its reports `training` and `inference`, and its trace."""
     return made_once("mnist_reports", run_mnist)
+
+
+@pytest.fixture(scope="session")
+def pipeline_folder(made_once):
+    """The report and trace of a small pipeline over four chips."""
+    return made_once("pipeline_report", run_pipeline)
 
 
 @pytest.fixture(scope="session")

@@ -76,6 +76,14 @@ const commands = {
   fill: ({ selector, text }) => page.locator(selector).first().fill(text),
   choose: ({ selector, value }) => page.locator(selector).first().selectOption(value),
   focus: ({ selector }) => page.locator(selector).first().focus(),
+  // Turns the wheel over an element, perhaps with a key held, as a hand does it.
+  async wheel({ selector, dy, key }) {
+    await page.locator(selector).first().hover();
+    if (key) await page.keyboard.down(key);
+    await page.mouse.wheel(0, dy);
+    if (key) await page.keyboard.up(key);
+  },
+  hover: ({ selector, x, y }) => page.locator(selector).first().hover({ position: x === undefined ? undefined : { x, y } }),
   press: ({ key }) => page.keyboard.press(key),
   hash: () => page.evaluate(() => location.hash),
   evaluate: ({ code }) => page.evaluate(code),

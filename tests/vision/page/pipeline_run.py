@@ -1,10 +1,9 @@
-"""A small pipeline over four chips with a report and a system trace, once for all test processes.
+"""A small pipeline over four chips with a report and a system trace.
 
 Stages 0 to 3 go forward over the chips, 4 to 6 back again, as PopTorch's training does. Stage 3
 has the most work, so the others wait for it.
 """
 
-import fcntl
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +18,8 @@ WORK_OF_STAGE = (6000, 5000, 6000, 16000, 8000, 7000, 8000)  # numbers that each
 N_STAGES, N_MICRO_BATCHES, N_RUNS = len(CHIP_OF_STAGE), 12, 2
 
 
-def pipeline_report(shared: Path) -> Path:
-    """The folder with the report; the first process makes it."""
-    folder = shared / "pipeline_report"
-    with (shared / "pipeline_report.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "profile.pop").exists():
-            _run(folder)
-    return folder
-
-
-def _run(folder: Path) -> None:
+def run_pipeline(folder: Path) -> None:
+    """Leaves the report and the trace of two runs in a folder."""
     trace.start(folder)
     options = {"autoReport.all": "true", "autoReport.directory": str(folder)}
     device = tr.IPUModel("bow", n_ipus=N_CHIPS, tiles_per_ipu=N_TILES).create_device()

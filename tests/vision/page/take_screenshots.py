@@ -1,4 +1,4 @@
-"""Renews the screenshots of docs/vision-tour.md: python take_screenshots.py REPORT OTHER_REPORT."""
+"""Renews the screenshots of docs/vision-tour.md: take_screenshots.py REPORT OTHER PIPELINE."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ SHOTS = {
 }
 
 
-def main(report: str, other: str) -> None:
+def main(report: str, other: str, pipeline: str) -> None:
     IMAGES.mkdir(exist_ok=True)
     with Browser() as browser:
         with serving(report) as server:
@@ -27,6 +27,8 @@ def main(report: str, other: str) -> None:
                 take(browser, server.url, name, hash, theme, height)
         with serving(report, other) as server:
             take(browser, server.url, "compare", "#/compare", "light", 640)
+        with serving(pipeline) as server:
+            take(browser, server.url, "stages", "#/stages", "light", 900)
 
 
 def take(browser, url, name, hash, theme, height):

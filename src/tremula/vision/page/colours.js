@@ -1,5 +1,7 @@
 // Colours for canvases: the style sheet's where they follow the theme, and scales for values.
 
+import { whole } from "./format.js";
+
 let known = {};
 
 export function colour(name) {
@@ -20,6 +22,12 @@ export const PHASES = [
   { key: "sync", name: "sync", tone: "sync", about: "tiles meet before a step" },
   { key: "waiting", name: "waiting", tone: "idle", about: "for other chips, or without work" },
 ];
+
+// Phases that take cycles, in words: "compute 120, sync 30".
+export function phasesText(cyclesOf) {
+  const found = PHASES.slice(0, -1).map(({ key, name }) => [name, cyclesOf(key)]).filter(([, cycles]) => cycles > 0);
+  return found.map(([name, cycles]) => `${name} ${whole(cycles)}`).join(", ") || "no phase";
+}
 
 // Colours of neighbouring series, in an order that colour-blind readers can tell apart too.
 export const SERIES = [

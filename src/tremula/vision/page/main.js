@@ -15,6 +15,7 @@ import { livenessView } from "./views/liveness.js";
 import { treeView } from "./views/tree.js";
 import { operationsView } from "./views/operations.js";
 import { executionView } from "./views/execution.js";
+import { stagesView } from "./views/stages.js";
 import { hostView } from "./views/host.js";
 import { chipView } from "./views/chip.js";
 import { whatifView } from "./views/whatif.js";
@@ -28,6 +29,7 @@ const VIEWS = {
   tree: ["Program", treeView, "M5 4v13a2 2 0 0 0 2 2h4M5 9h6m4-2h5v4h-5zm0 10h5v4h-5z"],
   operations: ["Operations", operationsView, "M4 4h7v7H4zm9 0h7v7h-7zM4 13h7v7H4zm9 3.500h7m-3.500-3.500v7"],
   execution: ["Execution", executionView, "M3 6h9m-5 6h12M5 18h8"],
+  stages: ["Stages", stagesView, "M3 5h6v4H3zm5 5h6v4H8zm5 5h6v4h-6z"],
   chip: ["Chip", chipView, "M7 7h10v10H7zM10 3v4m4-4v4m-4 10v4m4-4v4M3 10h4m-4 4h4m10-4h4m-4 4h4"],
   host: ["Host", hostView, "M3 5h18v11H3zm5 15h8m-4-4v4"],
   whatif: ["What if", whatifView, "M4 19c5 0 6-12 16-13M4 4v16h16"],
@@ -36,7 +38,8 @@ const VIEWS = {
 };
 // The first view is the default. A file with only sweep points has only the What-if view.
 function viewNames() {
-  return Object.keys(VIEWS).filter((name) => (index.views ?? [name]).includes(name) && (name !== "compare" || index.reports.length > 1));
+  const isThere = { compare: () => index.reports.length > 1, stages: () => index.reports.some((report) => report.n_stages > 0) };
+  return Object.keys(VIEWS).filter((name) => (index.views ?? [name]).includes(name) && (isThere[name]?.() ?? true));
 }
 const SELECTIONS = { tile: "tile", tiles: "tiles", step: "step", op: "op", variable: "variable", source: "line" };
 
@@ -106,7 +109,7 @@ function pair({ report, with: other }) {
 }
 
 // Views follow selections by themselves; for another zoom from outside they are built again.
-const REBUILDING = ["view", "report", "with", "mode", "by", "show", "layer", "phase", "zone", "order", "span", "pace"];
+const REBUILDING = ["view", "report", "with", "mode", "by", "show", "layer", "phase", "zone", "order", "span", "pace", "rows"];
 const MOVING = [...REBUILDING, "from", "to", "entry"];
 
 function onState(state, before, isMove) {
@@ -176,7 +179,7 @@ function paintRail() {
   const { view } = current();
   const items = viewNames().map((name, i) => h("a", {
     href: link({ view: name, ...LEFT_BEHIND }), "aria-current": name === view ? "page" : undefined,
-    title: `${VIEWS[name][0]} (${(i + 1) % 10})`,
+    title: i < 10 ? `${VIEWS[name][0]} (${(i + 1) % 10})` : VIEWS[name][0],
     onclick: (event) => {
       event.preventDefault();
       go(name);

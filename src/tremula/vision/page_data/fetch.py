@@ -244,6 +244,7 @@ class PageData:
                 "n_tiles": reader.n_tiles,
                 "n_steps": reader.n_steps,
                 "has_run": reader.has_run,
+                "n_stages": int((reader.info.get("timeline") or {}).get("n_stages", 0)),
                 "total_cycles": reader.info.get("total_cycles"),
             }
             for reader, title in zip(self.readers, _titles(self.readers), strict=True)

@@ -4,17 +4,18 @@ import { PHASES, SHADES, colour, heat, rgb, shades } from "../colours.js";
 
 export const MODES = ["phases", "compute", "exchange", "idle", "live"];
 export const LEAST = 0.125; // of a cell: what takes less leaves it waiting
+export const NARROW = 2.5; // pixels: a column of less is one colour
 const PER_INSTANCE = 12;
 
 const VERTEX = `#version 300 es
 layout(location = 0) in vec4 span;    // begin, end, row of the texture, column
 layout(location = 1) in vec4 parts;   // of the chip's time: links, host, sync, exchange
-layout(location = 2) in vec4 lane;    // rows of this chip
+layout(location = 2) in vec4 lane;    // rows of this chip, share of waiting
 uniform vec4 view;                    // from, 1 / span, top tile, 1 / tiles
 uniform float tilesPerRow, firstTile, wide;
 out float across, row;
 flat out vec4 shares;
-flat out float pixels;
+flat out float pixels, waiting;
 flat out int column;
 void main() {
   vec2 corner = vec2(gl_VertexID & 1, gl_VertexID >> 1);
@@ -25,6 +26,7 @@ void main() {
   float y = (firstTile + (row - span.z) * tilesPerRow - view.z) * view.w;
   across = corner.x;
   shares = parts;
+  waiting = lane.y;
   pixels = (end - begin) * wide;
   column = int(span.w);
   gl_Position = vec4(2.0 * x - 1.0, 1.0 - 2.0 * y, 0.0, 1.0);
@@ -39,7 +41,7 @@ uniform vec3 shades[5 * ${SHADES}];
 uniform vec3 scale[7];
 in float across, row;
 flat in vec4 shares;
-flat in float pixels;
+flat in float pixels, waiting;
 flat in int column;
 out vec4 paint;
 vec3 heat(float share) {
@@ -47,8 +49,10 @@ vec3 heat(float share) {
   int i = min(5, int(at));
   return mix(scale[i], scale[i + 1], at - float(i));
 }
+// A step of a chip waits for others, then syncs, transfers, exchanges and computes.
 vec3 inTime(float compute, float exchange) {
-  float left = across;
+  float left = across - waiting;
+  if (left < 0.0) return tones[5];
   if (left < shares.z) return tones[4];
   left -= shares.z;
   if (left < shares.x) return tones[2];
@@ -69,7 +73,7 @@ void main() {
   vec2 cell = texelFetch(cells, ivec2(int(row), column), 0).rg * (255.0 / 63.0);
   float compute = cell.r, exchange = cell.g;
   vec3 tone;
-  if (mode == 0 && isSingle == 1 && pixels > 2.5) tone = inTime(compute, exchange);
+  if (mode == 0 && isSingle == 1 && pixels > ${NARROW}) tone = inTime(compute, exchange);
   else if (mode == 0) tone = mostOf(float[5](compute, exchange, shares.x, shares.y, shares.z));
   else if (mode == 1) tone = heat(compute);
   else if (mode == 2) tone = heat(exchange);
@@ -156,7 +160,7 @@ export class GlPainter {
       const i = column * block.nIpus + (block.nIpus === 1 ? 0 : lane.chip);
       const chip = chipShares(block, column, lane.chip);
       values.set([block.begin[i] - base, block.end[i] - base, lane.row, column,
-        chip.links, chip.host, chip.sync, chip.exchange, lane.nRows], column * PER_INSTANCE);
+        chip.links, chip.host, chip.sync, chip.exchange, lane.nRows, chip.waiting], column * PER_INSTANCE);
     }
     const array = gl.createVertexArray();
     gl.bindVertexArray(array);
@@ -190,11 +194,12 @@ export function groundOf(mode) {
   return mode === "phases" ? rgb(colour("idle")) : heat(mode === "idle" ? 1 : 0);
 }
 
-// What a chip does in a column that all of its tiles do alike, as shares of the column's time.
+// What a chip does in a column, as shares of the column's time.
 export function chipShares({ columns, nIpus }, column, chip) {
   const i = column * nIpus + (nIpus === 1 ? 0 : chip), total = Math.max(1, columns.total?.[i] ?? 1);
   const share = (name) => (columns[`chip_${name}`]?.[i] ?? 0) / total;
-  return { links: share("links"), host: share("host"), sync: share("sync"), exchange: share("exchange") };
+  const busy = { links: share("links"), host: share("host"), sync: share("sync"), exchange: share("exchange"), compute: share("compute") };
+  return { ...busy, waiting: Math.max(0, 1 - Object.values(busy).reduce((sum, v) => sum + v, 0)) };
 }
 
 // Tested on a separate canvas: one that has had a WebGL context cannot get another kind.

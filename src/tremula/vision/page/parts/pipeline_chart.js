@@ -24,7 +24,9 @@ export class PipelineChart {
       this.paint();
     });
     options.range.listen(() => this.draw());
+    this.canvas.addEventListener("blur", () => hint());
     steer(this.canvas, options.range, LEFT, {
+      onkey: (event) => this.key(event),
       onpick: (event, time) => options.onpick?.(this.visitAt(event, time)),
       onhover: (event, time) => hint(event, time === null || event.offsetX < LEFT ? null : this.describe(event, time)),
     });
@@ -116,9 +118,22 @@ export class PipelineChart {
       pen.lineWidth = 2;
       pen.strokeRect(left + 1, top + 1, Math.max(1, wide - 3), tall - 2);
     }
+    if (columns.visit_times[i] > 1) {
+      this.paintFolded(pen, columns.visit_times[i], left, wide, top, tall);
+      return;
+    }
     const text = this.options.rows === "chips" && wide > 44 ? `${columns.visit_stage[i]}: ${batch}` : String(batch);
     if (wide < 8 * text.length + 4 || tall < 11 || batch < 0) return;
     pen.fillStyle = colour("ink");
+    pen.textAlign = "center";
+    pen.fillText(text, left + wide / 2, top + tall / 2);
+  }
+
+  // A box that stands for all turns of a loop but the first and the last.
+  paintFolded(pen, times, left, wide, top, tall) {
+    const text = `×${whole(times)} folded`;
+    if (wide < 6 * text.length || tall < 11) return;
+    pen.fillStyle = colour("warn");
     pen.textAlign = "center";
     pen.fillText(text, left + wide / 2, top + tall / 2);
   }
@@ -181,6 +196,22 @@ export class PipelineChart {
     this.draw();
   }
 
+  // Comma and full stop walk through a lane's boxes, up and down change the lane.
+  key(event) {
+    const by = { ",": -1, ".": 1 }[event.key], down = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!by && !down) return false;
+    const { columns } = this.options.stages, n = this.lanes.length;
+    const number = Math.max(0, Math.min(n - 1, (this.walked?.lane ?? 0) + (down ?? 0))), lane = this.lanes[number];
+    const place = this.walked ? Math.max(0, Math.min(lane.visits.length - 1, this.walked.place + (by ?? 0))) : 0;
+    this.walked = { lane: number, place };
+    const visit = lane.visits[place], from = columns.visit_begin[visit], to = columns.visit_end[visit];
+    this.options.range.reveal(from, to);
+    this.options.onpick?.(visit);
+    const box = this.canvas.getBoundingClientRect(), y = this.top + (number + 0.5) * this.row;
+    hint({ clientX: box.left + this.x((from + to) / 2), clientY: box.top + y }, this.describeVisit(visit));
+    return true;
+  }
+
   laneAt(event) {
     return this.lanes[Math.floor((event.offsetY - this.top) / this.row)];
   }
@@ -194,12 +225,16 @@ export class PipelineChart {
     const { columns } = this.options.stages, lane = this.laneAt(event);
     if (!lane) return null;
     const visit = this.visitAt(event, time);
-    if (visit !== null) {
-      return [`stage ${columns.visit_stage[visit]}, micro-batch ${columns.visit_micro_batch[visit]}`, ["chip", whole(columns.visit_ipu[visit])],
-        ["cycles", whole(columns.visit_end[visit] - columns.visit_begin[visit])], ["from cycle", whole(columns.visit_begin[visit])]];
-    }
+    if (visit !== null) return this.describeVisit(visit);
     const wait = lane.waits.find((i) => time >= columns.wait_begin[i] && time < columns.wait_end[i]);
     return wait === undefined ? null : [`chip ${lane.chip} waits for ${waitedFor(columns, wait)}`, ["cycles", whole(columns.wait_end[wait] - columns.wait_begin[wait])]];
+  }
+
+  describeVisit(visit) {
+    const { columns } = this.options.stages;
+    const times = columns.visit_times[visit], folded = times > 1 ? [`×${whole(times)} folded: one visit stands for ${whole(times)}`] : [];
+    return [`stage ${columns.visit_stage[visit]}, micro-batch ${columns.visit_micro_batch[visit]}`, ...folded, ["chip", whole(columns.visit_ipu[visit])],
+        ["cycles", whole(columns.visit_end[visit] - columns.visit_begin[visit])], ["of it busy", whole(columns.visit_busy[visit])], ["from cycle", whole(columns.visit_begin[visit])]];
   }
 }
 

@@ -19,6 +19,13 @@ export class Range {
     this.show(around - (around - this.from) * factor, around + (this.to - around) * factor);
   }
 
+  // Moves, if a stretch is out of sight, so that it is in the middle.
+  reveal(from, to) {
+    if (from >= this.from && to <= this.to) return;
+    const span = Math.max(this.span, (to - from) * 1.2), middle = (from + to) / 2;
+    this.show(middle - span / 2, middle + span / 2);
+  }
+
   pan(by) {
     this.show(this.from + by, this.to + by);
   }
@@ -47,7 +54,8 @@ export function wheelAsks(event, canvas) {
 }
 
 // Wheel, drag, double click and keys on a canvas whose axis begins `left` pixels from its edge.
-export function steer(canvas, range, left, { onpick, onhover, vertical } = {}) {
+// onkey(event) comes before the keys below, and returns whether it took the key.
+export function steer(canvas, range, left, { onpick, onhover, onkey, vertical } = {}) {
   const width = () => Math.max(1, canvas.clientWidth - left);
   const at = (x) => range.from + ((x - left) / width()) * range.span;
   let grabbed = null;
@@ -85,6 +93,12 @@ export function steer(canvas, range, left, { onpick, onhover, vertical } = {}) {
   });
   canvas.addEventListener("keydown", (event) => {
     const middle = (range.from + range.to) / 2;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (onkey?.(event)) {
+      event.preventDefault();
+      event.stopPropagation();
+      return;
+    }
     const actions = {
       ArrowLeft: () => range.pan(-range.span / 8), ArrowRight: () => range.pan(range.span / 8),
       ArrowUp: () => vertical?.pan(-vertical.span / 8), ArrowDown: () => vertical?.pan(vertical.span / 8),

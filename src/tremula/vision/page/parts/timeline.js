@@ -27,8 +27,9 @@ export class Timeline {
     });
     options.range.listen(() => this.draw());
     steer(this.canvas, options.range, LEFT, {
-      onpick: (event, time) => this.pick(event, time), onhover: (event, time) => this.hover(event, time),
+      onpick: (event, time) => this.pick(event, time), onhover: (event, time) => this.hover(event, time), onkey: (event) => this.key(event),
     });
+    this.canvas.addEventListener("blur", () => hint());
   }
 
   told() {
@@ -52,8 +53,8 @@ export class Timeline {
   }
 
   deepest() {
-    const paths = this.options.trace.steps.facts.texts.path;
-    return Math.max(1, ...paths.slice(0, 20_000).map((path) => path.split("/").length));
+    const { columns, facts } = this.options.trace.steps, inPipeline = columns.stage.some((stage) => stage >= 0) ? 2 : 0;
+    return inPipeline + Math.max(1, ...facts.texts.path.slice(0, 20_000).map((path) => path.split("/").length));
   }
 
   x(time) {
@@ -291,6 +292,26 @@ export class Timeline {
     if (found) this.options.onpick?.(found.part.step[found.i], found.part.first + found.i);
   }
 
+  // Comma and full stop walk through a chip's steps, up and down change the chip, Enter selects.
+  key(event) {
+    const { trace, range } = this.options, by = { ",": -1, ".": 1 }[event.key], down = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (event.key === "Enter" && this.walked) this.options.onpick?.(this.walked.part.step[this.walked.i], this.walked.part.first + this.walked.i);
+    if (!by && !down) return event.key === "Enter";
+    const chip = Math.max(0, Math.min(trace.nIpus - 1, (this.walked?.chip ?? 0) + (down ?? 0)));
+    const parts = trace.partsOf(...trace.entriesOf(range.from, range.to)) ?? [];
+    this.walked = next(parts, chip, this.walked, range, by ?? 0) ?? this.walked;
+    if (this.walked) this.showWalked();
+    return true;
+  }
+
+  showWalked() {
+    const { part, i, chip } = this.walked, k = this.options.trace.nIpus, start = part.start[i * k + chip], end = part.end[i * k + chip];
+    this.options.range.reveal(start, end);
+    const box = this.canvas.getBoundingClientRect(), x = Math.max(LEFT, Math.min(this.width - 4, this.x((start + end) / 2)));
+    this.options.oncursor?.((start + end) / 2);
+    hint({ clientX: box.left + x, clientY: box.top + this.top + chip * this.laneHeight + 12 }, this.describe(this.walked));
+  }
+
   hover(event, time) {
     this.options.oncursor?.(time);
     const found = time === null ? null : this.entryAt(event, time);
@@ -304,12 +325,22 @@ export class Timeline {
   describe({ part, i, chip }) {
     const { trace } = this.options, step = part.step[i], at = i * trace.nIpus + chip, times = part.times[i];
     const lines = [trace.path(step)];
-    if (part.stage?.[i] >= 0) lines.push(`stage ${part.stage[i]}${part.microBatch[i] >= 0 ? `, micro-batch ${part.microBatch[i]}` : ""}`);
+    if (part.stage[i] >= 0) lines.push(`stage ${part.stage[i]}${part.microBatch[i] >= 0 ? `, micro-batch ${part.microBatch[i]}` : ""}`);
     if (times > 1) lines.push(`×${whole(times)} folded: one turn of a loop stands for ${whole(times)}`);
     const phases = trace.phases(step, chip).map((cycles, p) => [WORK[p].name, cycles]);
     return [...lines, ["chip", whole(chip)], ["step", whole(step)], ["cycles", whole(part.end[at] - part.start[at])],
       ...phases.filter(([, cycles]) => cycles > 0).map(([name, cycles]) => [name, whole(cycles)]), ["from cycle", whole(part.start[at])]];
   }
+}
+
+// The entry of a chip beside another one, or where that is on another chip; none yet: the first in sight.
+function next(parts, chip, walked, range, by) {
+  const part = walked && parts.includes(walked.part) ? walked.part : parts[0];
+  if (!part) return null;
+  const middle = walked && (part.start[walked.i * part.k + walked.chip] + part.end[walked.i * part.k + walked.chip]) / 2;
+  let i = walked && walked.chip === chip && part === walked.part ? walked.i + by : part.firstOn(chip, middle || range.from);
+  while (i >= 0 && i < part.n && part.end[i * part.k + chip] <= part.start[i * part.k + chip]) i += by || 1;
+  return i >= 0 && i < part.n ? { part, i, chip } : null;
 }
 
 // A stage's colour, pale enough for text.

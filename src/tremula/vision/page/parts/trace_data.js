@@ -86,6 +86,28 @@ export class TraceData {
     return WORK.map((key) => (columns[`ipu_${key}`]?.[i] ?? (this.nIpus === 1 ? columns[key]?.[step] : 0)) ?? 0);
   }
 
+  // Cycles of each phase between two times, all chips together: from entries where they are loaded,
+  // from the overview's buckets elsewhere. What is left of the time is waiting.
+  sums(from, to) {
+    const sums = WORK.map(() => 0), isAll = from <= this.begin && to >= this.end;
+    const parts = isAll ? null : this.loadedParts(...this.entriesOf(from, to));
+    for (const part of parts ?? [this.buckets()]) part.addTo(sums, from, to);
+    const all = (to - from) * this.nIpus, busy = sums.reduce((sum, v) => sum + v, 0);
+    return Object.fromEntries([...WORK.map((key, p) => [key, sums[p]]), ["waiting", Math.max(0, all - busy)]]);
+  }
+
+  buckets() {
+    const { columns } = this.overview, n = this.nBuckets * this.nIpus;
+    return {
+      addTo: (sums, from, to) => {
+        for (let i = 0; i < n; i++) {
+          const share = shareOf(columns.begin[i], columns.end[i], from, to);
+          if (share > 0) WORK.forEach((key, p) => { sums[p] += (columns[key]?.[i] ?? 0) * share; });
+        }
+      },
+    };
+  }
+
   stepOf(entry) {
     const part = this.parts.get(Math.floor(entry / this.per));
     return part ? part.step[entry - part.first] : null;
@@ -135,6 +157,19 @@ class TracePart {
     return end < start ? [this.start[i * this.k], this.end[i * this.k]] : [start, end];
   }
 
+  // Adds the cycles of each phase between two times.
+  addTo(sums, from, to) {
+    const { k } = this, last = Math.min(this.n, this.lastBefore(to));
+    for (let i = this.firstAfter(from); i < last; i++) {
+      for (let chip = 0; chip < k; chip++) {
+        const start = this.start[i * k + chip], end = this.end[i * k + chip], share = shareOf(start, end, from, to);
+        if (share <= 0) continue;
+        const phases = this.trace.phases(this.step[i], chip), total = Math.max(1, phases.reduce((sum, v) => sum + v, 0));
+        for (let p = 0; p < phases.length; p++) sums[p] += ((phases[p] * (end - start)) / total) * share;
+      }
+    }
+  }
+
   // The first entry that any chip ends after a time: ends only grow.
   firstAfter(time) {
     return firstOf(this.n, (i) => most(this.end, i * this.k, this.k) > time);
@@ -162,19 +197,21 @@ class TracePart {
 
   makeFrames(chip) {
     const rows = [], open = [], { k, trace } = this;
-    let last = this.start[chip];
+    let last = this.start[chip], pipeline = [];
     const close = (depth) => {
       while (open.length > depth) open.pop().end = last;
     };
     for (let i = 0; i < this.n; i++) {
-      const at = this.start[i * k + chip], end = this.end[i * k + chip];
+      const at = this.start[i * k + chip], end = this.end[i * k + chip], own = trace.namesOf(this.step[i]);
+      const within = own.indexOf("pipeline");
+      if (within >= 0) pipeline = own.slice(0, within + 1);
       if (end <= at) continue; // the chip takes no part
-      const names = this.namesOf(i), run = trace.runOf(this.first + i), leaf = names.length - 1;
+      const names = this.stage[i] < 0 ? own : this.stageNames(i, own, pipeline), run = trace.runOf(this.first + i), leaf = names.length - 1;
       let depth = 0;
       while (depth < leaf && open[depth]?.name === names[depth] && open[depth].run === run) depth++;
       close(depth);
       for (; depth < leaf; depth++) {
-        const frame = { start: at, end: at, name: names[depth], step: -1, stage: depth ? -1 : this.stage?.[i] ?? -1, times: this.times[i], run };
+        const frame = { start: at, end: at, name: names[depth], step: -1, stage: names[depth].startsWith("stage ") ? this.stage[i] : -1, times: this.times[i], run };
         open.push(frame);
         (rows[depth] ??= []).push(frame);
       }
@@ -186,13 +223,11 @@ class TracePart {
     return rows;
   }
 
-  // A visit of a stage is a frame of its own, named after its micro-batch.
-  namesOf(i) {
-    const names = this.trace.namesOf(this.step[i]), stage = this.stage?.[i] ?? -1;
-    if (stage < 0) return names;
-    const inside = names.filter((name) => name !== `stage${stage}` && name !== "pipeline");
+  // A visit of a stage is a frame of its own, named after its micro-batch, inside the pipeline.
+  stageNames(i, own, pipeline) {
+    const stage = this.stage[i], inside = own.slice(own.indexOf(`stage${stage}`) + 1);
     const batch = this.microBatch[i] >= 0 ? ` · micro-batch ${this.microBatch[i]}` : "";
-    return [`stage ${stage}${batch}`, ...(inside.length ? inside : names.slice(-1))];
+    return [...pipeline, `stage ${stage}${batch}`, ...(inside.length ? inside : own.slice(-1))];
   }
 
   // Stretches in which entries stand for several executions: [{from, to, times}].
@@ -207,6 +242,11 @@ class TracePart {
     }
     return this.folded;
   }
+}
+
+// The part of a stretch that lies between two times.
+function shareOf(begin, end, from, to) {
+  return end > begin ? Math.max(0, Math.min(to, end) - Math.max(from, begin)) / (end - begin) : 0;
 }
 
 function firstOf(n, isIt) {

@@ -11,7 +11,8 @@ import { current, link } from "../state.js";
 const STEPS_PER_PART = 16, AHEAD = 6;
 const SHOWN = [
   ["memory", "Memory", "bytes in use"], ["temporary", "Temporary", "bytes of temporary variables and buffers"],
-  ["compute", "Compute", "cycles of one execution"], ["exchange", "Exchange", "cycles of one execution"], ["idle", "Idle", "cycles without work"],
+  ["compute", "Compute", "cycles of one execution"], ["exchange", "Exchange", "cycles of one execution"],
+  ["links", "Between chips", "cycles of one execution"], ["host", "Host", "cycles of one execution"], ["idle", "Waiting", "cycles without work"],
 ];
 const SPEEDS = [["2", "2/s"], ["8", "8/s"], ["24", "24/s"]];
 const PLAY = "M7 4v16l13-8z", PAUSE = "M8 4v16M16 4v16", BACK = "M15 5l-7 7 7 7", FORWARD = "M9 5l7 7-7 7";
@@ -65,7 +66,7 @@ class ChipView {
     this.paintPlay();
     const note = this.context.other && h("p.note", {}, this.other ? "B − A, for steps of the same name. Blue: less, red: more." : "The chips differ in their number of tiles, so this shows A only; use Side by side for both.");
     this.element = h("div", {},
-      card("The chip, step by step", [h("div.spring"), choice("Colour", SHOWN, this.what, (show) => this.context.select({ show })),
+      card("The chip, step by step", [h("div.spring"), choice("Colour", SHOWN.filter(([name]) => name !== "links" || this.tiles.facts.n_ipus > 1), this.what, (show) => this.context.select({ show })),
         choice("Order of tiles", ORDERS, current().order ?? "place", (order) => this.context.select({ order }))],
       h("div.player", {}, button(BACK, -1, "One step back (,)"), this.play, button(FORWARD, 1, "One step on (.)"), this.slider,
         choice("Steps per second", SPEEDS, String(this.pace), (pace) => this.context.select({ pace }))),

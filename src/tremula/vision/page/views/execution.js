@@ -9,7 +9,7 @@ import { Strip } from "../parts/strip.js";
 import { Table } from "../parts/table.js";
 import { Timeline } from "../parts/timeline.js";
 import { TraceData } from "../parts/trace_data.js";
-import { PHASES, colour } from "../colours.js";
+import { PHASES, colour, phasesText } from "../colours.js";
 import { partners, text } from "../data.js";
 import { bytes, duration, percent, place, short, signed, tileName, whole } from "../format.js";
 import { current, link } from "../state.js";
@@ -66,7 +66,8 @@ class ExecutionView {
     this.range.listen(() => this.onRange());
     const tools = [h("div.spring"), h("span.status", {}, STEERING),
       choice("Timeline", [["flame", "Flame", "nested by name"], ["flat", "Flat", "phases of each step"]], kind, (show) => context.select({ show }))];
-    return [card("Timeline", [this.foldedText(), ...tools], this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
+    const note = context.other && h("p.note", {}, "The timeline is A's; B − A stands in the heat map and with the steps below. Side by side shows both over time.");
+    return [card("Timeline", [this.foldedText(), ...tools], note, this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
       legend(PHASES.map(({ name, tone, about }) => ({ name, about, colour: colour(tone) })))),
     card(this.versus?.title("Every tile") ?? "Every tile", [this.heat.status, h("div.spring"), h("span.status", {}, "Alt + wheel zooms tiles"),
       choice("Heat map", this.versus ? MODES.slice(0, 3) : MODES, phase, (next) => context.select({ phase: next }))], this.heat.element, this.versus?.legend() ?? this.heat.legend())];
@@ -91,12 +92,12 @@ class ExecutionView {
   }
 
   describe(cell) {
-    const { facts } = this.overview, shares = PHASES.slice(0, -1).map(({ key, name }) => [name, cell[key]]);
+    const shares = PHASES.slice(0, -1).map(({ key, name }) => [name, cell[key]]);
     const waiting = Math.max(0, 1 - shares.reduce((sum, [, share]) => sum + share, 0));
     const step = cell.nEntries === 1 ? this.trace.stepOf(cell.firstEntry) : null;
     const isDifference = this.versus && !this.versus.whyNot;
     return [step === null ? `${whole(cell.nEntries)} entries from ${whole(cell.firstEntry)}` : this.trace.path(step),
-      tileName(cell.tile, facts.tiles_per_ipu, facts.n_ipus), ["cycles", whole(cell.end - cell.begin)],
+      this.nameOf(cell.tile), ["cycles", whole(cell.end - cell.begin)],
       ...isDifference ? this.versus.describe(cell) : [...shares, ["waiting", waiting]].filter(([, share]) => share > 0).map(([name, share]) => [name, percent(share)])];
   }
 
@@ -110,19 +111,11 @@ class ExecutionView {
 
   paintSummary() {
     if (!this.overview.facts.n_entries) return;
-    const { columns, facts } = this.overview, k = facts.n_ipus, { from, to } = this.range;
-    const sums = Object.fromEntries(PHASES.map(({ key }) => [key, 0]));
-    for (let i = 0; i < columns.begin.length; i++) {
-      const inside = Math.min(to, columns.end[i]) - Math.max(from, columns.begin[i]);
-      if (inside <= 0) continue;
-      const share = inside / Math.max(1, columns.end[i] - columns.begin[i]);
-      for (const { key } of PHASES) sums[key] += (columns[key]?.[i] ?? 0) * share;
-    }
-    const all = Math.max(1, (to - from) * k);
-    sums.waiting = Math.max(0, all - Object.values(sums).reduce((sum, v) => sum + v, 0));
+    const { facts } = this.overview, k = facts.n_ipus, { from, to } = this.range;
+    const sums = this.trace.sums(from, to), all = Math.max(1, (to - from) * k);
     const parts = PHASES.map(({ key, name, tone, about }) => ({ name, about, colour: colour(tone), share: sums[key] / all }));
     const tiles = this.tiles.columns, n = tiles.compute.length;
-    const mean = tiles.compute.reduce((s, v) => s + v, 0) / n, most = Math.max(1, ...tiles.compute);
+    const mean = tiles.compute.reduce((s, v) => s + v, 0) / n, most = tiles.compute.reduce((high, v) => Math.max(high, v), 1);
     replace(this.summary, h("header", {}, h("h2", {}, "In sight")),
       h("div.figure", {}, h("b", {}, whole(Math.round(to - from))), h("span", {}, `cycles, ${duration((to - from) / facts.clock_hz)}${k > 1 ? `, ${k} chips` : ""}`)),
       h("div.shares", {}, parts.map((p) => h("i", { style: { width: `${100 * p.share}%`, background: p.colour } }))),
@@ -156,10 +149,11 @@ class ExecutionView {
     const tile = columns.critical_tile[step];
     const facts = [
       ["Type", text(this.steps, "type", step)], ["Executed", `${whole(columns.executed[step])} times`],
-      ["Cycles, once", `${whole(columns.cycles[step])}: compute ${whole(columns.compute[step])}, exchange ${whole(columns.exchange[step])}, sync ${whole(columns.sync[step])}`],
-      ["Cycles, all", whole(columns.total_cycles[step])], ["Active tiles", whole(columns.n_active_tiles[step])],
+      ["Cycles, once", `${whole(columns.cycles[step])}: ${phasesText((key) => columns[key][step])}`],
+      ["Of the total", `${whole(columns.total_cycles[step])} cycles on the critical path; chips are busy with it for ${whole(columns.busy_cycles[step])}`],
+      columns.stage[step] >= 0 && ["Stage", whole(columns.stage[step])], ["Active tiles", whole(columns.n_active_tiles[step])],
       ["Tile balance", `${percent(columns.balance[step])}, of active tiles ${percent(columns.active_balance[step])}`],
-      tile >= 0 && ["Critical tile", h("button.plain.critical", { type: "button", onclick: () => this.context.select({ tile }) }, `tile ${whole(tile)}`)],
+      tile >= 0 && ["Critical tile", h("button.plain.critical", { type: "button", onclick: () => this.context.select({ tile }) }, this.nameOf(tile))],
       ["Data in", bytes(columns.bytes_in[step])],
       columns.n_flops[step] > 0 && ["Flops", short(columns.n_flops[step])],
       ["Line", text(this.steps, "source", step)],
@@ -167,12 +161,21 @@ class ExecutionView {
     const codelets = this.vertexText(columns.compute_set[step]);
     if (codelets) facts.push(["Vertices", codelets]);
     replace(this.details, h("header", {}, h("h2", {}, this.trace.path(step)), h("div.spring"),
-      h("a.plain", { href: link({ view: "liveness" }) }, "Liveness"), h("a.plain", { href: link({ view: "tree" }) }, "Program")),
+      this.range && h("button.plain", { type: "button", title: "Zoom to its next execution", onclick: () => this.goTo(step) }, "Go to it"), h("a.plain", { href: link({ view: "liveness" }) }, "Liveness"), h("a.plain", { href: link({ view: "tree" }) }, "Program")),
     h("dl.facts", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
     part ? this.tileChart([
       { name: "compute", colour: colour("compute"), values: part.columns.compute },
       { name: "exchange", colour: colour("exchange"), values: part.columns.exchange },
     ], "Cycles of each tile in one execution") : h("p.note", {}, "Cycles of single tiles are not in this file."));
+  }
+
+  // Zooms to the next execution of a step after what is in sight, or to the first.
+  goTo(step) {
+    const spans = this.trace.spansOfStep(step).sort((a, b) => a[0] - b[0]);
+    const middle = (this.range.from + this.range.to) / 2, isWide = this.range.span > 0.9 * (this.range.high - this.range.low);
+    const [from, to] = spans.find(([start]) => !isWide && start > middle) ?? spans[0] ?? [];
+    if (from !== undefined) this.range.show(from - 3 * (to - from), to + 3 * (to - from));
+    this.timeline.canvas.scrollIntoView({ block: "nearest" });
   }
 
   showTiles() {
@@ -184,11 +187,16 @@ class ExecutionView {
       ], "Cycles of each tile"));
   }
 
+  nameOf(tile) {
+    const { tiles_per_ipu: perIpu, n_ipus: nIpus } = this.overview.facts;
+    return tileName(tile, perIpu, nIpus);
+  }
+
   tileChart(series, label) {
-    const tile = current().tile;
+    const { tile } = current(), { tiles_per_ipu: perIpu, n_ipus: nIpus } = this.overview.facts;
     this.chart = new Chart({
       series, isStacked: true, label, xName: "tile", yFormat: short, height: 210, marks: tile === undefined ? [] : [tile],
-      describe: (i) => [`Tile ${i}`, ...series.map((s) => [s.name, whole(s.values[i])])],
+      perChip: nIpus > 1 ? perIpu : undefined, describe: (i) => [this.nameOf(i), ...series.map((s) => [s.name, whole(s.values[i])])],
       onpick: (i) => this.context.select({ tile: i }),
     });
     return this.chart.element;
@@ -209,13 +217,14 @@ class ExecutionView {
     const list = [
       { title: "#", width: "64px", get: (i) => i, show: whole },
       { title: "Step", isText: true, get: (i) => text(this.steps, "path", i) },
-      { title: "Type", isText: true, width: "minmax(110px, 1fr)", get: (i) => text(this.steps, "type", i) },
+      { title: "Type", isText: true, isExtra: true, get: (i) => text(this.steps, "type", i) },
       { title: "Runs", get: (i) => columns.executed[i], show: whole },
-      { title: "Cycles, all", get: (i) => columns.total_cycles[i], show: whole, bar: (v) => v / most },
-      { title: "Compute", get: (i) => columns.compute[i], show: whole, about: "of one execution, the slowest tile" },
-      { title: "Exchange", get: (i) => columns.exchange[i], show: whole },
+      { title: "Cycles, all", get: (i) => columns.total_cycles[i], show: whole, bar: (v) => v / most, about: "of the total: on the critical path" },
+      ...PHASES.slice(0, -1).filter(({ key }) => key !== "links" || this.overview.facts.n_ipus > 1).map(({ key, name, about }) => ({
+        title: `${name[0].toUpperCase()}${name.slice(1)}`, get: (i) => columns[key][i], show: whole, about: `of one execution on the slowest chip: ${about}`,
+      })),
       { title: "Tile balance", get: (i) => columns.balance[i], show: percent, tone: (v) => (v < 0.4 ? "bad" : "") },
-      { title: "Critical tile", get: (i) => columns.critical_tile[i], show: (v) => (v < 0 ? "–" : whole(v)) },
+      { title: "Critical tile", get: (i) => columns.critical_tile[i], show: (v) => (v < 0 ? "–" : this.nameOf(v)) },
       { title: "Line", isText: true, width: "minmax(120px, 1.2fr)", get: (i) => place(text(this.steps, "source", i)) },
     ];
     if (this.other) list.splice(5, 0, this.differenceColumn());

@@ -83,46 +83,40 @@ class StagesView {
   figures() {
     const { passes, stages } = this.stages.facts, n = this.overview.facts.n_ipus;
     const sum = (of) => passes.reduce((total, pass) => total + of(pass), 0);
-    const all = Math.max(1, sum((pass) => pass.end - pass.begin)), bubbles = sum((pass) => pass.bubbles);
+    const all = Math.max(1, sum((pass) => pass.end - pass.begin));
+    const [fill, main, flush] = ["fill", "main", "flush"].map((part) => sum((pass) => pass.bubbles[part]));
     const outside = sum((pass) => pass.fill_end - pass.begin + pass.end - pass.flush_begin);
-    const means = this.visitMeans(), slowest = means.indexOf(Math.max(...means)), mean = means.reduce((a, b) => a + b, 0) / means.length;
+    const visits = stages.map((stage) => stage.cycles_per_visit), slowest = visits.indexOf(Math.max(...visits));
+    const mean = visits.reduce((a, b) => a + b, 0) / visits.length, share = (part) => percent(part / (all * n));
     return [
-      figure("Bubbles", percent(bubbles / (all * n)), `${short(bubbles)} chip-cycles of waiting inside ${whole(passes.length)} pass(es)`),
+      figure("Bubbles", share(fill + main + flush), `of the chips' time in ${whole(passes.length)} pass(es): fill ${share(fill)}, main ${share(main)}, flush ${share(flush)}`),
       figure("Fill and flush", percent(outside / all), `${short(outside)} of ${short(all)} cycles; more micro-batches make it less`),
-      figure("Slowest stage", `Stage ${slowest}`, `on chip ${stages[slowest].ipu}: ${whole(means[slowest])} cycles a visit, ${(means[slowest] / Math.max(1, mean)).toFixed(1)} × the mean`),
-      figure("Stages × micro-batches", `${stages.length} × ${whole(this.nBatches())}`, `on ${whole(n)} chip(s)`),
+      figure("Slowest stage", `Stage ${slowest}`, `on chip ${stages[slowest].ipu}: ${whole(visits[slowest])} cycles a visit, ${(visits[slowest] / Math.max(1, mean)).toFixed(1)} × the mean`),
+      figure("Stages × micro-batches", `${stages.length} × ${whole(Math.max(...passes.map((pass) => pass.n_micro_batches)))}`, `on ${whole(n)} chip(s)`),
     ];
   }
 
-  nBatches() {
-    return this.stages.columns.visit_micro_batch.reduce((most, batch) => Math.max(most, batch + 1), 0);
-  }
-
-  visitMeans() {
-    const { columns, facts } = this.stages, n = facts.stages.map(() => 0), sums = facts.stages.map(() => 0);
-    columns.visit_stage.forEach((stage, i) => {
-      n[stage] += 1;
-      sums[stage] += columns.visit_end[i] - columns.visit_begin[i];
-    });
-    return sums.map((sum, stage) => sum / Math.max(1, n[stage]));
-  }
-
   stageCard() {
-    const { stages } = this.stages.facts, means = this.visitMeans(), most = Math.max(1, ...means);
-    const total = Math.max(1, this.overview.facts.total_cycles ?? this.end);
-    const phase = ({ key, name, tone, about }) => ({ title: name, get: (i) => stages[i][key] ?? 0, show: whole, about, colour: `var(--${tone})`, bar: (v, i) => v / Math.max(1, busy(stages[i])) });
+    const { stages } = this.stages.facts, most = Math.max(1, ...stages.map((stage) => stage.cycles_per_visit));
+    const total = Math.max(1, this.overview.facts.total_cycles), longest = Math.max(1, ...stages.map((stage) => stage.cycles));
+    const awaited = Math.max(1, ...stages.map((stage) => stage.awaited_cycles));
+    const phases = PHASES.slice(0, -1).filter(({ key }) => stages.some((stage) => stage[key] > 0));
     const table = new Table({
       count: stages.length, noun: "stages", label: "Stages", sort: [0, false], isOrdered: true, height: 60 + 30 * Math.min(14, stages.length), onpick: (i) => this.pickStage(i),
       columns: [
-        { title: "Stage", width: "72px", get: (i) => i, show: whole },
-        { title: "Chip", width: "64px", get: (i) => stages[i].ipu, show: whole },
-        { title: "A visit", get: (i) => means[i], show: (v) => whole(Math.round(v)), bar: (v) => v / most, about: "mean cycles from its first step to its last" },
-        ...PHASES.slice(0, -1).map(phase),
-        { title: "On critical path", get: (i) => stages[i].cycles, show: whole, about: "cycles of the total that this stage is the cause of" },
+        { title: "Stage", get: (i) => i, show: whole },
+        { title: "Chip", get: (i) => stages[i].ipu, show: whole },
+        { title: "Visits", get: (i) => stages[i].n_visits, show: whole },
+        { title: "A visit", get: (i) => stages[i].cycles_per_visit, show: whole, bar: (v) => v / most, about: "cycles from its first step to its last, the median of all visits" },
+        { title: "On the critical path", get: (i) => stages[i].cycles, show: whole, bar: (v) => v / longest, about: "cycles of the total in which everything else waits for this stage" },
         { title: "Of total", get: (i) => stages[i].cycles / total, show: percent },
+        ...phases.map(({ key, name, tone, about }) => ({
+          title: `${name[0].toUpperCase()}${name.slice(1)}`, get: (i) => stages[i][key], show: whole, about: `on the critical path: ${about}`, colour: `var(--${tone})`, bar: (v, i) => v / Math.max(1, stages[i].cycles),
+        })),
+        { title: "Others wait for it", get: (i) => stages[i].awaited_cycles, show: whole, bar: (v) => v / awaited, colour: "var(--faint)", about: "chip-cycles" },
       ],
     });
-    return card("Each stage", [h("span.status", {}, "cycles of all visits; the stage that is most on the critical path sets the pace"), h("div.spring"), table.tools], table.element);
+    return card("Each stage", [h("span.status", {}, "the stage that is most on the critical path sets the pace"), h("div.spring"), table.tools], table.element);
   }
 
   // Waits summed by who waits for what, longest first.
@@ -141,10 +135,10 @@ class StagesView {
       count: rows.length, noun: "kinds of waits", label: "Waits", sort: [3, true], height: 60 + 30 * Math.min(10, rows.length),
       onpick: (i) => this.show(columns.wait_begin[rows[i].at], columns.wait_end[rows[i].at]),
       columns: [
-        { title: "Waits", width: "90px", get: (i) => rows[i].chip, show: (chip) => `chip ${chip}` },
         { title: "For", isText: true, get: (i) => rows[i].what },
+        { title: "Waits", get: (i) => rows[i].chip, show: (chip) => `chip ${chip}` },
         { title: "Times", get: (i) => rows[i].n, show: whole },
-        { title: "Cycles", get: (i) => rows[i].cycles, show: whole, bar: (v) => v / most, colour: "var(--idle)" },
+        { title: "Cycles", get: (i) => rows[i].cycles, show: whole, bar: (v) => v / most, colour: "var(--faint)" },
         { title: "Longest", get: (i) => rows[i].longest, show: whole },
       ],
     });
@@ -190,10 +184,6 @@ class StagesView {
   close() {
     clearTimeout(this.timer);
   }
-}
-
-function busy(stage) {
-  return PHASES.slice(0, -1).reduce((sum, { key }) => sum + (stage[key] ?? 0), 0);
 }
 
 function figure(title, value, about) {

@@ -2,7 +2,7 @@
 
 import { card, choice, h, replace } from "../dom.js";
 import { Table } from "../parts/table.js";
-import { colour } from "../colours.js";
+import { PHASES, colour, phasesText } from "../colours.js";
 import { text } from "../data.js";
 import { percent, place, signed, whole } from "../format.js";
 import { link } from "../state.js";
@@ -98,10 +98,11 @@ class TreeView {
     const list = [
       { title: "Program", isText: true, width: "minmax(320px, 4fr)", get: (i) => i, show: (i) => this.label(at(i)) },
       { title: "Steps", get: (i) => columns.n_steps[at(i)], show: whole },
-      { title: "Cycles", get: (i) => columns.cycles[at(i)], show: whole, bar: (v) => v / this.total, about: "everything that ran in it" },
+      { title: "Cycles", get: (i) => columns.cycles[at(i)], show: whole, bar: (v) => v / this.total, about: "of the total: on the critical path, everything that ran in it" },
       { title: "Share", get: (i) => columns.cycles[at(i)] / this.total, show: percent },
-      { title: "Compute", get: (i) => columns.compute[at(i)], show: whole, colour: "var(--compute)", bar: (v) => v / this.total },
-      { title: "Exchange", get: (i) => columns.exchange[at(i)], show: whole, colour: "var(--exchange)", bar: (v) => v / this.total },
+      ...PHASES.slice(0, -1).filter(({ key }) => columns[key].some((v) => v > 0)).map(({ key, name, tone, about }) => ({
+        title: `${name[0].toUpperCase()}${name.slice(1)}`, get: (i) => columns[key][at(i)], show: whole, colour: `var(--${tone})`, bar: (v) => v / this.total, about,
+      })),
       { title: "Line", isText: true, width: "minmax(130px, 1.2fr)", get: (i) => place(text(this.tree, "source", at(i))) },
     ];
     if (this.other) list.splice(3, 0, { title: "B − A", get: (i) => this.change(at(i)), show: (v) => (Number.isNaN(v) ? "only A" : signed(v, whole)), tone: (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint") });
@@ -163,7 +164,7 @@ class TreeView {
       step >= 0 && h("a.plain", { href: link({ view: "liveness", step }) }, "Liveness →")),
     h("dl.facts", {}, [
       ["Kind", text(this.tree, "kind", node)], ["Program", text(this.tree, "root", node)], ["Steps in it", whole(columns.n_steps[node])],
-      ["Cycles", `${whole(columns.cycles[node])} (${percent(columns.cycles[node] / this.total)}): compute ${whole(columns.compute[node])}, exchange ${whole(columns.exchange[node])}, sync ${whole(columns.sync[node])}`],
+      ["Cycles", `${whole(columns.cycles[node])} (${percent(columns.cycles[node] / this.total)}): ${phasesText((key) => columns[key][node])}`],
       step >= 0 && ["Step", whole(step)], ["Line", text(this.tree, "source", node) || "–"],
     ].filter(Boolean).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
   }
