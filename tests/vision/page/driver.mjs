@@ -56,7 +56,6 @@ const commands = {
   texts: ({ selector }) => page.locator(selector).allInnerTexts(),
   count: ({ selector }) => page.locator(selector).count(),
   attribute: ({ selector, name }) => page.locator(selector).first().getAttribute(name),
-  hover: ({ selector }) => page.locator(selector).first().hover(),
   click: ({ selector, x, y, modifiers }) => page.locator(selector).first().click({ modifiers, position: x === undefined ? undefined : { x, y } }),
   dblclick: ({ selector }) => page.locator(selector).first().dblclick(),
   await_: ({ selector }) => page.locator(selector).first().waitFor(),
