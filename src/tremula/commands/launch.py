@@ -15,6 +15,7 @@ from pathlib import Path
 from tremula.base.errors import FileLoadError, PoplarError
 from tremula.commands.arguments import whole
 
+_TORCHRUN = "torch.distributed.elastic"
 # torchrun's variables, and what Open MPI calls them.
 MPI_NAMES = {
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
@@ -52,8 +53,7 @@ def _run_processes(n_processes: int, command: list[str]) -> int:
     from torch.distributed.run import parse_args
     from torch.distributed.run import run as run_torchrun
 
-    # torchrun would report a failed process over a page; a line below says the same.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    _silence_torchrun()
     # Left alone, torchrun would give each process a single thread.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _n_cores() // n_processes)))
     own = ["--standalone", f"--nproc-per-node={n_processes}", "-m", __name__]
@@ -67,6 +67,16 @@ def _run_processes(n_processes: int, command: list[str]) -> int:
     except SignalException as stopped:
         return 128 + stopped.sigval
     return 0
+
+
+def _silence_torchrun() -> None:
+    """It would report a failed or interrupted process over a page; a line of ours says the same.
+
+    Its modules have loggers with levels of their own.
+    """
+    for name in [*logging.root.manager.loggerDict, _TORCHRUN]:
+        if name.startswith(_TORCHRUN):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _n_cores() -> int:
