@@ -7,7 +7,6 @@ from pathlib import Path
 from tremula.commands.arguments import whole
 from tremula.vision.analysis.compare import compare
 from tremula.vision.analysis.text_views import printable, table
-from tremula.vision.report.database import telling_damage
 from tremula.vision.report.reader import open_report
 
 
@@ -22,7 +21,6 @@ def run(args: argparse.Namespace) -> int:
     with (
         open_report(args.before) as before,
         open_report(args.after) as after,
-        telling_damage(before, after),
     ):
         found = compare(before, after)
     if args.json:

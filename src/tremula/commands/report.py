@@ -7,7 +7,6 @@ from pathlib import Path
 from tremula.commands.arguments import one_of, whole
 from tremula.vision.analysis.summary import VIEWS, memory
 from tremula.vision.analysis.text_views import text_of_view
-from tremula.vision.report.database import telling_damage
 from tremula.vision.report.reader import open_report
 
 
@@ -23,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with open_report(args.report) as report, telling_damage(report):
+    with open_report(args.report) as report:
         is_memory = args.view == "memory"
         found = memory(report, args.tile) if is_memory else VIEWS[args.view](report)
         if args.json:

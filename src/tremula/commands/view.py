@@ -10,7 +10,6 @@ from tremula.base.errors import InvalidOption
 from tremula.commands.arguments import output_file, port
 from tremula.commands.progress import progress
 from tremula.vision.page_data.fetch import PageData, stamp
-from tremula.vision.report.database import telling_damage
 from tremula.vision.serve.export import export_page
 from tremula.vision.serve.server import PageServer
 
@@ -60,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _export(data: PageData, path: Path) -> int:
-    with progress("exporting") as tell, telling_damage(*data.readers):
+    with progress("exporting") as tell:
         n_packs, n_left_out = export_page(data, path, progress=tell)
     size = path.stat().st_size / 1e6
     left_out = f"; {n_left_out} details left out" if n_left_out else ""

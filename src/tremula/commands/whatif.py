@@ -12,7 +12,6 @@ from tremula.vision.analysis.curves import draw_curves
 from tremula.vision.analysis.text_views import table
 from tremula.vision.analysis.whatif import Point, parse_sweep, whatif_report, whatif_script
 from tremula.vision.page_data.whatif import standalone_packs
-from tremula.vision.report.database import telling_damage
 from tremula.vision.report.reader import open_report
 from tremula.vision.serve.export import write_page
 
@@ -45,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         if subject.suffix == ".py":
             points = whatif_script(subject, args.arguments, chip, sweep, progress=tell)
         else:
-            with open_report(subject) as report, telling_damage(report):
+            with open_report(subject) as report:
                 points = whatif_report(report, chip, sweep, progress=tell)
     if args.json:
         print(json.dumps([point.as_dict() for point in points], indent=1))

@@ -7,7 +7,6 @@ import pytest
 
 from tremula.base.errors import FileLoadError
 from tremula.bench.vision.fuzz import fuzz, read_report, read_trace
-from tremula.vision.report.database import telling_damage
 from tremula.vision.report.file import ReportFile
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.seal import checksum_of, seal_of
@@ -52,24 +51,18 @@ def test_a_seal_covers_every_byte(report_file, tmp_path):
 
 
 def test_a_changed_report_says_so(report_file, tmp_path):
-    """SQL that alters a report breaks its seal; without one it is read as it is."""
+    """SQL that alters a report breaks its seal, and taking the seal off does not help."""
     path = tmp_path / "changed.pop"
     path.write_bytes(report_file.read_bytes())
-    for statement in ("UPDATE steps SET name = 'mine'", "PRAGMA user_version = 0"):
+    for statement, words in (
+        ("UPDATE steps SET name = 'mine'", "was changed or cut since it was written"),
+        ("PRAGMA user_version = 0", "has lost its checksum"),
+    ):
         with sqlite3.connect(path) as database:
             database.execute(statement)
         database.close()
-        if "UPDATE" in statement:
-            with pytest.raises(FileLoadError, match="was changed or cut since it was written"):
-                open_report(path)
-    with open_report(path) as reader:
-        assert set(reader.table("steps")["name"]) == {"mine"}
-
-
-def test_our_own_bugs_are_not_damage(report):
-    """An error while reading a sealed report stays what it is: the file is not to blame."""
-    with pytest.raises(IndexError), telling_damage(report):
-        report.table("steps")["name"][10**6]
+        with pytest.raises(FileLoadError, match=words):
+            open_report(path)
 
 
 def test_a_full_disk(tmp_path):

@@ -12,7 +12,6 @@ import numpy as np
 
 from tremula.base.errors import FileLoadError, InvalidOption, MissingProfileData, suggest
 from tremula.vision.analysis.operations import operation_columns
-from tremula.vision.report.database import telling_damage
 from tremula.vision.report.reader import ReportReader, open_report
 from tremula.vision.report.time_totals import PARTS, machine_split, total_cycles
 
@@ -112,7 +111,7 @@ def check_budget(
 ) -> list[Verdict]:
     """A verdict for each line: plain measures, `[operations]` by pattern, `[categories]`."""
     if not isinstance(report, ReportReader):
-        with open_report(report) as opened, telling_damage(opened):
+        with open_report(report) as opened:
             return check_budget(opened, budget)
     if not budget:
         raise InvalidOption(

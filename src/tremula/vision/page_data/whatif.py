@@ -19,7 +19,6 @@ from tremula.vision.analysis.whatif import (
     points_of,
 )
 from tremula.vision.page_data.pack import pack_of
-from tremula.vision.report.database import telling_damage
 from tremula.vision.report.reader import ReportReader
 
 MOST_POINTS, MOST_CONSTANTS = 96, 2
@@ -119,8 +118,7 @@ class Points:
         _check(self.program.chip, sweep)
         wanted = list(points_of(sweep))
         self.n_asked, self.n_done = len(wanted) + 1, 0
-        with telling_damage(self.program.report):
-            return pack_of(points_facts(sweep, [self._point({}), *map(self._point, wanted)]))
+        return pack_of(points_facts(sweep, [self._point({}), *map(self._point, wanted)]))
 
     def _point(self, changes: dict[str, Number]) -> Point:
         """Values that are the chip's own are no change."""

@@ -4,15 +4,14 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tremula.base.columns import MAX_BLOB_BYTES
-from tremula.base.errors import FileLoadError, PoplarError
+from tremula.base.errors import FileLoadError
 from tremula.vision.report.seal import checksum_of, seal_of
 
 _MAGIC = b"SQLite format 3\x00"
@@ -44,9 +43,10 @@ class DatabaseReader:
         try:
             self._restrict()
             self._check_tables()
-            self.is_sealed = self._check_seal()
+            is_sealed = self.kind.may_grow or self._is_sealed()
             self.info: dict[str, Any] = self.facts("info")
             self._check_version()
+            self._require_seal(is_sealed)
         except BaseException:
             self._database.close()
             raise
@@ -96,14 +96,16 @@ class DatabaseReader:
         if not set(self.kind.tables) <= {name for (name,) in rows}:
             raise self._foreign(f"is a database, but not a {self.kind.name} of Tremula's")
 
-    def _check_seal(self) -> bool:
-        """Whether every byte is known to be as it was written; raises if one is not."""
-        if self.kind.may_grow:
-            return False
+    def _is_sealed(self) -> bool:
+        """Whether it has a checksum, as all but old files do; raises if that is wrong."""
         found = seal_of(self.path)
         if found is not None and found != checksum_of(self.path):
             raise self.damaged("was changed or cut since it was written: its checksum is wrong")
         return found is not None
+
+    def _require_seal(self, is_sealed: bool) -> None:
+        if not is_sealed:
+            raise self.damaged("has lost its checksum")
 
     def _check_version(self) -> None:
         if self.info.get("application") != self.kind.application:
@@ -161,24 +163,3 @@ class DatabaseReader:
             return {str(k): json.loads(v[:_MAX_FACT_CHARACTERS]) for k, v in rows}
         except (ValueError, TypeError, RecursionError) as error:
             raise self.damaged(f"has no readable {table} ({error})") from None
-
-
-@contextmanager
-def telling_damage(*readers: DatabaseReader) -> Iterator[None]:
-    """Report numbers of a file that contradict each other as damage to the file, not as a bug.
-
-    That holds for files without a seal. A sealed one is as it was written: what fails is our bug.
-    """
-    if all(reader.is_sealed for reader in readers):
-        yield
-        return
-    try:
-        yield
-    except PoplarError:
-        raise
-    except (LookupError, ArithmeticError, TypeError, ValueError, MemoryError) as error:
-        why = f"contradicts itself ({type(error).__name__}: {error})"
-        if len(readers) == 1:
-            raise readers[0].damaged(why) from error
-        names = " or ".join(repr(str(reader.path)) for reader in readers)
-        raise FileLoadError(f"{names} {why}.", hint="write the reports again") from error

@@ -17,7 +17,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from tremula.base.errors import InvalidOption, PoplarError
 from tremula.vision.page_data.fetch import PageData
-from tremula.vision.report.database import telling_damage
 
 HOST = "127.0.0.1"
 # Names this computer has for itself. Any port: a tunnel may end at another one.
@@ -211,8 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.CONFLICT, why)
             return
         try:
-            with telling_damage(*data.readers):
-                pack = data.index_pack(problem) if name == "index" else data.pack(name)
+            pack = data.index_pack(problem) if name == "index" else data.pack(name)
         except PoplarError as error:
             self._refuse(HTTPStatus.NOT_FOUND, str(error))
             return
