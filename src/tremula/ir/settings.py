@@ -24,7 +24,7 @@ _CHOICES = {
 class HostSettings:
     """Choices that a model script need not know about.
 
-    host: how the step runs ("auto": eager on a CPU, CUDA graphs on a GPU).
+    host: how the step runs ("auto": eager on a CPU, the fastest kind of CUDA graph on a GPU).
     device: where ("auto": a GPU if there is one).
     tiles: "lazy" compiles the tile program when something asks for it, "ahead" together with the
     model, "run" computes every result with it.

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
 from tremula.base.errors import RuntimeFailure
+from tremula.garden.resnet import resnet50
 
 
 class WithLoss(nn.Module):
@@ -74,13 +75,16 @@ class LanguageModel(nn.Module):
 
 
 class TextClassifier(nn.Module):
-    """BERT tiny (2 layers, width 128) from transformers with random weights; returns its loss."""
+    """BERT from transformers with random weights, tiny if not told otherwise; returns its loss."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_layer: int = 2, width: int = 128, n_head: int = 2) -> None:
         super().__init__()
         transformers = transformers_module()
         config = transformers.BertConfig(
-            num_hidden_layers=2, hidden_size=128, num_attention_heads=2, intermediate_size=512
+            num_hidden_layers=n_layer,
+            hidden_size=width,
+            num_attention_heads=n_head,
+            intermediate_size=4 * width,
         )
         self.bert = transformers.BertForSequenceClassification(config)
 
@@ -158,6 +162,18 @@ def half_cases() -> dict[str, Case]:
         Case("mlp", lambda: WithLoss(mnist_mlp()), _images(1, 28), 64, _sgd),
         Case("cnn", lambda: WithLoss(cifar_cnn()), _images(3, 32), 64, _sgd),
         Case("bert-tiny", TextClassifier, texts, 8, _adamw),
+    ]
+    return {case.name: case for case in found}
+
+
+def large_cases() -> dict[str, Case]:
+    """Models that fill a GPU, with the batches of their usual figures."""
+    texts = lambda n: (torch.randint(0, 30522, (n, 128)), torch.randint(0, 2, (n,)))  # noqa: E731
+    ids = lambda n: (torch.randint(0, 50257, (n, 512)),)  # noqa: E731
+    found = [
+        Case("gpt2-small", lambda: LanguageModel(12, 768, 12), ids, 8, _adamw),
+        Case("resnet50", lambda: WithLoss(resnet50()), _images(3, 224), 32, _sgd),
+        Case("bert-base", lambda: TextClassifier(12, 768, 12), texts, 16, _adamw),
     ]
     return {case.name: case for case in found}
 

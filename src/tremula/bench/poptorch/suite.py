@@ -143,6 +143,52 @@ def _gpu_figures(case: "Case", precision: str, bar: str) -> Iterator[Figure]:
         yield Figure.of(f"gpu-{mode or 'eager'}-{name}", measured.value, unit, least)
 
 
+@SUITE.measurement("gpu-large")
+def gpu_large() -> Iterator[Figure]:
+    """Large models with TF32: the best of torch.compile against ours after "auto" has chosen."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    from tremula.bench.poptorch.models import large_cases
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        for case in large_cases().values():
+            yield _large_figure(case)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _large_figure(case: "Case") -> Figure:
+    import torch
+
+    model, batch = _our_model(case, host="auto", device="cuda")
+    _call_until_chosen(model, batch)
+    part = [tensor.to("cuda") for tensor in batch]
+    found = []
+    for mode in ("default", "reduce-overhead"):
+        plain = _plain_step(case, "cuda", mode)
+
+        def step(plain: Callable = plain) -> None:
+            plain(*part)
+            torch.cuda.synchronize()
+
+        found.append(ratio(step, lambda: model(*batch), min_time_s=0.2).value)
+    return Figure.of(f"gpu-large-{case.name}", min(found), "× faster than torch.compile", ">= 1.1")
+
+
+def _call_until_chosen(model: "poptorch.PoplarExecutor", batch: tuple) -> None:
+    """Until the program that compiles in the background has decided."""
+    from tremula.ir.host.fastest import FastestProgram
+
+    program = model._compiled.core.session.program  # pyright: ignore[reportOptionalMemberAccess]
+    assert isinstance(program, FastestProgram), "auto on a GPU"
+    while not program.backend:
+        model(*batch)
+
+
 @SUITE.measurement("tile-step")
 def tile_step() -> Iterator[Figure]:
     """One MNIST CNN training step, batch 16, every vertex executed: equal to host, and how fast."""

@@ -19,13 +19,13 @@ WAITING = frozenset(
 
 
 def backend_for(step: CapturedStep, settings: HostSettings) -> str:
-    """The backend of the settings; "auto" is eager for a step that waits for the processor."""
+    """The backend of the settings; "auto" on a GPU is the "fastest" that can run the step."""
     backend = settings.backend()
     if "cuda-graph" not in backend:
         return backend
     waiting = sorted({name for node in all_nodes(step) if (name := schema_name(node)) in WAITING})
     if not waiting:
-        return backend
+        return "fastest" if settings.host == "auto" else backend
     if settings.host == "auto":
         return "eager"
     raise InvalidOption(

@@ -1,15 +1,19 @@
 """Host execution on a GPU: all device iterations of a call as one CUDA graph, launched at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from tremula.ir.host.inductor import InductorProgram
-from tremula.ir.host.program import DeviceState, HostProgram
+from tremula.ir.host.program import DeviceState, HostProgram, MicroBatch
+from tremula.ir.host.streams import SideBySide, runs_side_by_side
 from tremula.ir.step import INPUT, CapturedStep
 
 _WARM_UP_RUNS = 3  # lets libraries choose kernels and allocate before the graph is captured
+Give = Callable[[int, list[Tensor]], None]
+MicroBatches = Sequence[Sequence[Tensor]]  # the inputs of each
 
 
 class CudaGraphProgram(HostProgram):
@@ -20,66 +24,139 @@ class CudaGraphProgram(HostProgram):
         self._graph: torch.cuda.CUDAGraph | None = None
         self._captured_for: DeviceState | None = None
         self._captured_floats: list[float] = []
-        self._inputs: list[list[Tensor]] = []
+        self._whole_inputs: list[Tensor] = []  # each that of all micro-batches
+        self._inputs: list[list[Tensor]] = []  # views of them
         self._outputs: list[list[Tensor]] = []
 
-    def run(
-        self,
-        held: DeviceState,
-        inputs: Sequence[Sequence[Tensor]],
-        give: Callable[[int, list[Tensor]], None],
-    ) -> None:
-        if self._must_capture(held):
-            self._capture(held, inputs)
-        for own, given in zip(self._inputs, inputs, strict=True):
-            for target, value in zip(own, given, strict=True):
+    def executed(self, part: CapturedStep) -> MicroBatch:
+        if runs_side_by_side(part, self.device):
+            return SideBySide(part, self.device)
+        return super().executed(part)
+
+    def run(self, held: DeviceState, inputs: MicroBatches, give: Give) -> None:
+        if self.must_capture(held):
+            self.capture(held, inputs)
+        self.copy_in(inputs)
+        self.replay()
+        self.hand_out(inputs, give)
+
+    def copy_in(self, inputs: MicroBatches) -> None:
+        """One transfer for each input, of the micro-batches that lie side by side on the host."""
+        for place, whole in enumerate(self._whole_inputs):
+            given = [micro[place] for micro in inputs]
+            together = side_by_side(given)
+            if together is not None:
+                whole.copy_(together, non_blocking=True)
+                continue
+            for target, value in zip(whole, given, strict=True):
                 target.copy_(value, non_blocking=True)
-        assert self._graph is not None, "captured above"
+
+    def replay(self) -> None:
+        assert self._graph is not None, "captured before"
         self._graph.replay()
+
+    def hand_out(self, inputs: MicroBatches, give: Give) -> None:
         for own, given in zip(self._inputs, inputs, strict=True):
             for _, slot in self.step.results_of_kind(INPUT):  # written by the model
                 given[slot.index].copy_(own[slot.index])
         for number, outputs in enumerate(self._outputs):
             give(number, outputs)
 
-    def store_buffer(self, buffers: list[Tensor], index: int, value: Tensor) -> None:
-        buffers[index].copy_(value)
+    def store_buffers(
+        self, buffers: list[Tensor], written: Sequence[int], values: list[Tensor]
+    ) -> None:
+        """One launch for all buffers of a type."""
+        of_type: dict[torch.dtype, list[int]] = {}
+        for place, value in enumerate(values):
+            of_type.setdefault(value.dtype, []).append(place)
+        for places in of_type.values():
+            torch._foreach_copy_(  # pyright: ignore[reportPrivateImportUsage]
+                [buffers[written[i]] for i in places], [values[i] for i in places]
+            )
 
-    def _must_capture(self, held: DeviceState) -> bool:
+    def must_capture(self, held: DeviceState) -> bool:
         if self._graph is None or self._captured_for is not held:
             return True
         rule = self.rule
         return rule is not None and rule.must_recapture(self._captured_floats, held.hyper_floats)
 
-    def _capture(self, held: DeviceState, inputs: Sequence[Sequence[Tensor]]) -> None:
+    def capture(self, held: DeviceState, inputs: MicroBatches) -> None:
         """Run a few times to warm up, put everything back, then record one run."""
-        self._inputs = [[tensor.to(self.device).clone() for tensor in micro] for micro in inputs]
-        kept = _snapshot(held)
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UP_RUNS):
-                super().run(held, self._inputs, _ignore)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
+        self._make_inputs(inputs)
+        kept = snapshot(held)
+        self.warm_up(held, self._inputs)
         graph = torch.cuda.CUDAGraph()
         outputs: dict[int, list[Tensor]] = {}
-        with torch.cuda.graph(graph):
+        # Other threads may compile meanwhile, and use the GPU as they like.
+        recording = torch.cuda.graph(graph, capture_error_mode="thread_local")
+        with recording, fastest_convolutions():
             super().run(held, self._inputs, outputs.__setitem__)
-        _restore(held, kept)
+        restore(held, kept)
         self._outputs = [outputs[number] for number in sorted(outputs)]
         self._graph, self._captured_for = graph, held
         self._captured_floats = list(held.hyper_floats)
+
+    def warm_up(self, held: DeviceState, inputs: MicroBatches) -> None:
+        """Run what will be captured, on a stream of its own; the state goes on meanwhile."""
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream), fastest_convolutions():
+            for _ in range(_WARM_UP_RUNS):
+                super().run(held, inputs, _ignore)
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+
+    def forget(self) -> None:
+        """Give the memory of the captured graph back; the next run captures again."""
+        self._graph = self._captured_for = None
+        self._whole_inputs, self._inputs, self._outputs = [], [], []
+
+    def _make_inputs(self, inputs: MicroBatches) -> None:
+        self._whole_inputs = [
+            torch.stack([tensor.to(self.device) for tensor in micros])
+            for micros in zip(*inputs, strict=True)
+        ]
+        self._inputs = [
+            [whole[number] for whole in self._whole_inputs] for number in range(len(inputs))
+        ]
 
 
 class InductorCudaGraphProgram(CudaGraphProgram, InductorProgram):
     """The same with fused kernels."""
 
 
+def side_by_side(parts: Sequence[Tensor]) -> Tensor | None:
+    """Tensors as one with a dimension more, if that is how they lie in memory."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first.unsqueeze(0)
+    step = first.numel()
+    is_regular = first.is_contiguous() and all(
+        part.data_ptr() == first.data_ptr() + number * step * first.element_size()
+        and part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        for number, part in enumerate(parts)
+    )
+    if not is_regular:
+        return None
+    return first.as_strided((len(parts), *first.shape), (step, *first.stride()))
+
+
+@contextmanager
+def fastest_convolutions() -> Iterator[None]:
+    """Let cuDNN time its algorithms: a captured graph replays what it chose."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark
+    cudnn.benchmark = before or not cudnn.deterministic
+    try:
+        yield
+    finally:
+        cudnn.benchmark = before
+
+
 def _ignore(_number: int, _outputs: list[Tensor]) -> None:
     return
 
 
-def _all_tensors(held: DeviceState) -> list[Tensor]:
+def all_tensors(held: DeviceState) -> list[Tensor]:
     return [
         *held.parameters,
         *(b for replica in held.buffers for b in replica),
@@ -88,10 +165,10 @@ def _all_tensors(held: DeviceState) -> list[Tensor]:
     ]
 
 
-def _snapshot(held: DeviceState) -> list[Tensor]:
-    return [tensor.clone() for tensor in _all_tensors(held)]
+def snapshot(held: DeviceState) -> list[Tensor]:
+    return [tensor.clone() for tensor in all_tensors(held)]
 
 
-def _restore(held: DeviceState, kept: list[Tensor]) -> None:
-    for tensor, value in zip(_all_tensors(held), kept, strict=True):
+def restore(held: DeviceState, kept: list[Tensor]) -> None:
+    for tensor, value in zip(all_tensors(held), kept, strict=True):
         tensor.copy_(value)

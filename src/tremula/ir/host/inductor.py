@@ -1,12 +1,13 @@
 """Host execution through TorchInductor: the micro-batch part compiled to fused native code."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.host.program import HostProgram, MicroBatch
+from tremula.ir.host.layout import let_strides_be_free
+from tremula.ir.host.program import HostProgram
 from tremula.ir.passes import Passes, apply
 from tremula.ir.step import CapturedStep
 
@@ -17,11 +18,8 @@ _IMAGE_RANK = 4
 class InductorProgram(HostProgram):
     """The step with its micro-batch part compiled by PyTorch's own compiler."""
 
-    def compile(self, part: CapturedStep) -> MicroBatch:
+    def compile(self, part: CapturedStep) -> "Compiled":
         """Inductor takes the functional graph as it is: no second tracing, static shapes."""
-        from torch._inductor import config
-        from torch._inductor.compile_fx import compile_fx
-
         part = apply(part, _PASSES, "host")
         n_results = len(part.results())
         choices = {}
@@ -30,28 +28,34 @@ class InductorProgram(HostProgram):
             choices["layout_optimization"] = False  # the graph itself says how images are laid out
         if self.is_wide:
             choices["emulate_precision_casts"] = True  # a rounding to half is meant
-        module = part.module()
-        compiled: Callable | None = None
-
-        def run(*args: Tensor) -> list[Tensor]:
-            nonlocal compiled
-            with torch.no_grad():
-                if compiled is None:  # strides and devices are those of the first call
-                    with config.patch(choices):
-                        made = compile_fx(module, list(args))
-                    assert callable(made), "a graph without other graphs in it is one function"
-                    compiled = made
-                return list(compiled(*args))[:n_results]
-
-        return run
+        return Compiled(part.module(), n_results, choices)
 
 
-def _with_free_strides(part: CapturedStep) -> CapturedStep:
-    """Inductor chooses its own strides, for which `view` may be impossible: reshape."""
-    for node in part.graph.nodes:
-        if node.target in (aten.view.default, aten._unsafe_view.default):
-            node.target = aten.reshape.default
-    return part
+class Compiled:
+    """A graph that is compiled for its first arguments: strides and devices are theirs."""
+
+    def __init__(self, module: fx.GraphModule, n_results: int, choices: dict[str, bool]):
+        self._module = module
+        self._n_results = n_results
+        self._choices = choices
+        self._run: Callable | None = None
+
+    def prepare(self, args: Sequence[Tensor]) -> None:
+        """Compile without running."""
+        from torch._inductor import config
+        from torch._inductor.compile_fx import compile_fx
+
+        with torch.no_grad(), config.patch(self._choices):
+            made = compile_fx(self._module, list(args))
+        assert callable(made), "a graph without other graphs in it is one function"
+        self._run = made
+
+    def __call__(self, *args: Tensor) -> list[Tensor]:
+        if self._run is None:
+            self.prepare(args)
+        assert self._run is not None, "compiled above"
+        with torch.no_grad():
+            return list(self._run(*args))[: self._n_results]
 
 
 def _with_own_random(part: CapturedStep) -> CapturedStep:
@@ -129,7 +133,7 @@ def _called_last(graph: fx.Graph, operand: fx.Node) -> fx.Node:
 
 
 _PASSES: Passes = (
-    ("let strides be free", _with_free_strides),
+    ("let strides be free", let_strides_be_free),
     ("draw by comparison", _with_own_random),
 )
 _CPU_PASSES: Passes = (

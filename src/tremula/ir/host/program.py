@@ -10,6 +10,8 @@ from torch import Tensor
 from tremula.ir.host.distributed import join_processes, sum_over_processes
 from tremula.ir.host.halves import WideCopies, convert_natively, round_
 from tremula.ir.host.in_place import write_over_dead_operands
+from tremula.ir.host.layout import image_format, let_strides_be_free
+from tremula.ir.host.rows.fuse import fuse_rows
 from tremula.ir.nodes import is_random, schema_name
 from tremula.ir.optim.host import update_in_place
 from tremula.ir.passes import HOST_PASSES, Passes, apply
@@ -65,8 +67,14 @@ class HostProgram:
         self.has_running_mean = has_running_mean
         join_processes(n_processes, device)
         self.is_random = has_random(part)
+        self.image_format = image_format(part, device)
         move = partial(on_device, device=device)
         passes: Passes = (("move to the device", move),)
+        if device.type == "cuda":
+            passes += (
+                ("let strides be free", let_strides_be_free),
+                ("fuse rows", partial(fuse_rows, device=device)),
+            )
         self.is_wide = device.type == "cpu" and has_halves(part)  # halves are computed as floats
         if self.is_wide:
             passes += (("compute halves as floats", widen_halves), ("drop dead nodes", drop_dead))
@@ -91,7 +99,11 @@ class HostProgram:
         passes: Passes = (("write over dead operands", write_over_dead_operands),)
         if self.is_wide:
             passes = (("convert halves natively", convert_natively), *passes)
-        return apply(part, passes, "host").module().forward
+        return self.executed(apply(part, passes, "host"))
+
+    def executed(self, part: CapturedStep) -> MicroBatch:
+        """The graph as a function, one ATen operation after another."""
+        return part.module().forward
 
     def run(
         self,
@@ -120,11 +132,8 @@ class HostProgram:
         self, held: DeviceState, replica: int, inputs: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         buffers = held.buffers[replica]
-        hypers = [held.hyper_tensors[i] for i in self._takes_hyper]
-        parameters = self._wide.of(held.parameters) if self.is_wide else held.parameters
-        results = self.micro(*parameters, *buffers, *inputs, *hypers)
-        for index, place in zip(self._written, self._places[BUFFER], strict=True):
-            self.store_buffer(buffers, index, results[place])
+        results = self.micro(*self.arguments(held, replica, inputs))
+        self.store_buffers(buffers, self._written, [results[i] for i in self._places[BUFFER]])
         for place, (_, slot) in zip(
             self._places[INPUT], self.step.results_of_kind(INPUT), strict=True
         ):
@@ -134,15 +143,24 @@ class HostProgram:
             [results[place] for place in self._places[GRADIENT]],
         )
 
+    def arguments(self, held: DeviceState, replica: int, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """What the function of a micro-batch takes."""
+        hypers = [held.hyper_tensors[i] for i in self._takes_hyper]
+        parameters = self._wide.of(held.parameters) if self.is_wide else held.parameters
+        return [*parameters, *held.buffers[replica], *inputs, *hypers]
+
     def no_gradients(self) -> "Gradients":
         """The sum, or mean, before the first micro-batch."""
         if self.has_running_mean and self.rule is not None:
             return RunningMean(self.rule.facts.accum_dtype, self._half_gradients)
         return Gradients(self._half_gradients)
 
-    def store_buffer(self, buffers: list[Tensor], index: int, value: Tensor) -> None:
-        """The new value of a buffer; a program with fixed addresses copies it instead."""
-        buffers[index] = value
+    def store_buffers(
+        self, buffers: list[Tensor], written: Sequence[int], values: list[Tensor]
+    ) -> None:
+        """The new values of buffers; a program with fixed addresses copies them instead."""
+        for index, value in zip(written, values, strict=True):
+            buffers[index] = value
 
     def update(self, held: DeviceState, found: "Gradients") -> None:
         rule = self.rule

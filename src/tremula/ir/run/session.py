@@ -11,7 +11,9 @@ from torch import Tensor
 from tremula.ir.host.backend_choice import backend_for
 from tremula.ir.host.blame import note_operation
 from tremula.ir.host.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
+from tremula.ir.host.fastest import FastestProgram
 from tremula.ir.host.inductor import InductorProgram
+from tremula.ir.host.layout import on_device
 from tremula.ir.host.program import DeviceState, HostProgram
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.settings import HostSettings
@@ -70,7 +72,7 @@ class HostSession:
 
     def __init__(self, step: CapturedStep, repetition: Repetition, settings: HostSettings):
         self.device = settings.torch_device()
-        program = _program_class(backend_for(step, settings))
+        program = _PROGRAMS[backend_for(step, settings)]
         self.program: HostProgram = program(
             step,
             device=self.device,
@@ -121,18 +123,20 @@ class HostSession:
     def _stored(self, own: list[Tensor], values: list[Tensor]) -> list[Tensor]:
         """Copy values to the device, into memory they already have there or into new memory."""
         if len(own) != len(values):
-            return [value.detach().to(self.device, copy=True) for value in values]
+            images = self.program.image_format
+            return [on_device(value, self.device, images) for value in values]
         for target, value in zip(own, values, strict=True):
             target.copy_(value.detach())
         return own
 
 
-def _program_class(backend: str) -> type[HostProgram]:
-    if backend == "eager":
-        return HostProgram
-    if backend == "inductor":
-        return InductorProgram
-    return CudaGraphProgram if backend == "cuda-graph" else InductorCudaGraphProgram
+_PROGRAMS: dict[str, type[HostProgram]] = {
+    "eager": HostProgram,
+    "inductor": InductorProgram,
+    "cuda-graph": CudaGraphProgram,
+    "inductor-cuda-graph": InductorCudaGraphProgram,
+    "fastest": FastestProgram,
+}
 
 
 class TileSession:

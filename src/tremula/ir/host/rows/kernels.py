@@ -1,0 +1,245 @@
+"""Kernels over rows: one operation of PyTorch for all, run by Triton or, without it, by ATen."""
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from tremula.base.cache_dir import cache_dir
+
+_ALIGNMENT = 64  # elements: every result starts on a boundary of its own
+_WINDOW = 16  # segments that one product sums into
+_N_TIMED = 10  # launches of each candidate
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is cut: rows of a tile, warps of a program, programs of a multiprocessor."""
+
+    block: int
+    n_warps: int
+    hoists: bool  # matrices are read once for each program, not for each tile
+    per_processor: int = 1
+
+
+# The first is taken where nothing can be timed.
+_CANDIDATES = (Launch(32, 4, False, 8), Launch(16, 4, False, 8), Launch(64, 4, False, 4))
+_WITH_PRODUCTS = (
+    Launch(64, 8, False, 2),
+    Launch(32, 4, False, 4),
+    Launch(64, 8, True, 1),
+    Launch(128, 8, False, 1),
+)
+
+
+@dataclass
+class RowKernel:
+    """A kernel: its text, its results, and the same as a graph of ATen operations."""
+
+    text: str
+    n_rows: int
+    results: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    is_summed: tuple[bool, ...]
+    sums_over_rows: bool
+    graph: fx.GraphModule
+    launch: Launch | None = field(default=None)
+
+    @property
+    def digest(self) -> str:
+        facts = (self.text, self.n_rows, self.results, self.is_summed)
+        return sha256(repr(facts).encode()).hexdigest()[:32]
+
+
+_kernels: dict[str, RowKernel] = {}
+
+
+def register(kernel: RowKernel) -> str:
+    """Make a kernel known to `tremula::row_kernel`; equal ones are one."""
+    return _kernels.setdefault(kernel.digest, kernel).digest
+
+
+# -- the operation ---------------------------------------------------------------------------------
+
+_library = torch.library.Library("tremula", "FRAGMENT")
+_library.define("row_kernel(str digest, Tensor[] inputs) -> Tensor[]")
+
+
+def _by_aten(digest: str, inputs: list[Tensor]) -> list[Tensor]:
+    return list(_kernels[digest].graph(*inputs))
+
+
+def _on_gpu(digest: str, inputs: list[Tensor]) -> list[Tensor]:
+    if not has_triton():
+        return _by_aten(digest, inputs)
+    kernel = _kernels[digest]
+    return run(kernel, [tensor.contiguous() for tensor in inputs])
+
+
+def _fake(digest: str, inputs: list[Tensor]) -> list[Tensor]:
+    results = _kernels[digest].results
+    return [inputs[0].new_empty(shape, dtype=dtype) for shape, dtype in results]
+
+
+_library.impl("row_kernel", _by_aten, "CPU")
+_library.impl("row_kernel", _on_gpu, "CUDA")
+torch.library.register_fake("tremula::row_kernel", _fake, lib=_library)
+
+
+@cache
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+# -- launching -------------------------------------------------------------------------------------
+
+
+def run(kernel: RowKernel, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Launch a kernel; its first launch chooses how it is cut."""
+    device = inputs[0].device
+    if kernel.launch is None:
+        kernel.launch = _chosen(kernel, inputs)
+    sums, results = _new_results(kernel, device)
+    _start(kernel, kernel.launch, inputs, sums)
+    return [t if t.dtype == dtype else t.to(dtype) for t, dtype in results]
+
+
+def _new_results(
+    kernel: RowKernel, device: torch.device
+) -> tuple[list[Tensor], list[tuple[Tensor, torch.dtype]]]:
+    """Memory for results: those that are added to are float32, and cleared at once."""
+    sizes = [
+        -(-torch.Size(shape).numel() // _ALIGNMENT) * _ALIGNMENT if is_summed else 0
+        for (shape, _), is_summed in zip(kernel.results, kernel.is_summed, strict=True)
+    ]
+    sums = iter(torch.zeros(sum(sizes), device=device).split([n for n in sizes if n]))
+    made = []
+    for (shape, dtype), is_summed in zip(kernel.results, kernel.is_summed, strict=True):
+        if is_summed:
+            made.append(next(sums)[: torch.Size(shape).numel()].view(shape))
+        else:
+            made.append(torch.empty(shape, dtype=dtype, device=device))
+    return made, [(t, dtype) for t, (_, dtype) in zip(made, kernel.results, strict=True)]
+
+
+def _start(
+    kernel: RowKernel, launch: Launch, inputs: Sequence[Tensor], results: Sequence[Tensor]
+) -> None:
+    n_programs = -(-kernel.n_rows // launch.block)
+    if kernel.sums_over_rows or has_products(kernel):
+        n_processors = _n_processors(inputs[0].device.index or 0)
+        n_programs = min(n_programs, n_processors * launch.per_processor)
+    _compiled(kernel.text)[n_programs,](*inputs, *results, **_choices(launch))
+
+
+def _choices(launch: Launch) -> dict[str, int]:
+    return {
+        "BLOCK": launch.block,
+        "WINDOW": _WINDOW,
+        "HOIST": launch.hoists,
+        "num_warps": launch.n_warps,
+        "num_stages": 1,
+    }
+
+
+def _compile(kernel: RowKernel, launch: Launch, arguments: Sequence[Tensor]) -> None:
+    _compiled(kernel.text).warmup(*arguments, grid=(1,), **_choices(launch))
+
+
+def has_products(kernel: RowKernel) -> bool:
+    """Whether matrices are read, which few programs do seldom."""
+    return "if HOIST:" in kernel.text
+
+
+@cache
+def _n_processors(device: int) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@cache
+def _compiled(text: str) -> Any:  # noqa: ANN401 - Triton's own type, which loads it
+    """The function in a text. Triton reads functions from files, and keeps what it compiled."""
+    path = _stored(text, ".py")
+    _write(path, text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None, f"{path} is a module"
+    assert spec.loader is not None, f"{path} is a module"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.kernel
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: other processes may read it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def _stored(text: str, suffix: str) -> Path:
+    digest = sha256(text.encode()).hexdigest()[:32]
+    return cache_dir() / "rows" / f"rows_{digest}{suffix}"
+
+
+# -- choosing --------------------------------------------------------------------------------------
+
+
+def _chosen(kernel: RowKernel, inputs: Sequence[Tensor]) -> Launch:
+    """The fastest candidate on this GPU: known from an earlier run, or timed now."""
+    if torch.cuda.is_current_stream_capturing():
+        return _candidates(kernel)[0]
+    path = _stored(kernel.text, ".json")
+    name = torch.cuda.get_device_name(inputs[0].device)
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if name not in known:
+        known[name] = _timed(kernel, inputs)
+        _write(path, json.dumps(known))
+    return Launch(*known[name])
+
+
+def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
+    from triton.runtime.errors import OutOfResources
+
+    results, _ = _new_results(kernel, inputs[0].device)
+    arguments = [*inputs, *results]
+    candidates = _candidates(kernel)
+    _compiled(kernel.text)
+    with ThreadPoolExecutor() as pool:  # the compiler works outside Python
+        list(pool.map(lambda launch: _compile(kernel, launch, arguments), candidates))
+    times: dict[Launch, float] = {}
+    for launch in candidates:
+        try:
+            times[launch] = _time_of(lambda: _start(kernel, launch, inputs, results))  # noqa: B023
+        except OutOfResources:
+            continue
+    best = min(times, key=times.__getitem__, default=candidates[0])
+    return [best.block, best.n_warps, best.hoists, best.per_processor]
+
+
+def _candidates(kernel: RowKernel) -> tuple[Launch, ...]:
+    return _WITH_PRODUCTS if has_products(kernel) else _CANDIDATES
+
+
+def _time_of(start: Callable[[], None]) -> float:
+    """Launches from a CUDA graph, which takes no time between them."""
+    start()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        for _ in range(_N_TIMED):
+            start()
+    graph.replay()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end)

@@ -1,0 +1,296 @@
+"""Graph networks by kernels over rows: the same numbers as PyTorch's, by ATen and as generated."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.ir.host.rows import triton_in_numpy
+from tests.ir.steps import captured
+from tremula.ir.host.rows import kernels
+from tremula.ir.host.rows.fuse import fuse_rows
+from tremula.ir.optim.rules import rule_from
+from tremula.ir.passes import HOST_PASSES, apply
+from tremula.ir.passes.split import on_device
+from tremula.ir.step import GRADIENT, OUTPUT, CapturedStep
+
+N_NODES, N_EDGES, N_IN, N_GRAPHS = 24, 90, 16, 3
+row_kernel = torch.ops.tremula.row_kernel.default
+
+
+def sum_into(index: Tensor, values: Tensor, n: int = N_NODES) -> Tensor:
+    """As PyG's `scatter` does."""
+    shape = (-1, *[1] * (values.dim() - 1))
+    zeros = values.new_zeros(n, *values.shape[1:])
+    return zeros.scatter_add_(0, index.view(shape).expand_as(values), values)
+
+
+def largest_of(index: Tensor, values: Tensor) -> Tensor:
+    zeros = values.new_zeros(N_NODES, *values.shape[1:])
+    index = index.view(-1, *[1] * (values.dim() - 1)).expand_as(values)
+    return zeros.scatter_reduce_(0, index, values, "amax", include_self=False)
+
+
+class Gin(nn.Module):
+    """A sum of neighbours, then a dense net."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(N_IN, 24), nn.ReLU(), nn.Linear(24, N_IN))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, _d: Tensor) -> Tensor:
+        return self.net(x + sum_into(target, x.index_select(0, source)))
+
+
+class Gcn(nn.Module):
+    """Neighbours weighted by degrees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(N_IN, 20)
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        degree = sum_into(target, torch.ones_like(d)).clamp(min=1)
+        weight = degree[source].rsqrt() * degree[target].rsqrt()
+        return sum_into(target, self.linear(x)[source] * weight.view(-1, 1))
+
+
+class Sage(nn.Module):
+    """The mean of neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(N_IN, N_IN)
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        n = sum_into(target, torch.ones_like(d)).clamp(min=1)
+        return self.linear(sum_into(target, x.index_select(0, source)) / n.view(-1, 1)).tanh()
+
+
+class Gat(nn.Module):
+    """Attention of four heads, a softmax over each node's edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(N_IN, 32, bias=False)
+        self.from_source, self.from_target = (nn.Parameter(torch.randn(1, 4, 8)) for _ in range(2))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, _d: Tensor) -> Tensor:
+        x = self.linear(x).view(-1, 4, 8)
+        score = (x * self.from_source).sum(-1)[source] + (x * self.from_target).sum(-1)[target]
+        score = nn.functional.leaky_relu(score, 0.2)
+        score = (score - largest_of(target, score.detach())[target]).exp()
+        score = score / (sum_into(target, score)[target] + 1e-16)
+        return sum_into(target, x[source] * score.unsqueeze(-1)).reshape(-1, 32)
+
+
+class Pna(nn.Module):
+    """Mean and deviation of messages from a dense layer over each edge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(N_IN, 20)
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        message = self.linear(x[source] * x[target]).relu()
+        n = sum_into(target, torch.ones_like(d)).clamp(min=1).view(-1, 1)
+        mean = sum_into(target, message) / n
+        square = sum_into(target, message**2) / n
+        return torch.cat([mean, (square - mean**2).relu().add(1e-5).sqrt()], 1)
+
+
+class Filter(nn.Module):
+    """SchNet's: weights of messages are a net of the distance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(25, 32), nn.Softplus(), nn.Linear(32, N_IN))
+        self.register_buffer("offset", torch.linspace(0, 3, 25))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        rays = torch.exp(-2.0 * (d.view(-1, 1) - self.offset.view(1, -1)) ** 2)
+        cut = 0.5 * (torch.cos(d) + 1)
+        return sum_into(target, x.index_select(0, source) * self.net(rays) * cut.view(-1, 1))
+
+
+class Gate(nn.Module):
+    """A message passed through a sigmoid of its edge's state, which goes on to the next layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.edge, self.node = nn.Linear(N_IN, N_IN), nn.Linear(N_IN, N_IN)
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        state = d.view(-1, 1) * x[source]
+        for _ in range(2):
+            state = state + nn.functional.silu(self.edge(state)) * x[target]
+            zeros = torch.zeros_like(x)
+            x = x + self.node(zeros.index_add(0, target, torch.sigmoid(state) * x[source]))
+        return x
+
+
+class WithLoss(nn.Module):
+    """A layer twice, a sum over each graph, a loss."""
+
+    def __init__(self, layer: type[nn.Module]):
+        super().__init__()
+        self.embed = nn.Embedding(5, N_IN, padding_idx=0)
+        self.layer = layer()
+        n_out = self.layer(*(example()[i] for i in (1, 2, 3, 4))).shape[1]
+        self.back = nn.Linear(n_out, N_IN)
+        self.readout = nn.Linear(n_out, 1)
+
+    def forward(
+        self, z: Tensor, x: Tensor, source: Tensor, target: Tensor, d: Tensor, graph: Tensor
+    ) -> Tensor:
+        x = self.embed(z) + x
+        x = self.back(self.layer(x, source, target, d)).tanh()
+        each = self.readout(self.layer(x, source, target, d))
+        return nn.functional.mse_loss(sum_into(graph, each, N_GRAPHS), torch.ones(N_GRAPHS, 1))
+
+
+def example() -> tuple[Tensor, ...]:
+    """Edges sorted by target, as loaders give them."""
+    random = torch.Generator().manual_seed(3)
+    target = torch.randint(0, N_NODES, (N_EDGES,), generator=random).sort().values
+    source = torch.randint(0, N_NODES, (N_EDGES,), generator=random)
+    return (
+        torch.randint(0, 5, (N_NODES,), generator=random),
+        torch.randn(N_NODES, N_IN, generator=random),
+        source,
+        target,
+        torch.rand(N_EDGES, generator=random) * 3 + 0.1,
+        torch.arange(N_NODES) * N_GRAPHS // N_NODES,
+    )
+
+
+LAYERS = (Gin, Gcn, Sage, Gat, Pna, Filter, Gate)
+
+
+def step_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> CapturedStep:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = captured(model, *inputs, rule=rule_from(optimizer, model.named_parameters()))
+    return apply(step, HOST_PASSES, "host")
+
+
+def run(step: CapturedStep, model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """The loss and the gradients."""
+    held = [*(p.detach() for p in model.parameters()), *model.buffers()]
+    rate = torch.tensor(0.1, device=inputs[0].device)
+    results = step.module().forward(*held, *inputs, rate)
+    kinds = (OUTPUT, GRADIENT)
+    return [r for slot, r in zip(step.outputs, results, strict=True) if slot.kind in kinds]
+
+
+def in_float64(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        wide = model.double()
+        loss = wide(*(t.double() if t.is_floating_point() else t for t in inputs))
+        return [loss, *torch.autograd.grad(loss, list(wide.parameters()))]
+    finally:
+        torch.set_default_dtype(before)
+        model.float()
+
+
+def in_numpy(digest: str, inputs: list[Tensor]) -> list[Tensor]:
+    """A kernel as it is written for Triton, with tiles of 32 rows."""
+    kernel = kernels._kernels[digest]
+    results = [np.full(s, 0 if add else np.nan, np.float32) for (s, _), add in zip(
+        kernel.results, kernel.is_summed, strict=True)]  # fmt: skip
+    triton_in_numpy.run(
+        kernel.text,
+        [*(tensor.contiguous().numpy() for tensor in inputs), *results],
+        2 if kernel.sums_over_rows else -(-kernel.n_rows // 32),
+        BLOCK=32, WINDOW=16, HOIST=False,
+    )  # fmt: skip
+    return [torch.from_numpy(result) for result in results]
+
+
+@pytest.fixture(scope="module", params=LAYERS, ids=lambda layer: layer.__name__)
+def case(request: pytest.FixtureRequest) -> tuple[nn.Module, tuple[Tensor, ...], list[Tensor]]:
+    """A model, its inputs, and what PyTorch computes in float64."""
+    torch.manual_seed(0)
+    model, inputs = WithLoss(request.param), example()
+    return model, inputs, in_float64(model, inputs)
+
+
+@pytest.mark.parametrize("many_rows", [1, 1 << 16], ids=["products", "no-products"])
+def test_kernels_compute_what_pytorch_computes(case: tuple, many_rows: int):
+    """Loss and all gradients, by ATen and by the text of each kernel, against float64."""
+    model, inputs, expected = case
+    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), many_rows=many_rows)
+    calls = [node for node in fused.graph.nodes if node.target is row_kernel]
+    assert calls, "the sums of a graph network are kernels"
+    for found in (run(fused, model, inputs), run(_written(fused, calls), model, inputs)):
+        for value, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
+
+
+def _written(fused: CapturedStep, calls: list) -> CapturedStep:
+    for node in calls:
+        node.target = in_numpy
+    return fused
+
+
+def test_no_sum_into_segments_is_left_to_aten(case: tuple):
+    """Every scatter_add, index_add and accumulating index_put is part of a kernel."""
+    model, inputs, _ = case
+    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"))
+    names = {str(node.target) for node in fused.graph.nodes}
+    left = {"aten.scatter_add.default", "aten.index_add.default", "aten.index_put.default"}
+    assert not names & left
+
+
+def test_equal_layers_are_one_kernel():
+    """Two layers of a model have the same text, so that it is compiled and timed once."""
+    torch.manual_seed(0)
+    model = WithLoss(Filter)
+    fused = fuse_rows(step_of(model, example()), torch.device("cpu"))
+    digests = [node.args[0] for node in fused.graph.nodes if node.target is row_kernel]
+    assert len(set(digests)) < len(digests)
+
+
+def test_other_steps_are_left_alone():
+    """A model without sums into segments has no kernels of ours."""
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return nn.functional.mse_loss(self.model(x), y)
+
+    step = step_of(Loss(), (torch.randn(64, 8), torch.randn(64, 4)))
+    before = str(step.graph)
+    assert str(fuse_rows(step, torch.device("cpu")).graph) == before
+
+
+def test_a_row_outside_its_table_is_not_a_number():
+    """A wrong index shows in the loss instead of reading other memory."""
+    model, inputs = WithLoss(Gin), list(example())
+    inputs[2] = inputs[2].clone()
+    inputs[2][0] = N_NODES + 5
+    fused = fuse_rows(step_of(model, tuple(inputs)), torch.device("cpu"))
+    calls = [node for node in fused.graph.nodes if node.target is row_kernel]
+    loss = run(_written(fused, calls), model, tuple(inputs))[0]
+    assert torch.isnan(loss)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("many_rows", [1, 1 << 16], ids=["products", "no-products"])
+def test_triton_computes_what_pytorch_computes(case: tuple, many_rows: int):
+    """Loss and all gradients on a GPU in full float32, against float64."""
+    torch.set_float32_matmul_precision("highest")
+    model, inputs, expected = case
+    device = torch.device("cuda")
+    step = on_device(step_of(model, inputs), device)
+    fused = fuse_rows(step, device, many_rows=many_rows)
+    on_gpu = tuple(tensor.to(device) for tensor in inputs)
+    found = run(fused, model.to(device), on_gpu)
+    model.cpu()
+    for value, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(value.cpu().double(), right, rtol=1e-3, atol=1e-5)
