@@ -57,9 +57,10 @@ class World:
         return {f"{t.type.name}{i}": t for ts in self.tensors.values() for i, t in enumerate(ts)}
 
 
-def make_world(draw: Draw, replication_factor: int = 1) -> World:
-    """Two variables of every type, mapped and filled at random."""
-    model = IPUModel("ipu2", n_ipus=replication_factor, tiles_per_ipu=N_TILES)
+def make_world(draw: Draw, replication_factor: int = 1, n_ipus: int = 1) -> World:
+    """Two variables of every type, mapped and filled at random; chips share the tiles."""
+    per_ipu = N_TILES // n_ipus
+    model = IPUModel("ipu2", n_ipus=n_ipus * replication_factor, tiles_per_ipu=per_ipu)
     graph = Graph(model.create_device(), replication_factor)
     world = World(graph, draw)
     random = np.random.default_rng(draw(st.integers(0, 2**16)))

@@ -13,7 +13,10 @@ from tremula import Engine, Sequence
 from tremula.compiler.passes.memory import CATEGORIES, CODE_CATEGORIES
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.operations import operation_columns
-from tremula.vision.analysis.summary import execution_totals, memory_totals, tree
+from tremula.vision.analysis.summary import execution_totals, memory_totals, summary, tree
+from tremula.vision.analysis.text_views import text_of_view
+from tremula.vision.analysis.whatif import TileProgram
+from tremula.vision.pva import report as pva
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.time_totals import (
     PARTS,
@@ -72,7 +75,27 @@ def assert_one_total(reader, total):
     assert reader.by_ipu("path_cycles").sum() == total
     assert reader.info["estimated_cycles"] == 0
     assert int(reader.trace.end.max(initial=0)) == total
+    assert f"{total:,} cycles" in text_of_view("summary", summary(reader), 0)
+    assert TileProgram(reader).as_reported().total_cycles == total
+    assert_pva_total(pva.Report(reader), total)
     assert all(0 <= advice["saves_cycles"] <= total for advice in insights(reader))
+
+
+def assert_pva_total(report, total):
+    """Objects of pva, walked one by one, add up as well."""
+    execution = report.execution
+    assert execution.totalCycles == execution.totalCycles.total == total
+    assert sum(execution.cyclesByTypeName().values()) == total
+    assert sum(execution.cyclesByPhase().values()) == total
+    assert sum(root.cycles for root in report.compilation.controlPrograms) == total
+    ipus = report.reader.table("ipus")
+    for ipu in range(report.reader.n_ipus):
+        steps = [step.ipus[ipu] for step in execution.steps]
+        for name, attribute in (
+            ("compute", "computeCycles"), ("exchange", "exchangeCycles"), ("links", "linkCycles"),
+            ("host", "hostCycles"), ("sync", "syncCycles"),
+        ):  # fmt: skip
+            assert sum(getattr(step, attribute) for step in steps) == ipus[name][ipu], name
 
 
 def assert_flop_sums(reader, operations):
@@ -134,11 +157,13 @@ def assert_trace_sums(reader, wanted):
 @settings(LARGE)
 @given(data=st.data())
 def test_any_program(data, tmp_path_factory):
-    """Loops, branches, switches and calls: the file adds up to the engine's totals."""
-    world = make_world(data.draw)
+    """Loops, branches and calls on chips that wait for each other: all views have one total."""
+    n_ipus, n_replicas = (data.draw(st.sampled_from(n)) for n in ((1, 2, 4), (1, 2)))
+    world = make_world(data.draw, n_replicas, n_ipus)
     steps = [program(world, 2) for _ in range(data.draw(st.integers(2, 4)))]
     engine = Engine(world.graph, [Sequence(steps)], {"tremula.threads": 1}).load()
-    engine.run()
+    for _ in range(data.draw(st.integers(1, 4))):
+        engine.run()
     if not engine.report().has_run:
         return
     path = report_of_engine(engine, tmp_path_factory.mktemp("report"))

@@ -253,7 +253,8 @@ def recosted(executable: Executable, chip: Chip) -> StepCosts:
     mine = executable.target
     assert mine.system is not None, "a target always gets a system"
     is_ad_hoc = not executable.machine.system_name
-    system = single(chip, mine.system.n_ipus) if is_ad_hoc else replace(mine.system, chip=chip)
+    n_ipus = mine.n_ipus * executable.replication_factor
+    system = single(chip, n_ipus) if is_ad_hoc else replace(mine.system, chip=chip)
     target = Target(chip, mine.n_ipus, mine.tiles_per_ipu, mine.type, system)
     return recost_steps(executable, target)
 
