@@ -6,7 +6,6 @@ import numpy as np
 
 if TYPE_CHECKING:  # readers of reports want the names alone
     from tremula.compiler.passes.cost import StepCosts
-    from tremula.compiler.report.report import Execution
 
 Ints = np.ndarray
 
@@ -24,11 +23,3 @@ def step_phases(costs: "StepCosts", compute: Ints | None = None) -> Ints:
     parts = (computing, on_chip, costs.link_exchange, costs.host_exchange, costs.sync)
     takes_part = costs.is_active | costs.joins[:, None]
     return np.stack(parts, axis=2) * takes_part[:, :, None]
-
-
-def busy_phases(costs: "StepCosts", execution: "Execution") -> Ints:
-    """int64[n_steps, n_chips, 5]: everything that ran, on the critical path or not."""
-    found = step_phases(costs, execution.compute) * execution.executed[:, None, None]
-    for step, counted in execution.counted.items():
-        found[step, :, 0] = counted.total_chip_cycles
-    return found

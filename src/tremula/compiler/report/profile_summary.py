@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tremula.compiler.passes.memory import CATEGORIES, PARTS
+from tremula.compiler.report.phases import PHASES
 from tremula.compiler.report.report import Report
 
 _STARS = 40
@@ -140,10 +141,7 @@ def _fullest_tiles(report: Report) -> list[str]:
 def _execution(report: Report) -> list[str]:
     total = report.total_cycles
     microseconds = report.total_seconds * 1e6
-    times = report.steps.executed
-    host = (report.host_exchange.max(axis=1) * times).sum()
-    link = (report.link_exchange.max(axis=1) * times).sum()
-    sync = (report.steps.sync.max(axis=1) * times).sum()
+    parts = dict(zip(PHASES, report.phases_of_chip.mean(axis=0).tolist(), strict=True))
 
     def share(cycles: float) -> str:
         return f"{cycles:,.1f} ({100 * cycles / max(total, 1):.1f}% of total)"
@@ -155,9 +153,10 @@ def _execution(report: Report) -> list[str]:
         ),
         ("Tile average compute cycles (excluding idle threads)", share(report.tiles.busy.mean())),
         ("Tile average IPU exchange cycles", share(report.tiles.exchange.mean())),
-        ("Tile average global exchange cycles", share(float(link))),
-        ("Tile average host exchange cycles", share(float(host))),
-        ("Tile average sync cycles", share(float(sync))),
+        ("Tile average global exchange cycles", share(parts["links"])),
+        ("Tile average host exchange cycles", share(parts["host"])),
+        ("Tile average sync cycles", share(parts["sync"])),
+        ("Chip average waiting cycles", share(total - sum(parts.values()))),
     ]
     types = [
         (f"{row.codelet} ({row.n_vertices:,} instances)", f"{row.cycles:,} [{row.standing}]")

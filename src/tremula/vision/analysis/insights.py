@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tremula.vision.analysis.operations import operation_of_step
 from tremula.vision.analysis.stages import stage_facts
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.time_totals import total_cycles
@@ -419,6 +420,9 @@ def uneven_stages(reader: ReportReader) -> Iterator[Insight]:
     worst = max(mine, key=lambda stage: stage["cycles"])["stage"]
     least = int(np.where(used, per_chip, per_chip.max() + 1).argmin())
     saved = path.steps["total_cycles"] * (path.steps["stage"] == worst)
+    names, operation = operation_of_step(reader)
+    largest = int(np.bincount(operation, saved, len(names)).argmax())
+    step = int((saved * (operation == largest)).argmax())
     numbers = " and ".join(str(stage["stage"]) for stage in mine)
     yield replace(
         path.insight(
@@ -427,8 +431,8 @@ def uneven_stages(reader: ReportReader) -> Iterator[Insight]:
             "average chip of the pipeline",
             f"For each micro-batch its stages ({numbers}) take {int(per_chip[slowest]):,} cycles, "
             f"chip {least} takes {int(per_chip[least]):,}, and all wait for the slowest. Most of "
-            f"stage {worst} is {path.step(int(saved.argmax()))}: move BeginBlock (or its "
-            f"ipu_id) so that a part of it runs on chip {least}. Evenly divided, the pipeline "
+            f"stage {worst} is {names[largest]!r} ({path.steps['source'][step]}): move BeginBlock "
+            f"(or its ipu_id) so that a part of it runs on chip {least}. Evenly divided, the pipeline "
             f"takes up to {gain:,} cycles less.",
             saved,
             stage=worst,

@@ -25,6 +25,25 @@ def operation_of_step(reader: ReportReader) -> tuple[list[str], Ints]:
     return list(number_of), np.array(found, np.int64)
 
 
+def makers_of_variables(reader: ReportReader) -> Ints:
+    """int64[n_variables]: the first step whose name is nearest to a variable's; -1 for none.
+
+    "layer/matmul/partials" is made by a step "layer/matmul/…", wherever that runs: the programs
+    that a step is in (a pipeline's stage, say) are no part of its name.
+    """
+    step_of: dict[str, int] = {}
+    for step, name in enumerate(reader.table("steps")["name"]):
+        while name and name not in step_of:
+            step_of[name] = step
+            name = name.rpartition("/")[0]
+    found = []
+    for name in reader.table("variables")["name"]:
+        while name and name not in step_of:
+            name = name.rpartition("/")[0]
+        found.append(step_of.get(name, -1))
+    return np.array(found, np.int64)
+
+
 def _per_operation(operation: Ints, n: int, values: Ints) -> Ints:
     return np.bincount(operation, weights=values.astype(np.float64), minlength=n).astype(np.int64)
 
@@ -61,11 +80,19 @@ def operation_columns(reader: ReportReader) -> dict[str, object]:
         "first_step": first,
         "last_step": last,
         "largest_temporary_bytes": largest,
+        "variable_bytes": _variable_bytes(reader, operation, n),
         **_roofline(reader, sums, np.bincount(operation, ideal_cycles(reader) * executed, n)),
         "bound": _bounds(reader, operation, n),
         "balance": _balance(operation, n, steps),
         "source": [steps["source"][i] for i in first.tolist()],
     }
+
+
+def _variable_bytes(reader: ReportReader, operation: Ints, n: int) -> Ints:
+    """Bytes of the variables that each operation made."""
+    makers, sizes = makers_of_variables(reader), reader.table("variables")["n_bytes"]
+    known = makers >= 0
+    return _per_operation(operation[makers[known]], n, sizes[known])
 
 
 def _vertices_of_step(reader: ReportReader) -> Ints:

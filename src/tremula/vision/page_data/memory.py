@@ -6,6 +6,7 @@ import numpy as np
 
 from tremula.base.columns import coded
 from tremula.hardware import chip_from_toml
+from tremula.vision.analysis.operations import makers_of_variables
 from tremula.vision.page_data.pack import pack_of
 from tremula.vision.report.reader import ReportReader
 
@@ -75,6 +76,7 @@ def variables_pack(reader: ReportReader) -> bytes:
         "first_step", "last_step",
     ):  # fmt: skip
         columns[name] = table[name][shown]
+    columns["maker"] = makers_of_variables(reader)[shown]
     columns |= _lifetime_columns(reader, shown)
     rest = np.ones(len(table["n_bytes"]), bool)
     rest[shown] = False

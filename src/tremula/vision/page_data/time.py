@@ -44,22 +44,23 @@ def steps_pack(reader: ReportReader) -> bytes:
         "total_cycles": total_cycles(reader),
         "n_ipus": reader.n_ipus,
         "n_tiles": reader.n_tiles,
+        "tiles_per_ipu": reader.tiles_per_ipu,
         "peaks": _peaks(reader),
-        "exchange_bytes_per_cycle": reader.target["exchange_bytes_per_cycle"] * reader.n_tiles,
+        "exchange_bytes_per_cycle": reader.target["exchange_bytes_per_cycle"]
+        * reader.tiles_per_ipu,
     }
     return pack_of(facts, columns)
 
 
 def _peaks(reader: ReportReader) -> list[tuple[str, int]]:
-    """(unit and type, flops per cycle of all tiles), the highest first."""
+    """(unit and type, flops per cycle of a chip's tiles), the highest first."""
     units = {
         "half": "matrix, half", "half_float": "matrix, half to float", "float": "matrix, float",
         "vector_half": "vector, half", "vector_float": "vector, float",
     }  # fmt: skip
     found = [
-        (text, reader.target[f"flops_per_cycle_{name}"] * reader.n_tiles)
+        (text, reader.target[f"flops_per_cycle_{name}"] * reader.tiles_per_ipu)
         for name, text in units.items()
-        if f"flops_per_cycle_{name}" in reader.target  # schema 1.0 has only two of them
     ]
     return sorted(found, key=lambda peak: -peak[1])
 

@@ -13,7 +13,8 @@ const LAYERS = [
   ["operation", "Operation", "what one call of an operation made"], ["module", "Module", "the first part of each name"],
   ["line", "Source line"], ["step", "Step"],
 ];
-const FIELDS = ["cycles", "compute", "exchange", "sync", "host", "flops", "peak", "ideal", "bytesMoved", "nVertices", "nSteps", "executed"];
+const PHASES = ["compute", "exchange", "links", "host", "sync"];
+const FIELDS = ["cycles", "busy", ...PHASES, "flops", "peak", "ideal", "bytesMoved", "nVertices", "nSteps", "executed"];
 
 export async function operationsView(context) {
   const [steps, variables, vertices] = await Promise.all(["steps", "variables", "vertices"].map(context.load));
@@ -52,17 +53,26 @@ function groups(steps, variables, layer) {
     addStep(group, steps, i);
   }
   for (let row = 0; row < variables.columns.id.length; row++) {
-    const group = makerOf(found, text(variables, "name", row), text(variables, "source", row), layer);
+    const maker = variables.columns.maker[row];
+    const group = maker >= 0 && layer !== "line" ? found.get(groupOf(steps, maker, layer))
+      : makerOf(found, text(variables, "name", row), text(variables, "source", row), layer);
     if (group) group.variableBytes += variables.columns.n_bytes[row];
   }
   return found;
 }
 
-function addStep(group, { columns }, i) {
-  const n = columns.executed[i];
+// Cycles and phases are those on the critical path; `busy` is what chips spend on it, all together.
+function addStep(group, { columns, facts }, i) {
+  const n = columns.executed[i], k = facts.n_ipus;
   group.steps.push(i);
   group.cycles += columns.total_cycles[i];
-  for (const name of ["compute", "exchange", "sync", "host", "ideal"]) group[name] += columns[name][i] * n;
+  group.busy += columns.busy_cycles[i];
+  group.parts ??= Object.fromEntries(PHASES.map((name) => [name, 0]));
+  for (const name of PHASES) {
+    group[name] += columns[`path_${name}`][i];
+    for (let chip = 0; chip < k; chip++) group.parts[name] += columns[`ipu_${name}`][i * k + chip] * n;
+  }
+  group.ideal += columns.ideal[i] * n;
   group.flops += columns.n_flops[i] * n;
   group.peak += columns.peak_cycles[i] * n;
   group.bytesMoved += columns.bytes_in[i] * n;
@@ -75,10 +85,9 @@ function addStep(group, { columns }, i) {
   group.balance += weight * columns.balance[i];
 }
 
-// What most of its cycles go into.
+// What most of its chips' cycles go into.
 function boundBy(group) {
-  const parts = { compute: group.compute, exchange: group.exchange - group.host, sync: group.sync, host: group.host };
-  const [name, cycles] = Object.entries(parts).reduce((most, part) => (part[1] > most[1] ? part : most));
+  const [name, cycles] = Object.entries(group.parts).reduce((most, part) => (part[1] > most[1] ? part : most));
   return cycles ? name : "–";
 }
 
@@ -91,7 +100,7 @@ class OperationsView {
     this.total = Math.max(1, this.rows.reduce((sum, row) => sum + row.cycles, 0));
     this.details = h("section.card", {});
     this.table = this.makeTable();
-    this.plotted = this.rows.filter((row) => row.flops > 0 && row.cycles > 0);
+    this.plotted = this.rows.filter((row) => row.flops > 0 && row.busy > 0);
     this.roofline = this.makeRoofline();
     this.element = h("div", {}, card("Operations", [this.table.tools, h("div.spring"),
       choice("Layer", LAYERS, this.layer, (layer) => context.select({ layer, op: undefined }))], this.table.element), this.rooflineCard(), this.details);
@@ -102,12 +111,16 @@ class OperationsView {
     const list = [
       { title: this.layer === "line" ? "Line" : "Operation", isText: true, get: (i) => rows[i].name, show: (v) => (this.layer === "line" ? place(v) : v) },
       { title: "Cycles", get: (i) => rows[i].cycles, show: whole, bar: (v) => v / most },
-      { title: "Share", get: (i) => rows[i].cycles / this.total, show: percent },
+      { title: "Share", get: (i) => rows[i].cycles / this.total, show: percent, about: "of the total: only the critical path counts" },
+      { title: "Busy", get: (i) => rows[i].busy, show: short, about: "cycles of all chips that work on it, on the critical path or not" },
       { title: "Compute", get: (i) => rows[i].compute, show: short },
       { title: "Exchange", get: (i) => rows[i].exchange, show: short },
+      { title: "Links", get: (i) => rows[i].links, show: short, about: "between chips", isExtra: true },
+      { title: "Host", get: (i) => rows[i].host, show: short, isExtra: true },
+      { title: "Sync", get: (i) => rows[i].sync, show: short, isExtra: true },
       { title: "Flops", get: (i) => rows[i].flops, show: known(short), about: "floating-point operations, as its vertices declare them" },
       { title: "Of peak", get: (i) => this.ofPeak(rows[i]), show: known(percent), about: "flops at the peak of the units and types that do them, over what it takes" },
-      { title: "Of roofline", get: (i) => (rows[i].cycles ? rows[i].ideal / rows[i].cycles : 0), show: known(percent), about: "the best the chip could do, computing or moving, over what it takes", isExtra: true },
+      { title: "Of roofline", get: (i) => (rows[i].busy ? rows[i].ideal / rows[i].busy : 0), show: known(percent), about: "the best the chip could do, computing or moving, over what it takes", isExtra: true },
       { title: "Bound by", isText: true, get: (i) => boundBy(rows[i]), about: "what most of its cycles go into" },
       { title: "Tile balance", get: (i) => (rows[i].weight ? rows[i].balance / rows[i].weight : 1), show: percent, about: "mean over tiles of compute ÷ the slowest tile's", isExtra: true },
       { title: "Memory", get: (i) => rows[i].variableBytes, show: bytes, about: "variables it made" },
@@ -121,17 +134,17 @@ class OperationsView {
     });
   }
 
-  // All tiles at the peak of their units, over the cycles it takes.
+  // All tiles of its chips at the peak of their units, over the cycles it takes of them.
   ofPeak(row) {
-    return row.cycles ? row.peak / this.steps.facts.n_tiles / row.cycles : 0;
+    return row.busy ? row.peak / this.steps.facts.tiles_per_ipu / row.busy : 0;
   }
 
   makeRoofline() {
     const { plotted } = this, { peaks, exchange_bytes_per_cycle: bytesPerCycle } = this.steps.facts;
     return new Roofline({
       peaks, bytesPerCycle, label: "Roofline: arrow keys choose an operation",
-      points: plotted.map((row) => ({ name: row.name, intensity: row.flops / row.bytesMoved, rate: row.flops / row.cycles, share: row.cycles / this.total })),
-      describe: (i) => [plotted[i].name, ["flops per cycle", rate(plotted[i].flops / plotted[i].cycles)], ["flops per byte", rate(plotted[i].flops / plotted[i].bytesMoved)], ["of peak", percent(this.ofPeak(plotted[i]))], ["bound by", boundBy(plotted[i])]],
+      points: plotted.map((row) => ({ name: row.name, intensity: row.flops / row.bytesMoved, rate: row.flops / row.busy, share: row.cycles / this.total })),
+      describe: (i) => [plotted[i].name, ["flops per cycle", rate(plotted[i].flops / plotted[i].busy)], ["flops per byte", rate(plotted[i].flops / plotted[i].bytesMoved)], ["of peak", percent(this.ofPeak(plotted[i]))], ["bound by", boundBy(plotted[i])]],
       onpick: (i) => this.context.select({ op: plotted[i].name }),
     });
   }
@@ -164,11 +177,11 @@ class OperationsView {
     }
     const { columns } = this.steps;
     const chart = new Chart({
-      series: [["compute", "compute"], ["exchange", "exchange"], ["sync", "sync"]].map(([name]) => ({
+      series: PHASES.map((name) => ({
         name, colour: colour(name), values: Float64Array.from(row.steps, (i) => columns[name][i]),
       })),
       isStacked: true, label: "Cycles of its steps", xName: "its steps", yFormat: short, height: 170,
-      describe: (i) => [text(this.steps, "path", row.steps[i]), ["compute", whole(columns.compute[row.steps[i]])], ["exchange", whole(columns.exchange[row.steps[i]])], ["sync", whole(columns.sync[row.steps[i]])]],
+      describe: (i) => [text(this.steps, "path", row.steps[i]), ...PHASES.map((name) => [name, whole(columns[name][row.steps[i]])])],
       onpick: (i) => this.context.select({ view: "execution", step: row.steps[i] }),
     });
     replace(this.details, h("header", {}, h("h2", {}, row.name), h("div.spring"),

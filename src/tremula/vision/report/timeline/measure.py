@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.compiler.passes.cost import StepCosts
-from tremula.compiler.report.phases import busy_phases, step_phases
-from tremula.compiler.report.report import Execution, History
+from tremula.compiler.report.phases import step_phases
+from tremula.compiler.report.report import Execution, History, busy_phases
 from tremula.vision.report.time_totals import apportioned
 from tremula.vision.report.timeline.script import Routes
 from tremula.vision.report.timeline.timeline import critical_path
