@@ -432,8 +432,8 @@ def uneven_stages(reader: ReportReader) -> Iterator[Insight]:
             f"For each micro-batch its stages ({numbers}) take {int(per_chip[slowest]):,} cycles, "
             f"chip {least} takes {int(per_chip[least]):,}, and all wait for the slowest. Most of "
             f"stage {worst} is {names[largest]!r} ({path.steps['source'][step]}): move BeginBlock "
-            f"(or its ipu_id) so that a part of it runs on chip {least}. Evenly divided, the pipeline "
-            f"takes up to {gain:,} cycles less.",
+            f"(or its ipu_id) so that a part of it runs on chip {least}. Evenly divided, the "
+            f"pipeline takes up to {gain:,} cycles less.",
             saved,
             stage=worst,
             ipu=slowest,
