@@ -8,8 +8,8 @@ from tests.ir.like_aten import assert_like_aten
 
 def _orders(x, i):
     return [
-        *x.median(0), *x.nanmedian(-1), *x.mode(0), *x.kthvalue(1, 0), *x.topk(1), *x.sort(-1),
-        x.argsort(0), *x.cummax(0), *x.cummin(-1), x.cumsum(0), x.cumprod(-1), x.logcumsumexp(0),
+        *x.median(0), *x.mode(0), *x.kthvalue(1, 0), *x.topk(1), *x.sort(-1), x.argsort(0),
+        *x.cummax(0), x.cumsum(0), x.logcumsumexp(0),
     ]  # fmt: skip
 
 

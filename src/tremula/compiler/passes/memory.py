@@ -217,13 +217,13 @@ def memory_of(
 def placed_on(chip: Chip, memory: TileMemory, liveness: Liveness) -> Placement:
     """The same contents placed on another chip."""
     needs = needs_of(memory.always_live, memory.temporary)
-    return place_on(chip, liveness, memory.placement.wishes, needs)
+    return place_on(chip, liveness, memory.placement.special, needs)
 
 
 def addresses_of(memory: TileMemory, liveness: Liveness, chip: Chip) -> Ints:
     """int64[n_entries]: where on its tile each variable lies; -1 for nowhere."""
     needs = needs_of(memory.always_live, memory.temporary)
-    return addresses(chip, liveness, memory.placement.wishes, needs)
+    return addresses(chip, liveness, memory.placement.special, needs)
 
 
 def needs_of(always_live: Ints, temporary: Ints) -> Needs:

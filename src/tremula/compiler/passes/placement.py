@@ -29,7 +29,7 @@ ALIGN_BYTES = 8  # of every variable: one load
 
 @record
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SpecialMemory:
     """What variables want of memory, tile by tile: sorted entries of the liveness CSR."""
 
     interleaved: Ints
@@ -45,7 +45,7 @@ class Placement:
     region0: Ints  # used bytes of each region, gaps left out
     region1: Ints
     overflowed: Ints  # what does not fit; 0 where everything does
-    wishes: Wishes
+    special: SpecialMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class Needs:
 
 def place(graph: FrozenGraph, liveness: Liveness, needs: Needs) -> Placement:
     """Place all tiles."""
-    return place_on(graph.target.chip, liveness, _wishes(graph, liveness), needs)
+    return place_on(graph.target.chip, liveness, _special_memory(graph, liveness), needs)
 
 
-def place_on(chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs) -> Placement:
+def place_on(chip: Chip, liveness: Liveness, special: SpecialMemory, needs: Needs) -> Placement:
     """Place everything on tiles of a given chip, whose memory may differ in size."""
-    items = _Items(chip, liveness, wishes, needs)
+    items = _Items(chip, liveness, special, needs)
     excluding = items.floor + items.bytes_where(items.is_always & items.is_apart)
     excluding = excluding + needs.peak + items.top
     highest = np.maximum(items.addresses()[2], items.floor)
@@ -75,12 +75,12 @@ def place_on(chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs) -> Pl
     too_much = np.maximum(including - available, 0)
     too_much = np.maximum(too_much, needs.code - chip.n_bytes_region0)
     too_much = np.maximum(too_much, items.top - chip.n_bytes_region1)
-    return Placement(including, region0, region1, too_much, wishes)
+    return Placement(including, region0, region1, too_much, special)
 
 
-def addresses(chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs) -> Ints:
+def addresses(chip: Chip, liveness: Liveness, special: SpecialMemory, needs: Needs) -> Ints:
     """int64[n_entries]: where on its tile each entry of the liveness CSR lies; -1 for nowhere."""
-    items = _Items(chip, liveness, wishes, needs)
+    items = _Items(chip, liveness, special, needs)
     found = np.full(len(liveness.tile), -1, np.int64)
     entry, address, _ = items.addresses()
     found[entry] = address
@@ -100,13 +100,13 @@ def addresses(chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs) -> I
 class _Items:
     """Entries of the liveness CSR by how they are placed."""
 
-    def __init__(self, chip: Chip, liveness: Liveness, wishes: Wishes, needs: Needs):
+    def __init__(self, chip: Chip, liveness: Liveness, special: SpecialMemory, needs: Needs):
         self.chip, self.liveness, self.n_tiles = chip, liveness, len(needs.code)
         n_variables = len(liveness.always_live)
         self.variable = np.repeat(np.arange(n_variables), np.diff(liveness.tile_start))
         self.is_interleaved, self.is_apart = np.zeros((2, len(self.variable)), bool)
-        self.is_interleaved[wishes.interleaved] = True
-        self.is_apart[wishes.apart] = True
+        self.is_interleaved[special.interleaved] = True
+        self.is_apart[special.apart] = True
         self.is_always = liveness.always_live[self.variable]
         self.is_top = self.is_always & self.is_interleaved & ~self.is_apart
         self.is_plain = self.is_always & ~self.is_interleaved & ~self.is_apart
@@ -154,7 +154,7 @@ class _Items:
         return entry, begin, end
 
 
-class _Wish(NamedTuple):
+class _SpecialField(NamedTuple):
     """What a field wants for its part of variables, each on one tile."""
 
     variable: Ints  # or slots of a template
@@ -163,47 +163,47 @@ class _Wish(NamedTuple):
     is_apart: bool
 
 
-def _wishes(graph: FrozenGraph, liveness: Liveness) -> Wishes:
+def _special_memory(graph: FrozenGraph, liveness: Liveness) -> SpecialMemory:
     n_tiles = graph.target.n_tiles
     variable = np.repeat(np.arange(len(liveness.always_live)), np.diff(liveness.tile_start))
     entry_of = variable * n_tiles + liveness.tile
     is_interleaved, is_apart = np.zeros((2, len(entry_of)), bool)
-    of_template: dict[tuple[ComputeSetTemplate, int], list[_Wish]] = {}
+    of_template: dict[tuple[ComputeSetTemplate, int], list[_SpecialField]] = {}
     for compute_set, first in zip(graph.compute_sets, graph.set_numbers(), strict=True):
         of = compute_set.contents
         if isinstance(of, TemplateInstance):
             variables = np.array(of.variables, np.int64)
             key = (of.template, first)
             if key not in of_template:
-                found = [_wish_for_slots(w, variables) for w in _wishes_of_set(graph, compute_set)]
+                found = [_by_slot(w, variables) for w in _special_fields(graph, compute_set)]
                 of_template[key] = found
             found = [w._replace(variable=variables[w.variable]) for w in of_template[key]]
         else:
-            found = _wishes_of_set(graph, compute_set)
-        for wish in found:
-            entry = np.searchsorted(entry_of, wish.variable * n_tiles + wish.tile)
-            is_interleaved[entry] |= wish.is_interleaved
-            is_apart[entry] |= wish.is_apart
-    return Wishes(np.flatnonzero(is_interleaved), np.flatnonzero(is_apart))
+            found = _special_fields(graph, compute_set)
+        for field in found:
+            entry = np.searchsorted(entry_of, field.variable * n_tiles + field.tile)
+            is_interleaved[entry] |= field.is_interleaved
+            is_apart[entry] |= field.is_apart
+    return SpecialMemory(np.flatnonzero(is_interleaved), np.flatnonzero(is_apart))
 
 
-def _wish_for_slots(wish: _Wish, variables: Ints) -> _Wish:
+def _by_slot(field: _SpecialField, variables: Ints) -> _SpecialField:
     order = np.argsort(variables)
-    slots = order[np.searchsorted(variables, wish.variable, sorter=order)]
-    return wish._replace(variable=slots)
+    slots = order[np.searchsorted(variables, field.variable, sorter=order)]
+    return field._replace(variable=slots)
 
 
-def _wishes_of_set(graph: FrozenGraph, compute_set: FrozenComputeSet) -> list[_Wish]:
-    if not any(_wishing_fields(table) for table in compute_set.template_tables):
+def _special_fields(graph: FrozenGraph, compute_set: FrozenComputeSet) -> list[_SpecialField]:
+    if not any(_wants(table) for table in compute_set.template_tables):
         return []
     return [
-        _Wish(*_reached(graph, table, name), *wants)
+        _SpecialField(*_reached(graph, table, name), *wants)
         for table in compute_set.tables
-        for name, wants in _wishing_fields(table).items()
+        for name, wants in _wants(table).items()
     ]
 
 
-def _wishing_fields(table: FrozenTable) -> dict[str, tuple[bool, bool]]:
+def _wants(table: FrozenTable) -> dict[str, tuple[bool, bool]]:
     """(wants interleaved memory, wants elements of its own) of every field that wants either."""
     spec = table.codelet.spec
     apart = {name for c in spec.constraints for name in _ELEMENT_OF_FIELD.findall(c)}

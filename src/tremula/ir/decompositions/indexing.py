@@ -56,14 +56,16 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tenso
     """The smallest of the most frequent values, and the last place that has it."""
     if not x.dim():
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
-    rows = x.movedim(dim, -1)
-    n_equal = (rows.unsqueeze(-1) == rows.unsqueeze(-2)).sum(-1)
-    is_frequent = n_equal == n_equal.amax(-1, keepdim=True)
-    limit = math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).max
-    values = torch.where(is_frequent, rows, limit).amin(-1, keepdim=True)
-    places = torch.arange(rows.shape[-1], device=x.device)
-    last = torch.where(is_frequent & (rows == values), places, 0).amax(-1, keepdim=True)
-    found, place = values.movedim(-1, dim), last.movedim(-1, dim)
+    values, order = aten.sort.stable(x, stable=True, dim=dim)
+    values, order = values.movedim(dim, -1), order.movedim(dim, -1)
+    places = torch.arange(values.shape[-1], device=x.device)
+    begins = torch.ones_like(values, dtype=torch.bool)
+    begins[..., 1:] = values[..., 1:] != values[..., :-1]
+    begin = _running(torch.where(begins, places, 0), -1, True)[0]  # of the run of equal values
+    length = places - begin + 1  # so far; whole at the last of a run, the first of the longest
+    is_longest = length == length.amax(-1, keepdim=True)
+    last = torch.where(is_longest, places, len(places)).amin(-1, keepdim=True)
+    found, place = (t.gather(-1, last).movedim(-1, dim) for t in (values, order))
     return (found, place) if keepdim else (found.squeeze(dim), place.squeeze(dim))
 
 

@@ -102,8 +102,9 @@ class Products(nn.Module):
         return poptorch.identity_loss(self.weight * x, "sum")
 
 
-@pytest.mark.parametrize("on_tiles", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("on_tiles", "dtype"), [(False, torch.float32), (False, torch.float16), (True, torch.float32)]
+)
 def test_a_running_mean_is_rounded_to_half(on_tiles, dtype):
     """Half accumulators hold mean + (gradient - mean) / n after each; a sum would overflow."""
     options = poptorch.Options()

@@ -45,13 +45,14 @@ def _repetition(options: Options) -> Repetition:
     n_all = n_micro * options.Distributed.numProcesses
     kind = ReductionType(options.Training.accumulation_and_replication_reduction_type)
     strategy = options.Training.meanAccumulationAndReplicationReductionStrategy
+    is_mean, is_accumulated = kind is ReductionType.Mean, options.Training.gradient_accumulation > 1
     return Repetition(
         options.device_iterations,
         options.Training.gradient_accumulation,
         options.replication_factor,
-        1.0 / n_all if kind is ReductionType.Mean else 1.0,
+        1.0 / n_all if is_mean else 1.0,
         options.Distributed.numProcesses,
-        kind is ReductionType.Mean and strategy == MeanReductionStrategy.Running,
+        is_mean and is_accumulated and strategy == MeanReductionStrategy.Running,
     )
 
 
