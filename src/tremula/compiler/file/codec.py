@@ -19,8 +19,8 @@ from tremula.base.errors import FileLoadError
 from tremula.compiler.file.packed_columns import ListedColumns, PackedColumns, UnpackedColumns
 
 MAGIC = b"TREMULA\x00"
-# 1 had no narrowed columns, 2 no differences, 3 no peaks of flops, 4 no packages in names, 5 another
-# name for special memory.
+# 1 had no narrowed columns, 2 no differences, 3 no peaks of flops, 4 no packages in names,
+# 5 another name for special memory.
 FORMAT_VERSION = 6
 _DIGEST_BYTES = 32
 _PREFIX_BYTES = len(MAGIC) + 4 + 8 + _DIGEST_BYTES
