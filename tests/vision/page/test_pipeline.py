@@ -13,9 +13,13 @@ from tests.vision.page.pipeline_run import (
     N_STAGES,
     WORK_OF_STAGE,
 )
+from tests.vision.programs import summing_engine
 from tests.vision.serving import serving
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.page_data.pack import unpack_pack
+from tremula.vision.report.reader import open_report
+from tremula.vision.report.timeline import timeline
+from tremula.vision.report.write import report_of_engine
 
 pytestmark = pytest.mark.slow
 PHASES = {
@@ -198,6 +202,25 @@ def test_the_wheel_scrolls_the_page(page):
     page.wheel(selector=".timeline canvas", dy=-120)
     page.wait(ms=300)
     assert "from=" in page.hash()
+
+
+def test_folds_are_said(browser, tmp_path, monkeypatch):
+    """Where one turn of a loop stands for several, the timeline says so, and for how many."""
+    monkeypatch.setattr(timeline, "MOST_UNFOLDED", 20)
+    engine = summing_engine(n_times=50).load()
+    engine.run()
+    with serving(report_of_engine(engine, tmp_path)) as server, open_report(tmp_path) as reader:
+        browser.open(url=server.url)
+        browser.show(hash="#/execution")
+        folded = f"100 executions, folded into {reader.n_entries}"
+        assert browser.text(selector=".folded").startswith(folded)
+        assert folded in browser.attribute(selector=".timeline canvas", name="aria-label")
+        assert whole(browser.text(selector=".figure b")) == reader.info["total_cycles"]
+        browser.focus(selector=".timeline canvas")
+        for _ in range(3):  # the third step is the first of the turn between
+            browser.press(key=".")
+        assert "×48 folded" in browser.text(selector=".bubble")
+        assert browser.problems() == []
 
 
 def test_the_heat_map_has_the_colours_of_its_legend(browser, pipeline_server, long_server):

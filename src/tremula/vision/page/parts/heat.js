@@ -203,9 +203,10 @@ export class HeatMap {
     const { perIpu, nIpus } = this.options, tall = (perIpu / this.rows.span) * this.height;
     const most = Math.max(1, this.height / 26) * (perIpu / this.rows.span);
     for (let chip = Math.floor(this.rows.from / perIpu); chip < nIpus && chip * perIpu < this.rows.to; chip++) {
-      const top = this.y(chip * perIpu), isNamed = nIpus > 1 && tall > 12;
-      if (isNamed) this.paintChipName(pen, chip, Math.max(8, Math.min(top + 8, top + tall - 8)));
-      if (chip && tall > 6) this.paintGap(pen, top);
+      const top = this.y(chip * perIpu), isNamed = nIpus > 1 && chip % Math.ceil(13 / tall) === 0;
+      if (isNamed) this.paintChipName(pen, chip, tall < 16 ? top + tall / 2 : Math.max(8, Math.min(top + 8, top + tall - 8)));
+      if (chip && tall > 6) this.paintGap(pen, top, tall);
+      if (nIpus > 1 && tall < 40) continue;
       for (const tile of ticks(0, perIpu - 1, most)) {
         const y = this.y(chip * perIpu + tile + 0.5);
         if (tile % 1 === 0 && y > Math.max(6, isNamed ? top + 18 : 0) && y < Math.min(this.height - 6, top + tall - 5)) pen.fillText(whole(tile), LEFT - 8, y);
@@ -219,11 +220,11 @@ export class HeatMap {
     pen.fillStyle = colour("muted");
   }
 
-  paintGap(pen, y) {
+  paintGap(pen, y, tall) {
     pen.fillStyle = colour("surface");
-    pen.fillRect(LEFT, y - 1, this.width - LEFT, 2);
+    pen.fillRect(LEFT, y - 1, this.width - LEFT, tall < 16 ? 1 : 2);
     pen.fillStyle = colour("faint");
-    pen.fillRect(LEFT - 44, y - 0.5, 40, 1);
+    if (tall >= 40) pen.fillRect(LEFT - 44, y - 0.5, 40, 1);
     pen.fillStyle = colour("muted");
   }
 

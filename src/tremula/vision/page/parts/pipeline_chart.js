@@ -2,7 +2,7 @@
 
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
 import { colour } from "../colours.js";
-import { stageTone } from "./timeline.js";
+import { cycleText, stageTone } from "./timeline.js";
 import { steer } from "./range.js";
 import { short, ticks, whole } from "../format.js";
 
@@ -79,7 +79,7 @@ export class PipelineChart {
     for (const time of ticks(range.from, range.to, this.width / 140)) {
       const x = Math.round(this.x(time));
       pen.fillStyle = colour("muted");
-      if (x > LEFT + 20) pen.fillText(range.span < 1e5 ? whole(time) : short(time), x, 9);
+      if (x > LEFT + 20) pen.fillText(cycleText(time, range.span), x, 9);
     }
   }
 

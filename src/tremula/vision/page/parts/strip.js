@@ -74,12 +74,13 @@ export function paintPhases(pen, { columns, facts }, { chip, x, top, tall, from 
   for (let i = chip; i < n * k; i += k) {
     if (columns.end[i] <= from || columns.begin[i] >= to) continue;
     const left = x(Math.max(from, columns.begin[i])), right = x(Math.min(to, columns.end[i]));
-    stack(pen, left, Math.max(0.7, right - left + 0.3), top, tall, (key) => columns[key]?.[i] ?? 0, columns.end[i] - columns.begin[i]);
+    stack(pen, left, right, top, tall, (key) => columns[key]?.[i] ?? 0, columns.end[i] - columns.begin[i]);
   }
 }
 
-// Phases of a stretch on top of each other, as shares of its cycles.
-export function stack(pen, x, wide, top, tall, cyclesOf, total) {
+// Phases of a stretch on top of each other, as shares of its cycles, in whole pixels.
+export function stack(pen, left, right, top, tall, cyclesOf, total) {
+  const x = Math.round(left), wide = Math.max(1, Math.round(right) - x);
   let y = top + tall;
   for (const { key, tone } of PHASES.slice(0, -1)) {
     const size = (tall * cyclesOf(key)) / Math.max(1, total);

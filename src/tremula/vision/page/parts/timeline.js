@@ -99,7 +99,6 @@ export class Timeline {
 
   paintAxis(pen) {
     const { range } = this.options;
-    pen.textAlign = "center";
     for (const time of ticks(range.from, range.to, this.width / 140)) {
       const x = Math.round(this.x(time)) + 0.5;
       pen.strokeStyle = colour("line");
@@ -108,7 +107,8 @@ export class Timeline {
       pen.lineTo(x, this.height);
       pen.stroke();
       pen.fillStyle = colour("muted");
-      if (x > LEFT + 20) pen.fillText(range.span < 1e5 ? whole(time) : short(time), x, 9);
+      pen.textAlign = x > this.width - 36 ? "right" : "center";
+      if (x > LEFT + 20) pen.fillText(cycleText(time, range.span), Math.min(x, this.width - 1), 9);
     }
   }
 
@@ -131,7 +131,7 @@ export class Timeline {
       for (let i = chip; i < nColumns * k; i += k) {
         const left = this.x(begin[i]), right = this.x(end[i]);
         if (right < LEFT || left > this.width) continue;
-        stack(pen, left, Math.max(0.7, right - left + 0.3), top, tall, (key) => columns[`chip_${key}`]?.[i] ?? 0, end[i] - begin[i]);
+        stack(pen, left, right, top, tall, (key) => columns[`chip_${key}`][i], end[i] - begin[i]);
       }
     }
   }
@@ -182,7 +182,7 @@ export class Timeline {
       isChosen ||= part.step[i] === this.chosen;
     }
     const place = Object.fromEntries(WORK.map(({ key }, p) => [key, sums[p]]));
-    stack(pen, left, Math.max(1, right - left), top, tall, (key) => place[key], Math.max(1, end - first, sums.reduce((sum, v) => sum + v, 0)));
+    stack(pen, left, right, top, tall, (key) => place[key], Math.max(1, end - first, sums.reduce((sum, v) => sum + v, 0)));
     if (isChosen) this.outline(pen, left, top, Math.max(2, right - left), tall);
     return i;
   }
@@ -341,6 +341,11 @@ function next(parts, chip, walked, range, by) {
   let i = walked && walked.chip === chip && part === walked.part ? walked.i + by : part.firstOn(chip, middle || range.from);
   while (i >= 0 && i < part.n && part.end[i * part.k + chip] <= part.start[i * part.k + chip]) i += by || 1;
   return i >= 0 && i < part.n ? { part, i, chip } : null;
+}
+
+// A cycle on an axis: in few digits, unless neighbours would look the same.
+export function cycleText(cycle, span) {
+  return span < 1e5 || cycle > 50 * span ? whole(cycle) : short(cycle);
 }
 
 // A stage's colour, pale enough for text.

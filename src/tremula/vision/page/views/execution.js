@@ -78,7 +78,7 @@ class ExecutionView {
     const { facts } = this.overview;
     const n = facts.n_executions ?? facts.n_entries;
     return h("span.status.folded", {}, facts.is_folded
-      ? `${whole(n)} executions, folded into ${whole(facts.n_entries)}: between the first and the last turn of a loop, one stands for all`
+      ? `${whole(n)} executions, folded into ${whole(facts.n_entries)}; ×n: a turn of a loop stands for n`
       : `${whole(n)} executions, one by one`);
   }
 

@@ -35,6 +35,7 @@ class MemoryView {
     this.chart = new Chart({
       ...this.seriesOf(), label: "Bytes on every tile", xName: "tile", yFormat: bytes, yTicks: byteTicks, height: 300,
       describe: (tile) => this.describe(tile), onpick: (tile, event) => this.pick(tile, event),
+      perChip: this.tiles.facts.n_ipus > 1 ? this.tiles.facts.tiles_per_ipu : undefined,
     });
     this.key = h("div", {}, legend(this.chart.options.series.toReversed()));
     this.plan = new FloorPlan({
