@@ -21,6 +21,8 @@ import { chipView } from "./views/chip.js";
 import { whatifView } from "./views/whatif.js";
 import { compareView } from "./views/compare.js";
 import { sqlView } from "./views/sql.js";
+import { graphView } from "./views/graph.js";
+import { tensorsView } from "./views/tensors.js";
 
 const VIEWS = {
   summary: ["Summary", summaryView, "M4 5h16M4 12h10M4 19h7"],
@@ -34,6 +36,8 @@ const VIEWS = {
   host: ["Host", hostView, "M3 5h18v11H3zm5 15h8m-4-4v4"],
   whatif: ["What if", whatifView, "M4 19c5 0 6-12 16-13M4 4v16h16"],
   compare: ["Compare", compareView, "M8 4 4 8l4 4M4 8h16m-4 4 4 4-4 4m4-4H4"],
+  graph: ["Graph", graphView, "M9 3h6v5H9zM3 16h6v5H3zm12 0h6v5h-6zM12 8v4m-6 4v-4h12v4"],
+  tensors: ["Tensors", tensorsView, "M4 6h7M4 12h13M9 18h11"],
   sql: ["SQL", sqlView, "M5 6c0-1.700 3.100-3 7-3s7 1.300 7 3-3.100 3-7 3-7-1.300-7-3zm0 0v12c0 1.700 3.100 3 7 3s7-1.300 7-3V6M5 12c0 1.700 3.100 3 7 3s7-1.300 7-3"],
 };
 // The first view is the default. A file with only sweep points has only the What-if view.

@@ -12,7 +12,7 @@ from tremula.base.version import VERSION
 from tremula.vision.analysis.compare import compare
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.summary import summary
-from tremula.vision.page_data import memory, sql
+from tremula.vision.page_data import dataflow, memory, sql
 from tremula.vision.page_data import time as times
 from tremula.vision.page_data.differences import DifferenceBlocks
 from tremula.vision.page_data.heat_blocks import KINDS, HeatBlocks, heat_shape
@@ -88,6 +88,7 @@ SINGLE: dict[str, Callable[[ReportReader], bytes]] = {
     "overview": times.overview_pack,
     "stages": times.stages_pack,
     "host": times.host_pack,
+    "dataflow": dataflow.dataflow_pack,
 }
 PARTS: dict[str, Callable[[ReportReader, int], bytes | None]] = {
     "tile-contents": memory.tile_contents_pack,

@@ -13,16 +13,29 @@ Ints = np.ndarray
 
 def variables_of_step(executable: Executable, step: int) -> Ints:
     """Sorted ids of the variables that a step reads or writes."""
+    return np.union1d(*accesses_of_step(executable, step))
+
+
+def accesses_of_step(executable: Executable, step: int) -> tuple[Ints, Ints]:
+    """Sorted ids of the variables that a step reads, and of those it writes."""
     record = executable.steps[step]
-    parts = [_view_bytes(view) for view in (*record.reads, *record.writes)]
-    if record.compute_set >= 0:
-        parts += _compute_set_bytes(executable, record.compute_set)
+    reads, writes = map(_view_bytes, record.reads), map(_view_bytes, record.writes)
+    if record.compute_set < 0:
+        return _owners(executable, [*reads]), _owners(executable, [*writes])
+    read, written = _compute_set_bytes(executable, record.compute_set)
+    return _owners(executable, [*reads, *read]), _owners(executable, [*writes, *written])
+
+
+def _owners(executable: Executable, parts: list[Ints]) -> Ints:
+    """The variables in which these byte addresses lie."""
     addresses = np.concatenate([np.empty(0, np.int64), *parts])
     variables = executable.variables
     owner = np.searchsorted(variables.base_bytes, addresses, side="right") - 1
     # Scattered fields are gathered into scratch space, which is behind all variables.
     is_inside = (owner >= 0) & (addresses < variables.end_bytes[owner])
-    return np.unique(owner[is_inside])
+    is_found = np.zeros(len(variables.base_bytes), bool)
+    is_found[owner[is_inside]] = True
+    return np.flatnonzero(is_found)
 
 
 def _view_bytes(view: View) -> Ints:
@@ -30,16 +43,22 @@ def _view_bytes(view: View) -> Ints:
     return view.runs.start * view.type.n_bytes
 
 
-def _compute_set_bytes(executable: Executable, number: int) -> list[Ints]:
+def _compute_set_bytes(executable: Executable, number: int) -> tuple[list[Ints], list[Ints]]:
+    """Byte addresses that a compute set reads, and those it writes."""
     compute_set = executable.compute_sets[number]
-    parts = [plan.source.start * plan.n_bytes for plan in compute_set.gathers]
-    parts += [plan.destination.start * plan.n_bytes for plan in compute_set.scatters]
+    read = [plan.source.start * plan.n_bytes for plan in compute_set.gathers]
+    written = [plan.destination.start * plan.n_bytes for plan in compute_set.scatters]
     for table in compute_set.tables:
         fields = executable.codelets[table.codelet].spec.fields
         for column in columns_of(fields):
-            if column.role == "offset":
-                parts.append(table.columns[column.index] * column.field.type.n_bytes)
-    return parts
+            if column.role != "offset":
+                continue
+            addresses = table.columns[column.index] * column.field.type.n_bytes
+            if column.field.is_read:
+                read.append(addresses)
+            if column.field.is_written:
+                written.append(addresses)
+    return read, written
 
 
 def exchange_code_of_step(executable: Executable, step: int) -> Ints:

@@ -144,8 +144,8 @@ export class Table {
       rows.sort((a, b) => sign * compare(values.get(a), values.get(b)) || a - b);
     }
     this.order = rows;
-    const all = count.toLocaleString("en-GB");
-    this.status.textContent = `${rows.length === count ? all : `${rows.length.toLocaleString("en-GB")} of ${all}`} ${this.options.noun ?? "rows"}`;
+    const all = count.toLocaleString("en-GB"), { noun = "rows" } = this.options;
+    this.status.textContent = `${rows.length === count ? all : `${rows.length.toLocaleString("en-GB")} of ${all}`} ${count === 1 ? noun.replace(/ies$/, "y").replace(/s$/, "") : noun}`;
     this.scroll.setAttribute("aria-rowcount", rows.length + 1);
     this.space.style.height = `${rows.length * ROW}px`;
     this.draw();

@@ -5,7 +5,7 @@ import { remember, remembered } from "../dom.js";
 import { colour } from "../colours.js";
 
 const N_MEASURED = 60, PADDING = 18, HEAD_ROOM = 34;
-const FIRST = { least: 240, most: 440 }, LATER = { least: 96, most: 230 };
+const FIRST = { least: 300, most: 480 }, LATER = { least: 96, most: 230 };
 
 let pen;
 
@@ -63,7 +63,7 @@ export class Columns {
   apply() {
     let sum = 8;
     // In a narrow card names make room for numbers.
-    this.narrow = Math.min(1, Math.max(0.5, (this.element.clientWidth || 1000) / 1000));
+    this.narrow = Math.min(1, Math.max(0.45, (this.element.clientWidth || 1150) / 1150));
     const parts = this.shown().map((column, place) => {
       const own = this.widths.get(column.title), [least, share] = own ? [own, 0] : this.room(column, place);
       sum += least;
@@ -78,8 +78,9 @@ export class Columns {
     if (!this.least.has(column)) this.least.set(column, Math.max(headWidth(column), this.widest(column, this.sample(column))));
     const whole = this.least.get(column);
     if (!column.isText) return [whole, whole];
+    if (column.room) return [column.room, 3 * column.room];
     const { least, most } = place ? LATER : FIRST;
-    return [Math.max(headWidth(column), Math.min(whole, Math.round(least * this.narrow))), 2 * Math.min(whole, most)];
+    return [Math.max(headWidth(column), Math.min(whole, Math.round(least * this.narrow))), 5 * Math.min(whole, most)];
   }
 
   // Rows here and there, and those of the largest and the smallest value.

@@ -42,14 +42,11 @@ function groupsOf(facts, by, context) {
     const own = Object.entries(facts.totals).filter(([key]) => key !== "total_cycles" && !BYTES.has(key));
     return own.map(([key, row]) => ({ name: NAMES[key] ?? key, difference: row.difference }));
   }
-  const found = new Map();
-  for (const row of facts.operations) {
-    const name = (by === "module" ? row.name.split("/")[0] : row.name) || "(unnamed)";
-    const one = found.get(name) ?? { name, difference: 0, onpick: () => context.select({ view: "operations", mode: "difference", layer: by, op: name }) };
-    one.difference += row.cycles.difference;
-    found.set(name, one);
-  }
-  return [...found.values()];
+  const rows = by === "module" && facts.groups ? facts.groups : facts.operations;
+  return rows.map((row) => ({
+    name: row.name || "(unnamed)", difference: row.cycles.difference,
+    onpick: () => context.select({ view: "operations", mode: "difference", layer: undefined, op: row.operations?.[0] ?? row.name }),
+  }));
 }
 
 function memoryCauses(facts) {

@@ -112,7 +112,7 @@ class OperationsView {
       { title: this.layer === "line" ? "Line" : "Operation", isText: true, get: (i) => rows[i].name, show: (v) => (this.layer === "line" ? place(v) : v) },
       { title: "Cycles", get: (i) => rows[i].cycles, show: whole, bar: (v) => v / most },
       { title: "Share", get: (i) => rows[i].cycles / this.total, show: percent, about: "of the total: only the critical path counts" },
-      { title: "Busy", get: (i) => rows[i].busy, show: short, about: "cycles of all chips that work on it, on the critical path or not" },
+      { title: "Busy", get: (i) => rows[i].busy, show: short, about: "cycles of all chips that work on it, on the critical path or not", isExtra: this.steps.facts.n_ipus === 1 },
       { title: "Compute", get: (i) => rows[i].compute, show: short },
       { title: "Exchange", get: (i) => rows[i].exchange, show: short },
       { title: "Links", get: (i) => rows[i].links, show: short, about: "between chips", isExtra: true },

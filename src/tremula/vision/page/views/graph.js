@@ -1,0 +1,206 @@
+// The graph of operations: who makes what and who uses it, folded by names, coloured by what it costs.
+
+import { card, choice, h, replace } from "../dom.js";
+import { Dataflow, groupsOf, opened, treeOf } from "../parts/dataflow.js";
+import { GraphMap } from "../parts/graph_map.js";
+import { legend } from "../parts/chart.js";
+import { Table } from "../parts/table.js";
+import { text } from "../data.js";
+import { PHASES, colour, css, rgb } from "../colours.js";
+import { bytes, percent, short, whole } from "../format.js";
+import { current, link } from "../state.js";
+
+const MOST_AT_FIRST = 36;
+const MEASURES = [["cycles", "Cycles", "on the critical path"], ["busy", "Busy", "cycles that chips spend on it"], ["made", "Bytes", "of variables it writes"]];
+const openOf = new Map(); // by report: which groups are open, for coming back
+
+export async function graphView(context) {
+  const [flow, steps, variables] = await Promise.all(["dataflow", "steps", "variables"].map(context.load));
+  if (flow.facts.why_not) return { element: h("div", {}, card("Graph", null, h("p.note", {}, `The graph follows from the tile program: ${flow.facts.why_not}`))) };
+  const view = new GraphView(context, new Dataflow(flow, steps, variables));
+  return { element: view.element, select: (state) => view.select(state) };
+}
+
+class GraphView {
+  constructor(context, flow) {
+    Object.assign(this, { context, flow, steps: flow.steps });
+    this.tree = treeOf(this.steps);
+    this.uses = flow.uses();
+    const key = `${context.info.title} ${context.report}`;
+    if (!openOf.has(key)) openOf.set(key, opened(this.tree, this.steps.columns.busy_cycles, MOST_AT_FIRST));
+    this.open = openOf.get(key);
+    this.by = MEASURES.some(([name]) => name === current().by) ? current().by : "cycles";
+    this.status = h("span.status");
+    this.details = h("section.card", {});
+    this.map = new GraphMap({ ...this.graph(), height: 560, describe: (i) => this.describe(i), onpick: (i) => this.pick(i), onopen: (i) => this.toggle(i) });
+    this.element = h("div", {}, card("Operations and what flows between them", [this.status, h("div.spring"),
+      h("button.plain", { type: "button", onclick: () => this.fold(true) }, "Fold all"), h("button.plain", { type: "button", onclick: () => this.fold(false) }, "Unfold all"),
+      choice("Colour by", MEASURES, this.by, (by) => context.select({ by }))], this.map.element,
+    legend(PHASES.filter(({ key: name }) => name !== "waiting").map(({ name, tone }) => ({ name: `mostly ${name}`, colour: colour(tone) }))),
+    h("p.note", {}, "Stronger colours take more. A double frame holds others: double-click or Enter opens it. Dashed lines lead back, to the next turn of a loop.")), this.details);
+  }
+
+  // Nodes and edges of the groups in sight.
+  graph() {
+    this.groups = groupsOf(this.tree, (node) => this.open.has(node.path));
+    const of = new Int32Array(this.flow.nSteps).fill(-1);
+    this.groups.forEach((group, i) => group.steps.forEach((step) => { of[step] = i; }));
+    this.groupOf = of;
+    this.costs = this.groups.map((group) => this.cost(group));
+    this.edges = this.edgesOf(of);
+    const most = Math.max(1, ...this.costs.map((cost) => cost[this.by])), total = Math.max(1, this.steps.facts.total_cycles);
+    this.status.textContent = `${whole(this.groups.length)} of ${whole(this.steps.facts.texts.operation.length)} operations, ${whole(this.edges.length)} connections`;
+    const names = new Map();
+    for (const { name } of this.groups) names.set(name, (names.get(name) ?? 0) + 1);
+    const widest = Math.max(1, ...this.edges.map((edge) => edge.bytes));
+    return {
+      nodes: this.groups.map((group, i) => ({
+        title: names.get(group.name) > 1 ? group.path.split(/(?<=[/.])/).slice(-2).join("") : group.name, rank: group.steps[0], isFolded: group.children.size > 0, fill: this.fill(this.costs[i], most),
+        note: this.by === "made" ? bytes(this.costs[i].made) : `${short(this.costs[i][this.by])} · ${percent(this.costs[i].cycles / total)}`,
+      })),
+      edges: this.edges.map((edge) => ({ ...edge, width: 0.8 + 3 * Math.sqrt(edge.bytes / widest) })),
+      label: `${this.groups.length} operations and groups of them, ${this.edges.length} connections; arrow keys follow them`,
+    };
+  }
+
+  cost(group) {
+    const { columns, facts } = this.steps, found = { cycles: 0, busy: 0, made: 0, phases: {} }, seen = new Set();
+    for (const step of group.steps) {
+      found.cycles += columns.total_cycles[step];
+      found.busy += columns.busy_cycles[step];
+      for (const name of facts.phases) found.phases[name] = (found.phases[name] ?? 0) + columns[name][step] * columns.executed[step];
+      for (const id of this.flow.list("write", step)) {
+        if (!seen.has(id)) found.made += this.flow.bytesOf(id);
+        seen.add(id);
+      }
+    }
+    return found;
+  }
+
+  // The colour of what it mostly does, the stronger the more it takes.
+  fill(cost, most) {
+    const [name, cycles] = Object.entries(cost.phases).reduce((a, b) => (b[1] > a[1] ? b : a), ["", 0]);
+    const phase = PHASES.find(({ key }) => key === name), from = rgb(colour("sunken"));
+    if (!cycles || !phase) return colour("sunken");
+    const share = 0.12 + 0.78 * Math.sqrt(cost[this.by] / most);
+    return css(rgb(colour(phase.tone)).map((v, k) => Math.round(from[k] + share * (v - from[k]))));
+  }
+
+  edgesOf(of) {
+    const found = new Map();
+    for (const { from, to, variable } of this.uses) {
+      const a = of[from], b = of[to];
+      if (a === b || a < 0 || b < 0) continue;
+      const key = a * this.groups.length + b, edge = found.get(key) ?? found.set(key, { from: a, to: b, bytes: 0, variables: new Set() }).get(key);
+      if (!edge.variables.has(variable)) edge.bytes += this.flow.bytesOf(variable);
+      edge.variables.add(variable);
+    }
+    return [...found.values()];
+  }
+
+  describe(i) {
+    const group = this.groups[i], cost = this.costs[i], total = Math.max(1, this.steps.facts.total_cycles);
+    return [titleOf(group), ["cycles", `${whole(cost.cycles)}, ${percent(cost.cycles / total)}`], ["chips spend", whole(cost.busy)], ["writes", bytes(cost.made)], ["steps", whole(group.steps.length)],
+      ...group.children.size ? [["holds", `${whole(group.children.size)} parts`]] : []];
+  }
+
+  // -- folding and selecting ----------------------------------------------------------------------
+
+  toggle(i) {
+    const group = this.groups[i], around = this.around(group);
+    if (group.children.size) this.open.add(group.path);
+    else if (around) this.open.delete(around.path);
+    this.rebuild(group.children.size ? group : around);
+  }
+
+  // The nearest open group that holds another.
+  around(group) {
+    for (let at = group.parent; at; at = at.parent) if (this.open.has(at.path)) return at;
+    return null;
+  }
+
+  fold(isFolded) {
+    this.open.clear();
+    const visit = (node) => {
+      this.open.add(node.path);
+      node.children.forEach(visit);
+    };
+    if (!isFolded) this.tree.children.forEach(visit);
+    this.rebuild();
+  }
+
+  rebuild(group) {
+    this.map.update(this.graph());
+    const chosen = group ? this.groupOf[group.steps[0]] : -1;
+    this.map.choose(chosen < 0 ? undefined : chosen);
+    this.show(chosen);
+  }
+
+  pick(i) {
+    const { steps } = this.groups[i];
+    this.context.select({ op: text(this.steps, "operation", steps[0]) || "(unnamed)", step: steps[0] });
+  }
+
+  select({ op, step }) {
+    let at = op === undefined ? -1 : this.find(op);
+    if (at < 0 && step >= 0) at = this.groupOf[step] ?? -1;
+    this.map.choose(at < 0 ? undefined : at);
+    this.show(at);
+  }
+
+  // The group of a name: itself, or the one that holds its steps.
+  find(op) {
+    const exact = this.groups.findIndex((group) => group.path === op);
+    if (exact >= 0) return exact;
+    const number = this.steps.facts.texts.operation.indexOf(op);
+    return number < 0 ? -1 : this.groupOf[this.steps.columns.operation.indexOf(number)];
+  }
+
+  show(at) {
+    if (at < 0) {
+      replace(this.details, h("p.note", {}, "Choose an operation to see what it uses and what it makes."));
+      return;
+    }
+    const group = this.groups[at], rows = this.neighbours(at);
+    const table = new Table({
+      count: rows.length, noun: "tensors", label: "Tensors", height: 320, sort: [2, true], filter: (i) => `${rows[i].name} ${rows[i].other}`,
+      onpick: (i) => this.context.select({ variable: rows[i].variable }),
+      columns: [
+        { title: "Tensor", isText: true, get: (i) => rows[i].name },
+        { title: "Is", isText: true, get: (i) => rows[i].way },
+        { title: "Bytes", get: (i) => this.flow.bytesOf(rows[i].variable), show: bytes },
+        { title: "From or to", isText: true, get: (i) => rows[i].other },
+      ],
+    });
+    replace(this.details, h("header", {}, h("h2", {}, titleOf(group)), table.tools, h("div.spring"),
+      group.children.size > 0 && h("button.plain", { type: "button", onclick: () => this.toggle(at) }, "Unfold"),
+      !group.children.size && this.around(group) && h("button.plain", { type: "button", onclick: () => this.toggle(at) }, "Fold"),
+      h("a.plain", { href: link({ view: "operations", op: group.path }) }, "In the table →"), h("a.plain", { href: link({ view: "execution", step: group.steps[0] }) }, "In the trace →")),
+    h("dl.facts", {}, this.describe(at).slice(1).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])), table.element);
+  }
+
+  // Tensors that come from other groups or go to them, and those nobody in the program wrote before.
+  neighbours(at) {
+    const found = [], add = (way, variable, other) => found.push({ way, variable, name: this.flow.nameOf(variable), other });
+    const seen = new Set();
+    for (const edge of this.edges) {
+      if (edge.to !== at && edge.from !== at) continue;
+      for (const variable of edge.variables) {
+        add(edge.to === at ? "used" : "made", variable, titleOf(this.groups[edge.to === at ? edge.from : edge.to]));
+        if (edge.to === at) seen.add(variable);
+      }
+    }
+    for (const step of this.groups[at].steps) {
+      for (const variable of this.flow.list("read", step)) {
+        if (seen.has(variable) || this.flow.users().get(variable).writes.length) continue;
+        seen.add(variable);
+        add("used", variable, "(a constant, or from the host)");
+      }
+    }
+    return found;
+  }
+}
+
+function titleOf({ name, path }) {
+  return path.includes("*") ? name : path;
+}
