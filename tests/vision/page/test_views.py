@@ -246,5 +246,4 @@ def test_the_theme_can_be_chosen(page):
     page.wait(ms=150)
     assert page.evaluate(code="document.documentElement.dataset.theme") == "dark"
     page.evaluate(code="location.reload()")
-    page.wait(ms=600)
-    assert page.evaluate(code="document.documentElement.dataset.theme") == "dark"
+    page.await_(selector="html[data-theme='dark'] .stage[data-ready]")

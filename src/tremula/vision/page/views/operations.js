@@ -189,7 +189,7 @@ class OperationsView {
     h("div.grid", {},
       h("dl.facts.half", {}, [
         ["Cycles", `${whole(row.cycles)}, ${percent(row.cycles / this.total)} of all`], ["Steps", `${whole(row.nSteps)}, run ${whole(row.executed)} times`],
-        ["Compute, exchange, sync", `${whole(row.compute)}, ${whole(row.exchange)}, ${whole(row.sync)}`], ["Data moved", bytes(row.bytesMoved)],
+        ["Of these", PHASES.filter((name) => row[name]).map((name) => `${name} ${whole(row[name])}`).join(", ") || "–"], ["Chips spend", `${whole(row.busy)} cycles, all together`], ["Data moved", bytes(row.bytesMoved)],
         ["Flops", this.flopsText(row)], ["Bound by", boundBy(row)], ["Vertices", this.vertexText(row)], ["Line", row.source || "–"],
       ].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
       h("div.half", {}, chart.element)));
@@ -198,7 +198,7 @@ class OperationsView {
   flopsText(row) {
     if (!row.flops) return "none declared by its vertices";
     const moved = row.bytesMoved ? `, ${rate(row.flops / row.bytesMoved)} per byte moved` : "";
-    return `${whole(row.flops)}, ${rate(row.flops / Math.max(1, row.cycles))} per cycle, ${percent(this.ofPeak(row))} of the peak${moved}`;
+    return `${whole(row.flops)}, ${rate(row.flops / Math.max(1, row.busy))} per cycle, ${percent(this.ofPeak(row))} of the peak${moved}`;
   }
 
   vertexText(row) {
