@@ -25,6 +25,7 @@ const commands = {
     await context?.close();
     context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, offline });
     page = await context.newPage();
+    page.setDefaultTimeout(90_000); // other tests may keep all cores busy
     problems = [];
     fetched = 0;
     page.on("console", (m) => m.type() === "error" && problems.push(m.text()));
