@@ -116,6 +116,16 @@ def test_views_become_reshapes():
     torch.testing.assert_close(found, expected.detach(), rtol=1e-5, atol=1e-5)
 
 
+def test_two_programs_agree_within_rounding_only():
+    """NaN agrees with NaN, and with nothing else."""
+    a, nan = torch.tensor([1.0, 2.0]), torch.tensor([1.0, float("nan")])
+    assert fastest._agree([a, torch.arange(3)], [a * 1.001, torch.arange(3)])
+    assert fastest._agree([nan], [nan.clone()])
+    assert not fastest._agree([a], [a * 1.1])
+    assert not fastest._agree([a], [nan])
+    assert not fastest._agree([nan], [a])
+
+
 @needs_gpu
 @pytest.mark.filterwarnings("default")  # Inductor's own imports warn
 def test_auto_settles_on_a_backend_without_changing_results(monkeypatch: pytest.MonkeyPatch):

@@ -182,9 +182,13 @@ def _large_figure(case: "Case") -> Figure:
 def _call_until_chosen(model: "poptorch.PoplarExecutor", batch: tuple) -> None:
     """Until the program that compiles in the background has decided."""
     from tremula.ir.host.fastest import FastestProgram
+    from tremula.ir.run.session import HostSession
 
-    program = model._compiled.core.session.program  # pyright: ignore[reportOptionalMemberAccess]
-    assert isinstance(program, FastestProgram), "auto on a GPU"
+    assert model._compiled is not None, "it has run once"
+    session = model._compiled.core.session
+    assert isinstance(session, HostSession), "on a GPU"
+    program = session.program
+    assert isinstance(program, FastestProgram), "with host='auto'"
     while not program.backend:
         model(*batch)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import fx
 
-from tremula.ir.nodes import is_random, schema_name
+from tremula.ir.nodes import is_random, operand, schema_name
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.step import CapturedStep
 
@@ -52,7 +52,7 @@ def without_draws(step: CapturedStep) -> tuple[CapturedStep, fx.GraphModule]:
     masks = []
     last = step.placeholders()[-1] if step.placeholders() else None
     for number, node in enumerate(draws(step)):
-        like = node.args[0]
+        like = operand(node)
         masks.append(drawing.node_copy(node, {like: drawing.node_copy(like)}.__getitem__))
         place = step.graph.inserting_after(last) if last else step.graph.inserting_before()
         with place:

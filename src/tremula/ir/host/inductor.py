@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx
 
 from tremula.ir.host.layout import let_strides_be_free
-from tremula.ir.host.program import HostProgram
+from tremula.ir.host.program import HostProgram, MicroBatch
 from tremula.ir.passes import Passes, apply
 from tremula.ir.step import CapturedStep
 
@@ -18,7 +18,10 @@ _IMAGE_RANK = 4
 class InductorProgram(HostProgram):
     """The step with its micro-batch part compiled by PyTorch's own compiler."""
 
-    def compile(self, part: CapturedStep) -> "Compiled":
+    def compile(self, part: CapturedStep) -> MicroBatch:
+        return self.compiled(part)
+
+    def compiled(self, part: CapturedStep) -> "Compiled":
         """Inductor takes the functional graph as it is: no second tracing, static shapes."""
         part = apply(part, _PASSES, "host")
         n_results = len(part.results())

@@ -9,6 +9,7 @@ has read them: only steps that are small beside the memory of the GPU run in thi
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -105,8 +106,8 @@ class SideBySide:
         streams = [main, *self._others]
         for stream in self._others:
             stream.wait_stream(main)
-        values: dict[fx.Node, object] = {}
-        events: dict[fx.Node, torch.cuda.Event] = {}
+        values: dict[fx.Node, Any] = {}
+        events: dict[fx.Node, Any] = {}
         given = iter(inputs)
         for call in self._calls:
             stream = streams[call.stream]
@@ -118,9 +119,9 @@ class SideBySide:
                 events[call.node] = stream.record_event()
         for stream in self._others:
             main.wait_stream(stream)
-        return [values[node] for node in self._results]  # pyright: ignore[reportReturnType]
+        return [values[node] for node in self._results]
 
-    def _run(self, node: fx.Node, values: dict[fx.Node, object], given: Iterator[Tensor]) -> object:
+    def _run(self, node: fx.Node, values: dict[fx.Node, Any], given: Iterator[Tensor]) -> object:
         if node.op == "placeholder":
             return next(given)
         if node.op == "get_attr":

@@ -195,17 +195,20 @@ def in_float64(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
 
 
 def in_numpy(digest: str, inputs: list[Tensor]) -> list[Tensor]:
-    """A kernel as it is written for Triton, with tiles of 32 rows."""
+    """A kernel as it is written for Triton, with tiles of 32 rows; what it adds to is float32."""
     kernel = kernels._kernels[digest]
-    results = [np.full(s, 0 if add else np.nan, np.float32) for (s, _), add in zip(
-        kernel.results, kernel.is_summed, strict=True)]  # fmt: skip
+    results = [
+        np.zeros(shape, np.float32) if is_summed else torch.empty(shape, dtype=dtype).numpy()
+        for (shape, dtype), is_summed in zip(kernel.results, kernel.is_summed, strict=True)
+    ]
     triton_in_numpy.run(
         kernel.text,
         [*(tensor.contiguous().numpy() for tensor in inputs), *results],
         2 if kernel.sums_over_rows else -(-kernel.n_rows // 32),
         BLOCK=32, WINDOW=16, HOIST=False,
     )  # fmt: skip
-    return [torch.from_numpy(result) for result in results]
+    found = zip(results, kernel.results, strict=True)
+    return [torch.from_numpy(result).to(dtype) for result, (_, dtype) in found]
 
 
 @pytest.fixture(scope="module", params=LAYERS, ids=lambda layer: layer.__name__)
@@ -232,6 +235,23 @@ def _written(fused: CapturedStep, calls: list) -> CapturedStep:
     for node in calls:
         node.target = in_numpy
     return fused
+
+
+@pytest.mark.parametrize("layer", [Filter, Gat], ids=lambda layer: layer.__name__)
+def test_halves_are_rounded_when_they_are_stored(layer: type[nn.Module]):
+    """Models of halves: sums and intermediate values are float32, results are halves."""
+    torch.manual_seed(0)
+    model, inputs = WithLoss(layer), example()
+    expected = in_float64(model, inputs)
+    model = model.half()
+    halves = tuple(t.half() if t.is_floating_point() else t for t in inputs)
+    fused = fuse_rows(step_of(model, halves), torch.device("cpu"), many_rows=1)
+    calls = [node for node in fused.graph.nodes if node.target is row_kernel]
+    _, *gradients = run(_written(fused, calls), model, halves)
+    for value, right in zip(gradients, expected[1:], strict=True):
+        assert value.dtype is torch.float16
+        scale = float(right.abs().max()) + 1e-2
+        torch.testing.assert_close(value.double(), right, rtol=0, atol=3e-2 * scale)
 
 
 def test_no_sum_into_segments_is_left_to_aten(case: tuple):

@@ -4,14 +4,16 @@ A *row* is what belongs to one index of the first dimension: an edge of a graph,
 of a shape are its *features*.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import cast
 
 import torch
 from torch import Tensor, fx
 
 from tremula.ir.host.rows.expressions import ELEMENT_WISE, TRITON_TYPES
-from tremula.ir.nodes import ints
+from tremula.ir.nodes import ints, operand, whole
 
 aten = torch.ops.aten
 
@@ -43,15 +45,20 @@ def value_of(node: fx.Node) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
+def tensor_of(node: fx.Node) -> Tensor:
+    """The fake tensor of a node that gives one."""
+    value = value_of(node)
+    assert value is not None, f"{node} is no tensor"
+    return value
+
+
 def n_rows_of(node: fx.Node) -> int:
     value = value_of(node)
     return value.shape[0] if value is not None and value.dim() else 0
 
 
 def features_of(node: fx.Node) -> tuple[int, ...]:
-    value = value_of(node)
-    assert value is not None, f"{node} is no tensor"
-    return tuple(value.shape[1:])
+    return tuple(tensor_of(node).shape[1:])
 
 
 def padded(size: int) -> int:
@@ -138,19 +145,19 @@ def segment_of(node: fx.Node) -> Segment | None:
     target, args = node.target, node.args
     if target is aten.embedding_dense_backward.default:
         source, index, _, skipped, by_frequency = args
-        return None if by_frequency else _segment(source, index, skipped)
+        return None if by_frequency else _segment(source, index, whole(skipped))
     if not node.args or not _is_zero(args[0]):
         return None
     is_sum = target is aten.scatter_add.default or (
         target is aten.scatter_reduce.two and args[4] == "sum"
     )
     if is_sum and _is_first(args[1], args[0]):
-        whole = value_of(args[2]).shape == value_of(args[3]).shape
-        return _segment(args[3], args[2]) if whole else None
+        is_whole = tensor_of(operand(node, 2)).shape == tensor_of(operand(node, 3)).shape
+        return _segment(args[3], args[2]) if is_whole else None
     if target is aten.index_add.default and _is_first(args[1], args[0]):
         return None if node.kwargs.get("alpha", 1) != 1 else _segment(args[3], args[2])
     if target is aten.index_put.default and len(args) > 3 and args[3]:
-        indices = args[1]
+        indices = list(cast("Sequence[object]", args[1]))
         return _segment(args[2], indices[0], wraps=True) if len(indices) == 1 else None
     return None
 
@@ -163,20 +170,20 @@ def _segment(
         return None
     is_whole = n_rows_of(source) == n_rows_of(rows)
     floats = source.meta["val"].is_floating_point()
-    return Segment(source, rows, int(skipped), wraps) if is_whole and floats else None
+    return Segment(source, rows, skipped, wraps) if is_whole and floats else None
 
 
 def dot_of(node: fx.Node) -> Dot | None:
     """A product with a matrix that a program can hold; narrow ones are sums of products."""
     if node.target is aten.mm.default:
-        rows, weight, bias = node.args[0], node.args[1], None
+        rows, weight, bias = operand(node), operand(node, 1), None
     elif node.target is aten.addmm.default and not node.kwargs:
-        bias, rows, weight = node.args
-        if value_of(bias).dim() != 1:
+        bias, rows, weight = (operand(node, i) for i in range(3))
+        if tensor_of(bias).dim() != 1:
             return None
     else:
         return None
-    n_in, n_out = weight.meta["val"].shape
+    n_in, n_out = tensor_of(weight).shape
     is_wide = min(n_in, n_out) >= MIN_DOT and padded(n_in) * padded(n_out) <= MAX_WEIGHT
     is_narrow = min(n_in, n_out) == 1
     fits = _fits(rows) and (is_wide or is_narrow)
@@ -187,8 +194,8 @@ def outer_of(node: fx.Node) -> Outer | None:
     """Only with a side of one: larger ones do not fit a program beside what it computes."""
     if node.target is not aten.mm.default:
         return None
-    left, is_turned = base_of_matrix(node.args[0])
-    right = node.args[1]
+    left, is_turned = base_of_matrix(operand(node))
+    right = operand(node, 1)
     if not is_turned or n_rows_of(left) != n_rows_of(right):
         return None
     sides = features_of(left)[0], features_of(right)[0]
@@ -203,16 +210,17 @@ def is_wide_product(node: fx.Node) -> bool:
 
 
 def _inner(node: fx.Node) -> int:
-    return value_of(node.args[-1]).shape[0]
+    return tensor_of(operand(node, -1)).shape[0]
 
 
 def column_sum_of(node: fx.Node) -> fx.Node | None:
     """The tensor whose rows are summed, if a node does that."""
     if node.target is not aten.sum.dim_IntList or node.kwargs:
         return None
-    source = node.args[0]
-    dims = [d % source.meta["val"].dim() for d in ints(node.args[1] or [])]
-    is_matrix = source.meta["val"].dim() == 2
+    source = operand(node)
+    rank = tensor_of(source).dim()
+    dims = [d % rank for d in ints(node.args[1] or [])]
+    is_matrix = rank == 2
     return source if dims == [0] and is_matrix and _fits(source) else None
 
 
@@ -222,7 +230,7 @@ def base_of_matrix(node: fx.Node) -> tuple[fx.Node, bool]:
     while is_transposition(node):
         is_same = node.target is aten.permute.default and ints(node.args[1]) == [0, 1]
         is_turned ^= not is_same
-        node = node.args[0]
+        node = operand(node)
     return node, is_turned
 
 
@@ -241,7 +249,7 @@ def _is_zero(node: object) -> bool:
         return False
     if node.target in (aten.full.default, aten.full_like.default, aten.new_full.default):
         place = 2 if node.target is aten.new_full.default else 1
-        return node.args[place] == 0
+        return bool(node.args[place] == 0)
     return node.target in _ZEROS
 
 
@@ -262,7 +270,7 @@ def row_operands(node: fx.Node, n_rows: int) -> list[fx.Node] | None:
     """
     if node.op != "call_function" or n_rows_of(node) != n_rows or not _fits(node):
         return None
-    value = value_of(node)
+    value = tensor_of(node)
     if not value.is_floating_point() and value.dtype is not torch.bool:
         return None  # indices: few, and seldom computed
     gather = gather_of(node)
@@ -281,16 +289,16 @@ def row_operands(node: fx.Node, n_rows: int) -> list[fx.Node] | None:
 def _element_wise_operands(node: fx.Node, n_rows: int) -> list[fx.Node] | None:
     if node.target not in ELEMENT_WISE:
         return None
-    rank = value_of(node).dim()
+    rank = tensor_of(node).dim()
     found = []
-    for operand in node.all_input_nodes:
-        value = value_of(operand)
+    for x in node.all_input_nodes:
+        value = value_of(x)
         if value is None or value.dtype not in TRITON_TYPES:
             return None
         if node.target in _ON_TRUTHS and value.dtype is not torch.bool:
             return None
         if value.dim() == rank and value.shape[0] == n_rows:
-            found.append(operand)
+            found.append(x)
         elif value.dim() == rank and value.shape[0] != 1:
             return None
     return found or None
@@ -318,15 +326,16 @@ def row_reduction_of(node: fx.Node) -> RowReduction | None:
     if node.target is aten.linalg_vector_norm.default:
         if len(args) < 3 or args[1] != 2:
             return None
-        kind, source, dims, rest = "norm", args[0], args[2], args[3:]
+        kind, dims, rest = "norm", args[2], args[3:]
     elif node.target in (aten.sum.dim_IntList, aten.mean.dim):
         kind = "sum" if node.target is aten.sum.dim_IntList else "mean"
-        source, dims, *rest = args
+        _, dims, *rest = args
     else:
         return None
-    rank = value_of(source).dim()
+    source = operand(node)
+    rank = tensor_of(source).dim()
     is_last = dims is not None and [d % rank for d in ints(dims)] == [rank - 1]
-    floats = value_of(source).is_floating_point()
+    floats = tensor_of(source).is_floating_point()
     if not is_last or rank < 2 or node.kwargs or not floats:
         return None
     return RowReduction(source, kind, bool(rest and rest[0]))
@@ -336,7 +345,7 @@ def _viewed_operand(node: fx.Node, n_rows: int) -> list[fx.Node] | None:
     """Views that keep rows; tiles have powers of two as sides, so others than ones must be such."""
     if node.target not in _VIEWS:
         return None
-    source = node.args[0]
+    source = operand(node)
     if n_rows_of(source) != n_rows or not _fits(source):
         return None
     before, after = features_of(source), features_of(node)

@@ -44,7 +44,7 @@ def _without_examples(step: CapturedStep, device: torch.device) -> None:
     for node in list(step.graph.nodes):
         if node.target not in _LIKE:
             continue
-        value = facts.value_of(node)
+        value = facts.tensor_of(node)
         with step.graph.inserting_before(node):
             made = step.graph.call_function(
                 aten.full.default,
@@ -58,7 +58,7 @@ def _without_examples(step: CapturedStep, device: torch.device) -> None:
 
 def _replace(step: CapturedStep, region: Region, precision: str) -> None:
     source = kernel_source(region, precision)
-    values = [facts.value_of(node) for node in region.results]
+    values = [facts.tensor_of(node) for node in region.results]
     digest = register(
         RowKernel(
             source.text,

@@ -207,7 +207,9 @@ def _chosen(kernel: RowKernel, inputs: Sequence[Tensor]) -> Launch:
 
 
 def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
-    from triton.runtime.errors import OutOfResources
+    from triton.runtime.errors import (  # pyright: ignore[reportMissingImports]
+        OutOfResources,
+    )
 
     results, _ = _new_results(kernel, inputs[0].device)
     arguments = [*inputs, *results]

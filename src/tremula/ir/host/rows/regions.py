@@ -215,7 +215,7 @@ def _is_worth_keeping(space: Space, node: fx.Node, at: set[int], levels: Levels)
     if levels.products[node]:
         return True
     is_gathered = facts.gather_of(node) is not None
-    n_features = facts.value_of(node).numel() // space.n_rows
+    n_features = facts.tensor_of(node).numel() // space.n_rows
     return not space.is_edges or (n_features <= _NARROW and not is_gathered)
 
 

@@ -16,7 +16,7 @@ from torch import fx
 from tremula.ir.host.rows import facts
 from tremula.ir.host.rows.expressions import ELEMENT_WISE, TRITON_TYPES, number
 from tremula.ir.host.rows.regions import Region
-from tremula.ir.nodes import overload_of
+from tremula.ir.nodes import operand, overload_of
 
 aten = torch.ops.aten
 
@@ -70,7 +70,7 @@ class _Writer:
     before: list[str] = field(default_factory=list)
     inside: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
-    shared: dict[tuple, str] = field(default_factory=dict)  # text -> the name it was given
+    shared: dict[object, str] = field(default_factory=dict)  # text -> the name it was given
     is_summed: list[bool] = field(default_factory=list)
 
     def is_row_wise(self, node: fx.Node) -> bool:
@@ -153,7 +153,7 @@ class _Writer:
 
     def whole(self, node: fx.Node, rank: int) -> str:
         """A tensor that all rows see, aligned with the features of a tile of `rank` dimensions."""
-        value = facts.value_of(node)
+        value = facts.tensor_of(node)
         sizes = [n for place, n in enumerate(value.shape) if value.dim() < rank or place]
         terms, masks = ["0"], []
         for number_, size in enumerate(sizes):
@@ -171,7 +171,7 @@ class _Writer:
     def matrix(self, node: fx.Node) -> str:
         """A matrix that rows are multiplied by, read once or for each tile."""
         base, is_turned = facts.base_of_matrix(node)
-        n_in, n_out = facts.value_of(node).shape
+        n_in, n_out = facts.tensor_of(node).shape
         down, across = (1, n_in) if is_turned else (n_out, 1)
         k, m = f"{self.columns(n_in)}[:, None]", f"{self.columns(n_out)}[None, :]"
         masks = [f"({i} < {n})" for i, n in ((k, n_in), (m, n_out)) if facts.padded(n) != n]
@@ -204,15 +204,15 @@ class _Writer:
         index, n = self.rows(gather.index), facts.n_rows_of(gather.table)
         if gather.wraps:
             index = self.line(f"tl.where({index} < 0, {index} + {n}, {index})")
-        if facts.value_of(gather.table).numel() < 2**31:
+        if facts.tensor_of(gather.table).numel() < 2**31:
             index = self.line(f"{index}.to(tl.int32)")
         is_there = self.line(f"live & ({index} >= 0) & ({index} < {n})")
-        floats = facts.value_of(gather.table).is_floating_point()
+        floats = facts.tensor_of(gather.table).is_floating_point()
         return self._read(gather.table, index, is_there, 'float("nan")' if floats else "0")
 
     def _product(self, dot: facts.Dot) -> str:
         a = self.rows(dot.rows)
-        n_in, n_out = facts.value_of(dot.weight).shape
+        n_in, n_out = facts.tensor_of(dot.weight).shape
         a = self._without_padding(a, n_in)
         if min(n_in, n_out) == 1:
             line = f"{self.columns(max(n_in, n_out))}"
@@ -224,7 +224,7 @@ class _Writer:
             text = f"tl.sum({text}, 1)[:, None]" if n_out == 1 and n_in > 1 else text
         else:
             w = self.matrix(dot.weight)
-            text = self._dot(a, w, facts.value_of(dot.weight).dtype)
+            text = self._dot(a, w, facts.tensor_of(dot.weight).dtype)
         if dot.bias is not None:
             text += f" + {self.whole(dot.bias, 2)}"
         return self.line(text)
@@ -247,7 +247,7 @@ class _Writer:
 
     def _element_wise(self, node: fx.Node) -> str:
         rows = facts.row_operands(node, self.region.n_rows) or []
-        value = facts.value_of(node)
+        value = facts.tensor_of(node)
         conditions = _CONDITIONS.get(overload_of(node), ())
         result_is_float = value.is_floating_point()
 
@@ -255,7 +255,7 @@ class _Writer:
             if not isinstance(argument, fx.Node):
                 return number(argument)
             name = self.rows(argument) if argument in rows else self.whole(argument, value.dim())
-            is_float = facts.value_of(argument).is_floating_point()
+            is_float = facts.tensor_of(argument).is_floating_point()
             if result_is_float and not is_float and place not in conditions:
                 return f"{name}.to(tl.float32)"
             return name
@@ -267,7 +267,7 @@ class _Writer:
         return ELEMENT_WISE[overload_of(node)](*operands, **named)
 
     def _converted(self, node: fx.Node, name: str) -> str:
-        source, result = (facts.value_of(n).dtype for n in (node.args[0], node))
+        source, result = (facts.tensor_of(n).dtype for n in (operand(node), node))
         if result.is_floating_point:
             return name
         if result is torch.bool:
@@ -289,8 +289,8 @@ class _Writer:
         return f"tl.expand_dims({text}, {axis})" if reduction.keeps else text
 
     def _viewed(self, node: fx.Node) -> str:
-        source = self.rows(node.args[0])
-        before, after = facts.features_of(node.args[0]), facts.features_of(node)
+        source = self.rows(operand(node))
+        before, after = facts.features_of(operand(node)), facts.features_of(node)
         if before == after:
             return source
         sides = ", ".join(str(facts.padded(n)) for n in after)
@@ -319,7 +319,7 @@ class _Writer:
     def _store(self, node: fx.Node, result: str) -> None:
         place, inner = self._place(node, "row")
         mask = _spread("live", 0, len(facts.features_of(node)) + 1) + inner
-        kind = TRITON_TYPES[facts.value_of(node).dtype]
+        kind = TRITON_TYPES[facts.tensor_of(node).dtype]
         self.inside.append(
             f"tl.store({result} + {place}, {self.rows(node)}.to({kind}), mask={mask})"
         )
@@ -368,7 +368,7 @@ class _Writer:
         """Rows of a tile summed by where they go, in float32 whatever the precision of products."""
         if width < facts.MIN_DOT:
             return f"tl.sum(tl.where(hot[:, :, None], {tile}[None, :, :], 0.0), 1)"
-        dtype = facts.value_of(segment.source).dtype
+        dtype = facts.tensor_of(segment.source).dtype
         if dtype is torch.float32:
             return f'tl.dot(hot.to(tl.float32), {tile}, input_precision="tf32x3")'
         kind = TRITON_TYPES[dtype]
@@ -426,5 +426,5 @@ def _added(place: str, tile: str, rows: str, columns: str) -> str:
 
 def _as_float(node: fx.Node) -> str:
     """Halves are computed with as floats."""
-    dtype = facts.value_of(node).dtype
+    dtype = facts.tensor_of(node).dtype
     return ".to(tl.float32)" if dtype in (torch.float16, torch.bfloat16) else ""
