@@ -14,7 +14,15 @@ from pathlib import Path
 TIMEOUT_S = 300
 _FORKS = multiprocessing.get_context("forkserver")
 # `torch.optim` imports dynamo with the first optimiser.
-_FORKS.set_forkserver_preload(["torch", "torch._dynamo", "numba", "tremula.runtime.engine"])
+_FORKS.set_forkserver_preload(
+    [
+        "torch",
+        "torch._dynamo",
+        "torch_geometric",
+        "numba",
+        "tremula.runtime.engine",
+    ]
+)
 
 
 def run_script(script: Path, folder: Path, arguments: list[str]) -> tuple[int | None, str]:
@@ -45,4 +53,6 @@ def _be_script(script: Path, folder: Path, arguments: list[str], printed: Path) 
     sys.path.insert(0, str(script.parent))
     warnings.resetwarnings()
     warnings.simplefilter("error")
+    # PyTorch Geometric scripts some of its classes when it is imported.
+    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
     runpy.run_path(str(script), run_name="__main__")

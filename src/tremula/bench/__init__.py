@@ -17,6 +17,7 @@ SUITES = {
     "core": "tremula.bench.core.suite",
     "poplibs": "tremula.bench.poplibs.suite",
     "poptorch": "tremula.bench.poptorch.suite",
+    "geometric": "tremula.bench.geometric.suite",
     "vision": "tremula.bench.vision.suite",
 }
 

@@ -1,8 +1,7 @@
 """What of PyG is replaced while a model is recorded, so that no shape depends on values."""
 
-import sys
 from collections.abc import Callable
-from types import ModuleType
+from importlib import import_module
 from typing import Any
 
 import torch_geometric.nn
@@ -10,7 +9,15 @@ from torch_geometric import experimental
 from torch_geometric.nn.models import schnet
 
 from tremula.frontends.geometric.common import call_once
-from tremula.frontends.geometric.ops import layers, neighbours
+from tremula.frontends.geometric.ops import (
+    attention,
+    dynamic_graphs,
+    layers,
+    neighbours,
+    relations,
+    self_loops,
+)
+from tremula.frontends.geometric.stand_ins import replace_everywhere
 from tremula.frontends.poptorch.executor.entry import (
     registerPostCompileHook,
     registerPreCompileHook,
@@ -20,21 +27,47 @@ from tremula.frontends.poptorch.ops.points import nearest
 # Methods of classes.
 METHODS: dict[tuple[type, str], Callable] = {
     (torch_geometric.nn.aggr.Aggregation, "assert_sorted_index"): layers.assert_sorted_index,
+    (torch_geometric.nn.ChebConv, "__norm__"): layers.cheb_norm,
     (torch_geometric.nn.ClusterGCNConv, "forward"): layers.cluster_gcn_forward,
+    (torch_geometric.nn.DynamicEdgeConv, "forward"): dynamic_graphs.dynamic_edge_forward,
+    (torch_geometric.nn.FiLMConv, "forward"): relations.film_forward,
+    (torch_geometric.nn.GPSConv, "forward"): attention.gps_forward,
+    (torch_geometric.nn.GravNetConv, "forward"): dynamic_graphs.gravnet_forward,
+    (torch_geometric.nn.HeteroBatchNorm, "forward"): layers.hetero_batch_norm_forward,
     (torch_geometric.nn.HeteroLinear, "forward"): layers.hetero_linear_forward,
     (torch_geometric.nn.InstanceNorm, "forward"): layers.instance_norm_forward,
     (torch_geometric.nn.MFConv, "forward"): layers.mf_conv_forward,
+    (torch_geometric.nn.RGCNConv, "forward"): relations.rgcn_forward,
+    (torch_geometric.nn.XConv, "forward"): dynamic_graphs.x_conv_forward,
     (schnet.RadiusInteractionGraph, "forward"): layers.radius_interaction_forward,
 }
 
-# Functions, wherever a module holds them under a name.
-FUNCTIONS: dict[Callable, Callable] = {
-    torch_geometric.nn.knn: neighbours.knn,
-    torch_geometric.nn.knn_graph: neighbours.knn_graph,
-    torch_geometric.nn.radius: neighbours.radius,
-    torch_geometric.nn.radius_graph: neighbours.radius_graph,
-    torch_geometric.nn.knn_interpolate: neighbours.knn_interpolate,
-    torch_geometric.nn.nearest: nearest,
+# Functions that one module holds.
+_IN_MODULES: dict[tuple[str, str], Callable] = {
+    ("nn.conv.gcn_conv", "add_remaining_self_loops"): self_loops.add_remaining_self_loops,
+    ("utils.laplacian", "remove_self_loops"): self_loops.remove_self_loops,
+} | {
+    (f"nn.conv.{module}", name): self_loops.refuse_self_loops
+    for module, name in (
+        ("agnn_conv", "remove_self_loops"),
+        ("eg_conv", "add_remaining_self_loops"),
+        ("feast_conv", "remove_self_loops"),
+        ("gat_conv", "remove_self_loops"),
+        ("gatv2_conv", "remove_self_loops"),
+        ("point_conv", "remove_self_loops"),
+        ("point_transformer_conv", "remove_self_loops"),
+        ("ppf_conv", "remove_self_loops"),
+    )
+}
+
+# Functions of torch_geometric.nn, wherever a module holds them.
+FUNCTIONS: dict[str, Callable] = {
+    "knn": neighbours.knn,
+    "knn_graph": neighbours.knn_graph,
+    "radius": neighbours.radius,
+    "radius_graph": neighbours.radius_graph,
+    "knn_interpolate": neighbours.knn_interpolate,
+    "nearest": nearest,
 }
 
 _FLAG = "disable_dynamic_shapes"
@@ -55,8 +88,12 @@ class Overrides:
         flags[_FLAG] = True
         for (owner, name), replacement in METHODS.items():
             self._set(owner, name, replacement)
-        for module, name, function in _holders(FUNCTIONS):
-            self._set(module, name, FUNCTIONS[function])
+        for (module, name), replacement in _IN_MODULES.items():
+            self._set(import_module(f"torch_geometric.{module}"), name, replacement)
+        for name, replacement in FUNCTIONS.items():
+            old = getattr(torch_geometric.nn, name)
+            holders = replace_everywhere(old, replacement)
+            self._before += [(module, used, old) for module, used in holders]
 
     def restore(self) -> None:
         """Put back what was there."""
@@ -70,18 +107,6 @@ class Overrides:
     def _set(self, owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
         self._before.append((owner, name, vars(owner)[name]))
         setattr(owner, name, value)
-
-
-def _holders(functions: dict[Callable, Callable]) -> list[tuple[ModuleType, str, Callable]]:
-    """Modules, PyG's and the user's, that hold one of the functions, under the name they use."""
-    by_id = {id(function): function for function in functions}
-    return [
-        (module, name, by_id[id(value)])
-        for module in list(sys.modules.values())
-        if isinstance(module, ModuleType)
-        for name, value in list(vars(module).items())
-        if id(value) in by_id and module.__name__ != __name__
-    ]
 
 
 @call_once

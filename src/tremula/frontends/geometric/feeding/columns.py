@@ -1,7 +1,7 @@
 """GraphColumns: a data set in memory, one array per attribute over all graphs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,13 @@ class GraphColumns(torch.utils.data.Dataset):
         kept = {k: c for k, c in self.columns.items() if k not in set(keys)}
         edges = self.edge_start if "edge_index" in kept else None
         return GraphColumns(kept, self.node_start, edges)
+
+    def with_column(self, name: str, change: Callable[[np.ndarray], np.ndarray]) -> "GraphColumns":
+        """The same with one attribute computed anew from its values, row by row."""
+        column = self.columns[name]
+        values = np.ascontiguousarray(change(column.values))
+        columns = self.columns | {name: Column(values, column.level)}
+        return GraphColumns(columns, self.node_start, self.edge_start)
 
     def with_edges(self, edge_index: np.ndarray, edge_start: np.ndarray) -> "GraphColumns":
         """The same nodes with other edges, such as those within a radius."""

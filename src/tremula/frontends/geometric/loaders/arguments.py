@@ -100,10 +100,11 @@ class FixedSizeArguments:
         # One graph, node and edge of each type are for padding.
         n_node_types = len(options.num_nodes) if isinstance(options.num_nodes, dict) else 1
         n_edge_types = len(options.num_edges) if isinstance(options.num_edges, dict) else 1
+        n_edges = options.total_num_edges - n_edge_types
         limits = (
             options.num_graphs - 1,
             options.total_num_nodes - n_node_types,
-            options.total_num_edges - n_edge_types,
+            n_edges if options.total_num_edges else None,  # graphs without edges need none
         )
         skips = self.over_size_strategy is OverSizeStrategy.Skip
         if self.fixed_size_strategy is FixedSizeStrategy.HistogramPack:

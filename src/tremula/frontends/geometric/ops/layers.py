@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch_geometric.utils import degree, scatter
+from torch_geometric.utils import degree, get_laplacian, scatter
 
 from tremula.frontends.geometric.ops.neighbours import radius_interactions
 
@@ -34,6 +34,28 @@ def cluster_gcn_forward(layer: Layer, x: Tensor, edge_index: Tensor) -> Tensor:
     weight = torch.where(is_loop, weight * (1 + layer.diag_lambda), weight)
     out = layer.propagate(edge_index, x=x, edge_weight=weight)
     return layer.lin_out(out) + layer.lin_root(x)
+
+
+def cheb_norm(
+    _layer: Layer,
+    edge_index: Tensor,
+    num_nodes: int,
+    edge_weight: Tensor | None,
+    normalization: str | None,
+    lambda_max: Tensor | float | None = None,
+    dtype: torch.dtype | None = None,
+    batch: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """ChebConv: the scaled Laplacian minus one on its diagonal, which are the last edges."""
+    edge_index, weight = get_laplacian(edge_index, edge_weight, normalization, dtype, num_nodes)
+    if lambda_max is None:
+        lambda_max = 2.0 * weight.max()
+    if batch is not None and isinstance(lambda_max, Tensor) and lambda_max.numel() > 1:
+        lambda_max = lambda_max[batch[edge_index[0]]]
+    weight = 2.0 * weight / lambda_max
+    weight = weight.masked_fill(weight == float("inf"), 0)
+    diagonal = weight[-num_nodes:] - 1
+    return edge_index, torch.cat([weight[:-num_nodes], diagonal])
 
 
 def hetero_linear_forward(layer: Layer, x: Tensor, type_vec: Tensor) -> Tensor:
@@ -94,6 +116,26 @@ def instance_norm_forward(
     if layer.weight is not None and layer.bias is not None:
         out = out * layer.weight.view(1, -1) + layer.bias.view(1, -1)
     return out
+
+
+def hetero_batch_norm_forward(layer: Layer, x: Tensor, type_vec: Tensor) -> Tensor:
+    """HeteroBatchNorm: types that do not occur keep their statistics."""
+    if not layer.training and layer.track_running_stats:
+        mean, var = layer.running_mean, layer.running_var
+    else:
+        with torch.no_grad():
+            mean, var = layer.mean_var(x, type_vec, dim_size=layer.num_types)
+        if layer.track_running_stats and layer.momentum is None:
+            raise ValueError(
+                "HeteroBatchNorm with momentum=None divides by a count of batches, which is not "
+                "known while a model is recorded: give it a momentum."
+            )
+        if layer.track_running_stats:
+            occurs = (degree(type_vec, layer.num_types, dtype=x.dtype) > 0).unsqueeze(1)
+            for running, value in ((layer.running_mean, mean), (layer.running_var, var)):
+                _follow(running, torch.where(occurs, value, running), layer.momentum)
+    out = (x - mean[type_vec]) / var.clamp(layer.eps).sqrt()[type_vec]
+    return out * layer.weight[type_vec] + layer.bias[type_vec] if layer.affine else out
 
 
 def _norm_of_one(layer: Layer, x: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ class StreamPackingSampler(Sampler[list[int]]):
         check_limits(max_num_graphs, max_num_nodes, max_num_edges)
         self.data_source = data_source
         self._sizes = sizes_of(data_source)
+        self._has_edges = bool(self._sizes.edges.any())
         self.max_num_graphs = max_num_graphs
         self.max_num_nodes = _or_enough(max_num_nodes, self._sizes.nodes, max_num_graphs)
         self.max_num_edges = _or_enough(max_num_edges, self._sizes.edges, max_num_graphs)
@@ -65,7 +66,9 @@ class StreamPackingSampler(Sampler[list[int]]):
 
     def _fits(self, n_nodes: int, n_edges: int, n_graphs: int) -> bool:
         graphs_left = self.max_num_graphs - n_graphs
-        room = min(self.max_num_nodes - n_nodes, self.max_num_edges - n_edges)
+        room = self.max_num_nodes - n_nodes
+        if self._has_edges:
+            room = min(room, self.max_num_edges - n_edges)
         return graphs_left >= 0 and room >= graphs_left
 
     def _refuse(self, index: int) -> None:

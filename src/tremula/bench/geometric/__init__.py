@@ -1,0 +1,1 @@
+"""Figures of PopTorch Geometric: layers, feeding, packing, speed of training."""

@@ -1,0 +1,1 @@
+"""Parts of one large graph: neighbours of some nodes, and a partition into clusters."""
