@@ -11,7 +11,10 @@ from torch_geometric.nn import SchNet, to_fixed_size
 
 import poptorch
 import poptorch_geometric as pg
+from poptorch_geometric.columns import GraphColumns, with_radius_graph
+from tremula.frontends.geometric.feeding.assemble import ColumnCollater
 from tremula.frontends.geometric.ops.neighbours import radius_interactions
+from tremula.garden.molecules import SchNetOnEdges
 from tremula.ir.settings import configured
 
 
@@ -99,3 +102,28 @@ def test_missing_neighbours_have_no_weight():
     assert set(map(tuple, edges[:, is_real].t().tolist())) == set(map(tuple, expected.t().tolist()))
     assert torch.allclose(length[is_real].sort().values, distance.sort().values)
     assert (length[~is_real] == 1.5).all()
+
+
+def test_results_do_not_depend_on_packing():
+    """A molecule has the same prediction in any company, padded or packed, with any padding."""
+    graphs = molecules(9, seed=3)
+    columns = with_radius_graph(GraphColumns.from_dataset(graphs), 4.0)
+    torch.manual_seed(0)
+    found = []
+    for sizes, packs in (
+        ((40, 150, 10), [list(range(9))]),
+        ((20, 80, 5), [[3, 1, 4], [0, 5, 8], [2, 6, 7]]),
+        ((14, 60, 3), [[8, 0], [1, 7], [2, 6], [3, 5], [4]]),
+    ):
+        torch.manual_seed(1)
+        model = SchNetOnEdges(sizes[2], hidden_channels=8, num_filters=8, num_interactions=1)
+        collater = ColumnCollater(columns, pg.FixedSizeOptions(*sizes), is_combined=False)
+        out = torch.empty(len(graphs))
+        for pack in packs:
+            batch = collater(pack)
+            fields = (batch.z, batch.pos, batch.edge_index, batch.batch, batch.y)
+            prediction, _ = model(*fields, batch.graphs_mask)
+            out[pack] = prediction[: len(pack)].detach()
+        found.append(out)
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(found[2], found[0])
