@@ -54,6 +54,8 @@ def test_host_bound_names_what_takes_the_time():
     assert found["verdict"] == "host-bound"
     assert "“prepare”" in found["why"]
     assert "4 ms" in found["why"]
+    small = [(0, "prepare", 5_010, 300), (0, "load batch", 5_400, 900)]
+    assert "mostly" not in verdict(small, gap_us=4_000)["why"]
 
 
 def test_input_bound_by_loading():

@@ -67,7 +67,7 @@ def host_verdict(
     return {
         "verdict": verdict,
         "is_close": sorted(sizes.values())[-2] * _CLEARLY > sizes[verdict],
-        "why": _why(verdict, times, _busiest(facts, columns)),
+        "why": _why(verdict, times, _busiest(facts, columns, times.host_us)),
         "n_calls": times.n_calls,
         "total_us": times.total_us,
         "modelling_us": times.modelling_us,
@@ -147,22 +147,20 @@ def _covered(begin: Floats, end: Floats):  # noqa: ANN202 - a function of times
     return lambda t: np.interp(t, edges, heights)
 
 
-def _busiest(facts: Mapping[str, Any], columns: Columns) -> str:
-    """The event that takes most time between runs; empty if none is named there."""
+def _busiest(facts: Mapping[str, Any], columns: Columns, host_us: float) -> str:
+    """The event that takes most of the host's own time between runs; empty if none is named."""
     begin, end = _gaps(sorted(facts["runs"], key=lambda run: run["from"]))
     start = np.asarray(columns["start_us"], np.float64)
     stop = start + np.maximum(np.asarray(columns["duration_us"], np.float64), 0)
     if not len(begin) or not len(start):
         return ""
+    labels, label = facts["labels"], np.asarray(columns["label"])
+    others = [i for i, name in enumerate(labels) if name in (*_BETWEEN, *_ONCE)]
     gap = np.clip(np.searchsorted(begin, start, "right") - 1, 0, None)
     inside = (start >= begin[gap]) & (stop <= end[gap]) & _is_on_running_thread(facts, columns)
-    named = inside & ~np.isin(
-        columns["label"], [i for i, label in enumerate(facts["labels"]) if label in _ONCE]
-    )
-    sums = np.bincount(
-        np.asarray(columns["label"])[named], (stop - start)[named], len(facts["labels"])
-    )
-    return str(facts["labels"][int(sums.argmax())]) if sums.any() else ""
+    named = inside & ~np.isin(label, others)
+    sums = np.bincount(label[named], (stop - start)[named], len(labels)) / len(begin)
+    return str(labels[int(sums.argmax())]) if sums.max(initial=0) > host_us / 2 else ""
 
 
 def _why(verdict: str, times: CallTimes, busiest: str) -> str:

@@ -69,6 +69,12 @@ export class TraceData {
     return this.split.get(code);
   }
 
+  // The names down to the first pipeline, for parts that begin inside one.
+  pipeline() {
+    this.within ??= this.steps.facts.texts.path.map((path) => path.split("/")).find((names) => names.includes("pipeline")) ?? [];
+    return this.within.slice(0, this.within.indexOf("pipeline") + 1);
+  }
+
   runOf(entry) {
     const { runs } = this.overview.facts;
     let low = 0, high = runs.length;
@@ -197,7 +203,7 @@ class TracePart {
 
   makeFrames(chip) {
     const rows = [], open = [], { k, trace } = this;
-    let last = this.start[chip], pipeline = [];
+    let last = this.start[chip], pipeline = trace.pipeline();
     const close = (depth) => {
       while (open.length > depth) open.pop().end = last;
     };

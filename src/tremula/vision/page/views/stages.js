@@ -87,9 +87,9 @@ class StagesView {
     const [fill, main, flush] = ["fill", "main", "flush"].map((part) => sum((pass) => pass.bubbles[part]));
     const outside = sum((pass) => pass.fill_end - pass.begin + pass.end - pass.flush_begin);
     const visits = stages.map((stage) => stage.cycles_per_visit), slowest = visits.indexOf(Math.max(...visits));
-    const mean = visits.reduce((a, b) => a + b, 0) / visits.length, share = (part) => percent(part / (all * n));
+    const mean = visits.reduce((a, b) => a + b, 0) / visits.length, share = (part) => percent(part / (all * n)).replace(" ", "\u00a0");
     return [
-      figure("Bubbles", share(fill + main + flush), `of the chips' time in ${whole(passes.length)} pass(es): fill ${share(fill)}, main ${share(main)}, flush ${share(flush)}`),
+      figure("Bubbles", percent((fill + main + flush) / (all * n)), `of the chips' time in ${whole(passes.length)} pass(es): fill ${share(fill)}, main ${share(main)}, flush ${share(flush)}`),
       figure("Fill and flush", percent(outside / all), `${short(outside)} of ${short(all)} cycles; more micro-batches make it less`),
       figure("Slowest stage", `Stage ${slowest}`, `on chip ${stages[slowest].ipu}: ${whole(visits[slowest])} cycles a visit, ${(visits[slowest] / Math.max(1, mean)).toFixed(1)} × the mean`),
       figure("Stages × micro-batches", `${stages.length} × ${whole(Math.max(...passes.map((pass) => pass.n_micro_batches)))}`, `on ${whole(n)} chip(s)`),
