@@ -293,7 +293,9 @@ def compute_sets(contents: Contents) -> Columns:
         "source": [s.source for s in sets],
         "n_vertices": [sum(t.n_rows for t in s.tables) for s in sets],
         "n_tiles": [
-            len(np.unique(np.concatenate([t.tile for t in s.tables]))) if s.tables else 0
+            np.count_nonzero(np.bincount(np.concatenate([t.tile for t in s.tables])))
+            if s.tables
+            else 0
             for s in sets
         ],
         "n_flops": [sum(t.n_flops for t in costs.compute_sets[i].tables) for i in range(len(sets))],

@@ -85,8 +85,9 @@ def _of_entries(reader: Timed, edges: Ints) -> Pooled:
     phases = np.zeros((len(at), n_chips, len(PHASES)), np.int64)
     steps, times, counts = [], [], []
     for row, (first, last) in enumerate(zip(at, edges[1:] - edges[0], strict=True)):
-        step, where = np.unique(every.step[first:last], return_inverse=True)
-        often = np.bincount(where, every.times[first:last]).astype(np.int64)
+        often = np.bincount(every.step[first:last], every.times[first:last])
+        step = np.flatnonzero(often)
+        often = often[step].astype(np.int64)
         phases[row] = np.tensordot(often, of_step[step], axes=1)
         steps.append(step)
         times.append(often)

@@ -30,6 +30,13 @@ class Overview:
     times: Ints
 
 
+def counted_steps(step: Ints, times: Ints) -> tuple[Ints, Ints]:
+    """Steps that ran, in order of their numbers, and how often."""
+    often = np.bincount(step, times)
+    found = np.flatnonzero(often)
+    return found, often[found].astype(np.int64)
+
+
 def pool_of(n_entries: int) -> int:
     """The least power of two that makes few enough buckets."""
     pool = 1
@@ -48,8 +55,7 @@ def overview_of(timeline: Timeline, phases: Ints) -> Overview:
     for number in range(n_buckets):
         entries = timeline.entries(number * pool, (number + 1) * pool)
         begin[number], end[number] = entries.start[0], entries.end[-1]
-        step, at = np.unique(entries.step, return_inverse=True)
-        often = np.bincount(at, entries.times).astype(np.int64)
+        step, often = counted_steps(entries.step, entries.times)
         found[number] = np.tensordot(often, phases[step], axes=1)
         # What steps took that depend on data: their durations, less the other phases.
         took = (entries.end - entries.start).sum(axis=0)
@@ -92,8 +98,7 @@ def pooled_rows(
 
 def weighted_rows(step: Ints, times: Ints, rows_of: Callable[[Ints], Ints], n_tiles: int) -> Ints:
     """int64[n_tiles]: the sum of steps' rows, each as often as it ran."""
-    steps, at = np.unique(step, return_inverse=True)
-    often = np.bincount(at, times, len(steps)).astype(np.int64)
+    steps, often = counted_steps(step, times)
     total = np.zeros(n_tiles, np.int64)
     for first in range(0, len(steps), _STEPS_AT_ONCE):
         part = slice(first, first + _STEPS_AT_ONCE)
