@@ -20,6 +20,7 @@ from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.summary import VIEWS
 from tremula.vision.analysis.whatif import parse_sweep, recosted, whatif_report
 from tremula.vision.report.reader import open_report
+from tremula.vision.report.time_totals import PARTS, PHASES
 from tremula.vision.report.write import report_of_engine
 
 SCRIPT = """
@@ -87,7 +88,7 @@ def test_alignment_by_name_and_place():
 
 
 def test_comparing_says_the_causes(report_file, tmp_path, capsys):
-    """Longer rows cost compute and bytes, which the comparison says in words."""
+    """Longer rows cost compute and bytes, in words; groups and phases add up to the difference."""
     engine = summing_engine(n_columns=64).load()
     engine.run()
     other = report_of_engine(engine, tmp_path)
@@ -97,6 +98,9 @@ def test_comparing_says_the_causes(report_file, tmp_path, capsys):
         assert compare(before, before)["causes"] == []
     assert found["totals"]["total_cycles"]["difference"] == total
     assert sum(row["cycles"]["difference"] for row in found["operations"]) == total
+    assert sum(group["cycles"]["difference"] for group in found["groups"]) == total > 0
+    assert sum(group[name]["difference"] for group in found["groups"] for name in PHASES) == total
+    assert sum(found["totals"][name]["difference"] for name in PARTS) == total
     assert any("main/layer1/sums" in c and "compute" in c for c in found["causes"])
     assert any("weights/matrix, on 8 tiles" in c for c in found["causes"])
     assert main(["compare", str(report_file), str(other)]) == 0

@@ -168,8 +168,8 @@ def cause_groups(
         group = groups.setdefault(name, {"name": name, "operations": [], **dict.fromkeys(_SUMMED)})
         group["operations"].append(row["name"])
         for key in _SUMMED:
-            sums = group[key] or _difference(0, 0)
-            group[key] = {side: sums[side] + row[key][side] for side in sums}
+            sums = group[key] or dict.fromkeys(row[key], 0)
+            group[key] = {side: sums[side] + n for side, n in row[key].items()}
     found = [group for group in groups.values() if group["cycles"]["difference"]]
     return sorted(found, key=lambda group: -abs(group["cycles"]["difference"]))
 

@@ -239,8 +239,8 @@ class _Path:
         """Advice about steps; `saved` int64[n_steps] are cycles, the worst step is shown."""
         worst = int(saved.argmax())
         evidence = {"step": worst, "source": self.steps["source"][worst], **evidence}
-        view = ("execution", {"step": worst})
-        return Insight(rule, title, text, min(self.total, int(saved.sum())), 0, evidence, *view)
+        cycles = min(self.total, int(saved.sum()))
+        return Insight(rule, title, text, cycles, 0, evidence, "execution", {"step": worst})
 
 
 def _is_worth(saved: Ints, path: _Path, share: float) -> bool:

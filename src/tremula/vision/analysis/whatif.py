@@ -300,7 +300,7 @@ def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
             f"the script left no report for {label}.", hint="let it make and run an Engine"
         )
     microseconds, largest, available, overflowed = 0.0, 0, 0, 0
-    parts = dict.fromkeys(PARTS, 0)
+    parts: dict[str, int] = dict.fromkeys(PARTS, 0)
     for path in paths:
         with open_report(path) as report:
             _check_took(report, changes)

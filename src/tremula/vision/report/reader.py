@@ -305,9 +305,13 @@ class ReportReader(DatabaseReader):
         """bool[n_steps, n_ipus]: which chips a step takes time of."""
         return (self.by_ipu("is_active") | self.by_ipu("joins")).astype(bool)
 
-    @cached_property
+    @property
     def phases_of_steps(self) -> Ints:
         """int64[n_steps, n_ipus, 5]: one execution of each step."""
+        return self._phases_of_steps
+
+    @cached_property
+    def _phases_of_steps(self) -> Ints:
         return np.stack([self.by_ipu(name) for name in PHASES], axis=2)
 
     def step_cycles(self, step: int) -> Phases:
@@ -323,7 +327,8 @@ class ReportReader(DatabaseReader):
         """Tiles follow their chip in links, host and sync; idle is the rest of the chip's time."""
         each = [np.repeat(chips[:, :, i], self.tiles_per_ipu, axis=1) for i in range(2, 5)]
         idle = np.repeat(total, self.tiles_per_ipu, axis=1) - compute - exchange - sum(each)
-        return Phases(edges, compute, exchange, *each, idle)
+        links, host, sync = each
+        return Phases(edges, compute, exchange, links, host, sync, idle)
 
     def window(self, name: str, first: int, last: int, max_rows: int) -> Window:
         """At most `max_rows` rows that pool first … last-1.

@@ -1,5 +1,8 @@
 """Pipelines over time: visits of stages, and what chips wait for."""
 
+# Options of njit that its types do not name.
+# pyright: reportCallIssue=false
+
 from dataclasses import dataclass
 
 import numpy as np

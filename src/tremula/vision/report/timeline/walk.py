@@ -8,6 +8,9 @@ walked as they ran, and the second stands for N - 2: from the second on all take
 a step that joins the chips lets them forget how they came, and without one they do not meet.
 """
 
+# Options of njit that its types do not name.
+# pyright: reportCallIssue=false
+
 import numpy as np
 from numba import njit
 
