@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tremula.compiler.executable.executable import Analysis, Executable
+from tremula.compiler.executable.records import TableRecord
 from tremula.compiler.passes.memory import CATEGORIES, addresses_of
 from tremula.compiler.report.phases import PHASES
 from tremula.compiler.report.report import Execution, History, Report, make_report
@@ -293,15 +294,17 @@ def compute_sets(contents: Contents) -> Columns:
         "source": [s.source for s in sets],
         "n_vertices": [sum(t.n_rows for t in s.tables) for s in sets],
         "n_tiles": [
-            np.count_nonzero(np.bincount(np.concatenate([t.tile for t in s.tables])))
-            if s.tables
-            else 0
+            int(np.count_nonzero(np.bincount(_tiles_of(s.tables))))
             for s in sets
         ],
         "n_flops": [sum(t.n_flops for t in costs.compute_sets[i].tables) for i in range(len(sets))],
         "cycles": [sum(tables) * int(executed[i]) for i, tables in enumerate(totals)],
         "path_cycles": on_path,
     }
+
+
+def _tiles_of(tables: Sequence[TableRecord]) -> Ints:
+    return np.concatenate([np.zeros(0, np.int64), *(table.tile for table in tables)])
 
 
 def _table_cycles(contents: Contents) -> list[list[int]]:
