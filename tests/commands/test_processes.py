@@ -42,7 +42,7 @@ def test_ctrl_c(files):
         for process, (arguments, tells) in zip(begun, cases, strict=True):
             getattr(process, tells).readline()  # it is at work
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=200)
             assert process.returncode == INTERRUPTED, (arguments, err)
             assert err.endswith("\ninterrupted\n"), (arguments, err)
             assert "Traceback" not in err

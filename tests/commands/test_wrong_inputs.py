@@ -258,6 +258,16 @@ def test_a_script_that_is_no_python(tremula):
         assert "runpy" not in done.err
 
 
+def test_an_interrupt_in_a_destructor_is_not_lost(tremula, files):
+    """Python ignores a Ctrl-C that arrives in one; the command ends all the same."""
+    (files / "ignores.py").write_text(
+        "import time\n\n\nclass Thing:\n    def __del__(self):\n        raise KeyboardInterrupt\n"
+        "\n\nThing()\ntime.sleep(60)\n"
+    )
+    done = tremula("run ignores.py")
+    assert (done.code, done.err) == (130, "\ninterrupted\n")
+
+
 def test_exit_codes_of_scripts(tremula, files):
     """A script's own exit code arrives."""
     (files / "leaves.py").write_text("import sys\nsys.exit(7)\n")

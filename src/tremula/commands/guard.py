@@ -5,10 +5,12 @@ code's frames and no others.
 """
 
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +18,7 @@ from tremula.base.errors import PoplarError
 from tremula.base.source import is_framework_code, source_at
 
 FAILED, INTERRUPTED = 1, 130  # 130: as shells report an end by Ctrl-C
+_AGAIN_S = 0.1
 _PACKAGES = Path(__file__).resolve().parents[2]
 # Our own packages, and everything that was installed.
 _OURS = tuple(
@@ -28,7 +31,8 @@ _INSTALLED = ("site-packages", "dist-packages")
 def guarded(action: Callable[[], int | None], *, shows_traceback: bool) -> int:
     """Run a command and return its exit code."""
     try:
-        code = action() or 0
+        with _interrupts_arrive():
+            code = action() or 0
         _flush(sys.stdout)
     except BrokenPipeError:  # the reader (`| head`) is gone, which is its right
         _silence(sys.stdout)
@@ -49,6 +53,29 @@ def guarded(action: Callable[[], int | None], *, shows_traceback: bool) -> int:
         return code
     finally:
         _end_output()
+
+
+@contextmanager
+def _interrupts_arrive() -> Iterator[None]:
+    """A Ctrl-C where Python ignores exceptions, in a destructor say, is sent again soon."""
+    before, timers = sys.unraisablehook, []
+
+    def hook(ignored: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            before(ignored)
+            return
+        main = threading.main_thread().ident or 0
+        timers.append(threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT)))
+        timers[-1].daemon = True
+        timers[-1].start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+        for timer in timers:
+            timer.cancel()
 
 
 def message_of(error: Exception) -> str | None:
