@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 import tremula as tr
-from tests.vision.programs import RowSum, summing_engine
+from tests.vision.programs import CountedSum, RowSum, summing_engine
+from tremula.runtime import history, machine
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.stages import stage_facts
+from tremula.vision.analysis.summary import summary
+from tremula.vision.analysis.text_views import text_of_view
 from tremula.vision.page_data.pack import unpack_pack
 from tremula.vision.page_data.time import stages_pack, trace_pack
 from tremula.vision.report.reader import open_report
@@ -170,3 +173,20 @@ def test_runs_without_record_are_estimated(tmp_path):
         total = engine.report().total_cycles
         assert reader.info["estimated_cycles"] == total == sum(machine_split(reader).values())
         assert reader.table("steps")["total_cycles"].sum() == total
+
+
+@pytest.mark.parametrize("most_events", [20, 10_000])
+def test_long_records_come_in_parts_and_end(tmp_path, monkeypatch, most_events):
+    """The interpreter hands its record over whenever it is full; beyond the limit, totals stand."""
+    monkeypatch.setattr(machine, "EVENTS_PER_RETURN", 8)
+    monkeypatch.setattr(history, "MOST_EVENTS", most_events)
+    engine = summing_engine(n_times=50, vertex=CountedSum).load()
+    engine.run()
+    total = engine.report().total_cycles
+    with open_report(report_of_engine(engine, tmp_path)) as reader:
+        assert (reader.info["estimated_cycles"] > 0) == (most_events == 20)
+        assert reader.table("steps")["total_cycles"].sum() == total
+        assert sum(machine_split(reader).values()) == total
+        assert (reader.n_entries < 100) == (most_events == 20)
+        said = "Not recorded in order" in text_of_view("summary", summary(reader), 0)
+        assert said == (most_events == 20)

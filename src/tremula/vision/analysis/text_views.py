@@ -70,6 +70,11 @@ def _summary(found: dict, _: int) -> str:
             f"Execution: {execution['total_cycles']:,} cycles, {execution['microseconds']:,.1f} µs "
             f"({parts})"
         )
+        if execution["estimated_cycles"]:
+            lines.append(
+                f"Not recorded in order: {execution['estimated_cycles']:,} cycles, which steps and "
+                "operations share as their busy cycles do"
+            )
     advice = [f"  {i}. {printable(item['title'])}" for i, item in enumerate(found["insights"], 1)]
     return "\n".join([*lines, *(["Advice (`insights` says more):", *advice] if advice else [])])
 
