@@ -293,10 +293,7 @@ def compute_sets(contents: Contents) -> Columns:
         "name": [s.name for s in sets],
         "source": [s.source for s in sets],
         "n_vertices": [sum(t.n_rows for t in s.tables) for s in sets],
-        "n_tiles": [
-            int(np.count_nonzero(np.bincount(_tiles_of(s.tables))))
-            for s in sets
-        ],
+        "n_tiles": [int(np.count_nonzero(np.bincount(_tiles_of(s.tables)))) for s in sets],
         "n_flops": [sum(t.n_flops for t in costs.compute_sets[i].tables) for i in range(len(sets))],
         "cycles": [sum(tables) * int(executed[i]) for i, tables in enumerate(totals)],
         "path_cycles": on_path,
