@@ -5,6 +5,7 @@ import hashlib
 import json
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,8 @@ from tremula.vision.serve.server import page_files
 # The finest detail is left out first if it does not fit; the page says where it is missing.
 MOST_DATA_BYTES = 24 << 20
 _N_THREADS, _NAMES_AT_ONCE = 2, 48
+# Of a heat map, the coarsest first: more of them take minutes to make and are rarely looked at.
+_MOST_HEAT_BLOCKS = 400
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[\w./-]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
 
@@ -45,7 +48,8 @@ def _packs_that_fit(
     data: PageData, most_bytes: int, progress: Callable[[float], None]
 ) -> tuple[dict[str, bytes], int]:
     """Packs by name, the most needed first, and how many others there are."""
-    names, n_bytes = list(data.names()), 0
+    all_names, n_bytes = list(data.names()), 0
+    names = _without_finest(all_names)
     packs: dict[str, bytes] = {}
     with ThreadPoolExecutor(_N_THREADS) as pool:
         for first in range(0, len(names), _NAMES_AT_ONCE):
@@ -55,7 +59,20 @@ def _packs_that_fit(
             packs |= zip(some, pool.map(data.pack, some), strict=True)
             n_bytes += sum(len(packs[name]) for name in some)
             progress(max(len(packs) / len(names), n_bytes / most_bytes))
-    return packs, len(names) - len(packs)
+    return packs, len(all_names) - len(packs)
+
+
+def _without_finest(names: list[str]) -> list[str]:
+    """Names without the finest blocks of large heat maps; blocks are named coarsest first."""
+    counts: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for name in names:
+        number, what, *rest = [*name.split("/"), "", ""]
+        if what == "heat":
+            counts[number, rest[0]] += 1
+        if what != "heat" or counts[number, rest[0]] <= _MOST_HEAT_BLOCKS:
+            kept.append(name)
+    return kept
 
 
 def write_page(path: str | Path, packs: dict[str, bytes]) -> None:
