@@ -23,6 +23,11 @@ export const PHASES = [
   { key: "waiting", name: "waiting", tone: "idle", about: "for other chips, or without work" },
 ];
 
+// Those that a machine can have: a single chip has nothing between chips.
+export function phasesOn(nIpus) {
+  return PHASES.filter(({ key }) => key !== "links" || nIpus > 1);
+}
+
 // Phases that take cycles, in words: "compute 120, sync 30".
 export function phasesText(cyclesOf) {
   const found = PHASES.slice(0, -1).map(({ key, name }) => [name, cyclesOf(key)]).filter(([, cycles]) => cycles > 0);

@@ -2,7 +2,7 @@
 // them with WebGL2, or on a plain canvas where there is none.
 
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
-import { PHASES, colour, css, heat, rgb, shades } from "../colours.js";
+import { PHASES, colour, css, heat, phasesOn, rgb, shades } from "../colours.js";
 import { Range, steer } from "./range.js";
 import { GlPainter, chipShares } from "./heat_gl.js";
 import { PlainPainter } from "./heat_plain.js";
@@ -235,7 +235,7 @@ export class HeatMap {
     if (this.mode !== "phases") {
       return h("ul.legend.heat-legend", {}, item("", [0, 0.2, 0.4, 0.6, 0.8, 1].map(heat)), h("li", {}, "0 to 100 % of the time"));
     }
-    const busy = PHASES.slice(0, -1).map(({ name, tone, about }) => item(name, shades(tone), about));
+    const busy = phasesOn(this.options.nIpus).slice(0, -1).map(({ name, tone, about }) => item(name, shades(tone), about));
     const waiting = PHASES.at(-1);
     return h("ul.legend.heat-legend", {}, busy, item(waiting.name, [rgb(colour(waiting.tone))], waiting.about),
       h("li.status", {}, "a cell has the colour of what takes most of it: paler under 75, 50 and 25 %"));

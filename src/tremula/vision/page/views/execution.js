@@ -9,7 +9,7 @@ import { Strip } from "../parts/strip.js";
 import { Table } from "../parts/table.js";
 import { Timeline } from "../parts/timeline.js";
 import { TraceData } from "../parts/trace_data.js";
-import { PHASES, colour, phasesText } from "../colours.js";
+import { PHASES, colour, phasesOn, phasesText } from "../colours.js";
 import { partners, text } from "../data.js";
 import { bytes, duration, percent, place, short, signed, tileName, whole } from "../format.js";
 import { current, link } from "../state.js";
@@ -68,7 +68,7 @@ class ExecutionView {
       choice("Timeline", [["flame", "Flame", "nested by name"], ["flat", "Flat", "phases of each step"]], kind, (show) => context.select({ show }))];
     const note = context.other && h("p.note", {}, "The timeline is A's; B − A stands in the heat map and with the steps below. Side by side shows both over time.");
     return [card("Timeline", [this.foldedText(), ...tools], note, this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
-      legend(PHASES.map(({ name, tone, about }) => ({ name, about, colour: colour(tone) })))),
+      legend(phasesOn(facts.n_ipus).map(({ name, tone, about }) => ({ name, about, colour: colour(tone) })))),
     card(this.versus?.title("Every tile") ?? "Every tile", [this.heat.status, h("div.spring"), h("span.status", {}, "Alt + wheel zooms tiles"),
       choice("Heat map", this.versus ? MODES.slice(0, 3) : MODES, phase, (next) => context.select({ phase: next }))], this.heat.element, this.versus?.legend() ?? this.heat.legend())];
   }
@@ -113,7 +113,7 @@ class ExecutionView {
     if (!this.overview.facts.n_entries) return;
     const { facts } = this.overview, k = facts.n_ipus, { from, to } = this.range;
     const sums = this.trace.sums(from, to), all = Math.max(1, (to - from) * k);
-    const parts = PHASES.map(({ key, name, tone, about }) => ({ name, about, colour: colour(tone), share: sums[key] / all }));
+    const parts = phasesOn(k).map(({ key, name, tone, about }) => ({ name, about, colour: colour(tone), share: sums[key] / all }));
     const tiles = this.tiles.columns, n = tiles.compute.length;
     const mean = tiles.compute.reduce((s, v) => s + v, 0) / n, most = tiles.compute.reduce((high, v) => Math.max(high, v), 1);
     replace(this.summary, h("header", {}, h("h2", {}, "In sight")),
@@ -220,7 +220,7 @@ class ExecutionView {
       { title: "Type", isText: true, isExtra: true, get: (i) => text(this.steps, "type", i) },
       { title: "Runs", get: (i) => columns.executed[i], show: whole },
       { title: "Cycles, all", get: (i) => columns.total_cycles[i], show: whole, bar: (v) => v / most, about: "of the total: on the critical path" },
-      ...PHASES.slice(0, -1).filter(({ key }) => key !== "links" || this.overview.facts.n_ipus > 1).map(({ key, name, about }) => ({
+      ...phasesOn(this.overview.facts.n_ipus).slice(0, -1).map(({ key, name, about }) => ({
         title: `${name[0].toUpperCase()}${name.slice(1)}`, get: (i) => columns[key][i], show: whole, about: `of one execution on the slowest chip: ${about}`,
       })),
       { title: "Tile balance", get: (i) => columns.balance[i], show: percent, tone: (v) => (v < 0.4 ? "bad" : "") },

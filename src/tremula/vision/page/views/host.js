@@ -6,7 +6,7 @@ import { Lanes } from "../parts/lanes.js";
 import { DeviceRun } from "../parts/device_run.js";
 import { Range, STEERING } from "../parts/range.js";
 import { Table } from "../parts/table.js";
-import { PHASES, SERIES, colour } from "../colours.js";
+import { SERIES, colour, phasesOn } from "../colours.js";
 import { duration, percent, whole } from "../format.js";
 import { link } from "../state.js";
 
@@ -77,7 +77,7 @@ class HostView {
     const device = new DeviceRun({ overview: this.overview, from, to });
     return card("A run on the device", [h("span.status", {}, `modelled: ${whole(to - from)} cycles, ${duration((to - from) / facts.clock_hz)}; on its own clock, not the host's`),
       h("div.spring"), h("a.plain", { href: link({ view: "execution" }) }, "In the trace →")],
-    device.element, legend(PHASES.map(({ name, tone }) => ({ name, colour: colour(tone) }))));
+    device.element, legend(phasesOn(facts.n_ipus).map(({ name, tone }) => ({ name, colour: colour(tone) }))));
   }
 
   sums() {

@@ -2,7 +2,7 @@
 
 import { card, h } from "../dom.js";
 import { legend } from "../parts/chart.js";
-import { PHASES, colour } from "../colours.js";
+import { colour, phasesOn } from "../colours.js";
 import { bytes, duration, percent, place, short, signed, tileName, whole } from "../format.js";
 import { link } from "../state.js";
 
@@ -77,17 +77,17 @@ function evidence(one) {
 function timeCard(facts) {
   const ran = facts.execution;
   if (!ran) return card("Where time goes", null, h("p.note", {}, "This program has not run yet. Its steps have costs; see Operations."));
-  const total = Math.max(1, ran.total_cycles), parts = phaseShares(ran, total), chips = facts.ipus ?? [];
+  const total = Math.max(1, ran.total_cycles), chips = facts.ipus ?? [], parts = phaseShares(ran, total, chips.length);
   return card("Where time goes", null, shares(parts),
     legend(parts.map((part) => ({ ...part, value: percent(part.share) }))),
     h("p.note", { style: { marginTop: "8px" } }, chips.length > 1 ? `The mean of ${whole(chips.length)} chips; each of them:` : "",
       chips.length > 1 ? "" : `The slowest tile of each step sets its pace. A tile computes ${percent(ran.parallel_efficiency)} of the time on average.`),
-    chips.length > 1 && h("div.chip-shares", {}, chips.map((chip) => h("div", {}, h("small", {}, `chip ${whole(chip.ipu)}`), shares(phaseShares(chip, total))))));
+    chips.length > 1 && h("div.chip-shares", {}, chips.map((chip) => h("div", {}, h("small", {}, `chip ${whole(chip.ipu)}`), shares(phaseShares(chip, total, chips.length))))));
 }
 
 // Five phases and waiting, as shares of the total.
-function phaseShares(cycles, total) {
-  return PHASES.map(({ key, name, tone, about }) => ({ name, about, colour: colour(tone), share: (cycles[key] ?? 0) / total }));
+function phaseShares(cycles, total, nIpus) {
+  return phasesOn(nIpus).map(({ key, name, tone, about }) => ({ name, about, colour: colour(tone), share: cycles[key] / total }));
 }
 
 function shares(parts) {
