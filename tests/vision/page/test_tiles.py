@@ -103,19 +103,6 @@ def test_the_map_of_what_is_used(page):
     assert page.count(selector=".failure") == 0
 
 
-@slow
-def test_reports_without_addresses(browser, repository):
-    """A report of schema 1.0 is shown, and says that it has no addresses."""
-    with serving(repository / "tests/vision/report/data/report-1.0.pop") as server:
-        browser.open(url=server.url)
-        browser.show(hash="#/memory?tile=3")
-        browser.wait(ms=200)
-        assert "an older version wrote it" in browser.text(selector=".addresses .note")
-        browser.show(hash="#/whatif")
-        assert "does not hold its tile program" in browser.text(selector=".card .note")
-        assert browser.problems() == []
-
-
 # -- the chip --------------------------------------------------------------------------------------
 
 
