@@ -29,7 +29,7 @@ class Column:
     level: str
 
 
-class GraphColumns(torch.utils.data.Dataset):
+class GraphColumns(Sequence[Data]):
     """A data set without types whose attributes are tensors; edges are sorted by target.
 
     Graph i has nodes node_start[i] to node_start[i + 1], edges likewise. `edge_index` is
@@ -145,7 +145,7 @@ class GraphColumns(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return len(self.node_start) - 1
 
-    def __getitem__(self, index: int) -> Data:
+    def __getitem__(self, index: int) -> Data:  # pyright: ignore[reportIncompatibleMethodOverride]
         i = int(index)
         if not -len(self) <= i < len(self):
             raise IndexError(f"there is no graph {i} of {len(self)}")
@@ -212,6 +212,8 @@ def reason_against(dataset: Sequence[BaseData], excluded: set[str]) -> str | Non
             continue
         if not isinstance(value, Tensor) or value.layout is not torch.strided or value.dim() == 0:
             return f"attribute {name!r} is not a dense tensor with rows"
+        if value.dtype is torch.bfloat16 or value.is_complex():
+            return f"attribute {name!r} has the type {value.dtype}, which NumPy copies cannot hold"
         if name != "edge_index" and first.__cat_dim__(name, value) != 0:
             return f"attribute {name!r} is not joined along its first dimension"
         if name != "edge_index" and _is_increased(first, name, value):

@@ -1,0 +1,63 @@
+"""TrainingStepper finds differences; set_aggregation_dim_size reaches every layer."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GCNConv, MessagePassing
+
+import poptorch
+import poptorch_geometric as pg
+
+
+class Net(nn.Module):
+    """Two convolutions over a ring, with a loss."""
+
+    def __init__(self, differs=False):
+        super().__init__()
+        self.first, self.second = GCNConv(3, 4), GCNConv(4, 2)
+        self.differs = differs
+
+    def forward(self, x, edge_index):
+        out = self.second(self.first(x, edge_index).relu(), edge_index)
+        if self.differs and poptorch.isRunningOnIpu():
+            out = out + 0.1
+        return out, poptorch.identity_loss((out * out).mean(), reduction="none")
+
+
+def ring(n=5):
+    return torch.randn(n, 3), torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
+
+
+def test_stepper_compares_both_trainings():
+    """Equal models pass, step by step and in inference; times can be measured."""
+    torch.manual_seed(0)
+    stepper = pg.TrainingStepper(Net(), rtol=1e-4, atol=1e-6)
+    batch = ring()
+    stepper.run(2, batch)
+    stepper.run(1, batch, batch)
+    stepper.run_inference(batch)
+    times = stepper.benchmark(1, batch, ("ipu", "cpu"))
+    assert set(times) == {"ipu_time", "cpu_time"}
+    with pytest.raises(NotImplementedError, match="gpu"):
+        stepper.benchmark(1, batch, ("gpu",))
+
+
+def test_stepper_finds_a_difference():
+    """A model that computes something else when compiled is named."""
+    torch.manual_seed(0)
+    with pytest.raises(AssertionError, match="Output was not equal"):
+        pg.TrainingStepper(Net(differs=True)).run(1, ring())
+
+
+def test_aggregation_size_reaches_every_layer():
+    """Aggregations have as many rows as set, here more than there are nodes."""
+
+    class Sum(MessagePassing):
+        def forward(self, x, edge_index):
+            return self.propagate(edge_index, x=x)
+
+    model = nn.ModuleList([Sum(), Sum()])
+    pg.set_aggregation_dim_size(model, 9)
+    x, edges = ring()
+    assert model[0](x, edges).shape == (9, 3)
+    assert model[1](x, edges).shape == (9, 3)
