@@ -207,18 +207,26 @@ def reason_against(dataset: Sequence[BaseData], excluded: set[str]) -> str | Non
     first = dataset[0]
     if is_hetero(first):
         return "its nodes have types"
-    for name, value in first._store.items():  # pyright: ignore[reportAttributeAccessIssue]
-        if name in excluded:
-            continue
-        if not isinstance(value, Tensor) or value.layout is not torch.strided or value.dim() == 0:
-            return f"attribute {name!r} is not a dense tensor with rows"
-        if value.dtype is torch.bfloat16 or value.is_complex():
-            return f"attribute {name!r} has the type {value.dtype}, which NumPy copies cannot hold"
-        if name != "edge_index" and first.__cat_dim__(name, value) != 0:
-            return f"attribute {name!r} is not joined along its first dimension"
-        if name != "edge_index" and _is_increased(first, name, value):
-            return f"attribute {name!r} holds numbers of nodes"
-    return None
+    reasons = (
+        _reason_against_attribute(first, name, value)
+        for name, value in first._store.items()  # pyright: ignore[reportAttributeAccessIssue]
+        if name not in excluded
+    )
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _reason_against_attribute(graph: BaseData, name: str, value: object) -> str | None:
+    if not isinstance(value, Tensor) or value.layout is not torch.strided or value.dim() == 0:
+        return f"attribute {name!r} is not a dense tensor with rows"
+    if value.dtype is torch.bfloat16 or value.is_complex():
+        return f"attribute {name!r} has the type {value.dtype}, which NumPy copies cannot hold"
+    if name == "edge_index":
+        return None
+    if graph.__cat_dim__(name, value) != 0:
+        return f"attribute {name!r} is not joined along its first dimension"
+    return (
+        f"attribute {name!r} holds numbers of nodes" if _is_increased(graph, name, value) else None
+    )
 
 
 def _is_increased(graph: BaseData, name: str, value: Tensor) -> bool:
