@@ -30,6 +30,7 @@ _FEWEST_COLUMNS = COLUMNS_PER_BLOCK  # a level with this few columns is the last
 _FEWEST_ROWS = 256
 KINDS = ("phases", "live")
 _N_KEPT = 8
+_MOST_BASE_CELLS = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class HeatBlocks:
     def __init__(self, reader: ReportReader):
         self.reader = reader
         self._kept: dict[tuple, object] = {}
+        self._base_rows: dict[str, Ints] = {}
         self._lock = Lock()
 
     def block(self, kind: str, level: int, tile_level: int, column: int, row: int) -> bytes:
@@ -141,7 +143,24 @@ class HeatBlocks:
     def _made(self, name: str, level: int, columns: tuple[int, int]) -> Ints:
         if name == "live":
             return _pooled_live(self.reader, level, columns)
-        return tile_rows(self.reader, name, entries_of(self.reader, level, columns))
+        base = self._base_level()
+        if level < base:
+            return tile_rows(self.reader, name, entries_of(self.reader, level, columns))
+        # All levels from the base on are pooled from its rows, which one pass over the trace makes.
+        if name not in self._base_rows:
+            all_columns = 0, heat_shape(self.reader, "phases").columns(base)
+            ran = entries_of(self.reader, base, all_columns)
+            self._base_rows[name] = tile_rows(self.reader, name, ran)
+        unit = 2 ** (level - base)
+        rows = self._base_rows[name][columns[0] * unit : columns[1] * unit]
+        for _ in range(level - base):
+            rows = pooled_by(2, rows, np.add, axis=0)
+        return rows
+
+    def _base_level(self) -> int:
+        """The finest level whose rows are few enough to keep."""
+        shape, most = heat_shape(self.reader, "phases"), _MOST_BASE_CELLS // self.reader.n_tiles
+        return next((k for k in range(shape.n_levels) if shape.columns(k) <= most), shape.n_levels)
 
 
 def _missing(kind: str, level: int, tile_level: int) -> MissingProfileData:
