@@ -60,7 +60,8 @@ class Chip:
     store_bytes_per_cycle: int = _memory("B/cycle", "stores")
     atomic_store_bytes: int = _memory("B", "smallest store; two workers must not share one")
     memcpy_bytes_per_cycle: int = _memory("B/cycle", "copy within a tile")
-    on_tile_copy_setup_cycles: int = _memory("cycles", "start of a copy within a tile")
+    on_tile_copy_setup_cycles: int = _memory("cycles", "start of a copy by all workers of a tile")
+    one_word_copy_cycles: int = _memory("cycles", "copy of a word within a tile, by one worker")
 
     exchange_bytes_per_cycle: float = _exchange("B/cycle", "per tile, sent and received at once")
     n_tiles_per_exchange_bus: int = _exchange(
@@ -81,6 +82,9 @@ class Chip:
     )
     exchange_fragment_cycles: int = _exchange("cycles", "control per incoming fragment")
     sync_cycles: int = _exchange("cycles", "sync of all tiles of a chip")
+    compute_set_start_cycles: int = _tile(
+        "cycles", "control that starts a compute set on its tiles", may_be_zero=True
+    )
     external_sync_cycles: int = _exchange("cycles", "sync of several chips, or with the host")
 
     n_bytes_worker_stack: int = _code("B/worker", "stack of a worker")

@@ -96,6 +96,7 @@ _GC2 = (
         "on_tile_copy_setup_cycles": derived(
             19, f"{JIA}, tables 4.1-4.3: a local copy takes 12 ns"
         ),
+        "one_word_copy_cycles": derived(19, f"{JIA}, tables 4.1-4.3: a local copy takes 12 ns"),
         "n_receivers_for_double_width": derived(
             4, f"{JIA}, table 4.9: 6.35 GB/s each to one or two tiles, 12.6 to four or more"
         ),
@@ -111,6 +112,9 @@ _GC2 = (
         ),
         "exchange_fragment_cycles": derived(
             1, f"{JIA}, table 4.11: single words of 608 senders, one each cycle"
+        ),
+        "compute_set_start_cycles": derived(
+            198, f"{POPLIBS}: a supervisor around its workers, in releases of 2020"
         ),
         "sync_cycles": derived(120, f"{JIA}, tables 4.1-4.3: 70 to 80 ns of a phase's 133 ns"),
         "external_sync_cycles": derived(
@@ -149,6 +153,7 @@ _GC2 = (
 # Measured on GC2 and on no later chip.
 _MEASURED_ON_GC2 = (
     "sync_cycles",
+    "one_word_copy_cycles",
     "n_receivers_for_double_width",
     "exchange_fragment_cycles",
     "conv_unit_pipeline_depth",
@@ -184,6 +189,9 @@ _MK2 = _COMMON | {
     "energy_pj_per_flop_float": stated(2.5, f"{ESO_2023}, synthetic data"),
     "energy_pj_per_flop_quarter": stated(0.0, "no 8-bit floats before IPU21"),
     "die_area_mm2": stated(823.0, ANNOUNCEMENT),
+    "compute_set_start_cycles": stated(
+        0, f"{POPLIBS}: later releases have 11, in the estimates of vertices themselves"
+    ),
 }
 
 _GC200 = (

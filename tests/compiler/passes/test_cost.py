@@ -247,15 +247,34 @@ def test_exchange_takes_latency_and_the_fullest_tile(small_graph, touch, analyse
 
 
 def test_remote_outputs_take_a_second_phase(small_graph, touch, analysed):
-    """Outputs whose home is elsewhere cost another sync and exchange."""
+    """Outputs whose home is elsewhere cost a sync and an exchange after the compute."""
     graph = small_graph()
     data = graph.add_variable(FLOAT, [100], "data", mapping=0)
     cs = graph.add_compute_set("cs")
     edges = {"reads": data[0:0], "changes": data[0:0], "writes": data}
     graph.add_vertex(cs, touch, edges, tile=1)
     costs = analysed(graph, p.Execute(cs)).costs
-    assert costs.sync[0, 0] == 2 * chip("gc200").sync_cycles
+    assert costs.sync[0, 0] == chip("gc200").sync_cycles
     assert costs.exchange[0, 0] == chip("gc200").exchange_latency_cycles + 100
+
+
+def test_tiles_meet_only_to_exchange(small_graph, analysed):
+    """Steps that stay on their tiles need no sync; a copy to another tile does."""
+    graph = small_graph()
+    a, b = (graph.add_variable(FLOAT, [8], name, mapping=1) for name in "ab")
+    c = graph.add_variable(FLOAT, [8], "c", mapping=3)
+    steps = p.Sequence([one_set(graph, Six, 1), p.Copy(a, b), p.Copy(b, c)])
+    costs = analysed(graph, steps).costs
+    assert costs.sync[:, 0].tolist() == [0, 0, chip("gc200").sync_cycles]
+    assert costs.is_active.all()
+
+
+def test_starting_a_compute_set(analysed):
+    """On a GC2 the control that starts a compute set takes time; copies have none of it."""
+    graph = Graph(IPUModel("gc2", tiles_per_ipu=4).create_target())
+    a, b = (graph.add_variable(FLOAT, [8], name, mapping=1) for name in "ab")
+    costs = analysed(graph, p.Sequence([one_set(graph, Six, 1), p.Copy(a, b)])).costs
+    assert costs.sync[:, 0].tolist() == [chip("gc2").compute_set_start_cycles, 0]
 
 
 def test_steps_on_different_chips_overlap(small_graph, analysed):
@@ -273,13 +292,15 @@ def test_steps_on_different_chips_overlap(small_graph, analysed):
 
 
 def test_copy_on_a_tile(small_graph, analysed):
-    """A copy that stays on its tile is compute: set-up, and bytes at the copy rate."""
-    graph = small_graph()
-    a, b = (graph.add_variable(FLOAT, [64], name, mapping=2) for name in "ab")
-    costs = analysed(graph, p.Copy(a, b)).costs
+    """A copy that stays on its tile is compute: little by one worker, more by all of them."""
     machine = chip("gc200")
-    expected = machine.on_tile_copy_setup_cycles + 256 // machine.memcpy_bytes_per_cycle
-    assert costs.tile_compute(0).tolist() == [0, 0, expected, 0]
+    one, all_six = machine.one_word_copy_cycles, machine.on_tile_copy_setup_cycles
+    accesses = 256 // machine.memcpy_bytes_per_cycle
+    for n_floats, expected in ((1, one), (6, one + 2 * 12), (64, all_six + accesses)):
+        graph = small_graph()
+        a, b = (graph.add_variable(FLOAT, [n_floats], name, mapping=2) for name in "ab")
+        costs = analysed(graph, p.Copy(a, b)).costs
+        assert costs.tile_compute(0).tolist() == [0, 0, expected, 0]
     assert costs.exchange.tolist() == [[0]]
 
 

@@ -27,9 +27,10 @@ Ints = np.ndarray
 class StepCosts:
     """Costs of static steps. Arrays are int64[n_steps, n_chips] unless said otherwise.
 
-    A step takes sync + exchange + compute. `link_exchange` and `host_exchange` are parts of
-    `exchange`. A step that `joins` starts on all chips together, when the last of them is ready;
-    another advances only the chips where it `is_active`, so steps on different chips overlap.
+    A step takes sync + exchange + compute; `sync` holds what starts it, too. `link_exchange` and
+    `host_exchange` are parts of `exchange`. A step that `joins` starts on all chips together, when
+    the last of them is ready; another advances only the chips where it `is_active`, so steps on
+    different chips overlap.
     """
 
     sync: Ints
@@ -210,13 +211,17 @@ class Coster:
         self._cost_on_chip(number, cost.tile_cycles, cost.busy_cycles)
         if cost.needs_count:
             self.is_active[number] = True
+        self.sync[number] += self.chip.compute_set_start_cycles * self.is_active[number]
 
     def cost_copy(self, number: int, _: Step) -> None:
         cycles = _copy_cycles(self.exchanges.of_step(number), self.target.n_tiles)
         self._cost_on_chip(number, cycles, cycles)
 
     def _cost_on_chip(self, number: int, compute: Ints, busy: Ints) -> None:
-        """Sync, exchange of inputs, compute, and a second exchange if outputs go elsewhere."""
+        """Exchange of inputs, compute, and a second exchange if outputs go elsewhere.
+
+        Tiles meet before each exchange, since it is timed to the cycle. What needs none goes on.
+        """
         moved = self.exchanges.of_step(number)
         exchange_tiles = np.zeros(self.target.n_tiles, np.int64)
         self.compute[number] = self._per_chip(compute)
@@ -227,13 +232,11 @@ class Coster:
             exchange_tiles = exchange_tiles + tiles
             cycles = self._per_chip(tiles)
             self.exchange[number] += cycles
-            is_second = phase is moved.after
-            self.sync[number] += self.chip.sync_cycles * (is_second & (cycles > 0))
+            self.sync[number] += self.chip.sync_cycles * (cycles > 0)
             if phase.crosses_chips:
                 packets = self.chip.ipu_link_packet_bytes * phase.chip_fragments
                 self._cross_chips(number, self._for_replicas(phase.chip_bytes + packets))
         self.is_active[number] |= (self.compute[number] > 0) | (self.exchange[number] > 0)
-        self.sync[number] += self.chip.sync_cycles * self.is_active[number]
         self._keep_tiles(number, compute, busy, exchange_tiles)
 
     def cost_branch(self, number: int, step: Step) -> None:

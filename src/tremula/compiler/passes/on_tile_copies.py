@@ -13,6 +13,7 @@ from tremula.hardware import Chip
 from tremula.poplar.vertices.columns import FrozenTable
 
 Ints = np.ndarray
+LOAD_AND_STORE = 2  # worker slots of one access
 _VECTORS = (FieldKind.VECTOR, FieldKind.VECTOR_LIST)
 
 
@@ -31,7 +32,8 @@ def copies_of_pieces(
 ) -> TileCopies | None:
     """Copies of contiguous pieces on tiles, and `further_bytes` int64[n_tiles] in one piece each.
 
-    Each piece takes at least one access; starting the copies of a tile costs once.
+    Each piece takes at least one access. All workers copy together, which takes a while to start;
+    little is copied faster by one of them, piece by piece.
     """
     width = chip.memcpy_bytes_per_cycle
     n_bytes = sum_per_tile(tile, size, n_tiles) + further_bytes
@@ -39,7 +41,10 @@ def copies_of_pieces(
         return None
     n_copies = sum_per_tile(tile, None, n_tiles) + (further_bytes > 0)
     accesses = sum_per_tile(tile, -(-size // width), n_tiles) - (-further_bytes // width)
-    cycles = accesses + chip.on_tile_copy_setup_cycles * (n_copies > 0)
+    by_all = accesses + chip.on_tile_copy_setup_cycles
+    by_one = chip.one_word_copy_cycles * n_copies
+    by_one = by_one + LOAD_AND_STORE * chip.n_workers * (accesses - n_copies)
+    cycles = np.where(n_copies > 0, np.minimum(by_all, by_one), 0)
     return TileCopies(n_bytes, n_copies, cycles)
 
 

@@ -14,7 +14,7 @@ import math
 
 from tremula.base.types import FLOAT
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Repeat, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.poplin.product.mat_mul import (
@@ -28,14 +28,13 @@ from tremula.poplibs.popops.slicing.layout import create_indices_tensor, create_
 from tremula.poplibs.popops.slicing.multi_slice import multi_slice
 from tremula.poplibs.popops.slicing.multi_update import multi_update_add
 from tremula.validate.rows import Row
-from tremula.validate.timing import time_program
-from tremula.validate.workloads.gather import N_REPEATS, carry, proportion_of
+from tremula.validate.workloads.gather import fill_with_zeros
+from tremula.validate.workloads.loop import proportion_of, time_in_loop
 from tremula.validate.workloads.table import Modelled, workload
 
 FAMILY = "SchNet block"
 N_GAUSSIANS = 50
 CUTOFF = 6.0
-SOFTPLUS_LIMIT = 20.0  # PyTorch's threshold: beyond it softplus(x) is x
 
 
 @workload("SchNet InteractionBlock forward", FAMILY)
@@ -44,28 +43,31 @@ def interaction_block(row: Row, chip_name: str) -> Modelled:
         row.number(k) for k in ("num_inputs", "num_features", "num_outputs")
     )
 
-    def build(graph: Graph, sequence: Sequence) -> None:
-        block = _Block(graph, n_atoms, n_features, n_pairs, proportion_of(row))
-        sequence.add(Repeat(N_REPEATS, block.once))
+    def body(graph: Graph, once: Sequence) -> Tensor:
+        return _Block(graph, once, n_atoms, n_features, n_pairs, proportion_of(row)).result()
 
-    timing = time_program(chip_name, 1, build)
-    return Modelled(timing.cycles / N_REPEATS, timing.clock_hz)
+    return time_in_loop(row, chip_name, body)
 
 
 class _Block:
-    """Builds one execution of the block as the sequence `once`."""
+    """Builds one execution of the block."""
 
     def __init__(
-        self, graph: Graph, n_atoms: int, n_features: int, n_pairs: int, proportion: float
+        self,
+        graph: Graph,
+        once: Sequence,
+        n_atoms: int,
+        n_features: int,
+        n_pairs: int,
+        proportion: float,
     ) -> None:
-        self.graph, self.once = graph, Sequence()
+        self.graph, self.once = graph, once
         self.n_atoms, self.n_features, self.n_pairs = n_atoms, n_features, n_pairs
         self.options = ProductOptions(available_memory_proportion=proportion)
         slices = {"available_memory_proportion": proportion}
         self.plan = plan_lookups(graph, FLOAT, n_atoms, n_features, n_pairs, slices)
-        carry(graph, self._result(), self.once)
 
-    def _result(self) -> Tensor:
+    def result(self) -> Tensor:
         graph, once = self.graph, self.once
         distance = graph.add_variable(FLOAT, [self.n_pairs, 1], "distance", mapping="linear")
         weight = self._envelope(distance)
@@ -82,7 +84,7 @@ class _Block:
         total = create_sliceable_tensor(
             graph, FLOAT, [self.n_atoms, self.n_features], name="sum", plan=self.plan
         )
-        popops.zero(graph, total, once)
+        fill_with_zeros(graph, total, once)
         updates = messages.expand([1])
         multi_update_add(graph, total, updates, receivers, once, scale=1.0, plan=self.plan)
         return self._linear(self._softplus(self._linear(total, "lin2")), "lin")
@@ -105,9 +107,10 @@ class _Block:
         return out
 
     def _softplus(self, x: Tensor) -> Tensor:
-        """log(1 + exp(x)) - log(2), and x itself where that would overflow."""
+        """log(1 + exp(-|x|)) + max(x, 0) - log(2), as the measured model writes it."""
         graph, once = self.graph, self.once
-        soft = popops.log1p(graph, popops.exp(graph, x, once, "exp"), once, "log1p")
-        is_large = popops.gt(graph, x, SOFTPLUS_LIMIT, once, "large")
-        chosen = popops.select(graph, x, soft, is_large, once, "select")
-        return popops.sub(graph, chosen, math.log(2), once, "shift")
+        small = popops.neg(graph, popops.abs(graph, x, once, "abs"), once, "neg")
+        soft = popops.log1p(graph, popops.exp(graph, small, once, "exp"), once, "log1p")
+        positive = popops.maximum(graph, x, 0.0, once, "clampMin")
+        total = popops.add(graph, soft, positive, once, "add")
+        return popops.sub(graph, total, math.log(2), once, "shift")
