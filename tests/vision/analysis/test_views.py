@@ -118,9 +118,9 @@ def test_budgets(report_file, tmp_path, capsys):
     )
     assert main(["check", str(report_file), "--budget", str(budget)]) == 1
     text = capsys.readouterr().out
-    assert "OVER total_cycles: 2,562 of 1,000, 1,562 over" in text
+    assert "OVER total_cycles: 1,500 of 1,000, 500 over" in text
     assert "ok   operations.main/*" in text
-    budget.write_text("total_cycles = 2562\nbytes_exchanged = 1e9\nn_vertices = 24\n")
+    budget.write_text("total_cycles = 1500\nbytes_exchanged = 1e9\nn_vertices = 24\n")
     assert main(["check", str(report_file), "--budget", str(budget), "--json"]) == 0
 
 
@@ -159,10 +159,10 @@ def test_budget_files_that_cannot_be_read(tmp_path):
 
 def test_the_fixture(tremula_budget, engine, report_file, tmp_path):
     """`tremula_budget` takes engines and reports, and fails a test with the lines that are over."""
-    tremula_budget(engine, total_cycles=2_562)
+    tremula_budget(engine, total_cycles=1_500)
     tremula_budget(report_file, {"n_steps": 2})
     with pytest.raises(pytest.fail.Exception, match="OVER total_cycles"):
-        tremula_budget(engine, total_cycles=2_561)
+        tremula_budget(engine, total_cycles=1_499)
     with pytest.raises(InvalidOption, match="the budget is empty"):
         tremula_budget(engine)
     with pytest.raises(InvalidOption, match="an engine, a report or its path, got dict"):
@@ -275,7 +275,7 @@ def test_run_leaves_a_report(repository, tmp_path, capsys):
     assert main(["run", "--report", str(tmp_path / "r"), str(script)]) == 0
     assert "profile.pop" in capsys.readouterr().err
     with open_report(tmp_path / "r") as reader:
-        assert reader.info["total_cycles"] == 2_562
+        assert reader.info["total_cycles"] == 1_500
 
 
 def test_png_is_a_png():
