@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.torch_version import TorchVersion
 
 from tremula.ir.op_table import (
     all_complex_rules,
@@ -38,8 +39,12 @@ def radians(x):
 
 
 def test_the_page_is_up_to_date():
-    """docs/aten.md is what the table says."""
-    assert PAGE.read_text(encoding="utf-8") == aten_markdown(), "run `make docs`"
+    """docs/aten.md is what the table says with the newest PyTorch; an older one has less."""
+    page = PAGE.read_text(encoding="utf-8")
+    if TorchVersion(torch.__version__) >= (2, 13):
+        assert page == aten_markdown(), "run `make docs`"
+    else:
+        assert set(aten_markdown().splitlines()) <= set(page.splitlines())
 
 
 def test_the_page_has_every_operation():
@@ -53,6 +58,7 @@ def test_a_users_module_adds_operations(tmp_path, monkeypatch):
     """Importing a module outside the package is all it takes: on the page, and on tiles."""
     (tmp_path / "users_operations.py").write_text(USERS_MODULE, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
+    before = aten_markdown()
     module = importlib.import_module("users_operations")
     try:
         page = aten_markdown()
@@ -68,7 +74,7 @@ def test_a_users_module_adds_operations(tmp_path, monkeypatch):
         assert USERS_MODULE in code_of_users()
     finally:
         forget(module.odd_cube, module.radians)
-    assert aten_markdown() == PAGE.read_text(encoding="utf-8")
+    assert aten_markdown() == before
 
 
 def test_an_operation_has_one_entry_of_a_kind():

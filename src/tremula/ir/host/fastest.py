@@ -129,7 +129,8 @@ class FastestProgram(_DrawingFirst):
                     torch.cuda.current_stream(self.device).synchronize()
             self._rival = rival
         except Exception as error:  # noqa: BLE001 - whatever the compiler raises, calls go on
-            warnings.warn(f"Inductor does not compile this model: {error}", stacklevel=1)
+            if threading.main_thread().is_alive():  # else the script has ended meanwhile
+                warnings.warn(f"Inductor does not compile this model: {error}", stacklevel=1)
             self._chosen = self
 
     # -- which is faster -------------------------------------------------------------------------

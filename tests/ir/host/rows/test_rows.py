@@ -146,7 +146,8 @@ class WithLoss(nn.Module):
         x = self.embed(z) + x
         x = self.back(self.layer(x, source, target, d)).tanh()
         each = self.readout(self.layer(x, source, target, d))
-        return nn.functional.mse_loss(sum_into(graph, each, N_GRAPHS), torch.ones(N_GRAPHS, 1))
+        sums = sum_into(graph, each, N_GRAPHS)
+        return nn.functional.mse_loss(sums, torch.ones_like(sums))
 
 
 def example() -> tuple[Tensor, ...]:
