@@ -115,7 +115,7 @@ def accuracy() -> Iterator[Figure]:
         sizes_for,
     )
 
-    columns = molecules(1000)
+    columns = molecules(256)
     sizes = sizes_for(columns, 32)
     torch.manual_seed(0)
     model = schnet(sizes.num_graphs)
