@@ -171,7 +171,8 @@ def cause_groups(
             sums = group[key] or dict.fromkeys(row[key], 0)
             group[key] = {side: sums[side] + n for side, n in row[key].items()}
     found = [group for group in groups.values() if group["cycles"]["difference"]]
-    return sorted(found, key=lambda group: -abs(group["cycles"]["difference"]))
+    found.sort(key=lambda group: -abs(group["cycles"]["difference"]))
+    return found
 
 
 def _n_shared(paths: Sequence[Sequence[str]]) -> int:

@@ -224,10 +224,8 @@ def _select(a: np.ndarray, b: np.ndarray, condition: np.ndarray) -> np.ndarray:
 _CHEAP = costs(2, 2, 2, 4, 5)
 _RELU = costs(3, 2, 3, 4, 5)
 _ABS = costs(5, 1, 5, 1, 5)
-# A routine in software. PopLibs has 2300 for floats, its average over arguments within a half turn
-# of 0; near 0 it is shorter. A step waits for the worker with the longest ones: fitted to measured
-# SchNet blocks on Bow.
-_SINE = costs(2730, 1, 25, 1)
+# A routine in software. Published: PopLibs has 2300 for floats, its average over arguments.
+_SINE = costs(2300, 1, 25, 1)
 # Derived: a rounding is one instruction per vector, like relu; a test of floats is a comparison.
 _ROUNDING = _RELU
 _ARITHMETIC = costs(3, 2, 3, 4, 7)
