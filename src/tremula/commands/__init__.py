@@ -65,14 +65,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _find_command(arguments[n_own])
     if command is None:
         return 2
-    rest = arguments[n_own + 1 :]
-    return guarded(lambda: _run(command, rest, shows_traceback), shows_traceback=shows_traceback)
+    rest, is_process = arguments[n_own + 1 :], argv is None
 
+    def run() -> int:
+        module = cast(CommandModule, import_module(command.module))
+        args = _parsed(_command_parser(command, module), rest)
+        shows = shows_traceback or args.traceback
+        return guarded(lambda: module.run(args), shows_traceback=shows, is_process=is_process)
 
-def _run(command: Command, arguments: list[str], shows_traceback: bool) -> int:
-    module = cast(CommandModule, import_module(command.module))
-    args = _parsed(_command_parser(command, module), arguments)
-    return guarded(lambda: module.run(args), shows_traceback=shows_traceback or args.traceback)
+    return guarded(run, shows_traceback=shows_traceback, is_process=is_process)
 
 
 def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:

@@ -23,13 +23,15 @@ _PACKAGES = Path(__file__).resolve().parents[2]
 # Our own packages, and everything that was installed.
 _OURS = tuple(
     f"{_PACKAGES / name}{os.sep}"
-    for name in ("tremula", "poptorch", "popdist", "popart", "pva", "libpvti")
+    for name in ("tremula", "poptorch", "poptorch_geometric", "popdist", "popart", "pva", "libpvti")
 )
 _INSTALLED = ("site-packages", "dist-packages")
 
 
-def guarded(action: Callable[[], int | None], *, shows_traceback: bool) -> int:
-    """Run a command and return its exit code."""
+def guarded(
+    action: Callable[[], int | None], *, shows_traceback: bool, is_process: bool = False
+) -> int:
+    """Run a command and return its exit code; `is_process`: the process ends with it."""
     try:
         with _interrupts_arrive():
             code = action() or 0
@@ -38,6 +40,8 @@ def guarded(action: Callable[[], int | None], *, shows_traceback: bool) -> int:
         _silence(sys.stdout)
         return FAILED
     except KeyboardInterrupt:
+        if is_process:  # another one, or one sent again, would break into the end
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         if shows_traceback:
             _tell(traceback.format_exc())
         else:

@@ -8,6 +8,7 @@ as a script: it sets the variables that PopRun's MPI would have set, which tell
 import argparse
 import logging
 import os
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,7 @@ from tremula.base.errors import FileLoadError, PoplarError
 from tremula.commands.arguments import whole
 
 _TORCHRUN = "torch.distributed.elastic"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # torchrun's variables, and what Open MPI calls them.
 MPI_NAMES = {
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
@@ -57,6 +59,8 @@ def _run_processes(n_processes: int, command: list[str]) -> int:
     # Left alone, torchrun would give each process a single thread.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _n_cores() // n_processes)))
     own = ["--standalone", f"--nproc-per-node={n_processes}", "-m", __name__]
+    # torchrun leaves handlers behind that raise an exception of its own.
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         run_torchrun(parse_args([*own, *command]))
     except ChildFailedError as error:
@@ -66,6 +70,9 @@ def _run_processes(n_processes: int, command: list[str]) -> int:
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except SignalException as stopped:
         return 128 + stopped.sigval
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     return 0
 
 
