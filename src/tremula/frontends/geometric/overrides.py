@@ -90,10 +90,7 @@ class Overrides:
             self._set(owner, name, replacement)
         for (module, name), replacement in _IN_MODULES.items():
             self._set(import_module(f"torch_geometric.{module}"), name, replacement)
-        for name, replacement in FUNCTIONS.items():
-            old = getattr(torch_geometric.nn, name)
-            holders = replace_everywhere(old, replacement)
-            self._before += [(module, used, old) for module, used in holders]
+        self._before += replace_everywhere(FUNCTIONS)
 
     def restore(self) -> None:
         """Put back what was there."""

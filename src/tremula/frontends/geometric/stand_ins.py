@@ -5,7 +5,7 @@ Without them, PyG raises an ImportError on every machine that `pyg_lib` has no w
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from types import ModuleType
 from typing import Any
@@ -152,17 +152,29 @@ _BY_FLAG: dict[str, dict[str, Callable]] = {
 }
 
 
-def replace_everywhere(old: Callable, new: Callable) -> list[tuple[ModuleType, str]]:
-    """Put a function in the place of another in every module that holds it; where that was."""
-    found = [
-        (module, name)
-        for module in list(sys.modules.values())
-        if isinstance(module, ModuleType)
-        for name, value in list(vars(module).items())
-        if value is old
-    ]
-    for module, name in found:
-        setattr(module, name, new)
+# How many names a module had when it held none of some functions: it need not be searched again.
+_sizes_without: dict[tuple[str, ...], dict[str, int]] = {}
+
+
+def replace_everywhere(functions: Mapping[str, Callable]) -> list[tuple[ModuleType, str, Callable]]:
+    """Put functions in the place of those of torch_geometric.nn, in every module that holds them.
+
+    Gives where that was, and what was there. A process has thousands of modules, and every model
+    that is compiled asks: those without a new name since the last time are left out.
+    """
+    old = {name: getattr(torch_geometric.nn, name) for name in functions}
+    new_of = {id(old[name]): new for name, new in functions.items()}
+    known = _sizes_without.setdefault(tuple(functions), {})
+    found = []
+    for name, module in list(sys.modules.items()):
+        if not isinstance(module, ModuleType) or known.get(name) == len(vars(module)):
+            continue
+        held = [item for item in list(vars(module).items()) if id(item[1]) in new_of]
+        if not held and name != "__main__":
+            known[name] = len(vars(module))
+        found += [(module, used, function) for used, function in held]
+    for module, used, function in found:
+        setattr(module, used, new_of[id(function)])
     return found
 
 
@@ -176,8 +188,7 @@ def install_stand_ins() -> None:
     for flag, stand_ins in _BY_FLAG.items():
         if not getattr(has, flag):
             setattr(has, flag, True)  # layers look at it when they are made
-            for name, stand_in in stand_ins.items():
-                replace_everywhere(getattr(torch_geometric.nn, name), stand_in)
+            replace_everywhere(stand_ins)
     if not (has.WITH_PYG_LIB or has.WITH_TORCH_SPARSE):
         _replace_method(NeighborSampler, "_sample", _sample)
         _replace_method(NeighborSampler, "__init__", _without_advice(NeighborSampler.__init__))
