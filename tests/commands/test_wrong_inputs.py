@@ -2,6 +2,7 @@
 
 import errno
 import json
+import signal
 import socket
 from unittest.mock import Mock
 
@@ -264,7 +265,12 @@ def test_an_interrupt_in_a_destructor_is_not_lost(tremula, files):
         "import time\n\n\nclass Thing:\n    def __del__(self):\n        raise KeyboardInterrupt\n"
         "\n\nThing()\ntime.sleep(60)\n"
     )
-    done = tremula("run ignores.py")
+    # What a job in the background inherits is to ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        done = tremula("run ignores.py")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (done.code, done.err) == (130, "\ninterrupted\n")
 
 
