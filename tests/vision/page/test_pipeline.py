@@ -174,7 +174,7 @@ def test_the_timeline_by_keyboard(page, opened):
     page.press(key="ArrowDown")
     assert "\nchip\n1" in page.text(selector=".bubble")
     page.press(key="Enter")
-    page.wait(ms=100)
+    page.settle()
     step = int(page.hash().split("step=")[1].split("&")[0])
     assert opened.reader.table("steps")["path"][step] in page.texts(selector=".card h2")
 
