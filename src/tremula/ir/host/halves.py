@@ -94,7 +94,7 @@ def _is_dense(x: Tensor) -> bool:
 
 # -- kernels ---------------------------------------------------------------------------------------
 
-_N_ALONE = 1 << 17  # elements that one thread converts before another could have begun
+_N_ALONE = 1 << 18  # elements that one thread converts before another could have begun
 
 
 @cache
