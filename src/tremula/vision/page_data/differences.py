@@ -14,8 +14,8 @@ from tremula.vision.page_data.heat_blocks import (
     HeatBlocks,
     chip_sums,
     entries_of,
+    phase_shares,
     pooled_by,
-    tile_means,
 )
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.windows import summed_rows
@@ -103,13 +103,8 @@ class DifferenceBlocks(HeatBlocks):
     def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Compute and exchange, as shares of the time that A's chips take."""
         sums = chip_sums(entries_of(self.reader, level, columns))
-        total = np.maximum(sums["total"], 1)
-        cells = {}
-        for name in ("compute", "exchange"):
-            means = tile_means(self._pooled(name, level, columns), self.reader, tile_level)
-            shares = means.reshape(len(means), self.reader.n_ipus, -1) / total[:, :, None]
-            cells[name] = _quantised(shares).reshape(len(means), -1)
-        return {}, cells, sums
+        rows = {name: self._pooled(name, level, columns) for name in ("compute", "exchange")}
+        return {}, phase_shares(rows, sums, self.reader, tile_level, _quantised), sums
 
     def _live_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Bytes, as shares of the largest difference anywhere."""

@@ -109,13 +109,8 @@ class HeatBlocks:
     def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Compute and exchange of each row as shares of the chip's time in each column."""
         sums = chip_sums(entries_of(self.reader, level, columns))
-        total = np.maximum(sums["total"], 1)
-        cells = {}
-        for name in ("compute", "exchange"):
-            means = tile_means(self._pooled(name, level, columns), self.reader, tile_level)
-            by_chip = means.reshape(len(means), self.reader.n_ipus, -1) / total[:, :, None]
-            cells[name] = _quantised(by_chip).reshape(len(means), -1)
-        return {}, cells, sums
+        rows = {name: self._pooled(name, level, columns) for name in ("compute", "exchange")}
+        return {}, phase_shares(rows, sums, self.reader, tile_level, _quantised), sums
 
     def _live_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Temporary bytes of each row as shares of the most that a tile has at any step.
@@ -219,6 +214,19 @@ def chip_sums(ran: Pooled) -> dict[str, Ints]:
     begin = np.concatenate([ran.begin[:1], ran.end[:-1]])
     parts = {f"chip_{name}": ran.phases[:, :, i] for i, name in enumerate(PHASES)}
     return {"begin": begin, "end": ran.end, **parts, "total": ran.end - begin}
+
+
+def phase_shares(
+    rows: dict[str, Ints], sums: dict[str, Ints], reader: ReportReader, tile_level: int,
+    quantised: Callable[[Ints], Ints],
+) -> dict[str, Ints]:  # fmt: skip
+    """Cycles of tiles, by phase, as shares of the time that their chips take."""
+    total, cells = np.maximum(sums["total"], 1), {}
+    for name, cycles in rows.items():
+        means = tile_means(cycles, reader, tile_level)
+        shares = means.reshape(len(means), reader.n_ipus, -1) / total[:, :, None]
+        cells[name] = quantised(shares).reshape(len(means), -1)
+    return cells
 
 
 def _quantised(shares: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""PopTorch Geometric tests start with the log of a fresh process."""
+"""Tests of front ends start with the log of a fresh process."""
 
 import pytest
 
