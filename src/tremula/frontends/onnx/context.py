@@ -1,0 +1,34 @@
+"""What operators can ask for that need more than operands and attributes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+
+@dataclass(frozen=True)
+class Context:
+    version: int  # of the operator set
+    outputs: tuple[str, ...]  # names; "" where nobody wants one
+    input_types: tuple[int, ...]  # element types by ONNX's numbers
+    output_types: tuple[int, ...]  # the same, 0 where it is not known
+    device: torch.device | None  # of a recording: where its new tensors are made
+    run_body: Callable[..., list[Any]]  # (graph, operands): it sees the values around the node
+    bring_in: Callable[[Any], Any]  # a value as part of the recording, if there is one
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.outputs)
+
+    def wants(self, index: int) -> bool:
+        return index < len(self.outputs) and bool(self.outputs[index])
+
+
+def known(array: np.ndarray) -> Tensor:
+    """Numbers as a tensor with values, also while a model is recorded."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        return torch.from_numpy(np.array(array, order="C"))

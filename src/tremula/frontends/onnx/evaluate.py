@@ -1,0 +1,270 @@
+"""Runs graphs, node by node, on PyTorch tensors: real ones, or those of a recording.
+
+While a model is recorded, tensors of the model are fakes and have no values. What depends only on
+shapes and constants is real: it is computed at once, outside the recording, and becomes a constant
+of the program where an operation of the model reads it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tremula.base.errors import PoplarError
+from tremula.frontends.onnx.context import Context
+from tremula.frontends.onnx.element_types import element_type, number_of
+from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
+from tremula.frontends.onnx.functions import body_of_schema, schema_attributes
+from tremula.frontends.onnx.graph import Function, Graph, Node
+from tremula.frontends.onnx.table import Operator
+from tremula.ir.recording import active
+
+_UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}  # PyTorch can hardly compute with these
+_FAILURES = (RuntimeError, IndexError, TypeError, ValueError, KeyError, AssertionError)
+
+
+@dataclass
+class Scope:
+    """The values of a graph by name, inside those of the graph around it."""
+
+    graph: Graph | None = None  # None in a function
+    outer: "Scope | None" = None
+    values: dict[str, Any] = field(default_factory=dict)
+    # What initialisers are when the model is imported: a recording does not know them.
+    constants: Mapping[str, Tensor] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # of the call, in a function
+
+    def holder(self, name: str) -> "Scope":
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope
+            scope = scope.outer
+        raise OnnxError(
+            f"The model reads {name!r}, which is no input, no initialiser and no output of a node.",
+            hint="was the file saved without its weights, or cut out of a larger model?",
+        )
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - tensors, sequences of them, arrays of strings
+        return self.holder(name).values[name]
+
+    def constant(self, name: str) -> Tensor | None:
+        return self.holder(name).constants.get(name)
+
+    def type_of(self, name: str) -> int:
+        """The element type of a value, as declared, else as it is held."""
+        if not name:
+            return 0
+        holder = self.holder(name)
+        declared = holder.graph.types.get(name, 0) if holder.graph else 0
+        return declared or number_of(holder.values[name])
+
+
+def is_live(value: object) -> bool:
+    """Whether a value is being recorded: it has a shape and a type, and no values."""
+    if isinstance(value, list | tuple):
+        return any(map(is_live, value))
+    return isinstance(value, FakeTensor)
+
+
+class Evaluation:
+    """One run of a model."""
+
+    def __init__(self, device: torch.device | None = None):
+        self.device = device  # of the recording; None without one
+
+    def main(self, graph: Graph, scope: Scope, wanted: Sequence[str]) -> dict[str, Any]:
+        for node in graph.needed_for(wanted):
+            self.node(node, scope)
+        return {name: scope.value(name) for name in wanted}
+
+    def body(self, graph: Graph, operands: Sequence[Any], outer: Scope) -> list[Any]:
+        scope = Scope(graph, outer)
+        scope.values.update(graph.initialisers)
+        scope.values.update(zip((v.name for v in graph.inputs), operands, strict=False))
+        names = [value.name for value in graph.outputs]
+        found = self.main(graph, scope, names)
+        return [found[name] for name in names]
+
+    def function(
+        self, function: Function, operands: Sequence[Any], attributes: Mapping[str, Any]
+    ) -> list[Any]:
+        given = {**function.attributes, **attributes}
+        known = {name: value for name, value in given.items() if value is not None}
+        scope = Scope(attributes=known)
+        padded = [*operands, *[None] * (len(function.inputs) - len(operands))]
+        scope.values.update(zip(function.inputs, padded, strict=False))
+        for node in function.nodes:
+            self.node(node, scope)
+        return [scope.value(name) for name in function.outputs]
+
+    def node(self, node: Node, scope: Scope) -> None:
+        with _named(node):
+            try:
+                results = self._results(node, scope)
+            except PoplarError as error:
+                error.add_note(f"in {node.label}")
+                raise
+            except _FAILURES as error:
+                raise self._failure(node, scope, error) from error
+        for name, value in zip(node.outputs, results, strict=False):
+            if name:
+                scope.values[name] = _as_declared(value, scope, name)
+
+    def _failure(self, node: Node, scope: Scope, error: Exception) -> OnnxError:
+        kinds = [_kind(scope.value(name)) if name else "none" for name in node.inputs]
+        return OnnxError(f"{node.label} of ({', '.join(kinds)}) failed: {error}")
+
+    def _results(self, node: Node, scope: Scope) -> Sequence[Any]:
+        attributes = _attributes(node, scope)
+        operands = [scope.value(name) if name else None for name in node.inputs]
+        if node.operator is None:
+            types = [scope.type_of(name) for name in node.inputs]
+            function = node.function or body_of_schema(node, operands, types)
+            return self.function(function, operands, attributes)
+        return self._computed(node, node.operator, operands, attributes, scope)
+
+    def _computed(
+        self,
+        node: Node,
+        entry: Operator,
+        operands: list[Any],
+        attributes: dict[str, Any],
+        scope: Scope,
+    ) -> Sequence[Any]:
+        if not entry.is_variadic and len(operands) > len(entry.operands):
+            raise UnsupportedOnnx(
+                f"{node.label} has {len(operands)} operands, expected at most"
+                f" {len(entry.operands)}."
+            )
+        if entry.takes_context:
+            attributes["context"] = self._context(node, scope)
+        place = nullcontext()
+        if self.device is not None:
+            known = self._known_operands(node, operands, scope) if entry.folds else None
+            if known is not None:
+                operands, place = known, _outside_the_recording()
+            else:
+                operands = self._live_operands(node, entry, operands, scope)
+        with place:
+            found = entry.compute(*map(_widened, operands), **attributes)
+        return found if isinstance(found, tuple) else (found,)
+
+    def _context(self, node: Node, scope: Scope) -> Context:
+        declared = scope.graph.types if scope.graph else {}
+        return Context(
+            node.version,
+            node.outputs,
+            tuple(scope.type_of(name) for name in node.inputs),
+            tuple(declared.get(name, 0) for name in node.outputs),
+            self.device,
+            lambda graph, operands: self.body(graph, operands, scope),
+            self.bring_in,
+        )
+
+    def _known_operands(self, node: Node, operands: list[Any], scope: Scope) -> list[Any] | None:
+        """Operands with values, if all have them; weights, which training changes, have none."""
+        if node.graphs:
+            return None
+        known = []
+        for name, value in zip(node.inputs, operands, strict=True):
+            if not is_live(value):
+                known.append(value)
+                continue
+            constant = scope.constant(name)
+            if constant is None or constant.is_floating_point():
+                return None
+            known.append(constant)
+        return known
+
+    def _live_operands(
+        self, node: Node, entry: Operator, operands: list[Any], scope: Scope
+    ) -> list[Any]:
+        static = {entry.operands.index(name) for name in entry.static}
+        found = []
+        for index, (name, value) in enumerate(zip(node.inputs, operands, strict=True)):
+            if index not in static:
+                found.append(value if node.graphs else self.bring_in(value))
+                continue
+            if is_live(value):
+                value = scope.constant(name)
+                if value is None:
+                    raise UnsupportedOnnx(
+                        f"The operand {entry.operands[index]!r} of {node.label} depends on the"
+                        " model's inputs: shapes are fixed when a model is compiled.",
+                        hint="make it a constant of the model; on the host, run it uncompiled",
+                    )
+            found.append(value)
+        return found
+
+    def bring_in(self, value: Any) -> Any:  # noqa: ANN401
+        if isinstance(value, list):
+            return [self.bring_in(item) for item in value]
+        if self.device is None or not isinstance(value, Tensor) or is_live(value):
+            return value
+        return value.to(self.device)
+
+
+@contextmanager
+def _outside_the_recording() -> Iterator[None]:
+    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+        yield
+
+
+@contextmanager
+def _named(node: Node) -> Iterator[None]:
+    """Operations that are recorded bear the name of their node."""
+    recording = active()
+    if recording is None or not node.name:
+        yield
+        return
+    recording.push_name(node.name.strip("/"))
+    try:
+        yield
+    finally:
+        recording.pop_name()
+
+
+def _attributes(node: Node, scope: Scope) -> dict[str, Any]:
+    """Attributes by name: those of the function's call filled in, annotations left out."""
+    given = dict(node.attributes)
+    for name, reference in node.references.items():
+        while scope.outer is not None and reference not in scope.attributes:
+            scope = scope.outer
+        if reference in scope.attributes:
+            given[name] = scope.attributes[reference]
+    entry = node.operator
+    if entry is None:
+        return given
+    strange = given.keys() - entry.attributes
+    refused = strange & schema_attributes(node) - {"consumed_inputs"}
+    if refused:
+        raise UnsupportedOnnx(
+            f"The attribute {min(refused)!r} of {node.label}, version {node.version}, is not"
+            " supported."
+        )
+    return {name: value for name, value in given.items() if name not in strange}
+
+
+def _widened(value: Any) -> Any:  # noqa: ANN401
+    is_wide = isinstance(value, Tensor) and value.dtype in _UNSIGNED
+    return value.to(torch.int64) if is_wide else value
+
+
+def _as_declared(value: Any, scope: Scope, name: str) -> Any:  # noqa: ANN401
+    number = scope.graph.types.get(name, 0) if scope.graph else 0
+    if not number or not isinstance(value, Tensor):
+        return value
+    wanted = element_type(number).held
+    return value if value.dtype == wanted else value.to(wanted)
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    return type(value).__name__

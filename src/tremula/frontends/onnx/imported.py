@@ -1,0 +1,137 @@
+"""An ONNX model as a PyTorch module: what `import_model` gives."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnx import ModelProto
+from torch import Tensor, nn
+
+from tremula.base.errors import suggest
+from tremula.frontends.onnx.element_types import tensors_of
+from tremula.frontends.onnx.errors import OnnxError
+from tremula.frontends.onnx.evaluate import Evaluation, Scope, is_live
+from tremula.frontends.onnx.graph import Graph, ValueInfo
+from tremula.frontends.onnx.load import LoadedModel, ModelLike, load
+
+
+class OnnxModule(nn.Module):
+    """forward takes the graph's inputs in order and gives a tuple of its outputs.
+
+    Floating-point initialisers are parameters, others buffers.
+    """
+
+    def __init__(self, graph: Graph):
+        super().__init__()
+        self.graph = graph
+        self.input_names = [v.name for v in graph.inputs if v.name not in graph.initialisers]
+        self.output_names = [v.name for v in graph.outputs]
+        self._places: dict[str, str] = {}  # where each initialiser is registered
+        self._others: dict[str, Any] = {}  # of strings
+        for name, value in graph.initialisers.items():
+            self._register(name, value)
+
+    def _register(self, name: str, value: object) -> None:
+        if not isinstance(value, Tensor):
+            self._others[name] = value
+            return
+        place = name.replace(".", "_") or "_"
+        while hasattr(self, place):
+            place += "_"
+        self._places[name] = place
+        if value.is_floating_point() and value.dtype.itemsize > 1:
+            self.register_parameter(place, nn.Parameter(value))
+        else:
+            self.register_buffer(place, value)
+
+    def initialiser(self, name: str) -> Tensor:
+        return getattr(self, self._places[name])
+
+    def forward(self, *inputs: object) -> tuple[Any, ...]:
+        if len(inputs) != len(self.input_names):
+            raise OnnxError(
+                f"The model takes {len(self.input_names)} inputs"
+                f" ({', '.join(self.input_names)}), got {len(inputs)}."
+            )
+        found = self.run(dict(zip(self.input_names, inputs, strict=True)), self.output_names)
+        return tuple(found.values())
+
+    def run(self, inputs: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+        """Tensors of the graph by name, whatever node makes them."""
+        scope = Scope(self.graph, constants=self.graph.initialisers)
+        scope.values.update(self._others)
+        scope.values.update({name: getattr(self, place) for name, place in self._places.items()})
+        scope.values.update(inputs)
+        fakes = [v for v in scope.values.values() if isinstance(v, Tensor) and is_live(v)]
+        evaluation = Evaluation(fakes[0].device if fakes else None)
+        return evaluation.main(self.graph, scope, wanted)
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model that runs: as a PyTorch module, or by the names of its tensors."""
+
+    module: OnnxModule
+    loaded: LoadedModel
+
+    @property
+    def inputs(self) -> tuple[ValueInfo, ...]:
+        """What the model takes; initialisers are not among them."""
+        graph = self.module.graph
+        return tuple(v for v in graph.inputs if v.name not in graph.initialisers)
+
+    @property
+    def outputs(self) -> tuple[ValueInfo, ...]:
+        return self.module.graph.outputs
+
+    @property
+    def proto(self) -> ModelProto:
+        return self.loaded.proto
+
+    @property
+    def parameters_by_name(self) -> dict[str, Tensor]:
+        """Initialisers as the module holds them, by their ONNX names."""
+        return {name: self.module.initialiser(name) for name in self.module._places}
+
+    @property
+    def tensor_names(self) -> list[str]:
+        """Everything `run` can give."""
+        graph = self.module.graph
+        made = [name for node in graph.nodes for name in node.outputs if name]
+        return [*(value.name for value in self.inputs), *graph.initialisers, *made]
+
+    def run(self, named_inputs: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+        """Tensors by name, intermediate ones too; inputs are tensors or arrays."""
+        names = self.tensor_names
+        for name in wanted:
+            if name not in names:
+                raise OnnxError(f"The model has no tensor {name!r}.", hint=suggest(name, names))
+        self._check(named_inputs)
+        given = {name: tensors_of(value) for name, value in named_inputs.items()}
+        return self.module.run(given, wanted)
+
+    def _check(self, given: Mapping[str, Any]) -> None:
+        known = [value.name for value in self.inputs]
+        graph = self.module.graph
+        for name in given:
+            if name not in known and name not in graph.initialisers:
+                raise OnnxError(f"The model has no input {name!r}.", hint=suggest(name, known))
+        missing = [name for name in known if name not in given]
+        if missing:
+            raise OnnxError(f"The model's input {missing[0]!r} is missing.")
+
+
+def import_model(
+    model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | None = None
+) -> ImportedModel:
+    """An ONNX model, from a file, bytes or a ModelProto, as a PyTorch module.
+
+    `input_shapes` fixes the shapes of inputs whose sizes the model leaves open:
+
+        imported = import_model("model.onnx", input_shapes={"x": (1, 3, 224, 224)})
+        (y,) = imported.module(x)
+        poptorch.inferenceModel(imported.module)(x)
+    """
+    shapes = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
+    loaded = load(model, shapes)
+    return ImportedModel(OnnxModule(loaded.graph), loaded)

@@ -1,0 +1,1 @@
+"""The entries of the table of operators, by family."""
