@@ -1,6 +1,7 @@
 """For all tests: one thread per worker, reproducible hypothesis runs, paths, the C++ compiler."""
 
 import fcntl
+import gc
 import os
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,9 @@ if IS_WORKER:
     # There are as many workers as cores. With several threads each, PyTorch spends half of the
     # processor time spinning at barriers.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Compilers allocate much and leave little garbage: looking for it less often saves a tenth of all.
+gc.set_threshold(50_000, 20, 100)
 
 # The same examples in every run and on every machine. HYPOTHESIS_PROFILE=search looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None, database=None)

@@ -75,6 +75,7 @@ def test_arguments_stand_in_a_comment(tmp_path):
     assert arguments_of(script) == []
 
 
+@pytest.mark.slow
 def test_scripts_run_in_their_own_folder(tmp_path):
     """Both streams arrive in the order written, warnings and exits count, the folder is given."""
     script = tmp_path / "example.py"

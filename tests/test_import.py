@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = ("numba", "llvmlite", "torch", "scipy", "tremula.bench", "tremula.commands")
 
 
@@ -22,6 +24,7 @@ def test_import_loads_nothing_heavy():
     assert not [name for name in HEAVY if name in loaded]
 
 
+@pytest.mark.slow
 def test_poptorch_loads_the_tile_side_when_it_is_used():
     """The first names of `poptorch` load neither compiler nor PopLibs: the host needs none."""
     loaded = loaded_after("import poptorch\npoptorch.trainingModel, poptorch.Options")

@@ -5,7 +5,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.sources import ROOT, statements, tree_of
+
 SOURCE = ROOT / "src" / "tremula"
 TABLE_ROW = re.compile(r"^\| `tremula\.(\w+)` \|")
 # `import tremula` re-exports every layer, so only those who use it as a user would may import it.
@@ -18,11 +19,11 @@ def layers_from_table() -> list[str]:
     return [match[1] for match in map(TABLE_ROW.match, text.splitlines()) if match]
 
 
-def imported_modules(path: Path, source: str) -> list[tuple[int, str]]:
+def imported_modules(path: Path, tree: ast.Module) -> list[tuple[int, str]]:
     """(line, dotted name) of everything a file imports, relative names resolved."""
     package = ("tremula", *path.relative_to(SOURCE).parent.parts)
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -36,7 +37,7 @@ def imported_modules(path: Path, source: str) -> list[tuple[int, str]]:
     return found
 
 
-def violations(path: Path, source: str, layers: list[str]) -> list[str]:
+def violations(path: Path, tree: ast.Module, layers: list[str]) -> list[str]:
     where = path.relative_to(SOURCE)
     if len(where.parts) == 1:
         return []  # the facade may import anything, lazily
@@ -45,7 +46,7 @@ def violations(path: Path, source: str, layers: list[str]) -> list[str]:
         return [f"{where}: package `tremula.{own}` is not in the table"]
     allowed = set(layers[: layers.index(own) + 1])
     broken = []
-    for line, name in imported_modules(path, source):
+    for line, name in imported_modules(path, tree):
         first, _, rest = name.partition(".")
         layer = rest.split(".")[0]
         if first != "tremula" or layer in allowed:
@@ -68,7 +69,7 @@ def test_imports_follow_the_table():
     layers = layers_from_table()
     broken = []
     for path in sorted(SOURCE.rglob("*.py")):
-        broken += violations(path, path.read_text(encoding="utf-8"), layers)
+        broken += violations(path, tree_of(path), layers)
     assert not broken, "\n".join(broken)
 
 
@@ -83,8 +84,9 @@ def test_an_upward_import_is_caught():
         "from tremula import Graph",
         "import tremula",
     ):
-        assert len(violations(path, source, layers_from_table())) == 1, source
-    assert not violations(path, "from .source import Source\nimport numpy", layers_from_table())
+        assert len(violations(path, ast.parse(source), layers_from_table())) == 1, source
+    harmless = ast.parse("from .source import Source\nimport numpy")
+    assert not violations(path, harmless, layers_from_table())
 
 
 # -- rooms inside packages -------------------------------------------------------------------------
@@ -147,7 +149,7 @@ def imports_of(tree: ast.AST, modules: dict[str, Path], *, typing: bool) -> set[
 def import_graph(*, typing: bool) -> dict[str, frozenset[str]]:
     modules = module_files()
     return {
-        name: frozenset(imports_of(ast.parse(path.read_bytes()), modules, typing=typing))
+        name: frozenset(imports_of(tree_of(path), modules, typing=typing))
         for name, path in modules.items()
     }
 

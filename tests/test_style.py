@@ -3,10 +3,10 @@
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.sources import ROOT, functions
+
 SOURCE = ROOT / "src"
 TESTS = ROOT / "tests"
 MAX_FILE_LINES = 800
@@ -21,11 +21,6 @@ def python_files() -> list[Path]:
 
 def files_of_tests() -> list[Path]:
     return sorted(p for p in TESTS.rglob("test_*.py") if "node_modules" not in p.parts)
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def header_files() -> list[Path]:
@@ -51,16 +46,13 @@ def name(path: Path) -> str:
 
 def test_every_file_says_what_it_is():
     """Each Python file starts with a docstring, each C++ file with a comment, on its first line."""
-    silent = []
-    for path in python_files():
-        body = tree_of(path).body
-        first = body[0] if body else None
-        is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-        if first is None or not (is_text and first.lineno == 1):
-            silent.append(name(path))
-    for path in header_files():
-        if not path.read_text(encoding="utf-8").startswith(("//", "/*")):
-            silent.append(name(path))
+    starts = [(path, ('"""', 'r"""')) for path in python_files()]
+    starts += [(path, ("//", "/*")) for path in header_files()]
+    silent = [
+        name(path)
+        for path, start in starts
+        if not path.read_text(encoding="utf-8").startswith(start)
+    ]
     assert not silent, "\n".join(silent)
 
 
@@ -77,11 +69,10 @@ def test_functions_are_short():
     """No function under src is longer than 60 lines."""
     long = []
     for path in python_files():
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                n_lines = (node.end_lineno or node.lineno) - node.lineno + 1
-                if n_lines > MAX_FUNCTION_LINES:
-                    long.append(f"{name(path)}:{node.lineno}: {node.name} has {n_lines} lines")
+        for node in functions(path):
+            n_lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if n_lines > MAX_FUNCTION_LINES:
+                long.append(f"{name(path)}:{node.lineno}: {node.name} has {n_lines} lines")
     assert not long, "\n".join(long)
 
 
@@ -96,8 +87,8 @@ def test_every_test_says_its_claim():
     """Each test has a docstring, and its first line ends there or is followed by a blank one."""
     silent = []
     for path in files_of_tests():
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+        for node in functions(path):
+            if node.name.startswith("test_"):
                 _, *rest = (ast.get_docstring(node) or "\nmissing").splitlines()
                 if rest and rest[0]:
                     silent.append(f"{name(path)}:{node.lineno}: {node.name}")

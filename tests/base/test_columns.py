@@ -12,6 +12,7 @@ from tremula.base.columns import coded, compacted, expanded, inflate, is_compact
 from tremula.base.errors import FileLoadError
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60).map(
         lambda values: np.array(values, np.int64)
@@ -46,6 +47,7 @@ def test_a_bomb_is_not_unpacked(monkeypatch):
         unpack(bomb, "O", (3,), "the blob")
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=4)))
 def test_coded_texts(texts):
     """Numbers stand for texts, each text once."""

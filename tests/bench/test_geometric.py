@@ -26,6 +26,7 @@ def case_of(name):
     return next(case for case in CASES if case.name == name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["GATConv", "GCNConv", "RGCNConv", "GPSConv", "HeteroBatchNorm"])
 def test_layers_train_as_in_pyg_on_the_host(name):
     """Outputs, losses and weights of some steps equal those of plain PyG."""

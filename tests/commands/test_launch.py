@@ -33,6 +33,7 @@ def script(tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("separator", [[], ["--"]])
 def test_each_process_knows_its_place(separator, script, tmp_path):
     """Every process is the script, with its arguments and MPI's and torchrun's variables."""
@@ -55,6 +56,7 @@ def test_each_process_knows_its_place(separator, script, tmp_path):
         } <= set(words)
 
 
+@pytest.mark.slow
 def test_a_failing_process_is_named(script, capfd):
     """One line says which process failed and how; its exit code is the command's."""
     path = script("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")

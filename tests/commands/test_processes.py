@@ -35,6 +35,7 @@ def started(folder, *arguments, **options):
             process.kill()
 
 
+@pytest.mark.slow
 def test_ctrl_c(files):
     """Ctrl-C ends a script, a sweep, a measurement, a check and a demo at once, in a word."""
     (files / "waits.py").write_text(WAITS)

@@ -125,6 +125,7 @@ NAMES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", NAMES)
 def test_wrong_names(tremula, line):
     """An unknown name is answered with the nearest; a missing one is named."""

@@ -58,7 +58,13 @@ def some_types(name: str) -> list[Type]:
     return [*types[1:2], *([others[turn % len(others)]] if others else [])] or types[:1]
 
 
-@pytest.mark.parametrize("name", OPS)
+# `make check` runs every fourth.
+SOME_QUICK = [
+    pytest.param(name, marks=pytest.mark.slow if i % 4 else ()) for i, name in enumerate(OPS)
+]
+
+
+@pytest.mark.parametrize("name", SOME_QUICK)
 def test_first_type(name):
     """Each operation gives the reference's result for its first type, and no cost is a guess."""
     op = OPS[name]

@@ -157,6 +157,7 @@ class Helping(Vertex):
                     self.out[part] = 0.0
 
 
+@pytest.mark.slow
 def test_helpers_state_and_branches_slice_to_the_same_count(make_table):
     """Counting without data gives what counting with data gives, through helpers and state."""
     table = make_table(codelet_of(Helping), 6, 3, {"x": 10, "out": 9})
@@ -173,6 +174,7 @@ def doubled(row):
         row[j] = row[j] * 2.0
 
 
+@pytest.mark.slow
 def test_counting_without_data_touches_no_data(make_table):
     """Vectors whose length a count needs are neither read nor written, in helpers neither."""
 
@@ -227,6 +229,7 @@ def test_an_index_of_enumerate_is_no_data(make_table):
     np.testing.assert_array_equal(table.costed(), table.counted())
 
 
+@pytest.mark.slow
 def test_helper_counts_by_hand(make_table):
     """A helper of constant cost is added where it is called; a loop in a helper is counted."""
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 
+@pytest.mark.slow
 def test_range_for_and_scalar_output(codelets, call):
     """A range-for over an Input and writes through a scalar Output sum each row."""
     rows = [{"in": np.arange(n), "out": 9.0} for n in (4, 1, 0)]

@@ -86,6 +86,7 @@ public:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metadata", SHAPES)
 def test_metadata_is_unpacked_as_poplibs_does(call, metadata):
     """getMetadata points at the byte; own and our unpackMetadata agree; outputs of lists assign."""

@@ -74,6 +74,7 @@ def test_sources_are_the_users_lines(codelets):
     assert line.startswith("class SumVertex")
 
 
+@pytest.mark.slow
 def test_command_lists_codelets(codelets, capsys):
     """`tremula codelets` prints a table, and with --json records."""
     files = [str(FILES / "everyday.cpp"), str(FILES / "special.cpp")]
@@ -87,6 +88,7 @@ def test_command_lists_codelets(codelets, capsys):
     assert records["SumVertex"]["fields"][0]["type"] == "float"
 
 
+@pytest.mark.slow
 def test_source_text_with_flags():
     """Source may be given as text; -D reaches it and other flags are dropped."""
     text = """

@@ -76,6 +76,7 @@ def same(a, b) -> bool:
     return same_state and np.array_equal(a.arena, b.arena)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", range(0, len(TYPES), 3))
 def test_every_kind_and_type_runs_as_in_python(make_table, shift):
     """A kernel and plain Python leave the same bytes, for every field kind with every type."""
@@ -181,6 +182,7 @@ class Control(Vertex):
         self.n = k
 
 
+@pytest.mark.slow
 def test_control_flow_and_helpers(make_table):
     """Loops, jumps, chained comparisons, zip and helpers mean what Python says."""
     for seed in range(20):
@@ -221,6 +223,7 @@ class Locals(Vertex):
         self.hash = code
 
 
+@pytest.mark.slow
 def test_local_arrays_unpacking_and_integers(make_table):
     """Local arrays, tuples, in-place slices and integer arithmetic mean what Python says."""
     native = make_table(codelet_of(Locals), 4, 1, 6)
@@ -243,6 +246,7 @@ class Whole(Vertex):
         self.dot = np.dot(self.a, self.b) + np.sum(self.out)
 
 
+@pytest.mark.slow
 def test_whole_vector_operations(make_table):
     """Slices, whole-vector arithmetic, np.dot and np.sum work and stay float32."""
     table = make_table(codelet_of(Whole), 3, 1, 5)

@@ -52,6 +52,7 @@ def codelet_with(seed: int, folder):
     return codelet_of(scope["Random"]), lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_expressions(make_table, tmp_path, seed):
     """Every expression leaves the same bits in float32 and half, in native code and in Python."""

@@ -30,6 +30,7 @@ def product_class(inputs: Type, partials: Type) -> type:
     return Product
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("types", [(FLOAT, FLOAT), (HALF, FLOAT), (HALF, HALF)])
 def test_the_native_twin_multiplies(types):
     """All block shapes, odd sizes and both accumulator types give out + left @ right."""

@@ -120,6 +120,7 @@ class QuarterCopy(Vertex):
         self.one = self.values[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quarter_format", list(QuarterFormat))
 @pytest.mark.parametrize("scale", [-7, 0, 4, 31])
 def test_quarter_reads_and_writes(make_table, quarter_format, scale):

@@ -115,6 +115,7 @@ def results(engine: Engine) -> dict:
     return {name: engine.read_tensor(name) for name in engine.executable.host.reads}
 
 
+@pytest.mark.slow
 def test_a_loaded_executable_runs_the_same(executable, saved, tmp_path):
     """Values, cycles, names and options are the same after save and load."""
     loaded = load_bytes(tmp_path, saved)
@@ -134,6 +135,7 @@ def test_saving_is_reproducible(executable, saved, tmp_path):
     assert path.read_bytes() == saved
 
 
+@pytest.mark.slow
 @settings(
     max_examples=15,
     phases=[Phase.explicit, Phase.generate],

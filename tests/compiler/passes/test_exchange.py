@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,6 +92,7 @@ def check_phase(phase, moves):
         np.testing.assert_array_equal(getattr(phase, name), column, err_msg=name)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     st.lists(TILE, min_size=N_ELEMS, max_size=N_ELEMS),
@@ -154,6 +156,7 @@ def test_outputs_go_home(small_graph, touch, homes, vertices):
     np.testing.assert_array_equal(n_buffers - scratch, buffers)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     st.lists(TILE, min_size=N_ELEMS, max_size=N_ELEMS),

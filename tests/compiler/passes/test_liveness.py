@@ -1,6 +1,7 @@
 """Liveness: against an interpreter that tries every path of random programs."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,6 +125,7 @@ def brute_force(low):
     return always, needed
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(trees, st.lists(trees, max_size=2), st.booleans())
 def test_liveness_matches_every_path(small_graph, tree, bodies, starts_clean):

@@ -50,6 +50,7 @@ def frozen(graph, touch, variable, vertices):
     return lower(graph, p.Execute(cs)).graph
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(st.fixed_dictionaries({f: slices() for f in FIELDS}), min_size=1, max_size=4))
 def test_races_are_found_exactly(small_graph, touch, vertices):

@@ -51,6 +51,7 @@ def assert_same_batch(ours, theirs):
         assert getattr(ours, count) == getattr(theirs, count)
 
 
+@pytest.mark.slow
 @given(graph_sizes(min_graphs=2, max_graphs=8), SEEDS, st.integers(1, 2))
 @settings(max_examples=40, deadline=None)
 def test_columns_equal_the_plain_collater(sizes, seed, n_packs):
@@ -104,6 +105,7 @@ def test_columns_in_a_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["graphs.npz"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", list(pg.FixedSizeStrategy))
 def test_loaders_use_columns(strategy):
     """An in-memory data set is fed by columns and gives what a list of graphs gives."""
@@ -161,6 +163,7 @@ def test_threads_keep_the_order():
         next(results)
 
 
+@pytest.mark.slow
 @given(graph_sizes(min_graphs=2, least_nodes=1), SEEDS, st.sampled_from([2, 32]))
 @settings(max_examples=20, deadline=None)
 def test_neighbour_lists_equal_the_operation(sizes, seed, limit):

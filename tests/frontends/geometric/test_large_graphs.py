@@ -28,6 +28,7 @@ def communities(n_nodes=120, n_groups=6, seed=0):
 GRAPH = communities()
 
 
+@pytest.mark.slow
 def test_clusters_are_balanced_and_keep_groups_together():
     """All nodes once; parts of about one size; far fewer edges cut than by chance."""
     clusters = ClusterData(GRAPH, num_parts=6, log=False)

@@ -71,6 +71,7 @@ def plain_losses(model, graphs, n_graphs):
     return losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiles", ["lazy", pytest.param("run", marks=pytest.mark.slow)])
 def test_padded_training_equals_plain_pyg(tiles):
     """Losses of training on padded batches are those of PyG on the molecules alone."""

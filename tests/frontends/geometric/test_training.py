@@ -28,6 +28,7 @@ def ring(n=5):
     return torch.randn(n, 3), torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
 
 
+@pytest.mark.slow
 def test_stepper_compares_both_trainings():
     """Equal models pass, step by step and in inference; times can be measured."""
     torch.manual_seed(0)

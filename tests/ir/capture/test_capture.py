@@ -47,6 +47,7 @@ CASES: dict[str, tuple[Callable, Callable, tuple]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", CASES)
 def test_transformers_with_masks(name, training):

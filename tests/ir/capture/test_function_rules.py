@@ -141,6 +141,7 @@ ONE_BY_ONE: dict[str, Callable] = {
 }
 
 
+@pytest.mark.slow
 def test_a_mask_and_as_many_values():
     """One value after another goes to what the mask selects; values and x have gradients."""
 

@@ -56,6 +56,7 @@ def test_samples_of_images():
     assert_like_aten(function, *inputs, rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_products_and_distances():
     """Bilinear layers as matrix products, distances of all pairs, and their gradients."""
 
@@ -104,6 +105,7 @@ def test_embedding_with_a_longest_row():
     assert_close(found[1], shortened, "table")
 
 
+@pytest.mark.slow
 def test_statistics_of_values_and_places():
     """Modes, bins, segments, places of a fixed number, elements by place; weighted covariances."""
     x = torch.tensor([[3.0, 1, 2, 1, 2, 0], [0, 0, 4, 4, 4, 1]])

@@ -59,6 +59,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_conversions_are_those_of_pytorch(layout):
     """Rounding to nearest even, overflow to infinity, subnormal halves, NaN; any strides."""
@@ -176,6 +177,7 @@ EXACT = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [EXACT, sorted(set(ONE_ROUNDING) - set(EXACT) - {"integers"})])
 def test_host_equals_tiles(names):
     """Bit for bit where nothing is summed and no function is approximated, else to 2 ulps."""
@@ -311,6 +313,7 @@ def a_step():
     return model, inputs, training_step(model, *inputs)
 
 
+@pytest.mark.slow
 def test_only_conversions_see_halves():
     """In a whole training step no operation computes with halves."""
     step = widen_halves(apply(a_step()[2], HOST_PASSES))
@@ -321,6 +324,7 @@ def test_only_conversions_see_halves():
             assert node.target is torch.ops.aten._to_copy.default, node.format_node()
 
 
+@pytest.mark.slow
 def test_a_gpu_computes_halves_itself():
     """Only on a CPU are halves computed as floats."""
     _, _, step = a_step()

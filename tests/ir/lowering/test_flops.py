@@ -1,5 +1,6 @@
 """Flops of a training step on tiles, against PyTorch's own count of its products."""
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -30,6 +31,7 @@ class Digits(nn.Module):
         return nn.functional.nll_loss(self.layers(images), labels)
 
 
+@pytest.mark.slow
 def test_mnist_training_step():
     """Products do exactly what PyTorch counts, in all directions; everything else adds little."""
     torch.manual_seed(0)

@@ -89,6 +89,7 @@ def test_any_layout(data):
     assert_like_aten(function, x)
 
 
+@pytest.mark.slow
 def test_gradients():
     """Gradients through sums, means, extremes, norms and moments."""
 

@@ -84,6 +84,7 @@ def interpreted(program, x, y):
     return tensors
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(INSTRUCTIONS)
 def test_writes_through_views_become_values(program):
@@ -111,6 +112,7 @@ VIEW_OF_A_WRITTEN_TRANSPOSE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True)
 @example(SPLIT_TWICE)
 @example(CLONE_SHARED_AFTER_A_WRITE)
@@ -256,6 +258,7 @@ class Tower(nn.Module):
         return F.mse_loss(x, torch.zeros_like(x))
 
 
+@pytest.mark.slow
 def test_recomputation_saves_memory_and_no_bit_changes():
     """With checkpoints the fullest moment holds less, and weights and loss are bitwise equal."""
     torch.manual_seed(0)
@@ -269,6 +272,7 @@ def test_recomputation_saves_memory_and_no_bit_changes():
     assert with_marks.temporary_bytes < 0.85 * without.temporary_bytes
 
 
+@pytest.mark.slow
 def test_recomputation_draws_nothing_again():
     """Random values are kept: the backward pass sees the mask of the forward pass."""
     step = train_step(Tower(True, dropout=0.5))

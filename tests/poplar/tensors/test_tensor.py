@@ -264,6 +264,7 @@ def test_views_are_numpy_indexing(view):
     assert np.array_equal(pair.tensor.addresses(), pair.addresses)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(views())
 def test_properties_against_brute_force(view):
@@ -282,6 +283,7 @@ def test_properties_against_brute_force(view):
     assert listed == flat.tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.data())
 def test_intersection_and_equality_against_sets(data):
@@ -299,6 +301,7 @@ def test_intersection_and_equality_against_sets(data):
     assert not same or hash(first.tensor) == hash(second.tensor)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(views())
 def test_rearranger_sorts_and_undoes(view):
@@ -317,6 +320,7 @@ def test_rearranger_sorts_and_undoes(view):
     assert np.array_equal(rearranger.undo(moved).addresses(), other.addresses())
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(views(), st.data())
 def test_sorted_contiguous_regions(view, data):

@@ -44,6 +44,7 @@ def columns(mapping):
     return [list(row) for row in zip(mapping.begin, mapping.end, mapping.tile, strict=True)]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.data())
 def test_the_last_call_wins_element_by_element(data):

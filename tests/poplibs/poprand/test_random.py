@@ -84,6 +84,7 @@ def test_a_seeded_operation_leaves_the_generators_alone():
     assert not np.isin(*drawn[0]).any()
 
 
+@pytest.mark.slow
 def test_values_depend_on_the_layout_and_not_on_threads():
     """One layout gives one result with any number of threads; another layout another."""
     found = []

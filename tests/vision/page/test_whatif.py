@@ -99,6 +99,7 @@ def test_sweeps_that_cannot_be(small_server, sweep, words):
     assert ask(small_server, path)[0] == 401
 
 
+@pytest.mark.slow
 def test_reports_without_a_tile_program(long_report):
     """A report that does not hold its program says why nothing can be varied."""
     with open_report(long_report) as reader:

@@ -215,6 +215,7 @@ def test_replicas_multiply_the_target(tmp_path):
     assert (target.tilesPerReplica, target.numTiles) == (2, 4)
 
 
+@pytest.mark.slow
 def test_an_engine_gives_pvas_report_without_a_file(tmp_path):
     """engine.report() converts to what openReport gives; C++'s calls work, and nothing is left."""
     engine = summing_engine().load()

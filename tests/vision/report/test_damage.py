@@ -24,6 +24,7 @@ def test_whole_files_are_read(copied):
     read_trace(next(copied.glob("*.pvti")))
 
 
+@pytest.mark.slow
 def test_any_damage_to_a_report_is_noticed(copied):
     """Of 200 reports with bytes changed, missing, added or misplaced, all are refused in words."""
     outcome = fuzz(copied / "profile.pop", 200, read_report)
@@ -31,6 +32,7 @@ def test_any_damage_to_a_report_is_noticed(copied):
     assert (outcome.n_read, outcome.n_refused) == (0, 200)
 
 
+@pytest.mark.slow
 def test_a_damaged_trace_is_read_or_refused(copied):
     """Of 100 damaged traces none raises anything but our errors, here and in the Host view."""
     outcome = fuzz(next(copied.glob("*.pvti")), 100, read_trace)

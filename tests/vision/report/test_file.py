@@ -178,6 +178,7 @@ def test_old_reports_say_what_to_do():
     assert "write the report again" in refused
 
 
+@pytest.mark.slow
 def test_queries_only_read(report):
     """A user's SQL can only read, and only for a limited time."""
     names, rows = report.query("SELECT id, name FROM steps ORDER BY id")

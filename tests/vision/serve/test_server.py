@@ -73,6 +73,7 @@ def test_other_sites_get_nothing(small_server, headers):
     assert "Access-Control-Allow-Origin" not in answered
 
 
+@pytest.mark.slow
 def test_names_of_this_computer(small_server, small_report):
     """localhost works, at any port a tunnel has; other names must be given, and 403 says how."""
     token = {"X_Tremula_Token": small_server.token}
@@ -93,6 +94,7 @@ def test_names_of_this_computer(small_server, small_report):
         PageServer(PageData([]), host_names=["mybox:80"])
 
 
+@pytest.mark.slow
 def test_a_newer_report_is_noticed(small_report, larger_report, tmp_path):
     """News tell of a report written again; the next page shows it, and older pages are told."""
     path = tmp_path / "profile.pop"

@@ -308,6 +308,7 @@ def of_torch(drop_last):
     return BatchSampler(SequentialSampler(range(9)), 2, drop_last=drop_last)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ASYNC_MODES)
 @pytest.mark.parametrize("drop_last", [True, False])
 @pytest.mark.parametrize(

@@ -354,6 +354,7 @@ def test_offline_optimizer_has_no_state():
     assert wrapped._optimizer.state_dict()["ipu_state"] is None
 
 
+@pytest.mark.slow
 def test_a_loaded_state_goes_on():
     """A state that is loaded into another optimiser continues the training exactly."""
     make = lambda p: poptorch.optim.Adam(p, lr=0.1)  # noqa: E731
@@ -416,6 +417,7 @@ def with_rates_by_weight(state, rates):
 ON_HOST = [("adam", False, False), *((kind, True, False) for kind in KINDS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "is_compiled_first", "on_tiles"), [*ON_HOST, ("momentum", True, True)]
 )
@@ -484,6 +486,7 @@ def test_loss_scaling_is_a_variable():
     assert wrapped._optimizer.state_dict()["ipu_param"]["lossScaling_FLOAT"] == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_iterations", "on_tiles"), [(1, False), (3, False), (2, True)])
 def test_automatic_loss_scaling_in_the_state(n_iterations, on_tiles, monkeypatch):
     """The state has the factor of the scale; finalLossScale is what the last step used."""
@@ -619,6 +622,7 @@ def test_the_environment_names_the_profile_folder(tmp_path, monkeypatch):
         poptorch.inferenceModel(nn.Identity())(X)
 
 
+@pytest.mark.slow
 def test_weights_stay_in_their_groups():
     """An optimiser that has a weight in another group than the compiled one is refused."""
 

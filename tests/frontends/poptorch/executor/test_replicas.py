@@ -57,6 +57,7 @@ def by_hand(iterations, n_micro, lr=0.1, n=24, divide=True):
     return model.linear.weight.detach()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("iterations", [1, 3])
 @pytest.mark.parametrize(("accumulation", "replicas"), [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_mean_of_gradients(iterations, accumulation, replicas):

@@ -32,6 +32,7 @@ def trained(start: nn.Module, x: torch.Tensor, **settings: object) -> tuple:
     return outputs, model.dense.weight.detach().clone(), step
 
 
+@pytest.mark.slow
 def test_host_and_tiles_drop_the_same_elements():
     """Two calls of two iterations: the same masks, so equal results but for rounding."""
     torch.manual_seed(0)

@@ -111,6 +111,7 @@ def test_executables_of_the_other_kind(tmp_path):
         training().loadExecutable(tmp_path / "m")
 
 
+@pytest.mark.slow
 def test_versions(tmp_path):
     """A file of another version is refused."""
     poptorch.inferenceModel(nn.Linear(3, 2)).compileAndExport(tmp_path / "m", X)

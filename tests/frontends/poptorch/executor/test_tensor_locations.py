@@ -13,6 +13,7 @@ def with_loss(module):
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_states_in_streaming_memory(replicas):
     """Off the chip, states train the same weights to the bit and take less memory."""

@@ -47,6 +47,7 @@ def trained(model, on_tiles):
     return [*losses, *(p.detach() for p in model.parameters())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [TwoBlocks, PooledImages])
 def test_two_chips_compute_what_the_host_does(kind):
     """Losses and weights of a model over two chips, with accumulation and AdamW, are the host's."""

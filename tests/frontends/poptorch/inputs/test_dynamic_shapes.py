@@ -56,6 +56,7 @@ def test_refused(function, text):
     assert "test_dynamic_shapes.py" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_static_forms():
     """With sizes that are known the same operations work, on the host and on tiles."""
     indices = torch.tensor([1, 0, 3])

@@ -598,6 +598,7 @@ def empty(x):
         return x + 1
 
 
+@pytest.mark.slow
 def test_multi_conv_errors():
     """Groups cannot be nested or empty, and settings are checked."""
     with pytest.raises(poptorch.Error, match=r"Nested poptorch\.MultiConv is not supported"):
@@ -617,6 +618,7 @@ def test_multi_conv_errors():
 # -- backends --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_loops_and_prints_with_inductor(capfd):
     """The same operations inside a step compiled by PyTorch's compiler."""
@@ -648,6 +650,7 @@ class Pipeline(nn.Module):
         return poptorch.identity_loss(x.square(), "mean")
 
 
+@pytest.mark.slow
 def test_pipelines_compute_their_stages_again():
     """A pipeline trained on tiles recomputes its first stage and gives what the host gives."""
     x = torch.randn(12, 6, generator=torch.Generator().manual_seed(2))

@@ -588,6 +588,7 @@ def test_engine_options_are_checked_at_once(opts):
         wrapped(torch.ones(2))
 
 
+@pytest.mark.slow
 def test_engine_options_reach_the_compiler(opts, monkeypatch):
     """A model that is too large is PopTorch's error by Poplar's name; an option lets it pass."""
     monkeypatch.setattr("tremula.compiler.compile.out_of_memory_error", lambda *_: _full())

@@ -18,6 +18,7 @@ def draws(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "norm"),
     [(3, "ortho"), pytest.param(1, "backward", marks=pytest.mark.wide)],
@@ -63,6 +64,7 @@ def test_sizes_that_cut_and_pad():
     assert_like_aten(function, draws(3, 10), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_short_time_transforms():
     """stft and istft with windows that are inputs, as of audio models, and their gradients."""
 
@@ -83,6 +85,7 @@ def test_short_time_transforms():
     assert_like_aten(function, draws(2, 64), torch.hann_window(16), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.integers(1, 5000))
 def test_radices_are_factors(n):

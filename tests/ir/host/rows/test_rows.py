@@ -220,6 +220,7 @@ def case(request: pytest.FixtureRequest) -> tuple[nn.Module, tuple[Tensor, ...],
     return model, inputs, in_float64(model, inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many_rows", [1, 1 << 16], ids=["products", "no-products"])
 def test_kernels_compute_what_pytorch_computes(case: tuple, many_rows: int):
     """Loss and all gradients, by ATen and by the text of each kernel, against float64."""
@@ -238,6 +239,7 @@ def _written(fused: CapturedStep, calls: list) -> CapturedStep:
     return fused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [Filter, Gat], ids=lambda layer: layer.__name__)
 def test_halves_are_rounded_when_they_are_stored(layer: type[nn.Module]):
     """Models of halves: sums and intermediate values are float32, results are halves."""
@@ -255,6 +257,7 @@ def test_halves_are_rounded_when_they_are_stored(layer: type[nn.Module]):
         torch.testing.assert_close(value.double(), right, rtol=0, atol=3e-2 * scale)
 
 
+@pytest.mark.slow
 def test_no_sum_into_segments_is_left_to_aten(case: tuple):
     """Every scatter_add, index_add and accumulating index_put is part of a kernel."""
     model, inputs, _ = case

@@ -127,6 +127,7 @@ def test_other_types():
     assert_like_aten(function, i, *tables, numbers.abs().to(torch.uint8), numbers > 0)
 
 
+@pytest.mark.slow
 def test_gradients(values):
     """Gradients of lookups are updates, and the other way round."""
 

@@ -43,6 +43,7 @@ def all_products(a, b, bias, v, left, right):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_products(operands, dtype):
     """Every kind of product of turned, sliced, repeated and empty operands is ATen's."""
@@ -55,6 +56,7 @@ def test_products_of_integers_are_exact():
     assert_like_aten(lambda x: [x @ x, x[0] @ x, torch.bmm(x[None], x[None])], a)
 
 
+@pytest.mark.slow
 def test_gradients(operands):
     """Products of the backward pass read the forward pass's weights turned."""
 
@@ -68,6 +70,7 @@ def test_gradients(operands):
     assert_like_aten(function, *operands)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_serialised_products(operands, dtype):
     """A product in serial parts has the value and gradients of one in one piece, in every mode."""

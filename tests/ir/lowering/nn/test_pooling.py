@@ -103,6 +103,7 @@ def test_adaptive_maxima():
     assert_like_aten(function, x)
 
 
+@pytest.mark.slow
 def test_places_of_maxima_are_results():
     """`return_indices`: of equal, adaptive and fractional windows; and unpooling puts them back."""
     x, draws = torch.randn(2, 3, 9, 8), torch.rand(2, 3, 2)

@@ -1,5 +1,6 @@
 """Resizing on tiles against ATen: nearest, linear, cubic, and their gradients."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -19,6 +20,7 @@ def field():
     return torch.randn(2, 3, 9, 8, generator=torch.Generator().manual_seed(1))
 
 
+@pytest.mark.slow
 def test_resizing():
     """Nearest and linear interpolation by whole and by odd factors, corners aligned or not."""
 
@@ -38,6 +40,7 @@ def test_resizing():
     assert_like_aten(function, field())
 
 
+@pytest.mark.slow
 def test_cubic_and_filtered_resizing():
     """Cubic interpolation, and kernels widened against aliasing where outputs are fewer."""
 

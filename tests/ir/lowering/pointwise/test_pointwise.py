@@ -164,6 +164,7 @@ def test_halves(values):
     assert_like_aten(function, values[0].half())
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(
     shape=st.lists(st.integers(1, 5), min_size=0, max_size=4),

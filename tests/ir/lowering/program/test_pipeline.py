@@ -259,6 +259,7 @@ def test_nets_that_remember(recomputes):
     torch.testing.assert_close(many.weights, one.weights)
 
 
+@pytest.mark.slow
 def test_a_full_pipeline_is_as_fast_as_its_slowest_stage():
     """Four equal stages take under 40 % of the cycles; a further micro-batch costs one stage."""
     model = Chain(4, 64, skips=False)
@@ -276,6 +277,7 @@ def test_a_full_pipeline_is_as_fast_as_its_slowest_stage():
     assert more.cycles - many.cycles == pytest.approx(of_stages.max() + rest, rel=0.05)
 
 
+@pytest.mark.slow
 def test_stages_wait_for_transfers_only():
     """Between shifts and streams, no step of a training pipeline waits for another chip."""
     model, data = Apart(), [torch.randint(8, (6, 3)), torch.randint(8, (6, 3))]
@@ -287,6 +289,7 @@ def test_stages_wait_for_transfers_only():
     assert kinds == {"COPY"}
 
 
+@pytest.mark.slow
 def test_what_is_kept_takes_its_slots():
     """Stage s keeps 2 (S - 1 - s) micro-batches: of its inputs, or of its results as well."""
     model = Chain(3, 8, skips=False)
@@ -337,6 +340,7 @@ class Back(nn.Module):
         return nn.functional.mse_loss(x, y)
 
 
+@pytest.mark.slow
 def test_blocks_may_come_back():
     """What a block does with results of later stages is done there."""
     model, data = Back(), [values(3, 2, 3), values(3, 2, 3, seed=1)]

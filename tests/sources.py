@@ -1,0 +1,33 @@
+"""What tests of the house rules read of every source file: its statements, parsed once."""
+
+import ast
+import gc
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    gc.disable()  # a tree that is kept is no garbage, and looking for some takes twice as long
+    try:
+        return ast.parse(path.read_bytes())
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Every statement of a file, nested ones too; expressions, most of a tree, are not visited."""
+    for child in ast.iter_child_nodes(tree):
+        if not isinstance(child, ast.expr):
+            if isinstance(child, ast.stmt):
+                yield child
+            yield from statements(child)
+
+
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return [node for node in statements(tree_of(path)) if isinstance(node, kinds)]
