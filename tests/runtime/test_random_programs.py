@@ -37,7 +37,7 @@ def assert_same(world, engine, reference):
 
 
 @pytest.mark.slow
-@settings(LARGE, max_examples=80)
+@settings(LARGE, max_examples=40)
 @given(st.data())
 def test_programs_against_the_reference(data):
     """Any program on any mapping computes what the reference interpreter does, run after run."""

@@ -1,8 +1,5 @@
 """Columns give the batches that the plain collater gives; threads, files, neighbour lists."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -16,6 +13,7 @@ import poptorch_geometric as pg
 from poptorch_geometric import pyg_dataloader
 from poptorch_geometric.columns import GraphColumns, with_radius_graph
 from tests.frontends.geometric.graphs import SEEDS, graph_sizes, random_graphs
+from tests.scripts import run_script
 from tremula.base.errors import InvalidOption
 from tremula.frontends.geometric.feeding.assemble import ColumnCollater
 from tremula.frontends.geometric.feeding.threads import in_threads
@@ -195,11 +193,11 @@ except Exception as error:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_ends_with_an_error():
+def test_a_killed_worker_ends_with_an_error(tmp_path):
     """A loader whose process is gone raises; it does not wait for ever."""
     # A process of its own, because torch raises wherever the signal finds its handler.
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert "ended:" in done.stdout or done.returncode != 0
-    assert "Error" in done.stdout + done.stderr
+    script = tmp_path / "script.py"
+    script.write_text(KILLED, encoding="utf-8")
+    code, printed = run_script(script, tmp_path, [])
+    assert "ended:" in printed or code > 0
+    assert "Error" in printed

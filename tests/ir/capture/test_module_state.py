@@ -74,7 +74,14 @@ def call(module: nn.Module, inputs: tuple) -> object:
         return module(*inputs)
 
 
-@pytest.mark.parametrize("name", sorted(CASES.keys() & set(ALL)))  # older PyTorch has fewer
+NAMES = sorted(CASES.keys() & set(ALL))  # older PyTorch has fewer
+# `make check` runs every fourth.
+SOME_QUICK = [
+    pytest.param(name, marks=pytest.mark.slow if i % 4 else ()) for i, name in enumerate(NAMES)
+]
+
+
+@pytest.mark.parametrize("name", SOME_QUICK)
 @pytest.mark.filterwarnings("ignore")
 def test_a_module_is_what_it_was(name):
     """Recorded as the model itself, as a shallow copy, and in a forward that fails."""

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import zipfile
 
 import pytest
@@ -11,6 +9,7 @@ import torch
 from torch import nn
 
 import poptorch
+from tests.scripts import run_script
 from tremula.ir.run import tile_cache, tile_program
 
 
@@ -299,12 +298,7 @@ def test_processes_share_a_cache(tmp_path):
     here = cached(tmp_path)(torch.ones(4, 3)).tolist()
     (path,) = tmp_path.glob("*.tremula")
     stamp = path.stat().st_mtime_ns
-    there = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert there.stdout == f"{here}\n"
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    assert run_script(script, tmp_path, [str(tmp_path)]) == (0, f"{here}\n")
     assert [p.stat().st_mtime_ns for p in tmp_path.glob("*.tremula")] == [stamp]
