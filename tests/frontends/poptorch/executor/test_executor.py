@@ -462,6 +462,46 @@ def test_numbers_of_each_weight(kind, is_compiled_first, on_tiles, monkeypatch):
     assert kind == "lamb" or torch.equal(model.fc1.weight, before)
 
 
+class WithSpares(Model):
+    """The same model between weights that the loss does not depend on."""
+
+    def __init__(self):
+        spare = nn.Linear(3, 4)
+        super().__init__()
+        modules, self._modules = self._modules, {}
+        self.first = spare
+        self._modules.update(modules)
+        self.last = nn.GRUCell(3, 2)
+
+
+@pytest.mark.parametrize(("kind", "on_tiles"), [*((k, False) for k in KINDS), ("adam", True)])
+def test_weights_without_a_gradient(kind, on_tiles, monkeypatch):
+    """They stay as they are and have no state; the others train, save and load as without them."""
+    monkeypatch.setenv("POPTORCH_SMALL_IPU_MODEL", "1")
+    options = poptorch.Options().useIpuModel(on_tiles)
+    reference, expected = training(options, optimizer=KINDS[kind])
+    model = WithSpares()
+    model.load_state_dict(reference.state_dict(), strict=False)
+    spares = {n: w.detach().clone() for n, w in model.named_parameters() if not n.startswith("fc")}
+    assert len(spares) == 6
+    wrapped = poptorch.trainingModel(model, options, KINDS[kind](model.parameters()))
+    for _ in range(2):
+        expected(X, Y)
+        wrapped(X, Y)
+    rates = {name: 0.2 for name, _ in reference.named_parameters()}
+    rates["fc1.bias"] = 0.1  # other than its group's: compiled again, by weight
+    for optimizer in (expected._optimizer, wrapped._optimizer):
+        optimizer.load_state_dict(with_rates_by_weight(optimizer.state_dict(), rates))
+    expected(X, Y)
+    wrapped(X, Y)
+    saved, kept = wrapped._optimizer.state_dict(), expected._optimizer.state_dict()
+    for name, weight in model.named_parameters():
+        same = spares[name] if name in spares else reference.get_parameter(name)
+        torch.testing.assert_close(weight, same, rtol=1e-6, atol=0 if name in spares else 1e-6)
+    torch.testing.assert_close(saved["ipu_state"], kept["ipu_state"], rtol=1e-5, atol=1e-6)
+    assert saved["ipu_param"].keys() == kept["ipu_param"].keys()
+
+
 def test_foreign_states():
     """States of torch's own optimisers, and empty ones, are refused."""
     model, wrapped = training(optimizer=lambda p: poptorch.optim.Adam(p, lr=0.1))

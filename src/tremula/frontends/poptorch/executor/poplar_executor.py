@@ -223,7 +223,7 @@ class PoplarExecutor:
         old, rng_state, n_runs = self._optimizer_state, self._rng_state, self._n_runs
         assert old is not None, "only training has an optimiser"
         states = [state.detach().clone() for state in old.session.read_states()]
-        hyper, factor = old.rule.values_by_weight(old.hyper), old.scale_factor()
+        hyper, factor = self._tracker.values_by_weight(old.hyper), old.scale_factor()
         self.copyWeightsToHostIfNeeded()
         self._rng_state = self.rng_state
         self._device().release()
@@ -350,10 +350,11 @@ class PoplarExecutor:
         if not self._training:
             self._sources.fetch()
         self.copyWeightsToDevice()
-        if self._training and self._optimizer_state is None:
+        rule = compiled.rule  # of the weights that have a gradient
+        if rule is not None and self._optimizer_state is None:
             self._optimizer_state = OptimizerState(
                 self._needs_optimizer(),
-                self._tracker.compiled_rule(),
+                rule,
                 compiled.core.session,
                 dict(compiled.weights.named_parameters()),
                 self._tracker.values_of(self._needs_optimizer()),

@@ -1,6 +1,6 @@
 """What `setOptimizer` does: which values of a compiled update change, and which cannot."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
 import torch
@@ -109,7 +109,7 @@ class OptimizerTracker:
         self._known, self._shown = _attributes(optimizer), set()
         _log_settings(self.settings)
         self._is_by_weight = by_weight or self._is_loaded_by_weight(optimizer)
-        return self.compiled_rule()
+        return self.rule.by_weight() if self._is_by_weight else self.rule
 
     def _is_loaded_by_weight(self, optimizer: torch.optim.Optimizer) -> bool:
         if not isinstance(optimizer, Optimizer) or not optimizer.has_state():
@@ -122,17 +122,16 @@ class OptimizerTracker:
         assert self.rule is not None, "start() comes first"
         return self.rule
 
-    def compiled_rule(self) -> UpdateRule:
-        """The rule of the program: by the optimiser's groups, or by weight."""
-        rule = self._needs_rule()
-        return rule.by_weight() if self._is_by_weight else rule
-
     def values_of(self, optimizer: torch.optim.Optimizer) -> list[float]:
         """The numbers of the compiled rule that an optimiser has now."""
         return self._spread(self._needs_rule().hyper_values(optimizer))
 
+    def values_by_weight(self, values: Sequence[float]) -> list[float]:
+        """Numbers of groups as those of each of their weights, with or without a gradient."""
+        return self._needs_rule().values_by_weight(values)
+
     def _spread(self, values: list[float]) -> list[float]:
-        return self._needs_rule().values_by_weight(values) if self._is_by_weight else values
+        return self.values_by_weight(values) if self._is_by_weight else values
 
     def changed(
         self,
