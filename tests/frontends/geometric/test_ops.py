@@ -129,3 +129,103 @@ def test_layers_that_remove_loops_say_what_to_do():
     x, edges = torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]])
     with pytest.raises(ValueError, match=r"AddSelfLoops.*add_self_loops=False"):
         poptorch.inferenceModel(pyg.GATConv(4, 4))(x, edges)
+
+
+# -- neighbours that are missing -------------------------------------------------------------------
+
+
+class OnRadius(nn.Module):
+    """A layer over the neighbours within a radius."""
+
+    def __init__(self, layer, find=None):
+        super().__init__()
+        self.layer, self.find = (
+            layer,
+            find or (lambda x, batch: pyg.radius_graph(x, 1.0, batch, max_num_neighbors=6)),
+        )
+
+    def forward(self, x, batch):
+        return self.layer(x, self.find(x, batch))
+
+
+def mlp(width):
+    return nn.Sequential(nn.Linear(width, 5), nn.ReLU(), nn.Linear(5, 2))
+
+
+MISSING_CASES = {
+    "dynamic edges, max": lambda: pyg.DynamicEdgeConv(mlp(6), k=4),
+    "dynamic edges, several": lambda: pyg.DynamicEdgeConv(mlp(6), k=4, aggr=["mean", "std", "add"]),
+    "gravnet": lambda: pyg.GravNetConv(3, 2, space_dimensions=2, propagate_dimensions=4, k=4),
+    "gin on radius": lambda: OnRadius(pyg.GINConv(mlp(3))),
+    "sage on radius": lambda: OnRadius(pyg.SAGEConv(3, 2)),
+    "gcn on radius": lambda: OnRadius(pyg.GCNConv(3, 2)),
+    "edges on knn": lambda: OnRadius(
+        pyg.EdgeConv(mlp(6), aggr="min"), lambda x, batch: pyg.knn_graph(x, 3, batch)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISSING_CASES)
+def test_missing_neighbours_send_nothing(name):
+    """Graphs of one, two and five nodes: results and gradients are PyG's, which has fewer edges."""
+    torch.manual_seed(0)
+    model, batch = MISSING_CASES[name](), torch.tensor([0, 1, 1, 2, 2, 2, 2, 2])
+    x = torch.randn(8, 3)
+    expected = model(x, batch)
+    torch.testing.assert_close(poptorch.inferenceModel(model)(x, batch), expected)
+    (slopes,) = torch.autograd.grad(model(x, batch).square().sum(), [next(model.parameters())])
+
+    class Squared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x, batch):
+            return poptorch.identity_loss(self.model(x, batch).square().sum(), "none")
+
+    before = next(model.parameters()).detach().clone()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=1.0)
+    poptorch.trainingModel(Squared(), optimizer=optimizer)(x, batch)
+    torch.testing.assert_close(before - next(model.parameters()), slopes, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dynamic edges, max", "gravnet", "gcn on radius"])
+def test_missing_neighbours_on_tiles(name, monkeypatch):
+    """The same on tiles."""
+    monkeypatch.setenv("POPTORCH_SMALL_IPU_MODEL", "1")
+    torch.manual_seed(0)
+    model, batch = MISSING_CASES[name](), torch.tensor([0, 1, 1, 2, 2, 2])
+    x = torch.randn(6, 3)
+    found = poptorch.inferenceModel(model, poptorch.Options().useIpuModel(True))(x, batch)
+    torch.testing.assert_close(found, model(x, batch), rtol=1e-4, atol=1e-5)
+
+
+def test_layers_that_weigh_edges_refuse_missing_ones():
+    """Attention over neighbours, and norms by degree, say where to find neighbours instead."""
+    x, batch = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
+    for layer in (
+        pyg.GATConv(3, 2, add_self_loops=False),
+        pyg.TransformerConv(3, 2),
+        pyg.GCNConv(3, 2, add_self_loops=False),
+    ):
+        with pytest.raises(ValueError, match=f"{type(layer).__name__} weighs.*RadiusGraph"):
+            poptorch.inferenceModel(OnRadius(layer))(x, batch)
+
+
+def test_points_of_small_graphs_are_taken_again():
+    """XConv: graphs of kernel_size points as in PyG; fewer are repeated, too few an error."""
+    torch.manual_seed(0)
+    layer = pyg.XConv(2, 3, dim=3, kernel_size=3, hidden_channels=2).eval()
+    x, pos = torch.randn(5, 2), torch.randn(5, 3)
+    found = poptorch.inferenceModel(layer)(x, pos, torch.tensor([0, 0, 0, 1, 1]))
+    torch.testing.assert_close(found[:3], layer(x[:3], pos[:3]))
+    near = [3, 4, 3, 4, 3, 4]  # of points 3 and 4: itself, the other, itself again
+    offset = pos[near] - pos[[3, 3, 3, 4, 4, 4]]
+    lifted = torch.cat([layer.mlp1(offset), x[near].view(2, 3, 2)], -1)
+    turn = layer.mlp2(offset.view(2, 9))
+    torch.testing.assert_close(found[3:], layer.conv(lifted.transpose(1, 2).contiguous() @ turn))
+    for batch in (None, torch.tensor([0, 0])):
+        with pytest.raises(ValueError, match="XConv needs 3 points"):
+            layer(x[:2], pos[:2], batch)
+    with pytest.raises(ValueError, match="XConv needs 3 points"):
+        poptorch.inferenceModel(layer)(x[:2], pos[:2])

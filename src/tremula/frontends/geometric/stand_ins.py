@@ -22,6 +22,7 @@ from torch_geometric.utils.sparse import index2ptr
 
 from tremula.frontends.geometric.common import call_once
 from tremula.frontends.geometric.ops import dynamic_graphs, neighbours
+from tremula.frontends.geometric.ops.missing import MISSING
 from tremula.frontends.geometric.sampling.neighbours import Incoming, sample_neighbours
 from tremula.frontends.geometric.sampling.partition import partition
 from tremula.frontends.poptorch.ops import points
@@ -34,7 +35,7 @@ def _without_missing(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def found(*args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
         pairs = function(*args, **kwargs)
-        return pairs[:, (pairs != neighbours.MISSING).all(0)]
+        return pairs[:, (pairs != MISSING).all(0)]
 
     return found
 

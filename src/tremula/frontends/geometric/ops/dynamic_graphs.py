@@ -1,6 +1,7 @@
 """Layers that find neighbours in feature space: PyG calls `pyg_lib` there, these call `knn`.
 
-`knn` is looked up when they run: while a model is recorded, it has static shapes.
+`knn` is looked up when they run: while a model is recorded, it has static shapes, and -1 where a
+graph has fewer than k nodes.
 """
 
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
+
+from tremula.frontends.geometric.ops.missing import MISSING, marked, may_miss
 
 Layer = Any  # the layer of PyG whose forward it replaces
 Pair = tuple[Tensor, Tensor]
@@ -20,23 +23,28 @@ def _pairs(
     return features, (batch, batch) if batch is None or isinstance(batch, Tensor) else batch
 
 
+def _edges_to(features: Pair, k: int, batches: tuple[Tensor | None, Tensor | None]) -> Tensor:
+    """Edges from the k nearest rows of the first features to each row of the second."""
+    pairs = pyg.knn(*features, k, *batches)
+    return marked(pairs.flip(0)) if may_miss(pairs) else pairs.flip(0)
+
+
 def dynamic_edge_forward(
     layer: Layer, x: Tensor | Pair, batch: Tensor | Pair | None = None
 ) -> Tensor:
     """DynamicEdgeConv: messages from the k nearest rows."""
-    features, (batch_x, batch_y) = _pairs(x, batch)
-    edges = pyg.knn(features[0], features[1], layer.k, batch_x, batch_y).flip(0)
-    return layer.propagate(edges, x=features)
+    features, batches = _pairs(x, batch)
+    return layer.propagate(_edges_to(features, layer.k, batches), x=features)
 
 
 def gravnet_forward(layer: Layer, x: Tensor | Pair, batch: Tensor | Pair | None = None) -> Tensor:
     """GravNetConv: messages from the k nearest rows in a learnt space, weighted by distance."""
-    features, (batch_x, batch_y) = _pairs(x, batch)
+    features, batches = _pairs(x, batch)
     hidden = layer.lin_h(features[0])
     left = layer.lin_s(features[0])
     right = left if isinstance(x, Tensor) else layer.lin_s(features[1])
-    edges = pyg.knn(left, right, layer.k, batch_x, batch_y).flip(0)
-    square = (left[edges[0]] - right[edges[1]]).pow(2).sum(-1)
+    edges = _edges_to((left, right), layer.k, batches)
+    square = (left[edges[0].clamp(min=0)] - right[edges[1]]).pow(2).sum(-1)
     out = layer.propagate(
         edges,
         x=(hidden, None),
@@ -52,11 +60,31 @@ def x_conv_forward(
     """XConv: a learnt order of the nearest points, and a convolution over them."""
     pos = pos.unsqueeze(-1) if pos.dim() == 1 else pos
     (n_points, n_axes), n_near = pos.size(), layer.kernel_size
-    edges = pyg.knn(pos, pos, n_near * layer.dilation, batch, batch)[:, :: layer.dilation]
-    offset = pos[edges[1]] - pos[edges[0]]
+    near = _points_near(pos, n_near * layer.dilation, batch)[:, :: layer.dilation].reshape(-1)
+    offset = pos[near] - pos.repeat_interleave(n_near, 0)
     lifted = layer.mlp1(offset)
     if x is not None:
         x = x.unsqueeze(-1) if x.dim() == 1 else x
-        lifted = torch.cat([lifted, x[edges[1]].view(n_points, n_near, layer.in_channels)], -1)
+        lifted = torch.cat([lifted, x[near].view(n_points, n_near, layer.in_channels)], -1)
     transform = layer.mlp2(offset.view(n_points, n_near * n_axes))
     return layer.conv(torch.matmul(lifted.transpose(1, 2).contiguous(), transform))
+
+
+def _points_near(pos: Tensor, k: int, batch: Tensor | None) -> Tensor:
+    """The k points nearest to each, [len(pos), k], the point itself first.
+
+    PyG fails where a graph has fewer than k points. With static shapes, which padding graphs need,
+    such a graph's points are taken again from the nearest on, as PointCNN draws them repeatedly.
+    """
+    pairs = pyg.knn(pos, pos, k, batch, batch)
+    n_points = pos.size(0)
+    if (n_points < k and batch is None) or pairs.size(1) != n_points * k:
+        raise ValueError(
+            f"XConv needs {k} points (kernel_size times dilation) in each graph; there are "
+            f"{n_points} in all, with {pairs.size(1)} neighbours. Leave out smaller graphs."
+        )
+    near = pairs[1].view(n_points, k)
+    if not may_miss(pairs):
+        return near
+    n_found = (near != MISSING).sum(1, keepdim=True)
+    return near.gather(1, torch.arange(k, device=pos.device) % n_found)

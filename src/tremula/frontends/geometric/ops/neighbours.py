@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-MISSING = -1
+from tremula.frontends.geometric.ops.missing import MISSING, marked
 
 
 def knn(
@@ -176,9 +176,9 @@ def _filled(place: Tensor, found: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _pairs(place: Tensor, _found: Tensor, k: int) -> Tensor:
     """Rows of y over their neighbours, row by row."""
     rows = torch.arange(place.shape[0], device=place.device)
-    return torch.stack([rows.unsqueeze(1).expand(-1, k).reshape(-1), place.reshape(-1)])
+    return marked(torch.stack([rows.unsqueeze(1).expand(-1, k).reshape(-1), place.reshape(-1)]))
 
 
 def _directed(edges: Tensor, flow: str) -> Tensor:
     assert flow in ("source_to_target", "target_to_source"), f"flow is {flow!r}"
-    return edges.flip(0) if flow == "source_to_target" else edges
+    return marked(edges.flip(0)) if flow == "source_to_target" else edges

@@ -2,6 +2,7 @@
 
 That works where edges have weights, as in GCN's normalisation and the Laplacian. Where they have
 none, only data can say which loops there are, so that layers ask for `add_self_loops=False`.
+Edges that are missing count nothing either.
 """
 
 from typing import NoReturn
@@ -9,6 +10,8 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
+
+from tremula.frontends.geometric.ops.missing import MISSING, may_miss
 
 
 def add_remaining_self_loops(
@@ -47,6 +50,9 @@ def _without_loops(
     is_loop = edge_index[0] == edge_index[1]
     if weight is None:
         weight = torch.ones(edge_index.shape[1], device=edge_index.device)
+    if may_miss(edge_index):
+        weight = weight.masked_fill((edge_index == MISSING).any(0), 0)
+        edge_index = edge_index.clamp(min=0)
     return edge_index, weight.masked_fill(is_loop, 0), is_loop, weight.masked_fill(~is_loop, 0)
 
 
