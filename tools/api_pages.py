@@ -47,7 +47,7 @@ PACKAGES = (
     Package("poptorch", "The PopTorch API."),
     Package("poptorch.optim", "PopTorch's optimisers."),
     Package("popdist", "Several processes."),
-    Package("popart", "Choices of PopART that options take, and its log."),
+    Package("popart", "The PopART API: builder, sessions, optimisers, options."),
     Package("pva", "Questions to a report file."),
     Package("libpvti", "Tracing the host."),
 )

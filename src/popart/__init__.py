@@ -1,4 +1,10 @@
-"""popart: the enumerations that PopTorch's options take, and the log. PopART itself is to come."""
+"""popart: ONNX graphs built, run, trained and costed. Names only; the code is in tremula.frontends.
+
+Choices that PopTorch's options share are here at once; all others load when they are first used,
+since they need the package onnx (`pip install tremula[onnx]`).
+"""
+
+from importlib import import_module as _import_module
 
 from tremula.base.errors import suggest as _suggest
 from tremula.frontends.popart.enums import (
@@ -30,7 +36,51 @@ from tremula.frontends.popart.enums import (
 )
 from tremula.frontends.popart.logging import Logger, getLogger
 
-__all__ = [
+_API = "tremula.frontends.popart_api."
+# Where each other name is, by module.
+_LATER = {
+    "builder.builder": "Builder",
+    "data_settings": "InputSettings",
+    "enums": """
+        AdamMode AdaptiveMode AnchorReturnTypeId CollectiveOperator CommGroupType DataType
+        DeviceSelectionCriterion DeviceType ExchangeStrategy InitType IrSerializationFormat
+        ReplicatedStreamMode ScatterReduction SGDAccumulatorAndMomentum WeightDecayMode
+    """,
+    "exceptions": """
+        OutOfMemoryException poplar_exception poplar_runtime_error poplibs_exception
+        popart_exception popart_internal_exception popart_runtime_error
+    """,
+    "groups": "CommGroup VariableSettings",
+    "locations": "TensorLocation TensorLocationSettings",
+    "names": """
+        reservedAccl1Prefix reservedAccl2Prefix reservedAccl3Prefix reservedAcclFinalOutPrefix
+        reservedAcclPrefix reservedAcclToReducePrefix reservedAcclToUpdatePrefix
+        reservedAccumPrefix reservedAdamUpdaterPrefix reservedAutomaticLossScalePrefix
+        reservedDefaultAdamBeta1Prefix reservedDefaultAdamBeta2Prefix reservedDefaultAdamEpsPrefix
+        reservedDefaultDampeningScaleFactor1Prefix reservedDefaultLearningRatePrefix
+        reservedDefaultLossScalingPrefix reservedDefaultMaxWeightNormPrefix
+        reservedDefaultScaledLearningRate0Prefix reservedDefaultScaledLearningRate1Prefix
+        reservedDefaultScaledMomentum1Prefix reservedDefaultScaledWeightDecay1Prefix
+        reservedDefaultStepPrefix reservedDefaultWeightDecayPrefix
+        reservedDefaultWeightDecayScaleFactor0Prefix reservedGradientPrefix
+        reservedLambR1SqPrefix reservedLambR2SqPrefix reservedLossScalingPrefix
+        reservedRandomSeedPrefix reservedRemoteArgPrefix reservedRestoredPrefix
+        reservedSeedModifierPrefix reservedSpecificAdamBeta1Prefix reservedSpecificAdamBeta2Prefix
+        reservedSpecificAdamEpsPrefix reservedSpecificDampeningScaleFactor1Prefix
+        reservedSpecificLearningRatePrefix reservedSpecificLossScalingPrefix
+        reservedSpecificMaxWeightNormPrefix reservedSpecificScaledLearningRate0Prefix
+        reservedSpecificScaledLearningRate1Prefix reservedSpecificScaledMomentum1Prefix
+        reservedSpecificScaledWeightDecay1Prefix reservedSpecificStepPrefix
+        reservedSpecificWeightDecayPrefix reservedSpecificWeightDecayScaleFactor0Prefix
+        reservedStashedPrefix reservedStepPrefix reservedUpdatedVarPrefix
+    """,
+    "tensor_info": "DebugContext InputShapeInfo TensorInfo",
+    "transformer": "GraphTransformer",
+}
+_MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
+
+
+__all__ = [  # noqa: PLE0604 - the names of a table
     "AccumulateOuterFragmentSchedule",
     "AutodiffStitchStrategy",
     "BatchSerializationBatchSchedule",
@@ -58,12 +108,16 @@ __all__ = [
     "VariableRetrievalMode",
     "VirtualGraphMode",
     "getLogger",
+    *_MODULE_OF,
 ]
 
 
 def __getattr__(name: str) -> object:
-    advice = "" if name.startswith("_") else f"; {_suggest(name, __all__)}"
-    raise AttributeError(
-        f"module 'popart' has no attribute {name!r}: PopART itself is not here yet, only the "
-        f"enumerations that poptorch.Options()._Popart.set takes, and getLogger{advice}"
-    )
+    if name in _MODULE_OF:
+        return getattr(_import_module(_API + _MODULE_OF[name]), name)
+    advice = "" if name.startswith("_") else f": {_suggest(name, __all__)}"
+    raise AttributeError(f"module 'popart' has no attribute {name!r}{advice}")
+
+
+def __dir__() -> list[str]:
+    return __all__
