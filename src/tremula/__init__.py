@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tremula.compiler.executable.executable import Executable as Executable
     from tremula.hardware import chip as chip
     from tremula.hardware import load_chip as load_chip
+    from tremula.hardware import load_system as load_system
     from tremula.hardware import single as single
     from tremula.hardware import system as system
     from tremula.ir.ops.codelet_operation import codelet_operation as codelet_operation
@@ -67,6 +68,7 @@ _HOME = {
     "trace": "tremula.vision.trace.recorder",
     "chip": "tremula.hardware",
     "load_chip": "tremula.hardware",
+    "load_system": "tremula.hardware",
     "single": "tremula.hardware",
     "system": "tremula.hardware",
     "load_cpp_codelets": "tremula.codelets.cpp",

@@ -3,12 +3,13 @@
 import argparse
 import json
 import textwrap
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 
 from tremula.base.errors import InvalidMachineModel, suggest
 from tremula.base.types import HALF, QUARTER
-from tremula.hardware import CHIPS, SYSTEMS, Chip, Fact, System, load_chip
+from tremula.hardware import CHIPS, SYSTEMS, Chip, Fact, System, load_chip, load_system
 from tremula.hardware.facts import quantities
 
 WIDTH = 100
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="?",
-        help="a chip (bow), a system (pod16) or a chip of your own (my.toml); without it, all",
+        help="a chip (bow), a system (pod16) or one of your own (my.toml); without it, all",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
@@ -34,14 +35,24 @@ def run(args: argparse.Namespace) -> int:
 
 def _find(name: str) -> Chip | System:
     if name.lower().endswith(".toml"):
-        return load_chip(Path(name))
+        return _load(Path(name))
     known = {**SYSTEMS, **CHIPS}
     if name.lower() not in known:
         raise InvalidMachineModel(
             f"no chip or system {name!r}.",
-            hint=suggest(name.lower(), known) + " A chip of your own is a file ending in .toml.",
+            hint=suggest(name.lower(), known) + " One of your own is a file ending in .toml.",
         )
     return known[name.lower()]
+
+
+def _load(path: Path) -> Chip | System:
+    """A chip's file, or a system's: that has chips, or a known system as its base."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        table = {}  # load_chip says what is wrong
+    is_system = "n_ipus" in table or str(table.get("base", "")).lower() in SYSTEMS
+    return load_system(path) if is_system else load_chip(path)
 
 
 def _overview() -> str:

@@ -10,6 +10,7 @@ from tremula.base.errors import InvalidOption, suggest
 from tremula.commands.arguments import output_file, whole
 from tremula.validate import (
     GRID,
+    LINK_ROWS,
     PUBLISHED,
     Checked,
     Outcome,
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     _check(args)
     rows, notes = [], []
-    for path in args.against or (PUBLISHED, GRID):
+    for path in args.against or (PUBLISHED, LINK_ROWS, GRID):
         found = read_rows(path)
         chosen = found if args.sample is None else every_nth(found, args.sample)
         if len(chosen) < len(found):

@@ -10,7 +10,14 @@ from tremula.hardware.floor_plan import (
 )
 from tremula.hardware.known_chips import CHIPS, chip
 from tremula.hardware.known_systems import SYSTEMS, single, system
-from tremula.hardware.system_model import LinkLoads, Links, System
+from tremula.hardware.network import LinkLoads, Links, Traffic
+from tremula.hardware.system_files import (
+    load_system,
+    save_system,
+    system_from_toml,
+    system_to_toml,
+)
+from tremula.hardware.system_model import System
 
 __all__ = [
     "CHIPS",
@@ -20,14 +27,19 @@ __all__ = [
     "Links",
     "SYSTEMS",
     "System",
+    "Traffic",
     "chip",
     "chip_from_toml",
     "chip_to_toml",
     "exchange_latency_cycles",
     "load_chip",
+    "load_system",
     "longest_exchange_latency_cycles",
     "save_chip",
+    "save_system",
     "single",
     "system",
+    "system_from_toml",
+    "system_to_toml",
     "tile_positions",
 ]

@@ -21,7 +21,7 @@ def load_chip(path: str | os.PathLike[str]) -> Chip:
     `base = "bow"` with changed constants, or every constant without a base. A constant is a plain
     value, or a table with `value` and, if you like, `standing` and `source`.
     """
-    return chip_from_toml(_read(Path(path)), origin=str(path))
+    return chip_from_toml(read_toml_file(Path(path), "chip"), origin=str(path))
 
 
 @lru_cache(maxsize=64)  # every engine asks for its executable's chip
@@ -34,18 +34,24 @@ def chip_from_toml(text: str, origin: str = "TOML text") -> Chip:
             f"{origin} is no TOML: {error}", hint="write lines such as  n_tiles = 2944"
         ) from error
     try:
-        return _chip_from_table(table, default_name=Path(origin).stem)
+        return chip_from_table(table, default_name=Path(origin).stem)
     except InvalidMachineModel as error:
         raise InvalidMachineModel(f"{origin}: {error.what}", hint=error.hint) from error
 
 
 def chip_to_toml(chip: Chip) -> str:
     """A self-contained TOML file of a chip; `chip_from_toml` gives the same chip and sources."""
-    lines = [f"name = {_toml(chip.name)}", ""]
-    for key, fact in chip.facts.items():
-        parts = (f"{k} = {_toml(getattr(fact, k))}" for k in _FACT_KEYS)
-        lines.append(f"{key} = {{ {', '.join(parts)} }}")
+    lines = [f"name = {toml_value(chip.name)}", "", *fact_lines(chip.facts)]
     return "\n".join(lines) + "\n"
+
+
+def fact_lines(facts: Mapping[str, Fact]) -> list[str]:
+    """Constants as TOML, each a table with its standing and source."""
+    lines = []
+    for key, fact in facts.items():
+        parts = (f"{k} = {toml_value(getattr(fact, k))}" for k in _FACT_KEYS)
+        lines.append(f"{key} = {{ {', '.join(parts)} }}")
+    return lines
 
 
 def save_chip(chip: Chip, path: str | os.PathLike[str]) -> None:
@@ -53,18 +59,20 @@ def save_chip(chip: Chip, path: str | os.PathLike[str]) -> None:
     Path(path).write_text(chip_to_toml(chip), encoding="utf-8")
 
 
-def _read(path: Path) -> str:
+def read_toml_file(path: Path, what: str) -> str:
+    """The text of a file that describes a chip, or a system."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise FileLoadError(
-            f"cannot read the chip file {str(path)!r}: {reason}.",
+            f"cannot read the {what} file {str(path)!r}: {reason}.",
             hint='give the path of a TOML file with lines such as  base = "bow"',
         ) from error
 
 
-def _chip_from_table(table: Mapping[str, object], default_name: str) -> Chip:
+def chip_from_table(table: Mapping[str, object], default_name: str) -> Chip:
+    """A chip from the table of a TOML file."""
     constants = {key: value for key, value in table.items() if key not in ("name", "base")}
     name = table.get("name", default_name)
     for key, value in (("name", name), ("base", table.get("base", ""))):
@@ -83,14 +91,17 @@ def _chip_from_table(table: Mapping[str, object], default_name: str) -> Chip:
 def _made(name: str, base_name: object, constants: Mapping[str, object]) -> Chip:
     if base_name is None:
         source = f"given for {name}"
-        return make_chip(name, {k: _fact(k, v, source) for k, v in constants.items()})
+        return make_chip(name, {k: fact_from_toml(k, v, source) for k, v in constants.items()})
     base = chip(str(base_name))
     source = f"changed from {base.name}"
     check_names(Chip, name, constants)
-    return base.replace(name=name, **{k: _fact(k, v, source) for k, v in constants.items()})
+    return base.replace(
+        name=name, **{k: fact_from_toml(k, v, source) for k, v in constants.items()}
+    )
 
 
-def _fact(key: str, given: object, source: str) -> Fact:
+def fact_from_toml(key: str, given: object, source: str) -> Fact:
+    """A constant as a file gives it: a plain value, or a table that says where it comes from."""
     if not isinstance(given, dict):
         return Fact(given, "yours", source)  # pyright: ignore[reportArgumentType]
     for part in given:
@@ -105,7 +116,8 @@ def _fact(key: str, given: object, source: str) -> Fact:
     return Fact(given["value"], given.get("standing", "yours"), given.get("source", source))
 
 
-def _toml(value: int | float | str) -> str:
+def toml_value(value: int | float | str) -> str:
+    """A value as TOML."""
     # A TOML basic string has JSON's escapes; DEL alone must be escaped in TOML and not in JSON.
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -110,9 +110,7 @@ class Chip:
     n_ipu_links: int = _link("links", "links to other chips", may_be_zero=True)
     ipu_link_gbytes_per_s: float = _link("GB/s", "one link, one direction, nominal")
     ipu_link_efficiency: float = _link("", "payload share of the nominal rate", at_most=1)
-    ipu_link_packet_bytes: int = _link(
-        "B", "on a link beside the payload of each fragment", may_be_zero=True
-    )
+    n_sends_in_flight: int = _link("tiles", "have data under way to other chips at once")
     ipu_link_latency_s: float = _link("s", "one hop")
     host_link_gbytes_per_s: float = _link("GB/s", "chip to host or gateway, one direction")
     host_latency_s: float = _link("s", "start of a transfer with the host")

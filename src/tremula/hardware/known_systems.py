@@ -32,6 +32,7 @@ _MACHINE = {
     "n_links_across": derived(4, f"{POPLIBS}, its test model of links: 4 to the chip beside"),
     "n_links_along": derived(2, f"{POPLIBS}, its test model of links: 2 up and 2 down"),
     "n_links_diagonal": guessed(2, "the two of ten links left over when all others are placed"),
+    "across_latency_s": guessed(0.25e-6, f"as between the chips of a C2 card: {JIA}, fig. 4.4"),
     "n_gateways_per_machine": stated(1, ARGONNE_2024),
     "n_gateway_links_per_machine": stated(2, f"{BOW_SHEET}; {ARGONNE_2024}"),
     "gateway_link_gbytes_per_s": stated(12.5, f"{ARGONNE_2023}: 100 Gb/s raw"),
@@ -63,6 +64,7 @@ _C2_CARD = _NO_GATEWAY | {
     "n_links_across": derived(4, f"{JIA}, table 4.6: 55.0 GB/s between chips of a card"),
     "n_links_along": derived(2, f"{JIA}, table 4.6: 27.7 GB/s from card to card"),
     "n_links_diagonal": stated(0, JIA),
+    "across_latency_s": stated(0.25e-6, f"{JIA}, fig. 4.4: a hop to the other chip of a card"),
     "host_gbytes_per_s_per_machine": derived(6.88, f"{JIA}, table 4.20: 55.04 GB/s to 8 cards"),
     "machine_watts": stated(300.0, HANLON),
 }
@@ -72,6 +74,7 @@ _C600_CARD = _NO_GATEWAY | {
     "n_links_across": guessed(2, "half of the four links"),
     "n_links_along": guessed(1, "a quarter of the four links"),
     "n_links_diagonal": guessed(0, "no links are left over"),
+    "across_latency_s": guessed(0.16e-6, f"as between cards: {JIA}, fig. 4.4"),
     "host_gbytes_per_s_per_machine": guessed(16.0, "PCIe Gen4 x8"),
     "machine_watts": stated(185.0, BYTE_MLPERF),
 }

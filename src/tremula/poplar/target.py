@@ -180,20 +180,24 @@ class _Machine:
 
     chip: Chip | None = None
     changes: Mapping[str, int | float] = MappingProxyType({})
+    system: System | None = None
 
 
 @contextmanager
-def machine_changed(chip: Chip | None, changes: Mapping[str, int | float]) -> Iterator[None]:
-    """Models made in the block use another chip, or other constants: for what-if.
+def machine_changed(
+    chip: Chip | None, changes: Mapping[str, int | float], system: System | None = None
+) -> Iterator[None]:
+    """Models made in the block use another chip or system, or other constants: for what-if.
 
     With `n_tiles` among the changes, a model uses so many, whatever it said.
     """
-    before = _Machine.chip, _Machine.changes
-    _Machine.chip, _Machine.changes = chip, MappingProxyType(dict(changes))
+    before = _Machine.chip, _Machine.changes, _Machine.system
+    chip = chip or (system.chip if system is not None else None)
+    _Machine.chip, _Machine.changes, _Machine.system = chip, MappingProxyType(dict(changes)), system
     try:
         yield
     finally:
-        _Machine.chip, _Machine.changes = before
+        _Machine.chip, _Machine.changes, _Machine.system = before
 
 
 def _changed(chip: Chip) -> Chip:
@@ -205,23 +209,26 @@ def _changed(chip: Chip) -> Chip:
 class IPUModel:
     """A machine to build for. Set fields, then `create_device()`.
 
-    `IPUModel("bow")`, `IPUModel("ipu2", n_ipus=2)`, `IPUModel(my_chip, tiles_per_ipu=4)`.
+    `IPUModel("bow")`, `IPUModel("ipu2", n_ipus=2)`, `IPUModel(my_chip, tiles_per_ipu=4)`, or the
+    first chips of a system, `IPUModel(system("pod64"), n_ipus=16)`.
     """
 
     version: str | Chip = "ipu2"
     n_ipus: int = 1
     tiles_per_ipu: int = 0
+    system: System | None = None
     changes: dict[str, object] = field(default_factory=dict)
 
     def __init__(
         self,
-        version: str | Chip = "ipu2",
+        version: str | Chip | System = "ipu2",
         n_ipus: int = 1,
         tiles_per_ipu: int = 0,
         **changes: object,
     ):
-        self.version, self.n_ipus, self.tiles_per_ipu = version, n_ipus, tiles_per_ipu
-        self.changes = changes
+        self.system = version if isinstance(version, System) else None
+        self.version = version.chip if isinstance(version, System) else version
+        self.n_ipus, self.tiles_per_ipu, self.changes = n_ipus, tiles_per_ipu, changes
 
     @property
     def chip(self) -> Chip:
@@ -233,7 +240,17 @@ class IPUModel:
     def create_target(self) -> Target:
         """A target to build a graph for."""
         n_tiles = 0 if "n_tiles" in _Machine.changes else self.tiles_per_ipu
-        return Target(self.chip, self.n_ipus, n_tiles)
+        system = _Machine.system or self.system
+        if system is None:
+            return Target(self.chip, self.n_ipus, n_tiles)
+        if self.n_ipus > system.n_ipus:
+            raise InvalidMachineModel(
+                f"{system.name} has {system.n_ipus} IPUs, not {self.n_ipus}.",
+                hint="ask for fewer, or use a larger system",
+            )
+        chip = self.chip
+        system = system if chip == system.chip else system.replace(chip=chip)
+        return Target(chip, self.n_ipus, n_tiles, system=system)
 
     def create_device(self) -> Device:
         """A device to build a graph for and to run on."""

@@ -1,6 +1,6 @@
 """The cost model against measurements of real machines."""
 
-from tremula.validate.rows import GRID, PUBLISHED, Row, every_nth, read_rows
+from tremula.validate.rows import GRID, LINK_ROWS, PUBLISHED, Row, every_nth, read_rows
 from tremula.validate.score import (
     Checked,
     Outcome,
@@ -12,7 +12,7 @@ from tremula.validate.score import (
 from tremula.validate.workloads.table import Modelled, NoWorkload, workload
 
 __all__ = [
-    "GRID", "PUBLISHED", "Row", "every_nth", "read_rows",
+    "GRID", "LINK_ROWS", "PUBLISHED", "Row", "every_nth", "read_rows",
     "Checked", "Outcome", "Score", "Unchecked", "rank_correlation", "validate",
     "Modelled", "NoWorkload", "workload",
 ]  # fmt: skip

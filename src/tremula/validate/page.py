@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
-from tremula.validate.rows import PUBLISHED, read_rows
+from tremula.validate.rows import LINK_ROWS, PUBLISHED, read_rows
 from tremula.validate.score import Checked, Outcome, Score, rank_correlation
 
 BEGIN, END = "<!-- generated: tremula validate --page -->", "<!-- end of the generated part -->"
@@ -27,7 +27,7 @@ def write_page(path: Path, outcome: Outcome, notes: Iterable[str] = ()) -> None:
 
 def tables(outcome: Outcome, notes: Iterable[str] = ()) -> str:
     """Markdown: one row per family, per published row, and of the worst rows of the grid."""
-    published = {row.id for row in read_rows(PUBLISHED)}
+    published = {row.id for path in (PUBLISHED, LINK_ROWS) for row in read_rows(path)}
     ours = [one for one in outcome.checked if one.row.id in published]
     grid = [one for one in outcome.checked if one.row.id not in published]
     worst = sorted(grid, key=lambda one: -abs(one.error))[:N_WORST]

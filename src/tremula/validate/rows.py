@@ -9,6 +9,7 @@ from tremula.base.errors import FileLoadError, suggest
 
 DATA = Path(__file__).parent / "data"
 PUBLISHED = DATA / "published.csv"
+LINK_ROWS = DATA / "links_gc2.csv"
 GRID = DATA / "bow_gather_scatter_schnet.csv"
 
 PUBLISHED_COLUMNS = ("id", "chip", "num_ipus", "workload", "parameters", "metric", "unit", "value")

@@ -45,10 +45,11 @@ def pieces_of(numbers):
     return sum(n - 1 not in numbers for n in numbers)
 
 
-def taken_together(got):
+def taken_together(got, crossing):
     """Elements each pair of tiles takes at once, and all that some pair does not take so."""
     n_takers = Counter(e for numbers in got.values() for e in numbers)
     popular = {e for e, n in n_takers.items() if n >= chip("gc200").n_receivers_for_double_width}
+    popular -= set().union(*crossing.values())
     together, slow = {}, set()
     for pair in range(N_TILES // 2):
         receiving = [got[t] for t in (2 * pair, 2 * pair + 1) if got[t]]
@@ -64,6 +65,7 @@ def brute_phase(moves):
         for name in ("received", "sent", "shared", "sent_wide", "n_in_fragments", "n_out_fragments")
     }
     got, sent, crossing = defaultdict(set), defaultdict(set), defaultdict(set)
+    senders = defaultdict(set)
     for (source, destination), numbers in moves.items():
         expected["n_in_fragments"][destination] += pieces_of(numbers)
         got[destination] |= numbers
@@ -71,17 +73,19 @@ def brute_phase(moves):
         chips = source // TILES_PER_IPU, destination // TILES_PER_IPU
         if chips[0] != chips[1]:
             crossing[chips] |= numbers
-    together, slow = taken_together(got)
+            senders[chips] |= {source} if numbers else set()
+    together, slow = taken_together(got, crossing)
     for tile in range(N_TILES):
         expected["received"][tile] = 4 * len(got[tile])
         expected["sent"][tile] = 4 * len(sent[tile])
         expected["n_out_fragments"][tile] = pieces_of(sent[tile])
         expected["shared"][tile] = 4 * len(got[tile] & together[tile // 2])
         expected["sent_wide"][tile] = 4 * len(sent[tile] - slow)
-    chip_bytes = np.zeros((N_IPUS, N_IPUS), int)
+    chip_bytes, chip_sends = np.zeros((2, N_IPUS, N_IPUS), int)
     for pair, numbers in crossing.items():
         chip_bytes[pair] = 4 * len(numbers)
-    return expected | {"chip_bytes": chip_bytes}
+        chip_sends[pair] = len(senders[pair])
+    return expected | {"chip_bytes": chip_bytes, "chip_sends": chip_sends}
 
 
 def check_phase(phase, moves):

@@ -24,7 +24,7 @@ from tremula.compiler.executable.records import (
 )
 from tremula.compiler.program_ir import FrozenGraph, FrozenTable, LoweredPrograms, Step
 from tremula.compiler.worker_states import n_states_bytes, states_byte, worker_state_column
-from tremula.hardware import SYSTEMS, chip_to_toml
+from tremula.hardware import chip_to_toml, single, system_to_toml
 from tremula.poplar.tensors.variables import VariableTable
 
 
@@ -106,13 +106,15 @@ def is_costed(table: FrozenTable, graph: FrozenGraph) -> bool:
 def machine_record(graph: FrozenGraph) -> MachineRecord:
     target = graph.target
     assert target.system is not None, "Target.__post_init__ sets it"
-    names = {s.name.lower(): key for key, s in SYSTEMS.items()}
+    system = target.system
+    is_ad_hoc = system.name == single(target.chip, system.n_ipus).name
     return MachineRecord(
         chip_to_toml(target.chip),
         target.n_ipus,
         target.tiles_per_ipu,
         target.type.value,
-        names.get(target.system.name.lower(), ""),
+        system_to_toml(system, with_chip=False),
+        "" if is_ad_hoc else system.name,
     )
 
 

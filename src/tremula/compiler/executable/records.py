@@ -8,7 +8,7 @@ import numpy as np
 from tremula.base.types import Type, as_type
 from tremula.compiler.file.codec import record
 from tremula.compiler.program_ir import CopyPlan, StepKind
-from tremula.hardware import chip_from_toml, single, system
+from tremula.hardware import chip_from_toml, system_from_toml
 from tremula.poplar.streams import DataStream, HostFunction, RemoteBuffer, ReplicatedStreamMode
 from tremula.poplar.target import Target, TargetType
 from tremula.poplar.tensors.runs import Runs
@@ -163,15 +163,12 @@ class MachineRecord:
     n_ipus: int
     tiles_per_ipu: int
     type_name: str
-    system_name: str
+    system_toml: str
+    system_name: str  # empty if it was made for this program
 
     def target(self) -> Target:
         chip = chip_from_toml(self.chip_toml)
-        machine = (
-            single(chip, self.n_ipus)
-            if not self.system_name
-            else system(self.system_name, chip=chip)
-        )
+        machine = system_from_toml(self.system_toml, "the system of an executable", chip)
         return Target(chip, self.n_ipus, self.tiles_per_ipu, TargetType(self.type_name), machine)
 
 

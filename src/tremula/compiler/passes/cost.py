@@ -9,13 +9,14 @@ import numpy as np
 
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.exchange import ExchangePhase, StepExchange, StepExchanges
+from tremula.compiler.passes.link_loads import LinkLoadRows, StepLinkLoads
 from tremula.compiler.passes.vertex_costs import (
     STANDINGS,
     ComputeSetCost,
     cost_compute_set,
 )
 from tremula.compiler.program_ir import LoweredPrograms, Step, StepKind
-from tremula.hardware import Chip, System, longest_exchange_latency_cycles
+from tremula.hardware import Chip, System, Traffic, longest_exchange_latency_cycles
 from tremula.poplar.target import Target
 from tremula.poplar.tensors.tile_map import ByteTileMap
 
@@ -51,6 +52,7 @@ class StepCosts:
     busy_tiles: Ints
     exchange_tiles: Ints
     n_workers: int
+    link_loads: StepLinkLoads
 
     @property
     def total(self) -> Ints:
@@ -164,6 +166,7 @@ class Coster:
         self.tile_row = np.zeros(n, np.int64)
         nothing = np.zeros(self.target.n_tiles, np.int64)
         self.rows: list[tuple[Ints, Ints, Ints]] = [(nothing, nothing, nothing)]
+        self.loads = LinkLoadRows(n)
         self.step_of_row: dict[int, int] = {}  # the first step with a row of exchange
 
     @property
@@ -186,7 +189,7 @@ class Coster:
         for column in (
             self.sync, self.exchange, self.link, self.host, self.compute, self.is_active,
             self.joins, self.needs_count, self.standing, self.n_flops, self.peak_cycles,
-            self.tile_row,
+            self.tile_row, self.loads.row_of_step,
         ):  # fmt: skip
             column[number] = column[earlier]
         self.set_of_step[number] = step.compute_set
@@ -197,6 +200,7 @@ class Coster:
             self.sync, self.exchange, self.link, self.host, self.compute, self.is_active,
             self.joins, self.needs_count, self.standing, self.n_flops, self.peak_cycles, self.sets,
             self.set_of_step, self.tile_row, compute, busy, exchange, self.chip.n_workers,
+            self.loads.finish(),
         )  # fmt: skip
 
     # -- on the chips ------------------------------------------------------------------------------
@@ -234,8 +238,7 @@ class Coster:
             self.exchange[number] += cycles
             self.sync[number] += self.chip.sync_cycles * (cycles > 0)
             if phase.crosses_chips:
-                packets = self.chip.ipu_link_packet_bytes * phase.chip_fragments
-                self._cross_chips(number, self._for_replicas(phase.chip_bytes + packets))
+                self._cross_chips(number, self._for_replicas(phase.chip_bytes, phase.chip_sends))
         self.is_active[number] |= (self.compute[number] > 0) | (self.exchange[number] > 0)
         self._keep_tiles(number, compute, busy, exchange_tiles)
 
@@ -251,7 +254,7 @@ class Coster:
             traffic = np.zeros((self.target.n_ipus,) * 2, np.int64)
             home = self.home_of(step) // self.target.tiles_per_ipu
             traffic[home] = n_bytes
-            self._cross_chips(number, self._for_replicas(traffic))
+            self._cross_chips(number, self._for_replicas(traffic, np.sign(traffic)))
 
     def cost_sync(self, number: int, step: Step) -> None:
         detail = step.detail if isinstance(step.detail, dict) else {}
@@ -273,23 +276,36 @@ class Coster:
 
     def cost_cross_replica(self, number: int, step: Step) -> None:
         moved = self.exchanges.of_step(number).before
-        self._external(number)
         if moved is None:
+            self._external(number)
             return
-        n, per_chip = self.target.n_ipus, self.target.tiles_per_ipu
-        sent = moved.sent.reshape(n, per_chip).sum(axis=1)
-        received = moved.received.reshape(n, per_chip).sum(axis=1)
-        share = np.rint(np.outer(sent, received) / max(1, int(received.sum()))).astype(np.int64)
-        traffic = np.zeros((self.system.n_ipus,) * 2, np.int64)
         detail = step.detail if isinstance(step.detail, dict) else {}
-        for source, destination in detail.get("pairs", ()):
-            rows = slice(source * n, (source + 1) * n)
-            columns = slice(destination * n, (destination + 1) * n)
-            traffic[rows, columns] += share
-        self.sync[number] -= self.chip.external_sync_cycles
-        self._cross_chips(number, traffic)
+        pairs = np.array(detail.get("pairs", ()), np.int64).reshape(-1, 2)
+        self._cross_chips(number, self._between_replicas(moved, pairs))
         tiles = phase_tile_cycles(moved, self.chip)
         self._keep_tiles(number, self.rows[0][0], self.rows[0][1], tiles)
+
+    def _between_replicas(self, moved: ExchangePhase, pairs: Ints) -> Traffic:
+        """What the chips of each replica send to those of its partner.
+
+        Equal layouts go from chip to counterpart; of others only the totals of chips are known.
+        """
+        n = self.target.n_ipus
+        sent, received, n_senders = (
+            column.reshape(n, -1).sum(axis=1)
+            for column in (moved.sent, moved.received, moved.sent > 0)
+        )
+        share = np.rint(np.outer(sent, received) / max(1, int(received.sum()))).astype(np.int64)
+        if (moved.sent == moved.received).all():
+            share = np.diag(sent)
+        source, target = np.nonzero(share)
+        shape = (len(pairs), len(source))
+        return Traffic(
+            (pairs[:, :1] * n + source).ravel(),
+            (pairs[:, 1:] * n + target).ravel(),
+            np.broadcast_to(share[source, target], shape).ravel(),
+            np.broadcast_to(n_senders[source], shape).ravel(),
+        )
 
     def cost_stream(self, number: int, step: Step) -> None:
         latency_s = 0.0 if step.is_merged_host_sync else self.chip.host_latency_s
@@ -335,22 +351,24 @@ class Coster:
         self.joins[number] = True
         self.is_active[number] = True
 
-    def _cross_chips(self, number: int, traffic: Ints) -> None:
+    def _cross_chips(self, number: int, traffic: Traffic) -> None:
         """Time on the links between chips; all chips wait for it."""
         self._external(number)
-        seconds = self.system.link_loads(traffic).seconds
-        cycles = int(np.ceil(seconds * self.chip.clock_hz))
+        loads = self.system.loads_of(traffic)
+        cycles = int(np.ceil(loads.seconds * self.chip.clock_hz))
         self.link[number] += cycles
         self.exchange[number] += cycles
+        self.loads.add(number, loads)
 
-    def _for_replicas(self, chip_bytes: Ints) -> Ints:
+    def _for_replicas(self, chip_bytes: Ints, chip_sends: Ints) -> Traffic:
         """The same traffic in every replica, between all chips of the system."""
-        n = self.target.n_ipus
-        traffic = np.zeros((self.system.n_ipus,) * 2, np.int64)
-        for replica in range(self.n_replicas):
-            block = slice(replica * n, (replica + 1) * n)
-            traffic[block, block] = chip_bytes
-        return traffic
+        one = Traffic.between(chip_bytes, chip_sends)
+        n = self.n_replicas
+        first = np.repeat(np.arange(n) * self.target.n_ipus, len(one.source))
+        source, target, n_bytes, n_sends = (
+            np.tile(column, n) for column in (one.source, one.target, one.n_bytes, one.n_sends)
+        )
+        return Traffic(source + first, target + first, n_bytes, n_sends)
 
     # -- tiles -------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ class ExchangePhase:
     `sent_wide` are sent bytes whose receivers all do so, `sent_on_bus` what the bus sends in all.
     `latency` is that of the longest path to or from a tile, in cycles; `overlapped` are bytes that
     arrive while the farthest sender's are still in flight. `chip_bytes[a, b]` cross from chip a
-    to chip b, each byte once per receiving chip, in `chip_fragments[a, b]` pieces.
+    to chip b, each byte once per receiving chip, sent by `chip_sends[a, b]` tiles.
     """
 
     received: Ints
@@ -66,7 +66,7 @@ class ExchangePhase:
     n_in_fragments: Ints
     n_out_fragments: Ints
     chip_bytes: Ints
-    chip_fragments: Ints
+    chip_sends: Ints
 
     @property
     def crosses_chips(self) -> bool:
@@ -244,8 +244,13 @@ def _phase(
     got_tile, got_low, got_high = ungrouped(*merge(sorted_key, sorted_end), span)
     sent_tile, sent_low, sent_high = merge_per_group(source, low, high, span)
     sent = sum_per_tile(sent_tile, sent_high - sent_low, n_tiles)
+    crosses = source // target.tiles_per_ipu != destination // target.tiles_per_ipu
     shared, sent_wide = shared_on_buses(
-        (got_tile, got_low, got_high), (sent_tile, sent_low, sent_high), target, span
+        (got_tile, got_low, got_high),
+        (sent_tile, sent_low, sent_high),
+        (low[crosses], high[crosses]),
+        target,
+        span,
     )
     bus = bus_of_tiles(target)
     pairs = pairs_of_tiles(source, destination, n_tiles)
@@ -266,20 +271,20 @@ def _phase(
 def _between_chips(
     source: Ints, destination: Ints, low: Ints, high: Ints, target: Target, span: int
 ) -> tuple[Ints, Ints]:
-    """int64[n_chips, n_chips] each: bytes from chip to chip, and the pieces they come in."""
+    """int64[n_chips, n_chips] each: bytes from chip to chip, and tiles that send to that chip."""
     n_chips = target.n_ipus
-    chip_bytes, n_pieces = (np.zeros(n_chips * n_chips, np.int64) for _ in range(2))
+    chip_bytes, n_sends = (np.zeros(n_chips * n_chips, np.int64) for _ in range(2))
     from_chip, to_chip = source // target.tiles_per_ipu, destination // target.tiles_per_ipu
     crosses = from_chip != to_chip
     if crosses.any():
         pair = (from_chip * n_chips + to_chip)[crosses]
         which, begin, end = merge_per_group(pair, low[crosses], high[crosses], span)
         chip_bytes += sum_per_tile(which, end - begin, n_chips * n_chips)
-        # A piece that several tiles of a chip take crosses once.
-        _, first = np.unique(to_chip[crosses] * np.int64(span) + low[crosses], return_index=True)
-        n_pieces += sum_per_tile(pair[first], None, n_chips * n_chips)
+        sender = np.unique(source[crosses] * np.int64(n_chips) + to_chip[crosses])
+        tile, chip = np.divmod(sender, n_chips)
+        n_sends += sum_per_tile(tile // target.tiles_per_ipu * n_chips + chip, None, n_chips**2)
     shape = (n_chips, n_chips)
-    return chip_bytes.reshape(shape), n_pieces.reshape(shape)
+    return chip_bytes.reshape(shape), n_sends.reshape(shape)
 
 
 def _exchange_with_outside(step: Step, graph: FrozenGraph) -> StepExchange:
@@ -322,11 +327,14 @@ def bus_of_tiles(target: Target) -> Ints:
     return tile // per_chip * -(-per_chip // n_on_bus) + tile % per_chip // n_on_bus
 
 
-def shared_on_buses(got: Pieces, sent: Pieces, target: Target, span: int) -> tuple[Ints, Ints]:
+def shared_on_buses(
+    got: Pieces, sent: Pieces, crossing: tuple[Ints, Ints], target: Target, span: int
+) -> tuple[Ints, Ints]:
     """int64[n_tiles] each: bytes a tile receives, and bytes it sends, at the rate of a whole bus.
 
     A bus brings data faster if all its tiles that receive anything take it, and enough tiles of
-    the machine do; a sender is faster if all receivers of its data take it so.
+    the machine do; a sender is faster if all receivers of its data take it so. Data that goes to
+    other chips, too (`crossing`), leaves its tile at the plain rate.
     """
     n_tiles, chip = target.n_tiles, target.chip
     nothing = np.zeros(n_tiles, np.int64)
@@ -345,6 +353,9 @@ def shared_on_buses(got: Pieces, sent: Pieces, target: Target, span: int) -> tup
     where = begin - bus * span
     together = (n_takers == n_receiving[bus]) & (end > begin)
     few_begin, few_end = _taken_by_few(low, high, chip.n_receivers_for_double_width)
+    few_begin, few_end = (
+        np.concatenate(c) for c in zip((few_begin, few_end), crossing, strict=True)
+    )
     fast = (end - begin)[together] - _covered(
         few_begin, few_end, where[together], (where + end - begin)[together]
     )

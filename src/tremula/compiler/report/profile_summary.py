@@ -10,6 +10,7 @@ from tremula.compiler.report.report import Report
 
 _STARS = 40
 _HISTOGRAM_BUCKETS = 8
+_BUSIEST_LINKS = 4
 _FULLEST_TILES = 5
 
 
@@ -167,10 +168,24 @@ def _execution(report: Report) -> list[str]:
         f"  Programs executed: {', '.join(report.program_names)}",
         f"  Total cycles:  {total:,} (approx {microseconds:,.1f} microseconds)",
         *_rows(2, rows),
+        *_links(report),
         "  Cycles by vertex type:",
         *_rows(4, types),
         f"  Standing of vertex cycles: {_standing(report)}",
     ]
+
+
+def _links(report: Report) -> list[str]:
+    """The busiest links between chips, the bottleneck first."""
+    links = report.links
+    if not len(links):
+        return []
+    shares = 100 * links.busy_seconds / max(report.total_seconds, 1e-30)
+    rows = [
+        (links.name[i], f"{int(links.n_bytes[i]):,} B, busy {shares[i]:.1f}% of the time")
+        for i in range(min(len(links), _BUSIEST_LINKS))
+    ]
+    return [f"  Links between chips: {len(links)} in use, the busiest first", *_rows(4, rows)]
 
 
 def _standing(report: Report) -> str:

@@ -14,6 +14,7 @@ from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.memory import CATEGORIES, TileMemory
 from tremula.compiler.passes.vertex_costs import STANDINGS
 from tremula.compiler.program_ir import StepKind
+from tremula.compiler.report.links import LinkColumns, link_columns
 from tremula.compiler.report.phases import step_phases
 from tremula.hardware import Chip
 from tremula.poplar.target import Target
@@ -150,6 +151,7 @@ class Report:
     standing_cycles: dict[str, int]  # vertex cycles of everything that ran, by standing
     host_exchange: Ints  # int64[n_steps, n_chips], parts of the steps' exchange
     link_exchange: Ints
+    links: LinkColumns  # between chips, over everything that ran
     phases_of_chip: Ints  # int64[n_chips, 5]: cycles of everything that ran, by phases.PHASES
     has_run: bool
     cycles_of_chip: Ints
@@ -245,6 +247,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
         standing_cycles=_standing_cycles(totals),
         host_exchange=costs.host_exchange,
         link_exchange=costs.link_exchange,
+        links=link_columns(executable, costs, execution.executed),
         phases_of_chip=busy_phases(costs, execution).sum(axis=0),
         has_run=bool(execution.executed.any()),
         cycles_of_chip=np.array(execution.cycles_of_chip),

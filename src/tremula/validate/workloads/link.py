@@ -8,9 +8,10 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.validate.rows import Row
 from tremula.validate.timing import Timing, time_program
-from tremula.validate.workloads.layout import copy_to_tiles, map_rows
+from tremula.validate.workloads.layout import map_rows
 from tremula.validate.workloads.table import Modelled, NoWorkload, workload
 
+Ints = np.ndarray
 LINKS, HOST = "links between chips", "host"
 N_LARGE_BYTES = 40_960  # of each tile's message, where a row says only that it is large
 
@@ -36,19 +37,38 @@ def path_of(row: Row) -> tuple[int, int]:
     raise NoWorkload(f"its path {text!r} is not known", hint="")
 
 
-def chip_to_chip(row: Row, chip_name: str, n_messages: int, n_words: int) -> Timing:
-    """Tile i of one chip to tile i of another; twice, back and forth, if the row says so."""
-    here, there = path_of(row)
-    n_tiles = chip(chip_name).n_tiles
+def _n_chips_for(here: int, there: int) -> int:
+    return max(here, there) // 2 * 2 + 2
+
+
+def _time_messages(chip_name: str, n_ipus: int, source: Ints, target: Ints, n_words: int) -> Timing:
+    """Words of their own from each source tile to its target tile, all at once."""
 
     def build(graph: Graph, sequence: Sequence) -> None:
-        ours, theirs = (graph.add_variable(FLOAT, [n_messages, n_words], n) for n in "ab")
-        tiles = np.arange(n_messages)
-        map_rows(graph, ours, here * n_tiles + tiles)
-        map_rows(graph, theirs, there * n_tiles + tiles)
+        ours, theirs = (graph.add_variable(FLOAT, [len(source), n_words], name) for name in "ab")
+        map_rows(graph, ours, source)
+        map_rows(graph, theirs, target)
         sequence.add(Copy(ours, theirs))
 
-    return time_program(chip_name, max(here, there) // 2 * 2 + 2, build)
+    return time_program(chip_name, n_ipus, build)
+
+
+def chip_to_chip(row: Row, chip_name: str, n_messages: int, n_words: int) -> Timing:
+    """Tile i of one chip to tile i of another; and back at once, if the row says so."""
+    here, there = path_of(row)
+    first_here, first_there = (chip(chip_name).n_tiles * ipu for ipu in (here, there))
+    tiles = np.arange(n_messages)
+    source, target = first_here + tiles, first_there + tiles
+    if is_both_ways(row):
+        source, target = np.concatenate((source, target)), np.concatenate((target, source))
+    return _time_messages(chip_name, _n_chips_for(here, there), source, target, n_words)
+
+
+def is_both_ways(row: Row) -> bool:
+    """Whether a row's messages go in both directions; bandwidths do unless they say otherwise."""
+    if "one direction" in row.workload:
+        return False
+    return "both directions" in row.workload or "bandwidth" in row.workload
 
 
 @workload("min latency between IPUs", LINKS)
@@ -66,48 +86,64 @@ def words_between_chips(row: Row, chip_name: str) -> Modelled:
 def bandwidth_between_chips(row: Row, chip_name: str) -> Modelled:
     n_messages = row.number("transfers", chip(chip_name).n_tiles)
     n_bytes = row.number("bytes", N_LARGE_BYTES)
-    both_ways = "one direction" not in row.workload
-    here, there = path_of(row)
-    n_tiles, n_words = chip(chip_name).n_tiles, n_bytes // FLOAT.n_bytes
-    ways = [(here, there), (there, here)] if both_ways else [(here, there)]
-
-    def build(graph: Graph, sequence: Sequence) -> None:
-        n_rows = len(ways) * n_messages
-        ours, theirs = (graph.add_variable(FLOAT, [n_rows, n_words], n) for n in "ab")
-        tiles = np.arange(n_messages)
-        map_rows(graph, ours, np.concatenate([a * n_tiles + tiles for a, _ in ways]))
-        map_rows(graph, theirs, np.concatenate([b * n_tiles + tiles for _, b in ways]))
-        sequence.add(Copy(ours, theirs))
-
-    timing = time_program(chip_name, max(here, there) // 2 * 2 + 2, build)
-    return Modelled.of(timing, n_bytes=float(len(ways) * n_messages * n_bytes))
+    timing = chip_to_chip(row, chip_name, n_messages, n_bytes // FLOAT.n_bytes)
+    n_ways = 2 if is_both_ways(row) else 1
+    return Modelled.of(timing, n_bytes=float(n_ways * n_messages * n_bytes))
 
 
 @workload("random system-wide (point-to-point|destinations)", LINKS, "several")
 def random_system_wide(row: Row, chip_name: str) -> Modelled:
-    """Every tile sends one message to a random tile of the machine, every tile receives one."""
+    """Every tile sends one message to a random tile of the other half, and receives one.
+
+    The rows for two chips equal those of all messages crossing, and at every size the ladder's
+    middle carries as much as if all did: see docs/accuracy.md.
+    """
     n = row.n_ipus * chip(chip_name).n_tiles
     n_bytes = row.number("bytes", N_LARGE_BYTES)
-
-    def build(graph: Graph, sequence: Sequence) -> None:
-        ours, theirs = (graph.add_variable(FLOAT, [n, n_bytes // 4], name) for name in "ab")
-        map_rows(graph, ours)
-        map_rows(graph, theirs, np.random.default_rng(0).permutation(n))
-        sequence.add(Copy(ours, theirs))
-
-    return Modelled.of(time_program(chip_name, row.n_ipus, build), n_bytes=float(n * n_bytes))
+    half, random = n // 2, np.random.default_rng(0)
+    target = np.concatenate((half + random.permutation(n - half), random.permutation(half)))
+    timing = _time_messages(chip_name, row.n_ipus, np.arange(n), target, n_bytes // 4)
+    return Modelled.of(timing, n_bytes=float(n * n_bytes))
 
 
-@workload("broadcast (one word to all tiles of n IPUs|bandwidth)", LINKS, "several")
+# -- one tile and all tiles of a chip, or of several -----------------------------------------------
+
+
+def _one_and_many(row: Row, chip_name: str) -> tuple[int, int, Ints]:
+    """Chips of the machine, one tile, and many: those of another chip, or all of n chips."""
+    n_tiles = chip(chip_name).n_tiles
+    if "path" in row.parameters or "src" in row.parameters:
+        here, there = path_of(row)
+        one = here * n_tiles + n_tiles - 1
+        return _n_chips_for(here, there), one, there * n_tiles + np.arange(n_tiles)
+    return row.n_ipus, 0, np.arange(row.n_ipus * n_tiles)
+
+
+@workload("broadcast (one word to|bandwidth)", LINKS, "several")
 def broadcast_to_chips(row: Row, chip_name: str) -> Modelled:
-    """From the last tile of the last chip; bytes are counted where they arrive."""
-    n_tiles, n_words = row.n_ipus * chip(chip_name).n_tiles, row.number("bytes") // FLOAT.n_bytes
+    """From one tile; bytes are counted where they arrive."""
+    n_ipus, one, many = _one_and_many(row, chip_name)
+    n_words = row.number("bytes", 4) // FLOAT.n_bytes
 
     def build(graph: Graph, sequence: Sequence) -> None:
-        copy_to_tiles(graph, sequence, n_tiles - 1, n_tiles - 1, n_words)
+        words = graph.add_variable(FLOAT, [1, n_words], "one", mapping=one)
+        each = graph.add_variable(FLOAT, [len(many), n_words], "many")
+        map_rows(graph, each, many)
+        sequence.add(Copy(words.broadcast(len(many)), each))
 
-    timing = time_program(chip_name, row.n_ipus, build)
-    return Modelled.of(timing, n_bytes=float(4 * n_tiles * n_words))
+    timing = time_program(chip_name, n_ipus, build)
+    return Modelled.of(timing, n_bytes=float(4 * len(many) * n_words))
+
+
+@workload("^(gather|scatter) (one word|bandwidth)", LINKS, "several")
+def gather_or_scatter(row: Row, chip_name: str) -> Modelled:
+    """A message of its own from every tile to one, or from one to every tile."""
+    n_ipus, one, many = _one_and_many(row, chip_name)
+    n_words = row.number("bytes", 4) // FLOAT.n_bytes
+    ones = np.full(len(many), one)
+    ends = (many, ones) if row.workload.startswith("gather") else (ones, many)
+    timing = _time_messages(chip_name, n_ipus, *ends, n_words)
+    return Modelled.of(timing, n_bytes=float(4 * len(many) * n_words))
 
 
 @workload("host to IPU stream bandwidth|IPU to host stream bandwidth", HOST)

@@ -8,7 +8,7 @@ arithmetic) needs the script.
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ RECOSTED = (
     "clock_hz", "sync_cycles", "external_sync_cycles", "exchange_bytes_per_cycle",
     "exchange_fragment_cycles", "n_bytes_per_tile", "n_bytes_reserved_per_tile",
     "n_bytes_region0", "n_bytes_region1", "ipu_link_gbytes_per_s", "ipu_link_efficiency",
-    "ipu_link_packet_bytes", "ipu_link_latency_s", "host_link_gbytes_per_s", "host_latency_s",
+    "n_sends_in_flight", "ipu_link_latency_s", "host_link_gbytes_per_s", "host_latency_s",
     "tdp_watts", "energy_pj_per_flop_half",
 )  # fmt: skip
 
@@ -254,7 +254,7 @@ def recosted(executable: Executable, chip: Chip) -> StepCosts:
     assert mine.system is not None, "a target always gets a system"
     is_ad_hoc = not executable.machine.system_name
     n_ipus = mine.n_ipus * executable.replication_factor
-    system = single(chip, n_ipus) if is_ad_hoc else replace(mine.system, chip=chip)
+    system = single(chip, n_ipus) if is_ad_hoc else mine.system.replace(chip=chip)
     target = Target(chip, mine.n_ipus, mine.tiles_per_ipu, mine.type, system)
     return recost_steps(executable, target)
 
