@@ -2,12 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
+
+
+class BodyGraph(Protocol):
+    """A graph that is an attribute, as operators see it."""
+
+    @property
+    def inputs(self) -> tuple[Any, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[Any, ...]: ...
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tremula.frontends.onnx.context import Context
 from tremula.frontends.onnx.element_types import element_type, number_of
 from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
 from tremula.frontends.onnx.functions import body_of_schema, schema_attributes
-from tremula.frontends.onnx.graph import Function, Graph, Node
+from tremula.frontends.onnx.graph import Function, Graph, Node, needed_for
 from tremula.frontends.onnx.table import Operator
 from tremula.ir.recording import active
 
@@ -79,7 +79,7 @@ class Evaluation:
         self.device = device  # of the recording; None without one
 
     def main(self, graph: Graph, scope: Scope, wanted: Sequence[str]) -> dict[str, Any]:
-        for node in graph.needed_for(wanted):
+        for node in needed_for(graph.nodes, wanted):
             self.node(node, scope)
         return {name: scope.value(name) for name in wanted}
 
@@ -92,16 +92,23 @@ class Evaluation:
         return [found[name] for name in names]
 
     def function(
-        self, function: Function, operands: Sequence[Any], attributes: Mapping[str, Any]
+        self,
+        function: Function,
+        operands: Sequence[Any],
+        attributes: Mapping[str, Any],
+        outputs: Sequence[str],
     ) -> list[Any]:
+        """What a call gives; outputs that it does not name are not computed."""
         given = {**function.attributes, **attributes}
         known = {name: value for name, value in given.items() if value is not None}
         scope = Scope(attributes=known)
         padded = [*operands, *[None] * (len(function.inputs) - len(operands))]
         scope.values.update(zip(function.inputs, padded, strict=False))
-        for node in function.nodes:
+        named = zip(function.outputs, outputs, strict=False)
+        wanted = [name if asked else "" for name, asked in named]
+        for node in needed_for(function.nodes, filter(None, wanted)):
             self.node(node, scope)
-        return [scope.value(name) for name in function.outputs]
+        return [scope.value(name) if name else None for name in wanted]
 
     def node(self, node: Node, scope: Scope) -> None:
         with _named(node):
@@ -125,8 +132,8 @@ class Evaluation:
         operands = [scope.value(name) if name else None for name in node.inputs]
         if node.operator is None:
             types = [scope.type_of(name) for name in node.inputs]
-            function = node.function or body_of_schema(node, operands, types)
-            return self.function(function, operands, attributes)
+            function = node.function or body_of_schema(node, operands, types, attributes)
+            return self.function(function, operands, attributes, node.outputs)
         return self._computed(node, node.operator, operands, attributes, scope)
 
     def _computed(
@@ -188,8 +195,12 @@ class Evaluation:
         static = {entry.operands.index(name) for name in entry.static}
         found = []
         for index, (name, value) in enumerate(zip(node.inputs, operands, strict=True)):
+            if index not in static and node.graphs:  # it may decide by what is known
+                constant = scope.constant(name) if name and is_live(value) else None
+                found.append(value if constant is None else constant)
+                continue
             if index not in static:
-                found.append(value if node.graphs else self.bring_in(value))
+                found.append(self.bring_in(value))
                 continue
             if is_live(value):
                 value = scope.constant(name)

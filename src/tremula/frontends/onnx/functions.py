@@ -1,9 +1,11 @@
 """Operators that their operator set defines by others: their bodies, as functions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
-from onnx import FunctionProto, TypeProto, defs, helper
+from onnx import FunctionProto, NodeProto, TypeProto, defs, helper
 from torch import Tensor
 
 from tremula.frontends.onnx.errors import UnsupportedOnnx
@@ -13,10 +15,11 @@ from tremula.frontends.onnx.initialisers import Reader
 _bodies: dict[tuple, Function] = {}
 
 
-def body_of_schema(node: Node, operands: Sequence[object], types: Sequence[int]) -> Function:
-    """What an operator without an entry is, for operands like these."""
-    assert node.proto is not None, "only nodes of files have none"
-    schema = defs.get_schema(node.op_type, node.version, node.domain)
+def body_of_schema(
+    node: Node, operands: Sequence[object], types: Sequence[int], attributes: Mapping[str, Any]
+) -> Function:
+    """What an operator without an entry is, for operands and attributes like these."""
+    schema: Any = defs.get_schema(node.op_type, node.version, node.domain)
     if schema.has_function:
         key = (node.domain, node.op_type, schema.since_version)
         if key not in _bodies:
@@ -26,7 +29,7 @@ def body_of_schema(node: Node, operands: Sequence[object], types: Sequence[int])
         raise UnsupportedOnnx(f"{node.label} of sequences has no definition.")
     protos = [_type_proto(v, t) for v, t in zip(operands, types, strict=True)]
     text = schema.get_context_dependent_function(
-        node.proto.SerializeToString(), [proto.SerializeToString() for proto in protos]
+        _call(node, attributes).SerializeToString(), [proto.SerializeToString() for proto in protos]
     )
     if not text:
         raise UnsupportedOnnx(f"{node.label} has no definition for these operands.")
@@ -36,14 +39,42 @@ def body_of_schema(node: Node, operands: Sequence[object], types: Sequence[int])
     return _bodies[key]
 
 
+def _call(node: Node, attributes: Mapping[str, Any]) -> NodeProto:
+    """The node with the values of attributes that are those of the function around it."""
+    assert node.proto is not None, "it was read from a file"
+    call = NodeProto()
+    call.CopyFrom(node.proto)
+    own = [a for a in node.proto.attribute if not a.ref_attr_name]
+    given = [
+        helper.make_attribute(name, attributes[name])
+        for name in node.references
+        if name in attributes
+    ]
+    call.ClearField("attribute")
+    call.attribute.extend([*own, *given])
+    return call
+
+
 def _parsed(proto: FunctionProto, node: Node, version: int) -> Function:
     parser = Parser((), Reader())
-    if not proto.opset_import:
-        proto = FunctionProto.FromString(proto.SerializeToString())
-        proto.opset_import.append(helper.make_opsetid(node.domain, version))
+    proto = FunctionProto.FromString(proto.SerializeToString())
+    if not any(i.domain == "" for i in proto.opset_import):
+        newest = version if node.domain == "" else defs.onnx_opset_version()
+        proto.opset_import.append(helper.make_opsetid("", newest))
     function = parser.function(proto)
     parser.refuse_missing()
-    return function
+    defaults = _defaults(node, version, parser)
+    return replace(function, attributes={**function.attributes, **defaults})
+
+
+def _defaults(node: Node, version: int, parser: Parser) -> dict[str, Any]:
+    """What attributes are that a call leaves out."""
+    schema = defs.get_schema(node.op_type, version, node.domain)
+    return {
+        name: parser.attribute(attribute.default_value, {}, 0)
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.name
+    }
 
 
 def _type_proto(value: object, number: int) -> TypeProto:

@@ -1,6 +1,6 @@
 """A model as it is run: graphs of nodes whose attributes are Python values."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -117,14 +117,15 @@ class Graph:
         wanted = {name for node in self.nodes for name in node.reads}
         return frozenset((wanted | {value.name for value in self.outputs}) - own)
 
-    def needed_for(self, wanted: Iterable[str]) -> list[Node]:
-        """The nodes that tensors depend on, in order."""
-        names, found = set(wanted), []
-        for node in reversed(self.nodes):
-            if not names.isdisjoint(node.outputs):
-                found.append(node)
-                names |= node.reads
-        return found[::-1]
+
+def needed_for(nodes: Sequence[Node], wanted: Iterable[str]) -> list[Node]:
+    """The nodes that values depend on, in order."""
+    names, found = set(wanted), []
+    for node in reversed(nodes):
+        if not names.isdisjoint(node.outputs):
+            found.append(node)
+            names |= node.reads
+    return found[::-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +252,7 @@ class Parser:
 def has_body(domain: str, name: str, version: int) -> bool:
     """Whether the operator set itself defines the operator by others."""
     try:
-        schema = defs.get_schema(name, version, domain)
+        schema: Any = defs.get_schema(name, version, domain)
     except defs.SchemaError:
         return False
     return schema.has_function or schema.has_context_dependent_function

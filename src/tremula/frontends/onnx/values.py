@@ -63,7 +63,9 @@ def rounded_float(x: Tensor, least: int, n_bits: int, largest: float) -> Tensor:
 def _as_float8(x: Tensor, kind: ElementType, *, saturate: bool) -> Tensor:
     wide, largest = x.to(torch.float32), _FLOAT8_LARGEST[kind.name]
     if saturate:
-        wide = wide.clamp(-largest, largest)
+        return wide.clamp(-largest, largest).to(kind.held)
+    if kind.name == "FLOAT8E4M3FN":  # PyTorch saturates it; beyond half a step is none
+        wide = torch.where(wide.abs() > 464, torch.nan, wide)
     return wide.to(kind.held)
 
 

@@ -88,10 +88,10 @@ def _normalised(
 ) -> Tensor:
     if x.dim() == 1:
         return (x - mean) / torch.sqrt(var + epsilon) * scale + bias
-    wide = (t.to(mean.dtype) for t in (scale, bias))
+    scale, bias = scale.to(mean.dtype), bias.to(mean.dtype)
     if x.dtype == mean.dtype:
-        return F.batch_norm(x, mean, var, *wide, False, 0.0, epsilon)
-    return F.batch_norm(x.to(mean.dtype), mean, var, *wide, False, 0.0, epsilon).to(x.dtype)
+        return F.batch_norm(x, mean, var, scale, bias, False, 0.0, epsilon)
+    return F.batch_norm(x.to(mean.dtype), mean, var, scale, bias, eps=epsilon).to(x.dtype)
 
 
 def _of_batch(
@@ -163,8 +163,8 @@ def group_norm_before_21(
 ) -> Tensor:
     """Scale and bias are one for each group."""
     each = x.shape[1] // num_groups
-    per_channel = (t.repeat_interleave(each) for t in (scale, bias))
-    return F.group_norm(x, num_groups, *per_channel, epsilon)
+    wide = [t.unsqueeze(1).expand(-1, each).reshape(-1) for t in (scale, bias)]
+    return F.group_norm(x, num_groups, wide[0], wide[1], epsilon)
 
 
 @operator("GroupNormalization", since=21)

@@ -1,0 +1,82 @@
+"""Optimisers of ai.onnx.preview.training, as operators."""
+
+import torch
+from torch import Tensor
+
+from tremula.frontends.onnx.table import operator
+
+_DOMAIN = "ai.onnx.preview.training"
+
+
+def _groups(tensors: tuple[Tensor, ...], n_kinds: int) -> list[tuple[Tensor, ...]]:
+    """Operands come as all weights, all gradients, all states of one kind, …"""
+    n = len(tensors) // n_kinds
+    return list(zip(*(tensors[i * n : (i + 1) * n] for i in range(n_kinds)), strict=True))
+
+
+def _flat(columns: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    return tuple(tensor for column in zip(*columns, strict=True) for tensor in column)
+
+
+@operator("Momentum", domain=_DOMAIN)
+def momentum(
+    rate: Tensor,
+    count: Tensor,
+    *tensors: Tensor,
+    alpha: float,
+    beta: float,
+    mode: str,
+    norm_coefficient: float,
+) -> tuple[Tensor, ...]:
+    """Gradient descent with momentum, standard or Nesterov's."""
+    results = []
+    for x, gradient, velocity in _groups(tensors, 3):
+        regularised = gradient + norm_coefficient * x
+        share = torch.where(count > 0, torch.full_like(rate, beta), torch.ones_like(rate))
+        new = alpha * velocity + share * regularised
+        step = regularised + alpha * new if mode == "nesterov" else new
+        results.append((x - rate * step, new))
+    return _flat(results)
+
+
+@operator("Adagrad", domain=_DOMAIN)
+def adagrad(
+    rate: Tensor,
+    count: Tensor,
+    *tensors: Tensor,
+    decay_factor: float = 0.0,
+    epsilon: float = 0.0,
+    norm_coefficient: float = 0.0,
+) -> tuple[Tensor, ...]:
+    """Steps divided by the root of all squares so far."""
+    results = []
+    size = rate / (1 + count * decay_factor)
+    for x, gradient, squares in _groups(tensors, 3):
+        regularised = norm_coefficient * x + gradient
+        new = squares + regularised * regularised
+        results.append((x - size * regularised / (torch.sqrt(new) + epsilon), new))
+    return _flat(results)
+
+
+@operator("Adam", domain=_DOMAIN)
+def adam(
+    rate: Tensor,
+    count: Tensor,
+    *tensors: Tensor,
+    alpha: float = 0.9,
+    beta: float = 0.999,
+    epsilon: float = 0.0,
+    norm_coefficient: float = 0.0,
+    norm_coefficient_post: float = 0.0,
+) -> tuple[Tensor, ...]:
+    """Steps by running means of gradients and of their squares."""
+    results = []
+    for x, gradient, first, second in _groups(tensors, 4):
+        regularised = norm_coefficient * x + gradient
+        mean = alpha * first + (1 - alpha) * regularised
+        square = beta * second + (1 - beta) * regularised * regularised
+        corrected = rate * torch.sqrt(1 - torch.pow(beta, count)) / (1 - torch.pow(alpha, count))
+        size = torch.where(count > 0, corrected, rate)
+        new = x - size * mean / (torch.sqrt(square) + epsilon)
+        results.append(((1 - norm_coefficient_post) * new, mean, square))
+    return _flat(results)
