@@ -41,7 +41,11 @@ def branch(
 
 @operator("Loop")
 def loop(
-    count: Tensor | None, condition: Tensor | None, *state: object, body: BodyGraph, context: Context
+    count: Tensor | None,
+    condition: Tensor | None,
+    *state: object,
+    body: BodyGraph,
+    context: Context,
 ) -> tuple[Any, ...]:
     """Rounds of a graph, as many as a number and a condition say."""
     n_state = len(state)
