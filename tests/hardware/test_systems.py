@@ -129,6 +129,20 @@ def test_ways_are_unbroken_and_shortest(n_ipus, name, seed):
         assert len(path) == fewest_hops(s, a)[b]
 
 
+@pytest.mark.parametrize("name", ["bow", "gc2", "c600"])
+def test_all_ways_of_small_systems(name):
+    """Of up to 11 chips, odd numbers too, every chip reaches every other by fewest hops."""
+    for n in range(2, 12):
+        s = single(name, n)
+        for a in range(n):
+            hops = fewest_hops(s, a)
+            for b in range(n):
+                path = list(s.link_path(a, b))
+                assert s.links.target[path].tolist()[-1:] == [b] * (a != b)
+                assert s.links.source[path[1:]].tolist() == s.links.target[path[:-1]].tolist()
+                assert len(path) == hops[b]
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     name=st.sampled_from(["dss8440", "pod4", "pod16", "pod64", "pod128"]),

@@ -336,7 +336,8 @@ def _next_in_rack(wiring: Wiring, node: Ints, goal: Ints) -> Ints:
     is_inside = is_home | (row != way_out)
     next_column = np.where(is_inside & has_diagonals, goal_column, column)
     is_missing = 2 * next_row + next_column >= n_chips
-    crosses = changes & (~passes_diagonal | is_missing | (row == goal_row))
+    has_partner = 2 * row + goal_column < n_chips  # a last row may have one chip alone
+    crosses = changes & has_partner & (~passes_diagonal | is_missing | (row == goal_row))
     following = first + 2 * next_row + next_column
     return np.where(crosses, first + 2 * row + goal_column, following)
 

@@ -1,11 +1,15 @@
 """gcl: collectives between replicas, against NumPy over the replicas' values."""
 
+from io import StringIO
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tremula as tr
 from tremula.poplibs import gcl
-from tremula.poplibs.gcl import rings
+from tremula.poplibs.gcl import ReplicaGroup, groups
 from tremula.poplibs.registry import PoplibsError
 
 REDUCE = {"ADD": np.sum, "MEAN": np.mean, "MUL": np.prod, "MIN": np.min, "MAX": np.max}
@@ -30,12 +34,9 @@ def run(graph: tr.Graph, sequence: tr.Sequence, values: dict, results: dict) -> 
     return [{name: engine.read_tensor(name, replica=r) for name in results} for r in range(n)]
 
 
-@pytest.mark.parametrize("n", [2, 3, 4])
-@pytest.mark.parametrize("by_pairs", [True, False])
+@pytest.mark.parametrize(("n", "by_pairs"), [(2, True), (3, False), (4, False), (9, False)])
 def test_reductions(n, by_pairs, monkeypatch):
-    """Every reduction gives every replica the same, by pairs or around the ring."""
-    if by_pairs and n == 3:
-        pytest.skip("pairs need a power of two")
+    """Every reduction gives every replica the same, by pairs, around the ring, and in a loop."""
     monkeypatch.setattr("tremula.poplibs.gcl.collectives.pairs_are_cheaper", lambda *_: by_pairs)
     graph, sequence = replicated(n), tr.Sequence()
     random = np.random.default_rng(n)
@@ -88,19 +89,85 @@ def test_in_place_in_a_virtual_graph():
     np.testing.assert_array_equal(found[1]["out"], rows.sum(axis=0))
 
 
-@pytest.mark.parametrize(("size", "stride"), [(1, 1), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2)])
-def test_groups_of_replicas(size, stride):
-    """Within a group every replica gets the sum of its members, to the bit."""
-    n, (graph, sequence) = 8, (replicated(8, n_tiles=2), tr.Sequence())
-    x = graph.add_variable(tr.FLOAT, [3], "x", mapping="linear")
-    gcl.all_reduce_in_groups_in_place(graph, x, size, stride, sequence)
-    rows = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
-    found = run(graph, sequence, {"in": (x, rows)}, {"out": x})
+@st.composite
+def groupings(draw):
+    """Replicas, and groups that cover them."""
+    size, stride, n_more = (draw(st.integers(1, most)) for most in (4, 3, 2))
+    return size * stride * n_more, ReplicaGroup(size, stride)
+
+
+@settings(max_examples=8, deadline=None)
+@given(groupings(), st.integers(0, 7), st.sampled_from(["ADD", "MAX"]))
+def test_any_grouping(grouping, width, operation):
+    """Within groups of any size and stride every collective is NumPy's over the members."""
+    (n, group), (graph, sequence) = grouping, (replicated(grouping[0], n_tiles=2), tr.Sequence())
+    size = group.size
+    x = graph.add_variable(tr.FLOAT, [size, width], "x", mapping="linear")
+    results = {
+        "sum": gcl.all_reduce(graph, x, operation, sequence, group=group),
+        "part": gcl.reduce_scatter(graph, x, operation, sequence, group=group),
+        "all": gcl.all_gather(graph, x, sequence, group=group),
+        "swapped": gcl.all_to_all(graph, x, sequence, group=group),
+        "root": gcl.broadcast(graph, x, sequence, root=size - 1, group=group),
+    }
+    rows = np.random.default_rng(n).integers(-9, 9, (n, size, width)).astype(np.float32)
+    found = run(graph, sequence, {"in": (x, rows)}, results)
     for r in range(n):
-        first = r - (r // stride % size) * stride
-        members = [first + m * stride for m in range(size)]
-        np.testing.assert_allclose(found[r]["out"], rows[members].sum(axis=0), rtol=1e-5)
-        np.testing.assert_array_equal(found[r]["out"], found[first]["out"])
+        m = r // group.stride % size
+        theirs = rows[[r + (k - m) * group.stride for k in range(size)]]
+        reduced = REDUCE[operation](theirs, axis=0)
+        np.testing.assert_array_equal(found[r]["sum"], reduced)
+        np.testing.assert_array_equal(found[r]["all"], theirs)
+        np.testing.assert_array_equal(found[r]["swapped"], theirs[:, m])
+        np.testing.assert_array_equal(found[r]["root"], theirs[-1])
+        np.testing.assert_array_equal(found[r]["part"], reduced[m])
+
+
+@pytest.mark.parametrize(("n", "width"), [(1, 3), (2, 5), (4, 7)])
+def test_between_the_chips_of_a_graph(n, width):
+    """Rows on the chips of one graph are reduced and gathered as NumPy does, each on its chip."""
+    graph, sequence = tr.Graph(tr.IPUModel("ipu2", n, 2).create_device()), tr.Sequence()
+    x = graph.add_variable(tr.FLOAT, [n, width], "x")
+    for chip in range(n):
+        graph.set_tile_mapping(x[chip], 2 * chip)
+    rows = np.random.default_rng(n).normal(size=(n, width)).astype(np.float32)
+    results = {
+        "mean": gcl.all_reduce_between_chips(graph, x, "MEAN", sequence),
+        "all": gcl.all_gather_between_chips(graph, x, sequence),
+    }
+    tiles = graph.get_tile_mapping(results["mean"][n - 1]).tile
+    assert set((tiles // 2).tolist()) == {n - 1}
+    (found,) = run(graph, sequence, {"in": (x, rows[None])}, results)
+    np.testing.assert_allclose(found["mean"], np.tile(rows.mean(axis=0), (n, 1)), rtol=1e-5)
+    np.testing.assert_array_equal(found["all"], np.tile(rows, (n, 1, 1)))
+
+
+def test_both_directions_of_the_links_are_used():
+    """Between the chips of a graph each link of the ring carries as much one way as the other."""
+    graph, sequence = tr.Graph(tr.IPUModel("bow", 4, 4).create_device()), tr.Sequence()
+    x = graph.add_variable(tr.FLOAT, [4, 64], "x")
+    for chip in range(4):
+        graph.set_tile_mapping(x[chip], 4 * chip)
+    gcl.all_reduce_between_chips(graph, x, "ADD", sequence)
+    engine = tr.Engine(graph, sequence).load()
+    engine.run()
+    links = engine.report().links
+    assert len(links) == 8
+    assert set(links.n_bytes.tolist()) == {6 * 8 * 4}
+    assert links.bottleneck.startswith("IPU-Link chip ")
+    engine.print_profile_summary(text := StringIO())
+    assert links.bottleneck in text.getvalue()
+
+
+def test_many_replicas_compile_like_few():
+    """A collective over 64 replicas has no more steps than one over 12: its rounds are a loop."""
+    n_steps = []
+    for n in (12, 64):
+        graph, sequence = replicated(n, n_tiles=2), tr.Sequence()
+        x = graph.add_variable(tr.FLOAT, [60_000], "x", mapping="linear")
+        gcl.all_reduce_in_place(graph, x, sequence)
+        n_steps.append(len(tr.Engine(graph, sequence).executable.steps))
+    assert n_steps[1] <= n_steps[0] + 2
 
 
 @pytest.mark.parametrize("n_elems", [64, 60_000])
@@ -116,9 +183,10 @@ def test_the_cheaper_way_is_taken(n_elems, monkeypatch):
         gcl.all_reduce_in_place(graph, x, sequence)
         report = tr.Engine(graph, sequence).report()
         cycles.append(report.link_exchange.max(axis=1).sum())
-    assert rings.pairs_are_cheaper(graph, 4 * n_elems) == (cycles[0] <= cycles[1])
-    assert rings.pairs_are_cheaper(graph, 4 * n_elems) == (n_elems == 64)
-    assert not rings.pairs_are_cheaper(replicated(3), 4 * n_elems)
+    ring = groups.best_ring(graph, ReplicaGroup(8), 4 * n_elems // 8)
+    assert groups.pairs_are_cheaper(graph, ring, 4 * n_elems) == (cycles[0] <= cycles[1])
+    assert groups.pairs_are_cheaper(graph, ring, 4 * n_elems) == (n_elems == 64)
+    assert not groups.pairs_are_cheaper(graph, groups.Ring(3, ReplicaGroup(3), False), 4)
 
 
 def test_errors():
@@ -137,3 +205,7 @@ def test_errors():
         gcl.broadcast(graph, x, sequence, root=2)
     with pytest.raises(PoplibsError, match="groups of 3 of 2 replicas, 1 apart"):
         gcl.all_reduce_in_groups_in_place(graph, x, 3, 1, sequence)
+    with pytest.raises(PoplibsError, match="expected a row for each of 2 replicas"):
+        gcl.all_to_all(graph, x, sequence)
+    with pytest.raises(PoplibsError, match="expected a row for each of 1 chips"):
+        gcl.all_gather_between_chips(graph, x, sequence)

@@ -1,6 +1,7 @@
-"""Collectives over all replicas: reduce, gather, scatter, broadcast; bitwise equal on all."""
+"""Collectives over replicas, all or in groups: reduce, gather, scatter, swap, broadcast."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,13 +11,19 @@ from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs.gcl.groups import (
+    ReplicaGroup,
+    Ring,
+    best_ring,
+    checked_group,
+    pairs_are_cheaper,
+)
 from tremula.poplibs.gcl.rings import (
     as_parts,
     gathered_parts,
-    n_replicas_of,
-    pairs_are_cheaper,
     reduced_by_pairs,
     reduced_part,
+    swapped_parts,
     turned,
     turned_back,
 )
@@ -42,17 +49,32 @@ _COMBINE: dict[str, Callable] = {
 
 
 def all_reduce(
-    graph: Graph, tensor: Tensor, operation: str, sequence: Sequence, name: str = ""
+    graph: Graph,
+    tensor: Tensor,
+    operation: str,
+    sequence: Sequence,
+    name: str = "",
+    *,
+    group: ReplicaGroup | None = None,
 ) -> Tensor:
-    """A new tensor: every replica gets the ADD, MEAN, MUL, MIN or MAX of all replicas' tensors."""
+    """A new tensor: the ADD, MEAN, MUL, MIN or MAX of the tensors of all replicas, or of a group's.
+
+    Every replica of a group gets the same, to the bit.
+    """
     name = name or "allReduce"
     result = duplicate(graph, tensor, sequence, name)
-    all_reduce_in_place(graph, result, sequence, name, operation=operation)
+    all_reduce_in_place(graph, result, sequence, name, operation=operation, group=group)
     return result
 
 
 def all_reduce_in_place(
-    graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "", *, operation: str = "ADD"
+    graph: Graph,
+    tensor: Tensor,
+    sequence: Sequence,
+    name: str = "",
+    *,
+    operation: str = "ADD",
+    group: ReplicaGroup | None = None,
 ) -> None:
     """`all_reduce` in place.
 
@@ -60,17 +82,17 @@ def all_reduce_in_place(
     many parts as there are replicas.
     """
     name = name or "allReduce"
-    combine = _checked("all_reduce", tensor, operation)
-    n = n_replicas_of(graph)
-    if n == 1 or not tensor.n_elems:
+    combine = combine_of("all_reduce", tensor, operation)
+    ring = _ring(graph, tensor, group, "all_reduce")
+    if ring is None:
         return
-    if pairs_are_cheaper(graph, tensor.n_elems * tensor.type.n_bytes):
-        reduced_by_pairs(graph, tensor, combine, sequence, name)
-        _divide(graph, tensor, operation, sequence, name)
+    if pairs_are_cheaper(graph, ring, tensor.n_elems * tensor.type.n_bytes):
+        reduced_by_pairs(graph, ring, tensor, combine, sequence, name)
+        _divide(graph, ring, tensor, operation, sequence, name)
         return
-    own = _own_part(graph, tensor, operation, sequence, name)
-    parts = gathered_parts(graph, own, sequence, f"{name}/gather")
-    whole = turned_back(graph, parts, sequence, name).flatten().slice(0, tensor.n_elems)
+    own = _own_part(graph, ring, tensor, operation, sequence, name)
+    parts = gathered_parts(graph, ring, own, sequence, f"{name}/gather")
+    whole = turned_back(graph, ring, parts, sequence, name).flatten().slice(0, tensor.n_elems)
     sequence.add(Copy(whole, tensor.flatten()))
 
 
@@ -84,84 +106,135 @@ def all_reduce_in_groups_in_place(
     *,
     operation: str = "ADD",
 ) -> None:
-    """`all_reduce` within groups of `size` replicas (a power of two), `stride` apart.
-
-    A stride of 1 is Poplar's consecutive group; the number of groups as stride, its orthogonal one.
-    """
-    combine = _checked("all_reduce_in_groups", tensor, operation)
-    n = n_replicas_of(graph)
-    if size < 1 or size & (size - 1) or stride < 1 or n % (size * stride) or operation == "MEAN":
-        raise PoplibsError(
-            f"all_reduce_in_groups of {operation} does not work for groups of {size} of {n} "
-            f"replicas, {stride} apart.",
-            source=user_source(),
-            hint="use a power of two that divides the replicas; a mean is a sum and a division",
-        )
-    if tensor.n_elems:
-        reduced_by_pairs(graph, tensor, combine, sequence, name or "allReduce", (size, stride))
+    """`all_reduce_in_place` within groups of `size` replicas, `stride` apart."""
+    group = ReplicaGroup(size, stride)
+    all_reduce_in_place(graph, tensor, sequence, name, operation=operation, group=group)
 
 
 def reduce_scatter(
-    graph: Graph, tensor: Tensor, operation: str, sequence: Sequence, name: str = ""
+    graph: Graph,
+    tensor: Tensor,
+    operation: str,
+    sequence: Sequence,
+    name: str = "",
+    *,
+    group: ReplicaGroup | None = None,
 ) -> Tensor:
-    """A new vector: replica r gets part r of the reduced tensor, ceil(n_elems / replicas) long.
+    """A new vector: member m of a group gets part m of the reduced tensor.
 
-    The last parts are padded with the operation's identity, 0 for ADD.
+    Parts are ceil(n_elems / members) long; the last are padded with the operation's identity, 0 for
+    ADD.
     """
     name = name or "reduceScatter"
-    _checked("reduce_scatter", tensor, operation)
-    if n_replicas_of(graph) == 1 or not tensor.n_elems:
+    combine_of("reduce_scatter", tensor, operation)
+    ring = _ring(graph, tensor, group, "reduce_scatter")
+    if ring is None:
         return duplicate(graph, tensor.flatten(), sequence, name)
-    return _own_part(graph, tensor, operation, sequence, name)
+    return _own_part(graph, ring, tensor, operation, sequence, name)
 
 
-def all_gather(graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "") -> Tensor:
-    """A new tensor [replicas, *shape]: row r is replica r's tensor."""
+def all_gather(
+    graph: Graph,
+    tensor: Tensor,
+    sequence: Sequence,
+    name: str = "",
+    *,
+    group: ReplicaGroup | None = None,
+) -> Tensor:
+    """A new tensor [members, *shape]: row m is the tensor of the group's member m."""
     name = name or "allGather"
-    if n_replicas_of(graph) == 1 or not tensor.n_elems:
-        rows = [duplicate(graph, tensor, sequence, name)] * n_replicas_of(graph)
+    ring = _ring(graph, tensor, group, "all_gather")
+    if ring is None:
+        n = checked_group(graph, group, "all_gather").size
+        rows = [duplicate(graph, tensor, sequence, name)] * n
         return rows[0].expand([0]).broadcast(len(rows), 0)
-    parts = gathered_parts(graph, tensor.flatten(), sequence, name)
-    return turned_back(graph, parts, sequence, name).reshape((parts.shape[0], *tensor.shape))
+    parts = gathered_parts(graph, ring, tensor.flatten(), sequence, name)
+    return turned_back(graph, ring, parts, sequence, name).reshape((parts.shape[0], *tensor.shape))
+
+
+def all_to_all(
+    graph: Graph,
+    tensor: Tensor,
+    sequence: Sequence,
+    name: str = "",
+    *,
+    group: ReplicaGroup | None = None,
+) -> Tensor:
+    """A new tensor like [members, …]: row m is what member m had for this replica."""
+    name = name or "allToAll"
+    n = checked_group(graph, group, "all_to_all").size
+    if not tensor.rank or tensor.shape[0] != n:
+        raise PoplibsError(
+            f"all_to_all got a tensor of shape {tensor.shape}, expected a row for each of "
+            f"{n} replicas.",
+            source=user_source(),
+            hint=f"give a tensor of shape [{n}, …]: row m goes to member m",
+        )
+    ring = _ring(graph, tensor, group, "all_to_all")
+    if ring is None:
+        return duplicate(graph, tensor, sequence, name)
+    ring = replace(ring, is_folded=False)  # parts go to all places, so their order is free
+    parts = as_parts(graph, tensor, n, 0, sequence, name)
+    parts = turned(graph, ring, parts, sequence, name)
+    came = swapped_parts(graph, ring, parts, sequence, name)
+    return turned_back(graph, ring, came, sequence, name).reshape(tensor.shape)
 
 
 def broadcast(
-    graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "", *, root: int = 0
+    graph: Graph,
+    tensor: Tensor,
+    sequence: Sequence,
+    name: str = "",
+    *,
+    root: int = 0,
+    group: ReplicaGroup | None = None,
 ) -> Tensor:
-    """A new tensor: every replica gets the tensor of replica `root`."""
-    name, n = name or "broadcast", n_replicas_of(graph)
-    if not 0 <= root < n:
+    """A new tensor: every replica gets the tensor of its group's member `root`."""
+    name = name or "broadcast"
+    group = checked_group(graph, group, "broadcast")
+    if not 0 <= root < group.size:
         raise PoplibsError(
-            f"broadcast got root {root}, expected 0 to {n - 1}.",
+            f"broadcast got root {root}, expected 0 to {group.size - 1}.",
             source=user_source(),
-            hint=f"the graph has {n} replicas",
+            hint=f"the group has {group.size} replicas",
         )
-    _checked("broadcast", tensor, "ADD")
-    if n == 1 or not tensor.n_elems:
+    combine_of("broadcast", tensor, "ADD")
+    if group.size == 1 or not tensor.n_elems:
         return duplicate(graph, tensor, sequence, name)
     number = graph.top.add_replication_index_constant()
-    only_root = select(_1, 0, _2 == root)
+    only_root = select(_1, 0, (_2 / group.stride) % group.size == root)
     result = map_elements(graph, only_root, [tensor, number], sequence, f"{name}/choose")
-    all_reduce_in_place(graph, result, sequence, name)
+    all_reduce_in_place(graph, result, sequence, name, group=group)
     return result
 
 
 # -- inside ----------------------------------------------------------------------------------------
 
 
+def _ring(graph: Graph, tensor: Tensor, group: ReplicaGroup | None, what: str) -> Ring | None:
+    """The ring of each group; None if there is nobody, or nothing, to send."""
+    group = checked_group(graph, group, what)
+    if group.size == 1 or not tensor.n_elems:
+        return None
+    return best_ring(graph, group, -(-tensor.n_elems * tensor.type.n_bytes // group.size))
+
+
 def _own_part(
-    graph: Graph, tensor: Tensor, operation: str, sequence: Sequence, name: str
+    graph: Graph, ring: Ring, tensor: Tensor, operation: str, sequence: Sequence, name: str
 ) -> Tensor:
-    parts = as_parts(graph, tensor, _neutral(operation, tensor.type), sequence, name)
-    parts = turned(graph, parts, sequence, name)
-    own = reduced_part(graph, parts, _COMBINE[operation], sequence, name)
-    _divide(graph, own, operation, sequence, name)
+    neutral = _neutral(operation, tensor.type)
+    parts = as_parts(graph, tensor, ring.group.size, neutral, sequence, name)
+    parts = turned(graph, ring, parts, sequence, name)
+    own = reduced_part(graph, ring, parts, _COMBINE[operation], sequence, name)
+    _divide(graph, ring, own, operation, sequence, name)
     return own
 
 
-def _divide(graph: Graph, tensor: Tensor, operation: str, sequence: Sequence, name: str) -> None:
+def _divide(
+    graph: Graph, ring: Ring, tensor: Tensor, operation: str, sequence: Sequence, name: str
+) -> None:
     if operation == "MEAN":
-        mul_in_place(graph, tensor, 1 / n_replicas_of(graph), sequence, f"{name}/mean")
+        mul_in_place(graph, tensor, 1 / ring.group.size, sequence, f"{name}/mean")
 
 
 def _neutral(operation: str, type: Type) -> float:
@@ -173,7 +246,8 @@ def _neutral(operation: str, type: Type) -> float:
     return limits.max if operation == "MIN" else limits.min
 
 
-def _checked(what: str, tensor: Tensor, operation: str) -> Callable:
+def combine_of(what: str, tensor: Tensor, operation: str) -> Callable:
+    """The function that adds one tensor to another, in place; an error if it does not exist."""
     if operation not in _COMBINE:
         raise PoplibsError(
             f"{what} does not know operation {operation!r}.",
@@ -192,5 +266,6 @@ def _checked(what: str, tensor: Tensor, operation: str) -> Callable:
 
 
 __all__ = [
-    "all_gather", "all_reduce", "all_reduce_in_place", "broadcast", "reduce_scatter",
+    "all_gather", "all_reduce", "all_reduce_in_groups_in_place", "all_reduce_in_place",
+    "all_to_all", "broadcast", "reduce_scatter",
 ]  # fmt: skip

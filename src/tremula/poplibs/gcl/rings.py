@@ -2,27 +2,27 @@
 
 All replicas run one program, so which part a replica sends cannot depend on its number. A ring
 therefore first rotates the parts by the replica's place in it: row j of the replica at place p is
-then part p + j of the whole, and every replica sends the same j.
+then part p + j of the whole, and every replica sends the same j. Many rounds are a loop, so that
+256 replicas take no longer to compile than eight.
 """
 
 from collections.abc import Callable
 
-import numpy as np
-
+from tremula.base.types import UNSIGNED_INT
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, CrossReplicaCopy, Sequence
+from tremula.poplar.programs import Copy, CrossReplicaCopy, Repeat, Sequence
 from tremula.poplar.tensors.tensor import Tensor, concat
+from tremula.poplibs.gcl.groups import Ring, partners
 from tremula.poplibs.popops import create_sliceable_tensor
 from tremula.poplibs.popops.elementwise.expr import _1, select
 from tremula.poplibs.popops.elementwise.fill import fill
 from tremula.poplibs.popops.elementwise.map import map as map_elements
-from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice
+from tremula.poplibs.popops.elementwise.map import map_in_place
+from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice, dynamic_update
+from tremula.poplibs.poputil import duplicate
 
 Combine = Callable[..., None]  # (graph, into, other, sequence, name): in place
-
-
-def n_replicas_of(graph: Graph) -> int:
-    return graph.top.replication_factor
+MAX_UNROLLED = 7  # rounds; a round of a loop also counts, and copies a part on the tile
 
 
 def send_round(
@@ -34,20 +34,14 @@ def send_round(
     return received
 
 
-def ring_of(n: int) -> list[int]:
-    """Replicas as a ring: up the even ones and down the odd ones, since links form a ladder."""
-    return [*range(0, n, 2), *reversed(range(1, n, 2))]
-
-
-def next_of(n: int) -> dict[int, int]:
-    ring = ring_of(n)
-    return {ring[p]: ring[(p + 1) % n] for p in range(n)}
-
-
-def _place(graph: Graph, n: int, sequence: Sequence, name: str) -> Tensor:
-    """UNSIGNED_INT [1]: where in the ring this replica is."""
+def _place(graph: Graph, ring: Ring, sequence: Sequence, name: str) -> Tensor:
+    """UNSIGNED_INT [1]: where in its ring this replica is."""
     number = graph.top.add_replication_index_constant().reshape((1,))
-    place = select(_1 >> 1, (n - 1) - (_1 >> 1), (_1 & 1) == 0)
+    size, stride = ring.group.size, ring.group.stride
+    member = _1 if stride == 1 else _1 / stride
+    member = member if size * stride == ring.n_replicas else member % size
+    folded = select(member >> 1, (size - 1) - (member >> 1), (member & 1) == 0)
+    place = folded if ring.is_folded else member + 0
     return map_elements(graph, place, [number], sequence, f"{name}/place")
 
 
@@ -58,13 +52,15 @@ def _rows(parts: Tensor, order: list[int]) -> Tensor:
 # -- rings of parts --------------------------------------------------------------------------------
 
 
-def as_parts(graph: Graph, tensor: Tensor, neutral: float, sequence: Sequence, name: str) -> Tensor:
+def as_parts(
+    graph: Graph, tensor: Tensor, n: int, neutral: float, sequence: Sequence, name: str
+) -> Tensor:
     """[n, part]: a copy cut for n replicas, padded at the end.
 
     Each part is spread over all tiles in the same way, so that rotating the parts moves nothing
     between tiles.
     """
-    n, flat = n_replicas_of(graph), tensor.flatten()
+    flat = tensor.flatten()
     size = -(-flat.n_elems // n)
     missing = n * size - flat.n_elems
     parts = create_sliceable_tensor(graph, tensor.type, (n, size), name=f"{name}/parts")
@@ -75,93 +71,116 @@ def as_parts(graph: Graph, tensor: Tensor, neutral: float, sequence: Sequence, n
     return parts
 
 
-def turned(graph: Graph, parts: Tensor, sequence: Sequence, name: str) -> Tensor:
+def turned(graph: Graph, ring: Ring, parts: Tensor, sequence: Sequence, name: str) -> Tensor:
     """Row j is the part of the replica j places further on in the ring."""
     n = parts.shape[0]
-    place = _place(graph, n, sequence, name)
-    around = _rows(parts, ring_of(n))
+    place = _place(graph, ring, sequence, name)
+    around = _rows(parts, ring.members) if ring.is_folded else parts
     return dynamic_slice(graph, around, place, sequence, f"{name}/turn", dims=(0,), sizes=(n,))
 
 
-def turned_back(graph: Graph, parts: Tensor, sequence: Sequence, name: str) -> Tensor:
-    """Undo the rotation: row r is the part of replica r again."""
+def turned_back(graph: Graph, ring: Ring, parts: Tensor, sequence: Sequence, name: str) -> Tensor:
+    """Undo the rotation: row m is the part of member m again."""
     n = parts.shape[0]
-    place = _place(graph, n, sequence, name)
+    place = _place(graph, ring, sequence, name)
     back = map_elements(graph, (n - 1) - _1, [place], sequence, f"{name}/back")
     # Row 1 comes first, so that an offset of n, for place 0, is one of n - 1.
     around = _rows(parts, [*range(1, n), 0])
     found = dynamic_slice(graph, around, back, sequence, f"{name}/turn", dims=(0,), sizes=(n,))
-    return _rows(found, [ring_of(n).index(r) for r in range(n)])
+    if not ring.is_folded:
+        return found
+    place_of = {member: place for place, member in enumerate(ring.members)}
+    return _rows(found, [place_of[m] for m in range(n)])
 
 
 def reduced_part(
-    graph: Graph, parts: Tensor, combine: Combine, sequence: Sequence, name: str
+    graph: Graph, ring: Ring, parts: Tensor, combine: Combine, sequence: Sequence, name: str
 ) -> Tensor:
-    """Row 0 of rotated parts, combined over all replicas: each owns the part of its number.
+    """Row 0 of rotated parts, combined over the group: each owns the part of its number.
 
     A part starts at its owner's successor and reaches its owner after n - 1 rounds.
     """
     n = parts.shape[0]
+    if n - 1 > MAX_UNROLLED:
+        return _reduced_in_loop(graph, ring, parts, combine, sequence, name)
     moving = parts[n - 1]
     for row in reversed(range(n - 1)):
-        moving = send_round(graph, moving, next_of(n), sequence, name)
+        moving = send_round(graph, moving, ring.after(), sequence, name)
         combine(graph, moving, parts[row], sequence, f"{name}/combine")
     return moving
 
 
-def gathered_parts(graph: Graph, own: Tensor, sequence: Sequence, name: str) -> Tensor:
-    """[n, …]: every replica's own part, rotated; the part arriving in round k is k rows back."""
-    n = n_replicas_of(graph)
+def gathered_parts(graph: Graph, ring: Ring, own: Tensor, sequence: Sequence, name: str) -> Tensor:
+    """[n, part]: every member's own part, rotated; the part arriving in round k is k rows back."""
+    n = ring.group.size
+    if n - 1 > MAX_UNROLLED:
+        return _gathered_in_loop(graph, ring, own, sequence, name)
     rows = [own]
     for _ in range(n - 1):
-        rows.append(send_round(graph, rows[-1], next_of(n), sequence, name))
+        rows.append(send_round(graph, rows[-1], ring.after(), sequence, name))
     return concat([row.expand([0]) for row in (rows[0], *reversed(rows[1:]))])
+
+
+def _reduced_in_loop(
+    graph: Graph, ring: Ring, parts: Tensor, combine: Combine, sequence: Sequence, name: str
+) -> Tensor:
+    n = parts.shape[0]
+    moving = duplicate(graph, parts[n - 1], sequence, f"{name}/moving")
+    body = Sequence()
+    row = _countdown(graph, n - 1, sequence, body, name)
+    received = send_round(graph, moving, ring.after(), body, name)
+    own = dynamic_slice(graph, parts, row, body, f"{name}/own", dims=(0,), sizes=(1,))
+    combine(graph, received, own.flatten(), body, f"{name}/combine")
+    body.add(Copy(received, moving))
+    sequence.add(Repeat(n - 1, body))
+    return moving
+
+
+def _gathered_in_loop(
+    graph: Graph, ring: Ring, own: Tensor, sequence: Sequence, name: str
+) -> Tensor:
+    n = ring.group.size
+    found = create_sliceable_tensor(graph, own.type, (n, own.n_elems), name=f"{name}/found")
+    moving = graph.clone(found[0], f"{name}/moving")
+    sequence.add(Copy(own, moving))
+    sequence.add(Copy(own, found[0]))
+    body = Sequence()
+    row = _countdown(graph, n, sequence, body, name)
+    received = send_round(graph, moving, ring.after(), body, name)
+    dynamic_update(
+        graph, found, received.expand([0]), row, body, f"{name}/put", dims=(0,), sizes=(1,)
+    )
+    body.add(Copy(received, moving))
+    sequence.add(Repeat(n - 1, body))
+    return found
+
+
+def _countdown(graph: Graph, begin: int, sequence: Sequence, body: Sequence, name: str) -> Tensor:
+    """UNSIGNED_INT [1] that each turn of the body first lowers by one."""
+    count = graph.add_variable(UNSIGNED_INT, [1], f"{name}/round", mapping=0)
+    fill(graph, count, begin, sequence, f"{name}/rounds")
+    map_in_place(graph, _1 - 1, [count], body, f"{name}/count")
+    return count
+
+
+def swapped_parts(graph: Graph, ring: Ring, parts: Tensor, sequence: Sequence, name: str) -> Tensor:
+    """Of rotated parts, row j goes j places on; row j is then what came from j places on."""
+    n = parts.shape[0]
+    came = [parts[0]]
+    for row in range(1, n):
+        came.append(send_round(graph, parts[row], ring.after(row), sequence, name))
+    return concat([row.expand([0]) for row in (came[0], *reversed(came[1:]))])
 
 
 # -- whole tensors between pairs -------------------------------------------------------------------
 
 
 def reduced_by_pairs(
-    graph: Graph,
-    tensor: Tensor,
-    combine: Combine,
-    sequence: Sequence,
-    name: str,
-    group: tuple[int, int] | None = None,
+    graph: Graph, ring: Ring, tensor: Tensor, combine: Combine, sequence: Sequence, name: str
 ) -> None:
-    """Combine in place in log2(n) rounds. Partners compute the same sums, so replicas agree.
-
-    `group` (size, stride): only within groups of `size` replicas, each `stride` from the next.
-    """
-    n = n_replicas_of(graph)
-    size, stride = group or (n, 1)
+    """Combine in place in log2(n) rounds. Partners compute the same sums, so replicas agree."""
     distance = 1
-    while distance < size:
-        member = [r // stride % size for r in range(n)]
-        partner = {r: r + ((m ^ distance) - m) * stride for r, m in enumerate(member)}
-        received = send_round(graph, tensor, partner, sequence, name)
+    while distance < ring.group.size:
+        received = send_round(graph, tensor, partners(ring, distance), sequence, name)
         combine(graph, tensor, received, sequence, f"{name}/combine")
         distance *= 2
-
-
-def pairs_are_cheaper(graph: Graph, n_bytes: int) -> bool:
-    """Whether log2(n) rounds of the whole tensor beat 2 (n - 1) rounds of an n-th of it."""
-    n = n_replicas_of(graph)
-    if n & (n - 1):
-        return False  # pairs need a power of two
-    distances = [1 << i for i in range(n.bit_length() - 1)]
-    by_pairs = [_round_cycles(graph, {r: r ^ d for r in range(n)}, n_bytes) for d in distances]
-    return sum(by_pairs) <= 2 * (n - 1) * _round_cycles(graph, next_of(n), -(-n_bytes // n))
-
-
-def _round_cycles(graph: Graph, to: dict[int, int], n_bytes: int) -> float:
-    """A sync, and the time on the links; each chip sends its share to its counterpart."""
-    target = graph.top.target
-    assert target.system is not None, "every target has a system"
-    n_chips = target.n_ipus
-    traffic = np.zeros((target.system.n_ipus,) * 2, np.int64)
-    for source, destination in to.items():
-        chips = np.arange(n_chips)
-        traffic[source * n_chips + chips, destination * n_chips + chips] = n_bytes // n_chips
-    seconds = target.system.link_loads(traffic).seconds
-    return target.chip.external_sync_cycles + seconds * target.chip.clock_hz

@@ -1,0 +1,109 @@
+"""Groups of replicas, and the ring that the members of a group form on the links."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tremula.base.source import user_source
+from tremula.hardware import Traffic
+from tremula.poplar.graph import Graph
+from tremula.poplibs.registry import PoplibsError
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """Replicas that work together: `size` of them, each `stride` from the next.
+
+    A stride of 1 is PopART's consecutive group; the number of groups as stride its orthogonal one.
+    """
+
+    size: int
+    stride: int = 1
+
+
+def n_replicas_of(graph: Graph) -> int:
+    return graph.top.replication_factor
+
+
+def checked_group(graph: Graph, group: ReplicaGroup | None, what: str) -> ReplicaGroup:
+    """The group, or all replicas; an error unless groups of its kind cover all replicas."""
+    n = n_replicas_of(graph)
+    if group is None:
+        return ReplicaGroup(n)
+    if group.size < 1 or group.stride < 1 or n % (group.size * group.stride):
+        raise PoplibsError(
+            f"{what} does not work for groups of {group.size} of {n} replicas, "
+            f"{group.stride} apart.",
+            source=user_source(),
+            hint="size times stride must divide the number of replicas",
+        )
+    return group
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The members of every group in a circle; all replicas run the same rounds.
+
+    `members` are numbers within a group, in the order of the circle. Either they count up, or up
+    the even ones and down the odd ones: on an open ladder the last is then beside the first.
+    """
+
+    n_replicas: int
+    group: ReplicaGroup
+    is_folded: bool
+
+    @property
+    def members(self) -> list[int]:
+        size = self.group.size
+        if not self.is_folded:
+            return list(range(size))
+        return [*range(0, size, 2), *reversed(range(1, size, 2))]
+
+    def after(self, n_places: int = 1) -> dict[int, int]:
+        """Each replica and the one so many places on in its circle."""
+        members, size, stride = np.array(self.members), self.group.size, self.group.stride
+        place = np.empty(size, np.int64)
+        place[members] = np.arange(size)
+        replica = np.arange(self.n_replicas)
+        member = replica // stride % size
+        following = members[(place[member] + n_places) % size]
+        return dict(enumerate((replica + (following - member) * stride).tolist()))
+
+
+def best_ring(graph: Graph, group: ReplicaGroup, n_bytes: int) -> Ring:
+    """The ring whose rounds are shorter on this machine's links."""
+    n = n_replicas_of(graph)
+    rings = [Ring(n, group, is_folded) for is_folded in (False, True)]
+    return min(rings, key=lambda ring: round_cycles(graph, ring.after(), n_bytes))
+
+
+def pairs_are_cheaper(graph: Graph, ring: Ring, n_bytes: int) -> bool:
+    """Whether log2(n) rounds of the whole tensor beat 2 (n - 1) rounds of an n-th of it."""
+    size = ring.group.size
+    if size & (size - 1):
+        return False  # pairs need a power of two
+    by_pairs = sum(
+        round_cycles(graph, partners(ring, 1 << i), n_bytes) for i in range(size.bit_length() - 1)
+    )
+    return by_pairs <= 2 * (size - 1) * round_cycles(graph, ring.after(), -(-n_bytes // size))
+
+
+def partners(ring: Ring, distance: int) -> dict[int, int]:
+    """Each replica and the member of its group whose number differs in one bit."""
+    stride, size = ring.group.stride, ring.group.size
+    member = [r // stride % size for r in range(ring.n_replicas)]
+    return {r: r + ((m ^ distance) - m) * stride for r, m in enumerate(member)}
+
+
+def round_cycles(graph: Graph, to: dict[int, int], n_bytes: int) -> float:
+    """A sync, and the time on the links; each chip sends its share to its counterpart."""
+    target = graph.top.target
+    assert target.system is not None, "every target has a system"
+    n_chips = target.n_ipus
+    ends = np.array(list(to.items()), np.int64)
+    chips = np.arange(n_chips)
+    source, goal = ((ends[:, i, None] * n_chips + chips).ravel() for i in range(2))
+    share = np.full(len(source), -(-n_bytes // n_chips))
+    n_senders = np.minimum(share // 4, target.tiles_per_ipu)
+    seconds = target.system.loads_of(Traffic(source, goal, share, n_senders)).seconds
+    return target.chip.external_sync_cycles + seconds * target.chip.clock_hz
