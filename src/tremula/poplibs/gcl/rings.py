@@ -166,10 +166,10 @@ def _countdown(graph: Graph, begin: int, sequence: Sequence, body: Sequence, nam
 def swapped_parts(graph: Graph, ring: Ring, parts: Tensor, sequence: Sequence, name: str) -> Tensor:
     """Of rotated parts, row j goes j places on; row j is then what came from j places on."""
     n = parts.shape[0]
-    came = [parts[0]]
-    for row in range(1, n):
-        came.append(send_round(graph, parts[row], ring.after(row), sequence, name))
-    return concat([row.expand([0]) for row in (came[0], *reversed(came[1:]))])
+    came = [
+        send_round(graph, parts[row], ring.after(row), sequence, name) for row in range(1, n)
+    ]
+    return concat([row.expand([0]) for row in (parts[0], *reversed(came))])
 
 
 # -- whole tensors between pairs -------------------------------------------------------------------
