@@ -12,6 +12,7 @@ import tremula as tr
 from tests.vision.programs import summing_engine
 from tremula.base.errors import FileLoadError, InvalidOption, MissingProfileData
 from tremula.commands import main
+from tremula.compiler.report.recost import steps_of
 from tremula.hardware import chip, save_chip
 from tremula.vision.analysis.budget import check_budget, load_budget
 from tremula.vision.analysis.compare import align, compare
@@ -183,7 +184,8 @@ def test_costing_again_on_the_same_chip_changes_nothing(report):
     """From the file's own program, and one with branches, every cost comes out as it was."""
     several = summing_engine(n_ipus=2, n_tiles=4).executable
     for executable in (report.executable(), several, branching_executable()):
-        costs, wanted = recosted(executable, executable.target.chip), executable.analysis.costs
+        costs = recosted(executable, steps_of(executable), executable.target.chip)
+        wanted = executable.analysis.costs
         for name in ("sync", "exchange", "link_exchange", "host_exchange", "compute", "joins"):
             assert np.array_equal(getattr(costs, name), getattr(wanted, name)), name
 

@@ -7,52 +7,96 @@ const [executablePath] = process.argv.slice(2);
 const browser = await chromium.launch({
   executablePath, args: ["--no-sandbox", "--enable-unsafe-swiftshader", "--disable-dev-shm-usage"],
 });
-let context, page, problems = [], fetched = 0, waiting = 0;
+let context, page, opened, problems = [], fetched = 0;
 
-// Until the view is built, nothing has been on its way for a moment, and what came is painted.
-async function idle() {
-  await page.waitForSelector(".stage[data-ready]");
-  for (let quiet = 0; quiet < 4;) {
-    await page.waitForTimeout(15);
-    quiet = waiting ? 0 : quiet + 1;
-  }
-  await page.waitForFunction(() => [...document.querySelectorAll(".heat")].every((heat) => heat.dataset.complete === "true"));
-  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done()))));
+// In the page, before its own scripts: counts answers and short pauses that it still waits for.
+function watch() {
+  const PAUSE_MS = 1000, timers = new Set(), { setTimeout: later, clearTimeout: never, fetch: get } = window;
+  let nAnswers = 0;
+  const counted = (promise) => {
+    nAnswers += 1;
+    const done = () => { nAnswers -= 1; };
+    promise.then(done, done);
+    return promise;
+  };
+  window.fetch = (...given) => counted(get.apply(window, given));
+  const whole = Response.prototype.arrayBuffer;
+  Response.prototype.arrayBuffer = function arrayBuffer() { return counted(whole.call(this)); };
+  window.setTimeout = (act, ms = 0, ...given) => {
+    const id = later(() => { timers.delete(id); act(...given); }, ms);
+    if (ms <= PAUSE_MS) timers.add(id);
+    return id;
+  };
+  window.clearTimeout = (id) => { timers.delete(id); never(id); };
+  window.isWaiting = () => nAnswers > 0 || timers.size > 0;
+}
+
+// Until the view is built, nothing is on its way or about to happen, and what came is painted.
+function settled(hash) {
+  const isStill = () => !isWaiting() && document.querySelector(".stage[data-ready]")
+    && [...document.querySelectorAll(".heat")].every((heat) => heat.dataset.complete === "true");
+  return new Promise((done, fail) => {
+    const begin = performance.now();
+    let nStill = 0;
+    const look = () => {
+      nStill = isStill() ? nStill + 1 : 0;
+      if (nStill === 3) done();
+      else if (performance.now() - begin > 90_000) fail(new Error("the page does not come to rest"));
+      else requestAnimationFrame(look);
+    };
+    if (hash === undefined || hash === location.hash) return look();
+    window.addEventListener("hashchange", look, { once: true });
+    location.hash = hash;
+  });
+}
+
+// A loaded page without memory of what was done to it; false if only loading it again does that.
+function startAgain() {
+  const isPlain = location.pathname + location.search === "/" && !document.documentElement.dataset.theme;
+  if (!isPlain || document.querySelector("dialog[open]")) return false;
+  localStorage.clear();
+  document.activeElement?.blur();
+  return true;
+}
+
+async function newPage(offline) {
+  await context?.close();
+  context = await browser.newContext({ offline });
+  await context.addInitScript(watch);
+  page = await context.newPage();
+  page.setDefaultTimeout(90_000); // other tests may keep all cores busy
+  page.on("console", (m) => m.type() === "error" && problems.push(m.text()));
+  page.on("pageerror", (error) => problems.push(String(error.stack)));
+  page.on("dialog", async (dialog) => {
+    problems.push(`dialog: ${dialog.message()}`);
+    await dialog.dismiss();
+  });
+  page.on("response", (response) => {
+    if (response.url().includes("/data/")) fetched += Number(response.headers()["content-length"] ?? 0);
+  });
 }
 
 const commands = {
-  async open({ url, width = 1440, height = 900, theme = "light", offline = false }) {
-    await context?.close();
-    context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, offline });
-    page = await context.newPage();
-    page.setDefaultTimeout(90_000); // other tests may keep all cores busy
+  // A page is opened again without loading it, unless something differs or all must be fetched anew.
+  async open({ url, width = 1440, height = 900, theme = "light", offline = false, fresh = false }) {
+    const asked = JSON.stringify({ url, width, height, theme, offline });
+    const isThere = !fresh && asked === opened && !problems.length && await page.evaluate(startAgain);
+    if (fresh || !page || JSON.parse(opened).offline !== offline) await newPage(offline);
+    else if (!isThere) {
+      await page.evaluate(() => location.protocol === "http:" && localStorage.clear());
+      await page.goto("about:blank");
+    }
     problems = [];
     fetched = 0;
-    page.on("console", (m) => m.type() === "error" && problems.push(m.text()));
-    page.on("pageerror", (error) => problems.push(String(error.stack)));
-    page.on("dialog", async (dialog) => {
-      problems.push(`dialog: ${dialog.message()}`);
-      await dialog.dismiss();
-    });
-    waiting = 0;
-    page.on("request", () => { waiting += 1; });
-    page.on("requestfinished", () => { waiting -= 1; });
-    page.on("requestfailed", () => { waiting -= 1; });
-    page.on("response", async (response) => {
-      if (response.url().includes("/data/")) fetched += Number((await response.allHeaders())["content-length"] ?? 0);
-    });
+    if (isThere) return commands.show({ hash: "#/summary" });
+    opened = asked;
+    await page.setViewportSize({ width, height });
+    await page.emulateMedia({ colorScheme: theme });
     await page.goto(url);
     await page.waitForSelector(".stage[data-ready]");
   },
   // Shows a view and waits until it is built and nothing is being fetched.
-  async show({ hash }) {
-    await page.evaluate((to) => new Promise((done) => {
-      if (location.hash === to) done();
-      window.addEventListener("hashchange", () => setTimeout(done), { once: true });
-      location.hash = to;
-    }), hash);
-    await idle();
-  },
+  show: ({ hash }) => page.evaluate(settled, hash),
   text: ({ selector }) => page.locator(selector).first().innerText(),
   texts: ({ selector }) => page.locator(selector).allInnerTexts(),
   count: ({ selector }) => page.locator(selector).count(),
@@ -87,8 +131,15 @@ const commands = {
   press: ({ key }) => page.keyboard.press(key),
   hash: () => page.evaluate(() => location.hash),
   evaluate: ({ code }) => page.evaluate(code),
+  // The page's policy forbids evaluating text inside it, as waitForFunction does.
+  async until({ code, seconds = 90 }) {
+    for (const end = Date.now() + 1000 * seconds; !await page.evaluate(code);) {
+      if (Date.now() > end) throw new Error(`never true: ${code}`);
+      await page.waitForTimeout(15);
+    }
+  },
   wait: ({ ms }) => page.waitForTimeout(ms),
-  settle: idle,
+  settle: () => page.evaluate(settled),
   screenshot: async ({ path, selector }) => {
     await (selector ? page.locator(selector).first() : page).screenshot({ path });
   },

@@ -113,6 +113,6 @@ def test_one_of_two_reports(page):
     page.show(hash="#/summary")
     first = page.text(selector=".figure b")
     page.click(selector=".report:nth-child(2)")
-    page.wait(ms=300)
+    page.settle()
     assert "report=1" in page.hash()
     assert page.text(selector=".figure b") != first

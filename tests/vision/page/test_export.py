@@ -14,7 +14,6 @@ def texts_of_views(browser):
     found = {}
     for view in VIEWS:
         browser.show(hash=f"#/{view}?tile=3&step=2")
-        browser.wait(ms=100)
         # Without a server there are fewer controls, not fewer results.
         cards = ".results .card" if view == "whatif" else ".stage .card"
         found[view] = browser.texts(selector=cards)

@@ -10,21 +10,19 @@ pytestmark = pytest.mark.slow
 
 def test_zoom_fetches_little(browser, long_server):
     """Every zoom level of the heat map shows sharp cells from at most 300 KB."""
-    browser.open(url=long_server.url)
+    browser.open(url=long_server.url, fresh=True)
     browser.show(hash="#/execution")
     for _ in range(6):
         browser.fetched(reset=True)
         browser.focus(selector=".heat canvas[tabindex]")
         browser.press(key="+")
         browser.press(key="+")
-        browser.wait(ms=400)
         browser.settle()
-        browser.wait(ms=150)
         assert browser.attribute(selector=".heat", name="data-complete") == "true"
         assert browser.fetched() <= 300_000
     browser.press(key="]")
     browser.press(key="ArrowDown")
-    browser.wait(ms=400)
+    browser.settle()
     assert browser.attribute(selector=".heat", name="data-complete") == "true"
     assert browser.problems() == []
 

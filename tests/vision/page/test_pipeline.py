@@ -193,14 +193,14 @@ def test_the_wheel_scrolls_the_page(page):
     assert "from=" not in page.hash()
     scrolled = page.evaluate(code=top)
     page.wheel(selector=".timeline canvas", dy=-240, key="Control")
-    page.wait(ms=300)
+    page.settle()
     assert page.evaluate(code=top) == scrolled
     assert "from=" in page.hash()
     assert whole(page.text(selector=".figure b")) < whole(total)
     page.focus(selector=".timeline canvas")
     page.press(key="0")
     page.wheel(selector=".timeline canvas", dy=-120)
-    page.wait(ms=300)
+    page.settle()
     assert "from=" in page.hash()
 
 

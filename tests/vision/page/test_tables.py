@@ -76,7 +76,6 @@ def test_addresses_in_the_same_view(page):
     page.focus(selector=".timeline canvas")
     page.press(key="+")
     page.evaluate(code="history.back()")
-    page.wait(ms=500)
     page.settle()
     assert page.hash() == "#/memory"
 

@@ -58,17 +58,15 @@ def test_the_map_says_what_is_used(page, reader):
     """Bytes of the map at the tile's peak are the tile's, gaps left out; steps can be chosen."""
     tile = int(reader.table("tiles")["including_gaps"].argmax())
     page.show(hash=f"#/memory?tile={tile}")
-    page.wait(ms=200)
     peak = int(reader.table("tiles")["peak_step"][tile])
     assert f"Addresses of tile {tile} at step {peak}" in page.texts(selector=".card h2")
     used = reader.table("tiles")["excluding_gaps"][tile] / 1024
     told = float(re.match(r"([\d.]+) KiB in", page.text(selector=".addresses .note"))[1])
     assert told == pytest.approx(used, abs=0.06)
     page.show(hash=f"#/memory?tile={tile}&step=0")
-    page.wait(ms=200)
     assert f"Addresses of tile {tile} at step 0" in page.texts(selector=".card h2")
     page.click(selector=".addresses button:text-is('Go to its peak: step " + str(peak) + "')")
-    page.wait(ms=200)
+    page.settle()
     assert f"step={peak}" in page.hash()
 
 
@@ -76,7 +74,6 @@ def test_the_map_says_what_is_used(page, reader):
 def test_the_map_by_keyboard(page):
     """Arrows walk through blocks in the order of addresses; Enter selects a variable."""
     page.show(hash="#/memory?tile=3")
-    page.wait(ms=200)
     page.focus(selector=MAP)
     addresses = []
     for _ in range(60):
@@ -86,7 +83,7 @@ def test_the_map_by_keyboard(page):
     assert addresses == sorted(addresses)
     assert len(set(addresses)) > 5
     page.press(key="Enter")
-    page.wait(ms=200)
+    page.settle()
     assert "variable=" in page.hash()
     assert "free" in page.attribute(selector=MAP, name="aria-label")
 
@@ -97,7 +94,6 @@ def test_the_map_of_what_is_used(page):
     heights = []
     for span in ("all", "used"):
         page.show(hash=f"#/memory?tile=3&span={span}")
-        page.wait(ms=200)
         heights.append(page.evaluate(code=f"document.querySelector('{MAP}').offsetHeight"))
     assert heights[0] != heights[1]
     assert page.count(selector=".failure") == 0
@@ -140,19 +136,19 @@ def test_playing(page, reader):
     page.press(key=".")
     page.press(key=".")
     page.press(key=",")
-    page.wait(ms=150)
+    page.settle()
     assert "step=1" in page.hash()
     page.press(key=" ")
-    page.wait(ms=500)
+    page.until(code="document.querySelector('.scrub').value > 1")
     assert page.text(selector=".play") == "Pause"
     page.press(key=" ")
-    page.wait(ms=150)
+    page.settle()
     assert page.text(selector=".play") == "Play"
     step = int(re.search(r"step=(\d+)", page.hash())[1])
     assert 1 < step < reader.n_steps
     page.focus(selector=".scrub")
     page.press(key="End")
-    page.wait(ms=200)
+    page.settle()
     assert f"step={reader.n_steps - 1}" in page.hash()
     label = page.attribute(selector=".stage canvas", name="aria-label")
     assert label.startswith(f"Step {reader.n_steps - 1} of {reader.n_steps}")
@@ -167,10 +163,9 @@ def test_several_chips(browser, tmp_path):
         for view in ("memory", "chip"):
             for order in ("place", "number"):
                 browser.show(hash=f"#/{view}?tile={reader.n_tiles - 1}&order={order}")
-                browser.wait(ms=150)
                 browser.focus(selector=PLAN)
                 browser.press(key="ArrowLeft")
-                browser.wait(ms=150)
+                browser.settle()
                 assert f"tile={reader.n_tiles - 2}" in browser.hash()
         assert (
             whole(browser.text(selector=".step-note").split(" tiles")[0].split(" of ")[1])

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tests.vision.demo import EVIL
-from tremula.base.errors import FileLoadError, MissingProfileData
+from tremula.base.errors import FileLoadError, MissingProfileData, RuntimeFailure
 from tremula.vision.page_data.differences import MIDDLE, DifferenceBlocks, partners
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.page_data.heat_blocks import (
@@ -22,8 +23,9 @@ from tremula.vision.page_data.heat_blocks import (
 )
 from tremula.vision.page_data.pack import pack_of, unpack_pack
 from tremula.vision.report.reader import open_report
-from tremula.vision.serve.export import bundle, export_page
-from tremula.vision.serve.server import page_files
+from tremula.vision.serve import program_packs
+from tremula.vision.serve.export import export_page
+from tremula.vision.serve.page_files import bundle, page_files
 
 
 @pytest.fixture
@@ -136,7 +138,7 @@ def test_the_export_holds_what_is_served(data, tmp_path):
     n_packs, n_left_out = export_page(data, path, progress=told.append)
     html, packs = exported_packs(path)
     assert n_left_out == 0
-    assert list(packs) == [*data.names(), *data.sweep_names()]
+    assert sorted(packs) == sorted([*data.names(), *data.sweep_names(0)])
     assert told == sorted(told)
     assert told[-1] == 1
     assert len(packs) == n_packs
@@ -147,12 +149,22 @@ def test_the_export_holds_what_is_served(data, tmp_path):
     assert not re.search(r'(?:src|href)="(?!data:|\$\{\w+.toDataURL)', html)
 
 
+def test_large_programs_are_costed_in_another_process(data, monkeypatch):
+    """What comes from the other process is what this one makes; its failure is told."""
+    monkeypatch.setattr(program_packs, "_MANY_STEPS", 0)
+    packs = program_packs.program_packs(data)
+    assert set(packs) == {"0/dataflow", *data.sweep_names(0)}
+    assert all(pack == data.pack(name) for name, pack in packs.items())
+    with pytest.raises(RuntimeFailure, match=r"ended with exit code 1: .*no-such-report"):
+        program_packs._from_another_process(Path("no-such-report"))
+
+
 def test_a_small_export_keeps_the_overview(data, tmp_path):
     """With little space the finest detail is left out first, and its amount is returned."""
     n_packs, n_left_out = export_page(data, tmp_path / "page.html", most_bytes=20_000)
     _, packs = exported_packs(tmp_path / "page.html")
     assert {"index", "0/summary", "0/tiles"} <= set(packs)
-    assert n_packs + n_left_out == len([*data.names(), *data.sweep_names()])
+    assert n_packs + n_left_out == len([*data.names(), *data.sweep_names(0)])
     assert n_left_out > 0
 
 

@@ -13,7 +13,8 @@ from tests.vision.serving import serving
 from tremula.base.errors import InvalidOption
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.page_data.pack import unpack_pack
-from tremula.vision.serve.server import PageServer, page_files
+from tremula.vision.serve.page_files import page_files
+from tremula.vision.serve.server import PageServer
 
 
 def ask(server, path, method="GET", **headers):

@@ -18,7 +18,7 @@ _N_ZOOMS = 12
 
 def page_figures(n_steps: int, n_tiles: int) -> Iterator[Figure]:
     """All of them, on a report of n_steps × n_tiles cells."""
-    from tremula.vision.serve.server import page_files
+    from tremula.vision.serve.page_files import page_files
 
     weight = sum(map(len, page_files().values())) / 1e3
     yield Figure.of("page-weight", weight, "KB", "<= 600")

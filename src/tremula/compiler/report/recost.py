@@ -1,5 +1,6 @@
 """Costs of an executable on another target, from the tables in its file."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,23 +17,23 @@ from tremula.poplar.target import Target
 NOWHERE = source_at("", 0)
 
 
-def recost_steps(executable: Executable, target: Target) -> StepCosts:
+def recost_steps(executable: Executable, steps: Sequence[Step], target: Target) -> StepCosts:
     """Costs of an executable's steps on another target of as many tiles, compute left as it is.
 
     Vertices and copies within tiles keep their cycles; everything between tiles, chips and the host
-    is costed again.
+    is costed again. `steps` are `steps_of` the executable.
     """
     analysis = executable.analysis
     return cost_with(
         Machine(target, executable.replication_factor),
-        _steps_of(executable),
+        steps,
         analysis.exchanges,
         analysis.costs.compute_sets,
         partial(_home_of, executable),
     )
 
 
-def _steps_of(executable: Executable) -> list[Step]:
+def steps_of(executable: Executable) -> list[Step]:
     """Steps as costing knows them; the tensors of an executable's are views."""
     before = np.append(-1, executable.step_of[:-1])
     numbers, at = np.unique(executable.step_of, return_index=True)
@@ -52,7 +53,7 @@ def _steps_of(executable: Executable) -> list[Step]:
 
 def _home_of(executable: Executable, branch: Step) -> int:
     """The tile of a predicate: the first of its variable, as liveness has it."""
-    scalar: View = branch.reads[0]  # pyright: ignore[reportAssignmentType] - see _steps_of
+    scalar: View = branch.reads[0]  # pyright: ignore[reportAssignmentType] - see steps_of
     variables, live = executable.variables, executable.analysis.liveness
     at = int(scalar.runs.start[0]) * scalar.type.n_bytes
     owner = int(np.searchsorted(variables.base_bytes, at, side="right")) - 1

@@ -19,8 +19,9 @@ from tremula.base.errors import InvalidOption, MissingProfileData, suggest
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.memory import placed_on
+from tremula.compiler.program_ir import Step
 from tremula.compiler.report.phases import step_phases
-from tremula.compiler.report.recost import recost_steps
+from tremula.compiler.report.recost import recost_steps, steps_of
 from tremula.hardware import Chip, chip_from_toml, single
 from tremula.hardware.facts import quantities
 from tremula.poplar.target import Target, machine_changed
@@ -160,11 +161,13 @@ class TileProgram:
     """A report's tile program, to be costed on other chips."""
 
     def __init__(self, report: ReportReader):
-        self.report, self.executable = report, report.executable()
+        self.report, self.executable = report, report.kept_executable
         self.chip = self.executable.target.chip
         analysis: Any = self.executable.analysis
         self._memory, self._liveness = analysis.memory, analysis.liveness
         self._routes = routes_of(self.executable)[0]
+        self._steps = steps_of(self.executable)
+        self._known: dict[tuple[Number, ...], dict[str, int]] = {}
 
     def as_reported(self) -> Point:
         """What it takes on its own chip."""
@@ -182,7 +185,7 @@ class TileProgram:
 
     def _point(self, chip: Chip, changes: dict[str, Number], label: str) -> Point:
         largest, overflowed = self._fullest(chip)
-        parts = self._cycles(recosted(self.executable, chip))
+        parts = self._parts_of(chip)
         total = sum(parts.values())
         return Point(
             label=label,
@@ -194,6 +197,13 @@ class TileProgram:
             available_bytes=chip.n_bytes_available_per_tile,
             overflowed_bytes=overflowed,
         )
+
+    def _parts_of(self, chip: Chip) -> dict[str, int]:
+        """Cycles of five phases and waiting: where things lie in memory does not change them."""
+        key = tuple(getattr(chip, name) for name in RECOSTED if name not in MEMORY)
+        if key not in self._known:
+            self._known[key] = self._cycles(recosted(self.executable, self._steps, chip))
+        return self._known[key]
 
     def _cycles(self, costs: StepCosts) -> dict[str, int]:
         """Five phases and waiting: what ran, walked again with these costs."""
@@ -248,7 +258,7 @@ def _check_recostable(own: Chip, other: Chip) -> None:
         )
 
 
-def recosted(executable: Executable, chip: Chip) -> StepCosts:
+def recosted(executable: Executable, steps: Sequence[Step], chip: Chip) -> StepCosts:
     """Costs of all steps on another chip, compute left as it is."""
     mine = executable.target
     assert mine.system is not None, "a target always gets a system"
@@ -256,7 +266,7 @@ def recosted(executable: Executable, chip: Chip) -> StepCosts:
     n_ipus = mine.n_ipus * executable.replication_factor
     system = single(chip, n_ipus) if is_ad_hoc else mine.system.replace(chip=chip)
     target = Target(chip, mine.n_ipus, mine.tiles_per_ipu, mine.type, system)
-    return recost_steps(executable, target)
+    return recost_steps(executable, steps, target)
 
 
 # -- from a script ---------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import numpy as np
 from tremula.vision.page_data.heat_blocks import (
     Cells,
     HeatBlocks,
-    chip_sums,
     entries_of,
     phase_shares,
     pooled_by,
@@ -102,7 +101,7 @@ class DifferenceBlocks(HeatBlocks):
 
     def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Compute and exchange, as shares of the time that A's chips take."""
-        sums = chip_sums(entries_of(self.reader, level, columns))
+        sums = self._chip_sums(level, columns)
         rows = {name: self._pooled(name, level, columns) for name in ("compute", "exchange")}
         return {}, phase_shares(rows, sums, self.reader, tile_level, _quantised), sums
 

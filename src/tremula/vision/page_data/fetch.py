@@ -281,12 +281,11 @@ class PageData:
     def _why_not_compared(self, number: int, other: int) -> str:
         return unpack_pack(self.pack(f"{number}/difference/{other}"))[0]["why_not"]
 
-    def sweep_names(self) -> Iterator[str]:
-        """Names of what the What-if view fetches: computed, so they take longer than others."""
-        for i in range(len(self.readers)):
-            yield f"{i}/whatif"
-            sweeps = unpack_pack(self.pack(f"{i}/whatif"))[0]["sweeps"]
-            yield from (f"{i}/whatif/{sweep}" for sweep in sweeps)
+    def sweep_names(self, number: int) -> Iterator[str]:
+        """What the What-if view of a report fetches: computed, so it takes longer than others."""
+        yield f"{number}/whatif"
+        sweeps = unpack_pack(self.pack(f"{number}/whatif"))[0]["sweeps"]
+        yield from (f"{number}/whatif/{sweep}" for sweep in sweeps)
 
 
 def _block(blocks: HeatBlocks, place: list[str], name: str) -> bytes:

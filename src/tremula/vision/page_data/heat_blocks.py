@@ -108,7 +108,7 @@ class HeatBlocks:
 
     def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Compute and exchange of each row as shares of the chip's time in each column."""
-        sums = chip_sums(entries_of(self.reader, level, columns))
+        sums = self._chip_sums(level, columns)
         rows = {name: self._pooled(name, level, columns) for name in ("compute", "exchange")}
         return {}, phase_shares(rows, sums, self.reader, tile_level, _quantised), sums
 
@@ -128,11 +128,18 @@ class HeatBlocks:
             {},
         )
 
+    def _chip_sums(self, level: int, columns: tuple[int, int]) -> dict[str, Ints]:
+        key = "chips", level, columns
+        return self._shared(key, lambda: chip_sums(entries_of(self.reader, level, columns)))
+
     def _pooled(self, name: str, level: int, columns: tuple[int, int]) -> Ints:
-        # The lock is held: this is called while something else is made.
         key = "rows", name, level, columns
+        return self._shared(key, lambda: self._made(name, level, columns))
+
+    def _shared(self, key: tuple, make: Callable[[], T]) -> T:
+        """Like `_once`, for what is needed while something else is made: the lock is held."""
         if key not in self._kept:
-            self._kept[key] = self._made(name, level, columns)
+            self._kept[key] = make()
         return self._kept[key]  # pyright: ignore[reportReturnType]
 
     def _made(self, name: str, level: int, columns: tuple[int, int]) -> Ints:

@@ -12,7 +12,7 @@ from tremula.base.columns import deflate, narrowest_of
 
 Ints = np.ndarray
 _ALIGNMENT = 8
-_LEVEL = 6  # of deflate: bytes are not grouped here, and a pack is sent more than once
+_LEVEL = 3  # of deflate: a sixth more bytes than 6 leaves, in a third of the time
 # Typed arrays of browsers, except 64-bit integers: those become floats.
 _TYPED = ("u1", "u2", "u4", "i1", "i2", "i4", "f4", "f8")
 
@@ -51,7 +51,7 @@ def unpack_pack(data: bytes) -> tuple[dict[str, Any], dict[str, Ints]]:
 def _narrow(array: Ints) -> Ints:
     if array.dtype.kind == "f":
         return array.astype("<f4" if array.dtype.itemsize <= 4 else "<f8")
-    name = narrowest_of(array.astype(np.int64))
+    name = narrowest_of(array)
     return array.astype("<f8" if name not in _TYPED else f"<{name}").reshape(-1)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,6 +100,7 @@ class ReportReader(DatabaseReader):
         self._tables: dict[str, Table] = {}
         self._columns: dict[str, Ints] = {}
         self._matrices: dict[str, Matrix] = {}
+        self._loading = Lock()
         try:
             self.target: dict[str, Any] = self.facts("target")
             self._check_sizes()
@@ -460,13 +462,18 @@ class ReportReader(DatabaseReader):
 
     # -- the tile program --------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def kept_executable(self) -> "Executable":
-        """The tile program, loaded once, for looking things up."""
+        """The tile program, loaded once: that takes seconds, so a second thread waits for it."""
+        with self._loading:
+            return self._executable
+
+    @cached_property
+    def _executable(self) -> "Executable":
         return self.executable()
 
     def executable(self) -> "Executable":
-        """The tile program, for costing it again."""
+        """The tile program, loaded anew."""
         from tremula.compiler.executable.executable import Executable
 
         rows = self.execute("SELECT n_bytes, data FROM executable")

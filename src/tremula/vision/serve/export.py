@@ -3,8 +3,6 @@
 import base64
 import hashlib
 import json
-import posixpath
-import re
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +10,14 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError
 from tremula.vision.page_data.fetch import PageData
-from tremula.vision.serve.server import page_files
+from tremula.vision.serve.page_files import bundled, page_files
+from tremula.vision.serve.program_packs import PROGRAM_NAMES, program_packs
 
 # The finest detail is left out first if it does not fit; the page says where it is missing.
 MOST_DATA_BYTES = 24 << 20
 _N_THREADS, _NAMES_AT_ONCE = 2, 48
-# Of a heat map, the coarsest first: more of them take minutes to make and are rarely looked at.
+# Of a heat map, in whole levels: more of them take minutes to make and are rarely looked at.
 _MOST_HEAT_BLOCKS = 400
-_IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[\w./-]+)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
 
 
 def export_page(
@@ -34,11 +31,10 @@ def export_page(
 
     `progress` is told how much is done, 0 … 1.
     """
-    # Sweeps compute in Python; packs are mostly read and deflated, which does not need its lock.
     with ThreadPoolExecutor(1) as pool:
-        sweeps = pool.submit(lambda: {name: data.pack(name) for name in data.sweep_names()})
+        of_programs = pool.submit(program_packs, data)
         packs, n_left_out = _packs_that_fit(data, most_bytes, lambda share: progress(0.9 * share))
-        packs |= sweeps.result()
+        packs |= of_programs.result()
     write_page(path, packs)
     progress(1.0)
     return len(packs), n_left_out
@@ -48,7 +44,7 @@ def _packs_that_fit(
     data: PageData, most_bytes: int, progress: Callable[[float], None]
 ) -> tuple[dict[str, bytes], int]:
     """Packs by name, the most needed first, and how many others there are."""
-    all_names, n_bytes = list(data.names()), 0
+    all_names, n_bytes = [name for name in data.names() if not _needs_program(name)], 0
     names = _without_finest(all_names)
     packs: dict[str, bytes] = {}
     with ThreadPoolExecutor(_N_THREADS) as pool:
@@ -62,17 +58,27 @@ def _packs_that_fit(
     return packs, len(all_names) - len(packs)
 
 
+def _needs_program(name: str) -> bool:
+    return name.partition("/")[2] in PROGRAM_NAMES
+
+
 def _without_finest(names: list[str]) -> list[str]:
-    """Names without the finest blocks of large heat maps; blocks are named coarsest first."""
-    counts: Counter[tuple[str, str]] = Counter()
-    kept = []
-    for name in names:
-        number, what, *rest = [*name.split("/"), "", ""]
-        if what == "heat":
-            counts[number, rest[0]] += 1
-        if what != "heat" or counts[number, rest[0]] <= _MOST_HEAT_BLOCKS:
-            kept.append(name)
-    return kept
+    """Names without the finest levels of large heat maps; blocks are named coarsest first."""
+    counts = Counter(level for level in map(_heat_level, names) if level)
+    n_blocks: Counter[tuple[str, ...]] = Counter()
+    too_fine = set()
+    for level, n in counts.items():
+        heat_map = level[:-1]
+        n_blocks[heat_map] += n
+        if n_blocks[heat_map] > max(n, _MOST_HEAT_BLOCKS):
+            too_fine.add(level)
+    return [name for name in names if _heat_level(name) not in too_fine]
+
+
+def _heat_level(name: str) -> tuple[str, ...]:
+    """(report, kind, level) of a heat map's block; of anything else nothing."""
+    number, what, *place = [*name.split("/"), ""]
+    return (number, *place[:2]) if what == "heat" else ()
 
 
 def write_page(path: str | Path, packs: dict[str, bytes]) -> None:
@@ -89,13 +95,13 @@ def write_page(path: str | Path, packs: dict[str, bytes]) -> None:
 
 def page_html(packs: dict[str, str]) -> str:
     """The page with its style, script and data inside."""
-    sources = {name: content.decode() for name, content in page_files().items()}
-    style, script = f"\n{sources['style.css']}", f"\n{bundle(sources, 'main.js')}"
+    found = page_files()
+    style, script = f"\n{found['style.css'].decode()}", f"\n{bundled(found)}"
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    html = sources["index.html"]
+    html = found["index.html"].decode()
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     data = f'<script type="application/json" id="packs">{json.dumps(packs)}</script>'
     for old, new in (
@@ -109,45 +115,6 @@ def page_html(packs: dict[str, str]) -> str:
         assert html.count(old) == 1, f"index.html lacks {old}"
         html = html.replace(old, new)
     return html
-
-
-def bundle(sources: dict[str, str], entry: str) -> str:
-    """All modules as one script, each in a function that returns its exports.
-
-    The page's modules keep to two forms, `import { a, b } from "../other.js";` and `export` before
-    a declaration, so this is enough.
-    """
-    parts: list[str] = []
-    done: set[str] = set()
-
-    def add(name: str) -> None:
-        if name in done:
-            return
-        done.add(name)
-        source = sources[name]
-        for match in _IMPORT.finditer(source):
-            add(_imported(name, match[2]))
-        exported = ", ".join(_EXPORT.findall(source))
-        body = _IMPORT.sub(lambda m: _constants(m[1], _imported(name, m[2])), source)
-        body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
-        opening = f"// {name}\nconst {_variable(name)} = (() => {{\n"
-        parts.append(f"{opening}{body}\nreturn {{ {exported} }};\n}})();\n")
-
-    add(entry)
-    return "\n".join(parts).replace("</script", "<\\/script")
-
-
-def _imported(importer: str, path: str) -> str:
-    """The module that a path in another one names."""
-    return posixpath.normpath(posixpath.join(posixpath.dirname(importer), path))
-
-
-def _constants(names: str, module: str) -> str:
-    return f"const {{{names.replace(' as ', ': ')}}} = {_variable(module)};\n"
-
-
-def _variable(name: str) -> str:
-    return "m_" + re.sub(r"\W", "_", name)
 
 
 def _hash(text: str) -> str:

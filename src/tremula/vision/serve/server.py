@@ -5,18 +5,17 @@ import json
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tremula.base.errors import InvalidOption, PoplarError
 from tremula.vision.page_data.fetch import PageData
+from tremula.vision.serve.page_files import CONTENT_TYPES, served_files
 
 HOST = "127.0.0.1"
 # Names this computer has for itself. Any port: a tunnel may end at another one.
@@ -28,12 +27,6 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
 _COMMON_HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -42,19 +35,6 @@ _COMMON_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-def page_files() -> dict[str, bytes]:
-    """All files of the page by path. Only these are served, so no path can leave the folder."""
-    return dict(_files_in(files("tremula.vision") / "page", ""))
-
-
-def _files_in(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.is_dir():
-            yield from _files_in(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(tuple(_TYPES)):
-            yield f"{prefix}{entry.name}", entry.read_bytes()
 
 
 class PageServer(ThreadingHTTPServer):
@@ -76,7 +56,7 @@ class PageServer(ThreadingHTTPServer):
         self._renewing = threading.Lock()
         self._before: PageData | None = None
         self.token = secrets.token_urlsafe(24)
-        self.files = page_files()
+        self.files = served_files()
         super().__init__((HOST, port), _Handler)
 
     @cached_property
@@ -196,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/news":
             self._send_news()
         elif name in self.server.files:
-            kind = _TYPES[name[name.rindex(".") :]]
+            kind = CONTENT_TYPES[name[name.rindex(".") :]]
             self._send(HTTPStatus.OK, self.server.files[name], kind)
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "Not found.")
