@@ -18,6 +18,7 @@ from tremula.compiler.passes.cost import StepCosts, cost_steps
 from tremula.compiler.passes.exchange import StepExchanges, exchanges_of
 from tremula.compiler.passes.liveness import Liveness, analyse_liveness
 from tremula.compiler.passes.memory import TileMemory, memory_of, out_of_memory_error
+from tremula.compiler.passes.overlap import hide_transfers
 from tremula.compiler.passes.verify import verify
 from tremula.compiler.program_ir import LoweredPrograms
 from tremula.compiler.report.report import make_report
@@ -81,7 +82,10 @@ def _place_memory(state: Compilation) -> Compilation:
 
 def _cost_steps(state: Compilation) -> Compilation:
     assert state.exchanges is not None, "passes run in order"
-    return replace(state, costs=cost_steps(state.lowered, state.exchanges))
+    programs, exchanges = state.lowered, state.exchanges
+    costs = cost_steps(programs, exchanges)
+    costs = hide_transfers(costs, programs.code, programs.step_of, programs.steps, exchanges)
+    return replace(state, costs=costs)
 
 
 def _emit(state: Compilation) -> Compilation:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -566,7 +567,9 @@ class Graph:
     ) -> DataStream:
         """A stream into the device; each Copy takes the next `n_elements`.
 
-        Of Poplar's options `bufferingDepth` is used; `splitLimit` steers hardware only.
+        Of Poplar's options `bufferingDepth` is used: with 2 or more the host works ahead, so that a
+        transfer takes the latency of the machine's gateway, not of the host. `splitLimit` steers
+        hardware only.
         """
         buffering_depth = int(str((options or {}).get("bufferingDepth", buffering_depth)))
         stream = DataStream(handle, as_type(type), n_elements, True, mode, buffering_depth)
@@ -577,10 +580,14 @@ class Graph:
         handle: str,
         type: Type | str,
         n_elements: int,
-        options: Mapping[str, object] | None = None,  # noqa: ARG002 (Poplar's, for hardware)
+        options: Mapping[str, object] | None = None,
+        *,
+        buffering_depth: int = 1,
     ) -> DataStream:
-        """A stream out of the device."""
-        stream = DataStream(handle, as_type(type), n_elements, False)
+        """A stream out of the device; for `bufferingDepth` see `add_host_to_device_fifo`."""
+        buffering_depth = int(str((options or {}).get("bufferingDepth", buffering_depth)))
+        mode = ReplicatedStreamMode.REPLICATE
+        stream = DataStream(handle, as_type(type), n_elements, False, mode, buffering_depth)
         return _claim(self.state.handles.streams, handle, stream)
 
     def add_remote_buffer(
@@ -595,6 +602,12 @@ class Graph:
         """Off-chip memory of `repeats` rows of `n_elements`."""
         buffer = RemoteBuffer(handle, as_type(type), n_elements, repeats)
         return _claim(self.state.handles.remote_buffers, handle, buffer)
+
+    def resize_remote_buffer(self, handle: str, repeats: int) -> RemoteBuffer:
+        """Give a remote buffer another number of rows; copies made before go on using it."""
+        buffers = self.state.handles.remote_buffers
+        buffers[handle] = replace(buffers[handle], repeats=repeats)
+        return buffers[handle]
 
     def add_host_function(
         self,

@@ -96,11 +96,27 @@ CopyDestination = Tensor | DataStream | RemoteBuffer | Function
 
 
 class SyncType(Enum):
-    """INTERNAL: the tiles of one IPU. EXTERNAL: all IPUs of a replica. GLOBAL: all replicas."""
+    """INTERNAL: the tiles of one IPU. EXTERNAL: all IPUs of a replica. GLOBAL: all replicas.
+
+    HOST: all IPUs, and they wait for the host to answer; an addition of Tremula.
+    """
 
     INTERNAL = "internal"
     EXTERNAL = "external"
     GLOBAL = "global"
+    HOST = "host"
+
+
+class Waits(Enum):
+    """Who waits for a copy between tiles and the host or streaming memory.
+
+    ALL: every IPU of the replica. OWN: those that take part, each for itself. NONE: nobody; the
+    copy runs beside the steps that follow, up to the next one that uses its tiles.
+    """
+
+    ALL = "all"
+    OWN = "own"
+    NONE = "none"
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +177,7 @@ class Copy(Program):
     destination: CopyDestination = None  # pyright: ignore[reportAssignmentType]
     # Poplar's third argument may be a bool (dontOutline, optimiseMemory), which changes nothing.
     offset: Tensor | None = None
+    waits: Waits = field(kw_only=True, default=Waits.ALL)
     # The copy that this one repeats with other variables, laid out alike.
     repeats: "Copy | None" = field(init=False, repr=False, default=None)
 

@@ -284,7 +284,12 @@ def _host_copy(
     else:
         kind = StepKind.REMOTE_READ if isinstance(src, RemoteBuffer) else StepKind.REMOTE_WRITE
     handle = next(side.handle for side in (src, dst) if isinstance(side, DataStream | RemoteBuffer))
-    step = table.add_step(program, kind, reads=reads, writes=writes, detail={"handle": handle})
+    detail: dict[str, object] = {"handle": handle}
+    if program.waits is not p.Waits.ALL:
+        detail["waits"] = program.waits.value
+    if any(isinstance(side, DataStream) and side.buffering_depth > 1 for side in (src, dst)):
+        detail["is_ahead"] = True
+    step = table.add_step(program, kind, reads=reads, writes=writes, detail=detail)
     table.emit(Op.HOST, step=step)
 
 

@@ -259,6 +259,9 @@ class Coster:
     def cost_sync(self, number: int, step: Step) -> None:
         detail = step.detail if isinstance(step.detail, dict) else {}
         is_internal = detail.get("sync_type", "internal") == "internal"
+        if detail.get("sync_type") == "host":
+            self.host[number] = int(np.ceil(self.chip.host_latency_s * self.chip.clock_hz))
+            self.exchange[number] = self.host[number]
         chip = self.chip
         self.sync[number] = chip.sync_cycles if is_internal else chip.external_sync_cycles
         self.is_active[number] = True
@@ -308,24 +311,31 @@ class Coster:
         )
 
     def cost_stream(self, number: int, step: Step) -> None:
-        latency_s = 0.0 if step.is_merged_host_sync else self.chip.host_latency_s
+        latency_s = 0.0 if step.is_merged_host_sync else self._stream_latency_s(step)
         rate = self.system.host_gbytes_per_s_per_machine
-        self._outside(number, latency_s, rate, is_merged=step.is_merged_host_sync)
+        self._outside(number, step, latency_s, rate)
 
-    def cost_remote(self, number: int, _: Step) -> None:
+    def _stream_latency_s(self, step: Step) -> float:
+        """That of the host, or of the gateway if it has the data already; a card has none."""
+        is_ahead = isinstance(step.detail, dict) and step.detail.get("is_ahead", False)
+        has_gateway = self.system.dram_gbytes_per_s_per_machine > 0
+        least = self.system.gateway_latency_s if is_ahead and has_gateway else np.inf
+        return min(self.chip.host_latency_s, least)
+
+    def cost_remote(self, number: int, step: Step) -> None:
         # Without streaming memory of their own, machines keep remote buffers on the host.
         system = self.system
         rate = system.dram_gbytes_per_s_per_machine or system.host_gbytes_per_s_per_machine
-        self._outside(number, system.gateway_latency_s, rate, is_merged=False)
+        self._outside(number, step, system.gateway_latency_s, rate)
 
-    def cost_load_code(self, number: int, _: Step) -> None:
-        self._outside(number, self.system.gateway_latency_s, 1.0, is_merged=False)
+    def cost_load_code(self, number: int, step: Step) -> None:
+        self._outside(number, step, self.system.gateway_latency_s, 1.0)
 
     def _outside(
-        self, number: int, latency_s: float, machine_gbytes_per_s: float, *, is_merged: bool
+        self, number: int, step: Step, latency_s: float, machine_gbytes_per_s: float
     ) -> None:
         """A transfer with the host or streaming memory: by each chip's link and machine."""
-        if not is_merged:
+        if not step.is_merged_host_sync:
             self._external(number)
         self.joins[number] = True
         self.is_active[number] = True
@@ -337,6 +347,16 @@ class Coster:
             seconds = seconds + sum(self._link_seconds(b, machine_gbytes_per_s) for b in per_chip)
         self.host[number] = np.ceil(seconds * self.chip.clock_hz).astype(np.int64)
         self.exchange[number] += self.host[number]
+        detail = step.detail if isinstance(step.detail, dict) else {}
+        if moved is not None and detail.get("waits") == "own":
+            self._keep_apart(number, (moved.received + moved.sent) > 0)
+
+    def _keep_apart(self, number: int, is_used: Ints) -> None:
+        """Let only the chips with tiles that move data take part, each for itself."""
+        takes_part = is_used.reshape(self.target.n_ipus, -1).any(axis=1)
+        self.joins[number], self.is_active[number] = False, takes_part
+        for column in (self.sync, self.exchange, self.host):
+            column[number] *= takes_part
 
     def _link_seconds(self, chip_bytes: Ints, machine_gbytes_per_s: float) -> np.ndarray:
         everyone = np.tile(chip_bytes, self.n_replicas)

@@ -11,6 +11,7 @@ from tremula.base.source import source_at
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.executable.records import View
 from tremula.compiler.passes.cost import Machine, StepCosts, cost_with
+from tremula.compiler.passes.overlap import hide_transfers
 from tremula.compiler.program_ir import Step, StepKind
 from tremula.poplar.target import Target
 
@@ -24,13 +25,16 @@ def recost_steps(executable: Executable, steps: Sequence[Step], target: Target) 
     is costed again. `steps` are `steps_of` the executable.
     """
     analysis = executable.analysis
-    return cost_with(
+    steps = _steps_of(executable)
+    costs = cost_with(
         Machine(target, executable.replication_factor),
         steps,
         analysis.exchanges,
         analysis.costs.compute_sets,
         partial(_home_of, executable),
     )
+    code, step_of = executable.code, executable.step_of
+    return hide_transfers(costs, code, step_of, steps, analysis.exchanges)
 
 
 def steps_of(executable: Executable) -> list[Step]:

@@ -8,6 +8,7 @@ import torch
 from torch import fx
 
 from tremula.base.types import Type
+from tremula.ir.locations import Locations
 from tremula.ir.lowering.types import narrow, tile_type
 from tremula.ir.nodes import operand
 from tremula.ir.origin import ORIGIN, Origin
@@ -29,8 +30,7 @@ class LoweringOptions:
     is_training: bool = False
     rounds_stochastically: bool = False  # halves, to one of the two neighbours at random
     has_synthetic_data: bool = False  # zeros on the device instead of streams from and to the host
-    # Optimiser states of at least so many elements are in streaming memory; None: all on chips.
-    least_off_chip_state: int | None = None
+    locations: Locations = field(default_factory=Locations)  # of what outlives an operation
     checks_indices: bool = False  # stop at an index out of range, which otherwise reads zeros
 
 

@@ -22,6 +22,7 @@ _MARKERS = {
     "print_tensor": ", str title, str form, bool gradient",
     "overlap": ", str mode, bool output",
     "loss_mark": ", str reduction",  # the value a loss function marked, before it is reduced
+    "fetched": "",  # comes back from streaming memory
     "gradient": ", int parameter",  # where gradients of micro-batches and replicas are reduced
 }
 MARKERS = frozenset(f"tremula::{name}" for name in _MARKERS)

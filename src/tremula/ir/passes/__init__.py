@@ -8,15 +8,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tremula.base.passes import run_passes
+from tremula.ir.locations import Location
 from tremula.ir.passes.clean import drop_dead, drop_identities, fold_constants, share_common
 from tremula.ir.passes.decompose import decompose
 from tremula.ir.passes.functionalise import functionalise, functionalise_decompositions
+from tremula.ir.passes.leave_chip import by_direction, leave_chip, part_of_stage
 from tremula.ir.passes.memory_shares import note_available_memory
 from tremula.ir.passes.recompute import (
     recompute_between_checkpoints,
     recompute_remembered,
     recompute_stages,
 )
+from tremula.ir.passes.shard_update import Shards, shard_update
 from tremula.ir.passes.split import drop_markers, micro_batch_part
 from tremula.ir.step import CapturedStep
 from tremula.ir.text import step_text
@@ -42,17 +45,22 @@ HOST_PASSES: Passes = (
 
 
 def tile_passes(
-    stage_of_block: Sequence[int] = (), recomputed_stages: Sequence[int] = ()
+    stage_of_block: Sequence[int] = (),
+    recomputed_stages: Sequence[int] = (),
+    activations: Location | None = None,
+    shards: Shards | None = None,
 ) -> Passes:
     """These leave only operations that have a lowering.
 
     `stage_of_block` is the pipeline stage of each block, empty without a pipeline. Of
     `recomputed_stages`, which has the same form, the backward pass computes all values again.
+    `activations` says which forward values wait for the backward pass off the chip, `shards` which
+    weights replicas share out between them.
     """
     between = partial(recompute_between_checkpoints, stage_of_block=stage_of_block)
     stages = partial(recompute_stages, stage_of_block=recomputed_stages)
     remembered = partial(recompute_remembered, stage_of_block=stage_of_block)
-    return (
+    passes: Passes = (
         ("decompose", decompose),
         ("functionalise decompositions", functionalise_decompositions),
         ("drop identities", drop_identities),
@@ -62,6 +70,14 @@ def tile_passes(
         ("recompute stages", stages),
         ("recompute what lowerings remember", remembered),
     )
+    if shards is not None and shards.updated:
+        passes = (*passes, ("shard updates", partial(shard_update, shards=shards)))
+    if activations is None or not activations.is_off_chip:
+        return passes
+    # Between stages of a pipeline values wait in rings, on or off the chip.
+    parts = partial(part_of_stage, stage_of_block) if len(set(stage_of_block)) > 1 else by_direction
+    leave = partial(leave_chip, leaves=activations.leaves, part_of=parts)
+    return (*passes, ("leave the chip", leave))
 
 
 TILE_PASSES = tile_passes()  # of a step that is not a pipeline

@@ -1,12 +1,13 @@
 """Sessions: a compiled step with its weights on a device: this computer, or tiles."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from tremula.ir.host.backend_choice import backend_for
 from tremula.ir.host.blame import note_operation
@@ -15,6 +16,7 @@ from tremula.ir.host.fastest import FastestProgram
 from tremula.ir.host.inductor import InductorProgram
 from tremula.ir.host.layout import on_device
 from tremula.ir.host.program import DeviceState, HostProgram
+from tremula.ir.locations import HeldPlace
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
@@ -45,7 +47,7 @@ class Handles(Protocol):
     """The names under which the host finds the tensors and streams of a tile program."""
 
     @property
-    def held(self) -> Mapping[tuple[str, int], str]: ...  # (kind, index) -> handle
+    def held(self) -> Mapping[tuple[str, int], HeldPlace]: ...  # by kind and index
     @property
     def inputs(self) -> Sequence[str]: ...
     @property
@@ -158,7 +160,8 @@ class TileSession:
 
     def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None:
         for index, value in values.items():
-            self.engine.write_tensor(self.built.held[BUFFER, index], narrow(value), replica)
+            handle = self.built.held[BUFFER, index].handle
+            self.engine.write_tensor(handle, narrow(value), replica)
 
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
         replicas = range(self.repetition.n_replicas)
@@ -213,28 +216,48 @@ class TileSession:
 
     def _write(self, kind: str, tensors: list[Tensor], replica: int | None = None) -> None:
         """To one replica, or to all of them."""
-        replicas = range(self.repetition.n_replicas) if replica is None else [replica]
         for index, tensor in enumerate(tensors):
-            handle, value = self.built.held[kind, index], narrow(tensor)
-            if handle not in self.engine.executable.host.buffers:
-                self.engine.write_tensor(handle, value, replica)
+            place, value = self.built.held[kind, index], narrow(tensor)
+            if not self._is_remote(place) and place.n_shards == 1:
+                self.engine.write_tensor(place.handle, value, replica)
                 continue
+            shards = shards_of(value, place.n_shards)
+            replicas = range(self.repetition.n_replicas) if replica is None else [replica]
             for each in replicas:
-                self.engine.copy_to_remote_buffer(value.reshape(-1), handle, replica=each)
+                self._write_one(place, shards[each % place.n_shards], each)
+
+    def _write_one(self, place: HeldPlace, values: np.ndarray, replica: int) -> None:
+        if self._is_remote(place):
+            self.engine.copy_to_remote_buffer(values, place.handle, place.row, replica)
+        else:
+            self.engine.write_tensor(place.handle, values, replica)
+
+    def _is_remote(self, place: HeldPlace) -> bool:
+        return place.handle in self.engine.executable.host.buffers
 
     def _read(self, kind: str, replica: int) -> list[Tensor]:
-        nodes = dict(zip(self.step.inputs, self.step.placeholders(), strict=True))
-        tensors = []
-        for slot, node in nodes.items():
-            if slot.kind == kind:
-                handle = self.built.held[kind, slot.index]
-                is_remote = handle in self.engine.executable.host.buffers
-                read = self.engine.copy_from_remote_buffer if is_remote else self.engine.read_tensor
-                values = read(handle, replica=replica)
-                fake = node.meta["val"]
-                tensor = widened(np.reshape(values, tile_shape(fake)), fake.dtype)
-                tensors.append(tensor.to(fake.dtype))
-        return tensors
+        nodes = zip(self.step.inputs, self.step.placeholders(), strict=True)
+        return [self._read_one(slot, node, replica) for slot, node in nodes if slot.kind == kind]
+
+    def _read_one(self, slot: Slot, node: fx.Node, replica: int) -> Tensor:
+        place, fake = self.built.held[slot.kind, slot.index], node.meta["val"]
+        replicas = range(place.n_shards) if place.n_shards > 1 else [replica]
+        parts = [np.ravel(self._values_at(place, each)) for each in replicas]
+        shape = tile_shape(fake)
+        values = np.concatenate(parts)[: math.prod(shape)]
+        return widened(np.reshape(values, shape), fake.dtype).to(fake.dtype)
+
+    def _values_at(self, place: HeldPlace, replica: int) -> np.ndarray:
+        if self._is_remote(place):
+            return self.engine.copy_from_remote_buffer(place.handle, place.row, replica)
+        return self.engine.read_tensor(place.handle, replica=replica)
+
+
+def shards_of(values: np.ndarray, n_shards: int) -> list[np.ndarray]:
+    """Equal parts of the elements, the last ones padded with zeros."""
+    flat = values.reshape(-1)
+    n_missing = -len(flat) % n_shards
+    return np.split(np.concatenate([flat, np.zeros(n_missing, flat.dtype)]), n_shards)
 
 
 def connect(engine: "Engine", handle: str, data: np.ndarray, replica: int | None = None) -> None:

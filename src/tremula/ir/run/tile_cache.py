@@ -17,6 +17,7 @@ from tremula.base.errors import FileLoadError
 from tremula.compiler.executable.executable import Executable, validate
 from tremula.compiler.file.codec import read_record, record, write_record
 from tremula.ir.bodies import all_nodes
+from tremula.ir.locations import HeldPlace
 from tremula.ir.nodes import schema_name
 from tremula.ir.op_table import code_of_users
 from tremula.ir.origin import ORIGIN
@@ -35,7 +36,7 @@ class StoredTileProgram:
 
     key: str
     executable: Executable
-    held_handles: tuple[tuple[str, int, str], ...]  # kind, index, handle
+    held_handles: tuple[tuple[str, int, str, int, int], ...]  # kind, index, HeldPlace
     input_handles: tuple[str, ...]
     output_handles: tuple[tuple[str, int, str, str], ...]  # kind, index and name, handle
     # Code of the script, by handle; not written to files.
@@ -46,7 +47,7 @@ class StoredTileProgram:
         stored = StoredTileProgram(
             key,
             executable,
-            tuple((kind, index, handle) for (kind, index), handle in handles.held.items()),
+            tuple((kind, index, *place) for (kind, index), place in handles.held.items()),
             tuple(handles.inputs),
             tuple((slot.kind, slot.index, slot.name, handle) for slot, handle in handles.outputs),
         )
@@ -54,8 +55,8 @@ class StoredTileProgram:
         return stored
 
     @property
-    def held(self) -> dict[tuple[str, int], str]:
-        return {(kind, index): handle for kind, index, handle in self.held_handles}
+    def held(self) -> dict[tuple[str, int], HeldPlace]:
+        return {(kind, index): HeldPlace(*place) for kind, index, *place in self.held_handles}
 
     @property
     def inputs(self) -> list[str]:

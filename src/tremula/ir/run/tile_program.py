@@ -13,12 +13,13 @@ from tremula.compiler.executable.executable import Executable
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.passes import apply, tile_passes
+from tremula.ir.passes.shard_update import Shards
 from tremula.ir.run.performance import CallTiming, time_call
 from tremula.ir.run.progress import ProgressBar
 from tremula.ir.run.replica_groups import GroupedTileSession, Grouping
 from tremula.ir.run.session import Repetition, TileSession
 from tremula.ir.run.tile_cache import ProgramCache, StoredTileProgram, can_be_kept, program_key
-from tremula.ir.step import INPUT, CapturedStep
+from tremula.ir.step import INPUT, PARAMETER, CapturedStep
 from tremula.poplar.control import set_stochastic_rounding
 from tremula.poplar.programs import Sequence
 from tremula.poplar.target import Device, IPUModel
@@ -133,7 +134,12 @@ class TileProgram:
                 f"The tile program does not model: {'; '.join(self.settings.not_modelled)}. Results"
                 " are the same; its memory and cycles are those of tensors that stay on the chips."
             )
-        passes = tile_passes(self.schedule.stage_of_block, self.recomputed_stages)
+        passes = tile_passes(
+            self.schedule.stage_of_block,
+            self.recomputed_stages,
+            self.settings.lowering.locations.activation,
+            self._shards(),
+        )
         step = apply(self._captured, passes, "tiles")
         options, target = self.lowering_options(), self.device().target
         with span(POPTORCH, "lower to tiles"):
@@ -168,6 +174,31 @@ class TileProgram:
     def recomputed_stages(self) -> tuple[int, ...]:
         """The stage of each block, if stages are computed again for the backward pass."""
         return self.schedule.stage_of_block if self.settings.recomputes_stages else ()
+
+    def _shards(self) -> Shards:
+        """Which updates replicas share out: of large weights that are the same on all of them."""
+        step, locations, schedule = self._captured, self.settings.lowering.locations, self.schedule
+        rule = step.rule
+        if rule is None or schedule.n_replicas == 1 or rule.automatic is not None:
+            return Shards()
+        sizes = {
+            slot.name: node.meta["val"].numel()
+            for slot, node in zip(step.inputs, step.placeholders(), strict=True)
+            if slot.kind == PARAMETER
+        }
+        has_states = {slot.param for slot in rule.slots if not slot.is_step}
+        shared = [
+            (number, name)
+            for number, name in enumerate(rule.names)
+            if schedule.group_of(name)[0] == schedule.n_replicas
+        ]
+        held = [name for _, name in shared if locations.weight.shards(sizes[name])]
+        updated = [
+            name
+            for number, name in shared
+            if name in held or (number in has_states and locations.state.shards(sizes[name]))
+        ]
+        return Shards(schedule.n_replicas, tuple(updated), tuple(held))
 
     def _engine_options(self) -> dict:
         return {**self.settings.engine_options, "tremula.seed": self.seed}

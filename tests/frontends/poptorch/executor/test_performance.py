@@ -203,6 +203,6 @@ def test_settings_that_are_not_modelled_are_named(capfd):
     assert "does not model" not in capfd.readouterr().err
     model.cycleCount()
     (line,) = [text for text in capfd.readouterr().err.splitlines() if "does not model" in text]
-    for name in ("setWeightLocation", "numIOTiles", "SerialPhasedExecution", "syncPattern"):
+    for name in ("numIOTiles", "SerialPhasedExecution", "syncPattern"):
         assert name in line
-    assert "setOptimizerLocation" not in line
+    assert "Location" not in line

@@ -70,7 +70,7 @@ def _tile_settings(options: Options, chip: str) -> "TileSettings":
             partials_type=choices.get("partialsTypeMatMuls"),
             available_memory=dict(options.available_memory_proportion),
             rounds_stochastically=bool(choices.get("enableStochasticRounding", False)),
-            least_off_chip_state=options.TensorLocations.least_off_chip_state,
+            locations=options.TensorLocations.chosen,
             has_synthetic_data=choices.get("syntheticDataMode", 0) != 0,
         ),
         _engine_options(options),
@@ -92,24 +92,13 @@ def _engine_options(options: Options) -> dict[str, object]:
 
 # -- settings that change a real machine's memory or time, but not yet the tile program ------------
 
-_SETTER_OF_LOCATION = {
-    "location_activation": "setActivationLocation",
-    "location_weight": "setWeightLocation",
-    "location_optimizer": "setOptimizerLocation",
-    "location_accumulator": "setAccumulatorLocation",
-}
-
 
 def _not_modelled(options: Options) -> list[str]:
     """What a script asked for that the tile program does without.
 
     Results are the same either way; memory and cycles of a report are not.
     """
-    found = [
-        f"{setter} (tensors off the chip or sharded over replicas)"
-        for name, setter in _SETTER_OF_LOCATION.items()
-        if _is_elsewhere(name, getattr(options.TensorLocations, name))
-    ]
+    found = []
     if options.TensorLocations.exists("numIOTiles"):
         found.append("numIOTiles (tiles set aside for transfers)")
     strategy = options._execution_strategy
@@ -118,9 +107,3 @@ def _not_modelled(options: Options) -> list[str]:
     if options.sync_pattern != SyncPattern.Full:
         found.append("syncPattern")
     return found
-
-
-def _is_elsewhere(name: str, location: dict[str, int]) -> bool:
-    """Optimiser states can be off the chip; nothing is sharded over replicas."""
-    is_off = location.get("onChip", 1) == 0 and name != "location_optimizer"
-    return is_off or location.get("useReplicatedTensorSharding", 0) == 1

@@ -13,6 +13,7 @@ from tremula.frontends.poptorch.enums import (
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.base import OptionsDict
 from tremula.frontends.poptorch.options.popart import _PopartOptions
+from tremula.ir.locations import Location, Locations
 
 
 class _JitOptions(OptionsDict):
@@ -192,10 +193,6 @@ class _DistributedOptions(OptionsDict):
         self.configureProcessId(process_id, n_processes)
 
 
-# PopART's default: single numbers stay on the chip.
-_LEAST_OFF_CHIP = 2
-
-
 class TensorLocationSettings(OptionsDict):
     """Where the tensors of one kind live and when they leave the chip."""
 
@@ -266,11 +263,14 @@ class _TensorLocationOptions(OptionsDict):
         return self._set_location("location_accumulator", location)
 
     @property
-    def least_off_chip_state(self) -> int | None:
-        """Optimiser states with at least so many elements are off the chip; None: never."""
-        location = self.location_optimizer
-        is_off = location.get("onChip", 1) == 0
-        return location.get("minElementsForOffChip", _LEAST_OFF_CHIP) if is_off else None
+    def chosen(self) -> Locations:
+        """Where tensors live, as plain settings; what was not said has PopART's defaults."""
+        return Locations(
+            weight=_location(self.location_weight),
+            state=_location(self.location_optimizer),
+            accumulator=_location(self.location_accumulator),
+            activation=_location(self.location_activation),
+        )
 
     def _set_location(self, name: str, location: TensorLocationSettings) -> Self:
         assert isinstance(location, TensorLocationSettings), (
@@ -278,3 +278,14 @@ class _TensorLocationOptions(OptionsDict):
         )
         values: dict[str, Any] = location.toDict()
         return self.set(**{name: values})
+
+
+def _location(given: dict[str, int]) -> Location:
+    usual = Location()
+    return Location(
+        is_off_chip=given.get("onChip", 1) == 0,
+        least_off_chip=given.get("minElementsForOffChip", usual.least_off_chip),
+        is_sharded=given.get("useReplicatedTensorSharding", 0) == 1,
+        least_sharded=given.get("minElementsForReplicatedTensorSharding", usual.least_sharded),
+        uses_io_tiles=given.get("useIOTilesToLoad", 0) == 1,
+    )

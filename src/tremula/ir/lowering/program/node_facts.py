@@ -77,14 +77,21 @@ def overwrites(step: CapturedStep) -> dict[fx.Node, fx.Node]:
     return found
 
 
-def states_by_result(step: CapturedStep) -> dict[fx.Node, list[fx.Node]]:
-    """For a node of the update: the states that become its value."""
+def held_by_result(step: CapturedStep) -> dict[fx.Node, list[fx.Node]]:
+    """For a node: the weights and states that become its value."""
     found: dict[fx.Node, list[fx.Node]] = {}
     held = held_nodes(step)
     for slot, node in zip(step.outputs, step.results(), strict=True):
-        if slot.kind == STATE:
+        if slot.kind in (PARAMETER, STATE) and (slot.kind, slot.index) in held:
             found.setdefault(node, []).append(held[slot.kind, slot.index])
     return found
+
+
+def base_of(node: fx.Node) -> fx.Node:
+    """What a view is a view of; anything else is itself."""
+    while node.op == "call_function" and follows_operand(node):
+        node = node.all_input_nodes[0]
+    return node
 
 
 def chips_of_nodes(

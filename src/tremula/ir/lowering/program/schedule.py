@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tremula.ir.locations import HeldPlace
 from tremula.ir.step import Slot
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Program
@@ -43,7 +44,7 @@ class BuiltProgram:
 
     graph: Graph
     program: Program
-    held: dict[tuple[str, int], str] = field(default_factory=dict)  # (kind, index) -> handle
+    held: dict[tuple[str, int], HeldPlace] = field(default_factory=dict)  # by kind and index
     inputs: list[str] = field(default_factory=list)  # stream handles
     outputs: list[tuple[Slot, str]] = field(default_factory=list)
     host_functions: dict[str, Callable] = field(default_factory=dict)  # by handle

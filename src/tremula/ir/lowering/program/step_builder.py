@@ -7,29 +7,35 @@ from torch import fx
 
 from tremula.base.source import at_source
 from tremula.base.types import FLOAT
+from tremula.ir.locations import HeldPlace, Location
 from tremula.ir.lowering.bfloat16 import with_rounded, with_rounded_numbers
 from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.pointwise.map import narrow, wide
 from tremula.ir.lowering.program.node_facts import (
     GRADIENT_MARK,
+    base_of,
     check_result,
     chips_of_nodes,
     follows_operand,
+    held_by_result,
     held_nodes,
     is_of_update,
+    n_elements,
     overwrites,
     source_of_user,
-    states_by_result,
 )
 from tremula.ir.lowering.program.schedule import BuiltProgram, Schedule
+from tremula.ir.lowering.program.streaming import Row, StreamingMemory
+from tremula.ir.lowering.shards import add_shard
 from tremula.ir.lowering.tiles import HOST_FUNCTIONS, LoweringOptions, Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.op_table import lowering_of
-from tremula.ir.origin import OPTIMISER, ORIGIN
+from tremula.ir.origin import FORWARD, OPTIMISER, ORIGIN
+from tremula.ir.passes.leave_chip import FETCHED
+from tremula.ir.passes.shard_update import N_SHARDS
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence
-from tremula.poplar.streams import RemoteBuffer
 from tremula.poplar.target import Target
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import gcl, popops, poputil
@@ -56,9 +62,14 @@ class StepBuilder:
         self.built = BuiltProgram(self.graph, self.micro)
         self.chip_of = chips_of_nodes(step, self._own_chip)
         self.overwrites = self._overwrites()
-        self.remote: dict[fx.Node, RemoteBuffer] = {}  # states in streaming memory
-        self.loaded: set[fx.Node] = set()
-        self.states_of = states_by_result(step)
+        self.memory = StreamingMemory(self.graph)
+        self.rows: dict[fx.Node, Row] = {}  # of weights and states in streaming memory
+        # Of activations: where they went, what they were, how a clone repeats elements alike.
+        self.left: dict[fx.Node, tuple[Row, Tensor, Callable[[Tensor], Tensor]]] = {}
+        self.total_rows: dict[int, Row] = {}  # of sums of gradients, by variable
+        self.deferred: dict[fx.Node, Callable[[], Tensor]] = {}  # gradients nobody has read yet
+        self.loaded: set[tuple[fx.Node, object]] = set()  # in which part of the program
+        self.held_by_result = held_by_result(step)
         self.counters: dict[int, Tensor] = {}  # of micro-batches, by the sequence that counts
 
     def _chip_graphs(self) -> list[Graph]:
@@ -116,7 +127,8 @@ class StepBuilder:
 
     def _read(self, node: fx.Node, tiles: Tiles) -> object:
         """A value on the chip that reads it; copies between chips are explicit, and made once."""
-        self._load(node)
+        self._settle(node)
+        self._load(node, tiles)
         value = self.values[node]
         home = self.chip_of[node]
         if home == tiles.chip or not isinstance(value, Tensor) or value.contains_constant:
@@ -139,38 +151,93 @@ class StepBuilder:
             if slot.kind == INPUT:
                 self._input_stream(slot, tensor, self._reads_of(node))
             else:
-                handle = f"{slot.kind}:{slot.name}"
-                if self._is_off_chip(slot, tensor):
-                    n = tensor.n_elems
-                    self.remote[node] = self.graph.add_remote_buffer(handle, tensor.type, n)
-                else:
-                    self.graph.create_host_write(handle, tensor)
-                    self.graph.create_host_read(handle, tensor)
-                self.built.held[slot.kind, slot.index] = handle
+                self.built.held[slot.kind, slot.index] = self._held_at(slot, node, tensor)
 
-    def _is_off_chip(self, slot: Slot, tensor: Tensor) -> bool:
-        """Whether a state is in streaming memory and on the chip only while its weight changes."""
-        least = self.options.least_off_chip_state
-        return slot.kind == STATE and least is not None and tensor.n_elems >= least
+    def _held_at(self, slot: Slot, node: fx.Node, tensor: Tensor) -> HeldPlace:
+        """Where the host finds a held tensor: on the tiles, or in a row of a remote buffer."""
+        n_shards = node.meta.get(N_SHARDS, 1)
+        if self._location_of(slot).leaves(tensor.n_elems * n_shards):
+            row = self.memory.add(slot.kind, tensor.type, tensor.n_elems, self.chip_of[node])
+            self.rows[node] = row
+            return HeldPlace(row.buffer.handle, row.number, n_shards)
+        handle = f"{slot.kind}:{slot.name}"
+        self.graph.create_host_write(handle, tensor)
+        self.graph.create_host_read(handle, tensor)
+        return HeldPlace(handle, n_shards=n_shards)
 
-    def _load(self, node: fx.Node) -> None:
-        """Fetch a state from streaming memory before the update reads it first."""
-        if node in self.remote and node not in self.loaded:
-            self.loaded.add(node)
-            value = self.values[node]
-            assert isinstance(value, Tensor), "states are tensors"
-            self.update.add(Copy(self.remote[node], value.flatten()))
+    def _location_of(self, slot: Slot) -> Location:
+        locations = self.options.locations
+        return {PARAMETER: locations.weight, STATE: locations.state}.get(slot.kind, Location())
+
+    # -- streaming memory --------------------------------------------------------------------------
+
+    def _part_of(self, node: fx.Node) -> object:
+        """The part of the program a node runs in: each fetches for itself what it reads."""
+        origin = node.meta.get(ORIGIN)
+        return FORWARD if origin is None else origin.phase
+
+    def _load(self, node: fx.Node, tiles: Tiles) -> None:
+        """Fetch a weight or a state before its first reader in a part of the program."""
+        base = base_of(node)
+        key = (base, self._part_of(tiles.node))
+        if base in self.rows and key not in self.loaded and not follows_operand(tiles.node):
+            self.loaded.add(key)
+            self._fetch(base, tiles)
+
+    def _fetch(self, held: fx.Node, tiles: Tiles) -> None:
+        value = self.values[held]
+        assert isinstance(value, Tensor), "held tensors are tensors"
+        home = self._tiles_on(tiles.node, self.chip_of[held], tiles.sequence)
+        self.memory.load(self.rows[held], value, home)
 
     def _store(self, node: fx.Node) -> None:
-        """Send new states to streaming memory as soon as they are computed."""
-        for state in self.states_of.get(node, ()):
-            value = self.values[node]
-            if state in self.remote:
-                assert isinstance(value, Tensor), "states are tensors"
-                self.update.add(Copy(value.flatten(), self.remote[state]))
+        """Send new weights and states to streaming memory as soon as they are computed."""
+        for held in self.held_by_result.get(node, ()):
+            if held in self.rows:
+                value = self.values[node]
+                assert isinstance(value, Tensor), "held tensors are tensors"
+                tiles = self._tiles_on(node, self.chip_of[node], self.update)
+                self.memory.store(value, self.rows[held], tiles)
+
+    def _leave(self, node: fx.Node, tiles: Tiles) -> None:
+        """Send a value away that a later part of the program fetches."""
+        value = self.values[node]
+        if isinstance(value, Tensor) and value.n_elems and not value.contains_constant:
+            distinct, repeated = poputil.distinct_part(value)
+            row = self.memory.add("activation", value.type, distinct.n_elems, tiles.chip)
+            self.memory.store(poputil.in_memory_order(distinct, [])[0], row, tiles)
+            self.left[node] = (row, distinct, repeated)
+
+    def _fetched(self, node: fx.Node, tiles: Tiles) -> object:
+        """A value that left the chip, laid out as it was there."""
+        source = node.all_input_nodes[0]
+        if source not in self.left:
+            return self._read(source, tiles)
+        row, distinct, repeated = self.left[source]
+        clone = poputil.clone_in_order(self.graph, distinct, tiles.name)
+        home = self._tiles_on(node, self.chip_of[source], tiles.sequence)
+        self.chip_of[node] = home.chip
+        self.memory.load(row, poputil.in_memory_order(distinct, [clone])[1][0], home)
+        return repeated(clone)
+
+    def _load_total(self, total: Tensor, tiles: Tiles) -> None:
+        row = self.total_rows.get(_variable_of(total))
+        if row is not None:
+            self.memory.load(row, total, tiles)
+
+    def _store_total(self, total: Tensor, tiles: Tiles) -> None:
+        row = self.total_rows.get(_variable_of(total))
+        if row is not None:
+            self.memory.store(total, row, tiles)
+
+    # -- variables ---------------------------------------------------------------------------------
 
     def _variable(self, slot: Slot, node: fx.Node) -> Tensor:
         chip = self.chip_of[node]
+        if N_SHARDS in node.meta:
+            value = node.meta["val"]
+            type = tile_type(value.dtype)
+            return add_shard(self.chips[chip], type, value.numel(), slot.name)
         if slot.kind in (PARAMETER, INPUT, BUFFER):
             preferred = preferred_layout(node, lambda user: self._tiles_on(user, chip, self.micro))
             if preferred is not None:
@@ -213,7 +280,10 @@ class StepBuilder:
     def _lower(self, node: fx.Node) -> None:
         tiles = self._tiles(node)
         if node.target is GRADIENT_MARK:
-            self.values[node] = self._reduced_gradient(node, tiles)
+            self._reduce_gradient(node, tiles)
+            return
+        if node.target is FETCHED:
+            self.values[node] = self._fetched(node, tiles)
             return
         overwritten = self.overwrites.get(node)
         if overwritten is not None and self.chip_of[overwritten] == tiles.chip:
@@ -222,6 +292,8 @@ class StepBuilder:
             tiles.destination = target
         self.values[node] = self._built(tiles, lambda n: self._read(n, tiles))
         self._store(node)
+        if any(user.target is FETCHED for user in node.users):
+            self._leave(node, tiles)
 
     def _built(self, tiles: Tiles, read: Callable[[fx.Node], Any]) -> object:
         """The result of a node's lowering for the operands that `read` returns."""
@@ -235,19 +307,53 @@ class StepBuilder:
             check_result(node, value)
             return with_rounded(tiles, value)
 
-    def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Tensor:
-        """The gradient the optimiser sees: over all micro-batches and replicas of the step."""
+    def _reduce_gradient(self, node: fx.Node, tiles: Tiles) -> None:
+        """The gradient the optimiser sees: over all micro-batches and replicas of the step.
+
+        A sum that is off the chip comes back when the update asks for it, not all at its beginning.
+        """
+        reduced = self._reduced_gradient(node, tiles)
+        if self.options.locations.accumulator.leaves(n_elements(node)):
+            self.deferred[node] = reduced
+        else:
+            self.values[node] = reduced()
+
+    def _settle(self, node: fx.Node) -> None:
+        """Build what was put off until something reads it."""
+        if node in self.deferred:
+            self.values[node] = self.deferred.pop(node)()
+
+    def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Callable[[], Tensor]:
+        """Adds up micro-batches; gives what builds the sum over replicas."""
         schedule = self.schedule
         value = self._read(node.all_input_nodes[0], tiles)
         assert isinstance(value, Tensor), "gradients are tensors"
         if schedule.n_accumulation * schedule.n_replicas == 1 and schedule.gradient_scale == 1:
-            return value
-        if schedule.n_accumulation > 1:
-            total = self._accumulator(value, tiles)
-            self._accumulate(total, value, tiles)
-        else:
+            return lambda: value
+        home = self._tiles_on(node, tiles.chip, self.update)
+        value = self._scattered(node, value, tiles)
+        if schedule.n_accumulation == 1:
             total = poputil.duplicate(tiles.graph, value, self.update, tiles.name)
-        return self._over_replicas(total, tiles)
+            return lambda: self._over_replicas(total, home)
+        total = self._accumulator(value, tiles)
+        self._accumulate(total, value, tiles)
+
+        def reduced() -> Tensor:
+            self._load_total(total, home)
+            return self._over_replicas(total, home)
+
+        return reduced
+
+    def _scatters_early(self, node: fx.Node) -> bool:
+        """Whether sums of gradients are shards: those of micro-batches are scattered at once."""
+        n_shards = node.meta.get(N_SHARDS, 1)
+        is_sharded = self.options.locations.accumulator.shards(n_elements(node) * n_shards)
+        return n_shards > 1 and self.schedule.n_accumulation > 1 and is_sharded
+
+    def _scattered(self, node: fx.Node, value: Tensor, tiles: Tiles) -> Tensor:
+        if not self._scatters_early(node):
+            return value
+        return gcl.reduce_scatter(tiles.graph, value, "ADD", tiles.sequence, tiles.name)
 
     def _accumulator(self, like: Tensor, tiles: Tiles) -> Tensor:
         """A variable that is zero before the first micro-batch of each update."""
@@ -257,10 +363,19 @@ class StepBuilder:
             type = tile_type(self.step.rule.facts.accum_dtype)
         total = self.graph.clone(like, f"{tiles.name}/accumulator", type=type)
         popops.zero(tiles.graph, total, self.before, tiles.name)
+        if self.options.locations.accumulator.leaves(total.n_elems):
+            row = self.memory.add("accumulator", total.type, total.n_elems, tiles.chip)
+            self.total_rows[_variable_of(total)] = row
+            self._store_total(total, self._tiles_on(tiles.node, tiles.chip, self.before))
         return total
 
     def _accumulate(self, total: Tensor, value: Tensor, tiles: Tiles) -> None:
         """Add the gradient of a micro-batch, or move their running mean towards it."""
+        self._load_total(total, tiles)
+        self._add_to(total, value, tiles)
+        self._store_total(total, tiles)
+
+    def _add_to(self, total: Tensor, value: Tensor, tiles: Tiles) -> None:
         if not self.schedule.has_running_mean:
             popops.add_in_place(tiles.graph, total, value, tiles.sequence, tiles.name)
             return
@@ -295,8 +410,10 @@ class StepBuilder:
         assert self.step.rule is not None, "only training has gradients"
         place = tiles.node.args[1]
         size, stride = self.schedule.group_of(self.step.rule.names[place])  # pyright: ignore[reportArgumentType, reportCallIssue] - the mark's number
-        if n_replicas > 1:
-            if size == n_replicas:
+        if n_replicas > 1 and not self._scatters_early(tiles.node):
+            if tiles.node.meta.get(N_SHARDS, 1) > 1:
+                total = gcl.reduce_scatter(tiles.graph, total, "ADD", self.update, tiles.name)
+            elif size == n_replicas:
                 gcl.all_reduce_in_place(tiles.graph, total, self.update, tiles.name)
             else:
                 gcl.all_reduce_in_groups_in_place(
@@ -316,11 +433,13 @@ class StepBuilder:
         held = held_nodes(self.step)
         writes: dict[int, tuple[Sequence, list[tuple[Tensor, Tensor]]]] = {}
         for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
+            self._settle(node)
             value = self.values[node]
             assert isinstance(value, Tensor), "results are tensors"
             if slot.kind in (OUTPUT, INPUT):
+                self._load_result(node)
                 self._output_stream(slot, value, self._gives_of(node))
-            elif held.get((slot.kind, slot.index)) in self.remote:
+            elif held.get((slot.kind, slot.index)) in self.rows:
                 continue  # it was stored
             elif (slot.kind, slot.index) in held:  # a loss or a gradient is not kept
                 target, sequence = self.values[held[slot.kind, slot.index]], self._writes_of(slot)
@@ -329,6 +448,11 @@ class StepBuilder:
                     writes.setdefault(id(sequence), (sequence, []))[1].append((value, target))
         for sequence, pairs in writes.values():
             self._write(pairs, sequence)
+
+    def _load_result(self, node: fx.Node) -> None:
+        """A weight that a model returns is fetched for it."""
+        if base_of(node) in self.rows:
+            self._fetch(base_of(node), self._tiles_on(node, 0, self._gives_of(node)))
 
     def _gives_of(self, node: fx.Node) -> Sequence:  # noqa: ARG002
         """Where an output is written to its stream."""
@@ -365,3 +489,7 @@ class StepBuilder:
             passes = Repeat(schedule.n_accumulation, self.micro)
         whole = Sequence(self.before, passes, self.update)
         return Repeat(schedule.n_iterations, whole) if schedule.n_iterations > 1 else whole
+
+
+def _variable_of(total: Tensor) -> int:
+    return int(next(iter(total.variable_ids())))

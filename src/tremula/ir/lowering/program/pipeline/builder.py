@@ -19,6 +19,7 @@ So a value is not one tensor: `values[node]` is that of the stage that makes it 
 4. else the end of each iteration shifts it from stage to stage, a register on each (`_shifted`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ from torch import fx
 from tremula.base.types import UNSIGNED_INT
 from tremula.ir.lowering.program.node_facts import (
     GRADIENT_MARK,
+    base_of,
     held_nodes,
     is_of_update,
     n_elements,
@@ -85,6 +87,9 @@ class PipelineBuilder(StepBuilder):
             return self.parts[stage].compute
         return self.update if is_of_update(node) else self.before
 
+    def _part_of(self, node: fx.Node) -> object:
+        return self.stages.of_node.get(node, super()._part_of(node))
+
     def _overwrites(self) -> dict[fx.Node, fx.Node]:
         """Only the update writes in place: no micro-batch is under way then."""
         found = super()._overwrites()
@@ -95,6 +100,8 @@ class PipelineBuilder(StepBuilder):
     def _read(self, node: fx.Node, tiles: Tiles) -> object:
         stage = self.stages.of_node.get(tiles.node)
         if stage is not None:
+            if self.chip_of[base_of(node)] == tiles.chip:
+                self._load(node, tiles)
             return self._at(node, stage)
         if is_of_update(tiles.node):
             return super()._read(node, tiles)
@@ -141,6 +148,8 @@ class PipelineBuilder(StepBuilder):
                 self.fixed_copies[key] = self._constant(node, chip)
             else:
                 name = f"{node.name}/copy"
+                if base_of(node) in self.rows:
+                    self._fetch(base_of(node), self._tiles_on(node, chip, self.before))
                 copy = poputil.copy_to_ipu(self.graph, value, self.before, chip, name)
                 self.fixed_variables.update(copy.variable_ids())
                 self.fixed_copies[key] = copy
@@ -187,8 +196,13 @@ class PipelineBuilder(StepBuilder):
             order = graph.add_constant(UNSIGNED_INT, [n_slots], np.arange(n_slots), mapping=0)
             turns = [graph.clone(order, f"{name}/turn") for _ in range(2)]
             self.before.add(*(Copy(order, turn) for turn in turns))
-            for type in dict.fromkeys(value.row.type for value in kept):
-                same = [value for value in kept if value.row.type == type]
+            leaves = self.options.locations.activation.leaves
+            for value in kept:
+                if leaves(value.row.n_elems):
+                    self._keep_off_chip(value, n_slots, turns, (keeps, restores))
+            stays = [value for value in kept if not leaves(value.row.n_elems)]
+            for type in dict.fromkeys(value.row.type for value in stays):
+                same = [value for value in stays if value.row.type == type]
                 row = concat([value.row for value in same]).expand([0])
                 working = concat([value.working_row for value in same]).expand([0])
                 ring, _ = add_matrix_like(graph, type, n_slots, *regions_of_slice(graph, row), name)
@@ -198,6 +212,16 @@ class PipelineBuilder(StepBuilder):
                 )
             for sequence, turn in zip((keeps, restores), turns, strict=True):
                 sequence.add(Copy(concat([turn[1:], turn[:1]]), turn, name=f"{name}/turn"))
+
+    def _keep_off_chip(
+        self, value: _Kept, n_slots: int, turns: list[Tensor], parts: tuple[Sequence, Sequence]
+    ) -> None:
+        """A ring in streaming memory: its slots are the rows of a remote buffer."""
+        handle = f"remote:ring:{value.working_row.variable_ids()[0]}"
+        ring = self.graph.add_remote_buffer(handle, value.row.type, value.row.n_elems, n_slots)
+        keeps, restores = parts
+        keeps.add(Copy(value.row, ring, turns[0][:1]))
+        restores.add(Copy(ring, value.working_row, turns[1][:1]))
 
     # -- gradients ---------------------------------------------------------------------------------
 
@@ -232,7 +256,7 @@ class PipelineBuilder(StepBuilder):
         if node not in self.terms or node.target is GRADIENT_MARK:
             super()._lower(node)
 
-    def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Tensor:
+    def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Callable[[], Tensor]:
         """Each stage adds its part while micro-batches pass; the update adds the parts.
 
         Parts on one chip share their sum, but not their running mean: stages count for themselves.
@@ -243,6 +267,7 @@ class PipelineBuilder(StepBuilder):
             value, chip = self.values[term], self.stages.chip[stage]
             assert isinstance(value, Tensor), "gradients are tensors"
             own = self._tiles_on(node, chip, self.parts[stage].compute)
+            value = self._scattered(node, value, own)
             key = (chip, len(totals) if self.schedule.has_running_mean else 0)
             if key not in totals:
                 totals[key] = self._accumulator(value, own)
@@ -250,10 +275,17 @@ class PipelineBuilder(StepBuilder):
         first = next((key for key in totals if key[0] == tiles.chip), next(iter(totals)))
         chip = self.chip_of[node] = first[0]
         total, home = totals.pop(first), self._tiles_on(node, chip, self.update)
-        for (other, _), part in totals.items():
+        return lambda: self._sum_of_parts(total, totals, home)
+
+    def _sum_of_parts(
+        self, total: Tensor, others: dict[tuple[int, int], Tensor], home: Tiles
+    ) -> Tensor:
+        self._load_total(total, home)
+        for (other, _), part in others.items():
+            self._load_total(part, home)
             name = f"{home.name}/part"
-            if other != chip:
-                part = poputil.copy_to_ipu(self.graph, part, self.update, chip, name)
+            if other != home.chip:
+                part = poputil.copy_to_ipu(self.graph, part, self.update, home.chip, name)
             popops.add_in_place(home.graph, total, part, self.update, name)
         return self._over_replicas(total, home)
 

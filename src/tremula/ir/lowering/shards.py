@@ -1,0 +1,59 @@
+"""Lowerings of tensors that replicas share out between them: own parts, gathered wholes, sums."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tremula.base.types import Type
+from tremula.ir.lowering.layouts import preferred_layout
+from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.op_table import lowers
+from tremula.poplar.graph import Graph
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs import gcl, popops
+from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice
+
+
+def add_shard(graph: Graph, type: Type, n_elements: int, name: str) -> Tensor:
+    """A variable for one replica's part, spread as collectives spread it."""
+    return popops.create_sliceable_tensor(graph, type, (1, n_elements), name=name)[0]
+
+
+@lowers("tremula::own_shard", calls="popops.dynamic_slice")
+def own_shard(tiles: Tiles, x: Tensor, n_replicas: int) -> Tensor:
+    """Replica r's part: row r of the tensor cut into as many rows as there are replicas."""
+    (length,) = tiles.out_shape
+    parts = popops.create_sliceable_tensor(
+        tiles.graph, x.type, (n_replicas, length), name=f"{tiles.name}/parts"
+    )
+    flat = parts.flatten()
+    tiles.copy(x.flatten(), flat.slice(0, x.n_elems))
+    if x.n_elems < flat.n_elems:
+        rest = flat.slice(x.n_elems, flat.n_elems)
+        popops.zero(tiles.graph, rest, tiles.sequence, tiles.name)
+    number = tiles.graph.top.add_replication_index_constant().reshape((1,))
+    found = dynamic_slice(
+        tiles.graph, parts, number, tiles.sequence, tiles.name, dims=(0,), sizes=(1,)
+    )
+    return found.reshape((length,))
+
+
+@lowers("tremula::gathered", calls="gcl.all_gather")
+def gathered(tiles: Tiles, shard: Tensor, shape: Sequence[int], _n_replicas: int) -> Tensor:
+    """The whole of which every replica has a part."""
+    parts = gcl.all_gather(tiles.graph, shard, tiles.sequence, tiles.name)
+    n_elements = 1
+    for n in shape:
+        n_elements *= n
+    whole = parts.flatten().slice(0, n_elements).reshape(tuple(shape))
+    target = tiles.destination
+    if target is None:  # as its reader wants it
+        target = preferred_layout(tiles.node, lambda user: replace(tiles, node=user))
+    if target is None:
+        return whole
+    tiles.copy(whole, target)
+    return target
+
+
+@lowers("tremula::sum_over_replicas", calls="gcl.all_reduce")
+def sum_over_replicas(tiles: Tiles, x: Tensor) -> Tensor:
+    return gcl.all_reduce(tiles.graph, x, "ADD", tiles.sequence, tiles.name)
