@@ -25,7 +25,6 @@ def recost_steps(executable: Executable, steps: Sequence[Step], target: Target) 
     is costed again. `steps` are `steps_of` the executable.
     """
     analysis = executable.analysis
-    steps = _steps_of(executable)
     costs = cost_with(
         Machine(target, executable.replication_factor),
         steps,
