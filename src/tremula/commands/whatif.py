@@ -60,11 +60,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _text(points: list[Point]) -> str:
     rows = [
-        (p.label, p.total_cycles, f"{p.microseconds:,.1f}", _times(points[0], p),
+        (p.label, p.total_cycles, f"{p.microseconds:,.1f}", _times(points[0], p), f"{p.joules:.4g}",
          p.largest_tile_bytes, p.available_bytes, p.fits)
         for p in points
     ]  # fmt: skip
-    heads = ("chip", "cycles", "µs", "speed", "fullest tile", "available", "fits")
+    heads = ("chip", "cycles", "µs", "speed", "joules", "fullest tile", "available", "fits")
     return table(heads, rows)
 
 

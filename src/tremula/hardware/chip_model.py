@@ -116,11 +116,14 @@ class Chip:
     host_latency_s: float = _link("s", "start of a transfer with the host")
 
     tdp_watts: float = _power("W", "the chip at its limit")
+    idle_watts: float = _power("W", "drawn whatever the chip does: leakage, clocks, fans")
     energy_pj_per_flop_half: float = _power("pJ/flop", "half inputs, half in memory")
     energy_pj_per_flop_half_float: float = _power("pJ/flop", "half inputs, float in memory")
     energy_pj_per_flop_float: float = _power("pJ/flop", "float throughout")
     energy_pj_per_flop_quarter: float = _power("pJ/flop", "8-bit inputs", may_be_zero=True)
     energy_pj_per_byte_mm: float = _power("pJ/B/mm", "moving data across the chip")
+    energy_pj_per_byte_link: float = _power("pJ/B", "over a link to another chip")
+    energy_pj_per_byte_dram: float = _power("pJ/B", "from or to streaming memory or the host")
 
     die_area_mm2: float = _layout("mm2", "area of the chip")
     n_columns: int = _layout("columns", "half of them on each side of the exchange")

@@ -55,6 +55,8 @@ _COMMON = {
     "conv_unit_coeff_load_bytes_per_cycle": stated(16, f"{POPLIBS}; {ISA}, ld128putcs"),
     "ipu_link_gbytes_per_s": stated(16.0, f"{ESO_2023}; {ARGONNE_2024}"),
     "energy_pj_per_byte_mm": stated(0.5, ESO_2023),
+    "energy_pj_per_byte_link": guessed(40.0, "5 pJ a bit, as electrical links of the time take"),
+    "energy_pj_per_byte_dram": stated(300.0, f"{ESO_2023}: DDR"),
     "n_columns": stated(16, f"{JIA}, fig. 2.2; {IPU_STACK}"),
     "n_tiles_per_supertile": stated(4, f"{JIA}, fig. 2.2; {IPU_RESEARCH}"),
 }
@@ -143,6 +145,7 @@ _GC2 = (
         "host_link_gbytes_per_s": stated(5.9, f"{JIA}, table 4.20: measured, PCIe Gen3 x8"),
         "host_latency_s": stated(8.8e-6, f"{JIA}: least measured"),
         "tdp_watts": stated(150.0, f"{JIA}; {HANLON}"),
+        "idle_watts": guessed(38.0, "a quarter of its limit; no measurement found"),
         "energy_pj_per_flop_half": guessed(2.0, "twice Bow's: 16 nm instead of 7 nm"),
         "energy_pj_per_flop_half_float": guessed(2.6, "twice Bow's: 16 nm instead of 7 nm"),
         "energy_pj_per_flop_float": guessed(5.0, "twice Bow's: 16 nm instead of 7 nm"),
@@ -203,6 +206,7 @@ _GC200 = (
         "arch": stated("ipu2", POPLIBS),
         "clock_hz": stated(1.325e9, f"{NOTEBOOK}; a profile in Graphcore's tutorial has 1.33"),
         "tdp_watts": derived(375.0, f"{M2000_SHEET}: a quarter of the 1500 W cap"),
+        "idle_watts": guessed(95.0, "a quarter of its limit; no measurement found"),
         "energy_pj_per_flop_half": derived(1.0, f"{ESO_2023}: same energy per flop as Bow"),
         "energy_pj_per_flop_half_float": derived(1.3, f"{ESO_2023}: same energy per flop as Bow"),
         "energy_pj_per_flop_float": derived(2.5, f"{ESO_2023}: same energy per flop as Bow"),
@@ -216,6 +220,7 @@ _BOW = (
         "arch": stated("ipu2", POPLIBS),
         "clock_hz": stated(1.85e9, f"{BOW_SHEET}; {NOTEBOOK}; some slides have 1.83"),
         "tdp_watts": derived(425.0, f"{BOW_SHEET}: a quarter of the 1700 W cap"),
+        "idle_watts": guessed(105.0, "a quarter of its limit; no measurement found"),
         "die_area_mm2": guessed(823.0, f"taken over from GC200: {ANNOUNCEMENT}"),
     }
 )
@@ -236,6 +241,7 @@ _C600 = (
         "ipu_link_gbytes_per_s": derived(16.0, f"{BYTE_MLPERF}: 1 Tb/s both ways over 4 links"),
         "host_link_gbytes_per_s": guessed(16.0, "PCIe Gen4 x8, as the chip has in an IPU-Machine"),
         "tdp_watts": stated(185.0, BYTE_MLPERF),
+        "idle_watts": guessed(46.0, "a quarter of its limit; no measurement found"),
         "energy_pj_per_flop_half": guessed(1.0, f"taken over from Bow: {ESO_2023}"),
         "energy_pj_per_flop_half_float": guessed(1.3, f"taken over from Bow: {ESO_2023}"),
         "energy_pj_per_flop_float": guessed(2.5, f"taken over from Bow: {ESO_2023}"),

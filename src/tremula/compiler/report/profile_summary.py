@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tremula.compiler.passes.memory import CATEGORIES, PARTS
+from tremula.compiler.report.energy import PARTS as ENERGY_PARTS
 from tremula.compiler.report.phases import PHASES
 from tremula.compiler.report.report import Report
 
@@ -169,6 +170,7 @@ def _execution(report: Report) -> list[str]:
         f"  Total cycles:  {total:,} (approx {microseconds:,.1f} microseconds)",
         *_rows(2, rows),
         *_links(report),
+        *_energy(report),
         "  Cycles by vertex type:",
         *_rows(4, types),
         f"  Standing of vertex cycles: {_standing(report)}",
@@ -186,6 +188,16 @@ def _links(report: Report) -> list[str]:
         for i in range(min(len(links), _BUSIEST_LINKS))
     ]
     return [f"  Links between chips: {len(links)} in use, the busiest first", *_rows(4, rows)]
+
+
+def _energy(report: Report) -> list[str]:
+    """Joules by part, each with the standing of the constants it rests on."""
+    energy = report.energy
+    rows = [
+        (part, f"{getattr(energy, part):.4g} J [{energy.standings[part]}]") for part in ENERGY_PARTS
+    ]
+    head = f"  Energy:  {energy.total:.4g} J, {energy.watts:,.0f} W on {energy.n_chips} chip(s)"
+    return [head, *_rows(4, rows)]
 
 
 def _standing(report: Report) -> str:

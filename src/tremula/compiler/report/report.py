@@ -14,6 +14,7 @@ from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.memory import CATEGORIES, TileMemory
 from tremula.compiler.passes.vertex_costs import STANDINGS
 from tremula.compiler.program_ir import StepKind
+from tremula.compiler.report.energy import Energy, energy_of
 from tremula.compiler.report.links import LinkColumns, link_columns
 from tremula.compiler.report.phases import step_phases
 from tremula.hardware import Chip
@@ -152,6 +153,7 @@ class Report:
     host_exchange: Ints  # int64[n_steps, n_chips], parts of the steps' exchange
     link_exchange: Ints
     links: LinkColumns  # between chips, over everything that ran
+    energy: Energy  # of everything that ran
     phases_of_chip: Ints  # int64[n_chips, 5]: cycles of everything that ran, by phases.PHASES
     has_run: bool
     cycles_of_chip: Ints
@@ -233,8 +235,10 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
         execution = Execution(nothing, chips, costs.compute, ~costs.needs_count, {})
     tables = [t for cs in executable.compute_sets for t in cs.tables]
     totals = _table_cycles(executable, costs, execution)
+    target = executable.target
+    seconds = int(np.max(execution.cycles_of_chip)) / target.chip.clock_hz
     return Report(
-        target=executable.target,
+        target=target,
         replication_factor=executable.replication_factor,
         n_vertices=sum(t.n_rows for t in tables),
         n_edges=_n_edges(executable),
@@ -248,6 +252,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
         host_exchange=costs.host_exchange,
         link_exchange=costs.link_exchange,
         links=link_columns(executable, costs, execution.executed),
+        energy=energy_of(executable, costs, execution.executed, seconds, target.chip),
         phases_of_chip=busy_phases(costs, execution).sum(axis=0),
         has_run=bool(execution.executed.any()),
         cycles_of_chip=np.array(execution.cycles_of_chip),

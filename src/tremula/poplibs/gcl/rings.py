@@ -166,9 +166,7 @@ def _countdown(graph: Graph, begin: int, sequence: Sequence, body: Sequence, nam
 def swapped_parts(graph: Graph, ring: Ring, parts: Tensor, sequence: Sequence, name: str) -> Tensor:
     """Of rotated parts, row j goes j places on; row j is then what came from j places on."""
     n = parts.shape[0]
-    came = [
-        send_round(graph, parts[row], ring.after(row), sequence, name) for row in range(1, n)
-    ]
+    came = [send_round(graph, parts[row], ring.after(row), sequence, name) for row in range(1, n)]
     return concat([row.expand([0]) for row in (parts[0], *reversed(came))])
 
 

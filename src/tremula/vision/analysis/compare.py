@@ -98,6 +98,9 @@ def _totals(before: ReportReader, after: ReportReader) -> Facts:
     if runs[0] is not None and runs[1] is not None:
         for name in ("total_cycles", *PARTS):
             rows[name] = _difference(*(r[name] for r in runs))  # pyright: ignore[reportArgumentType, reportOptionalSubscript]
+        joules = [reader.info.get("joules") for reader in (before, after)]
+        if None not in joules:  # reports of earlier versions have none
+            rows["energy_microjoules"] = _difference(*(round(1e6 * j) for j in joules))  # pyright: ignore[reportOperatorIssue]
     return rows
 
 

@@ -386,12 +386,14 @@ def link_bound(reader: ReportReader) -> Iterator[Insight]:
     if not _is_worth(cycles, path, 0.1):
         return
     worst = int(cycles.argmax())
+    links = reader.info.get("busiest_links") or ()
+    busiest = f"The busiest link is {links[0]['name']}. " if links else ""
     yield path.insight(
         "link_bound",
         f"{_percent(float(cycles.sum()), path.total)} of the time goes into links between chips",
         f"The longest is {path.step(worst)} with {int(cycles[worst]):,} cycles: it moves "
-        f"{int(path.steps['bytes_in'][worst]):,} bytes each time. Keep what exchanges much on one "
-        "chip, or put the border between chips where less data crosses it.",
+        f"{int(path.steps['bytes_in'][worst]):,} bytes each time. {busiest}Keep what exchanges "
+        "much on one chip, or put the border between chips where less data crosses it.",
         cycles // 2,
         cycles=int(cycles.sum()),
         bytes_in=int(path.steps["bytes_in"][worst]),

@@ -75,6 +75,8 @@ def execution_totals(reader: ReportReader) -> Facts | None:
         "total_cycles": total,
         "estimated_cycles": int(reader.info.get("estimated_cycles") or 0),
         "microseconds": total / reader.target["clock_hz"] * 1e6,
+        "joules": reader.info.get("joules"),
+        "busiest_links": reader.info.get("busiest_links"),
         **machine_split(reader),
         "tile_compute_mean": float(tiles["compute"].mean()),
         "tile_exchange_mean": float(tiles["exchange"].mean()),

@@ -20,6 +20,7 @@ from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.memory import placed_on
 from tremula.compiler.program_ir import Step
+from tremula.compiler.report.energy import energy_of
 from tremula.compiler.report.phases import step_phases
 from tremula.compiler.report.recost import recost_steps, steps_of
 from tremula.hardware import Chip, chip_from_toml, single
@@ -47,7 +48,9 @@ RECOSTED = (
     "exchange_fragment_cycles", "n_bytes_per_tile", "n_bytes_reserved_per_tile",
     "n_bytes_region0", "n_bytes_region1", "ipu_link_gbytes_per_s", "ipu_link_efficiency",
     "n_sends_in_flight", "ipu_link_latency_s", "host_link_gbytes_per_s", "host_latency_s",
-    "tdp_watts", "energy_pj_per_flop_half",
+    "tdp_watts", "idle_watts", "energy_pj_per_flop_half", "energy_pj_per_flop_half_float",
+    "energy_pj_per_flop_float", "energy_pj_per_flop_quarter", "energy_pj_per_byte_mm",
+    "energy_pj_per_byte_link", "energy_pj_per_byte_dram",
 )  # fmt: skip
 
 
@@ -74,6 +77,7 @@ class Point:
     host_cycles: int
     sync_cycles: int
     waiting_cycles: int
+    joules: float
     largest_tile_bytes: int
     available_bytes: int
     overflowed_bytes: (
@@ -187,12 +191,16 @@ class TileProgram:
         largest, overflowed = self._fullest(chip)
         parts = self._parts_of(chip)
         total = sum(parts.values())
+        executed = self.report.table("steps")["executed"]
+        costs = self.executable.analysis.costs  # what moves and computes stays the same
+        energy = energy_of(self.executable, costs, executed, total / chip.clock_hz, chip)
         return Point(
             label=label,
             changes=changes,
             total_cycles=total,
             microseconds=total / chip.clock_hz * 1e6,
             **parts,
+            joules=energy.total,
             largest_tile_bytes=largest,
             available_bytes=chip.n_bytes_available_per_tile,
             overflowed_bytes=overflowed,
@@ -309,7 +317,7 @@ def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
         raise MissingProfileData(
             f"the script left no report for {label}.", hint="let it make and run an Engine"
         )
-    microseconds, largest, available, overflowed = 0.0, 0, 0, 0
+    microseconds, joules, largest, available, overflowed = 0.0, 0.0, 0, 0, 0
     parts: dict[str, int] = dict.fromkeys(PARTS, 0)
     for path in paths:
         with open_report(path) as report:
@@ -317,6 +325,7 @@ def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
             tiles = report.table("tiles")
             parts = {name: parts[name] + n for name, n in machine_split(report).items()}
             microseconds += 1e6 * report.info["total_seconds"]
+            joules += report.info["joules"]
             largest = max(largest, int(tiles["including_gaps"].max()))
             available = int(report.info["available_bytes"])
             overflowed = max(overflowed, int(tiles["overflowed"].max()))
@@ -326,6 +335,7 @@ def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
         total_cycles=sum(parts.values()),
         microseconds=microseconds,
         **_named(parts),
+        joules=joules,
         largest_tile_bytes=largest,
         available_bytes=available,
         overflowed_bytes=overflowed,

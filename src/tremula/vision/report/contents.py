@@ -22,6 +22,7 @@ from tremula.vision.report.timeline.timeline import Timeline, timeline_of
 from tremula.vision.report.timeline.walk import CYCLES_FROM, CYCLES_TO, FIRST_ENTRY, N_ENTRIES
 
 Ints = np.ndarray
+N_BUSIEST_LINKS = 16
 Columns = dict[str, Sequence[object] | Ints]
 
 
@@ -176,6 +177,15 @@ class Contents:
             "has_run": report.has_run,
             "total_cycles": report.total_cycles if report.has_run else 0,
             "total_seconds": report.total_seconds if report.has_run else 0.0,
+            "joules": report.energy.total,
+            "busiest_links": [
+                {
+                    "name": report.links.name[i],
+                    "n_bytes": int(report.links.n_bytes[i]),
+                    "busy_seconds": float(report.links.busy_seconds[i]),
+                }
+                for i in range(min(len(report.links), N_BUSIEST_LINKS))
+            ],
             "program_names": list(report.program_names),
             "n_vertices": report.n_vertices,
             "n_edges": report.n_edges,
