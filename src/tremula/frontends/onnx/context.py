@@ -1,6 +1,7 @@
 """What operators can ask for that need more than operands and attributes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +30,8 @@ class Context:
     device: torch.device | None  # of a recording: where its new tensors are made
     run_body: Callable[..., list[Any]]  # (graph, operands): it sees the values around the node
     bring_in: Callable[[Any], Any]  # a value as part of the recording, if there is one
+    # (values by name, wanted names): other nodes of the graph, computed again from these values
+    recompute: Callable[[dict[str, Any], list[str]], dict[str, Any]]
 
     @property
     def n_outputs(self) -> int:
@@ -38,7 +41,14 @@ class Context:
         return index < len(self.outputs) and bool(self.outputs[index])
 
 
+@contextmanager
+def outside_the_recording() -> Iterator[None]:
+    """Tensors made inside the block have values, also while a model is recorded."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+        yield
+
+
 def known(array: np.ndarray) -> Tensor:
     """Numbers as a tensor with values, also while a model is recorded."""
-    with _disable_current_modes(), torch._C.DisableTorchFunction():
+    with outside_the_recording():
         return torch.from_numpy(np.array(array, order="C"))

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from tremula.base.errors import PoplarError
-from tremula.frontends.onnx.context import Context
+from tremula.frontends.onnx.context import Context, outside_the_recording
 from tremula.frontends.onnx.element_types import element_type, number_of
 from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
 from tremula.frontends.onnx.functions import body_of_schema, schema_attributes
@@ -155,7 +154,7 @@ class Evaluation:
         if self.device is not None:
             known = self._known_operands(node, operands, scope) if entry.folds else None
             if known is not None:
-                operands, place = known, _outside_the_recording()
+                operands, place = known, outside_the_recording()
             else:
                 operands = self._live_operands(node, entry, operands, scope)
         with place:
@@ -172,7 +171,16 @@ class Evaluation:
             self.device,
             lambda graph, operands: self.body(graph, operands, scope),
             self.bring_in,
+            lambda values, wanted: self._again(scope, values, wanted),
         )
+
+    def _again(self, scope: Scope, values: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+        graph = scope.graph
+        assert graph is not None, "functions have no names to ask for"
+        inner = Scope(graph, None, {**scope.values, **values}, scope.constants)
+        for node in needed_for(graph.nodes, wanted, values):
+            self.node(node, inner)
+        return {name: inner.value(name) for name in wanted}
 
     def _known_operands(self, node: Node, operands: list[Any], scope: Scope) -> list[Any] | None:
         """Operands with values, if all have them; weights, which training changes, have none."""
@@ -219,12 +227,6 @@ class Evaluation:
         if self.device is None or not isinstance(value, Tensor) or is_live(value):
             return value
         return value.to(self.device)
-
-
-@contextmanager
-def _outside_the_recording() -> Iterator[None]:
-    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
-        yield
 
 
 @contextmanager

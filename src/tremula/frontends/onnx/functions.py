@@ -8,6 +8,7 @@ from typing import Any
 from onnx import FunctionProto, NodeProto, TypeProto, defs, helper
 from torch import Tensor
 
+from tremula.frontends.onnx.context import outside_the_recording
 from tremula.frontends.onnx.errors import UnsupportedOnnx
 from tremula.frontends.onnx.graph import Function, Node, Parser
 from tremula.frontends.onnx.initialisers import Reader
@@ -19,12 +20,10 @@ def body_of_schema(
     node: Node, operands: Sequence[object], types: Sequence[int], attributes: Mapping[str, Any]
 ) -> Function:
     """What an operator without an entry is, for operands and attributes like these."""
+    fixed = fixed_body(node)
+    if fixed is not None:
+        return fixed
     schema: Any = defs.get_schema(node.op_type, node.version, node.domain)
-    if schema.has_function:
-        key = (node.domain, node.op_type, schema.since_version)
-        if key not in _bodies:
-            _bodies[key] = _parsed(schema.function_body, node, node.version)
-        return _bodies[key]
     if not all(v is None or isinstance(v, Tensor) for v in operands):
         raise UnsupportedOnnx(f"{node.label} of sequences has no definition.")
     protos = [_type_proto(v, t) for v, t in zip(operands, types, strict=True)]
@@ -36,6 +35,17 @@ def body_of_schema(
     key = (node.version, text)
     if key not in _bodies:
         _bodies[key] = _parsed(FunctionProto.FromString(text), node, node.version)
+    return _bodies[key]
+
+
+def fixed_body(node: Node) -> Function | None:
+    """The same for an operator whose definition is one for all operands; None for others."""
+    schema: Any = defs.get_schema(node.op_type, node.version, node.domain)
+    if not schema.has_function:
+        return None
+    key = (node.domain, node.op_type, schema.since_version)
+    if key not in _bodies:
+        _bodies[key] = _parsed(schema.function_body, node, node.version)
     return _bodies[key]
 
 
@@ -56,6 +66,11 @@ def _call(node: Node, attributes: Mapping[str, Any]) -> NodeProto:
 
 
 def _parsed(proto: FunctionProto, node: Node, version: int) -> Function:
+    with outside_the_recording():
+        return _parsed_with_values(proto, node, version)
+
+
+def _parsed_with_values(proto: FunctionProto, node: Node, version: int) -> Function:
     parser = Parser((), Reader())
     proto = FunctionProto.FromString(proto.SerializeToString())
     if not any(i.domain == "" for i in proto.opset_import):

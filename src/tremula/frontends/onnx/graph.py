@@ -118,11 +118,13 @@ class Graph:
         return frozenset((wanted | {value.name for value in self.outputs}) - own)
 
 
-def needed_for(nodes: Sequence[Node], wanted: Iterable[str]) -> list[Node]:
-    """The nodes that values depend on, in order."""
-    names, found = set(wanted), []
+def needed_for(
+    nodes: Sequence[Node], wanted: Iterable[str], given: Iterable[str] = ()
+) -> list[Node]:
+    """The nodes that values depend on, in order; `given` values need none."""
+    names, known, found = set(wanted), frozenset(given), []
     for node in reversed(nodes):
-        if not names.isdisjoint(node.outputs):
+        if not (names - known).isdisjoint(node.outputs):
             found.append(node)
             names |= node.reads
     return found[::-1]

@@ -4,15 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from onnx import ModelProto
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from tremula.base.errors import suggest
 from tremula.frontends.onnx.element_types import tensors_of
 from tremula.frontends.onnx.errors import OnnxError
-from tremula.frontends.onnx.evaluate import Evaluation, Scope, is_live
+from tremula.frontends.onnx.evaluate import Evaluation, Scope
 from tremula.frontends.onnx.graph import Graph, ValueInfo
 from tremula.frontends.onnx.load import LoadedModel, ModelLike, load
+from tremula.ir.recorder import DEVICE
+from tremula.ir.recording import active
 
 
 class OnnxModule(nn.Module):
@@ -62,9 +66,14 @@ class OnnxModule(nn.Module):
         scope.values.update(self._others)
         scope.values.update({name: getattr(self, place) for name, place in self._places.items()})
         scope.values.update(inputs)
-        fakes = [v for v in scope.values.values() if isinstance(v, Tensor) and is_live(v)]
-        evaluation = Evaluation(fakes[0].device if fakes else None)
-        return evaluation.main(self.graph, scope, wanted)
+        return Evaluation(_device_of(scope.values)).main(self.graph, scope, wanted)
+
+
+def _device_of(values: Mapping[str, Any]) -> torch.device | None:
+    """The device of a recording that is under way."""
+    if active() is not None:
+        return DEVICE
+    return next((v.device for v in values.values() if isinstance(v, FakeTensor)), None)
 
 
 @dataclass(frozen=True)

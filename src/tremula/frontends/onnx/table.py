@@ -28,6 +28,7 @@ class Operator:
     compute: Callable[..., Any]
     static: tuple[str, ...] = ()  # operands whose values must be known when a model is compiled
     folds: bool = True  # computed at once if all operands are known
+    decides: tuple[str, ...] = ()  # operands that say how often something is done
 
     @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -74,12 +75,13 @@ def operator(
     domain: str = "",
     static: tuple[str, ...] = (),
     folds: bool = True,
+    decides: tuple[str, ...] = (),
 ) -> Callable[[Callable], Callable]:
     """Enter a function: @operator("Gemm", since=7), @operator("Reshape", static=("shape",))."""
 
     def enter(compute: Callable) -> Callable:
         for name in names:
-            entry = Operator(domain, name, since, until, compute, static, folds)
+            entry = Operator(domain, name, since, until, compute, static, folds, decides)
             others = _entries.setdefault((domain, name), [])
             if any(o.since <= until and since <= o.until for o in others):
                 raise ValueError(f"{name} has two entries for one version")

@@ -39,7 +39,7 @@ def branch(
     return tuple(torch.where(chosen, a, b) for a, b in pairs)
 
 
-@operator("Loop")
+@operator("Loop", decides=("count", "condition"))
 def loop(
     count: Tensor | None,
     condition: Tensor | None,

@@ -124,7 +124,7 @@ def one_hot(indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -
     return torch.where(places.unsqueeze(axis) == classes, values[1], values[0])
 
 
-@operator("NonZero", since=9)
+@operator("NonZero", since=9, static=("x",))
 def nonzero(x: Tensor) -> Tensor:
     """Places of elements that are not 0; how many depends on values."""
     return torch.nonzero(x).t()
@@ -135,14 +135,14 @@ def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor
     """Slices of an axis where a condition holds."""
     if axis is None:
         x, axis = x.reshape(-1), 0
-    places = known(np.flatnonzero(condition.numpy()[: x.shape[axis]]))
+    places = known(np.flatnonzero(condition.tolist()[: x.shape[axis]]))
     return x.index_select(axis, places.to(x.device))
 
 
-@operator("Unique", since=11)
+@operator("Unique", since=11, static=("x",))
 def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, ...]:
     """Distinct elements or slices, first places, places in the result, and counts."""
-    array = x.numpy()
+    array = (x.float() if x.dtype is torch.bfloat16 else x).numpy()
     found = np.unique(array, True, True, True, axis=axis)
     values, first, inverse, counts = found
     inverse = inverse.reshape(-1)

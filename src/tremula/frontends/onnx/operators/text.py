@@ -60,7 +60,7 @@ def string_normalizer(
     return found if x.ndim == 1 else found.reshape(1, -1)
 
 
-@operator("TfIdfVectorizer", since=9)
+@operator("TfIdfVectorizer", since=9, static=("x",))
 def tf_idf_vectorizer(
     x: Tensor,
     *,

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tremula.frontends.onnx.context import Context
 from tremula.frontends.onnx.table import operator
 
 _DOMAIN = "ai.onnx.preview.training"
@@ -80,3 +81,17 @@ def adam(
         new = x - size * mean / (torch.sqrt(square) + epsilon)
         results.append(((1 - norm_coefficient_post) * new, mean, square))
     return _flat(results)
+
+
+@operator("Gradient", domain=_DOMAIN)
+def gradient(
+    *operands: Tensor, xs: list[str], y: str, zs: list[str] | None = None, context: Context
+) -> tuple[Tensor, ...]:
+    """The gradient of a value of the graph, where some others have the values given."""
+    with torch.enable_grad():
+        variables = [x.detach().requires_grad_() for x in operands[: len(xs)]]
+        others = zip(zs or [], operands[len(xs) :], strict=True)
+        found = context.recompute({**dict(zip(xs, variables, strict=True)), **dict(others)}, [y])
+        gradients = torch.autograd.grad(found[y].sum(), variables, allow_unused=True)
+    pairs = zip(gradients, variables, strict=True)
+    return tuple(torch.zeros_like(v) if g is None else g for g, v in pairs)

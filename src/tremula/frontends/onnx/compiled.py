@@ -1,0 +1,129 @@
+"""A model compiled for the shapes of given inputs: on this computer, or on tiles."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from tremula.frontends.onnx.element_types import element_type
+from tremula.frontends.onnx.errors import UnsupportedOnnx
+from tremula.frontends.onnx.functions import fixed_body
+from tremula.frontends.onnx.graph import Graph, Node
+from tremula.frontends.onnx.imported import ImportedModel, OnnxModule
+from tremula.ir.capture.capture import held_tensors
+from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
+from tremula.ir.run.tile_program import TileSettings
+from tremula.ir.settings import HostSettings, host_settings
+from tremula.ir.step import BUFFER, PARAMETER
+
+_SHAPES_ONLY = {"Shape", "Size", "SequenceLength", "OptionalHasElement"}
+
+
+def static_inputs(graph: Graph) -> list[str]:
+    """Inputs whose values must be known: shapes, axes, trip counts and what they are made of."""
+    wanted = _static_names(graph.nodes)
+    names = [value.name for value in graph.inputs if value.name not in graph.initialisers]
+    return [name for name in names if name in wanted]
+
+
+def _static_names(nodes: Sequence[Node]) -> set[str]:
+    wanted: set[str] = set()
+    for node in reversed(nodes):
+        places = _static_places(node)
+        wanted |= {node.inputs[place] for place in places if place < len(node.inputs)}
+        for graph in node.graphs:
+            wanted |= _static_names(graph.nodes) & graph.reads
+        if node.op_type not in _SHAPES_ONLY and not wanted.isdisjoint(node.outputs):
+            wanted |= node.reads
+    return wanted
+
+
+def _static_places(node: Node) -> list[int]:
+    """Which operands of a node must be known."""
+    entry = node.operator
+    if entry is not None:
+        return [entry.operands.index(name) for name in (*entry.static, *entry.decides)]
+    function = node.function or fixed_body(node)
+    if function is None:
+        return []
+    names = _static_names(function.nodes)
+    return [place for place, name in enumerate(function.inputs) if name in names]
+
+
+class _Fixed(nn.Module):
+    """The model as a function of the inputs whose values are not fixed."""
+
+    def __init__(self, model: OnnxModule, fixed: Mapping[str, Any]):
+        super().__init__()
+        self.model = model
+        self.fixed = dict(fixed)
+        self.names = [name for name in model.input_names if name not in fixed]
+
+    def forward(self, *inputs: Tensor) -> tuple[Any, ...]:
+        given = {**self.fixed, **dict(zip(self.names, inputs, strict=True))}
+        return self.model(*(given[name] for name in self.model.input_names))
+
+
+@dataclass(frozen=True)
+class CompiledOnnx:
+    """Call it with the inputs that are not fixed, in order."""
+
+    imported: ImportedModel
+    step: CompiledStep
+    input_names: list[str]
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        found: list[Tensor] = []
+
+        def give(_number: int, results: list[Tensor]) -> None:
+            found.extend(results)
+
+        self.step.session.run([list(inputs)], give)
+        kinds = [value.type for value in self.imported.outputs]
+        return [
+            tensor.to(element_type(kind).held) if kind else tensor
+            for tensor, kind in zip(found, kinds, strict=True)
+        ]
+
+
+def compile_model(
+    imported: ImportedModel,
+    inputs: Mapping[str, Any],
+    *,
+    on_tiles: bool = False,
+    chip: str = "bow",
+    n_tiles: int = 0,
+    host: HostSettings | None = None,
+    engine_options: Mapping[str, object] | None = None,
+) -> CompiledOnnx:
+    """Compile a model; inputs that shapes depend on are fixed to the values given."""
+    static = static_inputs(imported.module.graph)
+    model = _Fixed(imported.module, {name: inputs[name] for name in static}).eval()
+    live = [inputs[name] for name in model.names]
+    _refuse_others(model.names, live)
+
+    def run_forward(flat: list[Tensor]) -> tuple[list[Tensor], None]:
+        outputs = model(*flat)
+        _refuse_others([value.name for value in imported.outputs], outputs)
+        return list(outputs), None
+
+    settings = StepSettings(
+        host=host or host_settings(),
+        tiles=TileSettings(chip=chip, n_tiles=n_tiles, engine_options=engine_options or {}),
+        runs_on_tiles=on_tiles,
+    )
+    step = compile_step(StepToCompile(model, run_forward, live, model.names), settings)
+    held = [[h.tensor.detach() for h in held_tensors(model, kind)] for kind in (PARAMETER, BUFFER)]
+    step.write_weights(*held)
+    return CompiledOnnx(imported, step, model.names)
+
+
+def _refuse_others(names: Sequence[str], values: Sequence[Any]) -> None:
+    for name, value in zip(names, values, strict=True):
+        if not isinstance(value, Tensor):
+            kind = "a sequence" if isinstance(value, list) else "no tensor"
+            raise UnsupportedOnnx(
+                f"{name!r} is {kind}: compiled programs take and give tensors only.",
+                hint="run the model uncompiled: imported.module(…)",
+            )
