@@ -37,13 +37,15 @@ def layout_key(tensor: Tensor) -> tuple[object, ...] | None:
     None for views of several variables.
     """
     variables, n_bytes = tensor.variables, tensor.type.n_bytes
+    # The stride of a dimension of size 1 says nothing.
+    strides = tuple(s if n > 1 else 0 for n, s in zip(tensor.shape, tensor.strides, strict=True))
     if tensor.pieces is None:
         base = variables.base_bytes[variables.id_at(tensor.offset * n_bytes)] // n_bytes
-        return None, tensor.offset - base, tensor.shape, tensor.strides
+        return None, tensor.offset - base, tensor.shape, strides
     layout = layout_of_pieces(tensor.pieces, n_bytes, variables)
     if len(layout.variables) != 1:
         return None
-    return layout.digest, tensor.offset, tensor.shape, tensor.strides
+    return layout.digest, tensor.offset, tensor.shape, strides
 
 
 @dataclass(frozen=True, slots=True, eq=False)
