@@ -71,6 +71,8 @@ docs: $(TORCH)
 	$(BIN)/python -c 'from tremula.poplibs.popops.elementwise.stubs import write_stubs; write_stubs()'
 	$(BIN)/python -c 'from tremula.ir.op_table import aten_markdown as page; print(page(), end="")' \
 	  > docs/aten.md
+	$(BIN)/python -c 'from tremula.frontends.jax.page import primitives_markdown as page; print(page(), end="")' \
+	  > docs/jax-primitives.md
 	$(BIN)/python tools/api_pages.py
 
 site: $(RELEASE)

@@ -32,7 +32,7 @@ class Body:
 
 # The operations of loops hold keys: a key is a digest of all its body, so equal bodies are one.
 _bodies: dict[str, Body] = {}
-_BODY_ARGUMENTS = ("body", "then_body", "else_body")
+_BODY_ARGUMENTS = ("body", "then_body", "else_body", "condition_body")
 
 
 def enter_body(key: str, body: Body) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tremula.base.source import Source
 from tremula.ir.origin import FORWARD, Origin, model_line
 from tremula.ir.step import BlockOfOps
 
@@ -25,6 +26,7 @@ class Recording:
     recorder: Any = None  # what writes the graph now: that of the step, or of a loop's body
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)  # id of a fake -> its weight
     multi_conv: Any = None  # the group of convolutions that is open
+    source: Source | None = None  # the line of a front end whose programs do not run as Python
     _open_blocks: list[int | None] = field(default_factory=lambda: [None])
     _scope: list[str] = field(default_factory=list)
     _attributes: list[dict] = field(default_factory=list)
@@ -70,7 +72,7 @@ class Recording:
         return Origin(
             self.phase,
             self.module_path[-1] if self.module_path else "",
-            model_line(self.source_excludes),
+            self.source or model_line(self.source_excludes),
             self.block,
             tuple(self._scope),
             tuple(attributes.items()),

@@ -30,14 +30,49 @@ def record_loop(
             f"The body of a loop gives {len(found)} tensors, but takes {len(inputs)}.",
             hint="return a new value for each input",
         )
-    for index, (before, after) in enumerate(zip(inputs, found, strict=True)):
-        if (before.shape, before.dtype) != (after.shape, after.dtype):
+    _check_state(inputs, found)
+    return torch.ops.tremula.for_loop(inputs, captured, count, key)
+
+
+def _check_state(before: list[Tensor], after: list[Tensor]) -> None:
+    for index, (old, new) in enumerate(zip(before, after, strict=True)):
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise CaptureError(
-                f"The body of a loop turns its input {index} from {_kind(before)} to"
-                f" {_kind(after)}: shapes and types must stay.",
+                f"The body of a loop turns its input {index} from {_kind(old)} to"
+                f" {_kind(new)}: shapes and types must stay.",
                 hint="cast or reshape the value before it is returned",
             )
-    return torch.ops.tremula.for_loop(inputs, captured, count, key)
+
+
+def record_while(
+    state: Recording,
+    condition: Callable[..., Tensor],
+    body: Callable[..., object],
+    inputs: list[Tensor],
+) -> list[Tensor]:
+    """A loop that the program ends by a condition it computes before every round."""
+    condition_key, condition_captured = capture_body(state, condition, inputs)
+    key, captured = capture_body(state, body, inputs)
+    _check_state(inputs, body_of(key).results())
+    return torch.ops.tremula.while_loop(inputs, condition_captured, captured, condition_key, key)
+
+
+def record_scan(
+    state: Recording,
+    body: Callable[..., object],
+    inputs: list[Tensor],
+    rows: list[Tensor],
+    count: int,
+    *,
+    is_reversed: bool = False,
+) -> list[Tensor]:
+    """A loop over rows: body(*state, *row of each) gives the new state, and a row of each result.
+
+    Gives the last state, then the rows of results together.
+    """
+    key, captured = capture_body(state, body, [*inputs, *(row[0] for row in rows)])
+    _check_state(inputs, body_of(key).results()[: len(inputs)])
+    return torch.ops.tremula.scan(inputs, rows, captured, count, is_reversed, key)
 
 
 def record_cond(

@@ -19,10 +19,11 @@ from tremula.ir.ops.custom import registered
 from tremula.ir.ops.host_calls import code_of
 from tremula.ir.ops.markers import MARKERS
 from tremula.ir.passes import TILE_PASSES, apply
-from tremula.poplar.programs import Call, Copy, If, PrintTensor, Repeat, Sequence
+from tremula.poplar.programs import Call, Copy, If, PrintTensor, Repeat, RepeatWhileTrue, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
 from tremula.poplibs.popnn.ctc import inference as ctc_inference
+from tremula.poplibs.popops import expr
 
 # -- bodies ----------------------------------------------------------------------------------------
 
@@ -73,6 +74,67 @@ def _write_back(
         saved.append(result)
     for result, target in zip(saved, held, strict=True):
         sequence.add(Copy(result, target))
+
+
+@lowers("tremula::while_loop", calls="RepeatWhileTrue")
+def while_loop(
+    tiles: Tiles,
+    state: list[Tensor],
+    condition_captured: list[Tensor],
+    captured: list[Tensor],
+    condition_body: str,
+    body: str,
+) -> list[Tensor]:
+    """The condition is computed before every round, from the state's own variables."""
+    held = [tiles.writeable_copy(tensor) for tensor in state]
+    check, rounds = Sequence(), Sequence()
+    (goes_on,) = lowered_body(tiles, condition_body, [*held, *condition_captured], check)
+    predicate = tiles.new((), BOOL)
+    check.add(Copy(goes_on.reshape([]), predicate))
+    results = lowered_body(tiles, body, [*held, *captured], rounds)
+    _write_back(tiles, results, held, rounds)
+    tiles.sequence.add(RepeatWhileTrue(check, predicate, rounds))
+    return held
+
+
+@lowers("tremula::scan", calls="Repeat, popops.dynamic_slice, popops.dynamic_update")
+def scan(
+    tiles: Tiles,
+    state: list[Tensor],
+    rows: list[Tensor],
+    captured: list[Tensor],
+    count: int,
+    is_reversed: bool,
+    body: str,
+) -> list[Tensor]:
+    """A counter says which row goes in and comes out; results are written where they stay."""
+    held = [tiles.writeable_copy(tensor) for tensor in state]
+    counter = tiles.new((1,), UNSIGNED_INT)
+    popops.fill(tiles.graph, counter, count - 1 if is_reversed else 0, tiles.sequence, tiles.name)
+    rounds = Sequence()
+    dims, sizes = (0,), (1,)
+    taken = [
+        popops.dynamic_slice(
+            tiles.graph, row, counter, rounds, tiles.name, dims=dims, sizes=sizes
+        ).squeeze([0])
+        for row in rows
+    ]
+    found = lowered_body(tiles, body, [*held, *taken, *captured], rounds)
+    made = []
+    for result in found[len(held) :]:
+        target = popops.create_sliceable_tensor(
+            tiles.graph, result.type, [count, *result.shape], dims, sizes, tiles.name
+        )
+        popops.dynamic_update(
+            tiles.graph, target, result.expand([0]), counter, rounds, tiles.name,
+            dims=dims, sizes=sizes,
+        )  # fmt: skip
+        made.append(target)
+    _write_back(tiles, found[: len(held)], held, rounds)
+    following = expr._1 - 1 if is_reversed else expr._1 + 1
+    popops.map_in_place(tiles.graph, following, [counter], rounds, tiles.name)
+    tiles.sequence.add(Repeat(count, rounds))
+    return [*held, *made]
 
 
 @lowers("tremula::cond", calls="If")

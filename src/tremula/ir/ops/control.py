@@ -1,4 +1,4 @@
-"""Loops and branches as operations: tremula::for_loop and tremula::cond hold keys of bodies."""
+"""Loops and branches as operations of their own, which hold the keys of bodies."""
 
 import torch
 from torch import Tensor
@@ -10,6 +10,15 @@ _library.define("for_loop(Tensor[] state, Tensor[] captured, int count, str body
 _library.define(
     "cond(Tensor condition, Tensor[] then_inputs, Tensor[] else_inputs, str then_body,"
     " str else_body) -> Tensor[]"
+)
+_library.define(
+    "while_loop(Tensor[] state, Tensor[] condition_captured, Tensor[] captured,"
+    " str condition_body, str body) -> Tensor[]"
+)
+# State goes from round to round; a row of each of `rows` goes in, and further results are rows.
+_library.define(
+    "scan(Tensor[] state, Tensor[] rows, Tensor[] captured, int count, bool is_reversed, str body)"
+    " -> Tensor[]"
 )
 _DEVICES = ("CPU", "CUDA")
 
@@ -32,6 +41,48 @@ def _run_cond(
     is_true = bool(condition.reshape(()).item())
     inputs, key = (then_inputs, then_body) if is_true else (else_inputs, else_body)
     return owned(body_of(key).on_host(condition.device)(*inputs), inputs)
+
+
+def _run_while(
+    state: list[Tensor],
+    condition_captured: list[Tensor],
+    captured: list[Tensor],
+    condition_body: str,
+    body: str,
+) -> list[Tensor]:
+    device = _device(state, captured)
+    goes_on, function = body_of(condition_body).on_host(device), body_of(body).on_host(device)
+    given = list(state)
+    while bool(goes_on(*state, *condition_captured)[0].item()):
+        state = function(*state, *captured)
+    return owned(state, [*given, *captured])
+
+
+def _run_scan(
+    state: list[Tensor],
+    rows: list[Tensor],
+    captured: list[Tensor],
+    count: int,
+    is_reversed: bool,
+    body: str,
+) -> list[Tensor]:
+    function = body_of(body).on_host(_device(state, rows, captured))
+    n, given = len(state), list(state)
+    made = _new_rows(body_of(body), n, count, [*state, *rows, *captured])
+    for i in reversed(range(count)) if is_reversed else range(count):
+        found = function(*state, *(row[i] for row in rows), *captured)
+        state = found[:n]
+        for target, value in zip(made, found[n:], strict=True):
+            target[i] = value
+    return [*owned(state, [*given, *rows, *captured]), *made]
+
+
+def _new_rows(body: Body, n_state: int, count: int, on: list[Tensor]) -> list[Tensor]:
+    device = _device(on)
+    return [
+        torch.empty((count, *fake.shape), dtype=fake.dtype, device=device)
+        for fake in body.results()[n_state:]
+    ]
 
 
 def _device(*groups: list[Tensor]) -> torch.device:
@@ -61,6 +112,8 @@ def _new_like(body: Body, on: list[Tensor]) -> list[Tensor]:
 for _device_key in _DEVICES:
     _library.impl("for_loop", _run_loop, _device_key)
     _library.impl("cond", _run_cond, _device_key)
+    _library.impl("while_loop", _run_while, _device_key)
+    _library.impl("scan", _run_scan, _device_key)
 
 
 @torch.library.register_fake("tremula::for_loop", lib=_library)
@@ -82,3 +135,27 @@ def _fake_cond(
     else_body: str,  # noqa: ARG001
 ) -> list[Tensor]:
     return _new_like(body_of(then_body), [condition])
+
+
+@torch.library.register_fake("tremula::while_loop", lib=_library)
+def _fake_while(
+    state: list[Tensor],
+    condition_captured: list[Tensor],  # noqa: ARG001
+    captured: list[Tensor],
+    condition_body: str,  # noqa: ARG001
+    body: str,
+) -> list[Tensor]:
+    return _new_like(body_of(body), [*state, *captured])
+
+
+@torch.library.register_fake("tremula::scan", lib=_library)
+def _fake_scan(
+    state: list[Tensor],
+    rows: list[Tensor],
+    captured: list[Tensor],
+    count: int,
+    is_reversed: bool,  # noqa: ARG001
+    body: str,
+) -> list[Tensor]:
+    on, found = [*state, *rows, *captured], body_of(body)
+    return [*_new_like(found, on)[: len(state)], *_new_rows(found, len(state), count, on)]

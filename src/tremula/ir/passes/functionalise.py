@@ -326,7 +326,12 @@ def _seen_alike(tensor: _Tensor) -> _Tensor:
 
 def _another(tensor: Tensor) -> Tensor:
     """A fake tensor of its own with the shape and type of another."""
-    return tensor.detach().clone()
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    span = 1 + sum((size - 1) * stride for size, stride in steps)
+    if span == tensor.numel():
+        return tensor.detach().clone()
+    with tensor.fake_mode:  # clone would ask the device itself for memory
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
 def _written_node(node: fx.Node, position: int) -> fx.Node:

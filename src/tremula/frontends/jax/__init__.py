@@ -1,0 +1,1 @@
+"""JAX: jaxprs translated to captured steps, one primitive after another."""

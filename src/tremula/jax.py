@@ -1,0 +1,6 @@
+"""`import tremula.jax`: functions of JAX as programs for this computer and for tiles."""
+
+from tremula.frontends.jax.errors import JaxError
+from tremula.frontends.jax.function import JitFunction, jit
+
+__all__ = ["JaxError", "JitFunction", "jit"]

@@ -1,0 +1,105 @@
+"""`tremula.jax.jit`: what it takes and gives, when it compiles, how it fails."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tremula
+import tremula.jax
+from tremula.frontends.jax.function import JitFunction
+
+
+def doubled(x):
+    return x * 2
+
+
+def test_arguments_and_results_are_trees():
+    """Nested structures of arrays go in and come out, keywords and plain numbers too."""
+    step = tremula.jax.jit(lambda p, *, rate: ({"w": p["w"] - rate * p["b"]}, [p["b"].sum()]))
+    new, [total] = step({"w": jnp.ones(3), "b": np.arange(3.0, dtype=np.float32)}, rate=0.5)
+    np.testing.assert_array_equal(new["w"], [1.0, 0.5, 0.0])
+    assert isinstance(total, jax.Array)
+    assert (float(total), total.dtype) == (3.0, jnp.float32)
+
+
+def test_each_kind_of_arguments_is_compiled_once():
+    """A new shape, type, structure, static value or setting compiles; new values do not."""
+    function = tremula.jax.jit(lambda x, n: x * n, static_argnums=1)
+    assert isinstance(function, JitFunction)
+    for x, n in ((jnp.ones(2), 2), (jnp.zeros(2), 2), (jnp.ones(3), 2), (jnp.ones(2), 3),
+                 (jnp.ones(2, jnp.int32), 3)):  # fmt: skip
+        np.testing.assert_array_equal(function(x, n), x * n)
+    assert len(function._programs) == 4
+    with tremula.configured(host="inductor"):
+        pass
+    with tremula.configured(tiles="run"):
+        np.testing.assert_array_equal(function(jnp.ones(2), 2), [2.0, 2.0])
+    assert len(function._programs) == 5
+
+
+def test_transformations_see_through():
+    """grad, vmap and jit of a compiled function are those of the function."""
+    function = tremula.jax.jit(lambda x: jnp.sin(x).sum())
+    x = jnp.arange(3.0)
+    np.testing.assert_allclose(jax.grad(function)(x), jnp.cos(x), rtol=1e-6)
+    np.testing.assert_allclose(jax.vmap(tremula.jax.jit(doubled))(x), 2 * x)
+    np.testing.assert_allclose(tremula.jax.jit(jax.grad(function))(x), jnp.cos(x), rtol=1e-6)
+
+
+def test_a_decorator_with_options():
+    """`jit` takes its options before the function, as jax.jit does."""
+
+    @tremula.jax.jit(static_argnames="power")
+    def raised(x, power=2):
+        """Its docstring stays."""
+        return x**power
+
+    np.testing.assert_array_equal(raised(jnp.arange(3.0), power=3), [0.0, 1.0, 8.0])
+    assert raised.__doc__ == "Its docstring stays."
+
+
+def test_what_a_function_closes_over_is_a_constant():
+    """Arrays from outside, also of types that are held otherwise."""
+    table, seed = jnp.arange(5, dtype=jnp.uint32) + np.uint32(2**31), jax.random.key(1)
+    function = lambda i: (table[i], jax.random.normal(seed, (2,)))  # noqa: E731
+    for ours, theirs in zip(
+        tremula.jax.jit(function)(2), jax.jit(function)(jnp.int32(2)), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_types_are_as_jax_is_configured():
+    """Without 64 bits a float64 array becomes a float32, as in JAX; with them it stays."""
+    x = np.ones(2)
+    assert tremula.jax.jit(doubled)(x).dtype == jnp.float32
+    with jax.enable_x64(True):
+        result = tremula.jax.jit(doubled)(x)
+        assert result.dtype == jnp.float64
+
+
+def test_a_report_of_the_tile_program():
+    """Cycles and memory on the chip that is chosen; operations are at the user's lines."""
+    function = tremula.jax.jit(lambda x: jnp.tanh(x @ x).sum())
+    with tremula.configured(chip="gc2"):
+        report = function.report(jnp.ones((64, 64)))
+    assert report.total_cycles > 0
+
+
+def test_errors_name_the_primitive_and_the_line():
+    """What has no translation is refused with the user's line, and near names are suggested."""
+
+    def logged(x):
+        jax.debug.print("{}", x)
+        return x
+
+    with pytest.raises(tremula.jax.JaxError, match="has no translation") as caught:
+        tremula.jax.jit(logged)(jnp.ones(2))
+    assert caught.value.source.file == __file__
+    keys = jax.random.key(0, impl="rbg")
+    with pytest.raises(tremula.jax.JaxError, match="random keys"):
+        tremula.jax.jit(lambda k: jax.random.normal(k, (2,)))(keys)
+    with pytest.raises(tremula.jax.JaxError, match="float8_e4m3fn cannot be held"):
+        tremula.jax.jit(doubled)(jnp.ones(2, jnp.float8_e4m3fn))
+    with pytest.raises(TypeError):
+        tremula.jax.jit(doubled)("text")

@@ -1,0 +1,88 @@
+"""What JAX computes: every primitive that has a translation, on the host and on tiles."""
+
+import jax
+import numpy as np
+import pytest
+
+import tremula
+import tremula.jax
+from tests.frontends.jax.samples import SAMPLES
+from tremula.frontends.jax.page import primitives_markdown
+from tremula.frontends.jax.table import entries
+
+# The rest of the samples runs on tiles with `make test-wide`.
+ON_TILES = (
+    "arithmetic", "unsigned", "softmax's gradient", "gathers", "scatters", "convolution", "factors",
+    "gradient of a scan", "reversed scan", "loop in a loop", "switch", "random", "keys in a scan",
+)  # fmt: skip
+# Older spellings of primitives, and what only other versions or other devices of JAX bind.
+NOT_SAMPLED = set(
+    """add_any approx_top_k checkpoint closed_call copy_p core_call core_closed_call custom_lin
+    custom_vjp_call custom_vjp_call_jaxpr device_put eig empty empty2 eq_to geqrf
+    householder_product le_to linear_solve lt_to mesh_cast name optimization_barrier pjit
+    platform_index pvary random_gamma_grad remat remat2 run_state scatter_add scatter_max
+    scatter_min scatter_mul scatter_sub sharding_constraint tile
+    tridiagonal_solve unstack""".split()
+)
+
+
+def assert_like_jax(name, **choices):
+    function, *operands = SAMPLES[name]
+    expected = jax.tree_util.tree_leaves(jax.jit(function)(*operands))
+    with tremula.configured(**choices):
+        got = jax.tree_util.tree_leaves(tremula.jax.jit(function)(*operands))
+    assert len(got) == len(expected)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+        if jax.numpy.issubdtype(theirs.dtype, jax.dtypes.prng_key):
+            ours, theirs = jax.random.key_data(ours), jax.random.key_data(theirs)
+        wide = np.complex128 if np.iscomplexobj(theirs) else np.float64
+        np.testing.assert_allclose(
+            np.asarray(ours).astype(wide), np.asarray(theirs).astype(wide), rtol=2e-4, atol=2e-4
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_host_computes_what_jax_does(name):
+    """Types, shapes and values of each result, random bits included."""
+    assert_like_jax(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ON_TILES)
+def test_tiles_compute_what_jax_does(name):
+    """The same, vertex by vertex."""
+    assert_like_jax(name, tiles="run", chip="gc2")
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in ON_TILES])
+def test_tiles_compute_the_rest_as_jax_does(name):
+    """The same, vertex by vertex."""
+    assert_like_jax(name, tiles="run", chip="gc2")
+
+
+def primitives_of(jaxpr):
+    for line in jaxpr.eqns:
+        yield line.primitive.name
+        for value in line.params.values():
+            for part in value if isinstance(value, tuple | list) else (value,):
+                inner = getattr(part, "jaxpr", part)
+                if hasattr(inner, "eqns"):
+                    yield from primitives_of(inner)
+
+
+def test_samples_use_every_translation():
+    """Between them, the samples bind each primitive of the table but for those listed."""
+    seen = set()
+    for function, *operands in SAMPLES.values():
+        seen |= set(primitives_of(jax.make_jaxpr(function)(*operands).jaxpr))
+    seen |= {"threefry2x32", "iota_2x32_shape"}  # what random numbers are defined by
+    assert entries().keys() - seen <= NOT_SAMPLED
+
+
+def test_the_page_is_current(repository):
+    """docs/jax-primitives.md is what `make docs` makes."""
+    page = (repository / "docs" / "jax-primitives.md").read_text(encoding="utf-8")
+    assert page == primitives_markdown()
