@@ -1,0 +1,130 @@
+"""A candidate: how a model could be spread over chips, as plain numbers, options and code."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+if TYPE_CHECKING:  # the front end loads slowly
+    from tremula.frontends.poptorch.options.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to run a model on a system. `cuts` are modules with which stages 1, 2, … begin."""
+
+    cuts: tuple[str, ...] = ()
+    n_replicas: int = 1
+    accumulation: int = 1
+    device_iterations: int = 1
+    recomputes: bool = True
+    memory_proportion: float | None = None
+    states_off_chip: bool = False
+
+    @property
+    def n_stages(self) -> int:
+        return len(self.cuts) + 1
+
+    @property
+    def n_chips(self) -> int:
+        return self.n_stages * self.n_replicas
+
+    @property
+    def label(self) -> str:
+        """In a few words, for tables."""
+        parts = [f"{self.n_stages} stage{'s' * (self.n_stages > 1)}"]
+        parts += [f"× {self.n_replicas} replicas"] * (self.n_replicas > 1)
+        parts += ["recomputed" if self.recomputes else "kept"] * (self.n_stages > 1)
+        if self.memory_proportion is not None:
+            parts.append(f"memory {self.memory_proportion:g}")
+        parts += ["states off chip"] * self.states_off_chip
+        return ", ".join(parts)
+
+    def as_dict(self) -> dict[str, object]:
+        return {**asdict(self), "cuts": list(self.cuts)}
+
+
+def place(model: nn.Module, cuts: Sequence[str]) -> None:
+    """Begin a block, on a chip of its own, at each of the modules."""
+    import poptorch  # loads slowly
+
+    for chip, name in enumerate(cuts, start=1):
+        poptorch.BeginBlock(model.get_submodule(name), user_id=f"stage{chip}", ipu_id=chip)
+
+
+def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options":
+    """The script's options with the candidate's choices in place of its own."""
+    import poptorch  # loads slowly
+
+    options = poptorch.Options() if base is None else base.clone()
+    options._unfreeze()
+    options.replicationFactor(candidate.n_replicas)
+    options.deviceIterations(candidate.device_iterations)
+    options.Training.gradientAccumulation(candidate.accumulation)
+    if candidate.cuts:
+        options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))
+        options._Popart.set("autoRecomputation", 3 if candidate.recomputes else 0)
+    if candidate.memory_proportion is not None:
+        share = dict.fromkeys((f"IPU{i}" for i in range(candidate.n_stages)), 0.0)
+        options.setAvailableMemoryProportion(dict.fromkeys(share, candidate.memory_proportion))
+    if candidate.states_off_chip:
+        off = poptorch.TensorLocationSettings().useOnChipStorage(False)
+        options.TensorLocations.setOptimizerLocation(off)
+    return options
+
+
+def _proportions(candidate: Candidate) -> dict[str, float]:
+    assert candidate.memory_proportion is not None, "asked for only if there is one"
+    return {f"IPU{i}": candidate.memory_proportion for i in range(candidate.n_stages)}
+
+
+def code_of(candidate: Candidate, why: str = "") -> str:
+    """A module that a script can import: `options()` and `place(model)`."""
+    lines = [
+        '"""How to spread the model over chips, as `tremula plan` found it."""',
+        "",
+        "import poptorch",
+        "",
+        *(f"# {line}" for line in why.splitlines()),
+        *([""] if why else []),
+        f"STAGES_BEGIN_AT = {list(candidate.cuts)!r}",
+        "",
+        "",
+        "def place(model):",
+        '    """Put the model\'s stages on their chips; call it before making a PopTorch model."""',
+        "    for chip, name in enumerate(STAGES_BEGIN_AT, start=1):",
+        "        module = model.get_submodule(name)",
+        '        poptorch.BeginBlock(module, user_id=f"stage{chip}", ipu_id=chip)',
+        "    return model",
+        "",
+        "",
+        "def options(base=None):",
+        '    """The options that go with it; `base` may hold others."""',
+        "    options = poptorch.Options() if base is None else base",
+        f"    options.replicationFactor({candidate.n_replicas})",
+        f"    options.deviceIterations({candidate.device_iterations})",
+        f"    options.Training.gradientAccumulation({candidate.accumulation})",
+        *(f"    {line}" for line in _option_lines(candidate)),
+        "    return options",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _option_lines(candidate: Candidate) -> list[str]:
+    lines = []
+    if candidate.cuts:
+        recompute = 3 if candidate.recomputes else 0
+        lines += [
+            "stages = poptorch.AutoStage.SameAsIpu",
+            "options.setExecutionStrategy(poptorch.PipelinedExecution(stages))",
+            f'options._Popart.set("autoRecomputation", {recompute})',
+        ]
+    if candidate.memory_proportion is not None:
+        lines.append(f"options.setAvailableMemoryProportion({_proportions(candidate)!r})")
+    if candidate.states_off_chip:
+        lines += [
+            "off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)",
+            "options.TensorLocations.setOptimizerLocation(off_chip)",
+        ]
+    return lines

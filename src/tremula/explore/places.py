@@ -1,0 +1,152 @@
+"""Where a model can be cut into stages, and what lies between two cuts: flops and bytes."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
+
+_LISTS = (nn.ModuleList, nn.Sequential)
+Ints = np.ndarray
+
+
+@dataclass(frozen=True)
+class Segments:
+    """What a forward pass does between places to cut; the first segment is before the first place.
+
+    `names` are modules in the order they are first called: a stage can begin with each. Columns
+    [n_places + 1]: `n_flops` float64 of one micro-batch forward, `n_weight_bytes` int64 of the
+    parameters that are first used there, `n_bytes_in` int64 of the tensors given to the module.
+    """
+
+    names: tuple[str, ...]
+    n_flops: np.ndarray
+    n_weight_bytes: Ints
+    n_bytes_in: Ints
+
+    def __len__(self) -> int:
+        return len(self.n_flops)
+
+
+def places_of(model: nn.Module) -> list[str]:
+    """Modules a stage can begin with: the members of lists, and modules that hold none."""
+    return list(_places(model, ""))
+
+
+def _places(module: nn.Module, prefix: str) -> Iterator[str]:
+    for name, child in module.named_children():
+        path = f"{prefix}{name}"
+        if isinstance(child, _LISTS):
+            yield from _members(child, path)
+        elif any(isinstance(m, _LISTS) for m in child.modules()):
+            yield from _places(child, f"{path}.")
+        elif any(True for _ in child.parameters()):
+            yield path
+
+
+def _members(listed: nn.Module, prefix: str) -> Iterator[str]:
+    for name, child in listed.named_children():
+        path = f"{prefix}.{name}"
+        if isinstance(child, _LISTS):
+            yield from _members(child, path)
+        elif any(True for _ in child.parameters()):
+            yield path
+
+
+def segments_of(
+    model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object] | None = None
+) -> Segments:
+    """Run the model on tensors without data, and note what happens between its places."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    tensors: dict[str, Tensor] = {
+        name: mode.from_tensor(t.detach()) for name, t in _tensors_of(model)
+    }
+    with mode, torch.no_grad(), FlopCounterMode(display=False) as counter:
+        walk = _Walk(model, counter.get_total_flops)
+        try:
+            fake_args, fake_kwargs = _faked((tuple(args), dict(kwargs or {})), mode)
+            torch.func.functional_call(model, tensors, fake_args, fake_kwargs)
+        finally:
+            walk.remove()
+        return walk.segments(counter.get_total_flops())
+
+
+def _tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def _faked(value: Any, mode: FakeTensorMode) -> Any:  # noqa: ANN401 - any structure of tensors
+    return tree_map_only(Tensor, lambda t: mode.from_tensor(t.detach()), value)
+
+
+class _Walk:
+    """Notes when the forward pass first comes to each place."""
+
+    def __init__(self, model: nn.Module, n_flops: Callable[[], float]):
+        self.n_flops = n_flops
+        self.model = model
+        self.begun: dict[str, tuple[float, int]] = {}  # name: flops until then, bytes given
+        self._handles = [
+            model.get_submodule(name).register_forward_pre_hook(partial(self._note, name))
+            for name in places_of(model)
+        ]
+
+    def _note(self, name: str, _: nn.Module, given: tuple) -> None:
+        if name not in self.begun:
+            flat = tree_leaves(given)
+            n_bytes = sum(t.numel() * t.element_size() for t in flat if isinstance(t, Tensor))
+            self.begun[name] = float(self.n_flops()), n_bytes
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def segments(self, n_flops: float) -> Segments:
+        names = tuple(self.begun)
+        flops = np.array([0.0, *(self.begun[name][0] for name in names), float(n_flops)])
+        given = np.array([0, *(self.begun[name][1] for name in names)], np.int64)
+        return Segments(names, np.diff(flops), self._weight_bytes(names), given)
+
+    def _weight_bytes(self, names: tuple[str, ...]) -> Ints:
+        """Weights of a place's module are its own; all others are the first segment's."""
+        total = np.zeros(len(names) + 1, np.int64)
+        seen: set[int] = set()
+        for row, name in enumerate(names, start=1):
+            for weight in self.model.get_submodule(name).parameters():
+                if id(weight) not in seen:
+                    seen.add(id(weight))
+                    total[row] += weight.numel() * weight.element_size()
+        for weight in self.model.parameters():
+            if id(weight) not in seen:
+                total[0] += weight.numel() * weight.element_size()
+        return total
+
+
+def balanced_cuts(weights: np.ndarray, n_stages: int) -> tuple[int, ...]:
+    """Segments with which stages 1, 2, … begin, so that the heaviest stage is as light as can be.
+
+    Of equally good cuts, the earliest. Weights are those of `Segments`, [n]; needs n_stages ≤ n.
+    """
+    n = len(weights)
+    up_to = np.concatenate(([0.0], np.cumsum(weights)))
+    best = np.full((n_stages + 1, n + 1), np.inf)
+    best[0, 0] = 0.0
+    begin = np.zeros((n_stages + 1, n + 1), np.int64)
+    for stage in range(1, n_stages + 1):
+        for end in range(stage, n + 1):
+            first = np.arange(stage - 1, end)
+            heaviest = np.maximum(best[stage - 1, first], up_to[end] - up_to[first])
+            at = int(np.argmin(heaviest))
+            best[stage, end], begin[stage, end] = heaviest[at], first[at]
+    cuts, end = [], n
+    for stage in range(n_stages, 1, -1):
+        end = int(begin[stage, end])
+        cuts.append(end)
+    return tuple(reversed(cuts))

@@ -1,0 +1,157 @@
+"""The planner: what it tries, chooses, keeps, says and writes."""
+
+import runpy
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tremula.base.errors import FileLoadError, InvalidOption
+from tremula.commands import main
+from tremula.explore import planner
+from tremula.explore.candidates import Candidate
+from tremula.explore.picture import plan_svg
+from tremula.explore.planner import plan
+from tremula.explore.script import task_of_script
+from tremula.explore.trial import Outcome
+from tremula.explore.words import explain, plan_table, stage_table
+from tremula.hardware import single
+
+
+def test_the_fastest_that_fits_is_chosen(small_plan):
+    """Every number of stages is tried; the best has the most samples a second of what fits."""
+    found, _, told = small_plan
+    counts = {outcome.candidate.n_stages for outcome in found.outcomes}
+    assert counts == {1, 2}
+    fitting = [outcome for outcome in found.outcomes if outcome.fits]
+    assert found.best.samples_per_s == max(o.samples_per_s for o in fitting)
+    assert all(o.candidate.n_chips == 2 for o in found.outcomes)
+    assert told[-1] == 1
+
+
+def test_accumulation_follows_the_batch(small_plan):
+    """A batch of 24 is 3 updates' worth of 4 on two replicas, 6 on one, and fills any pipeline."""
+    found, _, _ = small_plan
+    for outcome in found.outcomes:
+        candidate = outcome.candidate
+        assert candidate.accumulation == max(24 // 4 // candidate.n_replicas, 1)
+        assert outcome.n_samples == 24
+
+
+def test_stages_are_cut_where_the_work_is(small_plan):
+    """Of two stages the second begins with the wide layers, which have most of the flops."""
+    found, _, _ = small_plan
+    (by_time, *_) = [o for o in found.outcomes if o.candidate.n_stages == 2]
+    assert by_time.candidate.cuts[0].startswith("wide.")
+    assert len(by_time.n_bytes) == len(by_time.busy_share) == 2
+
+
+def test_results_are_kept_as_they_come(small_task, small_plan, monkeypatch):
+    """A second search compiles nothing; one that was interrupted has kept what it had."""
+    found, folder, _ = small_plan
+    monkeypatch.setattr(planner, "try_candidate", None)  # would fail if it were called
+    again = plan(small_task, folder=folder, n_workers=1, batch=24, max_candidates=3)
+    assert again.outcomes == found.outcomes
+
+
+def test_an_interrupt_keeps_what_is_done(small_task, tmp_path, monkeypatch):
+    """Outcomes that came before Ctrl-C are in the folder."""
+    done = []
+
+    def stops_at_second(run, jobs, n_workers):
+        for job in jobs:
+            if done:
+                raise KeyboardInterrupt
+            done.append(job)
+            yield job, Outcome(job, error="not compiled")
+
+    monkeypatch.setattr(planner, "results_of", stops_at_second)
+    with pytest.raises(KeyboardInterrupt):
+        plan(small_task, folder=tmp_path, n_workers=1)
+    assert len(list(tmp_path.glob("*.json"))) == 1
+
+
+def test_table_words_and_picture(small_plan):
+    """The table has all candidates, the words name the choice, the picture is SVG."""
+    found, _, _ = small_plan
+    assert len(plan_table(found).splitlines()) == len(found.outcomes) + 1
+    assert "chip" in stage_table(found)
+    text = explain(found)
+    assert "samples a second" in text
+    assert "stage" in text
+    assert ET.fromstring(plan_svg(found)).tag.endswith("svg")
+
+
+def test_the_settings_are_code(small_plan, tmp_path):
+    """The written module gives the options of the plan, and places the stages."""
+    found, _, _ = small_plan
+    cut = next(o for o in found.outcomes if o.candidate.n_stages == 2)
+    path = tmp_path / "settings.py"
+    path.write_text(planner.code_of(cut.candidate, "why\nso"), encoding="utf-8")
+    module = runpy.run_path(str(path))
+    options = module["options"]()
+    assert options.Training.gradient_accumulation == cut.candidate.accumulation
+    assert options.replication_factor == cut.candidate.n_replicas
+    assert module["STAGES_BEGIN_AT"] == list(cut.candidate.cuts)
+
+
+def test_what_does_not_fit_is_said():
+    """Without a candidate that fits, the nearest is named, with what would help."""
+    near = Outcome(Candidate(), n_bytes=(300,), available_bytes=200, seconds=1.0, n_samples=1)
+    found = planner.Plan((near,), None, single("bow"))
+    assert "needs 150% of its memory" in explain(found)
+
+
+def test_more_chips_than_there_are(small_task):
+    """A plan for more chips than the system has is refused."""
+    with pytest.raises(InvalidOption, match="3 chips on 2 x Small Bow, which has 2"):
+        plan(small_task, n_chips=3)
+
+
+SCRIPT = """
+import poptorch, torch
+options = poptorch.Options().deviceIterations(2)
+options.Training.gradientAccumulation(3)
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+class WithLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = model
+    def forward(self, x):
+        return (y := self.inner(x)), y.sum()
+training = poptorch.trainingModel(WithLoss(), options)
+training(torch.ones(30, 4))
+raise SystemExit("the planner should have stopped here")
+"""
+
+
+def test_a_script_is_planned_up_to_its_first_call(tmp_path, monkeypatch, capsys):
+    """`tremula plan` takes the model, options and micro-batch of a script's first call."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    task = task_of_script(script, [], single("bow", 2))
+    assert (task.n_samples, task.is_training) == (5, True)
+    assert task.options.device_iterations == 2
+    tried = Outcome(Candidate(), True, 1e-3, 60, 0.5, (100,), 200, (0.9,), (10,), "a link")
+    monkeypatch.setattr(
+        planner, "try_candidate", lambda _, c: replace(tried, candidate=c, fits=not c.cuts)
+    )
+    written = [str(tmp_path / name) for name in ("settings.py", "plan.svg")]
+    arguments = ["plan", str(script), "--system", "pod4", "--chips", "2", "--explain"]
+    arguments += ["--folder", str(tmp_path / "kept"), "--output", written[0], "--svg", written[1]]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "60,000" in said
+    assert "On Bow Pod4: the whole model on one chip, 2 times side by side." in said
+    assert "def place(model)" in (tmp_path / "settings.py").read_text()
+    assert main([*arguments[:2], "--system", "pod5"]) != 0
+
+
+def test_a_script_without_a_model(tmp_path):
+    """A script that calls no PopTorch model cannot be planned."""
+    script = tmp_path / "nothing.py"
+    script.write_text("print('nothing')", encoding="utf-8")
+    with pytest.raises(FileLoadError, match="ended without calling a PopTorch model"):
+        task_of_script(script, [], single("bow"))
+    with pytest.raises(FileLoadError, match="there is no"):
+        task_of_script(tmp_path / "missing.py", [], single("bow"))
