@@ -1,5 +1,7 @@
 """The time views of a pipeline over four chips: what each says is what pva and the report say."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ from tremula.vision.page_data.pack import unpack_pack
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.timeline import timeline
 from tremula.vision.report.write import report_of_engine
+from tremula.vision.trace.export import export_chrome, export_perfetto
 
 pytestmark = pytest.mark.slow
 PHASES = {
@@ -261,3 +264,17 @@ def test_host(page, opened):
     assert any(f"modelled: {cycles:,} cycles" in text for text in page.texts(selector=".status"))
     label = page.attribute(selector=".device-run canvas", name="aria-label")
     assert "a row for each of 4 chip(s)" in label
+
+
+def test_other_tools_see_stages(opened, tmp_path):
+    """Chrome and Perfetto get the stage and micro-batch of everything that a stage ran."""
+    path = export_chrome(tmp_path / "t.json", report=opened.reader)
+    told = [e for e in json.loads(path.read_text())["traceEvents"] if "stage" in e.get("args", {})]
+    ran = opened.reader.trace
+    assert len(told) == ((ran.end > ran.start) & (ran.stage >= 0)[:, None]).sum() > 0
+    seen = {(e["tid"], e["args"]["stage"]) for e in told}
+    assert seen == {(chip, stage) for stage, chip in enumerate(CHIP_OF_STAGE)}
+    batches = {e["args"]["micro_batch"] for e in told}
+    assert batches == set(ran.micro_batch[ran.stage >= 0].tolist())
+    perfetto = export_perfetto(tmp_path / "t.pftrace", report=opened.reader).read_bytes()
+    assert perfetto.count(b"micro_batch") == len(told)

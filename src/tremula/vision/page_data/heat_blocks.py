@@ -189,14 +189,14 @@ def _pooled_live(reader: ReportReader, level: int, columns: tuple[int, int]) -> 
     return rows
 
 
-def tile_means(cells: Ints, reader: ReportReader, tile_level: int) -> Ints:
-    """Means of groups of 4^t tiles; a chip's last group may be smaller."""
+def _tile_sums(cells: Ints, reader: ReportReader, tile_level: int) -> tuple[Ints, Ints]:
+    """[n, n_ipus, groups] of 4^t tiles, and their sizes: a chip's last group may be smaller."""
     sums = cells.reshape(len(cells), reader.n_ipus, reader.tiles_per_ipu)
     for _ in range(tile_level):
         sums = pooled_by(4, sums, np.add, axis=2)
     sizes = np.full(sums.shape[2], 4**tile_level)
     sizes[-1] = reader.tiles_per_ipu % 4**tile_level or 4**tile_level
-    return (sums / sizes).reshape(len(cells), -1)
+    return sums, sizes
 
 
 def pooled_by(n: int, cells: Ints, combine: Callable[..., Ints], axis: int) -> Ints:
@@ -230,11 +230,13 @@ def phase_shares(
     """Cycles of tiles, by phase, as shares of the time that their chips take."""
     total, cells = np.maximum(sums["total"], 1), {}
     for name, cycles in rows.items():
-        means = tile_means(cycles, reader, tile_level)
-        shares = means.reshape(len(means), reader.n_ipus, -1) / total[:, :, None]
-        cells[name] = quantised(shares).reshape(len(means), -1)
+        of_groups, sizes = _tile_sums(cycles, reader, tile_level)
+        cells[name] = quantised(of_groups / (total[:, :, None] * sizes)).reshape(len(cycles), -1)
     return cells
 
 
 def _quantised(shares: Ints) -> Ints:
-    return np.clip(np.rint(shares * MOST_SHOWN), 0, MOST_SHOWN).astype(np.uint8)
+    """uint8; the shares, which may be many, are overwritten."""
+    shares *= MOST_SHOWN
+    np.rint(shares, out=shares)
+    return np.clip(shares, 0, MOST_SHOWN, out=shares).astype(np.uint8)

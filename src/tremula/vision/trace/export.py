@@ -7,8 +7,9 @@ chip, in a process of its own.
 import csv
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -126,19 +127,39 @@ def _device_events(
         return
     begin_us = (_device_start_ns(trace, report) - origin_ns) / 1000
     per_us = report.target["clock_hz"] / 1e6
-    ran, steps = report.trace, report.table("steps")
     named = {"ph": "M", "pid": _DEVICE_PID}
     yield {**named, "name": "process_name", "args": {"name": f"{report.target['chip']} (modelled)"}}
     for ipu in range(report.n_ipus):
         yield {**named, "name": "thread_name", "tid": ipu, "args": {"name": f"IPU {ipu}"}}
-        lane = zip(ran.step, ran.times, ran.start[:, ipu], ran.end[:, ipu], strict=True)
-        for step, times, start, end in lane:
-            if end > start:
-                yield {
-                    "ph": "X", "pid": _DEVICE_PID, "tid": ipu, "cat": steps["type"][step],
-                    "name": steps["path"][step], "ts": begin_us + float(start / per_us),
-                    "dur": float((end - start) / per_us), "args": {"times": int(times)},
-                }  # fmt: skip
+        for entry in _lane(report, ipu):
+            yield {
+                "ph": "X", "pid": _DEVICE_PID, "tid": ipu, "cat": entry.kind, "name": entry.path,
+                "ts": begin_us + entry.start / per_us, "dur": (entry.end - entry.start) / per_us,
+                "args": entry.details,
+            }  # fmt: skip
+
+
+class _Entry(NamedTuple):
+    """What a chip did for a while, on the modelled clock."""
+
+    path: str
+    kind: str
+    start: int  # cycles
+    end: int
+    details: dict[str, int]  # how often; in a pipeline also the stage and its micro-batch
+
+
+def _lane(report: ReportReader, ipu: int) -> Iterator[_Entry]:
+    """What took time on a chip."""
+    ran, steps = report.trace, report.table("steps")
+    mine = np.flatnonzero(ran.end[:, ipu] > ran.start[:, ipu])
+    columns = (ran.step, ran.start[:, ipu], ran.end[:, ipu], ran.times, ran.stage, ran.micro_batch)
+    rows = zip(*(column[mine].tolist() for column in columns), strict=True)
+    for step, start, end, times, stage, micro_batch in rows:
+        details = {"times": times}
+        if stage >= 0:
+            details |= {"stage": stage, "micro_batch": micro_batch}
+        yield _Entry(steps["path"][step], steps["type"][step], start, end, details)
 
 
 # -- Perfetto --------------------------------------------------------------------------------------
@@ -184,9 +205,12 @@ def _track(uuid: int, name: str, extra: bytes = b"") -> bytes:
     return _packet(_bytes(60, _whole(1, uuid) + _text(2, name) + extra))
 
 
-def _slice(kind: int, uuid: int, name: str = "", category: str = "", details: str = "{}") -> bytes:
+def _slice(
+    kind: int, uuid: int, name: str = "", category: str = "",
+    details: Mapping[str, object] | None = None,
+) -> bytes:  # fmt: skip
     labels = (_text(22, category) if category else b"") + (_text(23, name) if name else b"")
-    notes = (_bytes(4, _text(10, k) + _text(6, str(v))) for k, v in json.loads(details).items())
+    notes = (_bytes(4, _text(10, k) + _text(6, str(v))) for k, v in (details or {}).items())
     return _bytes(11, _whole(9, kind) + _whole(11, uuid) + labels + b"".join(notes))
 
 
@@ -221,7 +245,7 @@ def _host_packets(trace: TraceReader) -> Iterator[bytes]:
         last, uuid = key, uuids[key]
         name, category = trace.labels[int(events.label[i])], trace.channels[int(events.channel[i])]
         kind = _INSTANT if duration < 0 else _BEGIN
-        details = trace.details.get(i, "{}")
+        details = json.loads(trace.details.get(i, "{}"))
         yield _packet(_slice(kind, uuid, name, category, details), start)
         if duration >= 0:
             ends.append((start + duration, uuid))
@@ -244,23 +268,15 @@ def _counter_packets(trace: TraceReader) -> Iterator[bytes]:
 
 
 def _device_packets(trace: TraceReader | None, report: ReportReader) -> Iterator[bytes]:
-    ran, steps = report.trace, report.table("steps")
     begin_ns = _device_start_ns(trace, report)
     ns_per_cycle = 1e9 / report.target["clock_hz"]
     for ipu in range(report.n_ipus):
         uuid = 1_000_000 + ipu
         yield _track(uuid, f"{report.target['chip']} IPU {ipu} (modelled)")
-        lane = zip(
-            ran.step.tolist(),
-            ran.start[:, ipu].tolist(),
-            ran.end[:, ipu].tolist(),
-            strict=True,
-        )
-        for step, start, end in lane:
-            if end > start:
-                named = _slice(_BEGIN, uuid, steps["path"][step], steps["type"][step])
-                yield _packet(named, begin_ns + round(start * ns_per_cycle))
-                yield _packet(_slice(_END, uuid), begin_ns + round(end * ns_per_cycle))
+        for entry in _lane(report, ipu):
+            named = _slice(_BEGIN, uuid, entry.path, entry.kind, entry.details)
+            yield _packet(named, begin_ns + round(entry.start * ns_per_cycle))
+            yield _packet(_slice(_END, uuid), begin_ns + round(entry.end * ns_per_cycle))
 
 
 # -- tables ----------------------------------------------------------------------------------------
