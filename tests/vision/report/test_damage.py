@@ -2,14 +2,18 @@
 
 import shutil
 import sqlite3
+from contextlib import closing
 
+import numpy as np
 import pytest
 
 from tremula.base.errors import FileLoadError
 from tremula.bench.vision.fuzz import fuzz, read_report, read_trace
 from tremula.vision.report.file import ReportFile
 from tremula.vision.report.reader import open_report
-from tremula.vision.report.seal import checksum_of, seal_of
+from tremula.vision.report.references import wrong_in_column
+from tremula.vision.report.schema import COLUMN_TABLES
+from tremula.vision.report.seal import checksum_of, seal, seal_of
 
 
 @pytest.fixture
@@ -30,6 +34,43 @@ def test_any_damage_to_a_report_is_noticed(copied):
     outcome = fuzz(copied / "profile.pop", 200, read_report)
     assert not outcome.escapes, outcome.escapes[0]
     assert (outcome.n_read, outcome.n_refused) == (0, 200)
+
+
+@pytest.mark.slow
+def test_a_hostile_report_is_read_or_refused(copied):
+    """Of 60 changed reports with new seals none raises anything but our errors."""
+    outcome = fuzz(copied / "profile.pop", 60, read_report, is_sealed_again=True)
+    assert not outcome.escapes, outcome.escapes[0]
+    assert min(outcome.n_read, outcome.n_refused) > 5
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("UPDATE steps SET compute_set = 99 WHERE id = 0", "in steps.compute_set that do not"),
+        ("UPDATE programs SET parent = -2 WHERE id = 0", "in programs.parent that do not"),
+        ("DELETE FROM tiles WHERE tile = 0", "rows in tiles, expected"),
+        ("ALTER TABLE ipus RENAME COLUMN sync TO snyc", "has no column ipus.sync"),
+    ],
+)  # fmt: skip
+def test_numbers_that_lead_nowhere(copied, sql, words):
+    """A report that was changed on purpose and sealed again is refused where it is read."""
+    path = copied / "profile.pop"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(sql)
+    seal(path)
+    with open_report(path) as reader, pytest.raises(FileLoadError, match=words):
+        list(map(reader.table, COLUMN_TABLES))
+
+
+def test_columns_that_lead_nowhere():
+    """Long columns must name what exists, and parts must follow each other."""
+    sizes = {"tiles": 4, "variables": 2}
+    assert not wrong_in_column("variable.tile", np.array([0, 3]), sizes)
+    assert "names tiles" in wrong_in_column("variable.tile", np.array([0, 4]), sizes)
+    assert not wrong_in_column("variable.tile_start", np.array([0, 1, 2]), sizes)
+    for starts in ([0, 2, 1], [1, 2, 2], [0, 1]):
+        assert "do not follow" in wrong_in_column("variable.tile_start", np.array(starts), sizes)
 
 
 @pytest.mark.slow

@@ -227,6 +227,7 @@ def test_a_forecast_gives_the_same_report(engine, report, tmp_path):
 def test_windows_pool_many_steps(tmp_path):
     """Levels of a long trace hold the same sums as its rows, at any zoom."""
     from tremula.vision.report.file import ReportFile, blocks_of
+    from tremula.vision.report.reader import NEEDED_FACTS, NEEDED_SIZES
     from tremula.vision.report.schema import pool_of_level
 
     rows = np.random.default_rng(0).integers(0, 70_000, (5_000, 8))
@@ -235,11 +236,10 @@ def test_windows_pool_many_steps(tmp_path):
         for name, pooling in (("sums", "sum"), ("largest", "max")):
             blocks = blocks_of(lambda first, last: rows[first:last], len(rows))
             file.matrix(name, blocks, 8, "cycles", pooling=pooling, by_rows=pooling == "max")
-        file.facts("info", {"application": "tremula report", "schema_version": [2, 0],
-                            "n_steps": 5_000, "has_run": False, "n_entries": 0,
-                            "overview_pool": 1, "stored_pool": 1})  # fmt: skip
-        file.facts("target", {"n_ipus": 1, "tiles_per_ipu": 8, "n_tiles": 8, "n_replicas": 1,
-                              "n_bytes_per_tile": 1, "clock_hz": 1})  # fmt: skip
+        own = {"application": "tremula report", "schema_version": [2, 0], "n_steps": 5_000}
+        file.facts("info", {**dict.fromkeys(NEEDED_FACTS, 0), **own})
+        sizes = {"tiles_per_ipu": 8, "n_tiles": 8}
+        file.facts("target", {**dict.fromkeys(NEEDED_SIZES, 1), **sizes})
     with open_report(path) as reader:
         assert reader.matrix("sums").levels == (5_000, 625, 157)
         for name, reduce in (("sums", np.add), ("largest", np.maximum)):

@@ -16,6 +16,7 @@ from tremula.vision.analysis.text_views import text_of_view
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.schema import FILE_NAME
+from tremula.vision.report.seal import seal
 from tremula.vision.trace.beside_report import host_columns
 from tremula.vision.trace.export import export_chrome, export_csv, export_perfetto
 
@@ -33,14 +34,28 @@ class Outcome:
     escapes: tuple[str, ...]  # tracebacks of anything but our own errors
 
 
-def fuzz(path: Path, n: int, read: Callable[[Path], None], *, seed: int = 0) -> Outcome:
-    """Read `n` damaged copies of a file, each in its place; at the end it is as it was."""
+def fuzz(
+    path: Path,
+    n: int,
+    read: Callable[[Path], None],
+    *,
+    seed: int = 0,
+    is_sealed_again: bool = False,
+) -> Outcome:
+    """Read `n` damaged copies of a file, each in its place; at the end it is as it was.
+
+    `is_sealed_again`: a few bytes of a report are changed and its checksum is made right again, as
+    by somebody who means harm.
+    """
     content = path.read_bytes()
     n_read = n_refused = 0
     escapes: list[str] = []
     try:
         for number in range(n):
-            path.write_bytes(damaged(content, random.Random(f"{seed} {number}")))
+            chance = random.Random(f"{seed} {number}")
+            path.write_bytes((_changed if is_sealed_again else damaged)(content, chance))
+            if is_sealed_again:
+                seal(path)
             try:
                 read(path)
                 n_read += 1

@@ -14,6 +14,7 @@ N_TILES = 1472
 N_STEPS = 6_800  # 10⁷ cells of steps × tiles
 N_CHIPS = 64
 N_MUTATIONS = 10_000  # half of them of a report, half of a trace
+N_HOSTILE = 2_000  # sealed again, so that all of them are read
 _N_ROUNDS = 3
 
 
@@ -101,13 +102,17 @@ def damage() -> Iterator[Figure]:
 
     with tempfile.TemporaryDirectory() as folder:
         report, trace = small_report(Path(folder))
-        for name, path, read in (("report", report, read_report), ("trace", trace, read_trace)):
+        for name, path, read, n, is_sealed_again in (
+            ("damaged-reports", report, read_report, N_MUTATIONS // 2, False),
+            ("damaged-traces", trace, read_trace, N_MUTATIONS // 2, False),
+            ("hostile-reports", report, read_report, N_HOSTILE, True),
+        ):
             read(path)
-            outcome = fuzz(path, N_MUTATIONS // 2, read)
+            outcome = fuzz(path, n, read, is_sealed_again=is_sealed_again)
             for escape in outcome.escapes[:3]:
                 print(escape, file=sys.stderr)
-            yield Figure.of(f"damaged-{name}s-escaped", len(outcome.escapes), "files", "== 0")
-            yield Figure.of(f"damaged-{name}s-refused", outcome.n_refused, "files", "> 0")
+            yield Figure.of(f"{name}-escaped", len(outcome.escapes), "files", "== 0")
+            yield Figure.of(f"{name}-refused", outcome.n_refused, "files", "> 0")
 
 
 @SUITE.measurement("trace-off")

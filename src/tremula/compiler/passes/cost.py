@@ -21,6 +21,7 @@ from tremula.poplar.target import Target
 from tremula.poplar.tensors.tile_map import ByteTileMap
 
 Ints = np.ndarray
+PhaseCycles = Callable[[ExchangePhase, Chip], Ints]  # like phase_tile_cycles
 
 
 @record
@@ -93,9 +94,14 @@ def cost_with(
     exchanges: StepExchanges,
     sets: tuple[ComputeSetCost, ...],
     home_of: Callable[[Step], int],
+    phase_cycles: PhaseCycles | None = None,
 ) -> StepCosts:
-    """The costs of steps on a machine; `home_of` finds the tile of a branch's predicate."""
+    """The costs of steps on a machine; `home_of` finds the tile of a branch's predicate.
+
+    `phase_cycles` may know cycles of exchanges from an earlier machine with the same exchange.
+    """
     coster = Coster(machine, len(steps), exchanges, sets, home_of)
+    coster.phase_cycles = phase_cycles or phase_tile_cycles
     for number, step in enumerate(steps):
         coster.add(number, step)
     return coster.finish()
@@ -154,6 +160,7 @@ class Coster:
         self.target, self.n_replicas = machine
         self.exchanges, self.sets, self.home_of = exchanges, sets, home_of
         self.chip = self.target.chip
+        self.phase_cycles: PhaseCycles = phase_tile_cycles
         n, n_chips = n_steps, self.target.n_ipus
         self.sync, self.exchange, self.link, self.host, self.compute = (
             np.zeros((n, n_chips), np.int64) for _ in range(5)
@@ -232,7 +239,7 @@ class Coster:
         for phase in (moved.before, moved.after):
             if phase is None:
                 continue
-            tiles = phase_tile_cycles(phase, self.chip)
+            tiles = self.phase_cycles(phase, self.chip)
             exchange_tiles = exchange_tiles + tiles
             cycles = self._per_chip(tiles)
             self.exchange[number] += cycles
@@ -285,7 +292,7 @@ class Coster:
         detail = step.detail if isinstance(step.detail, dict) else {}
         pairs = np.array(detail.get("pairs", ()), np.int64).reshape(-1, 2)
         self._cross_chips(number, self._between_replicas(moved, pairs))
-        tiles = phase_tile_cycles(moved, self.chip)
+        tiles = self.phase_cycles(moved, self.chip)
         self._keep_tiles(number, self.rows[0][0], self.rows[0][1], tiles)
 
     def _between_replicas(self, moved: ExchangePhase, pairs: Ints) -> Traffic:

@@ -10,7 +10,7 @@ import numpy as np
 from tremula.base.source import source_at
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.executable.records import View
-from tremula.compiler.passes.cost import Machine, StepCosts, cost_with
+from tremula.compiler.passes.cost import Machine, PhaseCycles, StepCosts, cost_with
 from tremula.compiler.passes.overlap import hide_transfers
 from tremula.compiler.program_ir import Step, StepKind
 from tremula.poplar.target import Target
@@ -18,7 +18,12 @@ from tremula.poplar.target import Target
 NOWHERE = source_at("", 0)
 
 
-def recost_steps(executable: Executable, steps: Sequence[Step], target: Target) -> StepCosts:
+def recost_steps(
+    executable: Executable,
+    steps: Sequence[Step],
+    target: Target,
+    phase_cycles: PhaseCycles | None = None,
+) -> StepCosts:
     """Costs of an executable's steps on another target of as many tiles, compute left as it is.
 
     Vertices and copies within tiles keep their cycles; everything between tiles, chips and the host
@@ -31,6 +36,7 @@ def recost_steps(executable: Executable, steps: Sequence[Step], target: Target) 
         analysis.exchanges,
         analysis.costs.compute_sets,
         partial(_home_of, executable),
+        phase_cycles,
     )
     code, step_of = executable.code, executable.step_of
     return hide_transfers(costs, code, step_of, steps, analysis.exchanges)

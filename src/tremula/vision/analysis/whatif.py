@@ -17,7 +17,8 @@ import numpy as np
 
 from tremula.base.errors import InvalidOption, MissingProfileData, suggest
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.passes.cost import StepCosts
+from tremula.compiler.passes.cost import PhaseCycles, StepCosts, phase_tile_cycles
+from tremula.compiler.passes.exchange import ExchangePhase
 from tremula.compiler.passes.memory import placed_on
 from tremula.compiler.program_ir import Step
 from tremula.compiler.report.energy import energy_of
@@ -54,6 +55,8 @@ RECOSTED = (
 )  # fmt: skip
 
 
+# Those that decide how long an exchange takes.
+EXCHANGE = ("exchange_bytes_per_cycle", "exchange_fragment_cycles")
 # Those that decide where on a tile things go.
 MEMORY = (
     "n_bytes_per_tile", "n_bytes_reserved_per_tile", "n_bytes_region0", "n_bytes_region1",
@@ -171,6 +174,7 @@ class TileProgram:
         self._memory, self._liveness = analysis.memory, analysis.liveness
         self._routes = routes_of(self.executable)[0]
         self._steps = steps_of(self.executable)
+        self._own_phases: dict[int, np.ndarray] = {}
         self._known: dict[tuple[Number, ...], dict[str, int]] = {}
 
     def as_reported(self) -> Point:
@@ -210,8 +214,17 @@ class TileProgram:
         """Cycles of five phases and waiting: where things lie in memory does not change them."""
         key = tuple(getattr(chip, name) for name in RECOSTED if name not in MEMORY)
         if key not in self._known:
-            self._known[key] = self._cycles(recosted(self.executable, self._steps, chip))
+            costs = recosted(self.executable, self._steps, chip, self._phase_cycles)
+            self._known[key] = self._cycles(costs)
         return self._known[key]
+
+    def _phase_cycles(self, phase: ExchangePhase, chip: Chip) -> np.ndarray:
+        """Cycles of tiles in an exchange; those with the chip's own exchange are kept."""
+        if any(getattr(chip, name) != getattr(self.chip, name) for name in EXCHANGE):
+            return phase_tile_cycles(phase, chip)
+        if id(phase) not in self._own_phases:  # the executable holds it, so the id stays
+            self._own_phases[id(phase)] = phase_tile_cycles(phase, chip)
+        return self._own_phases[id(phase)]
 
     def _cycles(self, costs: StepCosts) -> dict[str, int]:
         """Five phases and waiting: what ran, walked again with these costs."""
@@ -266,7 +279,12 @@ def _check_recostable(own: Chip, other: Chip) -> None:
         )
 
 
-def recosted(executable: Executable, steps: Sequence[Step], chip: Chip) -> StepCosts:
+def recosted(
+    executable: Executable,
+    steps: Sequence[Step],
+    chip: Chip,
+    phase_cycles: PhaseCycles | None = None,
+) -> StepCosts:
     """Costs of all steps on another chip, compute left as it is."""
     mine = executable.target
     assert mine.system is not None, "a target always gets a system"
@@ -274,7 +292,7 @@ def recosted(executable: Executable, steps: Sequence[Step], chip: Chip) -> StepC
     n_ipus = mine.n_ipus * executable.replication_factor
     system = single(chip, n_ipus) if is_ad_hoc else mine.system.replace(chip=chip)
     target = Target(chip, mine.n_ipus, mine.tiles_per_ipu, mine.type, system)
-    return recost_steps(executable, steps, target)
+    return recost_steps(executable, steps, target, phase_cycles)
 
 
 # -- from a script ---------------------------------------------------------------------------------

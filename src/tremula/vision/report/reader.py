@@ -18,6 +18,7 @@ from tremula.compiler.report.phases import PHASES
 from tremula.vision.report.database import DatabaseKind, DatabaseReader
 from tremula.vision.report.matrices import Matrix
 from tremula.vision.report.query import run_query
+from tremula.vision.report.references import wrong_in_column, wrong_in_table
 from tremula.vision.report.schema import (
     APPLICATION,
     COLUMN_TABLES,
@@ -47,11 +48,20 @@ _REPORT = DatabaseKind(
     instead=reports_instead,
     may_grow=False,
 )
-# Facts that all code below relies on.
-_NEEDED = ("n_steps", "has_run", "n_entries", "overview_pool", "stored_pool")
+# Facts that all code below relies on: of `info`, and of `target`.
+NEEDED_FACTS = (
+    "n_steps", "has_run", "n_entries", "n_executions", "is_folded", "estimated_cycles",
+    "overview_pool", "stored_pool", "n_vertices", "n_edges", "n_variables", "n_compute_sets",
+    "available_bytes",
+)  # fmt: skip
 _TIMELINE = ("runs", "events", "checkpoints")
 _MOST_AT_ONCE = 1 << 25  # entries × chips
-_SIZES = ("n_ipus", "tiles_per_ipu", "n_tiles", "n_replicas", "n_bytes_per_tile", "clock_hz")
+NEEDED_SIZES = (
+    "n_ipus", "tiles_per_ipu", "n_tiles", "n_replicas", "n_bytes_per_tile",
+    "available_bytes_per_tile", "n_workers", "clock_hz", "sync_cycles", "exchange_bytes_per_cycle",
+    "flops_per_cycle_half", "flops_per_cycle_half_float", "flops_per_cycle_float",
+    "flops_per_cycle_vector_half", "flops_per_cycle_vector_float",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +119,7 @@ class ReportReader(DatabaseReader):
             raise
 
     def _check_sizes(self) -> None:
-        for facts, keys in ((self.info, _NEEDED), (self.target, _SIZES)):
+        for facts, keys in ((self.info, NEEDED_FACTS), (self.target, NEEDED_SIZES)):
             for key in keys:
                 value = facts.get(key)
                 if isinstance(value, bool | int | float) and 0 <= value < 2**53:
@@ -204,7 +214,25 @@ class ReportReader(DatabaseReader):
         found = {}
         for (_, column, kind, *_), values in zip(declared, listed, strict=False):
             found[column] = self._as_column(name, column, kind, values)
+        self._require_sound(wrong_in_table(name, found, self._sizes))
         return found
+
+    def _require_sound(self, wrong: str) -> None:
+        if wrong:
+            raise self.damaged(wrong)
+
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        """How many there are of what numbers refer to."""
+        counted = ("programs", "compute_sets", "vertex_types", "vertices", "variables",
+                   "debug_contexts")  # fmt: skip
+        return {
+            "steps": self.n_steps,
+            "tiles": self.n_tiles,
+            "ipus": self.n_ipus,
+            "steps_by_ipu": self.n_steps * self.n_ipus,
+            **{name: self.execute(f"SELECT count(*) FROM {name}")[0][0] for name in counted},
+        }
 
     def _as_column(self, table: str, column: str, kind: str, values: Sequence[object]) -> object:
         try:
@@ -226,7 +254,9 @@ class ReportReader(DatabaseReader):
                 if not rows:
                     raise self.damaged(f"has no column {name!r}")
                 dtype, shape, data = rows[0]
-                self._columns[name] = unpack(data, dtype, self._shape(shape), f"column {name!r}")
+                column = unpack(data, dtype, self._shape(shape), f"column {name!r}")
+                self._require_sound(wrong_in_column(name, column, self._sizes))
+                self._columns[name] = column
             return self._columns[name]
 
     def _shape(self, text: object) -> tuple[int, ...]:

@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
+from tremula.compiler.passes.parallel import n_cores
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.serve.page_files import bundled, page_files
 from tremula.vision.serve.program_packs import PROGRAM_NAMES, program_packs
 
 # The finest detail is left out first if it does not fit; the page says where it is missing.
 MOST_DATA_BYTES = 24 << 20
-_N_THREADS, _NAMES_AT_ONCE = 2, 48
+_MOST_THREADS, _NAMES_AT_ONCE = 2, 48
 # Of a heat map, in whole levels: more of them take minutes to make and are rarely looked at.
 _MOST_HEAT_BLOCKS = 400
 
@@ -47,7 +48,8 @@ def _packs_that_fit(
     all_names, n_bytes = [name for name in data.names() if not _needs_program(name)], 0
     names = _without_finest(all_names)
     packs: dict[str, bytes] = {}
-    with ThreadPoolExecutor(_N_THREADS) as pool:
+    # Another core is busy with programs, in a process of its own if they are large.
+    with ThreadPoolExecutor(min(_MOST_THREADS, max(1, n_cores() - 1))) as pool:
         for first in range(0, len(names), _NAMES_AT_ONCE):
             if n_bytes >= most_bytes:
                 break
