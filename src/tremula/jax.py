@@ -1,6 +1,7 @@
 """`import tremula.jax`: functions of JAX as programs for this computer and for tiles."""
 
 from tremula.frontends.jax.errors import JaxError
-from tremula.frontends.jax.function import JitFunction, jit
+from tremula.frontends.jax.function import JitFunction, jit, pmap
+from tremula.frontends.jax.spelling import ipu_backend
 
-__all__ = ["JaxError", "JitFunction", "jit"]
+__all__ = ["JaxError", "JitFunction", "ipu_backend", "jit", "pmap"]

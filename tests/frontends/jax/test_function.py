@@ -31,8 +31,6 @@ def test_each_kind_of_arguments_is_compiled_once():
                  (jnp.ones(2, jnp.int32), 3)):  # fmt: skip
         np.testing.assert_array_equal(function(x, n), x * n)
     assert len(function._programs) == 4
-    with tremula.configured(host="inductor"):
-        pass
     with tremula.configured(tiles="run"):
         np.testing.assert_array_equal(function(jnp.ones(2), 2), [2.0, 2.0])
     assert len(function._programs) == 5
@@ -103,3 +101,26 @@ def test_errors_name_the_primitive_and_the_line():
         tremula.jax.jit(doubled)(jnp.ones(2, jnp.float8_e4m3fn))
     with pytest.raises(TypeError):
         tremula.jax.jit(doubled)("text")
+
+
+def test_replicas_are_rows():
+    """`pmap` computes what each replica would, collectives included."""
+    mean = tremula.jax.pmap(lambda x: x - jax.lax.pmean(x, "i"), axis_name="i")
+    np.testing.assert_allclose(mean(jnp.arange(6.0).reshape(3, 2)), [[-2, -2], [0, 0], [2, 2]])
+
+
+def test_the_backend_of_older_programs():
+    """Inside `ipu_backend`, jax.jit and jax.pmap take backend="ipu"; others are JAX's own."""
+    before = jax.jit
+    with tremula.jax.ipu_backend(2):
+        assert [device.id for device in jax.devices("ipu")] == [0, 1]
+        assert jax.devices()[0].platform == "cpu"
+        ours, theirs = jax.jit(doubled, backend="ipu"), jax.jit(doubled)
+        mapped = jax.pmap(doubled, backend="ipu")
+    assert jax.jit is before
+    assert isinstance(ours, JitFunction)
+    assert not isinstance(theirs, JitFunction)
+    np.testing.assert_array_equal(ours(jnp.ones(2)), theirs(jnp.ones(2)))
+    np.testing.assert_array_equal(mapped(jnp.ones((2, 3))), np.full((2, 3), 2.0))
+    with pytest.raises(tremula.jax.JaxError, match="no backend 'ipus'"):
+        tremula.jax.jit(doubled, backend="ipus")

@@ -1,0 +1,82 @@
+"""A jaxpr as a compiled program: recorded, placed, and run with arrays of JAX."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+from torch import Tensor, nn
+
+from tremula.compiler.report.report import Report
+from tremula.frontends.jax.carriers import from_array, is_key, of_parts, parts_of, to_array
+from tremula.frontends.jax.evaluate import evaluate
+from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
+from tremula.ir.run.tile_program import TileSettings
+from tremula.ir.settings import HostSettings
+from tremula.runtime.engine import Engine
+from tremula.runtime.forecast import forecast
+
+
+class _Body(nn.Module):
+    """A jaxpr as a module without weights: what capture records."""
+
+    def __init__(self, jaxpr: ClosedJaxpr):
+        super().__init__()
+        self.jaxpr = jaxpr
+
+    def forward(self, *parts: Tensor) -> list[Tensor]:
+        return parts_of(evaluate(self.jaxpr, of_parts(list(parts), list(self.jaxpr.in_avals))))
+
+
+@dataclass(frozen=True)
+class JaxProgram:
+    """A jaxpr compiled for a device, ready to run."""
+
+    jaxpr: ClosedJaxpr
+    compiled: CompiledStep
+
+    def run(self, arrays: list[Any]) -> list[Any]:
+        """Results as arrays of JAX."""
+        inputs = _inputs(arrays, self.jaxpr)
+        device = self.compiled.input_device
+        if device is not None:
+            inputs = [part.to(device) for part in inputs]
+        results: list[Tensor] = []
+
+        def give(_micro_batch: int, outputs: list[Tensor]) -> None:
+            results.extend(outputs)
+
+        self.compiled.session.run([inputs], give)
+        avals = list(self.jaxpr.out_avals)
+        values = of_parts([tensor.cpu() for tensor in results], avals)
+        return [to_array(value, aval) for value, aval in zip(values, avals, strict=True)]
+
+    def report(self) -> Report:
+        """Cycles and memory of the tile program."""
+        return forecast(self.compiled.tiles.program().executable)
+
+    def engine(self) -> Engine:
+        """The engine of the tile program."""
+        return self.compiled.tiles.engine()
+
+
+def compile_jaxpr(jaxpr: ClosedJaxpr, arrays: list[Any], host: HostSettings) -> JaxProgram:
+    """A program for arrays like these, on the device that the settings choose."""
+    inputs = _inputs(arrays, jaxpr)
+    model = _Body(jaxpr)
+    names = [f"argument_{i}" for i in range(len(inputs))]
+    asked = StepToCompile(model, lambda flat: (list(model(*flat)), None), inputs, names)
+    settings = StepSettings(
+        host=host, tiles=TileSettings(chip=host.chip), runs_on_tiles=host.tiles == "run"
+    )
+    return JaxProgram(jaxpr, compile_step(asked, settings))
+
+
+def _inputs(arrays: list[Any], jaxpr: ClosedJaxpr) -> list[Tensor]:
+    """Arguments as they are held, in the types that JAX traced them with."""
+    values = []
+    for array, aval in zip(arrays, jaxpr.in_avals, strict=True):
+        if not is_key(aval):
+            array = np.asarray(array).astype(aval.dtype, copy=False)
+        values.append(from_array(array, aval))
+    return parts_of(values)
