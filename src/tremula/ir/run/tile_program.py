@@ -8,9 +8,10 @@ import torch
 
 from tremula.base.options import parse_options
 from tremula.base.tracing import POPTORCH, span
-from tremula.compiler.compile import compile_graph
+from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable.executable import Executable
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
+from tremula.ir.lowering.program.schedule import BuiltProgram
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.passes import apply, tile_passes
 from tremula.ir.passes.shard_update import Shards
@@ -134,6 +135,14 @@ class TileProgram:
                 f"The tile program does not model: {'; '.join(self.settings.not_modelled)}. Results"
                 " are the same; its memory and cycles are those of tensors that stay on the chips."
             )
+        built, program = self.built(bar.part(0, 60))
+        with span(POPTORCH, "compile graph"):
+            progress = bar.part(60, 95)
+            executable = compile_graph(built.graph, [program], self._engine_options(), progress)
+        return StoredTileProgram.of(self._key(), executable, built)
+
+    def built(self, progress: Progress | None = None) -> tuple[BuiltProgram, Sequence]:
+        """The step as a graph of vertices and a program, not yet compiled."""
         passes = tile_passes(
             self.schedule.stage_of_block,
             self.recomputed_stages,
@@ -143,15 +152,12 @@ class TileProgram:
         step = apply(self._captured, passes, "tiles")
         options, target = self.lowering_options(), self.device().target
         with span(POPTORCH, "lower to tiles"):
-            built = build_tile_program(step, target, self.schedule, options, bar.part(0, 60))
+            built = build_tile_program(step, target, self.schedule, options, progress)
         program = Sequence()
         if options.rounds_stochastically:
             set_stochastic_rounding(built.graph, program, True)
         program.add(built.program)
-        with span(POPTORCH, "compile graph"):
-            progress = bar.part(60, 95)
-            executable = compile_graph(built.graph, [program], self._engine_options(), progress)
-        return StoredTileProgram.of(self._key(), executable, built)
+        return built, program
 
     def _key(self) -> str:
         return program_key(

@@ -1,0 +1,1 @@
+"""Whole models, as PopTorch builds them: read as what they get done per second."""
