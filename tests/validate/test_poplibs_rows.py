@@ -12,7 +12,7 @@ ROWS = {
     "jia-conv-rn50-Conv4_1-b1": 0.30,
     "hydro-gather-16-16-1024": 0.10,
     "hydro-scatter_add-64-64-512": 0.12,
-    "hydro-schnet_block-64-64-512": 0.15,
+    "hydro-schnet_block-64-64-512": 0.04,
     "gather-0.1-16-32-64": 0.12,
 }
 

@@ -42,6 +42,25 @@ class WrittenOutSoftplus(nn.Module):
         return torch.log1p(torch.exp(-x.abs())) + torch.clamp_min(x, 0.0) - math.log(2)
 
 
+class OwnLengths(nn.Module):
+    """A continuous filter that gets lengths of its own: times one, which no compiler knows.
+
+    So the window over lengths, which is the same in all blocks, is computed in each of them. That
+    is what PopART does: it shares equal operations after it has outlined blocks that repeat.
+    """
+
+    def __init__(self, filters: nn.Module):
+        super().__init__()
+        self.filters = filters
+        self.register_buffer("one", torch.ones(1))
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor
+    ) -> Tensor:
+        own = edge_weight * self.one.to(edge_weight.dtype)
+        return self.filters(x, edge_index, own, edge_attr)
+
+
 class NearestSchNet(nn.Module):
     """SchNet and its loss for micro-batches of `n_places` molecules; a target of 0 is padding."""
 
@@ -55,6 +74,7 @@ class NearestSchNet(nn.Module):
         cutoff: float = 6.0,
         k: int = 28,
         writes_out_softplus: bool = False,
+        keeps_blocks_apart: bool = False,
     ):
         super().__init__()
         model = schnet.SchNet(
@@ -67,6 +87,9 @@ class NearestSchNet(nn.Module):
         )
         if writes_out_softplus:
             _write_out_softplus(model)
+        if keeps_blocks_apart:
+            for block in model.interactions:
+                block.conv = OwnLengths(block.conv)
         self.model = to_fixed_size(model, batch_size=n_places)
 
     def forward(self, z: Tensor, pos: Tensor, begins: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

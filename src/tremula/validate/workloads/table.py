@@ -19,7 +19,7 @@ MODULES = (
     "tremula.validate.workloads.gather",
     "tremula.validate.workloads.matmul",
     "tremula.validate.workloads.schnet",
-    "tremula.validate.workloads.models.schnet",
+    "tremula.validate.workloads.model_schnet",
 )
 
 # Rows' names of chips, and ours. Anything else is not a single known chip.

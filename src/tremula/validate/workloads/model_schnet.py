@@ -7,7 +7,7 @@ Sizes that rows do not state are those of the measured program's configuration f
 from dataclasses import dataclass
 
 from tremula.validate.rows import Row
-from tremula.validate.workloads.models.call import Call, time_call
+from tremula.validate.workloads.model_call import Call, time_call
 from tremula.validate.workloads.table import Modelled, NoWorkload, workload
 
 FAMILY = "SchNet whole model"
@@ -90,5 +90,7 @@ def _call(batch: Batch, *, writes_out_softplus: bool, **how: int) -> Call:
         torch.zeros(batch.n_places - 1, dtype=torch.int32),
         torch.ones(batch.n_places),
     )
-    model = NearestSchNet(batch.n_places, writes_out_softplus=writes_out_softplus)
+    model = NearestSchNet(
+        batch.n_places, writes_out_softplus=writes_out_softplus, keeps_blocks_apart=True
+    )
     return Call(model=model, micro_batch=micro_batch, **how)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # models need PyTorch, and only those who ask for their rows 
 
 # What the host does around a call, in seconds. Fitted to one program at several numbers of replicas
 # (SchNet on packed QM9 on Bow, strong_scaling.ipynb of graphcore-research/hydronet-gnn): with
-# made-up data to 64 IPUs, with real data to 1, 4, 8, 16 and 32. A loader hands a batch over, and the
-# framework gives each replica its part; the host does so between calls, whatever the device takes.
+# made-up data to 64 IPUs, with real data to 1, 4, 8, 16 and 32. A loader hands a batch over, the
+# framework gives each replica its part: the host does so between calls, whatever the device takes.
 HOST_S_PER_CALL = 1.4e-3
 LOADED_HOST_S_PER_CALL, LOADED_HOST_S_PER_REPLICA = 17e-3, 0.2e-3
 

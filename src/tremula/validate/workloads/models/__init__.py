@@ -1,1 +1,0 @@
-"""Whole models, as PopTorch builds them: read as what they get done per second."""
