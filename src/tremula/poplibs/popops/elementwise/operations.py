@@ -225,9 +225,9 @@ _CHEAP = costs(2, 2, 2, 4, 5)
 _RELU = costs(3, 2, 3, 4, 5)
 _ABS = costs(5, 1, 5, 1, 5)
 # Routines in software whose cycles depend on the argument, as PopLibs' table says: it has averages
-# over arguments from -pi to pi (2300) and over random ones (180 for a vector of log1p). A step waits
-# for the worker with the longest ones, and near 0 a cosine is short. Fitted to every second measured
-# SchNet block on Bow (arguments from 0.5 to pi, and from 0 to 1), checked on the others.
+# over arguments from -pi to pi (2300) and over random ones (180 for a vector of log1p). A step
+# waits for the worker with the longest ones, and near 0 a cosine is short. Fitted to every second
+# measured SchNet block on Bow (arguments from 0.5 to pi, and from 0 to 1), checked on the others.
 _SINE = costs(2730, 1, 25, 1)
 _LOG1P = costs(56, 2, 56, 4)
 # Derived: a rounding is one instruction per vector, like relu; a test of floats is a comparison.
