@@ -37,6 +37,7 @@ COMMANDS = (
     Command("check", "tremula.commands.check", "fail if a report exceeds a budget"),
     Command("whatif", "tremula.commands.whatif", "cost a report or script on other chips"),
     Command("plan", "tremula.commands.plan", "find how to spread a model over chips"),
+    Command("sweep", "tremula.commands.sweep", "explore chips, options and models"),
     Command("bench", "tremula.commands.bench", "measure Tremula's own speed"),
     Command("validate", "tremula.commands.validate", "check the cost model against measurements"),
     Command("version", "tremula.commands.version", "print the versions in use"),
