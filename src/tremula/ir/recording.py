@@ -22,6 +22,7 @@ class Recording:
     phase: str = FORWARD
     blocks: list[BlockOfOps] = field(default_factory=list)
     losses: list[torch.Tensor] = field(default_factory=list)
+    wanted_gradients: list[torch.Tensor] = field(default_factory=list)  # by which the loss changes
     module_path: list[str] = field(default_factory=list)
     recorder: Any = None  # what writes the graph now: that of the step, or of a loop's body
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)  # id of a fake -> its weight
@@ -65,6 +66,10 @@ class Recording:
     def mark_loss(self, tensor: torch.Tensor) -> None:
         """Say that a tensor is a loss; the capture keeps the one that feeds no other."""
         self.losses.append(tensor)
+
+    def want_gradient(self, tensor: torch.Tensor) -> None:
+        """Return the loss's gradient by a tensor, too: behind all outputs, in this order."""
+        self.wanted_gradients.append(tensor)
 
     def origin(self) -> Origin:
         """The origin of an operation that runs now."""

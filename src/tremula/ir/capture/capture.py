@@ -110,6 +110,7 @@ class _Capture:
         self.recorder.known_constants = unregistered_tensors(model)
         self.state.recorder = self.recorder
         self.slots: list[Slot] = []
+        self.wanted_gradients: list[Tensor] = []
 
     def run(self, run_forward: Callable, input_names: list[str]) -> CapturedStep:
         parameters = self._placeholders(PARAMETER, [(h.name, h.tensor) for h in self.parameters])
@@ -131,7 +132,7 @@ class _Capture:
             updates = self._train(parameters) if self.rule is not None else []
         results = [
             (Slot(OUTPUT, i, f"output_{i}"), self._value(tensor))
-            for i, tensor in enumerate(outputs)
+            for i, tensor in enumerate([*outputs, *self.wanted_gradients])
         ]
         results += updates
         results += self._held_results(parameters if self.rule is None else [], buffers, inputs)
@@ -210,9 +211,16 @@ class _Capture:
         total = scalar_loss(loss)
         if not isinstance(scaling, float) or scaling != 1:
             total = total * scaling
-        if not total.requires_grad:
-            return [None] * len(trained)
-        found = torch.autograd.grad(total, trained, allow_unused=True)
+        wanted = self.state.wanted_gradients
+        found: list[Tensor | None] = [None] * (len(trained) + len(wanted))
+        if total.requires_grad:
+            found = list(torch.autograd.grad(total, [*trained, *wanted], allow_unused=True))
+        with torch.no_grad():
+            self.wanted_gradients = [
+                torch.zeros_like(tensor) if gradient is None else gradient
+                for tensor, gradient in zip(wanted, found[len(trained) :], strict=True)
+            ]
+        found = found[: len(trained)]
         return [
             None if g is None else torch.ops.tremula.gradient(g, index)
             for index, g in enumerate(found)

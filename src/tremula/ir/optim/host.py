@@ -7,8 +7,8 @@ Which path is taken, and where its numbers come from:
   `hyper_tensors` on the device, so they may change between launches of a captured CUDA graph; the
   other numbers are floats that a capture keeps: `UpdateRule.must_recapture` says when they differ.
 * *foreach* (RMSprop in one dtype): the same, with PyTorch's list operations.
-* *copied* (LAMB, damped SGD, weights and states of different dtypes, or `hyper_floats` None): the
-  functional update, whose results are copied into place. On a GPU it takes all numbers from
+* *copied* (LAMB, rules of other front ends, damped SGD, weights and states of different dtypes, or
+  `hyper_floats` None): the functional update, whose results are copied into place. On a GPU it takes all numbers from
   `hyper_tensors`, so a capture keeps none.
 
 No path waits for the device or reads from it. Gradients may be overwritten.
@@ -92,7 +92,7 @@ def _is_uniform(
     hyper: Sequence[Number],
 ) -> bool:
     """True if native list operations exist for this rule, these numbers and these dtypes."""
-    if rule.kind == "lamb" or (rule.kind == "sgd" and not _is_plain_sgd(rule, hyper)):
+    if rule.kind not in _UNIFORM or (rule.kind == "sgd" and not _is_plain_sgd(rule, hyper)):
         return False
     dtype = params[0].dtype
     if rule.kind == "sgd" and params[0].device.type == "cpu" and dtype.itemsize < 4:

@@ -63,6 +63,11 @@ class UpdateRule:
         return self.facts.kind
 
     @property
+    def mathematics(self) -> Callable[[Weight], Updated]:
+        """The update of one weight."""
+        return MATHEMATICS[self.kind]
+
+    @property
     def n_groups(self) -> int:
         return len(self.constants)
 
@@ -245,7 +250,7 @@ class UpdateRule:
             self.nesterov[group],
             self.facts.use_tf_variant,
         )
-        return MATHEMATICS[self.kind](weight)
+        return self.mathematics(weight)
 
     def gradient_divisor(
         self,

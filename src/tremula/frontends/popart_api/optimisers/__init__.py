@@ -1,0 +1,1 @@
+"""Optimisers: what scripts say, and the update rules that follow."""
