@@ -40,7 +40,9 @@ _API = "tremula.frontends.popart_api."
 # Where each other name is, by module.
 _LATER = {
     "builder.builder": "Builder",
+    "data_flow": "AnchorReturnType DataFlow",
     "data_settings": "InputSettings",
+    "devices": "DeviceInfo DeviceManager",
     "enums": """
         AdamMode AdaptiveMode AnchorReturnTypeId CollectiveOperator CommGroupType DataType
         DeviceSelectionCriterion DeviceType ExchangeStrategy InitType IrSerializationFormat
@@ -49,6 +51,11 @@ _LATER = {
     "exceptions": """
         OutOfMemoryException poplar_exception poplar_runtime_error poplibs_exception
         popart_exception popart_internal_exception popart_runtime_error
+    """,
+    "facts": """
+        OperatorIdentifier defaultAiGraphcoreOpset defaultAiOnnxMlOpset defaultAiOnnxOpset
+        getSupportedOperations getTensorInfo getUnsupportedOperations packageHash
+        syncPatternFromString syncPatternToString versionNumber versionString
     """,
     "groups": "CommGroup VariableSettings",
     "locations": "TensorLocation TensorLocationSettings",
@@ -74,6 +81,16 @@ _LATER = {
         reservedSpecificWeightDecayPrefix reservedSpecificWeightDecayScaleFactor0Prefix
         reservedStashedPrefix reservedStepPrefix reservedUpdatedVarPrefix
     """,
+    "optimisers.optimisers": "Adam Adaptive ConstSGD Optimizer SGD",
+    "optimisers.values": "ClipNormSettings OptimizerValue OptimizerValueMap",
+    "options.groups": """
+        AccumulateOuterFragmentSettings AutodiffSettings AutomaticLossScalingSettings
+        BatchSerializationSettings ExecutionPhaseSettings ReplicatedCollectivesSettings
+    """,
+    "options.options": "SessionOptions",
+    "options.patterns": "Patterns",
+    "sessions.session": "InferenceSession TrainingSession",
+    "step_io": "PyStepIO PyStepIOCallback PyWeightsIO",
     "tensor_info": "DebugContext InputShapeInfo TensorInfo",
     "transformer": "GraphTransformer",
 }

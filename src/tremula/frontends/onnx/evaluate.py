@@ -8,6 +8,7 @@ of the program where an operation of the model reads it.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from typing import Any
 
 import torch
@@ -158,7 +159,7 @@ class Evaluation:
             else:
                 operands = self._live_operands(node, entry, operands, scope)
         with place:
-            found = entry.compute(*map(_widened, operands), **attributes)
+            found = entry.compute(*map(_widened, operands), **_arguments(attributes))
         return found if isinstance(found, tuple) else (found,)
 
     def _context(self, node: Node, scope: Scope) -> Context:
@@ -262,6 +263,10 @@ def _attributes(node: Node, scope: Scope) -> dict[str, Any]:
             " supported."
         )
     return {name: value for name, value in given.items() if name not in strange}
+
+
+def _arguments(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {f"{name}_" if iskeyword(name) else name: v for name, v in attributes.items()}
 
 
 def _widened(value: Any) -> Any:  # noqa: ANN401

@@ -40,9 +40,9 @@ class Operator:
 
     @cached_property
     def attributes(self) -> frozenset[str]:
-        """The attributes it knows."""
+        """The attributes it knows; one that is a word of Python's, such as lambda, ends in _."""
         keyword = inspect.Parameter.KEYWORD_ONLY
-        named = (n for n, p in self.parameters.items() if p.kind is keyword)
+        named = (n.removesuffix("_") for n, p in self.parameters.items() if p.kind is keyword)
         return frozenset(n for n in named if n != "context")
 
     @cached_property

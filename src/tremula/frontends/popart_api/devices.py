@@ -14,7 +14,7 @@ from tremula.poplar.target import IPUModel
 
 MAX_IPUS = 1024  # more than any machine had
 # What `ipuVersion` says, and the chip it means.
-_CHIPS = {"ipu1": "mk1", "ipu2": "mk2", "ipu21": "bow"}
+_CHIPS = {"ipu1": "ipu1", "ipu2": "ipu2", "ipu21": "ipu21"}
 _OPTIONS = """
     numIPUs tilesPerIPU ipuVersion compileIPUCode numWorkerContexts syncPattern topology
     memoryBytes virtualGraph hostCallbacks

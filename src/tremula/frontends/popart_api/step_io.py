@@ -24,7 +24,7 @@ class PyStepIOCallback:
     """Functions that give inputs and take outputs, one micro-batch at a time.
 
     `input_callback(id, is_prefetch)` gives an array, or None while there is none to read ahead;
-    `output_callback(id)` gives an array to be filled. The two others are told that a transfer ended.
+    `output_callback(id)` gives an array to be filled. The others are told that a transfer ended.
     """
 
     def __init__(

@@ -8,8 +8,8 @@ Which path is taken, and where its numbers come from:
   other numbers are floats that a capture keeps: `UpdateRule.must_recapture` says when they differ.
 * *foreach* (RMSprop in one dtype): the same, with PyTorch's list operations.
 * *copied* (LAMB, rules of other front ends, damped SGD, weights and states of different dtypes, or
-  `hyper_floats` None): the functional update, whose results are copied into place. On a GPU it takes all numbers from
-  `hyper_tensors`, so a capture keeps none.
+  `hyper_floats` None): the functional update, whose results are copied into place. On a GPU it
+  takes all numbers from `hyper_tensors`, so a capture keeps none.
 
 No path waits for the device or reads from it. Gradients may be overwritten.
 """

@@ -26,6 +26,7 @@ from tremula.frontends.popart_api.builder.signatures import (
 )
 from tremula.frontends.popart_api.data_settings import InputSettings
 from tremula.frontends.popart_api.exceptions import popart_exception
+from tremula.frontends.popart_api.facts import defaultAiOnnxOpset
 from tremula.frontends.popart_api.groups import VariableSettings
 from tremula.frontends.popart_api.model_files import read_model
 from tremula.frontends.popart_api.tensor_info import (
@@ -37,7 +38,7 @@ from tremula.frontends.popart_api.tensor_info import (
     type_name,
 )
 
-DEFAULT_OPSET = 10
+DEFAULT_OPSET = defaultAiOnnxOpset
 _PREFIX = "aiOnnxOpset"
 # What the model keeps about tensors beyond ONNX, in its metadata.
 BROADCAST_KEY, VARIABLE_KEY = "popart.broadcast_inputs", "popart.variable_settings"

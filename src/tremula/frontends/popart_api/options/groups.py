@@ -77,10 +77,3 @@ class ReplicatedCollectivesSettings:
     mergeAllReduceCollectives: bool = False
     mergeReduceScatterCollectives: bool = False
     mergeAllGatherCollectives: bool = False
-
-
-@dataclass
-class DevicePrefetchSettings:
-    """How far ahead inputs are read."""
-
-    bufferingDepth: int = 1

@@ -1,0 +1,478 @@
+"""Arithmetic, marks, losses, slices and sorting of ai.graphcore."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from tremula.frontends.onnx.context import BodyGraph, Context
+from tremula.frontends.onnx.element_types import element_type
+from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
+from tremula.frontends.onnx.table import operator
+from tremula.ir.ops import composite, markers  # noqa: F401 - register tremula::*
+
+DOMAIN = "ai.graphcore"
+_ops = torch.ops.tremula
+
+
+# -- element by element ----------------------------------------------------------------------------
+
+
+@operator("Gelu", domain=DOMAIN)
+def gelu(x: Tensor) -> Tensor:
+    """The product x Φ(x), with the tanh that approximates it."""
+    return F.gelu(x, approximate="tanh")
+
+
+@operator("GeluErf", domain=DOMAIN)
+def gelu_erf(x: Tensor) -> Tensor:
+    """The product x Φ(x)."""
+    return F.gelu(x)
+
+
+@operator("Swish", domain=DOMAIN)
+def swish(x: Tensor) -> Tensor:
+    """The product x σ(x)."""
+    return F.silu(x)
+
+
+@operator("Scale", domain=DOMAIN)
+def scale(x: Tensor, *, scale: float) -> Tensor:
+    """A multiple."""
+    return x * scale
+
+
+@operator("ScaledAdd", domain=DOMAIN)
+def scaled_add(
+    a: Tensor,
+    b: Tensor,
+    factor_a: Tensor | None = None,
+    factor_b: Tensor | None = None,
+    *,
+    scale0: float = 1.0,
+    scale1: float = 1.0,
+) -> Tensor:
+    """A sum of multiples; factors are attributes or operands."""
+    left = scale0 if factor_a is None else factor_a
+    right = scale1 if factor_b is None else factor_b
+    return a * left + b * right
+
+
+@operator("Round", domain=DOMAIN)
+def round_away(x: Tensor) -> Tensor:
+    """To the nearest whole number; halves away from 0."""
+    return torch.sign(x) * torch.floor(torch.abs(x) + 0.5)
+
+
+@operator("NearbyInt", domain=DOMAIN)
+def nearby_int(x: Tensor) -> Tensor:
+    """To the nearest whole number; halves to the even one."""
+    return torch.round(x)
+
+
+@operator("Expm1", domain=DOMAIN)
+def expm1(x: Tensor) -> Tensor:
+    """exp(x) - 1."""
+    return torch.expm1(x)
+
+
+@operator("Log1p", domain=DOMAIN)
+def log1p(x: Tensor) -> Tensor:
+    """log(1 + x)."""
+    return torch.log1p(x)
+
+
+@operator("Atan2", domain=DOMAIN)
+def atan2(y: Tensor, x: Tensor) -> Tensor:
+    """The angle of (x, y)."""
+    return torch.atan2(y, x)
+
+
+@operator("Fmod", domain=DOMAIN)
+def fmod(a: Tensor, b: Tensor) -> Tensor:
+    """The remainder with the sign of the dividend."""
+    return torch.fmod(a, b)
+
+
+@operator("Remainder", domain=DOMAIN)
+def remainder(a: Tensor, b: Tensor) -> Tensor:
+    """The remainder with the sign of the divisor."""
+    return torch.remainder(a, b)
+
+
+@operator("BitwiseAnd", domain=DOMAIN)
+def bitwise_and(a: Tensor, b: Tensor) -> Tensor:
+    """Bits that both have."""
+    return torch.bitwise_and(a, b)
+
+
+@operator("BitwiseOr", domain=DOMAIN)
+def bitwise_or(a: Tensor, b: Tensor) -> Tensor:
+    """Bits that either has."""
+    return torch.bitwise_or(a, b)
+
+
+@operator("BitwiseXor", domain=DOMAIN)
+def bitwise_xor(a: Tensor, b: Tensor) -> Tensor:
+    """Bits that one of them has."""
+    return torch.bitwise_xor(a, b)
+
+
+@operator("BitwiseXnor", domain=DOMAIN)
+def bitwise_xnor(a: Tensor, b: Tensor) -> Tensor:
+    """Bits in which they agree."""
+    return torch.bitwise_not(torch.bitwise_xor(a, b))
+
+
+@operator("BitwiseNot", domain=DOMAIN)
+def bitwise_not(x: Tensor) -> Tensor:
+    """All bits turned over."""
+    return torch.bitwise_not(x)
+
+
+@operator("IncrementMod", domain=DOMAIN)
+def increment_mod(x: Tensor, *, increment: float, modulus: float) -> Tensor:
+    """(x + increment) mod modulus."""
+    if x.is_floating_point():
+        return torch.remainder(x + increment, modulus)
+    return torch.remainder(x + int(increment), int(modulus)).to(x.dtype)
+
+
+@operator("Bucketize", domain=DOMAIN)
+def bucketize(x: Tensor, boundaries: Tensor, *, right: int = 0) -> Tensor:
+    """The number of the bucket that each value falls into."""
+    found = x.unsqueeze(-1) >= boundaries if right else x.unsqueeze(-1) > boundaries
+    return found.sum(-1).to(torch.int32)
+
+
+# -- marks -----------------------------------------------------------------------------------------
+
+
+@operator("Nop", domain=DOMAIN, folds=False)
+def nop(x: Tensor) -> Tensor:
+    """The value itself, in an operation that stays in the program."""
+    return _ops.nop(x)
+
+
+@operator("TensorRemap", domain=DOMAIN)
+def tensor_remap(x: Tensor, *, remap_type: int = 0) -> Tensor:
+    """The value itself, laid out anew."""
+    del remap_type
+    return x.clone()
+
+
+@operator("Detach", domain=DOMAIN)
+def detach(x: Tensor) -> Tensor:
+    """The value itself, for which the loss has no gradient."""
+    return x.detach()
+
+
+@operator("PrintTensor", domain=DOMAIN, folds=False)
+def print_tensor(x: Tensor, *, print_gradient: int = 1, title: str = "") -> Tensor:
+    """The value itself, printed when the program runs."""
+    return _ops.print_tensor(x, title, "", bool(print_gradient))
+
+
+@operator("ReplicatedAllReduce", "ReplicatedReduceScatter", domain=DOMAIN)
+def replicated_reduce(
+    x: Tensor, *, collectiveOperator: int = 0, commGroup: list[int] | None = None
+) -> Tensor:
+    """The value itself: that of all replicas where there is one."""
+    del collectiveOperator, commGroup
+    return x
+
+
+@operator("Call", domain=DOMAIN)
+def call(*operands: Tensor, callee: BodyGraph, context: Context) -> tuple[Tensor, ...]:
+    """A graph, with operands as its inputs."""
+    return tuple(context.run_body(callee, list(operands)))
+
+
+# -- losses ----------------------------------------------------------------------------------------
+
+
+def _reduced(values: Tensor, reduction: str, count: Tensor | int | None = None) -> Tensor:
+    if reduction == "NoReduction":
+        return values
+    if reduction == "Sum":
+        return values.sum()
+    if reduction == "Mean":
+        return values.mean() if count is None else values.sum() / count
+    raise OnnxError(f"The reduction is Sum, Mean or NoReduction, got {reduction!r}.")
+
+
+@operator("L1", domain=DOMAIN)
+def l1_loss(x: Tensor, *, lambda_: float, reduction: str = "Mean") -> Tensor:
+    """λ Σ|x|, or its mean."""
+    return _reduced(x.abs() * lambda_, reduction)
+
+
+@operator("IdentityLoss", domain=DOMAIN)
+def identity_loss(x: Tensor, *, reduction: str = "Mean") -> Tensor:
+    """A tensor as the loss."""
+    return _reduced(x, reduction)
+
+
+@operator("Nll", domain=DOMAIN)
+def nll_loss(
+    probabilities: Tensor,
+    labels: Tensor,
+    *,
+    reduction: str = "Mean",
+    ignoreIndex: int | None = None,
+    inputIsLogProbability: int = 0,
+) -> Tensor:
+    """Minus the log-probability of labels, over those that are not ignored."""
+    labels = labels.to(torch.int64)
+    logs = probabilities
+    if not inputIsLogProbability:
+        tiny = torch.finfo(probabilities.dtype).tiny
+        logs = torch.log(probabilities.clamp(min=tiny))
+    if ignoreIndex is None:
+        found = -torch.gather(logs, -1, labels.unsqueeze(-1)).squeeze(-1)
+        return _reduced(found, reduction)
+    counts = labels != ignoreIndex
+    safe = torch.where(counts, labels, torch.zeros_like(labels))
+    found = -torch.gather(logs, -1, safe.unsqueeze(-1)).squeeze(-1)
+    found = torch.where(counts, found, torch.zeros_like(found))
+    return _reduced(found, reduction, counts.sum().clamp(min=1).to(found.dtype))
+
+
+@operator("Ctc", domain=DOMAIN)
+def ctc_loss(
+    logs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor,
+    target_lengths: Tensor,
+    *,
+    reduction: str = "Mean",
+    blank: int = 0,
+    outDataType: str = "UNDEFINED",
+    zeroInfinity: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Connectionist temporal classification of log-probabilities [T, N, C]; and its gradient."""
+    del outDataType
+    if reduction not in ("Sum", "Mean", "NoReduction"):
+        raise OnnxError(f"The reduction is Sum, Mean or NoReduction, got {reduction!r}.")
+    form = {"Sum": "sum", "Mean": "mean", "NoReduction": "none"}[reduction]
+    lengths = input_lengths.to(torch.int64), target_lengths.to(torch.int64)
+    labels = targets.to(torch.int64)
+    loss = F.ctc_loss(logs, labels, *lengths, blank, form, bool(zeroInfinity))
+    return loss, torch.zeros_like(logs)
+
+
+# -- shapes and slices -----------------------------------------------------------------------------
+
+
+@operator("Reshape", domain=DOMAIN)
+def reshape(x: Tensor, *, shape: list[int]) -> Tensor:
+    """The same elements in another shape."""
+    return x.reshape([x.shape[i] if n == 0 else n for i, n in enumerate(shape)])
+
+
+@operator("Reverse", domain=DOMAIN)
+def reverse(x: Tensor, *, dimensions: list[int]) -> Tensor:
+    """Turned round in some dimensions."""
+    return torch.flip(x, dimensions)
+
+
+@operator("Slice", domain=DOMAIN)
+def slice_constant(
+    x: Tensor, *, ends: list[int], starts: list[int], axes: list[int] | None = None
+) -> Tensor:
+    """A part between constant places."""
+    for axis, start, end in zip(axes or range(len(starts)), starts, ends, strict=True):
+        begin, stop, _ = slice(start, end).indices(x.shape[axis])
+        x = x.narrow(axis, begin, max(stop - begin, 0))
+    return x
+
+
+@operator("Subsample", domain=DOMAIN)
+def subsample(x: Tensor, *, strides: list[int]) -> Tensor:
+    """Every n-th element of each dimension."""
+    return x[tuple(slice(None, None, stride) for stride in strides)]
+
+
+@operator("DepthToSpace", domain=DOMAIN)
+def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    """Channels become blocks of pixels."""
+    n, c, h, w = x.shape
+    b = blocksize
+    if mode == "CRD":
+        x = x.reshape(n, c // b**2, b, b, h, w).permute(0, 1, 4, 2, 5, 3)
+    else:
+        x = x.reshape(n, b, b, c // b**2, h, w).permute(0, 3, 4, 1, 5, 2)
+    return x.reshape(n, c // b**2, h * b, w * b)
+
+
+@operator("Init", domain=DOMAIN)
+def init(
+    *, shape: list[int], data_type: int, init_type: int, batch_axis: int = -1, context: Context
+) -> Tensor:
+    """A new tensor of zeros."""
+    del init_type, batch_axis
+    return torch.zeros(shape, dtype=element_type(data_type).held, device=context.device)
+
+
+@operator("DynamicSlice", domain=DOMAIN)
+def dynamic_slice(
+    x: Tensor,
+    index: Tensor,
+    _into: Tensor | None = None,
+    *,
+    axes: list[int],
+    sizes: list[int],
+    noOverlap: int = 0,
+) -> Tensor:
+    """A part whose place the program computes."""
+    del noOverlap
+    for i, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
+        x = _ops.dynamic_slice(x, index.reshape(-1)[i], axis, size)
+    return x
+
+
+@operator("DynamicUpdate", domain=DOMAIN)
+def dynamic_update(
+    x: Tensor,
+    index: Tensor,
+    value: Tensor,
+    *,
+    axes: list[int],
+    sizes: list[int],
+    noOverlap: int = 0,
+) -> Tensor:
+    """Another value for a part whose place the program computes."""
+    del noOverlap
+    if len(axes) == 1:
+        return _ops.dynamic_update(x, value, index.reshape(-1)[0], axes[0])
+    start, rest = index.reshape(-1)[:1], index.reshape(-1)[1:]
+    part = _ops.dynamic_slice(x, start[0], axes[0], sizes[0])
+    inner = dynamic_update(part, rest, value, axes=axes[1:], sizes=sizes[1:])
+    return _ops.dynamic_update(x, inner, start[0], axes[0])
+
+
+@operator("DynamicZero", domain=DOMAIN)
+def dynamic_zero(x: Tensor, index: Tensor, *, axes: list[int], sizes: list[int]) -> Tensor:
+    """Zeros for a part whose place the program computes."""
+    part = dynamic_slice(x, index, axes=axes, sizes=sizes)
+    return dynamic_update(x, index, torch.zeros_like(part), axes=axes, sizes=sizes)
+
+
+@operator("DynamicAdd", domain=DOMAIN)
+def dynamic_add(
+    x: Tensor, index: Tensor, value: Tensor, *, axes: list[int], sizes: list[int]
+) -> Tensor:
+    """A value added to a part whose place the program computes."""
+    part = dynamic_slice(x, index, axes=axes, sizes=sizes)
+    return dynamic_update(x, index, part + value, axes=axes, sizes=sizes)
+
+
+@operator("SequenceSlice", domain=DOMAIN, static=("counts", "starts", "places"))
+def sequence_slice(
+    source: Tensor,
+    into: Tensor,
+    counts: Tensor,
+    starts: Tensor,
+    places: Tensor,
+    *,
+    zeroUnused: int = 0,
+) -> Tensor:
+    """Runs of rows copied from one tensor into another."""
+    result = torch.zeros_like(into) if zeroUnused else into.clone()
+    rows = zip(counts.tolist(), starts.tolist(), places.tolist(), strict=True)
+    for count, start, place in rows:
+        moved = source.narrow(0, start, count)
+        rest = result.narrow(0, place + count, result.shape[0] - place - count)
+        result = torch.cat([result.narrow(0, 0, place), moved, rest])
+    return result
+
+
+# -- sorting and scattering ------------------------------------------------------------------------
+
+
+@operator("Sort", domain=DOMAIN)
+def sort(
+    x: Tensor, *, axis: int = -1, descending: int = 0, stable: int = 0
+) -> tuple[Tensor, Tensor]:
+    """In order, and where each element was."""
+    values, places = torch.sort(x, dim=axis, descending=bool(descending), stable=bool(stable))
+    return values, places.to(torch.int32)
+
+
+@operator("ReduceMedian", domain=DOMAIN)
+def reduce_median(
+    x: Tensor, *, axes: list[int] | None = None, keepdims: int = 1
+) -> tuple[Tensor, Tensor]:
+    """The middle, the lower one of two, over axes together; and its place among them."""
+    rank = x.dim()
+    chosen = sorted(axis % rank for axis in (range(rank) if axes is None else axes))
+    others = [axis for axis in range(rank) if axis not in chosen]
+    flat = x.permute(*others, *chosen).reshape(*(x.shape[axis] for axis in others), -1)
+    ordered, places = torch.sort(flat, dim=-1)
+    middle = (flat.shape[-1] - 1) // 2
+    shape = [1 if axis in chosen else x.shape[axis] for axis in range(rank)]
+    shape = shape if keepdims else [x.shape[axis] for axis in others]
+    found = ordered.select(-1, middle), places.select(-1, middle).to(torch.int32)
+    return found[0].reshape(shape), found[1].reshape(shape)
+
+
+_SCATTERS = {"sum": "sum", "max": "amax", "min": "amin", "mul": "prod"}
+
+
+@operator("ScatterReduce", "GroupedScatterReduce", domain=DOMAIN)
+def scatter_reduce(
+    source: Tensor,
+    index: Tensor,
+    initial: Tensor | None = None,
+    *,
+    axis_size: int,
+    axis: int = -1,
+    reduction: str = "sum",
+    group_size: int = 1,
+    enable_index_broadcast: int = 1,
+) -> Tensor:
+    """Elements added up, or otherwise joined, at the places that indices say."""
+    del enable_index_broadcast
+    axis %= source.dim()
+    if group_size > 1 and axis == 0:
+        axis = 1
+    index = _like_source(index.to(torch.int64), source, axis)
+    shape = [axis_size if d == axis else n for d, n in enumerate(source.shape)]
+    base = (
+        torch.zeros(shape, dtype=source.dtype, device=source.device) if initial is None else initial
+    )
+    if reduction == "none":
+        return base.scatter(axis, index, source)
+    if reduction == "sum":
+        return base.scatter_add(axis, index, source)
+    return base.scatter_reduce(
+        axis, index, source, _SCATTERS[reduction], include_self=initial is not None
+    )
+
+
+def _like_source(index: Tensor, source: Tensor, axis: int) -> Tensor:
+    """An index for every element of the source."""
+    if index.dim() == 1 and source.dim() > 1:
+        index = index.reshape([-1 if d == axis else 1 for d in range(source.dim())])
+    while index.dim() < source.dim():
+        index = index.unsqueeze(-1)
+    return index.expand(source.shape)
+
+
+@operator("GroupedGather", domain=DOMAIN)
+def grouped_gather(data: Tensor, indices: Tensor, *, axis: int = 0, group_size: int = 1) -> Tensor:
+    """Rows by index, in each group of its own."""
+    del group_size
+    axis = max(axis, 1)
+    groups = [
+        torch.index_select(data[g], axis - 1, indices[g].reshape(-1).to(torch.int64)).reshape(
+            *data.shape[1:axis], *indices.shape[1:], *data.shape[axis + 1 :]
+        )
+        for g in range(data.shape[0])
+    ]
+    return torch.stack(groups)
+
+
+@operator("Abort", domain=DOMAIN)
+def abort(*_condition: Tensor) -> tuple[()]:
+    """Stops the program, which a step on the host cannot."""
+    raise UnsupportedOnnx("Abort stops a program between operations: steps run to their end.")

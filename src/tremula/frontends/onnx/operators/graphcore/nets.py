@@ -1,0 +1,176 @@
+"""Norms, recurrent nets, convolutions, splines and decoding of ai.graphcore."""
+
+import torch
+from torch import Tensor
+
+from tremula.frontends.onnx.context import Context
+from tremula.frontends.onnx.operators.graphcore.maths import DOMAIN
+from tremula.frontends.onnx.operators.nn import conv
+from tremula.frontends.onnx.operators.norms import batch_norm_before_14
+from tremula.frontends.onnx.table import operator
+from tremula.ir.ops import ctc  # noqa: F401 - registers tremula::ctc_beam_search
+
+
+@operator("GroupNormalization", domain=DOMAIN)
+def group_norm(
+    x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalised within groups of channels; and mean and inverse deviation of each group."""
+    n, c = x.shape[:2]
+    groups = x.reshape(n, num_groups, -1)
+    mean = groups.mean(-1, keepdim=True)
+    centred = groups - mean
+    inverse = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + epsilon)
+    shape = (1, c, *([1] * (x.dim() - 2)))
+    found = (centred * inverse).reshape(x.shape) * scale.reshape(shape) + bias.reshape(shape)
+    return found, mean.reshape(-1), inverse.reshape(-1)
+
+
+@operator("BatchNormalization", domain=DOMAIN)
+def batch_norm(
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    context: Context,
+) -> tuple[Tensor, ...]:
+    """As ONNX's before version 14."""
+    return batch_norm_before_14(
+        x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, context=context
+    )
+
+
+@operator("NormalizeImage", domain=DOMAIN)
+def normalize_image(image: Tensor, offsets: Tensor, scales: Tensor, *, scale: float) -> Tensor:
+    """(image · scale - offsets) · scales, with a fourth channel of zeros."""
+    found = (image.to(offsets.dtype) * scale - offsets) * scales
+    return torch.cat([found, torch.zeros_like(found[..., :1])], -1)
+
+
+@operator("LSTM", domain=DOMAIN)
+def lstm(
+    x: Tensor,
+    weights: Tensor,
+    biases: Tensor | None = None,
+    initial: Tensor | None = None,
+    *,
+    outputFullSequence: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """An LSTM with weights [4, inputs + hidden, hidden]: forget, input, candidate, output gates."""
+    steps, batch, _ = x.shape
+    hidden = weights.shape[-1]
+    zeros = x.new_zeros(batch, hidden)
+    cell, state = (zeros, zeros) if initial is None else (initial[1], initial[0])
+    joined = weights.permute(1, 0, 2).reshape(-1, 4 * hidden)
+    shift = x.new_zeros(4 * hidden) if biases is None else biases.reshape(-1)
+    outputs = []
+    for t in range(steps):
+        gates = torch.cat([x[t], state], 1) @ joined + shift
+        forget, enter, candidate, out = gates.chunk(4, 1)
+        cell = cell * torch.sigmoid(forget) + torch.sigmoid(enter) * torch.tanh(candidate)
+        state = torch.sigmoid(out) * torch.tanh(cell)
+        outputs.append(state)
+    return torch.stack(outputs) if outputFullSequence else state, cell
+
+
+@operator("MultiConv", domain=DOMAIN)
+def multi_conv(
+    *operands: Tensor,
+    dilations: list[int] | None = None,
+    inDilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    outPads: list[int] | None = None,
+    strides: list[int] | None = None,
+    availableMemoryProportions: list[float] | None = None,
+    partialsTypes: list[str] | None = None,
+    planType: str | None = None,
+    perConvReservedTiles: int | None = None,
+    cycleBackOff: float | None = None,
+) -> tuple[Tensor, ...]:
+    """Several convolutions; attributes of all of them are joined in order."""
+    del inDilations, outPads, availableMemoryProportions, partialsTypes
+    del planType, perConvReservedTiles, cycleBackOff
+    found = []
+    for i in range(0, len(operands), 2):
+        data, weight = operands[i : i + 2]
+        n, place = data.dim() - 2, i // 2
+        found.append(
+            conv(
+                data,
+                weight,
+                dilations=dilations[place * n : (place + 1) * n] if dilations else None,
+                pads=pads[place * 2 * n : (place + 1) * 2 * n] if pads else None,
+                strides=strides[place * n : (place + 1) * n] if strides else None,
+            )
+        )
+    return tuple(found)
+
+
+@operator("ShapedDropout", domain=DOMAIN, folds=False)
+def shaped_dropout(x: Tensor, *, shape: list[int], ratio: float = 0.5) -> Tensor:
+    """Zeros with a probability, for whole slices where the shape has a 1."""
+    drawn = torch.rand_like(x.new_zeros(shape)) >= ratio
+    return torch.where(drawn, x / (1 - ratio), torch.zeros_like(x))
+
+
+@operator("CtcBeamSearchDecoder", domain=DOMAIN)
+def beam_search(
+    logs: Tensor, lengths: Tensor, *, blank: int = 0, beam_width: int = 100, top_paths: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The likeliest label sequences: probability, length, labels."""
+    found = torch.ops.tremula.ctc_beam_search(logs, lengths, blank, beam_width, top_paths)
+    return found[0], found[1].to(torch.int32), found[2].to(torch.int32)
+
+
+@operator("SplineBasis", domain=DOMAIN)
+def spline_basis(
+    pseudo: Tensor, kernel_size: Tensor, is_open: Tensor, *, degree: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Products of B-splines at pseudo-coordinates in [0, 1], and the kernels they weigh."""
+    n_edges, n_dims = pseudo.shape
+    basis = pseudo.new_ones(n_edges, (degree + 1) ** n_dims)
+    index = torch.zeros_like(basis, dtype=torch.int64)
+    for s in range((degree + 1) ** n_dims):
+        rest, offset = s, 1
+        weight = torch.ones_like(pseudo[:, 0])
+        place = torch.zeros_like(pseudo[:, 0], dtype=torch.int64)
+        for d in range(n_dims):
+            size = kernel_size.reshape(-1)[d].to(torch.int64)
+            opened = is_open.reshape(-1)[d].to(torch.int64)
+            k = rest % (degree + 1)
+            rest //= degree + 1
+            v = pseudo[:, d] * (size - degree * opened).to(pseudo.dtype)
+            floor = torch.floor(v)
+            place = place + ((floor.to(torch.int64) + k) % size) * offset
+            offset = offset * size
+            weight = weight * _spline(v - floor, k, degree)
+        basis = torch.cat([basis[:, :s], weight[:, None], basis[:, s + 1 :]], 1)
+        index = torch.cat([index[:, :s], place[:, None], index[:, s + 1 :]], 1)
+    return basis, index.to(torch.int32)
+
+
+def _spline(v: Tensor, k: int, degree: int) -> Tensor:
+    """The part of a B-spline that is k knots away."""
+    if degree == 1:
+        return 1 - v if k == 0 else v
+    if degree == 2:
+        return ((1 - v) ** 2 / 2, -v * v + v + 0.5, v * v / 2)[k]
+    parts = (
+        (1 - v) ** 3 / 6,
+        (3 * v**3 - 6 * v * v + 4) / 6,
+        (-3 * v**3 + 3 * v * v + 3 * v + 1) / 6,
+        v**3 / 6,
+    )
+    return parts[k]
+
+
+@operator("SplineWeighting", domain=DOMAIN)
+def spline_weighting(x: Tensor, weight: Tensor, basis: Tensor, index: Tensor) -> Tensor:
+    """Features times the kernels that splines weigh."""
+    chosen = weight.index_select(0, index.reshape(-1).to(torch.int64))
+    chosen = chosen.reshape(*index.shape, *weight.shape[1:])
+    return torch.einsum("ei,es,esio->eo", x, basis, chosen)

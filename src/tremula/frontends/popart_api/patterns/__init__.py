@@ -1,0 +1,1 @@
+"""Patterns: rewrites of ONNX graphs by ONNX graphs, before a model is imported."""

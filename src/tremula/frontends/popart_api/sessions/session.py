@@ -1,0 +1,633 @@
+"""InferenceSession and TrainingSession: a model on a device, compiled, run, read back."""
+
+import copy
+import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import torch
+from torch import Tensor
+
+from tremula.base.errors import suggest
+from tremula.frontends.onnx.graph import needed_for
+from tremula.frontends.onnx.imported import import_model
+from tremula.frontends.popart.enums import RecomputationType, SyntheticDataMode
+from tremula.frontends.popart_api import names
+from tremula.frontends.popart_api.builder.inference import TensorType, infer_whole, type_of
+from tremula.frontends.popart_api.data_flow import DataFlow
+from tremula.frontends.popart_api.devices import DeviceInfo
+from tremula.frontends.popart_api.enums import DeviceType, IrSerializationFormat
+from tremula.frontends.popart_api.exceptions import popart_errors, popart_exception
+from tremula.frontends.popart_api.model_files import read_model
+from tremula.frontends.popart_api.optimisers.optimisers import Optimizer
+from tremula.frontends.popart_api.options.options import SessionOptions, check
+from tremula.frontends.popart_api.options.patterns import Patterns
+from tremula.frontends.popart_api.patterns.rewrite import rewritten
+from tremula.frontends.popart_api.sessions.anchors import AnchorKinds, sort_anchors, weight_of
+from tremula.frontends.popart_api.sessions.buffers import (
+    Anchor,
+    Extent,
+    StepInput,
+    anchor_shape,
+    array_of,
+    micro_batches,
+)
+from tremula.frontends.popart_api.sessions.ir_json import serialised
+from tremula.frontends.popart_api.sessions.placement import check_depth, place_nodes
+from tremula.frontends.popart_api.sessions.program import SessionProgram, torch_type
+from tremula.frontends.popart_api.sessions.recomputation import checkpoints
+from tremula.frontends.popart_api.sessions.settings import step_settings
+from tremula.frontends.popart_api.sessions.step import StepPlan
+from tremula.frontends.popart_api.sessions.weights import SessionModel, written_model
+from tremula.frontends.popart_api.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
+from tremula.frontends.popart_api.tensor_info import InputShapeInfo, TensorInfo, type_name
+from tremula.ir.run.generators import new_seed, restore, state_of
+
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.ir.run.tile_cache import StoredTileProgram
+
+_STATISTICS = {"BatchNormalization": (3, 4)}  # operands that training replaces by outputs 1 and 2
+Model = str | bytes | os.PathLike | onnx.ModelProto
+
+
+class _Session:
+    """What inference and training share."""
+
+    def __init__(
+        self,
+        fnModel: Model,
+        dataFlow: DataFlow,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: InputShapeInfo | None,
+        patterns: Patterns | None,
+        userOptions: SessionOptions | None,
+        name: str,
+        loss: str | None = None,
+        optimizer: Optimizer | None = None,
+    ):
+        self._options = copy.deepcopy(userOptions) if userOptions is not None else SessionOptions()
+        check(self._options)
+        if not isinstance(dataFlow, DataFlow):
+            raise popart_exception(f"dataFlow must be a popart.DataFlow, got {dataFlow!r}")
+        if not isinstance(deviceInfo, DeviceInfo):
+            raise popart_exception(f"Must pass a valid deviceInfo, got {deviceInfo!r}")
+        self._flow, self._device, self.name = dataFlow, deviceInfo, name
+        self._patterns = patterns if patterns is not None else Patterns()
+        self._loss, self._optimizer = loss, copy.deepcopy(optimizer)
+        n_accumulation = self._options.n_accumulation if self._is_training else 1
+        n_replicas = self._options.n_replicas
+        self._extent = Extent(dataFlow.batchesPerStep(), n_accumulation, n_replicas)
+        self._seed = new_seed()
+        self._n_runs = 0
+        with popart_errors():
+            self._read(read_model(fnModel), inputShapeInfo or InputShapeInfo())
+            self._plan = self._planned()
+
+    @property
+    def _is_training(self) -> bool:
+        return self._loss is not None
+
+    # -- the model ---------------------------------------------------------------------------------
+
+    def _read(self, model: onnx.ModelProto, shapes: InputShapeInfo) -> None:
+        kept = {weight_of(id).removeprefix(names.GRADIENT) for id in self._flow.anchors()}
+        kept |= {self._loss} if self._loss is not None else set()
+        self._original = model
+        self._model = SessionModel(rewritten(model, self._patterns, kept), self._options.n_replicas)
+        given = {id: shapes.get(id).shape() for id in shapes.getAllTensorIds()}
+        self._imported = import_model(self._model.proto, input_shapes=given)
+        graph = self._model.proto.graph
+        self._anchored = sort_anchors(
+            self._flow.anchors(),
+            self._imported.tensor_names,
+            [tensor.name for tensor in graph.initializer],
+            is_training=self._is_training,
+        )
+
+    @cached_property
+    def _types(self) -> dict[str, TensorType]:
+        """Types of all tensors that the model itself tells."""
+        proto = self._imported.proto
+        graph = proto.graph
+        found = {value.name: value.type for value in (*graph.input, *graph.output)}
+        found = {**infer_whole(proto), **found}
+        types = {name: type_of(kind) for name, kind in found.items()}
+        for tensor in graph.initializer:
+            types[tensor.name] = TensorType(tensor.data_type, tuple(tensor.dims))
+        return types
+
+    def _planned(self) -> StepPlan:
+        graph, kinds = self._model.proto.graph, self._anchored
+        if self._loss is not None and self._loss not in self._imported.tensor_names:
+            raise popart_exception(
+                f"Could not find loss tensor '{self._loss}' in the model:"
+                f" {suggest(self._loss, self._imported.tensor_names)}"
+            )
+        is_one_chip = self._device.type is DeviceType.Cpu and self._device.numIpus == 1
+        n_chips = self._n_chips_asked() if is_one_chip else self._device.numIpus
+        places = place_nodes(graph, self._options, n_chips, self._sizes())
+        check_depth(
+            places, self._options, self._flow.batchesPerStep(), is_training=self._is_training
+        )
+        mode = RecomputationType(self._options.autoRecomputation)
+        kept = checkpoints(graph, mode, self._sizes()) if self._is_training else frozenset()
+        weights = [weight_of(id) for id in kinds.weights] if self._is_training else []
+        return StepPlan(
+            wanted=tuple(dict.fromkeys([*kinds.forward, *weights])),
+            loss=self._loss,
+            gradients=kinds.gradients,
+            places=places,
+            checkpoints=kept,
+            updates=self._statistics() if self._is_training else {},
+        )
+
+    def _n_chips_asked(self) -> int:
+        """A CPU has as many chips as the model names."""
+        named = [
+            a.i
+            for n in self._model.proto.graph.node
+            for a in n.attribute
+            if a.name == "__ipu_number"
+        ]
+        return 1 + max(named, default=0)
+
+    def _sizes(self) -> dict[str, int]:
+        """Bytes of tensors, as far as they are known without compiling."""
+        found = {}
+        for name, kind in self._types.items():
+            if kind.is_static and kind.element:
+                found[name] = TensorInfo(type_name(kind.element), kind.sizes()).nbytes()
+        return found
+
+    def _statistics(self) -> dict[str, str]:
+        """Means and variances of norms that train: the initialiser, and its new value."""
+        held = {tensor.name for tensor in self._model.proto.graph.initializer}
+        return {
+            node.input[operand]: node.output[i + 1]
+            for node in self._model.proto.graph.node
+            for i, operand in enumerate(_STATISTICS.get(node.op_type, ()))
+            if len(node.output) > 2 and node.input[operand] in held and node.output[i + 1]
+        }
+
+    @cached_property
+    def _inputs(self) -> list[StepInput]:
+        """The inputs that anything of the step reads."""
+        nodes = needed_for(self._imported.module.graph.nodes, self._plan.needed())
+        read = {name for node in nodes for name in node.reads} | set(self._plan.needed())
+        found = []
+        for value in self._imported.inputs:
+            if value.name not in read:
+                continue
+            shape = value.static_shape
+            if shape is None:
+                raise popart_exception(
+                    f"The shape of the input {value.name!r} is not known: {value}. Say it with"
+                    " popart.InputShapeInfo"
+                )
+            info = TensorInfo(value.dtype, shape)
+            is_shared = value.name in self._model.broadcast
+            found.append(StepInput(value.name, info, torch_type(value.type), is_shared))
+        return found
+
+    # -- compiling ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _program(self) -> SessionProgram:
+        return self._compiled(None)
+
+    def _compiled(self, stored: "StoredTileProgram | None") -> SessionProgram:
+        program = SessionProgram(
+            self._model,
+            self._imported,
+            self._inputs,
+            self._plan,
+            self._optimizer,
+            self._options,
+        )
+        settings = step_settings(
+            self._options,
+            self._device,
+            self._flow.batchesPerStep(),
+            program.groupings,
+            self._seed,
+            is_training=self._is_training,
+        )
+        with popart_errors():
+            program.compile(settings, stored)
+        return program
+
+    def prepareDevice(self, loadEngine: bool = True) -> None:
+        """Compile the model for its device, and put it there with its weights.
+
+        Raises `OutOfMemoryException` if it computes on tiles and does not fit them.
+        """
+        del loadEngine
+        program = self._program
+        is_costed = self._options.instrumentWithHardwareCycleCounter
+        if is_costed and self._options.compileEngine and self._device.type is not DeviceType.Cpu:
+            with popart_errors():
+                program.compiled.tiles.program()
+
+    def loadEngineAndConnectStreams(self) -> None:
+        """The last part of `prepareDevice`."""
+        self.prepareDevice()
+
+    def compileAndExport(self, filename: str | os.PathLike) -> None:
+        """Compile the tile program and write it to a file that `loadExecutable` reads."""
+        from tremula.ir.run.tile_cache import write_program  # loads slowly
+
+        path = Path(filename).expanduser()
+        path = path / f"{self.name}.tremula" if path.is_dir() else path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with popart_errors():
+            write_program(path, self._program.compiled.tiles.program())
+
+    def saveExecutable(self, path: str | os.PathLike, *_more: bool) -> None:
+        """The same as `compileAndExport`."""
+        self.compileAndExport(path)
+
+    def loadExecutable(self, filename: str | os.PathLike) -> None:
+        """Take a tile program from a file instead of compiling it."""
+        from tremula.ir.run.tile_cache import read_program  # loads slowly
+
+        if "_program" in vars(self):
+            raise popart_exception("loadExecutable comes before prepareDevice")
+        with popart_errors():
+            stored = read_program(Path(filename).expanduser())
+        self.__dict__["_program"] = self._compiled(stored)
+
+    # -- running -----------------------------------------------------------------------------------
+
+    @property
+    def dataFlow(self) -> DataFlow:
+        """How many batches a step takes, and what it returns."""
+        return self._flow
+
+    @property
+    def replicationFactor(self) -> int:
+        """How many replicas there are."""
+        return self._extent.n_replicas
+
+    @property
+    def accumulationFactor(self) -> int:
+        """How many micro-batches of a replica make an update."""
+        return self._extent.n_accumulation
+
+    def initAnchorArrays(self) -> dict[str, np.ndarray]:
+        """Empty arrays for all anchors, in their shapes."""
+        return {
+            id: np.zeros(
+                anchor_shape(self._flow.art(id), self.getInfo(id).shape(), self._extent),
+                self.getInfo(id).numpy_type(),
+            )
+            for id in self._flow.anchors()
+        }
+
+    def run(self, stepio: PyStepIO | PyStepIOCallback, debugName: str = "") -> None:
+        """One step: `batchesPerStep` batches, each an update in training."""
+        del debugName
+        if "_program" not in vars(self):
+            raise popart_exception("Must call prepareDevice before run")
+        if self._device.type is DeviceType.OfflineIpu:
+            raise popart_exception("An offline device runs nothing: it only compiles")
+        program, core = self._program, self._program.compiled
+        collector = _Collector(self._flow, self._anchored, self._extent, self.getInfo)
+        rows = self._rows(stepio)
+        if core.input_device is not None:
+            rows = [[tensor.to(core.input_device) for tensor in row] for row in rows]
+        assert program.random is not None, "a compiled program has generators"
+        with popart_errors(), program.random.drawing():
+            core.session.run(rows, collector.take(self._plan))
+        collector.finish(program)
+        collector.give(stepio)
+        self._n_runs += 1
+
+    def _rows(self, stepio: PyStepIO | PyStepIOCallback) -> list[list[Tensor]]:
+        mode = SyntheticDataMode(self._options.syntheticDataMode)
+        if mode is SyntheticDataMode.Off:
+            return micro_batches(stepio, self._inputs, self._extent)
+        generator = np.random.default_rng(self._seed)
+        make: dict[SyntheticDataMode, Callable] = {
+            SyntheticDataMode.Zeros: np.zeros,
+            SyntheticDataMode.RandomNormal: generator.standard_normal,
+            SyntheticDataMode.RandomUniform: generator.random,
+        }
+        return [
+            [
+                torch.from_numpy(np.asarray(make[mode](i.info.shape()))).to(i.dtype)
+                for i in self._inputs
+            ]
+            for _ in range(self._extent.n_micro_batches)
+        ]
+
+    # -- weights -----------------------------------------------------------------------------------
+
+    def weightsFromHost(self) -> None:
+        """Host → device."""
+        self._program.to_device()
+
+    def writeWeights(self, weightsIo: PyWeightsIO) -> None:
+        """Take the host's values of weights from arrays; `weightsFromHost` sends them."""
+        self._program.weights.write_from(weightsIo)
+
+    def readWeights(self, weightsIo: PyWeightsIO) -> None:
+        """Copy the host's values of weights to arrays; `weightsToHost` fetches them."""
+        self._program.weights.read_into(weightsIo)
+
+    def weightsToHost(self) -> None:
+        """Device → host."""
+        self._program.to_host()
+
+    def resetHostWeights(
+        self,
+        modelProtoOrFilename: Model,
+        ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False,
+    ) -> None:
+        """Take the host's values of weights from a model; `weightsFromHost` sends them."""
+        self._program.weights.reset(
+            read_model(modelProtoOrFilename),
+            ignores_others=ignoreWeightsInModelWithoutCorrespondingHostWeight,
+        )
+
+    def modelToHost(self, fn: str | os.PathLike) -> None:
+        """Write the model with weights as they are on the device, and the optimiser's states."""
+        self._program.to_host()
+        hides = self._options.disableOptimizerStateTensorStreams
+        states = {} if hides or not self._is_training else self._program.states()
+        model = written_model(self._original, self._program.weights, states)
+        Path(fn).write_bytes(model.SerializeToString())
+
+    def updateExternallySavedTensorLocations(self, fromLocation: str, toLocation: str) -> None:
+        """Weights that lie in one file are found in another from now on."""
+        for tensor in self._original.graph.initializer:
+            for entry in tensor.external_data:
+                if entry.key == "location" and entry.value == fromLocation:
+                    entry.value = toLocation
+
+    # -- random numbers ----------------------------------------------------------------------------
+
+    def setRandomSeed(self, seedValue: int) -> None:
+        """Random numbers begin anew from a seed."""
+        self._seed = int(seedValue)
+        if "_program" in vars(self):
+            self._program.seed(self._seed)
+
+    def getRandomSeed(self) -> int:
+        """The seed of random numbers."""
+        return self._seed
+
+    def getRNGState(self) -> list[int]:
+        """Where random numbers are."""
+        assert self._program.random is not None, "a compiled program has generators"
+        return state_of(self._program.random)
+
+    def setRNGState(self, rngValue: list[int]) -> None:
+        """Random numbers go on from where `getRNGState` was."""
+        assert self._program.random is not None, "a compiled program has generators"
+        with popart_errors():
+            restore(self._program.random, list(rngValue))
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def getInfo(self, id: str) -> TensorInfo:
+        """Type and shape of any tensor."""
+        if id in self._returned:
+            return self._returned[id]
+        kind = self._types.get(weight_of(id))
+        if kind is not None and kind.is_static and kind.element:
+            return TensorInfo(type_name(kind.element), kind.sizes())
+        if id in self._anchored.held:
+            return _info(self._held(id))
+        raise popart_exception(f"TensorInfo for '{id}' not found: {suggest(id, self._types)}")
+
+    @cached_property
+    def _returned(self) -> dict[str, TensorInfo]:
+        """Types of what the step returns."""
+        gradients = [names.GRADIENT + id for id in self._plan.gradients]
+        results = zip([*self._plan.wanted, *gradients], self._program.results, strict=True)
+        return {id: _info_of_tensor(value) for id, value in results}
+
+    def _held(self, id: str) -> np.ndarray:
+        return _value_of_optimiser(id, self._program)
+
+    def getAllTensorIds(self) -> list[str]:
+        """The ids of all tensors of the model."""
+        return list(self._imported.tensor_names)
+
+    def getCycleCount(self, id: str = "") -> int:
+        """Cycles that one step takes on the machine, from the tile program."""
+        del id
+        if not self._options.instrumentWithHardwareCycleCounter:
+            raise popart_exception(
+                "SessionOption 'instrumentWithHardwareCycleCounter' must be set to True in order"
+                " to measure cycle count"
+            )
+        core = self._program.compiled
+        with popart_errors():
+            has_run = core.settings.runs_on_tiles and self._n_runs > 0
+            return core.tiles.timing(has_run=has_run).total_cycles
+
+    def getSummaryReport(self, resetProfile: bool = True) -> str:
+        """Memory and cycles of the tile program as text."""
+        from tremula.compiler.report.profile_summary import profile_summary  # these load slowly
+        from tremula.runtime.forecast import forecast
+
+        del resetProfile
+        with popart_errors():
+            return profile_summary(forecast(self._program.compiled.tiles.program().executable))
+
+    def getReport(self, folder: str | os.PathLike = ".") -> Path:
+        """Write a report for the analyser to a folder; gives the file."""
+        from tremula.runtime.forecast import forecast  # these load slowly
+        from tremula.vision.report.write import write_report
+
+        with popart_errors():
+            executable = self._program.compiled.tiles.program().executable
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        return write_report(path, executable, forecast(executable), extra={"model": self.name})
+
+    def _serializeIr(self, format: IrSerializationFormat = IrSerializationFormat.JSON) -> str:
+        del format
+        step = self._program.compiled.step if self._is_training else None
+        return serialised(
+            self._model.proto.graph,
+            self._types,
+            self._plan.places,
+            step,
+            is_in_place=self._patterns.isPatternEnabled("InPlace"),
+        )
+
+
+class InferenceSession(_Session):
+    """A model that is run."""
+
+    def __init__(
+        self,
+        fnModel: Model,
+        dataFlow: DataFlow,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: InputShapeInfo | None = None,
+        patterns: Patterns | None = None,
+        userOptions: SessionOptions | None = None,
+        name: str = "inference",
+    ):
+        super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name)
+
+
+class TrainingSession(_Session):
+    """A model that is trained: `loss` is the id of a scalar, which the optimiser makes smaller."""
+
+    def __init__(
+        self,
+        fnModel: Model,
+        dataFlow: DataFlow,
+        loss: str,
+        optimizer: Optimizer,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: InputShapeInfo | None = None,
+        patterns: Patterns | None = None,
+        userOptions: SessionOptions | None = None,
+        name: str = "training",
+    ):
+        if not isinstance(optimizer, Optimizer):
+            raise popart_exception(f"optimizer must be a popart.Optimizer, got {optimizer!r}")
+        super().__init__(
+            fnModel,
+            dataFlow,
+            deviceInfo,
+            inputShapeInfo,
+            patterns,
+            userOptions,
+            name,
+            loss,
+            optimizer,
+        )
+        self._check_loss()
+
+    def _check_loss(self) -> None:
+        kind = self._types.get(self._plan.loss or "")
+        if kind is not None and kind.is_static and any(n != 1 for n in kind.sizes()):
+            raise popart_exception(
+                f"The loss must be a scalar: '{self._plan.loss}' has shape {list(kind.sizes())}."
+                " Reduce it, with identityloss for example"
+            )
+
+    def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
+        """Values of an optimiser that are not constant, to the device."""
+        assert self._optimizer is not None, "training has an optimiser"
+        self._optimizer.check_replacement(optimizer)
+        self._optimizer = copy.deepcopy(optimizer)
+        self._program.set_numbers(self._optimizer)
+
+
+class _Collector:
+    """Gathers anchors while a step runs."""
+
+    def __init__(
+        self,
+        flow: DataFlow,
+        kinds: AnchorKinds,
+        extent: Extent,
+        info: Callable[[str], TensorInfo],
+    ):
+        self.kinds, self.extent = kinds, extent
+        self.anchors = {id: Anchor(id, flow.art(id), info(id), extent) for id in flow.anchors()}
+
+    def take(self, plan: StepPlan) -> Callable[[int, list[Tensor]], None]:
+        """What a session calls with the results of each micro-batch."""
+        forward = [(i, id) for i, id in enumerate(plan.wanted) if id in self.kinds.forward]
+        n = len(plan.wanted)
+        gradients = [(n + i, names.GRADIENT + id) for i, id in enumerate(plan.gradients)]
+        of_weight = {id: i for i, id in enumerate(plan.wanted)}
+        weights = [(of_weight[weight_of(id)], id) for id in self.kinds.weights if plan.is_training]
+
+        def give(number: int, outputs: list[Tensor]) -> None:
+            for place, id in (*forward, *gradients):
+                self.anchors[id].put(number, array_of(outputs[place]))
+            batch, step, replica = self.extent.place(number)
+            if batch and not step:  # before this batch is after the one before it
+                for place, id in weights:
+                    self._put_all(id, batch - 1, replica, array_of(outputs[place]))
+
+        return give
+
+    def finish(self, program: SessionProgram) -> None:
+        """What the device holds when the step is over."""
+        last, n_replicas = self.extent.n_batches - 1, self.extent.n_replicas
+        if self.kinds.weights:
+            self._finish_weights(program)
+        for id in self.kinds.held:
+            value = _value_of_optimiser(id, program)
+            for batch in range(last + 1):
+                for replica in range(n_replicas):
+                    self._put_all(id, batch, replica, value)
+
+    def _finish_weights(self, program: SessionProgram) -> None:
+        values = program.weights_on_device()
+        n_replicas, n_batches = self.extent.n_replicas, self.extent.n_batches
+        first = n_batches - 1 if program.rule is not None else 0
+        for id in self.kinds.weights:
+            grouping = program.model.groupings.get(weight_of(id))
+            value = values[weight_of(id)]
+            for replica in range(n_replicas):
+                own = value if grouping is None else grouping.slice_of(value, replica, n_replicas)
+                for batch in range(first, n_batches):
+                    self._put_all(id, batch, replica, array_of(own))
+
+    def _put_all(self, id: str, batch: int, replica: int, value: np.ndarray) -> None:
+        """One value for all micro-batches of a batch on a replica."""
+        n_steps, n_replicas = self.extent.n_accumulation, self.extent.n_replicas
+        for step in range(n_steps):
+            number = (batch * n_steps + step) * n_replicas + replica
+            self.anchors[id].put(number, value)
+
+    def give(self, stepio: PyStepIO | PyStepIOCallback) -> None:
+        """Hand all anchors to the script."""
+        for anchor in self.anchors.values():
+            anchor.give(stepio)
+
+
+def _value_of_optimiser(id: str, program: SessionProgram) -> np.ndarray:
+    """A state of the optimiser, or one of its numbers, by name."""
+    states = program.states()
+    if id in states:
+        return states[id]
+    numbers = optimiser_numbers(program)
+    if id in numbers:
+        return np.float32(numbers[id]) * np.ones((), np.float32)
+    known = [*states, *numbers]
+    raise popart_exception(f"Anchor tensor '{id}' not in Ir Tensors: {suggest(id, known)}")
+
+
+def optimiser_numbers(program: SessionProgram) -> Mapping[str, float]:
+    """The variable numbers of an optimiser by the names that PopART gives them."""
+    rule, optimizer = program.rule, program.optimizer
+    assert rule is not None, "only training has a rule"
+    assert optimizer is not None, "and an optimiser"
+    values = program.compiled.session.read_hyper()
+    scaling = values[-1] if rule.loss_scaling is None else rule.loss_scaling
+    found = {f"{names.LOSS_SCALING}FLOAT": float(scaling)}
+    groups = ["", *(id for id in program.trained if id in optimizer.specific)]
+    for group, id in enumerate(groups):
+        suffix = f"___specific___{id}" if id else "___default___FLOAT"
+        for name, value in rule.numbers_of(group, values).items():
+            found[f"{_NUMBER_NAMES.get(name, name)}{suffix}"] = float(value)
+    return found
+
+
+_NUMBER_NAMES = {"beta1": "adamBeta1", "beta2": "adamBeta2", "eps": "adamEps"}
+
+
+def _info(array: np.ndarray) -> TensorInfo:
+    return TensorInfo(np.asarray(array))
+
+
+def _info_of_tensor(value: Tensor) -> TensorInfo:
+    kind = str(value.dtype).removeprefix("torch.")
+    named = {"bfloat16": "BFLOAT16"}.get(kind)
+    return TensorInfo(named or kind, [int(n) for n in value.shape])

@@ -1,0 +1,135 @@
+"""Options and devices as the plain settings of a compiled step."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tremula.frontends.popart.enums import (
+    MeanReductionStrategy,
+    RecomputationType,
+    ReductionType,
+    ReplicatedTensorSharding,
+    SyntheticDataMode,
+    TensorStorage,
+    VirtualGraphMode,
+)
+from tremula.frontends.popart.logging import getLogger
+from tremula.frontends.popart_api.devices import DeviceInfo
+from tremula.frontends.popart_api.enums import DeviceType
+from tremula.frontends.popart_api.locations import TensorLocationSettings
+from tremula.frontends.popart_api.options.options import SessionOptions
+from tremula.frontends.popart_api.sessions.placement import places_of_blocks
+from tremula.ir.run.compiled_step import StepSettings
+from tremula.ir.run.replica_groups import Grouping
+from tremula.ir.run.session import Repetition
+from tremula.ir.settings import HostSettings, host_settings
+
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.ir.run.tile_program import TileSettings
+
+_ON_TILES = (DeviceType.IpuModel, DeviceType.Sim)
+_CACHE_VARIABLES = ("POPART_CACHE_DIR", "POPXL_CACHE_DIR")
+
+
+def step_settings(
+    options: SessionOptions,
+    device: DeviceInfo,
+    n_batches: int,
+    groupings: Mapping[str, Grouping],
+    seed: int,
+    *,
+    is_training: bool,
+) -> StepSettings:
+    """Everything that changes how a step is compiled and run."""
+    host = _host(device)
+    return StepSettings(
+        repetition=repetition(options, n_batches, is_training=is_training),
+        host=host,
+        tiles=_tiles(options, device),
+        seed=seed % 2**63,
+        runs_on_tiles=device.type in _ON_TILES or host.tiles == "run",
+        checks_floats=bool(options.enableFloatingPointChecks),
+        groupings=groupings,
+        place=places_of_blocks,
+        warn=getLogger("session").warn,
+    )
+
+
+def _host(device: DeviceInfo) -> HostSettings:
+    settings = host_settings()
+    return replace(settings, device="cpu") if device.type is DeviceType.Cpu else settings
+
+
+def repetition(options: SessionOptions, n_batches: int, *, is_training: bool) -> Repetition:
+    """How often a step runs, and how gradients combine."""
+    n_accumulation = options.n_accumulation if is_training else 1
+    kind = ReductionType(options.accumulationAndReplicationReductionType)
+    strategy = MeanReductionStrategy(options.meanAccumulationAndReplicationReductionStrategy)
+    is_mean = kind is ReductionType.Mean
+    n_all = n_accumulation * options.getGlobalReplicationFactor()
+    return Repetition(
+        n_batches,
+        n_accumulation,
+        options.n_replicas,
+        1.0 / n_all if is_mean else 1.0,
+        1,
+        is_mean and n_accumulation > 1 and strategy is MeanReductionStrategy.Running,
+    )
+
+
+def _tiles(options: SessionOptions, device: DeviceInfo) -> "TileSettings":
+    from tremula.ir.lowering.tiles import LoweringOptions  # loads slowly
+    from tremula.ir.run.tile_program import TileSettings
+
+    states = options.optimizerStateTensorLocationSettings
+    is_off = states.location.storage == TensorStorage.OffChip
+    return TileSettings(
+        device.chip,
+        device.n_tiles,
+        LoweringOptions(
+            partials_type=options.partialsTypeMatMuls or None,
+            rounds_stochastically=bool(options.enableStochasticRounding),
+            least_off_chip_state=states.minElementsForOffChip if is_off else None,
+            has_synthetic_data=options.syntheticDataMode != SyntheticDataMode.Off,
+        ),
+        _engine_options(options),
+        recomputes_stages=options.autoRecomputation != RecomputationType.NoRecompute,
+        cache_folder=_cache_folder(options),
+        not_modelled=tuple(_not_modelled(options)),
+        warn=getLogger("session").warn,
+    )
+
+
+def _engine_options(options: SessionOptions) -> dict[str, object]:
+    """What the script gave; reports are written on request, not by the engine."""
+    given = options.engineOptions.items()
+    kept = {name: value for name, value in given if not name.startswith("autoReport.")}
+    return {**kept, "debug.floatPointOpException": bool(options.enableFloatingPointChecks)}
+
+
+def _cache_folder(options: SessionOptions) -> str | None:
+    folders = (os.environ.get(name) for name in _CACHE_VARIABLES)
+    found = next((folder for folder in folders if folder), None)
+    return options.cachePath if options.enableEngineCaching else found
+
+
+_LOCATIONS = ("weight", "accumulator", "activation", "optimizerState")
+
+
+def _not_modelled(options: SessionOptions) -> list[str]:
+    """What was asked for and changes neither memory nor cycles of the tile program."""
+    found = []
+    for kind in _LOCATIONS:
+        settings: TensorLocationSettings = getattr(options, f"{kind}TensorLocationSettings")
+        is_off = settings.location.storage == TensorStorage.OffChip and kind != "optimizerState"
+        is_shared = settings.location.replicatedTensorSharding == ReplicatedTensorSharding.On
+        if is_off or is_shared:
+            found.append(f"{kind}TensorLocationSettings")
+    if options.numIOTiles:
+        found.append("numIOTiles")
+    if options.virtualGraphMode == VirtualGraphMode.ExecutionPhases:
+        found.append("VirtualGraphMode.ExecutionPhases")
+    if options.batchSerializationSettings.factor > 1:
+        found.append("batchSerializationSettings")
+    return found
