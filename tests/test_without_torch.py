@@ -72,7 +72,7 @@ def test_the_demo_says_what_to_install():
     )
 
 
-FIGURES = {("bench", "poptorch"), ("bench", "geometric")}  # about PyTorch
+FIGURES = {("bench", "poptorch"), ("bench", "geometric"), ("bench", "scale")}  # about PyTorch
 
 
 def test_only_lower_layers_name_torch():

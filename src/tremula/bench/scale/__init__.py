@@ -1,0 +1,1 @@
+"""Figures of many chips: links, replicas, processes, the planner."""

@@ -1,0 +1,104 @@
+"""The figures of many chips: accuracy of links, replicas, processes, the planner."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+from tremula.bench.figures import Figure, Suite
+
+SUITE = Suite("scale")
+
+
+@SUITE.measurement("links")
+def links() -> Iterator[Figure]:
+    """Messages between chips against published measurements."""
+    from tremula.validate import LINK_ROWS, PUBLISHED, Score, read_rows, validate
+
+    rows = [*read_rows(PUBLISHED), *read_rows(LINK_ROWS)]
+    score = Score.of(validate(rows, ["links between chips"]).checked)
+    yield Figure.of("links-median-error", 100 * score.median, "%", "<= 10")
+
+
+@SUITE.measurement("hall")
+def hall() -> Iterator[Figure]:
+    """A round of a ring over 10,000 chips costed, ways and all."""
+    import numpy as np
+
+    from tremula.hardware import Traffic, single
+
+    machine = single("bow", 10_000)
+    chips = np.arange(machine.n_ipus)
+    traffic = Traffic(chips, (chips + 1) % len(chips), chips * 0 + 10_000, chips * 0 + 1472)
+    machine.loads_of(traffic)  # its links are made once
+    began = time.process_time()
+    machine.loads_of(traffic)
+    yield Figure.of("hall-round", time.process_time() - began, "s", "<= 0.1")
+
+
+@SUITE.measurement("replicas")
+def replicas() -> Iterator[Figure]:
+    """Compile time of a pipeline of four chips, 16 times side by side, to that of one alone."""
+    from tremula.bench.scale.programs import gpt_task
+    from tremula.explore import Candidate
+    from tremula.explore.trial import compile_candidate
+
+    cuts = tuple(f"layers.{i}" for i in (1, 2, 3))
+    times_s = []
+    for n_replicas in (1, 1, 16):  # the first loads what all of them need
+        task = gpt_task(4 * n_replicas)
+        began = time.process_time()
+        compile_candidate(task, Candidate(cuts, n_replicas, accumulation=8))
+        times_s.append(time.process_time() - began)
+    yield Figure.of("compile-16-replicas", times_s[2] / times_s[1], "× one replica", "<= 1.3")
+
+
+@SUITE.measurement("processes")
+def processes() -> Iterator[Figure]:
+    """Every weight after five steps in 2, 4 and 8 processes, against one process."""
+    import torch
+
+    from tremula.bench.scale.programs import TRAINING
+
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "train.py")
+        script.write_text(TRAINING, encoding="utf-8")
+        subprocess.run([sys.executable, str(script)], check=True, capture_output=True)
+        alone = torch.load(f"{script}.1.0", weights_only=True)
+        for n in (2, 4, 8):
+            launch = [sys.executable, "-m", "tremula", "launch", "--nproc", str(n), str(script)]
+            subprocess.run(launch, check=True, capture_output=True)
+            found = [torch.load(f"{script}.{n}.{i}", weights_only=True) for i in range(n)]
+            furthest = max(
+                float((weights[name] - alone[name]).abs().max())
+                for weights in found
+                for name in alone
+            )
+            yield Figure.of(f"weights-of-{n}-processes", furthest, "off", "<= 1e-6")
+
+
+@SUITE.measurement("planner")
+def planner() -> Iterator[Figure]:
+    """Time of a sample as planned, to that of the best of all cuts into two stages or none."""
+    from tremula.bench.scale.programs import gpt_task
+    from tremula.explore import Candidate, plan
+    from tremula.explore.trial import try_candidate
+    from tremula.explore.workers import results_of
+
+    task = gpt_task(2, n_layers=3, n_tiles=32)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        found = plan(task, folder=folder, batch=8)
+        yield Figure.of("planner-seconds", time.perf_counter() - began, "s", "<= 300")
+    cuts = [cut for n in (0, 1) for cut in combinations(found.segments.names, n)]
+    every = [
+        Candidate(cut, 1 if cut else 2, accumulation=8 if cut else 4, recomputes=recomputes)
+        for cut in cuts
+        for recomputes in ((True, False) if cut else (True,))
+    ]
+    outcomes = [o for _, o in results_of(lambda c: try_candidate(task, c), every) if o.fits]
+    best = max(outcome.samples_per_s for outcome in outcomes)
+    yield Figure.of("planner-to-best", best / found.best.samples_per_s, "× best", "<= 1.05")
