@@ -70,16 +70,25 @@ export class FloorPlan {
     const pen = sharpen(this.canvas, this.width, this.height);
     const { value, shade, chosen } = this.options;
     pen.font = "11px " + colour("font");
-    this.boxes.forEach((box, tile) => {
-      pen.fillStyle = css(shade(value(tile), tile));
-      const gap = Math.min(1, box.h / 6);
-      pen.fillRect(box.x, box.y, Math.max(1, box.w - Math.min(1.5, box.w / 8)), Math.max(0.8, box.h - gap));
-      if (tile % this.per === 0) {
-        pen.fillStyle = colour("muted");
-        const top = Math.min(...this.boxes.slice(tile, tile + this.per).map((b) => b.y));
-        pen.fillText(`chip ${tile / this.per}`, box.x, top - 5);
-      }
+    // Tiles of a colour together: of 100,000 tiles most time would go into reading colours.
+    const tilesOf = new Map();
+    this.boxes.forEach((_, tile) => {
+      const [r, g, b] = shade(value(tile), tile), key = (r << 16) | (g << 8) | b;
+      if (tilesOf.has(key)) tilesOf.get(key).push(tile);
+      else tilesOf.set(key, [tile]);
     });
+    for (const [key, tiles] of tilesOf) {
+      pen.fillStyle = css([key >> 16, (key >> 8) & 255, key & 255]);
+      for (const tile of tiles) {
+        const { x, y, w, h } = this.boxes[tile];
+        pen.fillRect(x, y, Math.max(1, w - Math.min(1.5, w / 8)), Math.max(0.8, h - Math.min(1, h / 6)));
+      }
+    }
+    pen.fillStyle = colour("muted");
+    for (let first = 0; first < this.boxes.length; first += this.per) {
+      const top = this.boxes.slice(first, first + this.per).reduce((least, { y }) => Math.min(least, y), Infinity);
+      pen.fillText(`chip ${first / this.per}`, this.boxes[first].x, top - 5);
+    }
     if (chosen === undefined || !this.boxes[chosen]) return;
     const box = this.boxes[chosen];
     pen.strokeStyle = colour("ink");

@@ -4,6 +4,7 @@ import { h, onSize, perFrame, sharpen } from "../dom.js";
 import { PHASES, colour } from "../colours.js";
 
 const LEFT = 64, ONE = 34, MOST = 96, ROW = 13;
+const THIN = 3; // pixels: five phases on top of each other could not be told apart
 
 export class Strip {
   constructor(trace, range) {
@@ -68,14 +69,55 @@ export class Strip {
 export function paintPhases(pen, { columns, facts }, { chip, x, top, tall, from = -Infinity, to = Infinity }) {
   const k = facts.n_ipus, n = columns.entry?.length ?? 0;
   if (!n) return;
-  const begin = Math.max(from, columns.begin.reduce((a, b) => Math.min(a, b))), end = Math.min(to, columns.end.reduce((a, b) => Math.max(a, b)));
+  const [first, last] = extent(columns), begin = Math.max(from, first), end = Math.min(to, last);
   pen.fillStyle = colour("idle");
   pen.fillRect(x(begin), top, x(end) - x(begin), tall);
+  if (tall < THIN) return paintLargest(pen, columns, { chip, k, x, top, tall, from, to });
   for (let i = chip; i < n * k; i += k) {
     if (columns.end[i] <= from || columns.begin[i] >= to) continue;
     const left = x(Math.max(from, columns.begin[i])), right = x(Math.min(to, columns.end[i]));
     stack(pen, left, right, top, tall, (key) => columns[key]?.[i] ?? 0, columns.end[i] - columns.begin[i]);
   }
+}
+
+// The first beginning and the last end of all buckets, looked up once.
+const extents = new WeakMap();
+function extent(columns) {
+  if (!extents.has(columns)) {
+    let first = Infinity, last = -Infinity;
+    for (const time of columns.begin) if (time < first) first = time;
+    for (const time of columns.end) if (time > last) last = time;
+    extents.set(columns, [first, last]);
+  }
+  return extents.get(columns);
+}
+
+// A lane too thin for a stack has the colour of what takes most time; equal neighbours are one stretch.
+function paintLargest(pen, columns, { chip, k, x, top, tall, from, to }) {
+  const phases = PHASES.slice(0, -1).filter(({ key }) => columns[key]);
+  let drawn, left = 0, right = 0;
+  const flush = () => {
+    if (!drawn) return;
+    pen.fillStyle = colour(drawn);
+    pen.fillRect(left, top, Math.max(1, right - left), tall);
+  };
+  for (let i = chip; i < columns.end.length; i += k) {
+    if (columns.end[i] <= from || columns.begin[i] >= to) continue;
+    let rest = columns.end[i] - columns.begin[i], most = 0, tone;
+    for (const phase of phases) {
+      const cycles = columns[phase.key][i];
+      rest -= cycles;
+      if (cycles > most) [most, tone] = [cycles, phase.tone];
+    }
+    if (rest > most) tone = undefined; // waiting, which is there already
+    const begin = Math.round(x(Math.max(from, columns.begin[i])));
+    if (tone !== drawn || begin > right) {
+      flush();
+      [drawn, left] = [tone, begin];
+    }
+    right = Math.round(x(Math.min(to, columns.end[i])));
+  }
+  flush();
 }
 
 // Phases of a stretch on top of each other, as shares of its cycles, in whole pixels.

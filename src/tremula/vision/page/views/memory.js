@@ -95,12 +95,16 @@ class MemoryView {
   }
 
   categorySum(row) {
-    return this.categoryValues(row).reduce((sum, n) => sum + n, 0);
+    let sum = 0;
+    for (const n of this.categoryValues(row)) sum += n;
+    return sum;
   }
 
   categoryValues(row) {
     const { category_always_live: always, category_temporary: temporary } = this.tiles.columns;
-    return Float64Array.from({ length: this.n }, (_, tile) => always[row * this.n + tile] + temporary[row * this.n + tile]);
+    const found = new Float64Array(this.n), first = row * this.n; // a loop: there may be 100,000 tiles
+    for (let tile = 0; tile < this.n; tile++) found[tile] = always[first + tile] + temporary[first + tile];
+    return found;
   }
 
   shading() {
