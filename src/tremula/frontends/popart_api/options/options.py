@@ -67,12 +67,18 @@ _ROWS: dict[str, OptionRow] = {
     "enableExplicitMainLoops": OptionRow(False),
     "useHostCopyOps": OptionRow(False),
     # memory
-    "weightTensorLocationSettings": OptionRow(TensorLocationSettings()),
-    "optimizerStateTensorLocationSettings": OptionRow(
-        TensorLocationSettings(), _TILES + "states of optimisers outside the chips"
+    "weightTensorLocationSettings": OptionRow(
+        TensorLocationSettings(), _TILES + "weights outside the chips, or in shards"
     ),
-    "accumulatorTensorLocationSettings": OptionRow(TensorLocationSettings()),
-    "activationTensorLocationSettings": OptionRow(TensorLocationSettings()),
+    "optimizerStateTensorLocationSettings": OptionRow(
+        TensorLocationSettings(), _TILES + "states of optimisers outside, or in shards"
+    ),
+    "accumulatorTensorLocationSettings": OptionRow(
+        TensorLocationSettings(), _TILES + "sums of gradients outside the chips"
+    ),
+    "activationTensorLocationSettings": OptionRow(
+        TensorLocationSettings(), _TILES + "what the backward pass needs, outside the chips"
+    ),
     "tensorLocationSettingsOverride": OptionRow({}),
     # outlining
     "enableOutlining": OptionRow(True),

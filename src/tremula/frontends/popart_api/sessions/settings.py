@@ -12,6 +12,7 @@ from tremula.frontends.popart.enums import (
     ReplicatedTensorSharding,
     SyntheticDataMode,
     TensorStorage,
+    TileSet,
     VirtualGraphMode,
 )
 from tremula.frontends.popart.logging import getLogger
@@ -20,6 +21,7 @@ from tremula.frontends.popart_api.enums import DeviceType
 from tremula.frontends.popart_api.locations import TensorLocationSettings
 from tremula.frontends.popart_api.options.options import SessionOptions
 from tremula.frontends.popart_api.sessions.placement import places_of_blocks
+from tremula.ir.locations import Location, Locations
 from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.run.session import Repetition
@@ -82,15 +84,18 @@ def _tiles(options: SessionOptions, device: DeviceInfo) -> "TileSettings":
     from tremula.ir.lowering.tiles import LoweringOptions  # loads slowly
     from tremula.ir.run.tile_program import TileSettings
 
-    states = options.optimizerStateTensorLocationSettings
-    is_off = states.location.storage == TensorStorage.OffChip
     return TileSettings(
         device.chip,
         device.n_tiles,
         LoweringOptions(
             partials_type=options.partialsTypeMatMuls or None,
             rounds_stochastically=bool(options.enableStochasticRounding),
-            least_off_chip_state=states.minElementsForOffChip if is_off else None,
+            locations=Locations(
+                weight=_location(options.weightTensorLocationSettings),
+                state=_location(options.optimizerStateTensorLocationSettings),
+                accumulator=_location(options.accumulatorTensorLocationSettings),
+                activation=_location(options.activationTensorLocationSettings),
+            ),
             has_synthetic_data=options.syntheticDataMode != SyntheticDataMode.Off,
         ),
         _engine_options(options),
@@ -114,18 +119,20 @@ def _cache_folder(options: SessionOptions) -> str | None:
     return options.cachePath if options.enableEngineCaching else found
 
 
-_LOCATIONS = ("weight", "accumulator", "activation", "optimizerState")
+def _location(settings: TensorLocationSettings) -> Location:
+    place = settings.location
+    return Location(
+        is_off_chip=place.storage == TensorStorage.OffChip,
+        least_off_chip=settings.minElementsForOffChip,
+        is_sharded=place.replicatedTensorSharding == ReplicatedTensorSharding.On,
+        least_sharded=settings.minElementsForReplicatedTensorSharding,
+        uses_io_tiles=place.loadTileSet == TileSet.IO,
+    )
 
 
 def _not_modelled(options: SessionOptions) -> list[str]:
     """What was asked for and changes neither memory nor cycles of the tile program."""
     found = []
-    for kind in _LOCATIONS:
-        settings: TensorLocationSettings = getattr(options, f"{kind}TensorLocationSettings")
-        is_off = settings.location.storage == TensorStorage.OffChip and kind != "optimizerState"
-        is_shared = settings.location.replicatedTensorSharding == ReplicatedTensorSharding.On
-        if is_off or is_shared:
-            found.append(f"{kind}TensorLocationSettings")
     if options.numIOTiles:
         found.append("numIOTiles")
     if options.virtualGraphMode == VirtualGraphMode.ExecutionPhases:
