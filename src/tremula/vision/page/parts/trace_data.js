@@ -88,8 +88,9 @@ export class TraceData {
 
   // Cycles of each phase of one execution of a step on a chip, in the order of PHASES.
   phases(step, chip) {
-    const { columns } = this.steps, i = step * this.nIpus + chip;
-    return WORK.map((key) => (columns[`ipu_${key}`]?.[i] ?? (this.nIpus === 1 ? columns[key]?.[step] : 0)) ?? 0);
+    const { columns } = this.steps, i = step * this.nIpus + chip; // on one chip the step itself
+    this.work ??= WORK.map((key) => columns[`ipu_${key}`] ?? (this.nIpus === 1 ? columns[key] : undefined));
+    return this.work.map((column) => column?.[i] ?? 0);
   }
 
   // Cycles of each phase between two times, all chips together: from entries where they are loaded,
