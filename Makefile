@@ -20,12 +20,13 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-wide browser check types format docs site dist bench clean
+.PHONY: help demo test test-wide test-onnx browser check types format docs site dist bench clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
 	@echo "make test    run the tests"
 	@echo "make test-wide   the same with every sweep in full"
+	@echo "make test-onnx   the official tests of ONNX backends, all of them, on the host and on tiles"
 	@echo "make check   format, lint, types of what changed, import layers, quick tests"
 	@echo "make types   types of everything"
 	@echo "make format  format and mend what can be mended"
@@ -45,6 +46,10 @@ test: $(DEV) $(BROWSER)
 test-wide: $(DEV) $(BROWSER)
 	$(BIN)/python -m pytest --numprocesses auto -m ""
 
+# The official suite; `make test` runs a sample of it.
+test-onnx: $(DEV)
+	$(BIN)/python -m pytest --numprocesses auto -m "" tests/frontends/onnx/test_official.py
+
 check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -59,7 +64,7 @@ format: $(DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(TORCH)
+docs: $(DEV)
 	$(BIN)/python -c 'from tremula.base.options import options_markdown as page; print(page(), end="")' \
 	  > docs/options.md
 	$(BIN)/python -c 'from tremula.base.error_page import errors_markdown as page; print(page(), end="")' \
@@ -73,6 +78,8 @@ docs: $(TORCH)
 	  > docs/aten.md
 	$(BIN)/python -c 'from tremula.frontends.jax.page import primitives_markdown as page; print(page(), end="")' \
 	  > docs/jax-primitives.md
+	$(BIN)/python -c 'from tremula.frontends.onnx.page import onnx_markdown as page; print(page(), end="")' \
+	  > docs/onnx.md
 	$(BIN)/python tools/api_pages.py
 
 site: $(RELEASE)

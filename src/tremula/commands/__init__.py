@@ -28,7 +28,9 @@ COMMANDS = (
     Command("codelets", "tremula.commands.codelets", "list the codelets of a C++ or Python file"),
     Command("demo", "tremula.commands.demo", "train MNIST with PopTorch, and model it on tiles"),
     Command("launch", "tremula.commands.launch", "run a script in several processes"),
-    Command("run", "tremula.commands.run", "run a Python script"),
+    Command("run", "tremula.commands.run", "run a Python script, or an ONNX model"),
+    Command("profile", "tremula.commands.onnx.profile", "cost an ONNX model on a chip"),
+    Command("onnx-check", "tremula.commands.onnx.check", "say what of an ONNX model runs on tiles"),
     Command("view", "tremula.commands.view", "open reports in the analyser page"),
     Command("report", "tremula.commands.report", "show a report as text or JSON"),
     Command(

@@ -1,4 +1,4 @@
-"""`tremula run script.py …`: run a script as Python would, with errors printed plainly."""
+"""`tremula run script.py …`, `tremula run model.onnx …`: a script as Python runs it, or a model."""
 
 import argparse
 import os
@@ -11,11 +11,12 @@ from pathlib import Path
 from tremula.base.errors import FileLoadError
 from tremula.base.passes import DUMP_VARIABLE, PassTable, watch_passes
 from tremula.commands.arguments import output_folder
+from tremula.commands.onnx.run import run_model
 from tremula.vision.analysis.scripts import reporting_to, reports_in, run_script
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("script", type=Path, help="a Python file")
+    parser.add_argument("script", type=Path, help="a Python file, or an ONNX model")
     parser.add_argument(
         "--report",
         type=output_folder,
@@ -31,14 +32,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write what every pass leaves here, as text",
     )
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, help="arguments of the script or model"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     script: Path = args.script
     if not script.is_file():
         raise FileLoadError(
-            f"there is no script {str(script)!r}.", hint="give the path of a Python file"
+            f"there is no file {str(script)!r}.", hint="give the path of a Python or ONNX file"
         )
     with ExitStack() as stack:
         if args.passes:
@@ -47,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
             stack.enter_context(_dumping_to(args.dump))
         if args.report is not None:
             stack.enter_context(_reporting_to(args.report))
+        if script.suffix == ".onnx":
+            return run_model(script, args.arguments)
         run_script(script, args.arguments)
     return 0
 

@@ -11,11 +11,12 @@ from tremula.frontends.onnx.errors import UnsupportedOnnx
 from tremula.frontends.onnx.functions import fixed_body
 from tremula.frontends.onnx.graph import Graph, Node
 from tremula.frontends.onnx.imported import ImportedModel, OnnxModule
-from tremula.ir.capture.capture import held_tensors
+from tremula.ir.capture.capture import capture, held_tensors
+from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
 from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
 from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import HostSettings, host_settings
-from tremula.ir.step import BUFFER, PARAMETER
+from tremula.ir.step import BUFFER, PARAMETER, CapturedStep
 
 _SHAPES_ONLY = {"Shape", "Size", "SequenceLength", "OptionalHasElement"}
 
@@ -98,6 +99,28 @@ def compile_model(
     engine_options: Mapping[str, object] | None = None,
 ) -> CompiledOnnx:
     """Compile a model; inputs that shapes depend on are fixed to the values given."""
+    asked = _asked(imported, inputs)
+    settings = StepSettings(
+        host=host or host_settings(),
+        tiles=TileSettings(chip=chip, n_tiles=n_tiles, engine_options=engine_options or {}),
+        runs_on_tiles=on_tiles,
+    )
+    step = compile_step(asked, settings)
+    held = [
+        [h.tensor.detach() for h in held_tensors(asked.model, kind)] for kind in (PARAMETER, BUFFER)
+    ]
+    step.write_weights(*held)
+    return CompiledOnnx(imported, step, asked.input_names)
+
+
+def capture_model(imported: ImportedModel, inputs: Mapping[str, Any]) -> CapturedStep:
+    """The operations that a tile program would be made of; nothing is compiled."""
+    asked = _asked(imported, inputs)
+    step = capture(asked.model, asked.run_forward, asked.inputs, input_names=asked.input_names)
+    return apply(apply(step, COMMON_PASSES), TILE_PASSES, "tiles")
+
+
+def _asked(imported: ImportedModel, inputs: Mapping[str, Any]) -> StepToCompile:
     static = static_inputs(imported.module.graph)
     model = _Fixed(imported.module, {name: inputs[name] for name in static}).eval()
     live = [inputs[name] for name in model.names]
@@ -108,15 +131,7 @@ def compile_model(
         _refuse_others([value.name for value in imported.outputs], outputs)
         return list(outputs), None
 
-    settings = StepSettings(
-        host=host or host_settings(),
-        tiles=TileSettings(chip=chip, n_tiles=n_tiles, engine_options=engine_options or {}),
-        runs_on_tiles=on_tiles,
-    )
-    step = compile_step(StepToCompile(model, run_forward, live, model.names), settings)
-    held = [[h.tensor.detach() for h in held_tensors(model, kind)] for kind in (PARAMETER, BUFFER)]
-    step.write_weights(*held)
-    return CompiledOnnx(imported, step, model.names)
+    return StepToCompile(model, run_forward, live, model.names)
 
 
 def _refuse_others(names: Sequence[str], values: Sequence[Any]) -> None:

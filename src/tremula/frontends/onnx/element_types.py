@@ -69,6 +69,7 @@ _TYPES = {
     if name in _HELD
 }
 STRING = TensorProto.STRING
+MAX_ELEMENTS = 1 << 34  # of a tensor that a model describes without holding its data
 _OF_HELD = {kind.held: kind for kind in reversed(_TYPES.values()) if not kind.is_narrow}
 _OF_ARRAY = {kind.array: kind for kind in _TYPES.values()}
 # NumPy's types that PyTorch knows too; the others are handed over as bits.

@@ -46,8 +46,8 @@ class Scope:
                 return scope
             scope = scope.outer
         raise OnnxError(
-            f"The model reads {name!r}, which is no input, no initialiser and no output of a node.",
-            hint="was the file saved without its weights, or cut out of a larger model?",
+            f"A node reads {name!r}, which nothing gives a value here.",
+            hint="an optional output of another node may not have been computed",
         )
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - tensors, sequences of them, arrays of strings

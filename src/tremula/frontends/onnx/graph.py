@@ -1,5 +1,6 @@
 """A model as it is run: graphs of nodes whose attributes are Python values."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,12 +18,12 @@ from onnx import (
 )
 
 from tremula.base.errors import suggest
-from tremula.frontends.onnx.element_types import type_name
+from tremula.frontends.onnx.element_types import MAX_ELEMENTS, type_name
 from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
 from tremula.frontends.onnx.initialisers import Reader
 from tremula.frontends.onnx.table import Operator, all_operators, find_operator
 
-MAX_DEPTH = 64  # of graphs within graphs
+MAX_DEPTH = 16  # of graphs within graphs
 _OWN = "ai.onnx"  # another name of the domain ""
 Versions = Mapping[str, int]  # of operator sets, by domain
 
@@ -173,6 +174,9 @@ class Parser:
         )
 
     def node(self, proto: NodeProto, versions: Versions, depth: int = 0) -> Node:
+        for text in (proto.op_type, proto.domain, proto.name, *proto.input, *proto.output):
+            if not isinstance(text, str):  # protocol buffers give bytes for what is no text
+                raise OnnxError(f"A node has a name that is no text: {bytes(text)[:40]!r}.")
         domain = "" if proto.domain == _OWN else proto.domain
         version = versions.get(domain, 1 if domain else 0)
         function = self._function(domain, proto.op_type)
@@ -258,6 +262,26 @@ def has_body(domain: str, name: str, version: int) -> bool:
     except defs.SchemaError:
         return False
     return schema.has_function or schema.has_context_dependent_function
+
+
+def refuse_unknown_names(graph: Graph) -> None:
+    """Everything that the nodes and outputs of a main graph read must be there."""
+    for name in sorted(graph.reads):
+        readers = [node.label for node in graph.nodes if name in node.reads]
+        where = f"node {readers[0]}" if readers else "list of outputs"
+        raise OnnxError(
+            f"The model's {where} reads {name!r}, which is no input, no initialiser and no output"
+            " of a node.",
+            hint="was the file saved without its weights, or cut out of a larger model?",
+        )
+
+
+def refuse_huge(values: Iterable[ValueInfo]) -> None:
+    """Tensors that no computer holds are a mistake, or malice."""
+    for value in values:
+        sizes = [size for size in value.shape or () if isinstance(size, int)]
+        if math.prod(sizes) > MAX_ELEMENTS:
+            raise OnnxError(f"The tensor {value} has more than {MAX_ELEMENTS:,} elements.")
 
 
 def versions_of(imports: Iterable[Any]) -> dict[str, int]:

@@ -8,7 +8,14 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, defs, helper, shape_inference
 
 from tremula.frontends.onnx.errors import OnnxError
-from tremula.frontends.onnx.graph import Graph, Parser, value_info, versions_of
+from tremula.frontends.onnx.graph import (
+    Graph,
+    Parser,
+    refuse_huge,
+    refuse_unknown_names,
+    value_info,
+    versions_of,
+)
 from tremula.frontends.onnx.initialisers import Reader
 
 ModelLike = ModelProto | bytes | str | Path
@@ -32,6 +39,7 @@ def load(model: ModelLike, input_shapes: dict[str, tuple[int, ...]] | None = Non
     parser = Parser(proto.functions, Reader(folder))
     graph = parser.graph(proto.graph, versions)
     parser.refuse_missing()
+    refuse_unknown_names(graph)
     return LoadedModel(_with_types(graph, proto), versions, proto)
 
 
@@ -98,7 +106,9 @@ def _with_types(graph: Graph, proto: ModelProto) -> Graph:
 
 
 def _annotated(graph: Graph, inferred: onnx.GraphProto) -> Graph:
-    infos = {v.name: value_info(v) for v in (*inferred.value_info, *inferred.output)}
+    declared = (*inferred.value_info, *inferred.output, *inferred.input)
+    infos = {value.name: value_info(value) for value in declared}
+    refuse_huge(infos.values())
     types = {name: info.type for name, info in infos.items() if info.type}
     of_node = {(n.name, *n.output): n for n in inferred.node}
     nodes = []

@@ -94,7 +94,7 @@ def operator(
 @cache
 def _load() -> None:
     package = import_module(_ROOM)
-    for module in pkgutil.iter_modules(package.__path__, f"{_ROOM}."):
+    for module in pkgutil.walk_packages(package.__path__, f"{_ROOM}."):
         import_module(module.name)
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from tremula.frontends.onnx.context import Context, known
-from tremula.frontends.onnx.element_types import element_type
+from tremula.frontends.onnx.element_types import MAX_ELEMENTS, element_type
 from tremula.frontends.onnx.operators.pads import padded
 from tremula.frontends.onnx.table import operator
 
@@ -23,6 +23,13 @@ def axes_of(axes: list[int] | Tensor | None, n_axes: int) -> list[int]:
         if not -n_axes <= axis < n_axes:
             raise IndexError(f"axis {axis} of a tensor with {n_axes} axes")
     return [axis % n_axes for axis in listed] if n_axes else []
+
+
+def checked_sizes(sizes: list[int]) -> list[int]:
+    """A shape for which memory will be taken."""
+    if any(size < 0 for size in sizes) or math.prod(sizes) > MAX_ELEMENTS:
+        raise ValueError(f"the shape {sizes} is impossible")
+    return sizes
 
 
 @operator("Identity")
@@ -78,9 +85,8 @@ def constant(
 @operator("ConstantOfShape", since=9, static=("sizes",))
 def constant_of_shape(sizes: Tensor, *, value: Tensor | None = None) -> Tensor:
     """One value, everywhere."""
-    if value is None:
-        return torch.zeros(sizes.tolist())
-    return value.reshape(()).expand(sizes.tolist())
+    one = known(np.zeros((), np.float32)) if value is None else value.reshape(())
+    return one.expand(checked_sizes(sizes.tolist()))
 
 
 @operator("Reshape", until=4)
@@ -161,7 +167,7 @@ def concat(*operands: Tensor, axis: int) -> Tensor:
 @operator("Expand", since=8, static=("shape",))
 def expand(x: Tensor, shape: Tensor) -> Tensor:
     """Broadcast with a shape."""
-    return x.expand(torch.broadcast_shapes(x.shape, tuple(shape.tolist())))
+    return x.expand(checked_sizes(list(torch.broadcast_shapes(x.shape, tuple(shape.tolist())))))
 
 
 @operator("Tile", until=5, static=("tiles", "axis"))
@@ -173,15 +179,22 @@ def tile_before_6(x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
 @operator("Tile", since=6, static=("repeats",))
 def tile(x: Tensor, repeats: Tensor) -> Tensor:
     """Repeated along each axis."""
+    checked_sizes([n * size for n, size in zip(repeats.tolist(), x.shape, strict=True)])
     return x.repeat(repeats.tolist()) if x.dim() else x
 
 
-@operator("Split", until=1)
+@operator("Split", until=1, static=("sizes",))
 def split_1(
-    x: Tensor, split: Tensor | None = None, *, axis: int = 0, context: Context
+    x: Tensor,
+    sizes: Tensor | None = None,
+    *,
+    axis: int = 0,
+    split: list[int] | None = None,
+    context: Context,
 ) -> tuple[Tensor, ...]:
-    """Sizes are an operand."""
-    return split_since_13(x, split, axis=axis, context=context)
+    """Sizes are an operand or an attribute."""
+    listed = split if sizes is None else sizes.tolist()
+    return _parts(x, axis, listed, context.n_outputs)
 
 
 @operator("Split", since=2, until=12)
@@ -335,10 +348,12 @@ def triangle(x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
 
 
 @operator("Range", since=11, static=("start", "limit", "delta"))
-def range_(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Tensor:
     """Numbers at equal distances; a constant."""
+    del stash_type  # they are computed in double precision
     first, last, step = (t.item() for t in (start, limit, delta))
     n = max(math.ceil((last - first) / step), 0)
+    checked_sizes([n])
     numbers = first + step * np.arange(n)
     return known(numbers.astype(np.float64) if start.is_floating_point() else numbers).to(
         start.dtype

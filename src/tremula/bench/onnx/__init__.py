@@ -1,0 +1,1 @@
+"""Figures of ONNX models: the official tests of backends, speed against onnxruntime."""

@@ -1,0 +1,1 @@
+"""What the command does with ONNX models: run, profile, check."""

@@ -1,0 +1,1 @@
+"""ai.onnx.ml: classic models of machine learning."""
