@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tremula.ir.capture.capture import capture
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
+from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
 from tremula.ir.run.session import HostSession, Repetition, TileSession
@@ -65,15 +66,18 @@ class Trained:
     outputs: list[Tensor]
     weights: list[Tensor]
     temporary_bytes: int  # of all tiles, each at its fullest moment
+    n_steps: int  # of the program, however often each runs
 
 
-def train_on_tiles(model: nn.Module, *inputs: Tensor, lr: float = 0.1) -> Trained:
+def train_on_tiles(
+    model: nn.Module, *inputs: Tensor, lr: float = 0.1, options: LoweringOptions | None = None
+) -> Trained:
     """One step of plain SGD, every operation on tiles."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     rule = rule_from(optimizer, model.named_parameters())
     step = apply(captured(model, *inputs, rule=rule), TILE_PASSES)
     device = IPUModel("bow", tiles_per_ipu=4).create_device()
-    built = build_tile_program(step, device.target, Schedule())
+    built = build_tile_program(step, device.target, Schedule(), options)
     engine = Engine(built.graph, [built.program])
     engine.load(device)
     session = TileSession(step, built, engine, Repetition())
@@ -83,4 +87,5 @@ def train_on_tiles(model: nn.Module, *inputs: Tensor, lr: float = 0.1) -> Traine
     outputs: list[Tensor] = []
     session.run([list(inputs)], lambda _number, found: outputs.extend(found))
     memory = engine.report().memory
-    return Trained(outputs, session.read_weights()[0], int(memory.temporary.sum()))
+    n_steps = len(engine.executable.steps)
+    return Trained(outputs, session.read_weights()[0], int(memory.temporary.sum()), n_steps)

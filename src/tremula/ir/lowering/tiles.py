@@ -31,6 +31,8 @@ class LoweringOptions:
     rounds_stochastically: bool = False  # halves, to one of the two neighbours at random
     has_synthetic_data: bool = False  # zeros on the device instead of streams from and to the host
     locations: Locations = field(default_factory=Locations)  # of what outlives an operation
+    # Steps that repeat are one function where that saves so many KiB of a tile; None: never.
+    outline_threshold: float | None = 1.0
     checks_indices: bool = False  # stop at an index out of range, which otherwise reads zeros
 
 

@@ -1,7 +1,7 @@
 """PopTorch's options as the plain settings of a compiled step."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tremula.frontends.poptorch.enums import MeanReductionStrategy, ReductionType, SyncPattern
 from tremula.frontends.poptorch.executor.placement import machine_of, place_step, uses_ipu_model
@@ -72,6 +72,7 @@ def _tile_settings(options: Options, chip: str) -> "TileSettings":
             rounds_stochastically=bool(choices.get("enableStochasticRounding", False)),
             locations=options.TensorLocations.chosen,
             has_synthetic_data=choices.get("syntheticDataMode", 0) != 0,
+            outline_threshold=_outline_threshold(choices),
         ),
         _engine_options(options),
         recomputes_stages=choices.get("autoRecomputation") != 0,  # a pipeline does by default
@@ -80,6 +81,12 @@ def _tile_settings(options: Options, chip: str) -> "TileSettings":
         not_modelled=tuple(_not_modelled(options)),
         warn=LOGGER.warning,
     )
+
+
+def _outline_threshold(choices: Mapping[str, Any]) -> float | None:
+    """How much a function must save to be one; None where the script wants none."""
+    is_on = choices.get("enableOutlining", True)
+    return float(choices.get("outlineThreshold", 1.0)) if is_on else None
 
 
 def _engine_options(options: Options) -> dict[str, object]:

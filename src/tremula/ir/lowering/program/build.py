@@ -9,6 +9,7 @@ from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.op_table import refuse_unsupported
 from tremula.ir.step import CapturedStep
 from tremula.poplar.target import Target
+from tremula.poplibs.outlining import outlined
 
 __all__ = ["BuiltProgram", "Schedule", "build_tile_program"]
 
@@ -22,5 +23,9 @@ def build_tile_program(
 ) -> BuiltProgram:
     """Lower what `tile_passes` of the same stages left. `progress(done, total)` counts nodes."""
     refuse_unsupported(step)
+    options = options or LoweringOptions()
     builder = PipelineBuilder if schedule.is_pipelined else StepBuilder
-    return builder(step, target, schedule, options or LoweringOptions()).build(progress)
+    built = builder(step, target, schedule, options).build(progress)
+    if options.outline_threshold is not None:
+        built.program = outlined(built.graph, built.program, options.outline_threshold)[0]
+    return built

@@ -1,0 +1,341 @@
+"""Outlining: steps of a program that repeat with other variables become calls of one function.
+
+The layers of a network are planned once and built again over other variables (poputil/replay.py).
+What they repeat is found here, in the order of the program, whatever it came from:
+
+    steps      … matmul(x0, w0, y0) gelu(y0, x1)   matmul(x1, w1, y1) gelu(y1, x2)   …
+    becomes    body: matmul(x, w, y) gelu(y, z)
+               … copy x0 w0 to x w, call, copy z to x1;   copy x1 w1 to x w, call, copy z to x2   …
+
+Arguments are laid out as what they stand for, so copies stay on their tiles. A variable that all
+repetitions share is used as it is; one that only the body knows needs no copies.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Call, Copy, Execute, Program, Repeat, Sequence
+from tremula.poplar.tensors.layout import moved_pieces
+from tremula.poplar.tensors.tensor import Tensor, concat, variable_tensor
+from tremula.poplar.vertices.compute_set import ComputeSet
+from tremula.poplibs.outlining.repeats import repeats
+from tremula.poplibs.outlining.steps import Kind, Step, Steps, variables_in
+
+KIB = 1024
+# What a call copies, of the elements that its body touches: more is not worth the memory.
+MOST_COPIED = 0.5
+_COPY_BYTES = 12  # the description of a copy within a tile
+
+
+@dataclass(slots=True)
+class Outlined:
+    """What was found: functions, their calls, and about how much memory of a tile they save."""
+
+    n_functions: int = 0
+    n_calls: int = 0
+    n_bytes_saved: float = 0.0
+
+
+def outlined(
+    graph: Graph, program: Program, threshold: float = 1.0, most_copied: float = MOST_COPIED
+) -> tuple[Program, Outlined]:
+    """The program with repeated steps as functions, where one saves `threshold` KiB of a tile.
+
+    A call copies at most `most_copied` of the elements that its body touches.
+    """
+    work = _Outliner(graph, program, threshold * KIB, most_copied)
+    return work.rewritten(program), work.found
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """The variables of a body by what calls must do for them; each a place in `variables`."""
+
+    variables: np.ndarray  # int64[n_repetitions, n_variables]
+    is_argument: np.ndarray  # bool[n_variables]
+    goes_in: np.ndarray
+    comes_out: np.ndarray
+
+
+class _Outliner:
+    def __init__(self, graph: Graph, program: Program, least_bytes: float, most_copied: float):
+        self.graph, self.state = graph, graph.state
+        self.least_bytes, self.most_copied = least_bytes, most_copied
+        self.steps = Steps(graph)
+        self.found = Outlined()
+        self.done: dict[int, Program] = {}
+        self.users: dict[int, set[int]] = {}  # of each variable: ids of steps
+        self.held = self._held()
+        self.n_places = _places_of_sequences(program)
+        for step in _leaves(program, set()):
+            for variable in variables_in(step, self.state.variables):
+                self.users.setdefault(variable, set()).add(id(step))
+
+    def _held(self) -> set[int]:
+        """Variables that the host or the start of a program knows."""
+        handles = self.state.handles
+        tensors = [*handles.reads.values(), *handles.writes.values()]
+        tensors += [tensor for tensor, _ in self.state.initial_parts]
+        return {v for tensor in tensors for v in tensor.variable_ids()}
+
+    def rewritten(self, program: Program) -> Program:
+        """A program, or part of one, with calls; parts that appear twice are rewritten once."""
+        if id(program) not in self.done:
+            self.done[id(program)] = self._rewritten(program)
+        return self.done[id(program)]
+
+    def _rewritten(self, program: Program) -> Program:
+        if isinstance(program, Repeat):
+            return _with(program, body=self.rewritten(program.body))
+        if not isinstance(program, Sequence):
+            return program
+        steps = [self._step(step) for step in self._flat(program)]
+        while (better := self._with_calls(steps)) is not None:
+            steps = better
+        return _with(program, steps=[step.program for step in steps])
+
+    def _flat(self, program: Sequence) -> Iterator[Program]:
+        """Its steps, with those of nameless sequences that are nowhere else."""
+        for step in program.steps:
+            if isinstance(step, Sequence) and not step.name and self.n_places[id(step)] == 1:
+                yield from self._flat(step)
+            else:
+                yield step
+
+    def _step(self, program: Program) -> Step:
+        if isinstance(program, Sequence | Repeat):
+            return Step(self.rewritten(program), None, ())
+        return self.steps.of(program)
+
+    def _with_calls(self, steps: list[Step]) -> list[Step] | None:
+        """The steps with the best repetition as calls; None if none is worth it."""
+        numbers = [-place - 1 if s.kind is None else s.kind.number for place, s in enumerate(steps)]
+        code = np.cumsum([0.0, *(0.0 if s.kind is None else s.kind.n_code_bytes for s in steps)])
+        candidates = []
+        for length, places in repeats(numbers):
+            saved = (len(places) - 1) * float(code[places[0] + length] - code[places[0]])
+            if saved >= self.least_bytes:
+                candidates.append((saved, length, places))
+        for _, length, places in sorted(candidates, reverse=True):
+            parts = [steps[place : place + length] for place in places]
+            chosen = [i for group in _alike(parts) for i in group]
+            if len(chosen) > 1 and (calls := self._calls([parts[i] for i in chosen])) is not None:
+                return _replaced(steps, [places[i] for i in chosen], length, calls)
+        return None
+
+    def _calls(self, parts: list[list[Step]]) -> list[list[Step]] | None:
+        """The calls that take the place of repetitions, or None if they copy too much."""
+        roles = self._roles(parts)
+        if not self._is_worth_it(parts, roles):
+            return None
+        argument_of = self._arguments(roles)
+        body = _Exchanged(self.graph, argument_of)
+        program = Sequence([body.program(step.program) for step in parts[0]])
+        function = self.graph.add_function(program, f"outlined/{_name(parts[0][0].program)}")
+        self.found.n_functions += 1
+        self.found.n_calls += len(parts)
+        firsts: dict[tuple[bool, str], Copy] = {}
+        return [
+            self._call(function, roles, number, argument_of, firsts) for number in range(len(parts))
+        ]
+
+    def _roles(self, parts: list[list[Step]]) -> _Roles:
+        rows = [[v for step in part for v in step.variables] for part in parts]
+        _, first = np.unique(rows[0], return_index=True)
+        variables = np.array(rows, np.int64)[:, np.sort(first)]
+        place = {int(v): i for i, v in enumerate(variables[0])}
+        used, written = (np.zeros(len(place), bool) for _ in range(2))
+        for step in parts[0]:
+            kind = _kind_of(step)
+            for slot, variable in enumerate(step.variables):
+                at = place[variable]
+                used[at] |= kind.uses[slot] and not written[at]
+            for slot, variable in enumerate(step.variables):
+                written[place[variable]] |= kind.writes[slot]
+        is_shared = (variables == variables[0]).all(0)
+        own = [{id(step.program) for step in part} for part in parts]
+        is_outside = np.array([
+            any(v in self.held or self.users[v] - own[i] for i, v in enumerate(column))
+            for column in variables.T.tolist()
+        ])  # fmt: skip
+        comes_out = written & (is_outside | used) & ~is_shared
+        goes_in = used & ~is_shared
+        return _Roles(variables, goes_in | comes_out, goes_in, comes_out)
+
+    def _is_worth_it(self, parts: list[list[Step]], roles: _Roles) -> bool:
+        table = self.state.variables
+        sizes = np.array([table.end_bytes[v] - table.base_bytes[v] for v in roles.variables[0]])
+        elems = np.array([table.n_elems(v) for v in roles.variables[0].tolist()])
+        n_copied = int(elems @ (roles.goes_in.astype(int) + roles.comes_out))
+        n_touched = sum(_kind_of(step).n_elems for step in parts[0])
+        code = sum(_kind_of(step).n_code_bytes for step in parts[0])
+        spent = float(sizes @ roles.is_argument) / self.steps.n_tiles
+        spent += _COPY_BYTES * len(parts) * int(roles.goes_in.sum() + roles.comes_out.sum())
+        saved = (len(parts) - 1) * code - spent
+        if n_copied > self.most_copied * n_touched or saved < self.least_bytes:
+            return False
+        self.found.n_bytes_saved += saved
+        return True
+
+    def _arguments(self, roles: _Roles) -> dict[int, int]:
+        """A new variable for each argument: laid out like the first repetition's own."""
+        found = {}
+        table, tile_map = self.state.variables, self.state.tile_map
+        for variable in roles.variables[0][roles.is_argument].tolist():
+            type, shape = table.types[variable], table.shapes[variable]
+            begin, end, tile = self.steps.layouts.tile_map_of(variable, variable)
+            name, source = f"outlined/{table.names[variable]}", table.sources[variable]
+            new = found[variable] = table.add(name, type, shape, source, False)
+            shift = table.base_bytes[new] - table.base_bytes[variable]
+            tile_map.add_many(begin + shift, end + shift, tile)
+        return found
+
+    def _call(
+        self,
+        function: object,
+        roles: _Roles,
+        number: int,
+        argument_of: dict[int, int],
+        firsts: dict[tuple[bool, str], Copy],
+    ) -> list[Step]:
+        own = roles.variables[number].tolist()
+        arguments = [argument_of.get(v, v) for v in roles.variables[0].tolist()]
+        programs: list[Program] = []
+        for is_in, chosen in ((True, roles.goes_in), (False, roles.comes_out)):
+            pairs = [(own[i], arguments[i]) for i in np.flatnonzero(chosen).tolist()]
+            if not is_in:
+                programs.append(Call(function))  # pyright: ignore[reportArgumentType]
+                pairs = [(a, b) for b, a in pairs]
+            programs += self._copies(pairs, is_in, firsts)
+        return [Step(program, None, ()) for program in programs]
+
+    def _copies(
+        self, pairs: list[tuple[int, int]], is_in: bool, firsts: dict[tuple[bool, str], Copy]
+    ) -> Iterator[Copy]:
+        """Variables to variables, all of one type at once."""
+        table = self.state.variables
+        for type in dict.fromkeys(table.types[source] for source, _ in pairs):
+            same = [pair for pair in pairs if table.types[pair[0]] is type]
+            sides = zip(*same, strict=True)
+            source, target = (
+                concat([variable_tensor(table, v).flatten() for v in side]) for side in sides
+            )
+            made = Copy(source, target, name="outlined/arguments" if is_in else "outlined/results")
+            first = firsts.setdefault((is_in, type.name), made)
+            if first is not made:
+                object.__setattr__(made, "repeats", first)
+            yield made
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchanged:
+    """Copies steps with some variables exchanged."""
+
+    graph: Graph
+    ids: dict[int, int]
+    sets: dict[int, ComputeSet] = field(default_factory=dict)
+
+    def program(self, program: Program) -> Program:
+        if isinstance(program, Execute):
+            return _with(program, compute_set=self._set(program.compute_set))
+        assert isinstance(program, Copy), "only these are of a kind"
+        new = _with(
+            program,
+            source_of_data=self._tensor(program.source_of_data),  # pyright: ignore[reportArgumentType]
+            destination=self._tensor(program.destination),  # pyright: ignore[reportArgumentType]
+        )
+        object.__setattr__(new, "repeats", program.repeats or program)
+        return new
+
+    def _set(self, old: ComputeSet) -> ComputeSet:
+        if id(old) not in self.sets:
+            of = old.instance
+            assert of is not None, "sets of a kind have a template"
+            variables = tuple(self.ids.get(v, v) for v in of.variables)
+            new = ComputeSet(old.name, old.source, replace(of, variables=variables))
+            self.graph.state.compute_sets.append(new)
+            self.sets[id(old)] = new
+        return self.sets[id(old)]
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        table, n_bytes, offset = tensor.variables, tensor.type.n_bytes, tensor.offset
+        pieces = tensor.pieces
+        if pieces is None:
+            variable = table.id_at(offset * n_bytes)
+            base = table.base_bytes
+            offset += (base[self.ids.get(variable, variable)] - base[variable]) // n_bytes
+        else:
+            pieces = moved_pieces(pieces, n_bytes, table, self.ids)
+        return Tensor(table, tensor.type, offset, tensor.shape, tensor.strides, pieces)
+
+
+def _alike(parts: list[list[Step]]) -> list[list[int]]:
+    """The largest group of repetitions whose variables repeat in the same way, by number."""
+    groups: dict[bytes, list[int]] = {}
+    for number, part in enumerate(parts):
+        variables = [v for step in part for v in step.variables]
+        _, first, inverse = np.unique(variables, return_index=True, return_inverse=True)
+        groups.setdefault(first[inverse].tobytes(), []).append(number)
+    return [max(groups.values(), key=len)]
+
+
+def _replaced(
+    steps: list[Step], places: list[int], length: int, calls: list[list[Step]]
+) -> list[Step]:
+    result, at = [], 0
+    for place, call in zip(places, calls, strict=True):
+        result += [*steps[at:place], *call]
+        at = place + length
+    return [*result, *steps[at:]]
+
+
+def _kind_of(step: Step) -> Kind:
+    assert step.kind is not None, "steps that repeat have a kind"
+    return step.kind
+
+
+def _leaves(program: Program, seen: set[int]) -> Iterator[Program]:
+    """Steps that are no sequences or loops, each once."""
+    if id(program) in seen:
+        return
+    seen.add(id(program))
+    if isinstance(program, Sequence):
+        for step in program.steps:
+            yield from _leaves(step, seen)
+    elif isinstance(program, Repeat):
+        yield from _leaves(program.body, seen)
+    else:
+        yield program
+
+
+def _places_of_sequences(program: Program) -> Counter[int]:
+    """How often each sequence is part of another or of a loop, by its id."""
+    found: Counter[int] = Counter()
+    waiting = [program]
+    while waiting:
+        part = waiting.pop()
+        inside = part.steps if isinstance(part, Sequence) else ()
+        inside = [part.body] if isinstance(part, Repeat) else inside
+        for step in inside:
+            if isinstance(step, Sequence | Repeat):
+                found[id(step)] += 1
+                if found[id(step)] == 1:
+                    waiting.append(step)
+    return found
+
+
+def _name(program: Program) -> str:
+    return program.compute_set.name if isinstance(program, Execute) else program.name or "Copy"
+
+
+def _with(program: Program, **parts: object) -> Program:
+    """A copy of a checked program with other parts."""
+    new = copy(program)
+    for name, part in parts.items():
+        object.__setattr__(new, name, part)
+    return new

@@ -1,0 +1,162 @@
+"""Steps of a program without their variables: which are alike, what they read and write."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+
+import numpy as np
+
+from tremula.base.types import QUARTER
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Copy, Execute, Program
+from tremula.poplar.streams import Function
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.variables import VariableTable
+from tremula.poplar.vertices.compute_set import ComputeSet, TemplateInstance
+from tremula.poplibs.poputil.layout_key import CallKey, NotReplayable, VariableLayouts
+
+Ints = np.ndarray
+# Of a vertex, of a field's run, and of a step: control code and the frame of its exchanges.
+_VERTEX_BYTES, _RUN_BYTES, _STEP_BYTES = 24, 8, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What alike steps have in common. Slots are their variables in the order they are met."""
+
+    number: int
+    uses: tuple[bool, ...]  # of each slot: read, or written in part
+    writes: tuple[bool, ...]
+    n_code_bytes: float  # about, on an average tile
+    n_elems: int  # that its vertices touch, or that it copies
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a kind over variables; of kind None if nothing can be like it."""
+
+    program: Program
+    kind: Kind | None
+    variables: tuple[int, ...]
+
+
+class Steps:
+    """Numbers the kinds of steps of one graph."""
+
+    def __init__(self, graph: Graph):
+        self.state, self.n_tiles = graph.state, graph.target.tiles_per_ipu
+        self.layouts = VariableLayouts(graph.state)
+        self._kinds: dict[object, Kind] = {}
+
+    def of(self, program: Program) -> Step:
+        """A program as a step."""
+        found = None
+        if isinstance(program, Execute) and program.result is None:
+            found = self._of_execute(program)
+        elif isinstance(program, Copy) and isinstance(program.source_of_data, Tensor):
+            found = self._of_copy(program)
+        return found or Step(program, None, tuple(variables_in(program, self.state.variables)))
+
+    def _of_execute(self, program: Execute) -> Step | None:
+        of, types = program.compute_set.instance, self.state.variables.types
+        if of is None or any(types[v] is QUARTER for v in of.variables):
+            return None
+        key = (of.template, *map(self.layouts.of, of.variables))
+        if key not in self._kinds:
+            self._kinds[key] = self._kind_of_instance(of)
+        return Step(program, self._kinds[key], of.variables)
+
+    def _kind_of_instance(self, of: TemplateInstance) -> Kind:
+        n_slots = len(of.variables)
+        n_read, n_written = np.zeros(n_slots + 1, np.int64), np.zeros(n_slots + 1, np.int64)
+        n_runs = n_elems = 0
+        for table, slots_of in zip(of.template.tables, of.template.slots, strict=True):
+            for spec in table.codelet.spec.fields:
+                if not spec.is_edge:
+                    continue
+                runs, slots = table.edges[spec.name].runs, slots_of[spec.name]
+                touched = _per_slot(slots, runs.count, n_slots) * spec.type.n_bytes
+                n_read += touched * spec.is_read
+                n_written += touched * spec.is_written
+                n_runs, n_elems = n_runs + len(runs.start), n_elems + int(runs.count.sum())
+        n_bytes = _VERTEX_BYTES * of.template.n_vertices + _RUN_BYTES * n_runs
+        return self._kind(of.variables, n_read[:-1], n_written[:-1], n_bytes, n_elems)
+
+    def _of_copy(self, program: Copy) -> Step | None:
+        source, target = program.source_of_data, program.destination
+        if not isinstance(source, Tensor) or not isinstance(target, Tensor):
+            return None
+        key = CallKey(self.layouts)
+        try:
+            views = key.of((source, target))
+        except NotReplayable:
+            return None
+        variables = tuple(key.numbers)
+        whole = ("copy", views, key.of_variables())
+        if whole not in self._kinds:
+            n_read, n_written = (self._bytes_of(t, variables) for t in (source, target))
+            n_bytes = _RUN_BYTES * len(target.runs().start)
+            self._kinds[whole] = self._kind(variables, n_read, n_written, n_bytes, target.n_elems)
+        return Step(program, self._kinds[whole], variables)
+
+    def _bytes_of(self, tensor: Tensor, variables: tuple[int, ...]) -> Ints:
+        """int64[n_slots]: how much of each variable a tensor covers, repeats counted."""
+        runs, n_bytes = tensor.runs(), tensor.type.n_bytes
+        ids = tensor.variables.ids_at(runs.start * n_bytes)
+        order = np.argsort(variables)
+        slots = order[np.searchsorted(np.array(variables)[order], ids)]
+        return _per_slot(slots, runs.count, len(variables))[:-1] * n_bytes
+
+    def _kind(
+        self,
+        variables: tuple[int, ...],
+        n_read: Ints,
+        n_written: Ints,
+        n_bytes: float,
+        n_elems: int,
+    ) -> Kind:
+        table = self.state.variables
+        sizes = np.array([table.end_bytes[v] - table.base_bytes[v] for v in variables], np.int64)
+        writes = n_written > 0
+        uses = (n_read > 0) | (writes & (n_written < sizes))
+        code = _STEP_BYTES + n_bytes / self.n_tiles
+        number = len(self._kinds)
+        return Kind(number, tuple(uses.tolist()), tuple(writes.tolist()), code, n_elems)
+
+
+def _per_slot(slots: int | Ints, count: Ints, n_slots: int) -> Ints:
+    """int64[n_slots + 1]: elements of each slot; the last entry is for slot -1."""
+    if isinstance(slots, int):
+        total = np.zeros(n_slots + 1, np.int64)
+        total[slots] = count.sum()
+        return total
+    place = np.where(slots < 0, n_slots, slots)
+    return np.bincount(place, weights=count, minlength=n_slots + 1).astype(np.int64)
+
+
+def variables_in(value: object, table: VariableTable) -> Iterator[int]:
+    """Every variable that a program, whatever it is made of, can touch."""
+    if isinstance(value, Tensor):
+        yield from value.variable_ids()
+    elif isinstance(value, ComputeSet):
+        yield from _variables_of_set(value, table)
+    elif isinstance(value, Function):
+        yield from variables_in(value.program, table)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from variables_in(part, table)
+    elif isinstance(value, dict):
+        yield from variables_in(list(value.values()), table)
+    elif isinstance(value, Program) and is_dataclass(value):
+        for field in fields(value):
+            if field.name != "repeats":
+                yield from variables_in(getattr(value, field.name), table)
+
+
+def _variables_of_set(compute_set: ComputeSet, table: VariableTable) -> Iterator[int]:
+    if compute_set.instance is not None:
+        yield from compute_set.instance.variables
+        return
+    for frozen in compute_set.frozen_tables():
+        for name, edge in frozen.edges.items():
+            n_bytes = frozen.codelet.spec.field(name).type.n_bytes
+            yield from np.unique(table.ids_at(edge.runs.start * n_bytes)).tolist()

@@ -1,0 +1,92 @@
+"""Outlining: the same numbers from fewer steps, for programs of any repeated parts."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tremula as tr
+from tremula.poplar.programs import Call
+from tremula.poplibs import popops
+from tremula.poplibs.outlining import outlined
+
+N_TILES, N = 4, 24
+
+
+class _Program:
+    """Layers over a state: `operations` say what each does; weights and results are held."""
+
+    def __init__(self, operations: list[str], n_layers: int, n_loops: int = 1):
+        self.graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=N_TILES).create_device())
+        self.sequence, self.held = tr.Sequence(), {}
+        x = self._variable("x")
+        kept = []
+        for layer in range(n_layers):
+            weight = self._variable(f"w{layer}")
+            for operation in operations:
+                x = self._applied(operation, x, weight, kept)
+        self._read("y", x)
+        for number, value in enumerate(kept):
+            self._read(f"kept{number}", value)
+        self.program = tr.Repeat(n_loops, self.sequence) if n_loops > 1 else self.sequence
+
+    def _variable(self, name):
+        made = self.graph.add_variable(tr.FLOAT, [N], name, mapping="linear")
+        self.graph.create_host_write(name, made)
+        self._read(name + " after", made)
+        self.held[name] = np.linspace(-1, 1, N, dtype=np.float32) + len(self.held)
+        return made
+
+    def _read(self, name, tensor):
+        self.graph.create_host_read(name, tensor)
+
+    def _applied(self, operation, x, weight, kept):
+        graph, sequence = self.graph, self.sequence
+        if operation == "mul":
+            return popops.mul(graph, x, weight, sequence, "mul")
+        if operation == "keep":
+            kept.append(popops.tanh(graph, x, sequence, "keep"))
+            return x
+        if operation == "train":  # writes the weight
+            popops.add_in_place(graph, weight, x, sequence, "train")
+            return x
+        return popops.add(graph, popops.tanh(graph, x, sequence, "tanh"), weight, sequence, "add")
+
+    def results(self, program):
+        engine = tr.Engine(self.graph, program)
+        engine.load(tr.IPUModel("bow", tiles_per_ipu=N_TILES).create_device())
+        for name, values in self.held.items():
+            engine.write_tensor(name, values)
+        engine.run()
+        return {name: engine.read_tensor(name) for name in self.graph.state.handles.reads}
+
+
+OPERATIONS = st.lists(st.sampled_from(["mul", "keep", "train", "add"]), min_size=1, max_size=4)
+
+
+@settings(max_examples=12)
+@given(OPERATIONS, st.integers(2, 4), st.integers(1, 2))
+def test_outlined_programs_compute_the_same(operations, n_layers, n_loops):
+    """Whatever layers read, keep or write, calls of a function leave what steps in place leave."""
+    made = _Program(operations, n_layers, n_loops)
+    plain = made.results(made.program)
+    program, _ = outlined(made.graph, made.program, threshold=-100.0, most_copied=100.0)
+    again = made.results(program)
+    assert all(np.array_equal(plain[name], again[name]) for name in plain)
+
+
+def test_layers_become_calls():
+    """Equal layers are one function; its code counts once."""
+    made = _Program(["mul", "add", "mul", "add"], 5)
+    program, found = outlined(made.graph, made.program, threshold=-100.0, most_copied=100.0)
+    assert found.n_functions >= 1
+    assert found.n_calls >= 4
+    functions = {id(s.function) for s in program.steps if isinstance(s, Call)}
+    assert len(functions) == found.n_functions
+
+
+def test_what_saves_too_little_stays_as_it_is():
+    """A threshold that nothing reaches leaves every step in its place."""
+    made = _Program(["mul", "add"], 3)
+    program, found = outlined(made.graph, made.program, threshold=1000.0)
+    assert (found.n_functions, found.n_calls) == (0, 0)
+    assert [type(s) for s in program.steps] == [type(s) for s in made.sequence.steps]
