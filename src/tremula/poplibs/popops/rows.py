@@ -40,7 +40,8 @@ def select_scalar_from_rows(
 ) -> Tensor:
     """out[i] = params[i, indices[i]]; an index out of range gives 0.
 
-    Every tile searches the parts of rows it holds; what it finds goes to the row's first tile.
+    Every tile searches the parts of rows it holds; what it finds goes to one of the row's tiles, to
+    another for each row: rows that begin on the same tile do not all come together there.
     """
     _check(params, indices, "select_scalar_from_rows")
     name = name or "selectScalarFromRows"
@@ -59,7 +60,8 @@ def select_scalar_from_rows(
     if len(parts.row) == params.shape[0]:
         return found
     begin = np.searchsorted(parts.row, np.arange(params.shape[0] + 1))
-    tiles = parts.tile[begin[:-1]]
+    n_parts = np.maximum(np.diff(begin), 1)
+    tiles = parts.tile[begin[:-1] + np.arange(len(n_parts)) % n_parts]
     out = one_each(graph, params.type, tiles, name)
     fields = {"found": Slices(found, begin[:-1], begin[1:]), "out": out}
     _add_rows(graph, join_codelet(params.type), fields, tiles, sequence, f"{name}/join")
