@@ -34,7 +34,8 @@ def tables(outcome: Outcome, notes: Iterable[str] = ()) -> str:
     parts = [*(f"{note}\n" for note in notes), _family_table(outcome)]
     if worst:
         parts += [f"The {len(worst)} worst of {len(grid)} rows of the grid:\n", _row_table(worst)]
-    parts += ["Every row of published.csv that has a workload:\n", _row_table(ours)]
+    files = f"{PUBLISHED.name} and {LINK_ROWS.name}"
+    parts += [f"Every row of {files} that has a workload:\n", _row_table(ours)]
     parts.append(_reasons(outcome))
     return "\n".join(parts)
 
