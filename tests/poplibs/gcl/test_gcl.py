@@ -159,6 +159,22 @@ def test_both_directions_of_the_links_are_used():
     assert links.bottleneck in text.getvalue()
 
 
+def test_rings_of_rings(monkeypatch):
+    """More replicas than a ring should have reduce in rings of neighbours, then across them."""
+    monkeypatch.setattr(groups, "MAX_RING", 3)
+    monkeypatch.setattr("tremula.poplibs.gcl.collectives.pairs_are_cheaper", lambda *_: False)
+    assert groups.levels_of(ReplicaGroup(6, 2)) == (ReplicaGroup(3, 2), ReplicaGroup(2, 6))
+    assert groups.levels_of(ReplicaGroup(5)) == (ReplicaGroup(5), None)
+    graph, sequence = replicated(6, n_tiles=2), tr.Sequence()
+    x = graph.add_variable(tr.FLOAT, [7], "x", mapping="linear")
+    gcl.all_reduce_in_place(graph, x, sequence, operation="MEAN")
+    rows = np.random.default_rng(0).normal(size=(6, 7)).astype(np.float32)
+    found = run(graph, sequence, {"in": (x, rows)}, {"out": x})
+    for r in range(6):
+        np.testing.assert_allclose(found[r]["out"], rows.mean(axis=0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(found[r]["out"], found[0]["out"])
+
+
 def test_many_replicas_compile_like_few():
     """A collective over 64 replicas has no more steps than one over 12: its rounds are a loop."""
     n_steps = []

@@ -16,6 +16,7 @@ from tremula.poplibs.gcl.groups import (
     Ring,
     best_ring,
     checked_group,
+    levels_of,
     pairs_are_cheaper,
 )
 from tremula.poplibs.gcl.rings import (
@@ -79,18 +80,24 @@ def all_reduce_in_place(
     """`all_reduce` in place.
 
     Small tensors are exchanged whole between pairs of replicas; large ones go around a ring in as
-    many parts as there are replicas.
+    many parts as there are replicas. Many replicas form rings of neighbours, whose members of equal
+    place then form rings in turn.
     """
     name = name or "allReduce"
     combine = combine_of("all_reduce", tensor, operation)
     ring = _ring(graph, tensor, group, "all_reduce")
     if ring is None:
         return
-    if pairs_are_cheaper(graph, ring, tensor.n_elems * tensor.type.n_bytes):
+    n_bytes = tensor.n_elems * tensor.type.n_bytes
+    if pairs_are_cheaper(graph, ring, n_bytes):
         reduced_by_pairs(graph, ring, tensor, combine, sequence, name)
         _divide(graph, ring, tensor, operation, sequence, name)
         return
+    near, far = levels_of(ring.group)
+    ring = ring if far is None else best_ring(graph, near, -(-n_bytes // near.size))
     own = _own_part(graph, ring, tensor, operation, sequence, name)
+    if far is not None:
+        all_reduce_in_place(graph, own, sequence, f"{name}/far", operation=operation, group=far)
     parts = gathered_parts(graph, ring, own, sequence, f"{name}/gather")
     whole = turned_back(graph, ring, parts, sequence, name).flatten().slice(0, tensor.n_elems)
     sequence.add(Copy(whole, tensor.flatten()))

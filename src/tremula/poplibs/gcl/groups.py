@@ -40,6 +40,20 @@ def checked_group(graph: Graph, group: ReplicaGroup | None, what: str) -> Replic
     return group
 
 
+MAX_RING = 64  # a rack's chips: rounds grow with the members, and parts shrink
+
+
+def levels_of(group: ReplicaGroup) -> tuple[ReplicaGroup, ReplicaGroup | None]:
+    """Rings of neighbours and, if they are too many for one, of those with equal places in them."""
+    if group.size <= MAX_RING:
+        return group, None
+    near = max(n for n in range(1, MAX_RING + 1) if group.size % n == 0)
+    if near == 1:
+        return group, None  # a prime number
+    far = ReplicaGroup(group.size // near, group.stride * near)
+    return ReplicaGroup(near, group.stride), far
+
+
 @dataclass(frozen=True, slots=True)
 class Ring:
     """The members of every group in a circle; all replicas run the same rounds.
