@@ -48,7 +48,8 @@ class JitFunction:
 
     def report(self, *args: Any, **kwargs: Any) -> "Report":  # noqa: ANN401
         """Cycles and memory of the tile program for arguments like these, on the chip chosen."""
-        return self._program(args, kwargs)[0].report()
+        leaves = jax.tree_util.tree_leaves(self._dynamic(args, kwargs))
+        return self._program(args, kwargs)[0].report(leaves)
 
     def _dynamic(self, args: tuple, kwargs: dict) -> tuple[list, dict]:
         """Arguments that are arrays."""

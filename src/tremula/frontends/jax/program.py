@@ -7,13 +7,13 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 from torch import Tensor, nn
 
+from tremula.base.errors import MissingProfileData
 from tremula.compiler.report.report import Report
 from tremula.frontends.jax.carriers import from_array, is_key, of_parts, parts_of, to_array
 from tremula.frontends.jax.evaluate import evaluate
 from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
 from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import HostSettings
-from tremula.runtime.engine import Engine
 from tremula.runtime.forecast import forecast
 
 
@@ -51,13 +51,14 @@ class JaxProgram:
         values = of_parts([tensor.cpu() for tensor in results], avals)
         return [to_array(value, aval) for value, aval in zip(values, avals, strict=True)]
 
-    def report(self) -> Report:
-        """Cycles and memory of the tile program."""
-        return forecast(self.compiled.tiles.program().executable)
-
-    def engine(self) -> Engine:
-        """The engine of the tile program."""
-        return self.compiled.tiles.engine()
+    def report(self, arrays: list[Any]) -> Report:
+        """Cycles and memory of the tile program; where cycles depend on data, it is run."""
+        tiles = self.compiled.tiles
+        try:
+            return forecast(tiles.program().executable)
+        except MissingProfileData:
+            tiles.session().run([_inputs(arrays, self.jaxpr)], lambda _micro_batch, _outputs: None)
+            return tiles.engine().report()
 
 
 def compile_jaxpr(jaxpr: ClosedJaxpr, arrays: list[Any], host: HostSettings) -> JaxProgram:

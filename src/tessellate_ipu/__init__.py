@@ -1,0 +1,31 @@
+"""`import tessellate_ipu`: tiles programmed from JAX, on the computer you have (Tremula)."""
+
+from tessellate_ipu import lax, linalg
+from tremula.frontends.jax.tessellate.arrays import (
+    TileShardedArray,
+    tile_barrier,
+    tile_constant_replicated,
+    tile_constant_sharded,
+    tile_data_barrier,
+    tile_gather,
+    tile_put_replicated,
+    tile_put_sharded,
+)
+from tremula.frontends.jax.tessellate.mapping import (
+    create_ipu_tile_primitive,
+    create_ipu_tile_primitive_v2,
+    declare_ipu_tile_primitive,
+    ipu_cycle_count,
+    ipu_hw_cycle_count,
+    register_ipu_tile_primitive,
+    tile_map,
+    tile_map_primitive,
+)
+
+__all__ = [
+    "TileShardedArray", "create_ipu_tile_primitive", "create_ipu_tile_primitive_v2",
+    "declare_ipu_tile_primitive", "ipu_cycle_count", "ipu_hw_cycle_count", "lax", "linalg",
+    "register_ipu_tile_primitive", "tile_barrier", "tile_constant_replicated",
+    "tile_constant_sharded", "tile_data_barrier", "tile_gather", "tile_map", "tile_map_primitive",
+    "tile_put_replicated", "tile_put_sharded",
+]  # fmt: skip

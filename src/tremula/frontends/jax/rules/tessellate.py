@@ -1,0 +1,95 @@
+"""Primitives of TessellateIPU: rows placed on tiles, vertices mapped over them."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from jax.core import ShapedArray
+from torch import Tensor
+
+from tremula.base.types import as_type
+from tremula.frontends.jax.carriers import Value, carrier, is_wrapped
+from tremula.frontends.jax.errors import JaxError
+from tremula.frontends.jax.evaluate import by_definition
+from tremula.frontends.jax.table import Equation, rule
+from tremula.frontends.jax.tessellate.primitives import defined
+from tremula.ir.ops.explicit_tiles import VertexCall, vertices
+
+
+@rule("tile_put_sharded")
+def put_sharded(eqn: Equation, x: Tensor) -> Tensor:
+    return torch.ops.tremula.on_tiles(x, list(eqn.params["tiles"]))
+
+
+@rule("tile_put_replicated")
+def put_replicated(eqn: Equation, x: Tensor) -> Tensor:
+    return torch.ops.tremula.on_tiles(x.expand(eqn.shape), list(eqn.params["tiles"]))
+
+
+@rule("tile_gather")
+def gather(eqn: Equation, x: Tensor) -> Tensor:
+    rows = torch.cat([x[i : i + 1] for i in eqn.params["indices"]])
+    return torch.ops.tremula.on_tiles(rows, list(eqn.params["tiles"]))
+
+
+@rule("tile_data_barrier")
+def barrier(_eqn: Equation, *arrays: Tensor) -> list[Value]:
+    """The program is a sequence of steps already, which all tiles take together."""
+    return list(arrays)
+
+
+@rule("ipu_hw_cycle_count")
+def cycle_count(eqn: Equation, *arrays: Tensor) -> list[Value]:
+    return list(torch.ops.tremula.tile_cycles(list(arrays), list(eqn.params["tiles"])))
+
+
+@rule("tile_random_uniform", "tile_random_normal")
+def draws(eqn: Equation) -> Tensor:
+    """From the generator of the machine that runs it: a tile's own, or PyTorch's."""
+    params = eqn.params
+    draw = torch.rand if eqn.name == "tile_random_uniform" else torch.randn
+    values = draw(eqn.shape) * params["second"] + params["first"]
+    if params["dtype"] == "int32":
+        values = torch.floor(values)
+    return torch.ops.tremula.on_tiles(values.to(carrier(eqn.dtype)), list(params["tiles"]))
+
+
+@rule("tile_map")
+def tile_map(eqn: Equation, *rows: Tensor) -> list[Value]:
+    """A custom vertex on each tile; or a primitive of JAX on all rows, results on their tiles."""
+    primitive, attributes = eqn.params["mapped"], dict(eqn.params["attributes"])
+    if hasattr(primitive, "vertex"):
+        return list(vertices(rows, _call(eqn, primitive.vertex, attributes)))
+
+    def one(*values: Any) -> Any:  # noqa: ANN401
+        return defined(primitive, *values, **attributes)
+
+    mapped = jax.vmap(one, axis_size=len(eqn.params["tiles"]))
+    found = by_definition(mapped, eqn.in_avals, rows)
+    tiles = list(eqn.params["tiles"])
+    return [torch.ops.tremula.on_tiles(x, tiles) for x in found]
+
+
+def _call(eqn: Equation, vertex: Any, attributes: dict[str, Any]) -> VertexCall:  # noqa: ANN401
+    """What the vertex of this equation takes and gives on one tile."""
+    if len(eqn.in_avals) != len(vertex.inputs):
+        raise JaxError(
+            f"the vertex {vertex.name!r} takes {len(vertex.inputs)} operands"
+            f" ({', '.join(vertex.inputs)}), got {len(eqn.in_avals)}."
+        )
+    avals = [ShapedArray(aval.shape[1:], aval.dtype) for aval in eqn.in_avals]
+    outputs, constants, temporary, _ = vertex.described(avals)
+    of_field = dict(zip(vertex.inputs, avals, strict=True)) | dict(outputs) | dict(temporary)
+    names = {name: as_type(np.dtype(aval.dtype)).spelling for name, aval in of_field.items()}
+    return VertexCall(
+        vertex.codelets,
+        vertex.name.format(**names),
+        tuple(eqn.params["tiles"]),
+        vertex.inputs,
+        {name: (tuple(a.shape), carrier(a.dtype)) for name, a in outputs.items()},
+        {name: np.asarray(value) for name, value in constants.items()},
+        {name: (tuple(a.shape), carrier(a.dtype)) for name, a in temporary.items()},
+        attributes,
+        {name: names[name] for name, aval in of_field.items() if is_wrapped(aval.dtype)},
+    )

@@ -1,0 +1,1 @@
+"""TessellateIPU: arrays over tiles, primitives and vertices mapped over them."""

@@ -1,0 +1,202 @@
+"""Arrays that say which tile holds each row, and the functions that place them."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import ShapedArray
+from jax.tree_util import register_pytree_node_class
+
+from tremula.frontends.jax.tessellate.primitives import (
+    barrier_p,
+    gather_p,
+    put_replicated_p,
+    put_sharded_p,
+)
+
+Slice = int | slice
+
+
+@register_pytree_node_class
+@dataclass(frozen=True)
+class TileShardedArray:
+    """An array whose row i is held, contiguously, by tile tiles[i].
+
+    `tile_put_sharded` and `tile_put_replicated` make one. On the host it is an ordinary array.
+    """
+
+    array: Any
+    tiles: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tiles", tuple(int(tile) for tile in self.tiles))
+        shape = getattr(self.array, "shape", None)
+        if shape is not None and (not shape or shape[0] != len(self.tiles)):
+            raise ValueError(
+                f"Inconsistent IPU sharded array shape '{tuple(shape)}' and number of tiles"
+                f" {len(self.tiles)}: the first axis has a row for each tile."
+            )
+
+    def tree_flatten(self) -> tuple[tuple, tuple]:
+        return (self.array,), self.tiles
+
+    @classmethod
+    def tree_unflatten(cls, tiles: tuple, children: tuple) -> "TileShardedArray":
+        found = object.__new__(cls)  # JAX also builds trees of things that have no shape
+        object.__setattr__(found, "array", children[0])
+        object.__setattr__(found, "tiles", tiles)
+        return found
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+    @property
+    def size(self) -> int:
+        return self.array.size
+
+    @property
+    def aval(self) -> ShapedArray:
+        return ShapedArray(self.shape, self.dtype)
+
+    @property
+    def num_tiles(self) -> int:
+        return len(self.tiles)
+
+    @property
+    def tile_aval(self) -> ShapedArray:
+        """What one tile holds."""
+        return ShapedArray(self.shape[1:], self.dtype)
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        return self.shape[1:]
+
+    @property
+    def device_array(self) -> Any:
+        return self.array
+
+    def reshape(self, shape: Sequence[int]) -> "TileShardedArray":
+        """Rows of another shape; the first axis stays."""
+        if shape[0] not in (-1, self.num_tiles):
+            raise ValueError(
+                f"Can not reshape '{tuple(shape)}' the tile sharding axis in a TileShardedArray."
+            )
+        return TileShardedArray(self.array.reshape((self.num_tiles, *shape[1:])), self.tiles)
+
+    def tile_reshape(self, shape: Sequence[int]) -> "TileShardedArray":
+        """What each tile holds in another shape."""
+        return self.reshape((self.num_tiles, *shape))
+
+    def squeeze(self) -> "TileShardedArray":
+        """Without axes of one element; the first axis stays."""
+        kept = [size for size in self.tile_shape if size != 1]
+        return self.tile_reshape(kept)
+
+    def __len__(self) -> int:
+        return len(self.tiles)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.asarray(self.array, dtype=dtype)
+
+    def __getitem__(self, key: Slice | tuple[Slice, ...]) -> "TileShardedArray":
+        """Rows, and contiguous parts of what their tiles hold."""
+        key = key if isinstance(key, tuple) else (key,)
+        if not all(isinstance(part, int | slice) for part in key) or len(key) > len(self.shape):
+            raise ValueError(
+                f"Unsupported slicing `{key}` on IPU tile array of shape `{self.shape}`."
+            )
+        first = slice(key[0], key[0] + 1 or None) if isinstance(key[0], int) else key[0]
+        self._check_contiguous(key)
+        return TileShardedArray(self.array[(first, *key[1:])], self.tiles[first])
+
+    def _check_contiguous(self, key: tuple[Slice, ...]) -> None:
+        """Inside a tile, all axes before the last one that is cut have one element left."""
+        whole = [*key[1:], *[slice(None)] * (len(self.shape) - len(key))]
+        cut = [i for i, part in enumerate(whole) if self.tile_shape[i] > 1 and part != slice(None)]
+        last = max(cut, default=0)
+        is_strided = any(isinstance(p, slice) and p.step not in (None, 1) for p in whole)
+        if is_strided or any(not isinstance(part, int) for part in whole[:last]):
+            raise ValueError(
+                f"Unsupported slicing `{key}` on IPU tile array of shape `{self.shape}`: what is"
+                " left on a tile would not be contiguous."
+            )
+
+    @classmethod
+    def concatenate(cls, arrays: Sequence["TileShardedArray"]) -> "TileShardedArray":
+        """The rows of several arrays, each on its tile."""
+        joined = jax.lax.concatenate([one.array for one in arrays], dimension=0)
+        return cls(joined, tuple(itertools.chain(*(one.tiles for one in arrays))))
+
+
+def tile_put_sharded(array: Any, tiles: Sequence[int]) -> TileShardedArray:
+    """Row i of an array on tile tiles[i]."""
+    tiles = _tiles(tiles)
+    if np.shape(array)[:1] != (len(tiles),):
+        raise ValueError(
+            f"Inconsistent IPU sharded array shape '{np.shape(array)}' and number of tiles"
+            f" {len(tiles)}: the first axis has a row for each tile."
+        )
+    return TileShardedArray(put_sharded_p.bind(jax.numpy.asarray(array), tiles=tiles), tiles)
+
+
+def tile_put_replicated(array: Any, tiles: Sequence[int]) -> TileShardedArray:
+    """A copy of an array on each tile, along a new first axis."""
+    tiles = _tiles(tiles)
+    return TileShardedArray(put_replicated_p.bind(jax.numpy.asarray(array), tiles=tiles), tiles)
+
+
+def tile_constant_sharded(data: Any, tiles: Sequence[int]) -> TileShardedArray:
+    """Rows of numbers that are known beforehand, each on its tile."""
+    return tile_put_sharded(np.asarray(data), tiles)
+
+
+def tile_constant_replicated(data: Any, tiles: Sequence[int]) -> TileShardedArray:
+    """Numbers that are known beforehand, on each tile."""
+    return tile_put_replicated(np.asarray(data), tiles)
+
+
+def tile_gather(
+    arr: Any,
+    indices: Sequence[int],
+    tiles: Sequence[int],
+    copy: bool = False,
+) -> TileShardedArray:
+    """Row indices[i] of an array on tile tiles[i].
+
+    A row that is on its tile already is not copied, unless `copy` asks for it.
+    """
+    tiles, indices = _tiles(tiles), tuple(int(index) for index in indices)
+    if len(indices) != len(tiles):
+        raise ValueError(f"{len(indices)} indices, but {len(tiles)} tiles.")
+    if indices and not 0 <= min(indices) <= max(indices) < len(arr):
+        raise ValueError(f"indices from 0 to {len(arr) - 1} expected, got {indices}.")
+    data = arr.array if isinstance(arr, TileShardedArray) else jax.numpy.asarray(arr)
+    return TileShardedArray(gather_p.bind(data, indices=indices, tiles=tiles, copy=copy), tiles)
+
+
+def tile_data_barrier(*arrays: TileShardedArray) -> Any:
+    """The same arrays; everything before is done when anything behind begins."""
+    if not all(isinstance(one, TileShardedArray) for one in arrays):
+        raise TypeError("Tile barrier inputs must be `TileShardedArray` instances.")
+    if len(arrays) == 1:
+        return arrays[0]
+    found = barrier_p.bind(*(one.array for one in arrays), tiles=tuple(a.tiles for a in arrays))
+    return tuple(TileShardedArray(x, one.tiles) for x, one in zip(found, arrays, strict=True))
+
+
+tile_barrier = tile_data_barrier
+
+
+def _tiles(tiles: Sequence[int]) -> tuple[int, ...]:
+    found = tuple(int(tile) for tile in tiles)
+    if any(tile < 0 for tile in found):
+        raise ValueError(f"tiles are numbered from 0, got {found}.")
+    return found

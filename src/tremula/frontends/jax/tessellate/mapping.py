@@ -1,0 +1,165 @@
+"""`tile_map`: a primitive of JAX or a custom vertex on every tile; how vertices are declared."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+
+from tremula.frontends.jax.tessellate.arrays import TileShardedArray
+from tremula.frontends.jax.tessellate.primitives import adopt, cycle_count_p, map_p
+
+# outputs, constants and temporary space by the names of the vertex's fields, a guess of cycles
+Described = tuple[Mapping[str, ShapedArray], Mapping[str, Any] | None, Mapping | None, int]
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """A custom vertex: its codelet, and a function that says what it takes and gives."""
+
+    name: str  # `{x}` in it is the type of field x
+    codelets: str | Path | type
+    inputs: tuple[str, ...]
+    describe: Callable[..., Described]
+
+    def described(self, avals: Sequence[Any]) -> Described:
+        outputs, constants, temporary, estimate = self.describe(*avals)
+        return outputs, constants or {}, temporary or {}, estimate
+
+
+def tile_map(primitive: Primitive | None, *args: TileShardedArray, **attributes: Any) -> Any:
+    """Run a primitive on every tile with the rows it holds.
+
+        y = tile_map(jax.lax.add_p, x0, x1)
+
+    `tiles` says where, if there are no operands; `sync` lets tiles wait for each other before.
+    """
+    tiles, sync = attributes.pop("tiles", None), bool(attributes.pop("sync", False))
+    if not all(isinstance(one, TileShardedArray) for one in args):
+        raise TypeError("Tile map inputs must be `TileShardedArray` instances.")
+    if primitive is None:
+        return tuple(args)
+    for other in args[1:]:
+        if other.tiles != args[0].tiles:
+            raise ValueError(
+                f"Inconsistent tile mapping between input arrays: {args[0].tiles} vs {other.tiles}."
+            )
+    if not args and not tiles:
+        raise ValueError(f"tile_map of {primitive.name} without operands needs tiles=(…).")
+    tiles = tuple(int(tile) for tile in tiles) if tiles else args[0].tiles
+    found = map_p.bind(
+        *(one.array for one in args),
+        mapped=primitive,
+        attributes=tuple(sorted(attributes.items())),
+        tiles=tiles,
+        sync=sync,
+    )
+    results = tuple(TileShardedArray(x, tiles) for x in found)
+    return results if primitive.multiple_results else results[0]
+
+
+tile_map_primitive = tile_map  # its older name
+
+
+def declare_ipu_tile_primitive(vertex: str, gp_filename: str | Path | type = "") -> Callable:
+    """Declare a vertex as a primitive for `tile_map`.
+
+        @declare_ipu_tile_primitive("Demo<{x}>", gp_filename="demo_vertex.cpp")
+        def demo_p(x: ShapedArray):
+            return {"out": x}, {"scale": np.ones(4)}, {"tmp": x}, 100
+
+    The function's arguments are fields of the vertex, and get the shapes and types of its operands.
+    It returns fields for results, constants and temporary space, and an estimate of cycles, which
+    is not used: cycles are the codelet's. A class of `tremula.Vertex` may stand for the file.
+    """
+
+    def declare(describe: Callable[..., Described]) -> Primitive:
+        name = describe.__name__.removesuffix("_p")
+        return create_ipu_tile_primitive_v2(name, vertex, describe, gp_filename)
+
+    return declare
+
+
+def create_ipu_tile_primitive_v2(
+    pname: str, vname: str, initializer_fn: Callable, gp_filename: str | Path | type | None = None
+) -> Primitive:
+    """The same without a decorator."""
+    inputs = tuple(inspect.signature(initializer_fn).parameters)
+    codelets = gp_filename or ""
+    if isinstance(codelets, str | Path):
+        _check_file(pname, codelets)
+    made = Vertex(vname, codelets, inputs, initializer_fn)
+    primitive = Primitive(pname)
+    primitive.vertex = made  # pyright: ignore[reportAttributeAccessIssue]
+    primitive.def_impl(_without_reference(pname))
+    return primitive
+
+
+def _check_file(name: str, codelets: str | Path) -> None:
+    if "{" not in str(codelets) and not Path(codelets).is_file():
+        raise FileNotFoundError(
+            f"the codelet file {str(codelets)!r} of the tile primitive {name!r} does not exist."
+        )
+
+
+def _without_reference(name: str) -> Callable:
+    def refuse(*_values: Any, **_attributes: Any) -> Any:
+        raise NotImplementedError(
+            f"the tile primitive {name!r} runs on tiles only: JAX has no implementation of it."
+            f" Give one with {name}_p.def_impl(function)."
+        )
+
+    return refuse
+
+
+def create_ipu_tile_primitive(  # noqa: PLR0917 - the original's signature
+    pname: str,
+    vname: str,
+    inputs: Sequence[str],
+    outputs: Mapping[str, int | ShapedArray],
+    constants: Mapping[str, Callable] | None = None,
+    tmp_space: int | ShapedArray | None = None,
+    gp_filename: str | Path | None = None,
+    perf_estimate: int = 0,
+) -> Primitive:
+    """A vertex whose results are shaped like operands (their numbers) or as given."""
+
+    def describe(*avals: ShapedArray) -> Described:
+        made = {name: avals[one] if isinstance(one, int) else one for name, one in outputs.items()}
+        given = {
+            name: function(avals, tuple(made.values()), {})
+            for name, function in (constants or {}).items()
+        }
+        temporary = {}
+        if tmp_space is not None:
+            temporary["tmp"] = avals[tmp_space] if isinstance(tmp_space, int) else tmp_space
+        return made, given, temporary, perf_estimate
+
+    describe.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in inputs]
+    )
+    primitive = create_ipu_tile_primitive_v2(pname, vname, describe, gp_filename)
+    primitive.multiple_results = len(outputs) > 1
+    return primitive
+
+
+def register_ipu_tile_primitive(primitive: Primitive, function: Callable) -> None:
+    """Give a primitive of one's own an implementation in JAX, which `tile_map` then maps."""
+    adopt(primitive, function)
+
+
+def ipu_cycle_count(*args: TileShardedArray, sync: bool = False) -> tuple:  # noqa: ARG001
+    """The arrays, and the modelled clock of each tile when they are there: (low, high) words.
+
+    Tiles are in step, so that all have the same clock. It stands at 0 on the host.
+    """
+    tiles = args[0].tiles
+    *arrays, counts = cycle_count_p.bind(*(one.array for one in args), tiles=tiles)
+    kept = [TileShardedArray(x, one.tiles) for x, one in zip(arrays, args, strict=True)]
+    return (*kept, TileShardedArray(counts, tiles))
+
+
+ipu_hw_cycle_count = ipu_cycle_count

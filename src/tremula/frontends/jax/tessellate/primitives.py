@@ -1,0 +1,90 @@
+"""The primitives that programs with tiles are traced to, and what they are on other backends."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+_made: set[Primitive] = set()  # those that are functions of other operations
+
+
+def make_primitive(name: str, function: Callable, *, multiple_results: bool = False) -> Primitive:
+    """A primitive that JAX runs by a function of its own operations."""
+    primitive = Primitive(name)
+    primitive.multiple_results = multiple_results
+    adopt(primitive, function)
+    return primitive
+
+
+def adopt(primitive: Primitive, function: Callable) -> None:
+    """Let a primitive stand for a function of other operations."""
+    _made.add(primitive)
+    primitive.def_impl(function)
+
+    primitive.def_abstract_eval(partial(_shapes, function))
+    mlir.register_lowering(primitive, mlir.lower_fun(function, primitive.multiple_results))
+
+
+def _shapes(function: Callable, *avals: ShapedArray, **params: Any) -> Any:
+    found = jax.eval_shape(
+        lambda *xs: function(*xs, **params),
+        *(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals),
+    )
+    return jax.tree_util.tree_map(lambda one: ShapedArray(one.shape, one.dtype), found)
+
+
+def _replicated(x: Any, *, tiles: tuple[int, ...]) -> Any:
+    return jnp.broadcast_to(x[None], (len(tiles), *x.shape))
+
+
+def _mapped(*rows: Any, mapped: Primitive, attributes: tuple, tiles: tuple, sync: bool) -> Any:  # noqa: ARG001
+    """What a tile computes for each row: `vmap` over tiles."""
+
+    def one(*values: Any) -> list[Any]:
+        found = defined(mapped, *values, **dict(attributes))
+        return list(found) if isinstance(found, tuple | list) else [found]
+
+    return jax.vmap(one, axis_size=len(tiles))(*rows)
+
+
+def defined(primitive: Primitive, *values: Any, **attributes: Any) -> Any:
+    """A primitive of JAX itself; of ours and of custom vertices, the function they stand for."""
+    if hasattr(primitive, "vertex") or primitive in _made:
+        return primitive.impl(*values, **attributes)
+    return primitive.bind(*values, **attributes)
+
+
+put_sharded_p = make_primitive("tile_put_sharded", lambda x, *, tiles: x)  # noqa: ARG005
+put_replicated_p = make_primitive("tile_put_replicated", _replicated)
+gather_p = make_primitive(
+    "tile_gather",
+    lambda x, *, indices, tiles, copy: x[jnp.asarray(indices)],  # noqa: ARG005
+)
+barrier_p = make_primitive(
+    "tile_data_barrier",
+    lambda *xs, tiles: list(xs),  # noqa: ARG005
+    multiple_results=True,
+)
+cycle_count_p = make_primitive(
+    "ipu_hw_cycle_count",
+    lambda *xs, tiles: [*xs, jnp.zeros((len(tiles), 2), jnp.uint32)],
+    multiple_results=True,
+)
+map_p = make_primitive("tile_map", _mapped, multiple_results=True)
+
+
+@map_p.def_abstract_eval
+def _mapped_shapes(*avals: ShapedArray, mapped: Primitive, tiles: tuple, **params: Any) -> Any:
+    """A custom vertex says itself what it gives: it need not have an implementation in JAX."""
+    vertex = getattr(mapped, "vertex", None)
+    if vertex is None:
+        return _shapes(_mapped, *avals, mapped=mapped, tiles=tiles, **params)
+    rows = [ShapedArray(aval.shape[1:], aval.dtype) for aval in avals]
+    outputs = vertex.described(rows)[0].values()
+    mapped.multiple_results = len(outputs) > 1
+    return [ShapedArray((len(tiles), *one.shape), one.dtype) for one in outputs]
