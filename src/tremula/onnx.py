@@ -1,0 +1,19 @@
+"""`import tremula.onnx`: ONNX models that run, train and are costed, here and on tiles."""
+
+from tremula.frontends.onnx import (
+    ImportedModel,
+    OnnxError,
+    OnnxModule,
+    UnsupportedOnnx,
+    import_model,
+)
+from tremula.frontends.onnx.compiled import compile_model
+
+__all__ = [
+    "ImportedModel",
+    "OnnxError",
+    "OnnxModule",
+    "UnsupportedOnnx",
+    "compile_model",
+    "import_model",
+]
