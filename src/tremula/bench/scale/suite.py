@@ -1,4 +1,4 @@
-"""The figures of many chips: accuracy of links, replicas, processes, the planner."""
+"""The figures of large models and many chips: compiling, links, replicas, processes, planner."""
 
 import subprocess
 import sys
@@ -11,6 +11,36 @@ from pathlib import Path
 from tremula.bench.figures import Figure, Suite
 
 SUITE = Suite("scale")
+
+
+@SUITE.measurement("compiling")
+def compiling() -> Iterator[Figure]:
+    """Tile programs built and compiled, each in a fresh process."""
+    from tremula.bench.scale import compiling as of
+
+    programs = (
+        ("mnist-training", of.MNIST, "<= 3", None),
+        ("gpt2-small", of.GPT2, "<= 6", None),
+        ("resnet50", of.RESNET, "<= 6", None),
+        ("wide-vocabulary", of.WIDE_VOCABULARY, "<= 8", "<= 2"),
+        ("gpt2-small-half", of.HALF_GPT2, "<= 6", None),  # raises if it does not fit one chip
+    )
+    for name, make, seconds, gib in programs:
+        found = of.compiled(make)
+        yield Figure.of(f"compile-{name}", found.seconds, "s", seconds)
+        if gib is not None:
+            yield Figure.of(f"compile-memory-{name}", found.n_bytes / of.GIB, "GiB", gib)
+
+
+@SUITE.measurement("shared-code")
+def shared_code() -> Iterator[Figure]:
+    """Code memory and cycles of 24 encoder layers as one function, to those of layers in place."""
+    from tremula.bench.scale.compiling import encoder
+
+    shared, plain = (encoder(24, is_outlined) for is_outlined in (True, False))
+    code = shared.n_code_bytes / plain.n_code_bytes
+    yield Figure.of("shared-code-memory", code, "× in place", "<= 0.15")
+    yield Figure.of("shared-code-cycles", shared.cycles / plain.cycles, "× in place", "<= 1.1")
 
 
 @SUITE.measurement("links")
