@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tremula.poplar.tensors.blocks import BlockPieces
 from tremula.poplar.tensors.runs import Pieces, Runs
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.variables import VariableTable
@@ -48,7 +49,13 @@ def digest_of_runs(runs: Runs, slots: Slots, base: Ints) -> bytes:
 
 def layout_of_pieces(pieces: Pieces, n_bytes: int, variables: VariableTable) -> PiecesLayout:
     """The layout of pieces, computed once and kept with them."""
-    if pieces.layout is None:
+    if pieces.layout is None and isinstance(pieces, BlockPieces):
+        variable = variables.id_at(pieces.offset * n_bytes)
+        first = pieces.offset - variables.base_bytes[variable] // n_bytes
+        cuts = pieces.cuts
+        digest = digest_of(np.array([first, len(cuts.row)]), cuts.row, cuts.column)
+        pieces.layout = PiecesLayout((variable,), 0, digest)
+    elif pieces.layout is None:
         ids: dict[int, int] = {}
         slots = slots_of(pieces.runs, n_bytes, variables, ids)
         base = np.array([*(variables.base_bytes[v] for v in ids), 0], np.int64) // n_bytes
@@ -64,8 +71,7 @@ def moved_pieces(
     new, base = tuple(ids.get(v, v) for v in met), variables.base_bytes
     shift = [base[n] - base[v] for n, v in zip(new, met, strict=True)]
     elems = np.array([*shift, 0], np.int64) // n_bytes
-    start, count, stride = pieces.runs
-    result = pieces.moved(Runs(start + elems[slots], count, stride))
+    result = pieces.moved(elems, slots)
     result.layout = PiecesLayout(new, slots, digest)
     return result
 

@@ -63,6 +63,8 @@ def regions_of_variables(
 
 def intersect(some: ByteIntervals, others: ByteIntervals) -> bool:
     """Whether any of some intervals, at least one, meets any of the others."""
+    if some[0].min() >= others[1].max() or others[0].min() >= some[1].max():
+        return False  # as tensors of different variables mostly are
     order = np.argsort(some[0])
     begin, end = some[0][order], np.maximum.accumulate(some[1][order])
     last = np.searchsorted(begin, others[1], side="left") - 1

@@ -123,6 +123,20 @@ def strided_runs(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) 
     return Runs(starts, np.full(n, sizes[-1], np.int64), np.full(n, steps[-1], np.int64))
 
 
+def joined_runs(runs: Runs) -> Runs:
+    """The same addresses with neighbouring runs of stride 1 made one."""
+    if len(runs.start) < 2:
+        return runs
+    is_plain = (runs.stride == 1) | (runs.count == 1)
+    joins = is_plain[1:] & is_plain[:-1] & (runs.start[1:] == runs.start[:-1] + runs.count[:-1])
+    if not bool(joins.any()):
+        return runs
+    first = np.flatnonzero(np.concatenate(([True], ~joins)))
+    count = np.add.reduceat(runs.count, first)
+    stride = np.where(count > runs.count[first], 1, runs.stride[first])
+    return Runs(runs.start[first], count, stride)
+
+
 def compress(addresses: Ints) -> Runs:
     """Runs of stride 1 that give `addresses` in order."""
     if not len(addresses):
@@ -143,16 +157,22 @@ class Pieces:
         self.start = np.concatenate(([0], np.cumsum(runs.count)))
         self.layout: Any = None  # its PiecesLayout, see layout.py
 
-    def moved(self, runs: Runs) -> "Pieces":
-        """Pieces of the same counts elsewhere."""
+    @property
+    def n_elems(self) -> int:
+        return int(self.start[-1])
+
+    def moved(self, n_elems: Ints, slots: int | Ints) -> "Pieces":
+        """Pieces of the same counts elsewhere: run i by n_elems[slots[i]], or all by one entry."""
         new = Pieces.__new__(Pieces)
-        new.runs, new.start, new.layout = runs, self.start, None
+        start, count, stride = self.runs
+        new.runs = Runs(start + n_elems[slots], count, stride)
+        new.start, new.layout = self.start, None
         return new
 
     def lookup(self, virtual: Runs) -> Runs:
         """Element addresses of runs of virtual positions."""
         is_one = len(virtual.start) == 1 and virtual.stride[0] == 1 and virtual.start[0] == 0
-        if is_one and virtual.count[0] == self.start[-1]:
+        if is_one and virtual.count[0] == self.n_elems:
             return self.runs  # all of it, as most views ask for
         if len(virtual.start) and bool((virtual.stride == 1).all() | (virtual.count == 1).all()):
             return self.lookup_intervals(virtual.start, virtual.start + virtual.count)[0]

@@ -57,6 +57,7 @@ from tremula.poplibs.poputil.layout import (
     repeats_elements,
     simplified,
 )
+from tremula.poplibs.poputil.memory_order import layout_key
 from tremula.poplibs.poputil.regions import (
     TileRegions,
     WorkerSlices,
@@ -108,7 +109,7 @@ __all__ = [
     "split_regions_between_workers",
     # layout
     "create_partitionable_tensor", "detect_dim_groupings", "detect_innermost_grouping",
-    "distinct_part", "factored", "in_memory_order", "is_writeable", "memory_order",
+    "distinct_part", "factored", "in_memory_order", "is_writeable", "layout_key", "memory_order",
     "repeats_elements", "simplified",
     # regions
     "TileRegions", "WorkerSlices", "split_between_workers", "tile_regions",

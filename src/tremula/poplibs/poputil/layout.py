@@ -7,8 +7,11 @@ import numpy as np
 
 from tremula.base.types import QUARTER, Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.tensors.runs import Pieces, Runs, compress
+from tremula.poplar.tensors.blocks import BlockPieces
+from tremula.poplar.tensors.layout import variables_met
+from tremula.poplar.tensors.runs import Pieces, compress, merge_dims
 from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs.poputil.memory_order import blocks_of, known_repeats, order_of
 
 
 def simplified(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -25,9 +28,9 @@ def simplified(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tenso
     dims = memory_order(tensor)
     if dims != sorted(dims):  # contiguous memory becomes one piece
         return simplified(tensor.dim_shuffle(dims), [t.dim_shuffle(dims) for t in others])
-    if tensor.is_contiguous:
+    if blocks_of(tensor) is None and tensor.is_contiguous:
         return tensor, others
-    order = _ElementOrder(tensor)
+    order = order_of(tensor)
     return order.applied(tensor), [order.applied(t) for t in others]
 
 
@@ -42,6 +45,13 @@ def factored(tensor: Tensor) -> Tensor | None:
     dims = memory_order(tensor)
     if dims != sorted(dims):
         return _factored_in_order(tensor, dims)
+    view = _even_runs(tensor) if blocks_of(tensor) is None else _even_blocks(tensor)
+    refined = None if view is None else _common_shape(tensor.shape, view.shape)
+    return None if view is None or refined is None else view.reshape(refined)
+
+
+def _even_runs(tensor: Tensor) -> Tensor | None:
+    """All runs of a tensor as a strided view, if they are equal and follow in nested even steps."""
     runs = tensor.runs()
     if not len(runs.start) or (runs.count != runs.count[0]).any():
         return None
@@ -53,9 +63,20 @@ def factored(tensor: Tensor) -> Tensor | None:
         return None
     sizes, strides = [n for n, _ in steps], [s for _, s in steps]
     shape, offset = (*sizes, int(runs.count[0])), int(runs.start[0])
-    view = Tensor(tensor.variables, tensor.type, offset, shape, (*strides, int(stride[0])))
-    refined = _common_shape(tensor.shape, view.shape)
-    return None if refined is None else view.reshape(refined)
+    return Tensor(tensor.variables, tensor.type, offset, shape, (*strides, int(stride[0])))
+
+
+def _even_blocks(tensor: Tensor) -> Tensor | None:
+    """A matrix of equal blocks as a strided view."""
+    pieces = tensor.pieces
+    assert isinstance(pieces, BlockPieces), "asked of blocks only"
+    even = pieces.cuts.even_sizes()
+    if even is None:
+        return None
+    n_below, height, n_beside, width = even
+    strides = (height * n_beside * width, width, height * width, 1)
+    sizes, steps = merge_dims((n_below, height, n_beside, width), strides)
+    return Tensor(tensor.variables, tensor.type, pieces.offset, tuple(sizes), tuple(steps))
 
 
 def _factored_in_order(tensor: Tensor, dims: list[int]) -> Tensor | None:
@@ -77,9 +98,10 @@ def _factored_in_order(tensor: Tensor, dims: list[int]) -> Tensor | None:
 
 def repeats_elements(tensor: Tensor) -> bool:
     """Whether some element appears twice; nesting strides rule it out without looking."""
-    strided = factored(tensor)
+    # No two places of a blocked matrix are one element, so its view is as good as a strided one.
+    strided = tensor if isinstance(tensor.pieces, BlockPieces) else factored(tensor)
     if strided is None:
-        return tensor.dim_shuffle(memory_order(tensor)).contains_aliases
+        return known_repeats(tensor.dim_shuffle(memory_order(tensor)))
     reach = 1
     for stride, size in sorted(zip(map(abs, strided.strides), strided.shape, strict=True)):
         if size > 1:
@@ -91,9 +113,9 @@ def repeats_elements(tensor: Tensor) -> bool:
 
 def is_writeable(tensor: Tensor) -> bool:
     """No element twice and no constant: vertices may write the tensor in parallel."""
-    starts = tensor.runs().start * tensor.type.n_bytes
-    ids = np.unique(tensor.variables.ids_at(starts)).tolist()
-    return not any(tensor.variables.is_constant[v] for v in ids) and not repeats_elements(tensor)
+    is_constant = tensor.variables.is_constant
+    may_be = any(is_constant[v] for v in variables_met(tensor))
+    return not (may_be and tensor.contains_constant) and not repeats_elements(tensor)
 
 
 def _steps_of(start: np.ndarray) -> list[tuple[int, int]] | None:
@@ -144,39 +166,15 @@ def memory_order(tensor: Tensor) -> list[int]:
     return [*(d for d, s in enumerate(strides) if s is None), *moving]
 
 
-class _ElementOrder:
-    """The permutation that puts a tensor's contiguous parts in the order of their addresses."""
-
-    def __init__(self, tensor: Tensor):
-        begin, end = tensor.ordered_intervals()
-        self.count = (end - begin) // tensor.type.n_bytes
-        self.first = np.cumsum(self.count) - self.count
-        self.order = np.argsort(begin, kind="stable")
-
-    def applied(self, tensor: Tensor) -> Tensor:
-        """The tensor flat, its elements in this order."""
-        begin = self.first[self.order]
-        runs, _ = Pieces(tensor.runs()).lookup_intervals(begin, begin + self.count[self.order])
-        return Tensor(tensor.variables, tensor.type, 0, (tensor.n_elems,), (1,), Pieces(runs))
-
-    def undone(self, flat: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """A contiguous flat tensor in this order, as the view the order was made from."""
-        place = np.empty_like(self.first)
-        sorted_count = self.count[self.order]
-        place[self.order] = np.cumsum(sorted_count) - sorted_count
-        runs = Runs(flat.offset + place, self.count, np.ones_like(place))
-        whole = Tensor(flat.variables, flat.type, 0, (flat.n_elems,), (1,), Pieces(runs))
-        return whole.reshape(shape)
-
-
 def clone_in_order(
     graph: Graph, tensor: Tensor, name: str = "", *, type: Type | None = None
 ) -> Tensor:
     """A new variable with a tensor's shape, tile map, and order of elements in memory."""
     type = type or tensor.type
     metadata = tensor.metadata if type is QUARTER else None
-    strided = factored(tensor)
     turned = memory_order(tensor)
+    is_blocked = blocks_of(tensor.dim_shuffle(turned)) is not None
+    strided = None if is_blocked else factored(tensor)
     if strided is None and turned != sorted(turned):
         new = clone_in_order(graph, tensor.dim_shuffle(turned), name, type=type)
         return new.dim_shuffle(np.argsort(turned).tolist())
@@ -186,7 +184,7 @@ def clone_in_order(
         new = graph.add_variable(type, source.shape, name or "clone", metadata=metadata)
         result = new.dim_shuffle(np.argsort(dims).tolist()).reshape(tensor.shape)
     else:
-        order = None if tensor.is_contiguous else _ElementOrder(tensor)
+        order = None if not is_blocked and tensor.is_contiguous else order_of(tensor)
         source = tensor.flatten() if order is None else order.applied(tensor)
         new = graph.add_variable(type, [tensor.n_elems], name or "clone", metadata=metadata)
         result = new.reshape(tensor.shape) if order is None else order.undone(new, tensor.shape)

@@ -89,8 +89,6 @@ class CallKey:
         return *view, tensor.offset - variables.base_bytes[variable] // n_bytes, number
 
     def _of_pieces(self, pieces: Pieces, n_bytes: int) -> object:
-        if type(pieces) is not Pieces:
-            raise NotReplayable
         layout = layout_of_pieces(pieces, n_bytes, self.layouts.variables)
         numbers = (self.numbers.setdefault(v, len(self.numbers)) for v in layout.variables)
         return layout.digest, *numbers

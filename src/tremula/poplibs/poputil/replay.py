@@ -333,8 +333,6 @@ class _Replacement:
         return base[self.ids.get(variable, variable)] - base[variable]
 
     def _replaced(self, pieces: Pieces, n_bytes: int) -> Pieces:
-        if type(pieces) is not Pieces:
-            raise NotReplayable
         if id(pieces) not in self.pieces:
             table = self.call.state.variables
             self.pieces[id(pieces)] = moved_pieces(pieces, n_bytes, table, self.ids)

@@ -7,6 +7,7 @@ import torch
 from torch import fx
 
 from tremula.base.source import Source
+from tremula.ir.lowering.pointwise.fused import Folded
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.nodes import is_view, overload_name
 from tremula.ir.ops import markers as marker_ops  # noqa: F401  registers tremula::gradient
@@ -63,9 +64,9 @@ def held_nodes(step: CapturedStep) -> dict[tuple[str, int], fx.Node]:
     return {(slot.kind, slot.index): node for slot, node in pairs}
 
 
-def overwrites(step: CapturedStep) -> dict[fx.Node, fx.Node]:
+def overwrites(step: CapturedStep, folded: Folded) -> dict[fx.Node, fx.Node]:
     """Nodes that may write their value over the held tensor it becomes: node → placeholder."""
-    order = {node: place for place, node in enumerate(step.graph.nodes)}
+    order = folded.places({node: place for place, node in enumerate(step.graph.nodes)})
     held = held_nodes(step)
     found = {}
     for slot, node in zip(step.outputs, step.results(), strict=True):

@@ -10,6 +10,7 @@ from tremula.base.types import FLOAT
 from tremula.ir.locations import HeldPlace, Location
 from tremula.ir.lowering.bfloat16 import with_rounded, with_rounded_numbers
 from tremula.ir.lowering.layouts import preferred_layout
+from tremula.ir.lowering.pointwise.fused import Folded
 from tremula.ir.lowering.pointwise.map import narrow, wide
 from tremula.ir.lowering.program.node_facts import (
     GRADIENT_MARK,
@@ -61,6 +62,7 @@ class StepBuilder:
         self.shared: list[dict] = [{} for _ in self.chips]
         self.built = BuiltProgram(self.graph, self.micro)
         self.chip_of = chips_of_nodes(step, self._own_chip)
+        self.folded = Folded(step.graph, self.chip_of)
         self.overwrites = self._overwrites()
         self.memory = StreamingMemory(self.graph)
         self.rows: dict[fx.Node, Row] = {}  # of weights and states in streaming memory
@@ -110,7 +112,7 @@ class StepBuilder:
 
     def _overwrites(self) -> dict[fx.Node, fx.Node]:
         """Nodes that write over the held tensor their value becomes: node → placeholder."""
-        return overwrites(self.step)
+        return overwrites(self.step, self.folded)
 
     def _tiles(self, node: fx.Node) -> Tiles:
         return self._tiles_on(node, self.chip_of[node], self._sequence_of(node))
@@ -243,7 +245,7 @@ class StepBuilder:
             if preferred is not None:
                 return preferred
         if slot.kind == STATE and (like := self._parameter_of(slot, node)) is not None:
-            return self.graph.clone(like, slot.name)
+            return poputil.clone_in_order(self.graph, like, slot.name)
         value = node.meta["val"]
         shape = [int(n) for n in value.shape]
         mapping = 0 if slot.kind == HYPER else "linear"
@@ -278,6 +280,8 @@ class StepBuilder:
     # -- operations --------------------------------------------------------------------------------
 
     def _lower(self, node: fx.Node) -> None:
+        if node in self.folded.nodes:
+            return
         tiles = self._tiles(node)
         if node.target is GRADIENT_MARK:
             self._reduce_gradient(node, tiles)
@@ -298,8 +302,11 @@ class StepBuilder:
     def _built(self, tiles: Tiles, read: Callable[[fx.Node], Any]) -> object:
         """The result of a node's lowering for the operands that `read` returns."""
         node = tiles.node
-        args, kwargs = with_rounded_numbers(node, fx.map_arg((node.args, node.kwargs), read))
         origin = node.meta.get(ORIGIN)
+        if self.folded.has_folded(node):
+            with at_source(origin.source if origin is not None else None):
+                return self.folded.lower(tiles, read)
+        args, kwargs = with_rounded_numbers(node, fx.map_arg((node.args, node.kwargs), read))
         lowering = lowering_of(node)
         assert lowering is not None, "what has none was refused before"
         with at_source(origin.source if origin is not None else None):
@@ -361,7 +368,8 @@ class StepBuilder:
         if self.schedule.has_running_mean:
             assert self.step.rule is not None, "only training has gradients"
             type = tile_type(self.step.rule.facts.accum_dtype)
-        total = self.graph.clone(like, f"{tiles.name}/accumulator", type=type)
+        name = f"{tiles.name}/accumulator"
+        total = poputil.clone_in_order(self.graph, like, name, type=type)
         popops.zero(tiles.graph, total, self.before, tiles.name)
         if self.options.locations.accumulator.leaves(total.n_elems):
             row = self.memory.add("accumulator", total.type, total.n_elems, tiles.chip)

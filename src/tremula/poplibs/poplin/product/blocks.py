@@ -135,8 +135,6 @@ def remember(tensor: Tensor, stored: Stored) -> None:
 
 def recall(tensor: Tensor) -> Stored | None:
     """The blocked variable a tensor is known to be."""
-    if tensor.pieces is not None and type(tensor.pieces) is not Pieces:
-        return None
     first, *others = variables_met(tensor) or (-1,)
     note = tensor.variables.notes.get(first)
     if others or not isinstance(note, _Note) or note.view != _relative(tensor):

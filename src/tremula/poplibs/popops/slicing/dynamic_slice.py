@@ -9,6 +9,7 @@ from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_CHAR, UNSIGNED_I
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy
 from tremula.poplar.programs import Sequence as ProgramSequence
+from tremula.poplar.tensors.blocks import BlockCuts
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.popops.slicing.codelets import dynamic_slice_codelet, dynamic_update_codelet
@@ -20,12 +21,7 @@ from tremula.poplibs.popops.slicing.layout import (
     slice_shape,
     to_matrix,
 )
-from tremula.poplibs.popops.slicing.row_blocks import (
-    BlockCuts,
-    add_blocked_matrix,
-    in_blocks,
-    map_flat,
-)
+from tremula.poplibs.popops.slicing.row_blocks import add_blocked_matrix, in_blocks, map_flat
 from tremula.poplibs.popops.words import as_words
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register

@@ -9,11 +9,11 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import INT, QUARTER, UNSIGNED_INT, Type, as_type
 from tremula.poplar.graph import Graph
+from tremula.poplar.tensors.blocks import BlockCuts
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popops.slicing.embedding_plan import MIN_INDICES_PER_TILE, SlicePlan
 from tremula.poplibs.popops.slicing.row_blocks import (
-    BlockCuts,
     add_blocked_matrix,
     even_cuts,
     in_blocks,

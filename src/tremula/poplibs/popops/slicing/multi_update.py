@@ -13,6 +13,7 @@ from tremula.base.source import user_source
 from tremula.base.types import Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence as ProgramSequence
+from tremula.poplar.tensors.blocks import BlockCuts
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.popops.slicing.dynamic_slice import regions_of_slice
@@ -34,7 +35,7 @@ from tremula.poplibs.popops.slicing.planned_updates import (
     add_updates,
     arranged_updates,
 )
-from tremula.poplibs.popops.slicing.row_blocks import BlockCuts, in_blocks
+from tremula.poplibs.popops.slicing.row_blocks import in_blocks
 from tremula.poplibs.popops.slicing.update_codelets import NUMBERS
 from tremula.poplibs.registry import PoplibsError
 

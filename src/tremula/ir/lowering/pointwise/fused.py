@@ -1,0 +1,159 @@
+"""An update as few expressions: element-wise nodes that only one other reads are folded into it.
+
+    mean * 0.9 ──┐
+                 ├─ add ── the new mean         three nodes, one map: _1 * _2 + _3 * _4
+    grad * 0.1 ──┘
+
+What is folded computes the same operations in the same types and order: numbers stay as they are.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from tremula.base.types import FLOAT
+from tremula.ir.lowering.pointwise.map import mapped, number
+from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.lowering.types import tile_type
+from tremula.ir.origin import OPTIMISER, ORIGIN
+from tremula.poplar.programs import Copy
+from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs import poputil
+from tremula.poplibs.popops.elementwise import expr
+from tremula.poplibs.popops.elementwise.expr import Cast, Expr
+from tremula.poplibs.popops.elementwise.nodes import N_PLACEHOLDERS
+
+aten = torch.ops.aten
+_CAST = aten._to_copy.default
+_FORMULAS: dict[object, Callable[..., Expr]] = {
+    aten.add.Tensor: expr.add,
+    aten.sub.Tensor: expr.sub,
+    aten.rsub.Scalar: lambda a, b: b - a,
+    aten.mul.Tensor: expr.mul,
+    aten.div.Tensor: expr.div,
+    aten.sqrt.default: expr.sqrt,
+    aten.neg.default: expr.neg,
+    aten.reciprocal.default: expr.inv,
+    aten.expm1.default: expr.expm1,
+}
+_FLOATS = (torch.float32, torch.float16)
+
+
+class Folded:
+    """Which nodes of a step's update are folded into which."""
+
+    def __init__(self, step_graph: fx.Graph, chip_of: Mapping[fx.Node, int]):
+        self._chip_of = chip_of
+        self.nodes: dict[fx.Node, tuple[fx.Node, ...]] = {}  # a node → those that compute it
+        self._leaves: dict[fx.Node, set[object]] = {}  # of each node that is not folded
+        for node in reversed(step_graph.nodes):
+            if _is_simple(node):
+                self._place(node)
+
+    def _place(self, node: fx.Node) -> None:
+        """Fold a node into its readers, or let it be the root of an expression of its own."""
+        roots = tuple(dict.fromkeys(r for u in node.users for r in self.nodes.get(u, (u,))))
+        leaves = set(_operands(node))
+        fits = all(
+            root in self._leaves and len(self._leaves[root] | leaves) <= N_PLACEHOLDERS
+            for root in roots
+        )
+        if roots and fits and self._may_fold(node):
+            self.nodes[node] = roots
+            for root in roots:
+                self._leaves[root] |= leaves
+        else:
+            self._leaves[node] = leaves
+
+    def _may_fold(self, node: fx.Node) -> bool:
+        is_read_once = len(node.users) == 1 or node.target is _CAST
+        return is_read_once and all(
+            _is_simple(user)
+            and user.meta["val"].shape == node.meta["val"].shape
+            and self._chip_of[user] == self._chip_of[node]
+            for user in node.users
+        )
+
+    def has_folded(self, root: fx.Node) -> bool:
+        """Whether a node computes others, too."""
+        return any(operand in self.nodes for operand in _nodes_of(root))
+
+    def places(self, order: Mapping[fx.Node, int]) -> dict[fx.Node, int]:
+        """When each node is computed, if `order` is when it would be by itself."""
+        return {n: max(order[r] for r in self.nodes.get(n, (n,))) for n in order}
+
+    def n_readers(self, node: fx.Node) -> int:
+        """How many expressions read a value."""
+        readers = (user for user in node.users if user.op != "output")
+        return len({root for user in readers for root in self.nodes.get(user, (user,))})
+
+    def lower(self, tiles: Tiles, read: Callable[[fx.Node], Any]) -> Tensor:
+        """A root and all that is folded into it, as one map."""
+        leaves: dict[object, Tensor] = {}
+        for leaf in self._leaves_of(tiles.node):
+            is_node = isinstance(leaf, fx.Node)
+            leaves[leaf] = read(leaf) if is_node else tiles.constant(number(leaf, FLOAT), FLOAT)  # pyright: ignore[reportArgumentType]
+        placed = [self._placed(tiles, leaf, tensor) for leaf, tensor in leaves.items()]
+        names = list(leaves)
+
+        def formula(*values: Expr) -> Expr:
+            return self._value(tiles.node, dict(zip(names, values, strict=True)))
+
+        return mapped(tiles, formula, *placed)
+
+    def _leaves_of(self, node: fx.Node) -> Iterator[object]:
+        for operand in _operands(node):
+            if operand in self.nodes:
+                yield from self._leaves_of(operand)  # pyright: ignore[reportArgumentType]
+            else:
+                yield operand
+
+    def _value(self, node: fx.Node, known: Mapping[object, Expr]) -> Expr:
+        operands = [
+            known[o] if o in known else self._value(o, known)  # pyright: ignore[reportArgumentType]
+            for o in _operands(node)
+        ]
+        if node.target is _CAST:
+            return Cast(operands[0], tile_type(node.meta["val"].dtype))
+        return _FORMULAS[node.target](*operands)
+
+    def _placed(self, tiles: Tiles, leaf: object, tensor: Tensor) -> Tensor:
+        """A value that several expressions read where they write: it is brought there once."""
+        target = tiles.destination
+        if not isinstance(leaf, fx.Node) or target is None or self.n_readers(leaf) < 2:
+            return tensor
+        wanted, found = (poputil.layout_key(t) for t in (target, tensor))
+        if tensor.shape != target.shape or wanted is None or found == wanted:
+            return tensor
+        key = ("placed", leaf, wanted)
+        if key not in tiles.shared:
+            name = f"{tiles.name}/placed"
+            own = poputil.clone_in_order(tiles.graph, target, name, type=tensor.type)
+            flat, (source,) = poputil.in_memory_order(own, [tensor])
+            tiles.sequence.add(Copy(source, flat))
+            tiles.shared[key] = own
+        return tiles.shared[key]
+
+
+def _is_simple(node: fx.Node) -> bool:
+    """Whether a node of the update has a formula, in the type in which it is computed."""
+    origin = node.meta.get(ORIGIN)
+    if node.op != "call_function" or origin is None or origin.phase != OPTIMISER:
+        return False
+    if node.target is _CAST:
+        types = {node.meta["val"].dtype, *(n.meta["val"].dtype for n in node.all_input_nodes)}
+        return set(node.kwargs) == {"dtype"} and types <= set(_FLOATS)
+    nodes = [node, *node.all_input_nodes]
+    is_float = all(n.meta["val"].dtype == torch.float32 for n in nodes)
+    return node.target in _FORMULAS and is_float and not node.kwargs
+
+
+def _operands(node: fx.Node) -> tuple[object, ...]:
+    """Nodes and numbers that a simple node computes with."""
+    return node.args[:1] if node.target is _CAST else node.args
+
+
+def _nodes_of(node: fx.Node) -> list[fx.Node]:
+    return [o for o in _operands(node) if isinstance(o, fx.Node)] if _is_simple(node) else []

@@ -1,0 +1,105 @@
+"""Updates as few expressions: the numbers of the host, and few steps for each weight."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import poptorch
+from tests.ir.steps import captured
+from tremula.ir.lowering.pointwise.fused import Folded
+from tremula.ir.optim.rules import rule_from
+from tremula.ir.passes import TILE_PASSES, apply
+from tremula.ir.step import CapturedStep
+
+
+class _Words(nn.Module):
+    """A table that is looked up and is the output layer, too: its gradient has two layouts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(37, 12)
+        self.layer = nn.Linear(12, 12)
+
+    def forward(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.layer(self.table(words)) @ self.table.weight.t()
+        return scores, poptorch.identity_loss((scores * scores).float(), "mean")
+
+
+_OPTIMIZERS = {
+    "sgd": lambda w: poptorch.optim.SGD(w, lr=0.1, momentum=0.9, weight_decay=0.1),
+    "nesterov": lambda w: poptorch.optim.SGD(w, lr=0.1, momentum=0.9, nesterov=True),
+    "adam": lambda w: poptorch.optim.Adam(w, lr=0.1, weight_decay=0.1),
+    "adamw": lambda w: poptorch.optim.AdamW(w, lr=0.1, weight_decay=0.1),
+    "rmsprop": lambda w: poptorch.optim.RMSprop(w, lr=0.1, momentum=0.5, centered=True),
+    "lamb": lambda w: poptorch.optim.LAMB(w, lr=0.1, weight_decay=0.1),
+}
+
+
+def _trained(model: nn.Module, name: str, is_on_tiles: bool) -> list[Tensor]:
+    options = poptorch.Options().useIpuModel(is_on_tiles)
+    model = copy.deepcopy(model)
+    wrapped = poptorch.trainingModel(model, options, _OPTIMIZERS[name](model.parameters()))
+    words = torch.arange(6).reshape(2, 3) * 5
+    for _ in range(2):
+        wrapped(words)
+    wrapped.copyWeightsToHost()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("name", ["nesterov", "adamw", "rmsprop"])
+def test_updates_equal_the_host(name: str):
+    """Two steps on tiles leave the weights that the host leaves."""
+    torch.manual_seed(3)
+    model = _Words()
+    for tiles, host in zip(*(_trained(model, name, on) for on in (True, False)), strict=True):
+        assert torch.allclose(tiles, host, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", _OPTIMIZERS)
+@pytest.mark.parametrize("is_half", [False, True])
+def test_updates_of_all_optimisers_equal_the_host(name: str, is_half: bool):
+    """So do all optimisers, and halves."""
+    torch.manual_seed(4)
+    model = _Words().half() if is_half else _Words()
+    tolerance = 1e-2 if is_half else 1e-4
+    for tiles, host in zip(*(_trained(model, name, on) for on in (True, False)), strict=True):
+        assert torch.allclose(tiles.float(), host.float(), rtol=tolerance, atol=tolerance)
+
+
+class _Line(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.mse_loss(self.layer(x), x[:, :3])
+
+
+def _step(optimizer: str) -> tuple[Folded, CapturedStep]:
+    model = _Line()
+    rule = rule_from(_OPTIMIZERS[optimizer](model.parameters()), model.named_parameters())
+    step = captured(model, torch.ones(2, 4), rule=rule)
+    step = apply(step, TILE_PASSES)
+    return Folded(step.graph, dict.fromkeys(step.graph.nodes, 0)), step
+
+
+def test_a_weight_has_three_expressions():
+    """AdamW is one map for each of mean, square and weight; what is a result is never folded."""
+    folded, step = _step("adamw")
+    calls = [n for n in step.graph.nodes if n.op == "call_function"]
+    roots = [n for n in calls if folded.has_folded(n) and n not in folded.nodes]
+    computed = [n for n in roots if n.meta["val"].shape == (3, 4)]
+    assert len(computed) == 3
+    assert not set(step.results()) & set(folded.nodes)
+
+
+def test_folded_nodes_read_when_their_root_is_computed():
+    """A node that is folded reads its operands later: nothing may write over them before."""
+    folded, step = _step("adamw")
+    order = {node: place for place, node in enumerate(step.graph.nodes)}
+    places = folded.places(order)
+    assert all(places[n] == max(order[r] for r in roots) for n, roots in folded.nodes.items())
+    assert all(places[n] == order[n] for n in order if n not in folded.nodes)
