@@ -95,6 +95,32 @@ def test_the_settings_are_code(small_plan, tmp_path):
     assert module["STAGES_BEGIN_AT"] == list(cut.candidate.cuts)
 
 
+def test_states_leave_where_nothing_fits(small_task, tmp_path, monkeypatch):
+    """What nearly fits is tried with less memory, with states shared out, and with them away."""
+
+    def full(_, candidate):
+        size = 250 - 60 * candidate.shards_states - 60 * candidate.states_off_chip
+        n = candidate.n_stages
+        return Outcome(
+            candidate, size <= 200, n * 1e-3, 4, 0.1, (size,) * n, 200, (1.0,) * n, (9,) * n
+        )
+
+    monkeypatch.setattr(planner, "try_candidate", full)
+    monkeypatch.setattr(planner, "results_of", lambda run, jobs, _: ((j, run(j)) for j in jobs))
+    found = plan(small_task, folder=tmp_path, max_candidates=40)
+    one_stage = [o.candidate for o in found.outcomes if not o.candidate.cuts]
+    assert {c.memory_proportion for c in one_stage} == {None, 0.3, 0.15}
+    assert {(c.shards_states, c.states_off_chip) for c in one_stage} >= {
+        (False, False), (True, False), (True, True),
+    }  # fmt: skip
+    assert found.best.fits
+    assert found.best.candidate.shards_states
+    text = planner.code_of(found.best.candidate)
+    assert "where.useReplicatedTensorSharding(True)" in text
+    options = planner.options_of(found.best.candidate)
+    assert options.TensorLocations.location_optimizer["useReplicatedTensorSharding"] == 1
+
+
 def test_what_does_not_fit_is_said():
     """Without a candidate that fits, the nearest is named, with what would help."""
     near = Outcome(Candidate(), n_bytes=(300,), available_bytes=200, seconds=1.0, n_samples=1)

@@ -21,6 +21,7 @@ class Candidate:
     recomputes: bool = True
     memory_proportion: float | None = None
     states_off_chip: bool = False
+    shards_states: bool = False  # each replica keeps and updates its share of optimiser states
 
     @property
     def n_stages(self) -> int:
@@ -39,6 +40,7 @@ class Candidate:
         if self.memory_proportion is not None:
             parts.append(f"memory {self.memory_proportion:g}")
         parts += ["states off chip"] * self.states_off_chip
+        parts += ["states sharded"] * self.shards_states
         return ", ".join(parts)
 
     def as_dict(self) -> dict[str, object]:
@@ -68,9 +70,10 @@ def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options"
     if candidate.memory_proportion is not None:
         share = dict.fromkeys((f"IPU{i}" for i in range(candidate.n_stages)), 0.0)
         options.setAvailableMemoryProportion(dict.fromkeys(share, candidate.memory_proportion))
-    if candidate.states_off_chip:
-        off = poptorch.TensorLocationSettings().useOnChipStorage(False)
-        options.TensorLocations.setOptimizerLocation(off)
+    if candidate.states_off_chip or candidate.shards_states:
+        where = poptorch.TensorLocationSettings().useOnChipStorage(not candidate.states_off_chip)
+        where.useReplicatedTensorSharding(candidate.shards_states)
+        options.TensorLocations.setOptimizerLocation(where)
     return options
 
 
@@ -122,9 +125,11 @@ def _option_lines(candidate: Candidate) -> list[str]:
         ]
     if candidate.memory_proportion is not None:
         lines.append(f"options.setAvailableMemoryProportion({_proportions(candidate)!r})")
-    if candidate.states_off_chip:
+    if candidate.states_off_chip or candidate.shards_states:
+        on_chip = not candidate.states_off_chip
         lines += [
-            "off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)",
-            "options.TensorLocations.setOptimizerLocation(off_chip)",
+            f"where = poptorch.TensorLocationSettings().useOnChipStorage({on_chip})",
+            f"where.useReplicatedTensorSharding({candidate.shards_states})",
+            "options.TensorLocations.setOptimizerLocation(where)",
         ]
     return lines

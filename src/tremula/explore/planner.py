@@ -159,9 +159,17 @@ class _Search:
                 found.append(replace(candidate, recomputes=False))
             elif not outcome.fits and _is_near(outcome):
                 found += [replace(candidate, memory_proportion=p) for p in MEMORY_PROPORTIONS]
-                if self.task.is_training and not fits_somewhere:
-                    off = replace(candidate, states_off_chip=True)
-                    found += [off, replace(off, memory_proportion=MEMORY_PROPORTIONS[-1])]
+                if self.task.is_training:
+                    found += self._with_states_elsewhere(candidate, is_urgent=not fits_somewhere)
+        return found
+
+    def _with_states_elsewhere(self, candidate: Candidate, *, is_urgent: bool) -> list[Candidate]:
+        """Optimiser states shared out over replicas and, if nothing fits yet, off the chip."""
+        shards = candidate.n_replicas > 1
+        found = [replace(candidate, shards_states=True)] if shards else []
+        if is_urgent:
+            off = replace(candidate, states_off_chip=True, shards_states=shards)
+            found += [off, replace(off, memory_proportion=MEMORY_PROPORTIONS[-1])]
         return found
 
     def _rebalanced(self) -> list[Candidate]:

@@ -87,4 +87,5 @@ def _candidate_of(job: Job, given: dict[str, Any]) -> Candidate:
         recomputes=bool(given.get("recomputes", True)),
         memory_proportion=given.get("memory_proportion"),
         states_off_chip=bool(given.get("states_off_chip", False)),
+        shards_states=bool(given.get("shards_states", False)),
     )
