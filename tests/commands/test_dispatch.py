@@ -69,7 +69,8 @@ def test_an_error_is_printed_without_a_traceback(capsys):
     """A PoplarError becomes `error: …` with its advice on stderr, and exit code 1."""
     assert main(["run", "no-such-script.py"]) == 1
     assert capsys.readouterr().err == (
-        "error: there is no script 'no-such-script.py'.\n  try: give the path of a Python file\n"
+        "error: there is no file 'no-such-script.py'.\n"
+        "  try: give the path of a Python or ONNX file\n"
     )
 
 
@@ -79,7 +80,7 @@ def test_a_traceback_on_demand(arguments, capsys):
     assert main([*arguments, "no-such-script.py"]) == 1
     text = capsys.readouterr().err
     assert text.startswith("Traceback")
-    assert "there is no script 'no-such-script.py'" in text
+    assert "there is no file 'no-such-script.py'" in text
 
 
 def test_python_dash_m():
