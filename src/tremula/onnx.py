@@ -7,12 +7,16 @@ from tremula.frontends.onnx import (
     UnsupportedOnnx,
     import_model,
 )
+from tremula.frontends.onnx.backend import CompiledBackend, OnnxBackend, TileBackend
 from tremula.frontends.onnx.compiled import compile_model
 
 __all__ = [
+    "CompiledBackend",
     "ImportedModel",
+    "OnnxBackend",
     "OnnxError",
     "OnnxModule",
+    "TileBackend",
     "UnsupportedOnnx",
     "compile_model",
     "import_model",

@@ -18,6 +18,7 @@ SUITES = {
     "poplibs": "tremula.bench.poplibs.suite",
     "poptorch": "tremula.bench.poptorch.suite",
     "geometric": "tremula.bench.geometric.suite",
+    "onnx": "tremula.bench.onnx.suite",
     "vision": "tremula.bench.vision.suite",
     "scale": "tremula.bench.scale.suite",
 }

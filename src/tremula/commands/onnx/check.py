@@ -2,6 +2,7 @@
 
 import argparse
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tremula.commands.onnx.inputs import add_model_arguments, load_inputs
@@ -51,7 +52,7 @@ def _way(node: "Node") -> str:
     return "a function of the model" if node.function else "its definition"
 
 
-def _without_lowering(nodes: "fx.graph._node_list") -> list[tuple[str, str]]:
+def _without_lowering(nodes: "Iterable[fx.Node]") -> list[tuple[str, str]]:
     """(operation, name of the ONNX node), each once."""
     from tremula.ir.nodes import overload_name
     from tremula.ir.op_table import lowering_of
