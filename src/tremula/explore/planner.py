@@ -71,8 +71,9 @@ def plan(
     """Find the fastest way to run a model on a system, by the cost model.
 
     `batch` is the number of samples between two weight updates, or of a call of an inference model;
-    without it, as few as the pipeline allows. Results are kept in `folder` as they come, so an
-    interrupted search goes on where it was.
+    without it, the script's own, and four micro-batches for each chip at least, so that all
+    candidates do the same work and pipelines can fill. Results are kept in `folder` as they come,
+    so an interrupted search goes on where it was.
     """
     return _Search(task, n_chips, batch, max_candidates, n_workers, folder, tell).run()
 
@@ -90,8 +91,9 @@ class _Search:
         folder: str | Path | None,
         tell: Tell,
     ):
-        self.task, self.batch, self.n_workers, self.tell = task, batch, n_workers, tell
+        self.task, self.n_workers, self.tell = task, n_workers, tell
         self.n_chips = n_chips or task.system.n_ipus
+        self.batch = batch or task.n_samples * max(_n_micro_batches(task), 4 * self.n_chips)
         if not 1 <= self.n_chips <= task.system.n_ipus:
             raise InvalidOption(
                 f"a plan for {self.n_chips} chips on {task.system.name}, which has "
@@ -143,8 +145,7 @@ class _Search:
         n_stages = len(cuts) + 1
         n_replicas = max(1, self.n_chips // n_stages)
         least = 2 * n_stages - 1 if self.task.is_training else n_stages
-        asked = (self.batch or 0) // (self.task.n_samples * n_replicas)
-        n_micro = max(asked, least)
+        n_micro = max(self.batch // (self.task.n_samples * n_replicas), least)
         if self.task.is_training:
             return Candidate(cuts, n_replicas, accumulation=n_micro)
         return Candidate(cuts, n_replicas, device_iterations=n_micro)
@@ -227,6 +228,14 @@ class _Search:
             str(task.optimizer), task.is_training, system_to_toml(task.system), task.n_samples,
         )  # fmt: skip
         return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _n_micro_batches(task: Task) -> int:
+    """Of a call, as the script has it."""
+    if task.options is None:
+        return 1
+    n = task.options.replication_factor * task.options.Training.gradient_accumulation
+    return n if task.is_training else n * task.options.device_iterations
 
 
 def _plain(options: Mapping[str, object]) -> list[tuple[str, str]]:
