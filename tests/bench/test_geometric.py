@@ -13,8 +13,6 @@ from tremula.bench.geometric.layer_table import CASES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pyg.md"
 STATIC = [case for case in CASES if case.make is not None]
-# Known not to be static; the page says why.
-KNOWN = {"MeshCNNConv"}
 NO_LAYERS = {
     "MessagePassing", "Aggregation", "KNNIndex", "L2KNNIndex", "MIPSKNNIndex",
     "ApproxL2KNNIndex", "ApproxMIPSKNNIndex", "fps", "knn", "knn_graph", "radius",
@@ -44,8 +42,6 @@ def test_a_layer_trains_as_in_pyg_on_tiles():
 @pytest.mark.parametrize("case", STATIC, ids=lambda case: case.name)
 def test_every_layer_trains_as_in_pyg(case, on_tiles):
     """All layers that can be static."""
-    if case.name in KNOWN:
-        pytest.skip("the page says why")
     check_layer(case, on_tiles=on_tiles)
 
 

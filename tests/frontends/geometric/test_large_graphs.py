@@ -55,8 +55,9 @@ def test_cluster_loader(module):
     assert {batch.x.shape[0] for batch in small} == {20}
     with pytest.raises(AssertionError, match="must be 2"):
         module.FixedSizeClusterLoader(clusters, pg.FixedSizeOptions(60, 700, 3))
-    with pytest.raises(AssertionError, match="shuffle"):
-        module.FixedSizeClusterLoader(clusters, pg.FixedSizeOptions(60, 700), shuffle=True)
+    for name in ("shuffle", "collate_fn", "batch_sampler", "exclude_keys"):
+        with pytest.raises(AssertionError, match=name):
+            module.FixedSizeClusterLoader(clusters, pg.FixedSizeOptions(60, 700), **{name: None})
 
 
 def test_neighbours_are_those_of_the_graph():

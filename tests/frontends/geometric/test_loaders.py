@@ -119,6 +119,16 @@ def test_plain_loaders():
         assert "y" not in batches[0]
 
 
+@BOTH
+def test_sizes_as_numbers(module):
+    """num_nodes and num_edges are the options of older scripts; both at once are refused."""
+    loader = module.FixedSizeDataLoader(GRAPHS, batch_size=3, num_nodes=20, num_edges=30)
+    assert {(b.num_nodes, b.edge_index.shape[1], b.num_graphs) for b in loader} == {(20, 30, 3)}
+    for sizes in ({"num_nodes": 9, "fixed_size_options": pg.FixedSizeOptions(9)}, {"num_edges": 9}):
+        with pytest.raises(ValueError, match="size of batches once"):
+            module.FixedSizeDataLoader(GRAPHS, **sizes)
+
+
 def test_loader_errors():
     """batch_size against num_graphs, collate_fn, a batch sampler with packing, skipping."""
     with pytest.raises(AssertionError, match=r"batch_size.*\(= 3\).*num_graphs.*\(= 2\)"):

@@ -38,6 +38,7 @@ METHODS: dict[tuple[type, str], Callable] = {
     (torch_geometric.nn.HeteroLinear, "forward"): layers.hetero_linear_forward,
     (torch_geometric.nn.InstanceNorm, "forward"): layers.instance_norm_forward,
     (torch_geometric.nn.MFConv, "forward"): layers.mf_conv_forward,
+    (torch_geometric.nn.MeshCNNConv, "message"): layers.mesh_message,
     (torch_geometric.nn.MessagePassing, "_check_input"): missing.check_input,
     (torch_geometric.nn.MessagePassing, "_index_select"): missing.index_select,
     (torch_geometric.nn.MessagePassing, "aggregate"): missing.aggregate,

@@ -151,3 +151,17 @@ class Numbers(torch.utils.data.Dataset):
 
     def __getitems__(self, numbers: list[int]) -> list[int]:
         return numbers
+
+
+def sizes_from(
+    options: FixedSizeOptions | None, batch_size: int, num_nodes: int | None, num_edges: int | None
+) -> FixedSizeOptions | None:
+    """Sizes given as numbers, as loaders took them before there were options; or the options."""
+    if num_nodes is None and num_edges is None:
+        return options
+    if options is not None or num_nodes is None:
+        raise ValueError(
+            "Give the size of batches once: as `fixed_size_options`, or as `num_nodes` with or "
+            "without `num_edges`."
+        )
+    return FixedSizeOptions(num_nodes, num_edges, batch_size)

@@ -11,7 +11,11 @@ from tremula.frontends.geometric.fixed_size.options import (
     FixedSizeStrategy,
     OverSizeStrategy,
 )
-from tremula.frontends.geometric.loaders.arguments import FixedSizeArguments, Numbers
+from tremula.frontends.geometric.loaders.arguments import (
+    FixedSizeArguments,
+    Numbers,
+    sizes_from,
+)
 
 
 class DataLoader(torch.utils.data.DataLoader):
@@ -52,8 +56,11 @@ class FixedSizeDataLoader(torch.utils.data.DataLoader):
         exclude_keys: Sequence[str] | None = None,
         *,
         sort_edges: bool = True,
+        num_nodes: int | None = None,
+        num_edges: int | None = None,
         **kwargs,
     ):
+        fixed_size_options = sizes_from(fixed_size_options, batch_size, num_nodes, num_edges)
         given = FixedSizeArguments(
             dataset, batch_size, shuffle, fixed_size_options, fixed_size_strategy,
             over_size_strategy, add_pad_masks, follow_batch, exclude_keys, sort_edges, kwargs,

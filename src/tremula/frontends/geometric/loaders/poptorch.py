@@ -15,7 +15,11 @@ from tremula.frontends.geometric.fixed_size.options import (
     FixedSizeStrategy,
     OverSizeStrategy,
 )
-from tremula.frontends.geometric.loaders.arguments import FixedSizeArguments, Numbers
+from tremula.frontends.geometric.loaders.arguments import (
+    FixedSizeArguments,
+    Numbers,
+    sizes_from,
+)
 from tremula.frontends.poptorch.data.dataloader import CHANNEL
 from tremula.frontends.poptorch.data.dataloader import DataLoader as PopTorchLoader
 from tremula.frontends.poptorch.options.options import Options
@@ -64,6 +68,7 @@ class FixedSizeDataLoader(PopTorchLoader):
     * `num_threads`: threads that make batches ahead of their use, if the data set is in memory: a
       `GraphColumns`, or an `InMemoryDataset` of tensors without a transform. Others, and 0: none.
     * `options`: of the model; a batch of the loader is what one call of it consumes.
+    * `num_nodes`, `num_edges`: the size, as older scripts give it instead of `fixed_size_options`.
 
     Everything else goes to `poptorch.DataLoader`.
     """
@@ -83,8 +88,11 @@ class FixedSizeDataLoader(PopTorchLoader):
         *,
         sort_edges: bool = True,
         num_threads: int = 2,
+        num_nodes: int | None = None,
+        num_edges: int | None = None,
         **kwargs,
     ):
+        fixed_size_options = sizes_from(fixed_size_options, batch_size, num_nodes, num_edges)
         given = FixedSizeArguments(
             dataset, batch_size, shuffle, fixed_size_options, fixed_size_strategy,
             over_size_strategy, add_pad_masks, follow_batch, exclude_keys, sort_edges, kwargs,

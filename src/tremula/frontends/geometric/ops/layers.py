@@ -69,6 +69,14 @@ def hetero_linear_forward(layer: Layer, x: Tensor, type_vec: Tensor) -> Tensor:
     return out
 
 
+def mesh_message(layer: Layer, x_j: Tensor) -> Tensor:
+    """MeshCNNConv: an edge's four neighbours, whose order within each pair must not matter."""
+    first, second, third, fourth = x_j.unflatten(0, (-1, 4)).unbind(1)
+    pairs = ((first - third).abs(), first + third, (second - fourth).abs(), second + fourth)
+    messages = [kernel(pair) for kernel, pair in zip(layer.kernels[1:], pairs, strict=True)]
+    return torch.stack(messages, 1).flatten(0, 1)
+
+
 def mf_conv_forward(
     layer: Layer,
     x: Tensor | tuple[Tensor, Tensor | None],
