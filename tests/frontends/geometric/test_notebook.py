@@ -109,7 +109,7 @@ SMALL = {"hidden_channels": 4, "num_filters": 4, "num_interactions": 1, "num_gau
 @pytest.mark.slow
 @pytest.mark.parametrize("schnet", [SMALL, pytest.param(None, marks=pytest.mark.wide)])
 def test_the_notebook_trains_on_the_host(schnet, monkeypatch):
-    """16 replicas, a step of 112 molecules, and again: the loss is lower. None: as in the slides."""
+    """Two steps of 112 molecules on 16 replicas: the loss falls; None: the slides' size."""
     numbers = {"num_ipus": 16, "device_iterations": 1, "num_epochs": 2}
     first, second = losses_of(monkeypatch, 112, schnet, **numbers)
     assert second < first
