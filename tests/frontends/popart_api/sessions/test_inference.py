@@ -76,6 +76,17 @@ def test_inputs_that_replicas_share():
     assert found["y:0"].tolist() == [[2, 2]] * 3
 
 
+def test_collectives_inside_a_step():
+    """Replicas cannot meet inside a step, and that is an error."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1], "x")
+    y = builder.aiGraphcore.replicatedallreduce([x])
+    data = {"x": np.ones(2, np.float32)}
+    opts = options(enableReplicatedGraphs=True, replicatedGraphCount=2)
+    with pytest.raises(popart.popart_exception, match="joins values of replicas inside a step"):
+        ran(builder, data, [y], opts)
+
+
 def test_any_tensor_and_its_info():
     """Every tensor can be anchored and asked for its type."""
     ids = ["x", "hidden:0", "scores:0", "found:0", "w1"]
@@ -213,6 +224,20 @@ def test_random_numbers():
     session.run(popart.PyStepIO({}, anchors))
     np.testing.assert_array_equal(anchors[y], draws[4])
     assert session.getRandomSeed() == 1
+
+
+def test_variables_that_the_graph_writes():
+    """CopyVarUpdate stores a value in a weight: the next batch finds it there."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1], "x")
+    total = builder.addInitializedInputTensor(np.zeros(1, np.float32), "total")
+    y = builder.aiGraphcore.copyvarupdate([total, builder.aiOnnx.add([total, x])])
+    session, found = ran(builder, {"x": np.array([1, 2, 3], np.float32)}, [y], n_batches=3)
+    assert found[y].reshape(-1).tolist() == [1, 3, 6]
+    session.weightsToHost()
+    back = {total: np.zeros(1, np.float32)}
+    session.readWeights(popart.PyWeightsIO(back))
+    assert back[total] == 6
 
 
 def test_synthetic_data():

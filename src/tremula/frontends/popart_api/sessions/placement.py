@@ -1,5 +1,7 @@
 """The chip and pipeline stage of each node, from annotations or found by cost, and their checks."""
 
+import itertools
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -154,29 +156,25 @@ def split_by_cost(
     a node where all its paths have converged; the cut nearest to a chip's share is taken, the
     later one of two, and the node it is behind stays on the earlier chip.
     """
-    nodes = list(graph.node)
     held = {t.name for t in graph.initializer}
-    runs = _runs(nodes, held)
-    costs = {_key(node): _cost(node, held, sizes, options) for node in nodes}
-    ratios = _ratios(options, n_chips)
-    total = sum(costs.values())
-    chip_of: dict[str, int] = {}
-    chip, spent, n_cuts = 0, 0, 0
-    for run in runs:
-        for node in run:
-            key = _key(node)
-            chip_of[key] = chip
-            spent += costs[key]
-            budget = total * sum(ratios[: chip + 1])
-            is_last = chip == n_chips - 1
-            if not is_last and costs[key] and _is_best_cut(node, run, spent, budget, costs, nodes):
-                chip, n_cuts = chip + 1, n_cuts + 1
-    if n_cuts < n_chips - 1:
-        raise popart_exception(
-            f"[AutoVirtualGraph] Couldn't find enough splits: {n_chips} IPUs need {n_chips - 1},"
-            f" found {n_cuts}. Use fewer IPUs, or annotate virtual graphs by hand"
-        )
-    return chip_of
+    runs = _runs(list(graph.node), held)
+    ordered = [node for run in runs for node in run]
+    costs = [_cost(node, held, sizes, options) for node in ordered]
+    spent = list(itertools.accumulate(costs))
+    meets = [_is_converged(run, place) for run in runs for place in range(len(run))]
+    cuts = [i for i, is_cut in enumerate(meets) if is_cut and costs[i] and spent[i] < spent[-1]]
+    ratios, chosen = _ratios(options, n_chips), [-1]
+    for chip in range(1, n_chips):
+        budget = spent[-1] * sum(ratios[:chip])
+        left = [i for i in cuts if i > chosen[-1]]
+        if not left:
+            raise popart_exception(
+                f"[AutoVirtualGraph] Couldn't find enough splits: {n_chips} IPUs need"
+                f" {n_chips - 1}, found {chip - 1}. Use fewer IPUs, or annotate virtual graphs by"
+                " hand"
+            )
+        chosen.append(min(left, key=lambda i: (abs(spent[i] - budget), -i)))
+    return {_key(node): bisect_left(chosen, i) - 1 for i, node in enumerate(ordered)}
 
 
 def _ratios(options: SessionOptions, n_chips: int) -> Sequence[float]:
@@ -202,26 +200,6 @@ def _runs(nodes: list[onnx.NodeProto], held: set[str]) -> list[list[onnx.NodePro
         runs[number].append(node)
         run_of |= dict.fromkeys(node.output, number)
     return runs
-
-
-def _is_best_cut(
-    node: onnx.NodeProto,
-    run: list[onnx.NodeProto],
-    spent: int,
-    budget: float,
-    costs: Mapping[str, int],
-    nodes: list[onnx.NodeProto],
-) -> bool:
-    """Whether to cut behind a node: no later place of its run comes nearer to the budget."""
-    place = next(i for i, other in enumerate(run) if other is node)
-    if not _is_converged(run, place):
-        return False
-    further = spent
-    for i in range(place + 1, len(run)):
-        further += costs[_key(run[i])]
-        if _is_converged(run, i) and costs[_key(run[i])]:
-            return abs(further - budget) > abs(spent - budget)
-    return spent >= budget or (run is not nodes and abs(spent - budget) < budget / 2)
 
 
 def _is_converged(run: list[onnx.NodeProto], place: int) -> bool:

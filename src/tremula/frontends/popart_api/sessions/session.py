@@ -2,6 +2,7 @@
 
 import copy
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -49,8 +50,10 @@ from tremula.ir.run.generators import new_seed, restore, state_of
 
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.ir.run.tile_cache import StoredTileProgram
+    from tremula.vision.pva.report import Report
 
 _STATISTICS = {"BatchNormalization": (3, 4)}  # operands that training replaces by outputs 1 and 2
+_COLLECTIVES = ("ReplicatedAllReduce", "ReplicatedReduceScatter")
 Model = str | bytes | os.PathLike | onnx.ModelProto
 
 
@@ -127,6 +130,7 @@ class _Session:
                 f"Could not find loss tensor '{self._loss}' in the model:"
                 f" {suggest(self._loss, self._imported.tensor_names)}"
             )
+        self._refuse_collectives()
         is_one_chip = self._device.type is DeviceType.Cpu and self._device.numIpus == 1
         n_chips = self._n_chips_asked() if is_one_chip else self._device.numIpus
         places = place_nodes(graph, self._options, n_chips, self._sizes())
@@ -142,8 +146,18 @@ class _Session:
             gradients=kinds.gradients,
             places=places,
             checkpoints=kept,
-            updates=self._statistics() if self._is_training else {},
+            updates=self._updates(),
         )
+
+    def _refuse_collectives(self) -> None:
+        """Replicas run one after another on the host: inside a step they cannot meet."""
+        nodes = [n for n in self._model.proto.graph.node if n.op_type in _COLLECTIVES]
+        if nodes and self._extent.n_replicas > 1:
+            raise popart_exception(
+                f"{nodes[0].op_type} {nodes[0].output[0]!r} joins values of replicas inside a step,"
+                f" which sessions do for gradients only; there are {self._extent.n_replicas}"
+                " replicas"
+            )
 
     def _n_chips_asked(self) -> int:
         """A CPU has as many chips as the model names."""
@@ -163,15 +177,22 @@ class _Session:
                 found[name] = TensorInfo(type_name(kind.element), kind.sizes()).nbytes()
         return found
 
-    def _statistics(self) -> dict[str, str]:
-        """Means and variances of norms that train: the initialiser, and its new value."""
+    def _updates(self) -> dict[str, str]:
+        """Weights that the graph itself writes, and the tensors that become their values.
+
+        Variables of CopyVarUpdate; in training, means and variances of norms.
+        """
+        nodes = self._model.proto.graph.node
         held = {tensor.name for tensor in self._model.proto.graph.initializer}
-        return {
-            node.input[operand]: node.output[i + 1]
-            for node in self._model.proto.graph.node
-            for i, operand in enumerate(_STATISTICS.get(node.op_type, ()))
-            if len(node.output) > 2 and node.input[operand] in held and node.output[i + 1]
-        }
+        pairs = [(n.input[0], n.output[0]) for n in nodes if n.op_type == "CopyVarUpdate"]
+        if self._is_training:
+            pairs += [
+                (node.input[operand], node.output[i + 1])
+                for node in nodes
+                for i, operand in enumerate(_STATISTICS.get(node.op_type, ()))
+                if len(node.output) > 2 and node.output[i + 1]
+            ]
+        return {name: new for name, new in pairs if name in held}
 
     @cached_property
     def _inputs(self) -> list[StepInput]:
@@ -440,16 +461,23 @@ class _Session:
         with popart_errors():
             return profile_summary(forecast(self._program.compiled.tiles.program().executable))
 
-    def getReport(self, folder: str | os.PathLike = ".") -> Path:
-        """Write a report for the analyser to a folder; gives the file."""
+    def getReport(self) -> "Report":
+        """The report of the tile program as `pva` opens it; the folder of autoReport keeps it."""
         from tremula.runtime.forecast import forecast  # these load slowly
+        from tremula.vision.pva.report import openReport
         from tremula.vision.report.write import write_report
 
         with popart_errors():
             executable = self._program.compiled.tiles.program().executable
-        path = Path(folder)
+        path = Path(self._options.engineOptions.get("autoReport.directory") or self._folder.name)
         path.mkdir(parents=True, exist_ok=True)
-        return write_report(path, executable, forecast(executable), extra={"model": self.name})
+        extra = {"model": self.name}
+        return openReport(write_report(path, executable, forecast(executable), extra=extra))
+
+    @cached_property
+    def _folder(self) -> tempfile.TemporaryDirectory:
+        """Where reports are that nobody gave a folder for; it goes with the session."""
+        return tempfile.TemporaryDirectory()
 
     def _serializeIr(self, format: IrSerializationFormat = IrSerializationFormat.JSON) -> str:
         del format

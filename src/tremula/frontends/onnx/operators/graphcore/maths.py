@@ -172,6 +172,12 @@ def print_tensor(x: Tensor, *, print_gradient: int = 1, title: str = "") -> Tens
     return _ops.print_tensor(x, title, "", bool(print_gradient))
 
 
+@operator("CopyVarUpdate", domain=DOMAIN, folds=False)
+def copy_var_update(_variable: Tensor, value: Tensor) -> Tensor:
+    """The new value of a weight, which a session stores."""
+    return value.clone()
+
+
 @operator("ReplicatedAllReduce", "ReplicatedReduceScatter", domain=DOMAIN)
 def replicated_reduce(
     x: Tensor, *, collectiveOperator: int = 0, commGroup: list[int] | None = None
