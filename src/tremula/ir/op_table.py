@@ -49,6 +49,7 @@ _preferences: dict[tuple[str, int], LayoutPreference] = {}
 _decompositions: dict[object, Callable] = {}  # by overload
 _of_complex: dict[object, Callable] = {}  # by overload: the same for complex operands
 _pytorchs: dict[object, Callable] = {}  # used where there is no decomposition of ours
+_rest_of_pytorchs: list[Callable[[], Mapping[Any, Callable]]] = []  # slow to make, rarely needed
 
 
 # -- entering --------------------------------------------------------------------------------------
@@ -116,6 +117,11 @@ def enter_pytorchs(decompositions: Mapping[Any, Callable]) -> None:
     _pytorchs.update(decompositions)
 
 
+def enter_rest_of_pytorchs(make: Callable[[], Mapping[Any, Callable]]) -> None:
+    """Enter a function that makes further ones, called when an operation is not found otherwise."""
+    _rest_of_pytorchs.append(make)
+
+
 def forget(*functions: Callable) -> None:
     """Take functions out of the table again, as a notebook does before it defines them anew."""
     for name in [n for n, lowering in _lowerings.items() if lowering.build in functions]:
@@ -160,7 +166,12 @@ def preference_of(node: fx.Node, argument: int) -> LayoutPreference | None:
 def decomposition_of(func: object) -> Callable | None:
     """The function that computes `func` with simpler operations, or None."""
     _load()
-    return _decompositions.get(func) or _pytorchs.get(func)
+    found = _decompositions.get(func) or _pytorchs.get(func)
+    while found is None and _rest_of_pytorchs:
+        for overload, function in _rest_of_pytorchs.pop()().items():
+            _pytorchs.setdefault(overload, function)
+        found = _pytorchs.get(func)
+    return found
 
 
 def code_of_users() -> list[str]:

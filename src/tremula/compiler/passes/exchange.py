@@ -340,6 +340,8 @@ def shared_on_buses(
     nothing = np.zeros(n_tiles, np.int64)
     if chip.n_tiles_per_exchange_bus < 2:
         return nothing, nothing
+    if chip.n_receivers_for_double_width > 1 and _n_bytes(got) == _n_bytes(sent):
+        return nothing, nothing  # every byte has one receiver: too few
     tile, low, high = got
     bus_of_tile = bus_of_tiles(target)
     n_buses = int(bus_of_tile[-1]) + 1
@@ -366,6 +368,10 @@ def shared_on_buses(
     tile, low, high = sent
     wide = high - low - _covered(slow_begin, slow_end, low, high)
     return shared, sum_per_tile(tile, wide, n_tiles)
+
+
+def _n_bytes(pieces: Pieces) -> int:
+    return int((pieces[2] - pieces[1]).sum())
 
 
 def _taken_by_few(low: Ints, high: Ints, n_enough: int) -> tuple[Ints, Ints]:

@@ -1,9 +1,10 @@
 """PyTorch's own decompositions that lead to operations with a lowering."""
 
 import torch
-from torch._decomp import core_aten_decompositions, get_decompositions
+from torch import _decomp
+from torch._decomp import get_decompositions
 
-from tremula.ir.op_table import enter_pytorchs
+from tremula.ir.op_table import enter_pytorchs, enter_rest_of_pytorchs
 
 aten = torch.ops.aten
 
@@ -106,4 +107,7 @@ _FURTHER = (
     aten.log_normal,
 )
 
-enter_pytorchs({**core_aten_decompositions(), **get_decompositions(_FURTHER)})
+# Those that autograd leaves to do; the whole set, with all it takes apart itself, is slow to make.
+_after_autograd = getattr(_decomp, "_core_aten_decompositions_post_autograd", dict)
+enter_pytorchs({**_after_autograd(), **get_decompositions(_FURTHER)})
+enter_rest_of_pytorchs(_decomp.core_aten_decompositions)

@@ -50,6 +50,7 @@ class BlockCuts:
             return None
         return len(heights), int(heights[0]), len(widths), int(widths[0])
 
+    @cached_property
     def runs(self) -> Runs:
         """Positions of the elements in block order, for the matrix in row-major order."""
         p = np.repeat(np.arange(len(self.row) - 1), np.diff(self.row))
@@ -95,7 +96,7 @@ class BlockPieces(Pieces):
 
     @property
     def runs(self) -> Runs:  # pyright: ignore[reportIncompatibleVariableOverride]
-        runs = self.cuts.runs()
+        runs = self.cuts.runs
         return Runs(runs.start + self.offset, runs.count, runs.stride)
 
     @property

@@ -1,5 +1,6 @@
 """Questions about where elements are: contiguous regions, overlaps, and who owns them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -37,8 +38,21 @@ def has_aliases(runs: Runs, n_bytes: int) -> bool:
     begin, end, _ = byte_intervals(runs, n_bytes)
     if bool(((runs.stride == 0) & (runs.count > 1)).any()):
         return True
+    if bool((begin[1:] >= end[:-1]).all()):  # as most are
+        return False
     order = np.argsort(begin, kind="stable")
     return bool((begin[order][1:] < end[order][:-1]).any())
+
+
+def nests(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether each stride leaps over all that narrower ones reach: no place can appear twice."""
+    reach = 1
+    for stride, size in sorted(zip(map(abs, strides), shape, strict=True)):
+        if size > 1:
+            if stride < reach:
+                return False
+            reach = stride * size
+    return True
 
 
 def contiguous_regions(intervals: ByteIntervals, n_bytes: int) -> list[Interval]:

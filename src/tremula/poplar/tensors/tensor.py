@@ -8,6 +8,7 @@ import numpy as np
 from tremula.base.errors import TensorCreationError, TensorIndexError
 from tremula.base.source import user_source
 from tremula.base.types import Type, as_type
+from tremula.poplar.tensors.blocks import BlockPieces
 from tremula.poplar.tensors.checks import (
     bad_slice,
     check_concat,
@@ -28,6 +29,7 @@ from tremula.poplar.tensors.regions import (
     has_aliases,
     intersect,
     is_one_region,
+    nests,
     regions_of_variables,
 )
 from tremula.poplar.tensors.runs import (
@@ -127,6 +129,11 @@ class Tensor:
 
     def variable_ids(self) -> list[int]:
         """Ids of the variables the view touches, ascending."""
+        if not self.n_elems:
+            return []
+        if self.pieces is None or isinstance(self.pieces, BlockPieces):  # all in one
+            first = self.offset if self.pieces is None else self.pieces.offset
+            return [self.variables.id_at(first * self.type.n_bytes)]
         # A run never leaves its variable.
         first = self._runs_in_any_order().start * self.type.n_bytes
         ids = self.variables.ids_at(first)
@@ -347,6 +354,9 @@ class Tensor:
     @property
     def contains_aliases(self) -> bool:
         """Some element appears twice."""
+        is_plain = self.pieces is None or isinstance(self.pieces, BlockPieces)
+        if is_plain and nests(self.shape, self.strides):
+            return False
         return has_aliases(self._runs_in_any_order(), self.type.n_bytes)
 
     @property

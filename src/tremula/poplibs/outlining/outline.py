@@ -94,7 +94,8 @@ class _Outliner:
             return _with(program, body=self.rewritten(program.body))
         if not isinstance(program, Sequence):
             return program
-        steps = [self._step(step) for step in self._flat(program)]
+        parts = [self._part(step) for step in self._flat(program)]
+        steps = self.steps.of(parts)
         while (better := self._with_calls(steps)) is not None:
             steps = better
         return _with(program, steps=[step.program for step in steps])
@@ -107,10 +108,8 @@ class _Outliner:
             else:
                 yield step
 
-    def _step(self, program: Program) -> Step:
-        if isinstance(program, Sequence | Repeat):
-            return Step(self.rewritten(program), None, ())
-        return self.steps.of(program)
+    def _part(self, program: Program) -> Program:
+        return self.rewritten(program) if isinstance(program, Sequence | Repeat) else program
 
     def _with_calls(self, steps: list[Step]) -> list[Step] | None:
         """The steps with the best repetition as calls; None if none is worth it."""

@@ -1,5 +1,6 @@
 """Steps of a program without their variables: which are alike, what they read and write."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 
@@ -9,6 +10,7 @@ from tremula.base.types import QUARTER
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Execute, Program
 from tremula.poplar.streams import Function
+from tremula.poplar.tensors.layout import variables_met
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.compute_set import ComputeSet, TemplateInstance
@@ -47,23 +49,52 @@ class Steps:
         self.layouts = VariableLayouts(graph.state)
         self._kinds: dict[object, Kind] = {}
 
-    def of(self, program: Program) -> Step:
-        """A program as a step."""
+    def of(self, programs: list[Program]) -> list[Step]:
+        """Programs as steps; what is there once is of no kind, and nobody looks at it closer."""
+        keys = [self._key(program) for program in programs]
+        n_alike = Counter(key for key, _ in keys)
+        return [
+            Step(program, None, variables)
+            if key is None or n_alike[key] == 1
+            else Step(program, self._kind_of(program, key, variables), variables)
+            for program, (key, variables) in zip(programs, keys, strict=True)
+        ]
+
+    def _key(self, program: Program) -> tuple[object, tuple[int, ...]]:
+        """What alike steps have in common, None if nothing can be like this one; its variables."""
         found = None
         if isinstance(program, Execute) and program.result is None:
-            found = self._of_execute(program)
-        elif isinstance(program, Copy) and isinstance(program.source_of_data, Tensor):
-            found = self._of_copy(program)
-        return found or Step(program, None, tuple(variables_in(program, self.state.variables)))
+            found = self._key_of_execute(program)
+        elif isinstance(program, Copy):
+            found = self._key_of_copy(program)
+        return found or (None, tuple(variables_in(program, self.state.variables)))
 
-    def _of_execute(self, program: Execute) -> Step | None:
+    def _key_of_execute(self, program: Execute) -> tuple[object, tuple[int, ...]] | None:
         of, types = program.compute_set.instance, self.state.variables.types
         if of is None or any(types[v] is QUARTER for v in of.variables):
             return None
-        key = (of.template, *map(self.layouts.of, of.variables))
+        return (of.template, *map(self.layouts.of, of.variables)), of.variables
+
+    def _key_of_copy(self, program: Copy) -> tuple[object, tuple[int, ...]] | None:
+        source, target = program.source_of_data, program.destination
+        if not isinstance(source, Tensor) or not isinstance(target, Tensor):
+            return None
+        key = CallKey(self.layouts)
+        try:
+            views = key.of((source, target))
+        except NotReplayable:
+            return None
+        return ("copy", views, key.of_variables()), tuple(key.numbers)
+
+    def _kind_of(self, program: Program, key: object, variables: tuple[int, ...]) -> Kind:
         if key not in self._kinds:
-            self._kinds[key] = self._kind_of_instance(of)
-        return Step(program, self._kinds[key], of.variables)
+            if isinstance(program, Execute):
+                assert program.compute_set.instance is not None, "what has a key is an instance"
+                self._kinds[key] = self._kind_of_instance(program.compute_set.instance)
+            else:
+                assert isinstance(program, Copy), "what else has a key is a copy"
+                self._kinds[key] = self._kind_of_copy(program, variables)
+        return self._kinds[key]
 
     def _kind_of_instance(self, of: TemplateInstance) -> Kind:
         n_slots = len(of.variables)
@@ -81,22 +112,13 @@ class Steps:
         n_bytes = _VERTEX_BYTES * of.template.n_vertices + _RUN_BYTES * n_runs
         return self._kind(of.variables, n_read[:-1], n_written[:-1], n_bytes, n_elems)
 
-    def _of_copy(self, program: Copy) -> Step | None:
+    def _kind_of_copy(self, program: Copy, variables: tuple[int, ...]) -> Kind:
         source, target = program.source_of_data, program.destination
-        if not isinstance(source, Tensor) or not isinstance(target, Tensor):
-            return None
-        key = CallKey(self.layouts)
-        try:
-            views = key.of((source, target))
-        except NotReplayable:
-            return None
-        variables = tuple(key.numbers)
-        whole = ("copy", views, key.of_variables())
-        if whole not in self._kinds:
-            n_read, n_written = (self._bytes_of(t, variables) for t in (source, target))
-            n_bytes = _RUN_BYTES * len(target.runs().start)
-            self._kinds[whole] = self._kind(variables, n_read, n_written, n_bytes, target.n_elems)
-        return Step(program, self._kinds[whole], variables)
+        assert isinstance(source, Tensor), "between tensors"
+        assert isinstance(target, Tensor), "between tensors"
+        n_read, n_written = (self._bytes_of(t, variables) for t in (source, target))
+        n_bytes = _RUN_BYTES * len(target.runs().start)
+        return self._kind(variables, n_read, n_written, n_bytes, target.n_elems)
 
     def _bytes_of(self, tensor: Tensor, variables: tuple[int, ...]) -> Ints:
         """int64[n_slots]: how much of each variable a tensor covers, repeats counted."""
@@ -136,7 +158,7 @@ def _per_slot(slots: int | Ints, count: Ints, n_slots: int) -> Ints:
 def variables_in(value: object, table: VariableTable) -> Iterator[int]:
     """Every variable that a program, whatever it is made of, can touch."""
     if isinstance(value, Tensor):
-        yield from value.variable_ids()
+        yield from variables_met(value) if value.n_elems else ()
     elif isinstance(value, ComputeSet):
         yield from _variables_of_set(value, table)
     elif isinstance(value, Function):

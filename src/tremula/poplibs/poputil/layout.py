@@ -9,6 +9,7 @@ from tremula.base.types import QUARTER, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.tensors.blocks import BlockPieces
 from tremula.poplar.tensors.layout import variables_met
+from tremula.poplar.tensors.regions import nests
 from tremula.poplar.tensors.runs import Pieces, compress, merge_dims
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.poputil.memory_order import blocks_of, known_repeats, order_of
@@ -102,13 +103,7 @@ def repeats_elements(tensor: Tensor) -> bool:
     strided = tensor if isinstance(tensor.pieces, BlockPieces) else factored(tensor)
     if strided is None:
         return known_repeats(tensor.dim_shuffle(memory_order(tensor)))
-    reach = 1
-    for stride, size in sorted(zip(map(abs, strided.strides), strided.shape, strict=True)):
-        if size > 1:
-            if stride < reach:
-                return tensor.contains_aliases
-            reach = stride * size
-    return False
+    return not nests(strided.shape, strided.strides) and tensor.contains_aliases
 
 
 def is_writeable(tensor: Tensor) -> bool:
