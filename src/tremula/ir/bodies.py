@@ -18,6 +18,8 @@ class Body:
     step: CapturedStep
     compile_for: Callable[[CapturedStep, torch.device], HostForm]
     _host: dict[torch.device, HostForm] = field(default_factory=dict)
+    # (state, rows, captured, count, is_reversed) → results, where a backend has compiled the loop
+    scan: Callable[..., list[Tensor]] | None = None
 
     def results(self) -> list[Tensor]:
         """The fake tensors the function returned."""

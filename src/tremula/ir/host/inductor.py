@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, fx
 
 from tremula.ir.host.layout import let_strides_be_free
+from tremula.ir.host.loops import compile_scans
 from tremula.ir.host.program import HostProgram, MicroBatch
 from tremula.ir.passes import Passes, apply
 from tremula.ir.step import CapturedStep
@@ -24,6 +25,8 @@ class InductorProgram(HostProgram):
     def compiled(self, part: CapturedStep) -> "Compiled":
         """Inductor takes the functional graph as it is: no second tracing, static shapes."""
         part = apply(part, _PASSES, "host")
+        if not self.is_wide:
+            compile_scans(part)
         n_results = len(part.results())
         choices = {}
         if self.device.type == "cpu":

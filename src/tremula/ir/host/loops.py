@@ -1,0 +1,91 @@
+"""Bodies of loops compiled by Inductor: several rounds at once, so that calls cost little."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tremula.ir.bodies import Body, body_of
+from tremula.ir.passes import HOST_PASSES, apply
+from tremula.ir.passes.split import on_device
+from tremula.ir.step import CapturedStep
+
+_MAX_NODES = 400  # of a function that Inductor compiles for several rounds
+_MAX_ROUNDS = 16
+
+
+def compile_scans(part: CapturedStep) -> None:
+    """Let the scans of a step run compiled code; other loops run node by node."""
+    for node in part.graph.nodes:
+        if node.target is torch.ops.tremula.scan.default:
+            body = body_of(str(node.args[-1]))
+            body.scan = CompiledScan(body).run
+
+
+class CompiledScan:
+    """A scan in stretches of several rounds, each one call of compiled code."""
+
+    def __init__(self, body: Body):
+        self.body = body
+        n_nodes = max(1, len(body.step.graph.nodes))
+        self.n_rounds = max(1, min(_MAX_ROUNDS, _MAX_NODES // n_nodes))
+        self._compiled: dict[tuple[int, bool, torch.device], object] = {}
+
+    def run(
+        self, state: list[Tensor], rows: list[Tensor], captured: list[Tensor], count: int,
+        is_reversed: bool,
+    ) -> list[Tensor]:  # fmt: skip
+        """The last state, and the rows of results."""
+        n, stretches = len(state), _stretches(count, self.n_rounds, is_reversed)
+        made: list[list[Tensor]] = []
+        for begin, size in stretches:
+            parts = [row[begin : begin + size] for row in rows]
+            found = self._call(size, is_reversed, n, [*state, *parts, *captured], len(rows))
+            state = found[:n]
+            made.append(found[n:])
+        if is_reversed:
+            made.reverse()
+        return [*state, *(torch.cat(parts) for parts in zip(*made, strict=True))]
+
+    def _call(
+        self, size: int, is_reversed: bool, n_state: int, inputs: list[Tensor], n_rows: int
+    ) -> list[Tensor]:
+        from torch._inductor.compile_fx import compile_fx
+
+        inputs = [x.contiguous() for x in inputs]
+        key = size, is_reversed, inputs[0].device
+        if key not in self._compiled:
+            step = apply(self.body.step, HOST_PASSES, "host")
+            module = on_device(step, inputs[0].device).module()
+            rounds = partial(_rounds, module.forward, n_state, n_rows, size, is_reversed)
+            with torch.no_grad():
+                self._compiled[key] = compile_fx(make_fx(rounds)(*inputs), inputs)
+        run = self._compiled[key]
+        assert callable(run), "compiled above"
+        with torch.no_grad():
+            return list(run(*inputs))
+
+
+def _stretches(count: int, size: int, is_reversed: bool) -> list[tuple[int, int]]:
+    """(first row, number of rows) in the order they are worked on."""
+    found = [(begin, min(size, count - begin)) for begin in range(0, count, size)]
+    return found[::-1] if is_reversed else found
+
+
+def _rounds(
+    body: object, n_state: int, n_rows: int, size: int, is_reversed: bool, *inputs: Tensor
+) -> list[Tensor]:
+    """Several rounds of a body, written out."""
+    assert callable(body), "a graph's forward"
+    state, rows = list(inputs[:n_state]), inputs[n_state : n_state + n_rows]
+    captured = inputs[n_state + n_rows :]
+    made: list[Sequence[Tensor]] = []
+    for i in reversed(range(size)) if is_reversed else range(size):
+        found = list(body(*state, *(row[i] for row in rows), *captured))
+        state, others = found[:n_state], found[n_state:]
+        made.append(others)
+    if is_reversed:
+        made.reverse()
+    return [*state, *(torch.stack(list(parts)) for parts in zip(*made, strict=True))]
