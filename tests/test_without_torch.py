@@ -72,7 +72,8 @@ def test_the_demo_says_what_to_install():
     )
 
 
-FIGURES = {("bench", "poptorch"), ("bench", "geometric"), ("bench", "scale")}  # about PyTorch
+# Figures about PyTorch, and about JAX, which is run by it.
+FIGURES = {("bench", name) for name in ("poptorch", "geometric", "scale", "jax")}
 
 
 def test_only_lower_layers_name_torch():

@@ -19,6 +19,7 @@ SUITES = {
     "poptorch": "tremula.bench.poptorch.suite",
     "geometric": "tremula.bench.geometric.suite",
     "onnx": "tremula.bench.onnx.suite",
+    "jax": "tremula.bench.jax.suite",
     "vision": "tremula.bench.vision.suite",
     "scale": "tremula.bench.scale.suite",
 }

@@ -1,6 +1,6 @@
 """Bodies of loops compiled by Inductor: several rounds at once, so that calls cost little."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -31,7 +31,7 @@ class CompiledScan:
         self.body = body
         n_nodes = max(1, len(body.step.graph.nodes))
         self.n_rounds = max(1, min(_MAX_ROUNDS, _MAX_NODES // n_nodes))
-        self._compiled: dict[tuple[int, bool, torch.device], object] = {}
+        self._compiled: dict[tuple[int, bool, torch.device], Callable] = {}
 
     def run(
         self, state: list[Tensor], rows: list[Tensor], captured: list[Tensor], count: int,
@@ -61,11 +61,11 @@ class CompiledScan:
             module = on_device(step, inputs[0].device).module()
             rounds = partial(_rounds, module.forward, n_state, n_rows, size, is_reversed)
             with torch.no_grad():
-                self._compiled[key] = compile_fx(make_fx(rounds)(*inputs), inputs)
-        run = self._compiled[key]
-        assert callable(run), "compiled above"
+                made = compile_fx(make_fx(rounds)(*inputs), inputs)
+            assert callable(made), "a graph without other graphs in it is one function"
+            self._compiled[key] = made
         with torch.no_grad():
-            return list(run(*inputs))
+            return list(self._compiled[key](*inputs))
 
 
 def _stretches(count: int, size: int, is_reversed: bool) -> list[tuple[int, int]]:
@@ -75,10 +75,9 @@ def _stretches(count: int, size: int, is_reversed: bool) -> list[tuple[int, int]
 
 
 def _rounds(
-    body: object, n_state: int, n_rows: int, size: int, is_reversed: bool, *inputs: Tensor
+    body: Callable, n_state: int, n_rows: int, size: int, is_reversed: bool, *inputs: Tensor
 ) -> list[Tensor]:
     """Several rounds of a body, written out."""
-    assert callable(body), "a graph's forward"
     state, rows = list(inputs[:n_state]), inputs[n_state : n_state + n_rows]
     captured = inputs[n_state + n_rows :]
     made: list[Sequence[Tensor]] = []

@@ -68,7 +68,9 @@ def _run_scan(
 ) -> list[Tensor]:
     compiled = body_of(body).scan
     if compiled is not None:
-        return owned(compiled(state, rows, captured, count, is_reversed), [*state, *rows, *captured])
+        return owned(
+            compiled(state, rows, captured, count, is_reversed), [*state, *rows, *captured]
+        )
     function = body_of(body).on_host(_device(state, rows, captured))
     n, given = len(state), list(state)
     made = _new_rows(body_of(body), n, count, [*state, *rows, *captured])

@@ -1,11 +1,16 @@
 """Functions of JAX with operands, which between them use every primitive that has a translation."""
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import jax
 import jax.experimental.ode
 import jax.numpy as jnp
 import jax.scipy as jsp
 import numpy as np
 from jax import lax
+
+import tremula.jax
 
 _random = np.random.default_rng(0)
 X = _random.standard_normal((4, 6)).astype(np.float32)
@@ -44,7 +49,7 @@ def unsigned(x):
     return order, whole, x >> 3, x << 5, x ^ 5, lax.clz(x), jnp.float32(3e9).astype(jnp.uint32)
 
 
-# name: (function, operands)
+# Of each name a function and its operands.
 SAMPLES = {
     "arithmetic": (lambda x: (x + 1) * 2 - x / 3 + x**3 + x**-2 + jnp.maximum(x, 0.2), POSITIVE),
     "unary": (lambda x: [f(x) for f in (
@@ -175,3 +180,34 @@ SAMPLES = {
         jax.random.gamma(k, 2.0, (3,)), jax.random.poisson(k, 3.0, (4,)),
         jax.random.categorical(k, jnp.ones((3, 4)))), key()),
 }  # fmt: skip
+
+
+def differences(function: Callable, *operands: Any) -> list[str]:
+    """Where our results differ from JAX's, in words; none if all types, shapes and values agree."""
+    expected = jax.tree_util.tree_leaves(jax.jit(function)(*operands))
+    got = jax.tree_util.tree_leaves(tremula.jax.jit(function)(*operands))
+    found = [f"{len(got)} results, expected {len(expected)}"] * (len(got) != len(expected))
+    for i, (ours, theirs) in enumerate(zip(got, expected, strict=False)):
+        if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+            found.append(f"result {i} is {ours.aval}, expected {theirs.aval}")
+        elif not np.allclose(_numbers(ours), _numbers(theirs), 2e-4, 2e-4, equal_nan=True):
+            found.append(f"result {i}: {ours}, expected {theirs}")
+    return found
+
+
+def _numbers(array: jax.Array) -> np.ndarray:
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
+    values = np.asarray(array)
+    return values.astype(np.complex128 if np.iscomplexobj(values) else np.float64)
+
+
+def primitives_of(jaxpr: Any) -> Iterator[str]:
+    """The names of all primitives in a jaxpr and in those inside it."""
+    for line in jaxpr.eqns:
+        yield line.primitive.name
+        for value in line.params.values():
+            for part in value if isinstance(value, tuple | list) else (value,):
+                inner = getattr(part, "jaxpr", part)
+                if hasattr(inner, "eqns"):
+                    yield from primitives_of(inner)

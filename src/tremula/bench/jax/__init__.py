@@ -1,0 +1,1 @@
+"""The figures of JAX: speed, compile time, tile_map, primitives, eigenvectors."""
