@@ -1,5 +1,6 @@
 """Reads a model from a file, from bytes or from a protocol buffer, and checks what it says."""
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tremula.frontends.onnx.graph import (
 from tremula.frontends.onnx.initialisers import Reader
 
 ModelLike = ModelProto | bytes | str | Path
-_SMALL_BYTES = 4096  # initialisers up to this size take part in shape inference
+_SMALL_ELEMENTS = 1024  # initialisers up to this size take part in shape inference
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,8 @@ def _skeleton(proto: ModelProto) -> ModelProto:
         getattr(graph, name).extend(getattr(proto.graph, name))
     graph.name = proto.graph.name
     for tensor in proto.graph.initializer:
-        is_small = tensor.data_location != TensorProto.EXTERNAL and tensor.ByteSize() < _SMALL_BYTES
+        is_inside = tensor.data_location != TensorProto.EXTERNAL
+        is_small = is_inside and math.prod(tensor.dims) <= _SMALL_ELEMENTS
         if is_small:
             graph.initializer.append(tensor)
         elif tensor.name not in given:
