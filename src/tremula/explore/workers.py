@@ -25,7 +25,8 @@ def results_of(
     """Yields (job, result) as results come; an error in a job is raised here.
 
     Where processes can be forked, jobs see all of this process's memory, and leave it alone.
-    Elsewhere they run here, one after another. Leaving the loop ends what still runs.
+    Elsewhere, and where PyTorch cannot follow, they run here, one after another. Leaving the loop
+    ends what still runs.
     """
     if not can_fork():
         for job in jobs:
@@ -52,8 +53,28 @@ def results_of(
 
 
 def can_fork() -> bool:
-    """Whether jobs run in processes of their own."""
-    return sys.platform.startswith("linux") and "fork" in mp.get_all_start_methods()
+    """Whether jobs run in processes of their own.
+
+    Where PyTorch has used threads for gradients, as it does with GPUs, it refuses to compute any
+    in a forked process: a first one tries.
+    """
+    if not sys.platform.startswith("linux") or "fork" not in mp.get_all_start_methods():
+        return False
+    if "torch" not in sys.modules:
+        return True
+    trial = mp.get_context("fork").Process(target=_differentiate, daemon=True)
+    trial.start()
+    trial.join()
+    return trial.exitcode == 0
+
+
+def _differentiate() -> None:
+    import torch
+
+    try:
+        torch.ones(1, requires_grad=True).sum().backward()
+    except RuntimeError:
+        os._exit(1)
 
 
 def _next_job(connection: Connection, waiting: list[int]) -> int:
