@@ -81,6 +81,26 @@ def test_advice_on_uneven_work(tmp_path):
         assert found[rule]["evidence"][key] == 0
 
 
+def test_links_and_energy_of_two_chips(report, tmp_path, capsys):
+    """The summary names the busiest link and has the joules; advice and comparison have them."""
+    engine = summing_engine(n_ipus=2, n_tiles=4).load()
+    engine.run()
+    path = report_of_engine(engine, tmp_path)
+    made = engine.report()
+    assert main(["report", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert f"Busiest link: {made.links.bottleneck}" in said
+    assert f"Energy: {made.energy.total:.4g} J" in said
+    with open_report(path) as reader:
+        (bound,) = [one for one in insights(reader) if one["rule"] == "link_bound"]
+        assert f"The busiest link is {made.links.bottleneck}." in bound["text"]
+        energy = compare(report, reader)["totals"]["energy_microjoules"]
+        assert energy["after"] == round(1e6 * made.energy.total)
+        assert whatif_report(reader, None, parse_sweep(["clock=1e9"]))[0].joules == pytest.approx(
+            made.energy.total
+        )
+
+
 def test_alignment_by_name_and_place():
     """Equal names keep their order around an insertion; the rest is paired by name."""
     assert align(["a", "a", "b"], ["a", "x", "a", "b"]) == [(0, 0), (1, 2), (2, 3), (-1, 1)]

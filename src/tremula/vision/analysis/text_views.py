@@ -70,6 +70,10 @@ def _summary(found: dict, _: int) -> str:
             f"Execution: {execution['total_cycles']:,} cycles, {execution['microseconds']:,.1f} µs "
             f"({parts})"
         )
+        if execution["joules"] is not None:  # reports of earlier versions have none
+            lines.append(f"Energy: {execution['joules']:.4g} J")
+        if execution["busiest_links"]:
+            lines.append(f"Busiest link: {printable(execution['busiest_links'][0]['name'])}")
         if execution["estimated_cycles"]:
             lines.append(
                 f"Not recorded in order: {execution['estimated_cycles']:,} cycles, which steps and "
