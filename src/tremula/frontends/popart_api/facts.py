@@ -47,7 +47,9 @@ def getUnsupportedOperations(opsetVersion: int) -> list[OperatorIdentifier]:
     missing = sorted(newest - known)
     found = [defs.get_schema(name, opsetVersion) for name in missing]
     return [
-        OperatorIdentifier("ai.onnx", s.name, s.since_version) for s in found if not s.has_function
+        OperatorIdentifier("ai.onnx", s.name, s.since_version)
+        for s in found
+        if not getattr(s, "has_function", False)
     ]
 
 

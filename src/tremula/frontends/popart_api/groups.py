@@ -30,7 +30,7 @@ class VariableSettings:
         self,
         group: CommGroup | VariableRetrievalMode | int | None = None,
         mode: VariableRetrievalMode | int = VariableRetrievalMode.OnePerGroup,
-        retrievalMode: VariableRetrievalMode | None = None,
+        retrievalMode: VariableRetrievalMode | int | None = None,
     ):
         if isinstance(group, VariableRetrievalMode):
             group, mode = None, group

@@ -116,26 +116,27 @@ class Builder(Annotations):
 
     def addInputTensor(
         self,
-        tensorInfo: TensorInfo | str,
+        tensorInfo: TensorInfo | str | None = None,
         *rest: Any,
-        dataType: str | None = None,  # noqa: ARG002 - the same as the first, by name
+        dataType: str | None = None,
         shape: Sequence[int] | None = None,
         settings: InputSettings | None = None,
         debugContext: str | DebugContext = "",
         debugPrefix: str | DebugContext = "",
     ) -> str:
         """An input that a step feeds: a `TensorInfo`, or a type and a shape; gives its id."""
-        rest = list(rest)
-        if not isinstance(tensorInfo, TensorInfo):
-            sizes = rest.pop(0) if rest and shape is None else shape
-            if sizes is None:
-                raise popart_exception(f"addInputTensor({tensorInfo!r}) needs a shape")
-            tensorInfo = TensorInfo(tensorInfo, sizes)
-        if rest and isinstance(rest[0], InputSettings):
-            settings = rest.pop(0)
-        name = text_of(debugContext) or text_of(debugPrefix) or (text_of(rest[0]) if rest else "")
-        element = onnx_type(tensorInfo.data_type())
-        kind = helper.make_tensor_type_proto(element, as_shape(tensorInfo.shape()))
+        more, info = list(rest), tensorInfo
+        if not isinstance(info, TensorInfo):
+            sizes = more.pop(0) if more and shape is None else shape
+            kind = info if dataType is None else dataType
+            if sizes is None or kind is None:
+                raise popart_exception(f"addInputTensor({kind!r}) needs a type and a shape")
+            info = TensorInfo(kind, sizes)
+        if more and isinstance(more[0], InputSettings):
+            settings = more.pop(0)
+        name = _first_name(debugContext, debugPrefix, *more)
+        element = onnx_type(info.data_type())
+        kind = helper.make_tensor_type_proto(element, as_shape(info.shape()))
         id = self._new_input(name or "input", kind)
         if settings is not None and settings.is_broadcast:
             self._broadcast.append(id)
@@ -161,10 +162,10 @@ class Builder(Annotations):
         debugPrefix: str | DebugContext = "",
     ) -> str:
         """A weight with its first value; floating ones are trained."""
-        rest = list(rest)
-        if rest and isinstance(rest[0], VariableSettings):
-            variableSettings = rest.pop(0)
-        name = text_of(debugContext) or text_of(debugPrefix) or (text_of(rest[0]) if rest else "")
+        more = list(rest)
+        if more and isinstance(more[0], VariableSettings):
+            variableSettings = more.pop(0)
+        name = _first_name(debugContext, debugPrefix, *more)
         if not isinstance(initVal, np.ndarray | np.generic):
             raise popart_exception(
                 f"addInitializedInputTensor takes an array, got {type(initVal).__name__}"
@@ -336,3 +337,8 @@ class Builder(Annotations):
             notes[REPLICATION_KEY] = str(self._replication_factor)
         helper.set_model_props(model, notes)
         return model
+
+
+def _first_name(*contexts: str | DebugContext) -> str:
+    """The name among the arguments that may hold one."""
+    return next((str(context) for context in contexts if str(context)), "")

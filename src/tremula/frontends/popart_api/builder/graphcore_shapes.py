@@ -141,7 +141,8 @@ def convolutions(types: Types, attributes: Attributes, n_outputs: int) -> list[T
         def next_of(name: str, count: int, otherwise: int) -> list[int]:
             start = places[name]
             places[name] += count
-            return list(attributes.get(name) or ())[start : start + count] or [otherwise] * count
+            given: list[int] = list(attributes.get(name) or ())
+            return given[start : start + count] or [otherwise] * count
 
         strides, dilations = next_of("strides", n_dims, 1), next_of("dilations", n_dims, 1)
         pads = next_of("pads", 2 * n_dims, 0)

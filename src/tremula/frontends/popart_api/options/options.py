@@ -202,7 +202,7 @@ class SessionOptions:
             raise popart_exception(f"SessionOptions.{name} is a dict, got {value!r}")
         if isinstance(default, bool) and not isinstance(value, bool | int):
             raise popart_exception(f"SessionOptions.{name} is True or False, got {value!r}")
-        return dict(value) if isinstance(default, dict) else value
+        return dict(value) if isinstance(value, Mapping) else value
 
     def getGlobalReplicationFactor(self) -> int:
         """The replicas of all processes together."""

@@ -47,7 +47,7 @@ def place_nodes(
         return {}
     if mode is VirtualGraphMode.Auto:
         weights = {t.name: numpy_helper.to_array(t).nbytes for t in graph.initializer}
-        chips = split_by_cost(graph, n_chips, sizes | weights, options)
+        chips = split_by_cost(graph, n_chips, {**sizes, **weights}, options)
     else:
         chips = _annotated_chips(graph, n_chips)
     stages = _stages(graph, chips) if options.enablePipelining else {}

@@ -1,6 +1,6 @@
 """The host's copy of weights and states, from and to ONNX models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
@@ -100,6 +100,7 @@ class HostWeights:
                 f"The weight {id!r} has shape {list(tensor.shape)}, got {list(array.shape)}"
             )
         value = tensors_of(np.ascontiguousarray(array))
+        assert isinstance(value, Tensor), "an array of numbers is a tensor"
         with torch.no_grad():
             tensor.copy_(value.reshape(tensor.shape))
 
@@ -148,13 +149,3 @@ def _copy(tensor: onnx.TensorProto) -> onnx.TensorProto:
     copy = onnx.TensorProto()
     copy.CopyFrom(tensor)
     return copy
-
-
-def stacked_states(
-    states: Sequence[Tensor], n_replicas: int, grouped: Sequence[bool]
-) -> list[Tensor]:
-    """States of grouped weights once for each replica."""
-    return [
-        torch.stack([state] * n_replicas) if is_grouped else state
-        for state, is_grouped in zip(states, grouped, strict=True)
-    ]
