@@ -35,9 +35,10 @@ from tremula import (
     compile_graph,
     cycle_stamp,
 )
-from tremula.base.errors import FileLoadError
+from tremula.base.errors import FileLoadError, InvalidMachineModel
 from tremula.compiler.file import codec
 from tremula.compiler.program_ir import Op
+from tremula.hardware import system
 
 PREFIX_BYTES = 8 + 4 + 8 + 32  # magic, version, header's length, digest
 
@@ -530,3 +531,17 @@ def test_folders_are_made(executable, tmp_path):
     path = tmp_path / "a" / "b" / "c.tremula"
     executable.save(str(path))
     assert Executable.load(str(path)).names == executable.names
+
+
+def test_a_system_of_ones_own_is_kept(tmp_path):
+    """An executable knows the system it was compiled for; more chips than it has are refused."""
+    mine = system("pod16").replace(name="Mine", gateway_link_gbytes_per_s=50.0)
+    graph = Graph(IPUModel(mine, n_ipus=2, tiles_per_ipu=2).create_device())
+    here, there = (graph.add_variable(FLOAT, [4], str(i), mapping=2 * i) for i in range(2))
+    executable = Engine(graph, Sequence([Copy(here, there)])).executable
+    executable.save(str(tmp_path / "own.exe"))
+    again = Executable.load(str(tmp_path / "own.exe"))
+    assert again.target.system == mine
+    assert again.machine.system_name == "Mine"
+    with pytest.raises(InvalidMachineModel, match="Mine has 16 IPUs, not 17"):
+        IPUModel(mine, n_ipus=17).create_target()
