@@ -133,3 +133,43 @@ def test_failures_name_the_node_and_its_operands():
         OnnxError, match=r"MatMul 'product' of \(float32\[2, 2\], float32\[3, 3\]\)"
     ):
         imported.module(torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("tiles", ["lazy", "run"])
+def test_weights_train(tiles):
+    """Three steps change the weights as the same layer of PyTorch changes."""
+    rng = np.random.default_rng(1)
+    weights = {"w": rng.random((4, 3), np.float32), "b": rng.random(3, np.float32)}
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["scores"]),
+        helper.make_node("LogSoftmax", ["scores"], ["y"], axis=1),
+    ]
+    imported = import_model(model_of(nodes, {"x": [5, 4]}, ["y"], weights))
+    plain = torch.nn.Linear(4, 3)
+    with torch.no_grad():
+        plain.weight.copy_(torch.from_numpy(weights["w"].T))
+        plain.bias.copy_(torch.from_numpy(weights["b"]))
+
+    class WithLoss(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x, labels):
+            (found,) = self.inner(x)
+            return found, torch.nn.functional.nll_loss(found, labels)
+
+    x, labels = torch.randn(5, 4, generator=torch.Generator().manual_seed(2)), torch.arange(5) % 3
+    model = WithLoss(imported.module)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    with tremula.configured(tiles=tiles):
+        step = poptorch.trainingModel(model, optimizer=optimizer)
+        reference = torch.optim.SGD(plain.parameters(), lr=0.5)
+        for _ in range(3):
+            step(x, labels)
+            reference.zero_grad()
+            torch.nn.functional.cross_entropy(plain(x), labels).backward()
+            reference.step()
+        step.copyWeightsToHost()
+    trained = imported.parameters_by_name["w"].detach()
+    torch.testing.assert_close(trained, plain.weight.detach().T, rtol=1e-4, atol=1e-5)

@@ -73,19 +73,22 @@ Step = Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]
 
 
 def _run(
-    x: Tensor,
+    projected: list[Tensor],
     steps: list[Step],
     states: list[list[Tensor]],
     lengths: Tensor | None,
     direction: str,
 ) -> tuple[Tensor, list[list[Tensor]]]:
-    """[time, batch, input] through a step for each direction: all outputs, and the last states."""
-    n_steps, outputs, finals = x.shape[0], [], []
-    for index, (step, state) in enumerate(zip(steps, states, strict=True)):
+    """What inputs [time, batch, gates] give to each direction, through its steps.
+
+    All outputs, and the last states. The products with the inputs are one for all steps.
+    """
+    outputs, finals = [], []
+    for index, (x, step, state) in enumerate(zip(projected, steps, states, strict=True)):
         is_reverse = direction == "reverse" or index == 1
         found: list[Tensor] = []
         values = tuple(state)
-        times = range(n_steps)
+        times = range(x.shape[0])
         for time in reversed(times) if is_reverse else times:
             new = step(x[time], values)
             if lengths is not None:
@@ -115,6 +118,11 @@ def _initial(
     return list(given.transpose(0, 1) if layout else given)
 
 
+def _projected(x: Tensor, w: Tensor, bias: Tensor | None) -> list[Tensor]:
+    """The products of all inputs with the weights of each direction."""
+    return [F.linear(x, w[i], None if bias is None else bias[i]) for i in range(w.shape[0])]
+
+
 @operator("RNN")
 def rnn(
     x: Tensor,
@@ -139,17 +147,16 @@ def rnn(
     hidden = r.shape[-1]
 
     def make(i: int, layer: _Layer) -> Step:
-        bias = None if b is None else b[i, :hidden] + b[i, hidden:]
-
         def step(value: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            total = F.linear(value, w[i], bias) + F.linear(state[0], r[i])
+            total = value + F.linear(state[0], r[i])
             return (layer.activations[0](layer.bounded(total)),)
 
         return step
 
     steps = [make(i, layer) for i, layer in enumerate(layers)]
     states = [[h] for h in _initial(initial_h, x, len(layers), hidden, layout)]
-    return _results(*_run(x, steps, states, lengths, direction), layout)
+    bias = None if b is None else b[:, :hidden] + b[:, hidden:]
+    return _results(*_run(_projected(x, w, bias), steps, states, lengths, direction), layout)
 
 
 @operator("GRU")
@@ -178,12 +185,12 @@ def gru(
     hidden = r.shape[-1]
 
     def make(i: int, layer: _Layer) -> Step:
-        bias_w, bias_r = (None, None) if b is None else (b[i, : 3 * hidden], b[i, 3 * hidden :])
+        bias_r = None if b is None else b[i, 3 * hidden :]
         gate, out = layer.activations
 
         def step(value: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             before = state[0]
-            from_x = F.linear(value, w[i], bias_w).split(hidden, 1)
+            from_x = value.split(hidden, 1)
             gates_r = None if bias_r is None else bias_r[: 2 * hidden]
             from_h = F.linear(before, r[i, : 2 * hidden], gates_r).split(hidden, 1)
             z = gate(layer.bounded(from_x[0] + from_h[0]))
@@ -200,7 +207,8 @@ def gru(
 
     steps = [make(i, layer) for i, layer in enumerate(layers)]
     states = [[h] for h in _initial(initial_h, x, len(layers), hidden, layout)]
-    return _results(*_run(x, steps, states, lengths, direction), layout)
+    projected = _projected(x, w, None if b is None else b[:, : 3 * hidden])
+    return _results(*_run(projected, steps, states, lengths, direction), layout)
 
 
 @operator("LSTM")
@@ -231,13 +239,12 @@ def lstm(
     hidden = r.shape[-1]
 
     def make(i: int, layer: _Layer) -> Step:
-        bias = None if b is None else b[i, : 4 * hidden] + b[i, 4 * hidden :]
         peeps = None if p is None else p[i].split(hidden)
         gate, inner, out = layer.activations
 
         def step(value: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             before, cell = state
-            total = F.linear(value, w[i], bias) + F.linear(before, r[i])
+            total = value + F.linear(before, r[i])
             at_i, at_o, at_f, at_c = total.split(hidden, 1)
             if peeps is not None:
                 at_i, at_f = at_i + peeps[0] * cell, at_f + peeps[2] * cell
@@ -253,4 +260,5 @@ def lstm(
     hs = _initial(initial_h, x, len(layers), hidden, layout)
     cs = _initial(initial_c, x, len(layers), hidden, layout)
     states = [[h, c] for h, c in zip(hs, cs, strict=True)]
-    return _results(*_run(x, steps, states, lengths, direction), layout)
+    bias = None if b is None else b[:, : 4 * hidden] + b[:, 4 * hidden :]
+    return _results(*_run(_projected(x, w, bias), steps, states, lengths, direction), layout)
