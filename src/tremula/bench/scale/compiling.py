@@ -85,5 +85,5 @@ def encoder(n_layers: int, is_outlined: bool) -> Shared:
     cycles = tiles.timing(has_run=False).total_cycles
     memory = tiles.program().executable.analysis.memory
     states = ("Vertex Instances", "Copy Descriptors", "VectorList Descriptors", "Vertex Field Data")
-    code = sum(memory.category(name) for name in (*CODE_CATEGORIES, *states))
-    return Shared(float(code.mean()), cycles)
+    code = sum(float(memory.category(name).mean()) for name in (*CODE_CATEGORIES, *states))
+    return Shared(code, cycles)

@@ -20,6 +20,7 @@ import numpy as np
 
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Call, Copy, Execute, Program, Repeat, Sequence
+from tremula.poplar.streams import Function
 from tremula.poplar.tensors.layout import moved_pieces
 from tremula.poplar.tensors.tensor import Tensor, concat, variable_tensor
 from tremula.poplar.vertices.compute_set import ComputeSet
@@ -122,7 +123,7 @@ class _Outliner:
                 candidates.append((saved, length, places))
         for _, length, places in sorted(candidates, reverse=True):
             parts = [steps[place : place + length] for place in places]
-            chosen = [i for group in _alike(parts) for i in group]
+            chosen = _alike(parts)
             if len(chosen) > 1 and (calls := self._calls([parts[i] for i in chosen])) is not None:
                 return _replaced(steps, [places[i] for i in chosen], length, calls)
         return None
@@ -196,22 +197,19 @@ class _Outliner:
 
     def _call(
         self,
-        function: object,
+        function: Function,
         roles: _Roles,
         number: int,
         argument_of: dict[int, int],
         firsts: dict[tuple[bool, str], Copy],
     ) -> list[Step]:
-        own = roles.variables[number].tolist()
-        arguments = [argument_of.get(v, v) for v in roles.variables[0].tolist()]
-        programs: list[Program] = []
-        for is_in, chosen in ((True, roles.goes_in), (False, roles.comes_out)):
-            pairs = [(own[i], arguments[i]) for i in np.flatnonzero(chosen).tolist()]
-            if not is_in:
-                programs.append(Call(function))  # pyright: ignore[reportArgumentType]
-                pairs = [(a, b) for b, a in pairs]
-            programs += self._copies(pairs, is_in, firsts)
-        return [Step(program, None, ()) for program in programs]
+        own: list[int] = roles.variables[number].tolist()
+        first: list[int] = roles.variables[0].tolist()
+        arguments = [argument_of.get(v, v) for v in first]
+        into = [(own[i], arguments[i]) for i in np.flatnonzero(roles.goes_in).tolist()]
+        back = [(arguments[i], own[i]) for i in np.flatnonzero(roles.comes_out).tolist()]
+        before, after = self._copies(into, True, firsts), self._copies(back, False, firsts)
+        return [Step(program, None, ()) for program in (*before, Call(function), *after)]
 
     def _copies(
         self, pairs: list[tuple[int, int]], is_in: bool, firsts: dict[tuple[bool, str], Copy]
@@ -273,14 +271,14 @@ class _Exchanged:
         return Tensor(table, tensor.type, offset, tensor.shape, tensor.strides, pieces)
 
 
-def _alike(parts: list[list[Step]]) -> list[list[int]]:
+def _alike(parts: list[list[Step]]) -> list[int]:
     """The largest group of repetitions whose variables repeat in the same way, by number."""
     groups: dict[bytes, list[int]] = {}
     for number, part in enumerate(parts):
         variables = [v for step in part for v in step.variables]
         _, first, inverse = np.unique(variables, return_index=True, return_inverse=True)
         groups.setdefault(first[inverse].tobytes(), []).append(number)
-    return [max(groups.values(), key=len)]
+    return max(groups.values(), key=len)
 
 
 def _replaced(
