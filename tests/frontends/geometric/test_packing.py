@@ -52,6 +52,18 @@ def test_hardly_any_room_is_left():
     assert HistogramPackingSampler(sizes(NODES, edges), 24, 256, 5400).efficiency >= 0.98
 
 
+def test_packs_are_even_where_nodes_and_edges_bind():
+    """Large graphs have more edges for each node: mixed with small ones, both limits are used."""
+    edges = NODES * (NODES - 1)
+    limits = int(32 * NODES.mean()) + 2, int(32 * 1.02 * edges.mean())
+    sampler = HistogramPackingSampler(sizes(NODES, edges), 48, *limits, shuffle=True, seed=0)
+    assert sampler.efficiency > 0.98
+    packs = list(sampler)
+    assert sorted(i for pack in packs for i in pack) == list(range(len(NODES)))
+    for used, limit in ((NODES, limits[0]), (edges, limits[1])):
+        assert max(used[pack].sum() for pack in packs) <= limit
+
+
 def test_epochs_mix_packs():
     """Graphs that share a pack in one epoch hardly do in the next; a seed repeats both."""
 

@@ -33,7 +33,7 @@ def sizes_for(columns: GraphColumns, n_molecules: int) -> pg.FixedSizeOptions:
     n_largest = int(sizes.nodes.max()), int(sizes.edges.max())
     return pg.FixedSizeOptions(
         num_nodes=max(int(n_molecules * sizes.nodes.mean()), n_largest[0]) + 2,
-        num_edges=max(int(1.04 * n_molecules * sizes.edges.mean()), n_largest[1]) + 2,
+        num_edges=max(int(1.02 * n_molecules * sizes.edges.mean()), n_largest[1]) + 2,
         num_graphs=n_molecules + n_molecules // 4 + 2,
     )
 

@@ -1,5 +1,7 @@
 """Graph networks by kernels over rows: the same numbers as PyTorch's, by ATen and as generated."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from tests.ir.host.rows import triton_in_numpy
 from tests.ir.steps import captured
 from tremula.ir.host.rows import kernels
 from tremula.ir.host.rows.fuse import fuse_rows
+from tremula.ir.host.rows.regions import EXACT, ROUNDED, Limits
 from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.passes.split import on_device
@@ -16,6 +19,13 @@ from tremula.ir.step import GRADIENT, OUTPUT, CapturedStep
 
 N_NODES, N_EDGES, N_IN, N_GRAPHS = 24, 90, 16, 3
 row_kernel = torch.ops.tremula.row_kernel.default
+# No products in kernels, one of them, and as many as fit.
+LIMITS = {
+    "no-products": EXACT,
+    "products": replace(EXACT, many_rows=1),
+    "chains": replace(ROUNDED, many_rows=1),
+}
+all_limits = pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
 
 
 def sum_into(index: Tensor, values: Tensor, n: int = N_NODES) -> Tensor:
@@ -221,11 +231,11 @@ def case(request: pytest.FixtureRequest) -> tuple[nn.Module, tuple[Tensor, ...],
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("many_rows", [1, 1 << 16], ids=["products", "no-products"])
-def test_kernels_compute_what_pytorch_computes(case: tuple, many_rows: int):
+@all_limits
+def test_kernels_compute_what_pytorch_computes(case: tuple, limits: Limits):
     """Loss and all gradients, by ATen and by the text of each kernel, against float64."""
     model, inputs, expected = case
-    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), many_rows=many_rows)
+    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), limits)
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
     assert calls, "the sums of a graph network are kernels"
     for found in (run(fused, model, inputs), run(_written(fused, calls), model, inputs)):
@@ -248,7 +258,7 @@ def test_halves_are_rounded_when_they_are_stored(layer: type[nn.Module]):
     expected = in_float64(model, inputs)
     model = model.half()
     halves = tuple(t.half() if t.is_floating_point() else t for t in inputs)
-    fused = fuse_rows(step_of(model, halves), torch.device("cpu"), many_rows=1)
+    fused = fuse_rows(step_of(model, halves), torch.device("cpu"), LIMITS["chains"])
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
     _, *gradients = run(_written(fused, calls), model, halves)
     for value, right in zip(gradients, expected[1:], strict=True):
@@ -305,14 +315,14 @@ def test_a_row_outside_its_table_is_not_a_number():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("many_rows", [1, 1 << 16], ids=["products", "no-products"])
-def test_triton_computes_what_pytorch_computes(case: tuple, many_rows: int):
+@all_limits
+def test_triton_computes_what_pytorch_computes(case: tuple, limits: Limits):
     """Loss and all gradients on a GPU in full float32, against float64."""
     torch.set_float32_matmul_precision("highest")
     model, inputs, expected = case
     device = torch.device("cuda")
     step = on_device(step_of(model, inputs), device)
-    fused = fuse_rows(step, device, many_rows=many_rows)
+    fused = fuse_rows(step, device, limits)
     on_gpu = tuple(tensor.to(device) for tensor in inputs)
     found = run(fused, model.to(device), on_gpu)
     model.cpu()

@@ -14,6 +14,7 @@ from torch.utils.data import Sampler
 from torch_geometric.data.data import BaseData
 
 from tremula.frontends.geometric.packing.best_fit import best_fit
+from tremula.frontends.geometric.packing.even import even_packs
 from tremula.frontends.geometric.packing.sizes import GraphSizes, sizes_of
 from tremula.frontends.geometric.packing.stream import check_limits
 
@@ -40,7 +41,8 @@ def plan_packs(
     """The packs for graphs of these sizes.
 
     Graphs of as many nodes are of one class as long as the edge limit allows: a class counts as
-    having the most edges of its graphs. Where that wastes packs, edges make classes, too.
+    having the most edges of its graphs. Where that wastes packs, edges make classes, too; where
+    nodes and edges both bind, packs are made even.
     """
     by_nodes = _plan(sizes, sizes.nodes, max_num_graphs, max_num_nodes, max_num_edges)
     n_ideal = -(-int(sizes.nodes.sum()) // max(max_num_nodes, 1))
@@ -50,7 +52,23 @@ def plan_packs(
     keys = sizes.nodes * width + sizes.edges
     by_both = _plan(sizes, keys, max_num_graphs, max_num_nodes, max_num_edges)
     assert by_both is not None, "classes of one size always fit, or are left out"
-    return by_both if by_nodes is None or len(by_both) < len(by_nodes) else by_nodes
+    best = by_both if by_nodes is None or len(by_both) < len(by_nodes) else by_nodes
+    even = _even_plan(sizes, by_both, max_num_graphs, (max_num_nodes, max_num_edges), len(best))
+    return best if even is None else even
+
+
+def _even_plan(
+    sizes: GraphSizes, by_both: PackPlan, max_num_graphs: int, limits: tuple[int, int], n_best: int
+) -> PackPlan | None:
+    """The same classes in fewer packs, if packs that are all alike need fewer."""
+    fitting = by_both.class_of_graph >= 0
+    own = (sizes.nodes[fitting], sizes.edges[fitting])
+    packs = even_packs(own, limits, max_num_graphs, n_best)
+    if packs is None:
+        return None
+    pack_start = np.concatenate([[0], np.cumsum(np.bincount(packs))])
+    by_pack = np.argsort(packs, kind="stable")
+    return PackPlan(pack_start, by_both.class_of_graph[fitting][by_pack], by_both.class_of_graph)
 
 
 def _plan(

@@ -43,13 +43,15 @@ def _scaled(sign: str) -> Expression:
 
 
 def _softplus(x: str, beta: str = "1", threshold: str = "20") -> str:
-    soft = f"libdevice.log1p(tl.exp({x} * {beta})) / {beta}"
-    if beta == "1":
-        soft = f"libdevice.log1p(tl.exp({x}))"
-    return f"tl.where({x} * {beta} > {threshold}, {x}, {soft})"
+    """Past a threshold of 20 it is x by rounding; a lower one is a choice of the model."""
+    if beta == "1" and threshold == "20":
+        return f"_softplus({x})"
+    return f"tl.where({x} * {beta} > {threshold}, {x}, _softplus({x} * {beta}) / {beta})"
 
 
 def _softplus_backward(g: str, x: str, beta: str, threshold: str) -> str:
+    if beta == "1" and threshold == "20":
+        return f"({g} * tl.sigmoid({x}))"
     return f"tl.where({x} * {beta} > {threshold}, {g}, {g} * tl.sigmoid({x} * {beta}))"
 
 

@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 MIN_ROWS = 16  # fewer are not worth a kernel
 MAX_FEATURES = 256  # of a tile: more do not fit the registers of a program
-MIN_DOT, MAX_WEIGHT = 16, 64 * 128  # sides and size of a matrix that a program multiplies by
+MIN_DOT, MAX_WEIGHT = 16, 128 * 128  # sides and size of a matrix that a program multiplies by
 
 _VIEWS = {
     aten.view.default,
@@ -191,7 +191,7 @@ def dot_of(node: fx.Node) -> Dot | None:
 
 
 def outer_of(node: fx.Node) -> Outer | None:
-    """Only with a side of one: larger ones do not fit a program beside what it computes."""
+    """Only where a program can hold the sum beside what it computes."""
     if node.target is not aten.mm.default:
         return None
     left, is_turned = base_of_matrix(operand(node))
@@ -199,7 +199,21 @@ def outer_of(node: fx.Node) -> Outer | None:
     if not is_turned or n_rows_of(left) != n_rows_of(right):
         return None
     sides = features_of(left)[0], features_of(right)[0]
-    return Outer(left, right) if min(sides) == 1 and max(sides) <= MAX_FEATURES else None
+    is_wide = min(sides) >= MIN_DOT and prod(padded(n) for n in sides) <= MAX_WEIGHT
+    is_narrow = min(sides) == 1 and max(sides) <= MAX_FEATURES
+    return Outer(left, right) if is_wide or is_narrow else None
+
+
+def weight_of(node: fx.Node) -> int:
+    """The size of the matrix that a wide product multiplies rows by, as tiles hold it."""
+    dot = dot_of(node) if is_wide_product(node) else None
+    return prod(padded(n) for n in tensor_of(dot.weight).shape) if dot is not None else 0
+
+
+def outer_size_of(node: fx.Node) -> int:
+    """The size of a sum of outer products that tensor cores do."""
+    outer = outer_of(node) if is_wide_product(node) else None
+    return prod(padded(n) for n in tensor_of(node).shape) if outer is not None else 0
 
 
 def is_wide_product(node: fx.Node) -> bool:

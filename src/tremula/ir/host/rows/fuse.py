@@ -7,7 +7,7 @@ from torch import fx
 
 from tremula.ir.host.rows import facts
 from tremula.ir.host.rows.kernels import RowKernel, register
-from tremula.ir.host.rows.regions import Region, find_regions
+from tremula.ir.host.rows.regions import EXACT, ROUNDED, Limits, Region, find_regions
 from tremula.ir.host.rows.source import kernel_source
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.step import CapturedStep
@@ -21,14 +21,19 @@ _LIKE = {
 }
 
 
-def fuse_rows(step: CapturedStep, device: torch.device, **choices: int) -> CapturedStep:
-    """Replace what `find_regions` finds by calls of kernels."""
+def fuse_rows(
+    step: CapturedStep, device: torch.device, limits: Limits | None = None
+) -> CapturedStep:
+    """Replace what `find_regions` finds by calls of kernels; limits follow the precision."""
     if not any(facts.segment_of(node) for node in step.graph.nodes):
         return step
     _without_examples(step, device)
-    regions = find_regions(step, **choices)
+    precision = product_precision()
+    if limits is None:
+        limits = ROUNDED if precision == "tf32" else EXACT
+    regions = find_regions(step, limits)
     for region in regions:
-        _replace(step, region, product_precision())
+        _replace(step, region, precision)
     if regions:
         _sort(step.graph)
     return drop_dead(step)

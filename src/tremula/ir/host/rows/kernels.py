@@ -16,7 +16,6 @@ from torch import Tensor, fx
 
 from tremula.base.cache_dir import cache_dir
 
-_ALIGNMENT = 64  # elements: every result starts on a boundary of its own
 _WINDOW = 16  # segments that one product sums into
 _N_TIMED = 10  # launches of each candidate
 
@@ -29,6 +28,7 @@ class Launch:
     n_warps: int
     hoists: bool  # matrices are read once for each program, not for each tile
     per_processor: int = 1
+    max_registers: int = 0  # of a thread, so that programs fit beside each other; 0: no limit
 
 
 # The first is taken where nothing can be timed.
@@ -36,8 +36,16 @@ _CANDIDATES = (Launch(32, 4, False, 8), Launch(16, 4, False, 8), Launch(64, 4, F
 _WITH_PRODUCTS = (
     Launch(64, 8, False, 2),
     Launch(32, 4, False, 4),
+    Launch(32, 8, True, 2, 128),
     Launch(64, 8, True, 1),
     Launch(128, 8, False, 1),
+)
+# With several matrices, or a sum of outer products, there is no room to read them for each tile.
+_WITH_CHAINS = (
+    Launch(32, 8, True, 1),
+    Launch(32, 8, True, 2, 128),
+    Launch(32, 4, True, 2),
+    Launch(16, 4, True, 2),
 )
 
 
@@ -104,30 +112,27 @@ def has_triton() -> bool:
 
 def run(kernel: RowKernel, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Launch a kernel; its first launch chooses how it is cut."""
-    device = inputs[0].device
     if kernel.launch is None:
         kernel.launch = _chosen(kernel, inputs)
-    sums, results = _new_results(kernel, device)
-    _start(kernel, kernel.launch, inputs, sums)
-    return [t if t.dtype == dtype else t.to(dtype) for t, dtype in results]
+    results = _new_results(kernel, inputs[0].device)
+    _start(kernel, kernel.launch, inputs, results)
+    found = zip(results, kernel.results, strict=True)
+    return [t if t.dtype == dtype else t.to(dtype) for t, (_, dtype) in found]
 
 
-def _new_results(
-    kernel: RowKernel, device: torch.device
-) -> tuple[list[Tensor], list[tuple[Tensor, torch.dtype]]]:
-    """Memory for results: those that are added to are float32, and cleared at once."""
-    sizes = [
-        -(-torch.Size(shape).numel() // _ALIGNMENT) * _ALIGNMENT if is_summed else 0
-        for (shape, _), is_summed in zip(kernel.results, kernel.is_summed, strict=True)
+def _new_results(kernel: RowKernel, device: torch.device) -> list[Tensor]:
+    """Memory for results: those that are added to are float32, and cleared by one launch.
+
+    Each has memory of its own, since results of an operation may not share any.
+    """
+    made = [
+        torch.empty(shape, dtype=torch.float32 if is_summed else dtype, device=device)
+        for (shape, dtype), is_summed in zip(kernel.results, kernel.is_summed, strict=True)
     ]
-    sums = iter(torch.zeros(sum(sizes), device=device).split([n for n in sizes if n]))
-    made = []
-    for (shape, dtype), is_summed in zip(kernel.results, kernel.is_summed, strict=True):
-        if is_summed:
-            made.append(next(sums)[: torch.Size(shape).numel()].view(shape))
-        else:
-            made.append(torch.empty(shape, dtype=dtype, device=device))
-    return made, [(t, dtype) for t, (_, dtype) in zip(made, kernel.results, strict=True)]
+    to_clear = [t for t, is_summed in zip(made, kernel.is_summed, strict=True) if is_summed]
+    if to_clear:
+        torch._foreach_zero_(to_clear)  # pyright: ignore[reportPrivateImportUsage]
+    return made
 
 
 def _start(
@@ -141,12 +146,14 @@ def _start(
 
 
 def _choices(launch: Launch) -> dict[str, int]:
+    limited = {"maxnreg": launch.max_registers} if launch.max_registers else {}
     return {
         "BLOCK": launch.block,
         "WINDOW": _WINDOW,
         "HOIST": launch.hoists,
         "num_warps": launch.n_warps,
         "num_stages": 1,
+        **limited,
     }
 
 
@@ -168,13 +175,14 @@ def _n_processors(device: int) -> int:
 def _compiled(text: str) -> Any:  # noqa: ANN401 - Triton's own type, which loads it
     """The function in a text. Triton reads functions from files, and keeps what it compiled."""
     path = _stored(text, ".py")
-    _write(path, text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = path.stem  # what profilers show
+    _write(path, text.replace("def kernel(", f"def {name}("))
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, f"{path} is a module"
     assert spec.loader is not None, f"{path} is a module"
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.kernel
+    return getattr(module, name)
 
 
 def _write(path: Path, text: str) -> None:
@@ -211,7 +219,7 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
         OutOfResources,
     )
 
-    results, _ = _new_results(kernel, inputs[0].device)
+    results = _new_results(kernel, inputs[0].device)
     arguments = [*inputs, *results]
     candidates = _candidates(kernel)
     _compiled(kernel.text)
@@ -224,11 +232,15 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
         except OutOfResources:
             continue
     best = min(times, key=times.__getitem__, default=candidates[0])
-    return [best.block, best.n_warps, best.hoists, best.per_processor]
+    return [best.block, best.n_warps, best.hoists, best.per_processor, best.max_registers]
 
 
 def _candidates(kernel: RowKernel) -> tuple[Launch, ...]:
-    return _WITH_PRODUCTS if has_products(kernel) else _CANDIDATES
+    if not has_products(kernel):
+        return _CANDIDATES
+    has_outer = "tl.trans(" in kernel.text
+    n_matrices = kernel.text.count("if HOIST:")
+    return _WITH_CHAINS if n_matrices > 1 or has_outer else _WITH_PRODUCTS
 
 
 def _time_of(start: Callable[[], None]) -> float:

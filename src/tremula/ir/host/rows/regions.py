@@ -3,11 +3,12 @@
 Everything that is computed row by row and everything that sums rows is put on a *level*: a value is
 one level above whatever must be complete before it, such as the table that a gather reads. The
 operations of one level over the same rows make a kernel. A value per edge that another level
-needs is computed again there, unless it takes a product or is a few numbers wide; a value
+needs is computed again there, unless it takes a large product or is a few numbers wide; a value
 per node is kept.
 
-A kernel multiplies by one matrix at most: registers hold no more. A product that follows another
-one is therefore a level above it, and products beside each other are in different kernels.
+A kernel multiplies by as many matrices as a multiprocessor can hold (`Limits`). A product that is
+too much beside those before it is a level above them, and products beside each other that are too
+much together are in different kernels.
 """
 
 from dataclasses import dataclass, field
@@ -18,8 +19,30 @@ from tremula.ir.host.rows import facts
 from tremula.ir.step import CapturedStep
 
 _NARROW = 8  # features: such values cost less to read than to compute again
-_MANY_ROWS = 1 << 16  # from here on a product is bound by memory, and fused with what is around it
 _MIN_OPERATIONS = 2  # of a kernel without sums into segments
+_LAST = 1 << 30  # a level above all
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What kernels over edges hold, in elements of matrices; the rest is left to cuBLAS."""
+
+    many_rows: int  # from here on products are bound by memory, and fused with what is around them
+    weight: int  # one matrix that rows are multiplied by
+    weights: int  # all of a kernel
+    outer: int  # all sums of outer products of a kernel: the gradients of matrices
+    again: int  # products by no more than this are computed again rather than kept
+
+
+# Full float32 is three products of tensor cores, which costs more than the bytes it saves.
+EXACT = Limits(many_rows=1 << 16, weight=64 * 128, weights=64 * 128, outer=0, again=0)
+ROUNDED = Limits(
+    many_rows=1 << 12,
+    weight=128 * 128,
+    weights=(64 + 128) * 128,
+    outer=64 * 128,
+    again=64 * 128,
+)
 
 
 @dataclass(frozen=True)
@@ -53,23 +76,20 @@ class Levels:
     """Where values are computed."""
 
     of: dict[fx.Node, int] = field(default_factory=dict)
-    products: dict[fx.Node, frozenset[fx.Node]] = field(default_factory=dict)  # on the same level
+    products: dict[fx.Node, frozenset[fx.Node]] = field(default_factory=dict)  # it is computed by
     read: set[fx.Node] = field(default_factory=set)  # by a level above, from memory
 
 
-def find_regions(step: CapturedStep, many_rows: int = _MANY_ROWS) -> list[Region]:
-    """The kernels of a step that sums rows into segments; none for another step.
-
-    Products with a matrix are part of them over `many_rows` edges or more.
-    """
+def find_regions(step: CapturedStep, limits: Limits) -> list[Region]:
+    """The kernels of a step that sums rows into segments; none for another step."""
     nodes = list(step.graph.nodes)
-    spaces = _spaces(nodes, many_rows)
-    levels = _levels(nodes, spaces)
-    regions = [r for space in spaces.values() for r in _regions_of(space, nodes, levels)]
+    spaces = _spaces(nodes, limits)
+    levels = _levels(nodes, spaces, limits)
+    regions = [r for space in spaces.values() for r in _regions_of(space, nodes, levels, limits)]
     return sorted(regions, key=lambda region: region.level)
 
 
-def _spaces(nodes: list[fx.Node], many_rows: int) -> dict[int, Space]:
+def _spaces(nodes: list[fx.Node], limits: Limits) -> dict[int, Space]:
     """Counts of rows that a gather makes or a sum takes."""
     segments = [s for node in nodes if (s := facts.segment_of(node)) is not None]
     counts = {facts.n_rows_of(s.source) for s in segments}
@@ -81,15 +101,16 @@ def _spaces(nodes: list[fx.Node], many_rows: int) -> dict[int, Space]:
         if n >= facts.MIN_ROWS:
             is_edges = n not in tables
             free = [node for node in nodes if node not in taken]
-            spaces[n] = _space(free, n, is_edges, is_edges and n >= many_rows)
+            with_products = limits if is_edges and n >= limits.many_rows else None
+            spaces[n] = _space(free, n, is_edges, with_products)
             taken |= spaces[n].operands.keys() | spaces[n].sums.keys()
     return spaces
 
 
-def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, has_products: bool) -> Space:
+def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, limits: Limits | None) -> Space:
     space = Space(n_rows, is_edges)
     for node in nodes:
-        if facts.is_wide_product(node) and not has_products:
+        if facts.is_wide_product(node) and not _is_held(node, limits):
             continue
         operands = facts.row_operands(node, n_rows)
         sums = _summed(node, n_rows)
@@ -98,6 +119,14 @@ def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, has_products: bool
         elif sums:
             space.sums[node] = sums
     return space
+
+
+def _is_held(product: fx.Node, limits: Limits | None) -> bool:
+    """Whether a kernel can hold the matrix of a product."""
+    if limits is None:
+        return False
+    weight, outer = facts.weight_of(product), facts.outer_size_of(product)
+    return 0 < weight <= limits.weight or 0 < outer <= limits.outer
 
 
 def _summed(node: fx.Node, n_rows: int) -> list[fx.Node]:
@@ -118,7 +147,7 @@ def _summed(node: fx.Node, n_rows: int) -> list[fx.Node]:
 # -- levels ----------------------------------------------------------------------------------------
 
 
-def _levels(nodes: list[fx.Node], spaces: dict[int, Space]) -> Levels:
+def _levels(nodes: list[fx.Node], spaces: dict[int, Space], limits: Limits) -> Levels:
     """The level of each node; that of a sum is the level of the kernel that computes it."""
     owner = {node: space for space in spaces.values() for node in (*space.operands, *space.sums)}
     levels = Levels()
@@ -128,32 +157,45 @@ def _levels(nodes: list[fx.Node], spaces: dict[int, Space]) -> Levels:
             at = [levels.of[x] + (x in owner) for x in node.all_input_nodes]
             levels.of[node] = max(at, default=0)
         else:
-            _put_on_level(node, own, owner, levels)
+            _put_on_level(node, own, owner, levels, limits)
     return levels
 
 
-def _put_on_level(node: fx.Node, space: Space, owner: dict[fx.Node, Space], levels: Levels) -> None:
+def _put_on_level(
+    node: fx.Node, space: Space, owner: dict[fx.Node, Space], levels: Levels, limits: Limits
+) -> None:
     beside = space.operands_of(node)
     whole = facts.whole_operands(node, beside) if node in space.operands else []
     at = [levels.of[x] + (x in owner) for x in whole]
     at += [levels.of[x] + (x in owner and x not in space.operands) for x in beside]
     level = max(at, default=0)
-    before = {x: levels.products.get(x, frozenset()) for x in beside if levels.of[x] == level}
+    before = {x: _products_at(level, x, levels, limits) for x in beside}
     products = frozenset().union(*before.values())
-    own = frozenset([node]) if facts.is_wide_product(node) else frozenset()
-    if len(products | own) > 1:
+    own = frozenset([node]) if facts.weight_of(node) else frozenset()
+    if _total_weight(products | own) > limits.weights:
         levels.read.update(x for x, found in before.items() if found)
         level, products = level + 1, frozenset()
     levels.of[node] = level
     levels.products[node] = products | own
 
 
+def _products_at(level: int, x: fx.Node, levels: Levels, limits: Limits) -> frozenset[fx.Node]:
+    """The products that a kernel of a level does for an operand; values kept below are read."""
+    products = levels.products.get(x, frozenset())
+    is_here = levels.of[x] == level or _total_weight(products) <= limits.again
+    return products if is_here else frozenset()
+
+
+def _total_weight(products: frozenset[fx.Node]) -> int:
+    return sum(facts.weight_of(product) for product in products)
+
+
 # -- kernels ---------------------------------------------------------------------------------------
 
 
-def _regions_of(space: Space, nodes: list[fx.Node], levels: Levels) -> list[Region]:
+def _regions_of(space: Space, nodes: list[fx.Node], levels: Levels, limits: Limits) -> list[Region]:
     own = [node for node in nodes if node in space]
-    kept = _kept(space, own, levels)
+    kept = _kept(space, own, levels, limits)
     found = []
     for level in sorted({levels.of[node] for node in own}):
         results = [
@@ -162,14 +204,14 @@ def _regions_of(space: Space, nodes: list[fx.Node], levels: Levels) -> list[Regi
             if levels.of[node] == level and (node in space.sums or node in kept)
         ]
         cones = {result: _cone(space, [result], kept, levels, level) for result in results}
-        for group in _groups(results, cones):
+        for group in _groups(results, cones, limits):
             computed = _cone(space, group, kept, levels, level)
             if _is_worthwhile(computed, group):
                 found.append(Region(space.n_rows, level, computed, tuple(group)))
     return found
 
 
-def _kept(space: Space, own: list[fx.Node], levels: Levels) -> set[fx.Node]:
+def _kept(space: Space, own: list[fx.Node], levels: Levels, limits: Limits) -> set[fx.Node]:
     """Row-wise values that are written to memory."""
     kept: set[fx.Node] = set()
     seen: set[fx.Node] = set()  # through a view by something else: PyTorch makes the view
@@ -185,13 +227,22 @@ def _kept(space: Space, own: list[fx.Node], levels: Levels) -> set[fx.Node]:
         is_read = is_read or node in seen
         if is_read and facts.is_view_of_rows(node):
             seen.update(space.operands_of(node))
-        elif is_read or _is_worth_keeping(space, node, at, levels):
+        elif is_read or _is_worth_keeping(space, node, at, levels, limits):
             kept.add(node)
-            if not is_read:  # where it is used first: earlier it would wait in memory
+            # Where it is used first: earlier it would wait in memory.
+            is_free = node not in seen and node not in levels.read
+            if at and (not is_read or (is_free and min(at) < _first_reading(node, inside, levels))):
                 levels.of[node] = min(at)
             at = {levels.of[node]}
         needed[node] = at
     return kept
+
+
+def _first_reading(node: fx.Node, inside: list[fx.Node], levels: Levels) -> int:
+    """The lowest level of what reads a value from memory."""
+    whole = [user for user in node.users if user in inside and _is_table(node, user)]
+    outside = [user for user in _users(node) if user not in inside]
+    return min((levels.of.get(x, _LAST) for x in (*whole, *outside)), default=_LAST)
 
 
 def _users(node: fx.Node) -> list[fx.Node]:
@@ -204,15 +255,21 @@ def _users(node: fx.Node) -> list[fx.Node]:
 
 
 def _is_also_whole(node: fx.Node) -> bool:
-    gathers = (facts.gather_of(user) for user in node.users)
-    return any(g is not None and g.table is node for g in gathers)
+    return any(_is_table(node, user) for user in node.users)
 
 
-def _is_worth_keeping(space: Space, node: fx.Node, at: set[int], levels: Levels) -> bool:
+def _is_table(node: fx.Node, user: fx.Node) -> bool:
+    gather = facts.gather_of(user)
+    return gather is not None and gather.table is node
+
+
+def _is_worth_keeping(
+    space: Space, node: fx.Node, at: set[int], levels: Levels, limits: Limits
+) -> bool:
     """Whether a value that several levels need is read rather than computed again."""
     if facts.is_view_of_rows(node) or len(at) < 2:
         return False
-    if levels.products[node]:
+    if _total_weight(levels.products[node]) > limits.again:
         return True
     is_gathered = facts.gather_of(node) is not None
     n_features = facts.tensor_of(node).numel() // space.n_rows
@@ -243,25 +300,59 @@ def _cone(
     return tuple(order)
 
 
+@dataclass
+class _Group:
+    """Results of one kernel: what they are computed from, its products and outer products."""
+
+    results: list[fx.Node] = field(default_factory=list)
+    nodes: set[fx.Node] = field(default_factory=set)
+    products: frozenset[fx.Node] = frozenset()
+    n_outer: int = 0  # elements of sums of outer products
+
+    def add(self, result: fx.Node, cone: tuple[fx.Node, ...]) -> None:
+        self.results.append(result)
+        self.nodes.update(cone)
+        self.products |= _products_in(cone)
+        self.n_outer += facts.outer_size_of(result)
+
+    def takes(self, result: fx.Node, products: frozenset[fx.Node], limits: Limits) -> bool:
+        """Whether a result that shares a product fits beside the others."""
+        n_outer = self.n_outer + facts.outer_size_of(result)
+        fits = _total_weight(self.products | products) <= limits.weights
+        return bool(self.products & products) and fits and n_outer <= limits.outer
+
+
 def _groups(
-    results: list[fx.Node], cones: dict[fx.Node, tuple[fx.Node, ...]]
+    results: list[fx.Node], cones: dict[fx.Node, tuple[fx.Node, ...]], limits: Limits
 ) -> list[list[fx.Node]]:
-    """Results by the product they take; those without one go where most of them is computed."""
-    groups: dict[fx.Node | None, list[fx.Node]] = {}
-    shared: dict[fx.Node | None, set[fx.Node]] = {}
-    without = []
-    for result in results:
-        product = next((node for node in cones[result] if facts.is_wide_product(node)), None)
-        if product is None:
-            without.append(result)
+    """Results by the products they take; those without one go where most of them is computed.
+
+    Sums into segments are a kernel of their own unless they take a product themselves.
+    """
+    groups: list[_Group] = []
+    without = _Group()
+    products = {result: _products_in(cones[result]) for result in results}
+    is_heavy = {r: bool(products[r]) or facts.outer_size_of(r) > 0 for r in results}
+    for result in sorted(results, key=lambda r: -len(products[r])):
+        if not is_heavy[result]:
             continue
-        groups.setdefault(product, []).append(result)
-        shared.setdefault(product, set()).update(cones[result])
-    for result in without:
-        common = {product: len(nodes & set(cones[result])) for product, nodes in shared.items()}
-        best = max(common, key=common.__getitem__, default=None)
-        groups.setdefault(best if best is not None and common[best] else None, []).append(result)
-    return [[r for r in results if r in group] for group in groups.values()]
+        group = next((g for g in groups if g.takes(result, products[result], limits)), None)
+        if group is None:
+            groups.append(group := _Group())
+        group.add(result, cones[result])
+    for result in results:
+        if is_heavy[result]:
+            continue
+        cone = set(cones[result])
+        best = max(groups, key=lambda g: len(g.nodes & cone), default=None)
+        is_alone = facts.segment_of(result) is not None or best is None or not best.nodes & cone
+        (without if is_alone or best is None else best).results.append(result)
+    found = [*groups, without] if without.results else groups
+    return [[r for r in results if r in group.results] for group in found]
+
+
+def _products_in(cone: tuple[fx.Node, ...]) -> frozenset[fx.Node]:
+    return frozenset(node for node in cone if facts.weight_of(node))
 
 
 def _is_worthwhile(computed: tuple[fx.Node, ...], results: list[fx.Node]) -> bool:

@@ -5,6 +5,9 @@ sums over all rows stay in registers until a program has seen its last tile, and
 are made per tile: as long as its rows go to a few neighbouring segments, they are first summed by a
 product with a matrix of ones, so that memory sees one addition for each segment of a tile. Sorted
 indices, and those of many small graphs in one batch, are such; others are right, too, and slower.
+
+Where rows are multiplied by matrices few warps run on a multiprocessor, so that nothing hides how
+long memory takes: one number per row is read a tile ahead, and gathers come first.
 """
 
 from dataclasses import dataclass, field
@@ -30,8 +33,25 @@ from triton.language.extra import libdevice
 
 @triton.jit
 def _rounded(x):
-    """To the nearest number of TF32."""
-    return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    """To the nearest number of TF32. What is not pure is done once, not by each warp that reads."""
+    return tl.inline_asm_elementwise(
+        "cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=False, pack=1
+    )
+
+
+@triton.jit
+def _softplus(x):
+    """log(1 + exp(x)) without branches: a polynomial for log1p on [0, 1], to 2e-7."""
+    t = tl.exp(-tl.abs(x))
+    p = 0.00510582579 * t - 0.0289919564
+    p = p * t + 0.0773807383
+    p = p * t - 0.135906002
+    p = p * t + 0.190713096
+    p = p * t - 0.248339455
+    p = p * t + 0.333179343
+    p = p * t - 0.499994357
+    p = p * t + 0.999999965
+    return tl.maximum(x, 0.0) + p * t
 
 
 @triton.jit
@@ -51,8 +71,8 @@ class KernelSource:
 
 def kernel_source(region: Region, precision: str) -> KernelSource:
     """Write the kernel; `precision` is Triton's name for how float32 products are computed."""
-    writer = _Writer(region, precision)
-    for node in region.nodes:
+    writer = _Writer(region, precision, any(facts.weight_of(node) for node in region.nodes))
+    for node in sorted(region.nodes, key=lambda node: not writer.reads_ahead(node)):
         if node in region.results and not writer.is_row_wise(node):
             continue
         writer.compute(node)
@@ -65,8 +85,10 @@ def kernel_source(region: Region, precision: str) -> KernelSource:
 class _Writer:
     region: Region
     precision: str
+    is_heavy: bool  # matrices leave room for few programs
     inputs: list[fx.Node] = field(default_factory=list)
     names: dict[fx.Node, str] = field(default_factory=dict)  # of computed and loaded tiles
+    ahead: dict[str, str] = field(default_factory=dict)  # what is read a tile ahead
     before: list[str] = field(default_factory=list)
     inside: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
@@ -76,21 +98,42 @@ class _Writer:
     def is_row_wise(self, node: fx.Node) -> bool:
         return facts.row_operands(node, self.region.n_rows) is not None
 
+    def reads_ahead(self, node: fx.Node) -> bool:
+        """Whether a gather can be started before anything is computed."""
+        gather = facts.gather_of(node)
+        return self.is_heavy and gather is not None and gather.index not in self.region.nodes
+
     def finished(self) -> KernelSource:
         n = self.region.n_rows
         parameters = [f"p{i}" for i in range(len(self.inputs))]
         parameters += [f"r{i}" for i in range(len(self.region.results))]
         lines = [
             *self.before,
+            *self._first_ahead(),
             f"for tile in range(tl.program_id(0), tl.cdiv({n}, BLOCK), tl.num_programs(0)):",
             f"    row = tile * BLOCK + tl.arange(0, BLOCK){self._wide()}",
             f"    live = row < {n}",
-            *(f"    {line}" for line in self.inside),
+            *(f"    {line}" for line in (*self._next_ahead(), *self.inside)),
             *self.after,
         ]
         text = _HEADER.format(parameters=", ".join(parameters))
         text += "".join(f"    {line}\n" for line in lines)
         return KernelSource(text, tuple(self.inputs), tuple(self.is_summed), bool(self.after))
+
+    def _first_ahead(self) -> list[str]:
+        if not self.ahead:
+            return []
+        first = f"after = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK){self._wide()}"
+        return [first, *(f"next_{name} = {text}" for name, text in self.ahead.items())]
+
+    def _next_ahead(self) -> list[str]:
+        if not self.ahead:
+            return []
+        return [
+            *(f"{name} = next_{name}" for name in self.ahead),
+            "after = row + tl.num_programs(0) * BLOCK",
+            *(f"next_{name} = {text}" for name, text in self.ahead.items()),
+        ]
 
     def _wide(self) -> str:
         """Offsets of large tensors need 64 bits."""
@@ -123,7 +166,11 @@ class _Writer:
 
     def rows(self, node: fx.Node) -> str:
         """The tile of a row-wise value: computed before, or read."""
-        if node not in self.names:
+        if node not in self.names and self.is_heavy and not facts.features_of(node):
+            name = self.names[node] = f"a{len(self.ahead)}"
+            mask = f"mask=after < {self.region.n_rows}, other=0"
+            self.ahead[name] = f"tl.load({self.pointer(node)} + after, {mask}){_as_float(node)}"
+        elif node not in self.names:
             self.names[node] = self._read(node, "row", "live", "0")
         return self.names[node]
 
@@ -177,6 +224,8 @@ class _Writer:
         masks = [f"({i} < {n})" for i, n in ((k, n_in), (m, n_out)) if facts.padded(n) != n]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
         text = f"tl.load({self.pointer(base)} + {k} * {down} + {m} * {across}{mask})"
+        if self._is_rounded(facts.tensor_of(node).dtype):
+            text = f"_rounded({text})"
         if text not in self.shared:
             name = self.shared[text] = f"w{len(self.shared)}"
             self.before += ["if HOIST:", f"    {name} = {text}"]
@@ -230,12 +279,16 @@ class _Writer:
         return self.line(text)
 
     def _dot(self, a: str, b: str, dtype: torch.dtype) -> str:
+        if self._is_rounded(dtype):
+            a = f"_rounded({a})"
         if dtype is torch.float32:
-            if self.precision == "tf32":  # the units would cut the rest off, which adds up
-                a, b = f"_rounded({a})", f"_rounded({b})"
             return f'tl.dot({a}, {b}, input_precision="{self.precision}")'
         kind = TRITON_TYPES[dtype]
         return f"tl.dot({a}.to({kind}), {b}.to({kind}))"
+
+    def _is_rounded(self, dtype: torch.dtype) -> bool:
+        """The units of TF32 would cut off what is left, which adds up."""
+        return dtype is torch.float32 and self.precision == "tf32"
 
     def _without_padding(self, tile: str, n_features: int) -> str:
         """Columns beyond the last hold anything: they must not enter a sum."""
@@ -343,7 +396,31 @@ class _Writer:
     def _add_outer(self, outer: facts.Outer, result: str) -> None:
         a, b = self._alive(outer.left), self._alive(outer.right)
         n, m = facts.features_of(outer.left)[0], facts.features_of(outer.right)[0]
-        self._add_over_rows(f"tl.sum({a} * {b}, 0)", max(n, m), result)
+        if min(n, m) == 1:
+            self._add_over_rows(f"tl.sum({a} * {b}, 0)", max(n, m), result)
+            return
+        # The narrower side is turned: the wider one is often a product, which is laid out for it.
+        sides, steps = ((a, b), (m, 1)) if n <= m else ((b, a), (1, m))
+        down, across = self.columns(min(n, m)), self.columns(max(n, m))
+        self.before.append(
+            f"s_{result} = tl.zeros([{facts.padded(min(n, m))}, {facts.padded(max(n, m))}], "
+            "tl.float32)"
+        )
+        product = self._outer_product(*sides, facts.tensor_of(outer.right).dtype)
+        self.inside.append(f"s_{result} += {product}")
+        place = f"{down}[:, None] * {steps[0]} + {across}[None, :] * {steps[1]}"
+        mask = f"({down}[:, None] < {min(n, m)}) & ({across}[None, :] < {max(n, m)})"
+        self.after.append(
+            f'tl.atomic_add({result} + {place}, s_{result}, mask={mask}, sem="relaxed")'
+        )
+
+    def _outer_product(self, turned: str, other: str, dtype: torch.dtype) -> str:
+        if self._is_rounded(dtype):
+            turned, other = f"_rounded({turned})", f"_rounded({other})"
+        if dtype is torch.float32:
+            return f'tl.dot(tl.trans({turned}), {other}, input_precision="{self.precision}")'
+        kind = TRITON_TYPES[dtype]
+        return f"tl.dot(tl.trans({turned}.to({kind})), {other}.to({kind}))"
 
     def _add_to_segments(self, segment: facts.Segment, n_segments: int, result: str) -> None:
         sizes = facts.features_of(segment.source)
