@@ -33,6 +33,26 @@ class Locations:
     activation: Location = field(default_factory=Location)  # forward values for the backward pass
 
 
+@dataclass(frozen=True)
+class Phases:
+    """Parts of a step that run one after another, and whether values wait between them elsewhere.
+
+    Backward phases follow the forward ones in reverse. The last one has both directions, unless it
+    is followed by a backward phase of its own.
+    """
+
+    of_block: tuple[int, ...] = ()  # empty: there are none
+    leaves_after_forward: bool = False  # values that the backward pass reads leave the chip
+    leaves_after_each: bool = False  # so do all that another phase reads
+    has_separate_backward: bool = False
+
+    def number(self, block: int | None, *, is_backward: bool) -> int:
+        """Of the phase of an operation, in the order in which they run."""
+        forward = self.of_block[block] if block is not None else 0
+        last = max(self.of_block, default=0)
+        return 2 * last + self.has_separate_backward - forward if is_backward else forward
+
+
 class HeldPlace(NamedTuple):
     """Under which name the host finds a held tensor: a tensor's handle, or a remote buffer's."""
 

@@ -71,6 +71,7 @@ from tremula.poplar.programs import (
     Switch,
     Sync,
     SyncType,
+    Waits,
     WriteUndef,
 )
 from tremula.poplar.streams import (
@@ -103,7 +104,7 @@ __all__ = [
     "Abort", "AbortOnCondition", "AssumeEqualAcrossReplicas", "Block", "Call", "Copy",
     "CrossReplicaCopy", "ErrorProgram", "Execute", "If", "Loop", "PrintTensor", "PrintTensorFmt",
     "Program", "Repeat", "RepeatWhileFalse", "RepeatWhileTrue", "Sequence", "Switch", "Sync",
-    "SyncType", "WriteUndef",
+    "SyncType", "Waits", "WriteUndef",
     "cycle_count", "cycle_stamp", "get_hw_seeds", "set_floating_point_behaviour", "set_hw_seeds",
     "set_stochastic_rounding",
     # the host

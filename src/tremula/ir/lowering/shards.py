@@ -10,6 +10,7 @@ from tremula.ir.op_table import lowers
 from tremula.poplar.graph import Graph
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import gcl, popops
+from tremula.poplibs.gcl.rings import replica_number
 from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice
 
 
@@ -30,7 +31,7 @@ def own_shard(tiles: Tiles, x: Tensor, n_replicas: int) -> Tensor:
     if x.n_elems < flat.n_elems:
         rest = flat.slice(x.n_elems, flat.n_elems)
         popops.zero(tiles.graph, rest, tiles.sequence, tiles.name)
-    number = tiles.graph.top.add_replication_index_constant().reshape((1,))
+    number = replica_number(tiles.graph, tiles.sequence, tiles.name)
     found = dynamic_slice(
         tiles.graph, parts, number, tiles.sequence, tiles.name, dims=(0,), sizes=(1,)
     )

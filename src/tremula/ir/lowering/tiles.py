@@ -33,6 +33,8 @@ class LoweringOptions:
     locations: Locations = field(default_factory=Locations)  # of what outlives an operation
     # Steps that repeat are one function where that saves so many KiB of a tile; None: never.
     outline_threshold: float | None = 1.0
+    n_io_tiles: int = 0  # of each chip, set aside for transfers that overlap with computing
+    prefetch_depth: int = 0  # transfers that the host is ahead of the device
     checks_indices: bool = False  # stop at an index out of range, which otherwise reads zeros
 
 

@@ -5,17 +5,19 @@ recorded ── COMMON_PASSES ──┬── tile_passes() ──► lowered to
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from tremula.base.passes import run_passes
-from tremula.ir.locations import Location
+from tremula.ir.locations import Location, Phases
 from tremula.ir.passes.clean import drop_dead, drop_identities, fold_constants, share_common
 from tremula.ir.passes.decompose import decompose
 from tremula.ir.passes.functionalise import functionalise, functionalise_decompositions
-from tremula.ir.passes.leave_chip import by_direction, leave_chip, part_of_stage
+from tremula.ir.passes.leave_chip import by_direction, leave_chip, part_of_phase, part_of_stage
 from tremula.ir.passes.memory_shares import note_available_memory
 from tremula.ir.passes.recompute import (
     recompute_between_checkpoints,
+    recompute_by_mode,
     recompute_remembered,
     recompute_stages,
 )
@@ -49,13 +51,16 @@ def tile_passes(
     recomputed_stages: Sequence[int] = (),
     activations: Location | None = None,
     shards: Shards | None = None,
+    recomputation: str | None = None,
+    phases: Phases | None = None,
 ) -> Passes:
     """These leave only operations that have a lowering.
 
     `stage_of_block` is the pipeline stage of each block, empty without a pipeline. Of
     `recomputed_stages`, which has the same form, the backward pass computes all values again.
     `activations` says which forward values wait for the backward pass off the chip, `shards` which
-    weights replicas share out between them.
+    weights replicas share out between them, `recomputation` (of a step that is no pipeline) how
+    values that the backward pass computes again are chosen, `phases` when others leave the chip.
     """
     between = partial(recompute_between_checkpoints, stage_of_block=stage_of_block)
     stages = partial(recompute_stages, stage_of_block=recomputed_stages)
@@ -70,14 +75,30 @@ def tile_passes(
         ("recompute stages", stages),
         ("recompute what lowerings remember", remembered),
     )
+    if recomputation is not None and not stage_of_block:
+        by_mode = partial(recompute_by_mode, mode=recomputation)
+        passes = (*passes, (f"recompute ({recomputation})", by_mode))
     if shards is not None and shards.updated:
         passes = (*passes, ("shard updates", partial(shard_update, shards=shards)))
-    if activations is None or not activations.is_off_chip:
-        return passes
+    leave = _leaving(activations or Location(), stage_of_block, phases or Phases())
+    return passes if leave is None else (*passes, ("leave the chip", leave))
+
+
+def _leaving(activations: Location, stage_of_block: Sequence[int], phases: Phases) -> Pass | None:
+    """The pass that sends activations away, if any leave."""
+    if phases.leaves_after_forward or phases.leaves_after_each:
+        return partial(
+            leave_chip,
+            leaves=replace(activations, is_off_chip=True).leaves,
+            part_of=partial(part_of_phase, phases),
+            only_for_backward=not phases.leaves_after_each,
+        )
+    if not activations.is_off_chip:
+        return None
     # Between stages of a pipeline values wait in rings, on or off the chip.
-    parts = partial(part_of_stage, stage_of_block) if len(set(stage_of_block)) > 1 else by_direction
-    leave = partial(leave_chip, leaves=activations.leaves, part_of=parts)
-    return (*passes, ("leave the chip", leave))
+    is_pipeline = len(set(stage_of_block)) > 1
+    parts = partial(part_of_stage, stage_of_block) if is_pipeline else by_direction
+    return partial(leave_chip, leaves=activations.leaves, part_of=parts)
 
 
 TILE_PASSES = tile_passes()  # of a step that is not a pipeline

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.nodes import is_view
+from tremula.ir.locations import Phases
+from tremula.ir.nodes import is_view, schema_name
 from tremula.ir.ops import markers  # noqa: F401  registers tremula::fetched
-from tremula.ir.origin import OPTIMISER, ORIGIN
+from tremula.ir.origin import BACKWARD, OPTIMISER, ORIGIN
 from tremula.ir.step import CapturedStep
 
 FETCHED = torch.ops.tremula.fetched.default
@@ -32,10 +33,23 @@ def part_of_stage(stage_of_block: Sequence[int], node: fx.Node) -> Hashable:
     return by_direction(node) if is_last else None
 
 
+def part_of_phase(phases: Phases, node: fx.Node) -> Hashable:
+    """The number of its phase."""
+    origin = node.meta[ORIGIN]
+    return phases.number(origin.block, is_backward=origin.phase == BACKWARD)
+
+
 def leave_chip(
-    step: CapturedStep, leaves: Callable[[int], bool], part_of: Parts = by_direction
+    step: CapturedStep,
+    leaves: Callable[[int], bool],
+    part_of: Parts = by_direction,
+    *,
+    only_for_backward: bool = False,
 ) -> CapturedStep:
-    """Values with a size that `leaves` are off the chip between parts of the step."""
+    """Values with a size that `leaves` are off the chip between parts of the step.
+
+    Or only those that the forward pass makes and the backward pass reads.
+    """
 
     def waits(base: fx.Node, user: fx.Node) -> bool:
         value = base.meta.get("val")
@@ -44,6 +58,7 @@ def leave_chip(
             and isinstance(value, Tensor)
             and None not in (part_of(base), part_of(user))
             and part_of(base) != part_of(user)
+            and (not only_for_backward or by_direction(base) != by_direction(user))
             and leaves(value.numel())
         )
 
@@ -65,7 +80,7 @@ class PartReads:
 
     def run(self) -> CapturedStep:
         for node in list(self.step.graph.nodes):
-            if is_of_micro_batches(node) and not is_view(node.target):
+            if is_of_micro_batches(node) and not _follows(node):
                 for source in node.all_input_nodes:
                     if self.waits(base_of(source), node):
                         node.replace_input_with(source, self._brought_to(source, node))
@@ -85,6 +100,11 @@ class PartReads:
             new.meta = {**source.meta, **new.meta, ORIGIN: user.meta[ORIGIN]}
             self.brought[key] = new
         return self.brought[key]
+
+
+def _follows(node: fx.Node) -> bool:
+    """Whether a node computes nothing itself: a view, or a gradient where it is reduced."""
+    return is_view(node.target) or schema_name(node) == "tremula::gradient"
 
 
 def is_of_micro_batches(node: fx.Node) -> bool:

@@ -7,6 +7,7 @@ from torch import fx
 from tremula.ir.nodes import is_random, schema_name
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN
 from tremula.ir.passes.clean import drop_dead
+from tremula.ir.passes.recompute_plan import MODES, base_value, forward_values, kept_values
 from tremula.ir.step import CapturedStep
 
 _CHECKPOINT = "tremula::checkpoint"
@@ -35,6 +36,47 @@ def recompute_between_checkpoints(
     stored = _checkpointed(marks) | set(step.results())
     gone, stage = before - stored, _stages(stage_of_block)
     return _Recomputation(step, lambda n, user: n in gone and stage(n) == stage(user)).run()
+
+
+NORMS_ONLY, EVERYTHING = "norms", "everything"
+RECOMPUTATIONS = (*MODES, NORMS_ONLY, EVERYTHING)
+
+
+def recompute_by_mode(step: CapturedStep, mode: str) -> CapturedStep:
+    """Choose by itself what the backward pass computes again, in a step that is not a pipeline.
+
+    "ideal" and "popart" keep the cheapest cuts of the forward pass (`recompute_plan.py`), "norms"
+    computes norms and what is applied to them again, "everything" all there is.
+    """
+    if not step.training or _marks(step):
+        return step
+    if mode == NORMS_ONLY:
+        gone = _norms_and_followers(step)
+    else:
+        values = forward_values(step)
+        kept = set() if mode == EVERYTHING else kept_values(values, mode)
+        gone = set(values) - kept
+    gone -= set(step.results())
+
+    def goes(node: fx.Node, _user: fx.Node) -> bool:
+        return base_value(node) in gone
+
+    return _Recomputation(step, goes).run()
+
+
+def _norms_and_followers(step: CapturedStep) -> set[fx.Node]:
+    """Norms, and element-wise functions of their results alone."""
+    norms = [node for node in forward_values(step) if "norm" in schema_name(node)]
+    followers = {
+        user
+        for norm in norms
+        for item in (norm, *norm.users)
+        for user in item.users
+        if {base_value(source) for source in user.all_input_nodes} == {norm}
+        and user.meta.get("val") is not None
+        and user.meta[ORIGIN].phase == FORWARD
+    }
+    return {*norms, *followers}
 
 
 def recompute_stages(step: CapturedStep, stage_of_block: Sequence[int]) -> CapturedStep:

@@ -18,6 +18,7 @@ from torch import Tensor, fx, nn
 from tremula.base.tracing import POPTORCH, span
 from tremula.ir.capture.capture import capture, held_tensors
 from tremula.ir.host.cuda_graph import CudaGraphProgram
+from tremula.ir.locations import Phases
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.passes.random_bits import initial_state, reproducible
@@ -41,6 +42,9 @@ class Places:
 
     chip_of_block: tuple[int, ...] = ()
     stage_of_block: tuple[int, ...] = ()  # of a pipeline; empty without one
+    stride: int = 1  # of a pipeline; see Schedule
+    phases: Phases = field(default_factory=Phases)
+    waits_for_all: bool = True  # transfers stop every chip; otherwise those that take part
 
 
 def on_one_chip(_step: CapturedStep) -> Places:
@@ -205,6 +209,9 @@ def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) ->
         repetition.gradient_scale,
         places.chip_of_block,
         places.stage_of_block,
+        places.stride,
+        places.phases,
+        places.waits_for_all,
         tuple((name, g.size, g.stride(repetition.n_replicas)) for name, g in groupings.items()),
         repetition.has_running_mean,
     )

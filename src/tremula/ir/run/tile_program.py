@@ -37,6 +37,7 @@ class TileSettings:
     lowering: LoweringOptions = field(default_factory=LoweringOptions)
     engine_options: Mapping[str, object] = field(default_factory=dict)
     recomputes_stages: bool = True  # a pipeline keeps inputs of stages, not all values in them
+    recomputation: str | None = None  # without a pipeline: "popart", "ideal", "norms", "everything"
     cache_folder: str | None = None  # where compiled programs are kept, if anywhere
     shows_progress: bool = False
     not_modelled: tuple[str, ...] = ()  # what was asked for and this program does without
@@ -148,6 +149,8 @@ class TileProgram:
             self.recomputed_stages,
             self.settings.lowering.locations.activation,
             self._shards(),
+            self.settings.recomputation,
+            self.schedule.phases,
         )
         step = apply(self._captured, passes, "tiles")
         options, target = self.lowering_options(), self.device().target
@@ -165,7 +168,7 @@ class TileProgram:
             (self.settings.chip, self.settings.n_tiles),
             self.schedule,
             self.lowering_options(),
-            self.recomputed_stages,
+            (self.recomputed_stages, self.settings.recomputation),
             dict(self.settings.engine_options),
         )
 

@@ -24,6 +24,7 @@ from tremula.poplibs.gcl.rings import (
     gathered_parts,
     reduced_by_pairs,
     reduced_part,
+    replica_number,
     swapped_parts,
     turned,
     turned_back,
@@ -208,7 +209,7 @@ def broadcast(
     combine_of("broadcast", tensor, "ADD")
     if group.size == 1 or not tensor.n_elems:
         return duplicate(graph, tensor, sequence, name)
-    number = graph.top.add_replication_index_constant()
+    number = replica_number(graph, sequence, name).reshape(())
     only_root = select(_1, 0, (_2 / group.stride) % group.size == root)
     result = map_elements(graph, only_root, [tensor, number], sequence, f"{name}/choose")
     all_reduce_in_place(graph, result, sequence, name, group=group)

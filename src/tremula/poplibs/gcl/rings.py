@@ -8,6 +8,8 @@ then part p + j of the whole, and every replica sends the same j. Many rounds ar
 
 from collections.abc import Callable
 
+import numpy as np
+
 from tremula.base.types import UNSIGNED_INT
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, CrossReplicaCopy, Repeat, Sequence
@@ -34,9 +36,19 @@ def send_round(
     return received
 
 
+def replica_number(graph: Graph, sequence: Sequence, name: str) -> Tensor:
+    """UNSIGNED_INT [1]: the number of this replica, on one of the graph's own tiles."""
+    number = graph.top.add_replication_index_constant().reshape((1,))
+    if graph.tiles.to_own(np.zeros(1, np.int64))[0] >= 0:
+        return number
+    own = graph.add_variable(number.type, number.shape, f"{name}/replica", mapping=0)
+    sequence.add(Copy(number, own))
+    return own
+
+
 def _place(graph: Graph, ring: Ring, sequence: Sequence, name: str) -> Tensor:
     """UNSIGNED_INT [1]: where in its ring this replica is."""
-    number = graph.top.add_replication_index_constant().reshape((1,))
+    number = replica_number(graph, sequence, name)
     size, stride = ring.group.size, ring.group.stride
     member = _1 if stride == 1 else _1 / stride
     member = member if size * stride == ring.n_replicas else member % size

@@ -107,9 +107,9 @@ def sgd(model: nn.Module):
 
 def test_iterations_ramp_up_and_down():
     """Stage s works on micro-batch t - s; a full pipeline is one loop."""
-    found = [(list(active), n) for active, n in iterations(3, 5)]
-    assert found == [([0], 1), ([0, 1], 1), ([0, 1, 2], 3), ([1, 2], 1), ([2], 1)]
-    assert [(list(a), n) for a, n in iterations(3, 1)] == [([0], 1), ([1], 1), ([2], 1)]
+    found = [(active, n) for (active,), n in iterations(3, 5)]
+    assert found == [((0,), 1), ((0, 1), 1), ((0, 1, 2), 3), ((1, 2), 1), ((2,), 1)]
+    assert [(active, n) for (active,), n in iterations(3, 1)] == [((0,), 1), ((1,), 1), ((2,), 1)]
 
 
 @pytest.mark.parametrize("n_stages", [2, 3, 4])

@@ -7,11 +7,23 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from tremula.frontends.poptorch.enums import AutoStage, ConnectionType, OutputMode, OverlapMode
+from tremula.frontends.poptorch.enums import (
+    AutoStage,
+    ConnectionType,
+    OutputMode,
+    OverlapMode,
+    SyncPattern,
+)
 from tremula.frontends.poptorch.exceptions import PYTHON_ERROR, Error, createPoptorchError
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
-from tremula.frontends.poptorch.options.strategies import ExecutionStrategy, PipelinedExecution
+from tremula.frontends.poptorch.options.strategies import (
+    ExecutionStrategy,
+    ParallelPhasedExecution,
+    PhasedExecution,
+    PipelinedExecution,
+    ShardedExecution,
+)
 from tremula.ir.nodes import schema_name
 from tremula.ir.origin import FORWARD, ORIGIN
 from tremula.ir.run.compiled_step import Places
@@ -29,11 +41,26 @@ def place_step(step: CapturedStep, options: Options, *, is_training: bool) -> Pl
     _check_all_in_blocks(step)
     ids = [(block.user_id, block.ipu_id) for block in step.blocks]
     placement = resolve_blocks(options._execution_strategy, ids)
+    _check_order(step, options._execution_strategy, placement)
     _check_buffers(step, options)
     check_pipeline_depth(options, placement.n_pipeline_stages, is_training)
     n_ipus_needed(placement.ipus, options.replication_factor, options)
-    is_pipeline = isinstance(options._execution_strategy, PipelinedExecution)
-    return Places(placement.ipus, placement.pipeline_stages if is_pipeline else ())
+    strategy = options._execution_strategy
+    waits_for_all = options.sync_pattern == SyncPattern.Full
+    if isinstance(strategy, PhasedExecution):
+        phases = strategy.phases_of(placement.phases)
+        waits_for_all = waits_for_all and not isinstance(strategy, ParallelPhasedExecution)
+        return Places(placement.ipus, phases=phases, waits_for_all=waits_for_all)
+    schedule = _pipeline_schedule(strategy)
+    if schedule in (None, "sequential"):
+        return Places(placement.ipus, waits_for_all=waits_for_all)
+    stride = 2 if schedule == "interleaved" else 1
+    stages = placement.pipeline_stages
+    return Places(placement.ipus, stages, stride, waits_for_all=waits_for_all)
+
+
+def _pipeline_schedule(strategy: ExecutionStrategy) -> str | None:
+    return strategy.schedule if isinstance(strategy, PipelinedExecution) else None
 
 
 def _check_all_in_blocks(step: CapturedStep) -> None:
@@ -52,6 +79,34 @@ def _check_all_in_blocks(step: CapturedStep) -> None:
                 " last until the next block",
             )
         is_in_blocks = is_in_blocks or origin.block is not None
+
+
+def _check_order(step: CapturedStep, strategy: ExecutionStrategy, placement: "Placement") -> None:
+    """Stages and phases that a script names run in their order: none reads from a later one."""
+    if strategy.auto is not None or isinstance(strategy, ShardedExecution):
+        return
+    is_phased = isinstance(strategy, PhasedExecution)
+    rank = placement.phases if is_phased else placement.stages
+    for node in step.graph.nodes:
+        block = _forward_block(node)
+        for source in node.all_input_nodes if block is not None else ():
+            maker = _forward_block(source)
+            if block is None or maker is None or rank[maker] <= rank[block]:
+                continue
+            what = "phase" if is_phased else "stage"
+            raise Error(
+                PYTHON_ERROR,
+                f"Block {step.blocks[block].user_id!r} of {what} {rank[block]} reads what block"
+                f" {step.blocks[maker].user_id!r} of the later {what} {rank[maker]} computes:"
+                f" {schema_name(node)} at {node.meta[ORIGIN].source}",
+                hint=f"name the {what}s in the order in which forward runs their blocks",
+            )
+
+
+def _forward_block(node: fx.Node) -> int | None:
+    origin = node.meta.get(ORIGIN)
+    is_forward = node.op == "call_function" and origin is not None and origin.phase == FORWARD
+    return origin.block if is_forward else None
 
 
 def _check_buffers(step: CapturedStep, options: Options) -> None:
@@ -151,9 +206,16 @@ def _runs(ipus: Sequence[int]) -> tuple[int, ...]:
 
 def check_pipeline_depth(options: Options, n_stages: int, training: bool) -> None:
     """Raise if a pipeline of `n_stages` forward stages can never be filled."""
-    if not isinstance(options._execution_strategy, PipelinedExecution) or n_stages <= 1:
+    schedule = _pipeline_schedule(options._execution_strategy)
+    if schedule in (None, "sequential") or n_stages <= 1:
         return
-    if training:
+    if training and schedule == "interleaved":
+        if options.Training.gradient_accumulation < n_stages:
+            raise createPoptorchError(
+                "poptorch.Options().Training.gradientAccumulation must be greater than or equal "
+                f"to the number of pipeline stages ({n_stages}) when they are interleaved."
+            )
+    elif training:
         n_backward = n_stages - 1
         n_all = n_stages + n_backward
         if options.Training.gradient_accumulation < n_all:

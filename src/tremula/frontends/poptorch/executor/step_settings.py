@@ -3,14 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tremula.frontends.poptorch.enums import MeanReductionStrategy, ReductionType, SyncPattern
+from tremula.frontends.poptorch.enums import MeanReductionStrategy, ReductionType
 from tremula.frontends.poptorch.executor.placement import machine_of, place_step, uses_ipu_model
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
-from tremula.frontends.poptorch.options.strategies import (
-    ParallelPhasedExecution,
-    SerialPhasedExecution,
-)
 from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.run.generators import new_seed
 from tremula.ir.run.replica_groups import Grouping
@@ -71,11 +67,14 @@ def _tile_settings(options: Options, chip: str) -> "TileSettings":
             available_memory=dict(options.available_memory_proportion),
             rounds_stochastically=bool(choices.get("enableStochasticRounding", False)),
             locations=options.TensorLocations.chosen,
+            n_io_tiles=_n_io_tiles(options),
+            prefetch_depth=_prefetch_depth(choices),
             has_synthetic_data=choices.get("syntheticDataMode", 0) != 0,
             outline_threshold=_outline_threshold(choices),
         ),
         _engine_options(options),
         recomputes_stages=choices.get("autoRecomputation") != 0,  # a pipeline does by default
+        recomputation=_RECOMPUTATION.get(choices.get("autoRecomputation")),
         cache_folder=choices["cachePath"] if is_cached else None,
         shows_progress=options.show_compilation_progress_bar,
         not_modelled=tuple(_not_modelled(options)),
@@ -87,6 +86,22 @@ def _outline_threshold(choices: Mapping[str, Any]) -> float | None:
     """How much a function must save to be one; None where the script wants none."""
     is_on = choices.get("enableOutlining", True)
     return float(choices.get("outlineThreshold", 1.0)) if is_on else None
+
+
+# By the number of popart.RecomputationType; stages of a pipeline are computed again by default.
+_RECOMPUTATION = {1: "popart", 2: "norms", 4: "everything"}
+
+
+def _n_io_tiles(options: Options) -> int:
+    locations = options.TensorLocations
+    return locations("numIOTiles") if locations.exists("numIOTiles") else 0
+
+
+def _prefetch_depth(choices: Mapping[str, Any]) -> int:
+    """How many transfers the host is ahead; PopART's default is 1."""
+    if not choices.get("enablePrefetchDatastreams", True):
+        return 0
+    return int(choices.get("defaultPrefetchBufferingDepth", 1))
 
 
 def _engine_options(options: Options) -> dict[str, object]:
@@ -106,11 +121,7 @@ def _not_modelled(options: Options) -> list[str]:
     Results are the same either way; memory and cycles of a report are not.
     """
     found = []
-    if options.TensorLocations.exists("numIOTiles"):
-        found.append("numIOTiles (tiles set aside for transfers)")
-    strategy = options._execution_strategy
-    if isinstance(strategy, SerialPhasedExecution | ParallelPhasedExecution):
-        found.append(f"{type(strategy).__name__} (phases that leave the chip)")
-    if options.sync_pattern != SyncPattern.Full:
-        found.append("syncPattern")
+    locations = options.TensorLocations.chosen
+    if any(location.uses_io_tiles for location in vars(locations).values()):
+        found.append("useIOTilesToLoad (tensors off the chip are fetched when they are needed)")
     return found

@@ -5,6 +5,7 @@ from typing import Self
 
 from tremula.base.errors import suggest
 from tremula.frontends.poptorch.enums import AutoStage, Liveness
+from tremula.ir.locations import Phases
 
 
 class Stage:
@@ -112,6 +113,9 @@ class ExecutionStrategy:
         return {"execution_mode": self.execution_mode}
 
 
+_SCHEDULES = ("grouped", "interleaved", "sequential")
+
+
 class _StagedExecution(ExecutionStrategy):
     def __init__(self, *args: "AutoStage | str | Stage | Sequence[str]"):
         if len(args) == 1 and isinstance(args[0], AutoStage):
@@ -138,10 +142,27 @@ class PipelinedExecution(_StagedExecution):
     """The model is cut over chips, which compute different micro-batches at the same time."""
 
     execution_mode = 0
+    schedule = "grouped"
+
+    def useSchedule(self, schedule: str) -> Self:  # noqa: N802
+        """How chips take turns in training; an addition of Tremula, with TensorFlow's names.
+
+        "grouped": in each iteration a chip computes a forward and a backward stage. "interleaved":
+        it turns from one to the other, so that about half as many micro-batches are under way.
+        "sequential": one micro-batch at a time, as with ShardedExecution.
+        """
+        assert schedule in _SCHEDULES, (
+            f"a schedule is one of {', '.join(_SCHEDULES)}, got {schedule!r}"
+        )
+        self.schedule = schedule
+        return self
 
 
-class _PhasedExecution(ExecutionStrategy):
+class PhasedExecution(ExecutionStrategy):
+    """What strategies with phases share."""
+
     execution_mode = 2
+    liveness = Liveness.AlwaysLive
 
     def __init__(self, *phases: "Phase | Stage | str | Sequence[Stage | str | Phase]"):
         if len(phases) == 1 and isinstance(phases[0], list | tuple) and _holds_phases(phases[0]):
@@ -167,6 +188,15 @@ class _PhasedExecution(ExecutionStrategy):
         self._separate_backward_phase = bool(use)
         return self
 
+    def phases_of(self, blocks: tuple[int, ...]) -> Phases:
+        """The phases of a program whose blocks have these numbers."""
+        return Phases(
+            blocks,
+            leaves_after_forward=self.liveness != Liveness.AlwaysLive,
+            leaves_after_each=self.liveness == Liveness.OffChipAfterEachPhase,
+            has_separate_backward=self._separate_backward_phase,
+        )
+
     def phase_index(self, stage_index: int) -> int:
         return self._place[stage_index][0]
 
@@ -181,34 +211,26 @@ class _PhasedExecution(ExecutionStrategy):
         return f"{type(self).__name__}({', '.join(map(repr, self.phases))})"
 
 
-class SerialPhasedExecution(_PhasedExecution):
+class SerialPhasedExecution(PhasedExecution):
     """Phases run one after the other on the same chips; tensors wait off the chip."""
-
-    def __init__(self, *phases: "Phase | Stage | str | Sequence[Stage | str | Phase]"):
-        self._liveness = Liveness.AlwaysLive
-        super().__init__(*phases)
 
     def setTensorsLiveness(self, liveness: Liveness) -> Self:  # noqa: N802
         """When tensors leave the chip."""
         assert isinstance(liveness, Liveness), f"expected a poptorch.Liveness, got {liveness!r}"
-        self._liveness = liveness
+        self.liveness = liveness
         return self
 
     def backend_options(self) -> dict[str, bool | int]:
-        own = {"serial_phases_execution": True, "tensors_liveness": int(self._liveness)}
+        own = {"serial_phases_execution": True, "tensors_liveness": int(self.liveness)}
         return {**super().backend_options(), **own}
 
 
-class ParallelPhasedExecution(_PhasedExecution):
+class ParallelPhasedExecution(PhasedExecution):
     """Even phases run on even chips, odd ones on odd chips, so that their transfers overlap."""
-
-    def __init__(self, *phases: "Phase | Stage | str | Sequence[Stage | str | Phase]"):
-        self._off_chip_after_fwd = False
-        super().__init__(*phases)
 
     def sendTensorsOffChipAfterFwd(self, off_chip: bool = True) -> Self:  # noqa: N802
         """Whether tensors leave the chip between the forward and the backward pass."""
-        self._off_chip_after_fwd = bool(off_chip)
+        self.liveness = Liveness.OffChipAfterFwd if off_chip else Liveness.AlwaysLive
         return self
 
     def default_ipu(self, stage_index: int) -> int:
@@ -216,8 +238,7 @@ class ParallelPhasedExecution(_PhasedExecution):
         return 2 * stage + phase % 2
 
     def backend_options(self) -> dict[str, bool | int]:
-        liveness = Liveness.OffChipAfterFwd if self._off_chip_after_fwd else Liveness.AlwaysLive
-        own = {"serial_phases_execution": False, "tensors_liveness": int(liveness)}
+        own = {"serial_phases_execution": False, "tensors_liveness": int(self.liveness)}
         return {**super().backend_options(), **own}
 
 

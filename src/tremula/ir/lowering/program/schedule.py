@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tremula.ir.locations import HeldPlace
+from tremula.ir.locations import HeldPlace, Phases
 from tremula.ir.step import Slot
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Program
@@ -19,6 +19,11 @@ class Schedule:
     gradient_scale: float = 1.0  # 1 / (accumulation × all replicas) for the mean
     chip_of_block: tuple[int, ...] = ()
     stage_of_block: tuple[int, ...] = ()  # of a pipeline: the forward stage of each block
+    # Of a pipeline: how many iterations lie between two micro-batches at the same stage. 1 is the
+    # grouped schedule, 2 the interleaved one, in which chips turn from forward to backward.
+    stride: int = 1
+    phases: Phases = field(default_factory=Phases)
+    waits_for_all: bool = True  # transfers stop every chip; otherwise those that take part
     # Parameters that differ between groups of replicas: (name, size of a group, stride in it).
     groups: tuple[tuple[str, int, int], ...] = ()
     has_running_mean: bool = False  # of micro-batches' gradients, in the rule's type of them

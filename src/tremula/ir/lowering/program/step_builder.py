@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import fx
 
+from tremula.base.errors import InvalidOption
 from tremula.base.source import at_source
 from tremula.base.types import FLOAT
 from tremula.ir.locations import HeldPlace, Location
@@ -25,18 +26,25 @@ from tremula.ir.lowering.program.node_facts import (
     overwrites,
     source_of_user,
 )
+from tremula.ir.lowering.program.overlap import (
+    Overlap,
+    StepParts,
+    overlap_modes,
+    overlapped_program,
+    spans_iterations,
+)
 from tremula.ir.lowering.program.schedule import BuiltProgram, Schedule
 from tremula.ir.lowering.program.streaming import Row, StreamingMemory
 from tremula.ir.lowering.shards import add_shard
 from tremula.ir.lowering.tiles import HOST_FUNCTIONS, LoweringOptions, Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.op_table import lowering_of
-from tremula.ir.origin import FORWARD, OPTIMISER, ORIGIN
+from tremula.ir.origin import BACKWARD, FORWARD, OPTIMISER, ORIGIN
 from tremula.ir.passes.leave_chip import FETCHED
 from tremula.ir.passes.shard_update import N_SHARDS
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Program, Repeat, Sequence
+from tremula.poplar.programs import Copy, Program, Repeat, Sequence, Sync, SyncType, Waits
 from tremula.poplar.target import Target
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import gcl, popops, poputil
@@ -64,7 +72,8 @@ class StepBuilder:
         self.chip_of = chips_of_nodes(step, self._own_chip)
         self.folded = Folded(step.graph, self.chip_of)
         self.overwrites = self._overwrites()
-        self.memory = StreamingMemory(self.graph)
+        self.waits = Waits.ALL if schedule.waits_for_all else Waits.OWN
+        self.memory = StreamingMemory(self.graph, self.waits)
         self.rows: dict[fx.Node, Row] = {}  # of weights and states in streaming memory
         # Of activations: where they went, what they were, how a clone repeats elements alike.
         self.left: dict[fx.Node, tuple[Row, Tensor, Callable[[Tensor], Tensor]]] = {}
@@ -72,16 +81,25 @@ class StepBuilder:
         self.deferred: dict[fx.Node, Callable[[], Tensor]] = {}  # gradients nobody has read yet
         self.loaded: set[tuple[fx.Node, object]] = set()  # in which part of the program
         self.held_by_result = held_by_result(step)
+        self.overlap = Overlap()
+        self.overlap_modes = overlap_modes(step) if options.n_io_tiles else {}
         self.counters: dict[int, Tensor] = {}  # of micro-batches, by the sequence that counts
 
     def _chip_graphs(self) -> list[Graph]:
-        if self.schedule.n_chips == 1 and self.graph.target.n_ipus == 1:
+        _check_io_tiles(self.options.n_io_tiles, self.graph.target)
+        if self.graph.target.n_ipus == 1 and not self.options.n_io_tiles:
             return [self.graph]
-        n_tiles = self.graph.target.n_tiles // self.graph.target.n_ipus
+        n_tiles, n_io = self.graph.target.tiles_per_ipu, self.options.n_io_tiles
         return [
-            self.graph.create_virtual_graph(chip * n_tiles, (chip + 1) * n_tiles)
+            self.graph.create_virtual_graph(chip * n_tiles, (chip + 1) * n_tiles - n_io)
             for chip in range(self.graph.target.n_ipus)
         ]
+
+    def _io_graph(self, chip: int) -> Graph:
+        """The tiles of a chip that are set aside for transfers: its last ones."""
+        n_tiles = self.graph.target.tiles_per_ipu
+        end = (chip + 1) * n_tiles
+        return self.graph.create_virtual_graph(end - self.options.n_io_tiles, end)
 
     def build(self, progress: Callable[[int, int], None] | None) -> BuiltProgram:
         nodes = list(self.step.graph.nodes)
@@ -96,7 +114,7 @@ class StepBuilder:
         self._give_results()
         for shared in self.shared:
             self.built.host_functions.update(shared.get(HOST_FUNCTIONS, {}))
-        self.built.program = self._program()
+        self.built.program = self._called(self._program())
         return self.built
 
     # -- where things are --------------------------------------------------------------------------
@@ -151,7 +169,7 @@ class StepBuilder:
                 tensor = self._variable(slot, node)
             self.values[node] = tensor
             if slot.kind == INPUT:
-                self._input_stream(slot, tensor, self._reads_of(node))
+                self._input_stream(slot, node, tensor)
             else:
                 self.built.held[slot.kind, slot.index] = self._held_at(slot, node, tensor)
 
@@ -175,8 +193,10 @@ class StepBuilder:
 
     def _part_of(self, node: fx.Node) -> object:
         """The part of the program a node runs in: each fetches for itself what it reads."""
-        origin = node.meta.get(ORIGIN)
-        return FORWARD if origin is None else origin.phase
+        origin, phases = node.meta.get(ORIGIN), self.schedule.phases
+        if origin is None or origin.phase == OPTIMISER or not phases.of_block:
+            return FORWARD if origin is None else origin.phase
+        return phases.number(origin.block, is_backward=origin.phase == BACKWARD)
 
     def _load(self, node: fx.Node, tiles: Tiles) -> None:
         """Fetch a weight or a state before its first reader in a part of the program."""
@@ -267,15 +287,26 @@ class StepBuilder:
         """Where an input is read from its stream."""
         return self.micro
 
-    def _input_stream(self, slot: Slot, tensor: Tensor, sequence: Sequence) -> None:
+    def _input_stream(self, slot: Slot, node: fx.Node, tensor: Tensor) -> None:
         if self.options.has_synthetic_data:
             self.graph.set_initial_value(tensor, 0)
             return
         handle = f"input:{slot.index}"
-        stream = self.graph.add_host_to_device_fifo(handle, tensor.type, max(tensor.n_elems, 1))
-        if tensor.n_elems:  # a tensor without elements has nothing to fetch
-            sequence.add(Copy(stream, tensor.flatten()))
+        depth = 1 + self.options.prefetch_depth
+        stream = self.graph.add_host_to_device_fifo(
+            handle, tensor.type, max(tensor.n_elems, 1), buffering_depth=depth
+        )
         self.built.inputs.append(handle)
+        if tensor.n_elems and node in self.overlap_modes:
+            waiting = self._on_io_tiles(tensor, self.chip_of[node])
+            self.overlap.loads.add(Copy(stream, waiting, waits=Waits.NONE))
+            self.overlap.takes.add(Copy(waiting, tensor.flatten()))
+        elif tensor.n_elems:  # a tensor without elements has nothing to fetch
+            self._reads_of(node).add(Copy(stream, tensor.flatten(), waits=self.waits))
+
+    def _on_io_tiles(self, like: Tensor, chip: int) -> Tensor:
+        graph = self._io_graph(chip)
+        return graph.add_variable(like.type, [like.n_elems], "waiting", mapping="linear")
 
     # -- operations --------------------------------------------------------------------------------
 
@@ -446,7 +477,7 @@ class StepBuilder:
             assert isinstance(value, Tensor), "results are tensors"
             if slot.kind in (OUTPUT, INPUT):
                 self._load_result(node)
-                self._output_stream(slot, value, self._gives_of(node))
+                self._output_stream(slot, node, value)
             elif held.get((slot.kind, slot.index)) in self.rows:
                 continue  # it was stored
             elif (slot.kind, slot.index) in held:  # a loss or a gradient is not kept
@@ -481,22 +512,50 @@ class StepBuilder:
         for value, target in safe:
             sequence.add(Copy(value.flatten(), target.flatten()))
 
-    def _output_stream(self, slot: Slot, value: Tensor, sequence: Sequence) -> None:
+    def _output_stream(self, slot: Slot, node: fx.Node, value: Tensor) -> None:
         if self.options.has_synthetic_data:
             return
         handle = f"{slot.kind}-out:{slot.index}"
-        stream = self.graph.add_device_to_host_fifo(handle, value.type, max(value.n_elems, 1))
-        if value.n_elems:
-            sequence.add(Copy(value.flatten(), stream))
+        depth = 1 + self.options.prefetch_depth
+        stream = self.graph.add_device_to_host_fifo(
+            handle, value.type, max(value.n_elems, 1), buffering_depth=depth
+        )
         self.built.outputs.append((slot, handle))
+        if value.n_elems and node in self.overlap_modes:
+            waiting = self._on_io_tiles(value, self.chip_of[node])
+            self.overlap.puts.add(Copy(value.flatten(), waiting))
+            self.overlap.stores.add(Copy(waiting, stream, waits=Waits.NONE))
+        elif value.n_elems:
+            self._gives_of(node).add(Copy(value.flatten(), stream, waits=self.waits))
+
+    def _called(self, program: Program) -> Program:
+        """What a call runs: a host that works ahead lets it wait once, at its beginning."""
+        has_streams = bool(self.built.inputs or self.built.outputs)
+        if not has_streams or not self.options.prefetch_depth:
+            return program
+        return Sequence(Sync(SyncType.HOST, name="call"), program)
 
     def _program(self) -> Program:
         schedule = self.schedule
+        if self.overlap.is_used:
+            parts = StepParts(self.before, self.micro, self.update)
+            counts = schedule.n_iterations, schedule.n_accumulation
+            spans = spans_iterations(self.overlap_modes)
+            return overlapped_program(self.graph, self.overlap, parts, counts, spans=spans)
         passes = self.micro
         if schedule.n_accumulation > 1:
             passes = Repeat(schedule.n_accumulation, self.micro)
         whole = Sequence(self.before, passes, self.update)
         return Repeat(schedule.n_iterations, whole) if schedule.n_iterations > 1 else whole
+
+
+def _check_io_tiles(n_io_tiles: int, target: Target) -> None:
+    if n_io_tiles >= target.tiles_per_ipu:
+        raise InvalidOption(
+            f"{n_io_tiles} tiles of each chip are set aside for I/O, but a chip has only"
+            f" {target.tiles_per_ipu}.",
+            hint="ask for fewer, or use a larger chip",
+        )
 
 
 def _variable_of(total: Tensor) -> int:

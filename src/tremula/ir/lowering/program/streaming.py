@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tremula.base.types import UNSIGNED_INT, Type
 from tremula.ir.lowering.tiles import Tiles
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy
+from tremula.poplar.programs import Copy, Waits
 from tremula.poplar.streams import RemoteBuffer
 from tremula.poplar.tensors.tensor import Tensor
 
@@ -25,8 +25,9 @@ class Row:
 class StreamingMemory:
     """Hands out rows; a buffer grows with every tensor of its kind."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, waits: Waits):
         self.graph = graph
+        self.waits = waits
         self._buffers: dict[tuple[str, Type, int, int], RemoteBuffer] = {}
 
     def add(self, kind: str, type: Type, n_elements: int, chip: int) -> Row:
@@ -45,11 +46,13 @@ class StreamingMemory:
 
     def load(self, row: Row, tensor: Tensor, tiles: Tiles) -> None:
         """Fill a tensor, just before it is used."""
-        tiles.sequence.add(Copy(row.buffer, tensor.flatten(), _offset(row, tiles)))
+        copy = Copy(row.buffer, tensor.flatten(), _offset(row, tiles), waits=self.waits)
+        tiles.sequence.add(copy)
 
     def store(self, tensor: Tensor, row: Row, tiles: Tiles) -> None:
         """Keep a tensor's value off the chip."""
-        tiles.sequence.add(Copy(tensor.flatten(), row.buffer, _offset(row, tiles)))
+        copy = Copy(tensor.flatten(), row.buffer, _offset(row, tiles), waits=self.waits)
+        tiles.sequence.add(copy)
 
 
 def _offset(row: Row, tiles: Tiles) -> Tensor:

@@ -128,6 +128,8 @@ class PipelineBuilder(StepBuilder):
             tiles = self._tiles_on(node, chip, self.parts[stage].compute)
             return self._built(tiles, lambda base: self._at(base, stage))
         earlier = self.stages.last_on_chip(chip, home, stage)
+        if earlier is not None and self.stages.n_between(earlier, stage) == 1:
+            return self._at(node, earlier)  # nothing has been written over it
         if earlier is not None:
             return self._kept(node, earlier, stage)
         return self._shifted(node, stage)
@@ -190,7 +192,8 @@ class PipelineBuilder(StepBuilder):
         than counting: with three slots 0 1 2, then 1 2 0, then 2 0 1.
         """
         for (earlier, stage), kept in self.kept.items():
-            graph, n_slots = self.chips[self.stages.chip[stage]], stage - earlier
+            graph = self.chips[self.stages.chip[stage]]
+            n_slots = self.stages.n_between(earlier, stage)
             keeps, restores = self.parts[earlier].keeps, self.parts[stage].restores
             name = f"ring{earlier}-{stage}"
             order = graph.add_constant(UNSIGNED_INT, [n_slots], np.arange(n_slots), mapping=0)
@@ -220,8 +223,8 @@ class PipelineBuilder(StepBuilder):
         handle = f"remote:ring:{value.working_row.variable_ids()[0]}"
         ring = self.graph.add_remote_buffer(handle, value.row.type, value.row.n_elems, n_slots)
         keeps, restores = parts
-        keeps.add(Copy(value.row, ring, turns[0][:1]))
-        restores.add(Copy(ring, value.working_row, turns[1][:1]))
+        keeps.add(Copy(value.row, ring, turns[0][:1], waits=self.waits))
+        restores.add(Copy(ring, value.working_row, turns[1][:1], waits=self.waits))
 
     # -- gradients ---------------------------------------------------------------------------------
 
@@ -315,6 +318,6 @@ class PipelineBuilder(StepBuilder):
         self._add_rings()
         n_runs = schedule.n_iterations if is_training else 1
         n_micro_batches = schedule.n_accumulation * schedule.n_iterations // n_runs
-        passes = pipeline_program(self.graph, self.parts, n_micro_batches)
+        passes = pipeline_program(self.graph, self.parts, n_micro_batches, self.stages.stride)
         whole = Sequence(self.before, passes, self.update)
         return Repeat(n_runs, whole) if n_runs > 1 else whole

@@ -23,30 +23,48 @@ class StageParts:
     writes: Sequence = field(default_factory=Sequence)  # held tensors that micro-batches change
 
 
-def pipeline_program(graph: Graph, stages: list[StageParts], n_micro_batches: int) -> Program:
+def pipeline_program(
+    graph: Graph, stages: list[StageParts], n_micro_batches: int, stride: int = 1
+) -> Program:
     """All micro-batches through all stages; idle stages are left out."""
     functions = [
         graph.add_function(Sequence(part.restores, part.compute, part.keeps, name=f"stage{number}"))
         for number, part in enumerate(stages)
     ]
     program = Sequence(name="pipeline")
-    for active, count in iterations(len(stages), n_micro_batches):
-        body = _iteration(stages, functions, active)
+    for rounds, count in iterations(len(stages), n_micro_batches, stride):
+        bodies = [_iteration(stages, functions, active) for active in rounds]
+        body = bodies[0] if len(bodies) == 1 else Sequence(bodies)
         program.add(Repeat(count, body) if count > 1 else body)
     return program
 
 
-def iterations(n_stages: int, n_micro_batches: int) -> Iterator[tuple[range, int]]:
-    """(stages at work, how often) in order; stage s works on micro-batch t - s at iteration t."""
-    every = (
-        range(max(0, t - n_micro_batches + 1), min(t, n_stages - 1) + 1)
-        for t in range(n_micro_batches + n_stages - 1)
-    )
-    for active, same in groupby(every):
-        yield active, len(list(same))
+Active = tuple[int, ...]  # the stages that work in an iteration
 
 
-def _iteration(stages: list[StageParts], functions: list[Function], active: range) -> Sequence:
+def timetable(n_stages: int, n_micro_batches: int, stride: int = 1) -> list[Active]:
+    """The stages at work in each iteration: at t, stage s works on micro-batch (t - s) / stride."""
+    return [
+        tuple(
+            stage
+            for stage in range(n_stages)
+            if (t - stage) % stride == 0 and 0 <= (t - stage) // stride < n_micro_batches
+        )
+        for t in range(stride * (n_micro_batches - 1) + n_stages)
+    ]
+
+
+def iterations(
+    n_stages: int, n_micro_batches: int, stride: int = 1
+) -> Iterator[tuple[tuple[Active, ...], int]]:
+    """(iterations, how often) in order: a full pipeline repeats every `stride` iterations."""
+    every = timetable(n_stages, n_micro_batches, stride)
+    rounds = (tuple(every[t : t + stride]) for t in range(0, len(every), stride))
+    for of_round, same in groupby(rounds):
+        yield of_round, len(list(same))
+
+
+def _iteration(stages: list[StageParts], functions: list[Function], active: Active) -> Sequence:
     """Transfers synchronise all chips, so they are grouped; between them chips run independently.
 
     Later stages come first: a stage takes from a ring what an earlier one is about to replace.
@@ -59,7 +77,7 @@ def _iteration(stages: list[StageParts], functions: list[Function], active: rang
     return body
 
 
-def _shift(stages: list[StageParts], active: range) -> list[Copy]:
+def _shift(stages: list[StageParts], active: Active) -> list[Copy]:
     """One copy for all stages and values of a type: each costs a sync of all chips."""
     moves = [move for number in active for move in stages[number].shifts]
     types = dict.fromkeys(source.type for source, _ in moves)

@@ -17,16 +17,22 @@ class Stages:
     """Stages in the order in which a micro-batch passes through them.
 
     A step of S forward stages has S stages, or 2S - 1 if it trains: the last one computes forward
-    and backward at once, then the others follow backward, each on the chip it had.
+    and backward at once, then the others follow backward, each on the chip it had. Interleaved, the
+    last one has a backward stage of its own, so there are 2S.
     """
 
     chip: tuple[int, ...]  # of each stage
+    stride: int  # iterations between two micro-batches at a stage
     # Nodes whose value belongs to a micro-batch; weights, constants and their views have no stage.
     of_node: dict[fx.Node, int] = field(default_factory=dict)
 
     def last_on_chip(self, chip: int, first: int, end: int) -> int | None:
         """The last stage on a chip, of those from `first` up to `end`."""
         return next((k for k in range(end - 1, first - 1, -1) if self.chip[k] == chip), None)
+
+    def n_between(self, earlier: int, later: int) -> int:
+        """How many micro-batches have passed an earlier stage and not yet a later one."""
+        return -(-(later - earlier) // self.stride)
 
 
 def assign_stages(step: CapturedStep, schedule: Schedule) -> Stages:
@@ -43,7 +49,9 @@ class _Assignment:
             schedule.chip_of_block[schedule.stage_of_block.index(stage)]
             for stage in range(self.n_forward)
         ]
-        self.chip = (*forward, *reversed(forward[:-1])) if step.training else tuple(forward)
+        self.stride = schedule.stride if step.training else 1
+        backward = forward if self.stride > 1 else forward[:-1]
+        self.chip = (*forward, *reversed(backward)) if step.training else tuple(forward)
         self.stage: dict[fx.Node, int] = {}
         self.changed = changed_in_loop(step)
         self.fixed = self._fixed()
@@ -59,7 +67,7 @@ class _Assignment:
         self._place_by_users(self._of_kind(INPUT))
         for placeholder, result in self.changed.items():
             self._place_changed(placeholder, result)
-        return Stages(self.chip, self.stage)
+        return Stages(self.chip, self.stride, self.stage)
 
     def _fixed(self) -> set[fx.Node]:
         """What is the same for all micro-batches of an update: held tensors, constants, views."""
@@ -86,7 +94,8 @@ class _Assignment:
             return needed if needed >= 0 else None
         own, last = self.stage_of_block[origin.block], self.n_forward - 1
         if origin.phase == BACKWARD:
-            own, last = 2 * last - own, len(self.chip) - 1
+            last = len(self.chip) - 1
+            own = last - own
         if needed <= own:
             return own
         later = (k for k in range(needed, last + 1) if self.chip[k] == self.chip[own])
