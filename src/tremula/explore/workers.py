@@ -9,6 +9,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
+import torch
+
 from tremula.base.errors import PoplarError
 
 Job = TypeVar("Job")
@@ -93,6 +95,7 @@ def _start(run: Run, jobs: list) -> tuple[BaseProcess, Connection]:
 
 
 def _work(run: Run, jobs: list, connection: Connection) -> None:
+    torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
     while True:
         number = connection.recv()
         try:
