@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tremula.base.errors import PoplarError, suggest
 from tremula.base.source import Source, is_framework_code, source_at
-from tremula.frontends.jax.carriers import Value, carrier, from_array
+from tremula.frontends.jax.carriers import Value, carrier, from_array, is_wrapped
 from tremula.frontends.jax.errors import JaxError
 from tremula.frontends.jax.table import Entry, Equation, entries
 from tremula.ir.recording import active
@@ -38,17 +38,39 @@ def evaluate_open(
     values.update(zip(jaxpr.invars, operands, strict=True))
 
     def read(atom: Any) -> Value:  # noqa: ANN401
-        if is_literal(atom):
-            return from_array(np.asarray(atom.val, atom.aval.dtype), atom.aval)
-        return values[atom]
+        return constant(atom) if is_literal(atom) else values[atom]
+
+    def operands_of(line: JaxprEqn) -> list[Any]:
+        if not _takes_numbers(line):
+            return [read(atom) for atom in line.invars]
+        return [number(a) if is_literal(a) else values[a] for a in line.invars]
 
     last_use = _last_uses(jaxpr)
     for place, line in enumerate(jaxpr.eqns):
-        results = _apply(line, [read(atom) for atom in line.invars])
+        results = _apply(line, operands_of(line))
         values.update(zip(line.outvars, results, strict=True))
         for variable in last_use.get(place, ()):
             values.pop(variable, None)
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def constant(atom: Any) -> Value:  # noqa: ANN401
+    return from_array(np.asarray(atom.val, atom.aval.dtype), atom.aval)
+
+
+def number(atom: Any) -> Any:  # noqa: ANN401
+    """A scalar as a number of Python's, as its carrier holds it: no tensor is recorded for it."""
+    value = np.asarray(atom.val, atom.aval.dtype)
+    return (value.view(np.dtype(f"i{value.itemsize}")) if is_wrapped(value.dtype) else value).item()
+
+
+def _takes_numbers(line: JaxprEqn) -> bool:
+    """Whether the rule takes numbers, all literals are scalars, and something else is a tensor."""
+    entry = entries().get(line.primitive.name)
+    literals: list[Any] = [atom for atom in line.invars if is_literal(atom)]
+    if entry is None or not entry.takes_numbers or len(literals) == len(line.invars):
+        return False
+    return bool(literals) and not any(atom.aval.shape for atom in literals)
 
 
 def is_literal(atom: object) -> bool:
@@ -68,7 +90,7 @@ def _last_uses(jaxpr: Jaxpr) -> dict[int, list[Any]]:
     return found
 
 
-def _apply(line: JaxprEqn, operands: list[Value]) -> list[Value]:
+def _apply(line: JaxprEqn, operands: list[Any]) -> list[Value]:
     equation = Equation(
         line.primitive.name,
         line.params,
@@ -147,8 +169,10 @@ def by_definition(
     return evaluate(jax.make_jaxpr(function)(*shapes), operands)
 
 
-def known_number(value: Tensor) -> int | float | bool | None:
+def known_number(value: Tensor | float) -> Any:  # noqa: ANN401
     """The number a tensor holds, or None where it is known only as the program runs."""
+    if not isinstance(value, Tensor):
+        return value
     if isinstance(value, torch._subclasses.FakeTensor) or value.numel() != 1:
         return None
     return value.item()

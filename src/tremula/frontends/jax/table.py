@@ -53,19 +53,21 @@ class Entry:
     name: str
     build: Callable[..., Result]
     family: str
+    takes_numbers: bool  # a scalar that is known may come as a number of Python's
 
 
 _entries: dict[str, Entry] = {}
 _Rule = TypeVar("_Rule", bound=Callable[..., Result])
 
 
-def rule(*names: str) -> Callable[[_Rule], _Rule]:
+def rule(*names: str, takes_numbers: bool = False) -> Callable[[_Rule], _Rule]:
     """Enter a function as the rule of primitives."""
 
     def enter(build: _Rule) -> _Rule:
         for name in names:
             assert name not in _entries, f"two rules for {name}"
-            _entries[name] = Entry(name, build, build.__module__.rpartition(".")[2])
+            family = build.__module__.rpartition(".")[2]
+            _entries[name] = Entry(name, build, family, takes_numbers)
         return build
 
     return enter

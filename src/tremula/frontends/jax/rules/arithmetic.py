@@ -12,13 +12,15 @@ from tremula.frontends.jax.evaluate import known_number
 from tremula.frontends.jax.table import Equation, rule
 from tremula.frontends.jax.unsigned import divided, halved
 
-Number = int | float | bool | complex
+Operand = Tensor | int | float | bool  # a known scalar comes as a number
 
 
-def plain(x: Tensor, other: Tensor) -> Tensor | Number:
-    """A known scalar beside an array as a number: tiles need no tensor for it."""
-    number = known_number(x) if x.dim() == 0 and other.dim() > 0 else None
-    return x if number is None else number
+def tensor_of(value: Operand, other: Operand) -> Tensor:
+    """An operand as a tensor of the other one's type."""
+    if isinstance(value, Tensor):
+        return value
+    assert isinstance(other, Tensor), "one operand at least is a tensor"
+    return torch.full((), value, dtype=other.dtype)
 
 
 def _is_integer(dtype: Any) -> bool:  # noqa: ANN401
@@ -32,41 +34,47 @@ def _is_signed(dtype: Any) -> bool:  # noqa: ANN401
 # -- two operands ----------------------------------------------------------------------------------
 
 
-@rule("add", "add_any")
-def add(eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
+@rule("add", "add_any", takes_numbers=True)
+def add(eqn: Equation, x: Operand, y: Operand) -> Tensor:
     if eqn.dtype == bool:
-        return x | y
-    return in_range(torch.add(x, plain(y, x)) if y.dim() == 0 else torch.add(y, plain(x, y)),
-                    eqn.dtype)  # fmt: skip
+        return tensor_of(x, y) | y
+    return in_range(_sum(x, y), eqn.dtype)
 
 
-@rule("sub")
-def sub(eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
-    return in_range(x - plain(y, x) if y.dim() == 0 else plain(x, y) - y, eqn.dtype)
+def _sum(x: Operand, y: Operand) -> Tensor:
+    return x + y if isinstance(x, Tensor) else torch.add(tensor_of(y, x), x)
 
 
-@rule("mul")
-def mul(eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
+@rule("sub", takes_numbers=True)
+def sub(eqn: Equation, x: Operand, y: Operand) -> Tensor:
+    if isinstance(x, Tensor):
+        return in_range(x - y, eqn.dtype)
+    return in_range(torch.rsub(tensor_of(y, x), x), eqn.dtype)
+
+
+@rule("mul", takes_numbers=True)
+def mul(eqn: Equation, x: Operand, y: Operand) -> Tensor:
     if eqn.dtype == bool:
-        return x & y
-    return in_range(x * plain(y, x) if y.dim() == 0 else plain(x, y) * y, eqn.dtype)
+        return tensor_of(x, y) & y
+    product = x * y if isinstance(x, Tensor) else tensor_of(y, x) * x
+    return in_range(product, eqn.dtype)
 
 
-@rule("div")
-def div(eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
+@rule("div", takes_numbers=True)
+def div(eqn: Equation, x: Operand, y: Operand) -> Tensor:
     if is_wrapped(eqn.dtype):
-        return divided(x, y)[0]
+        return divided(tensor_of(x, y), tensor_of(y, x))[0]
     if _is_integer(eqn.dtype):
-        return torch.div(x, y, rounding_mode="trunc")
-    return x / plain(y, x) if y.dim() == 0 else plain(x, y) / y
+        return torch.div(tensor_of(x, y), y, rounding_mode="trunc")
+    return x / y if isinstance(x, Tensor) else x / tensor_of(y, x)
 
 
-@rule("rem")
-def rem(eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
+@rule("rem", takes_numbers=True)
+def rem(eqn: Equation, x: Operand, y: Operand) -> Tensor:
     """The remainder has the sign of what is divided."""
     if is_wrapped(eqn.dtype):
-        return divided(x, y)[1]
-    return torch.fmod(x, plain(y, x))
+        return divided(tensor_of(x, y), tensor_of(y, x))[1]
+    return torch.fmod(tensor_of(x, y), y)
 
 
 @rule("max")
@@ -91,9 +99,12 @@ def clamp(eqn: Equation, low: Tensor, x: Tensor, high: Tensor) -> Tensor:
     return minimum(eqn, maximum(eqn, x, low), high)
 
 
-@rule("pow")
-def power(_eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
-    return torch.pow(x, y.to(x.dtype) if x.is_floating_point() else y)
+@rule("pow", takes_numbers=True)
+def power(_eqn: Equation, x: Operand, y: Operand) -> Tensor:
+    if not isinstance(x, Tensor):
+        return torch.pow(x, tensor_of(y, x))
+    both_float = isinstance(y, Tensor) and x.is_floating_point()
+    return torch.pow(x, y.to(x.dtype) if both_float else y)
 
 
 @rule("atan2")
@@ -205,19 +216,19 @@ def is_finite(_eqn: Equation, x: Tensor) -> Tensor:
 # -- bits ------------------------------------------------------------------------------------------
 
 
-@rule("and")
-def bitwise_and(_eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
-    return x & y
+@rule("and", takes_numbers=True)
+def bitwise_and(_eqn: Equation, x: Operand, y: Operand) -> Tensor:
+    return tensor_of(x, y) & y
 
 
-@rule("or")
-def bitwise_or(_eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
-    return x | y
+@rule("or", takes_numbers=True)
+def bitwise_or(_eqn: Equation, x: Operand, y: Operand) -> Tensor:
+    return tensor_of(x, y) | y
 
 
-@rule("xor")
-def bitwise_xor(_eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
-    return x ^ y
+@rule("xor", takes_numbers=True)
+def bitwise_xor(_eqn: Equation, x: Operand, y: Operand) -> Tensor:
+    return tensor_of(x, y) ^ y
 
 
 @rule("not")
@@ -225,25 +236,27 @@ def bitwise_not(eqn: Equation, x: Tensor) -> Tensor:
     return in_range(~x, eqn.dtype)
 
 
-@rule("shift_left")
-def shift_left(eqn: Equation, x: Tensor, by: Tensor) -> Tensor:
+@rule("shift_left", takes_numbers=True)
+def shift_left(eqn: Equation, x: Tensor, by: Operand) -> Tensor:
     """Shifting all bits out leaves 0; processors would shift by less instead."""
     width = n_bits(eqn.dtype)
-    number = known_number(by)
+    number, x = known_number(by), tensor_of(x, by)
     if number is not None:
         return in_range(x << int(number), eqn.dtype) if 0 <= number < width else x * 0
+    assert isinstance(by, Tensor), "numbers are known"
     inside = (by >= 0) & (by < width)
     shifted = in_range(x << torch.where(inside, by, torch.zeros_like(by)), eqn.dtype)
     return torch.where(inside, shifted, torch.zeros_like(shifted))
 
 
-@rule("shift_right_logical")
-def shift_right_logical(eqn: Equation, x: Tensor, by: Tensor) -> Tensor:
+@rule("shift_right_logical", takes_numbers=True)
+def shift_right_logical(eqn: Equation, x: Tensor, by: Operand) -> Tensor:
     """Zeros come in from the left, in signed types too."""
     width = n_bits(eqn.dtype)
-    number = known_number(by)
+    number, x = known_number(by), tensor_of(x, by)
     if number is not None:
         return halved(x, int(number), width) if 0 <= number < width else x * 0
+    assert isinstance(by, Tensor), "numbers are known"
     inside = (by >= 0) & (by < width)
     by = torch.where(inside, by, torch.zeros_like(by))
     shifted = halved(x, by, width)
@@ -289,10 +302,11 @@ _COMPARISONS = {
 
 
 def _enter_comparison(name: str, function: Callable) -> None:
-    @rule(name)
-    def compare(eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
-        x, y = (ordered(v, eqn.in_dtype) for v in (x, y))
-        return function(x, plain(y, x))
+    @rule(name, takes_numbers=True)
+    def compare(eqn: Equation, x: Operand, y: Operand) -> Tensor:
+        if is_wrapped(eqn.in_dtype):
+            x, y = (ordered(tensor_of(v, o), eqn.in_dtype) for v, o in ((x, y), (y, x)))
+        return function(tensor_of(x, y), y)
 
 
 for _name, _function in _COMPARISONS.items():
