@@ -53,8 +53,7 @@ def step_settings(
         runs_on_tiles=device.type in _ON_TILES or host.tiles == "run",
         checks_floats=bool(options.enableFloatingPointChecks),
         groupings=groupings,
-        place=places_of_blocks,
-        warn=getLogger("session").warn,
+        place=places_of_blocks,  # what a capture warns about is for authors of PyTorch code
     )
 
 
