@@ -39,7 +39,8 @@ def least_packs(sizes: Sequence[np.ndarray], limits: Sequence[int], n_most_graph
 
 def _dealt(sizes: Sequence[np.ndarray], limits: Sequence[int], n_packs: int) -> np.ndarray | None:
     """Rounds of one graph for each pack; None if a pack is too full."""
-    share = sum(size / max(limit, 1) for size, limit in zip(sizes, limits, strict=True))
+    shares = [size / max(limit, 1) for size, limit in zip(sizes, limits, strict=True)]
+    share = np.sum(shares, axis=0)
     order = np.argsort(-share, kind="stable")
     load = np.zeros(n_packs)
     packs = np.empty(len(order), np.int64)
