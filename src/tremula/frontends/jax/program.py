@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr
+from jax.interpreters.partial_eval import dce_jaxpr
 from torch import Tensor, nn
 
 from tremula.base.errors import MissingProfileData
@@ -64,13 +65,20 @@ class JaxProgram:
 def compile_jaxpr(jaxpr: ClosedJaxpr, arrays: list[Any], host: HostSettings) -> JaxProgram:
     """A program for arrays like these, on the device that the settings choose."""
     inputs = _inputs(arrays, jaxpr)
-    model = _Body(jaxpr)
+    model = _Body(_without_dead_parts(jaxpr))
     names = [f"argument_{i}" for i in range(len(inputs))]
     asked = StepToCompile(model, lambda flat: (list(model(*flat)), None), inputs, names)
     settings = StepSettings(
         host=host, tiles=TileSettings(chip=host.chip), runs_on_tiles=host.tiles == "run"
     )
     return JaxProgram(jaxpr, compile_step(asked, settings))
+
+
+def _without_dead_parts(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+    """Without equations, and values carried through loops, that no result needs."""
+    wanted = [True] * len(jaxpr.jaxpr.outvars)
+    live, _ = dce_jaxpr(jaxpr.jaxpr, wanted, instantiate=True)
+    return jaxpr.replace(jaxpr=live)
 
 
 def _inputs(arrays: list[Any], jaxpr: ClosedJaxpr) -> list[Tensor]:

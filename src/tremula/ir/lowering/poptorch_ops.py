@@ -109,9 +109,7 @@ def scan(
 ) -> list[Tensor]:
     """A counter says which row goes in and comes out; results are written where they stay."""
     held = [tiles.writeable_copy(tensor) for tensor in state]
-    counter = tiles.new((1,), UNSIGNED_INT)
-    popops.fill(tiles.graph, counter, count - 1 if is_reversed else 0, tiles.sequence, tiles.name)
-    rounds = Sequence()
+    counter, rounds = tiles.new((1,), UNSIGNED_INT), Sequence()
     dims, sizes = (0,), (1,)
     taken = [
         popops.dynamic_slice(
@@ -131,8 +129,11 @@ def scan(
         )  # fmt: skip
         made.append(target)
     _write_back(tiles, found[: len(held)], held, rounds)
-    following = expr._1 - 1 if is_reversed else expr._1 + 1
-    popops.map_in_place(tiles.graph, following, [counter], rounds, tiles.name)
+    if rows or made:
+        begin = count - 1 if is_reversed else 0
+        popops.fill(tiles.graph, counter, begin, tiles.sequence, tiles.name)
+        following = expr._1 - 1 if is_reversed else expr._1 + 1
+        popops.map_in_place(tiles.graph, following, [counter], rounds, tiles.name)
     tiles.sequence.add(Repeat(count, rounds))
     return [*held, *made]
 

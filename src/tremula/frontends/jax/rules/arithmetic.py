@@ -103,8 +103,9 @@ def clamp(eqn: Equation, low: Tensor, x: Tensor, high: Tensor) -> Tensor:
 def power(_eqn: Equation, x: Operand, y: Operand) -> Tensor:
     if not isinstance(x, Tensor):
         return torch.pow(x, tensor_of(y, x))
-    both_float = isinstance(y, Tensor) and x.is_floating_point()
-    return torch.pow(x, y.to(x.dtype) if both_float else y)
+    if isinstance(y, Tensor) and x.is_floating_point():
+        return torch.pow(x, y.to(x.dtype))
+    return torch.pow(x, y)
 
 
 @rule("atan2")
