@@ -13,6 +13,7 @@ import numpy as np
 
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import edge_bytes, merge
+from tremula.compiler.passes.parallel import in_parallel
 from tremula.compiler.passes.sweeps import flow_back
 from tremula.compiler.program_ir import (
     FrozenComputeSet,
@@ -50,19 +51,23 @@ def accesses_of(programs: LoweredPrograms) -> list[VariableAccess]:
     """One per static step."""
     sets, places = programs.graph.compute_sets, _Places(programs.graph.variables)
     copy_of_step = programs.copies_by_step()
-    known: dict[object, VariableAccess] = {}
-    result = []
-    for number, step in enumerate(programs.steps):
-        key, variables = _kind(programs, number, copy_of_step.get(number))
-        slots = known.get(key)
-        if slots is None:
-            access = places.access(step, *_intervals_of_step(step, sets))
-            slots = known[key] = access if variables is None else _slots(access, variables)
-        if variables is None:
-            result.append(slots)
-        else:
-            result.append(VariableAccess(*(np.sort(variables[s]) for s in slots)))
-    return result
+    kinds = [_kind(programs, n, copy_of_step.get(n)) for n in range(len(programs.steps))]
+    firsts: dict[object, int] = {}
+    for number, (key, _) in enumerate(kinds):
+        firsts.setdefault(key, number)
+
+    def access_of(number: int) -> VariableAccess:
+        step, variables = programs.steps[number], kinds[number][1]
+        access = places.access(step, *_intervals_of_step(step, sets))
+        return access if variables is None else _slots(access, variables)
+
+    known = dict(zip(firsts, in_parallel(access_of, firsts.values()), strict=True))
+    return [
+        known[key]
+        if variables is None
+        else VariableAccess(*(np.sort(variables[slots]) for slots in known[key]))
+        for key, variables in kinds
+    ]
 
 
 def _kind(programs: LoweredPrograms, number: int, copy: int | None) -> tuple[object, Ints | None]:
