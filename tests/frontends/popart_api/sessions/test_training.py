@@ -225,3 +225,20 @@ def test_what_training_refuses():
         trained(builder, flow(1, {}), sgd, options(accumulationFactor=2))
     with pytest.raises(popart.popart_exception, match=r"must be a popart\.Optimizer"):
         popart.TrainingSession(proto, flow(1, {}), "loss:0", None, device)
+
+
+@pytest.mark.slow
+def test_the_same_on_tiles():
+    """Two replicas on tiles train as on the host: Lamb, clipped; gradients too."""
+    device = popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 4})
+    numbers = {"defaultLearningRate": (0.05, False), "defaultWeightDecay": (0.01, True)}
+    clips = [popart.ClipNormSettings.clipAllWeights(1.0)]
+    lamb = popart.Adam(numbers, popart.AdamMode.Lamb, clip_norm_settings=clips)
+    data_flow = flow(1, {"Gradient___w1": ("All",)})
+    found = [
+        trained(classifier(N_SAMPLES // 2), data_flow, lamb, split(1, 2), *where, n_runs=2)
+        for where in ((device,), ())
+    ]
+    for of_tiles, of_host in zip(found[0][1:], found[1][1:], strict=True):
+        for id, value in of_host.items():
+            np.testing.assert_allclose(of_tiles[id], value, 1e-4, 1e-5)
