@@ -180,6 +180,13 @@ def test_tiles_take_turns_in_sending_to_other_chips():
     assert loads.seconds == pytest.approx(expected + route_s)
 
 
+def test_what_stays_on_its_chip_uses_no_link():
+    """Traffic of a chip with itself takes no time."""
+    one = np.ones(1, np.int64)
+    loads = system("pod4").loads_of(Traffic(one, one, 1000 * one, one))
+    assert (loads.seconds, loads.busiest_link) == (0.0, -1)
+
+
 def test_the_busiest_link_has_a_name():
     """The bottleneck of a system of 10,000 chips is named by what it joins, in no time."""
     s = single("bow", 10_000)

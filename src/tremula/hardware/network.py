@@ -171,22 +171,37 @@ def loads_of(wiring: Wiring, traffic: Traffic) -> LinkLoads:
     data has arrived, so many short messages take as long as their ways do.
     """
     links = links_of(wiring)
+    source, target = (ends.astype(np.int64) for ends in (traffic.source, traffic.target))
+    row, link, latency_s = _ways(wiring, source.tobytes(), target.tobytes())
     n_bytes = np.zeros(len(links), np.int64)
-    latency_s = np.zeros(len(traffic.source))
-    under_way = np.arange(len(traffic.source))
-    node = traffic.source.astype(np.int64)
+    np.add.at(n_bytes, link, traffic.n_bytes[row])
+    held_s = np.bincount(source, traffic.n_sends * latency_s, minlength=wiring.n_ipus)
+    seconds = n_bytes / (links.gbytes_per_s * 1e9)
+    longest = float(latency_s.max(initial=0.0))
+    return LinkLoads(n_bytes, seconds, held_s / wiring.n_sends_in_flight, longest)
+
+
+@lru_cache(
+    maxsize=128
+)  # rounds of a collective, and layers of a model, send between the same pairs
+def _ways(wiring: Wiring, sources: bytes, targets: bytes) -> tuple[Ints, Ints, Ints]:
+    """The rows of traffic and the links they use, a pair for each hop; latencies of all rows."""
+    links = links_of(wiring)
+    node, target = (np.frombuffer(ends, np.int64) for ends in (sources, targets))
+    latency_s = np.zeros(len(node))
+    under_way = np.flatnonzero(node != target)
+    node = node[under_way]
+    rows, used = [under_way[:0]], [under_way[:0]]
     while len(under_way):
-        goal = traffic.target[under_way]
+        goal = target[under_way]
         link = _link_rows(wiring, node, next_nodes(wiring, node, goal))
-        np.add.at(n_bytes, link, traffic.n_bytes[under_way])
+        rows.append(under_way)
+        used.append(link)
         latency_s[under_way] += links.latency_s[link]
         node = links.target[link].astype(np.int64)
         goes_on = node != goal
         under_way, node = under_way[goes_on], node[goes_on]
-    held_s = np.bincount(traffic.source, traffic.n_sends * latency_s, minlength=wiring.n_ipus)
-    seconds = n_bytes / (links.gbytes_per_s * 1e9)
-    longest = float(latency_s.max(initial=0.0))
-    return LinkLoads(n_bytes, seconds, held_s / wiring.n_sends_in_flight, longest)
+    return np.concatenate(rows), np.concatenate(used), latency_s
 
 
 def _link_rows(wiring: Wiring, node: Ints, following: Ints) -> Ints:
