@@ -12,6 +12,7 @@ from tremula.frontends.jax.table import entries
 ON_TILES = (
     "arithmetic", "unsigned", "softmax's gradient", "gathers", "scatters", "convolution", "factors",
     "gradient of a scan", "reversed scan", "loop in a loop", "switch", "random", "keys in a scan",
+    "narrow",
 )  # fmt: skip
 # Older spellings of primitives, and what only other versions or other devices of JAX bind.
 NOT_SAMPLED = set(

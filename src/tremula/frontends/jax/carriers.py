@@ -109,7 +109,8 @@ def to_array(value: Value, aval: Any) -> Any:  # noqa: ANN401
         return jax.random.wrap_key_data(jax.numpy.asarray(data), impl=aval.dtype._impl)
     name = np.dtype(aval.dtype).name
     if name == "bfloat16":
-        return jax.numpy.asarray(value.view(torch.int16).numpy().view(aval.dtype))
+        bits = value.to(torch.bfloat16).view(torch.int16)  # tiles hold wider ones
+        return jax.numpy.asarray(bits.numpy().view(aval.dtype))
     values = value.numpy()
     if name in _WRAPPED:
         values = values.view(aval.dtype)
