@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ class Exported:
 class BertOutputs(nn.Module):
     """transformers' BERT as a function of tensors: words and mask in, states and summary out."""
 
-    def __init__(self, **sizes: int):
+    def __init__(self, **sizes: Any):  # noqa: ANN401 - of BertConfig
         super().__init__()
         from transformers import BertConfig, BertModel
 
