@@ -119,10 +119,8 @@ def _onnxruntimes(exported: "Exported") -> Callable[[], Any]:
 
 
 _FIRST_RESULT = """
-import time
-import torch
-from tremula.frontends.onnx import import_model
-from tremula.frontends.onnx.compiled import compile_model
+import time, torch
+from tremula.onnx import compile_model, import_model
 torch.set_num_threads(1)
 begin = time.process_time()
 imported = import_model({path!r})
