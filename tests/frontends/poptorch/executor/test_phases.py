@@ -60,7 +60,6 @@ def sharded() -> Trained:
 @pytest.mark.parametrize(
     ("liveness", "n_rows"),
     [
-        (poptorch.Liveness.AlwaysLive, 0),
         (poptorch.Liveness.OffChipAfterFwd, 2),  # the last phase has both directions
         (poptorch.Liveness.OffChipAfterEachPhase, 4),  # and two gradients between phases
     ],

@@ -54,10 +54,10 @@ def overlap_modes(step: CapturedStep) -> dict[fx.Node, str]:
     for node in inputs:
         marks = [user for user in node.users if _overlaps(user)]
         if marks and len(node.users) == len(marks):
-            found[node] = marks[0].args[1]
+            found[node] = str(marks[0].args[1])
     for slot, node in zip(step.outputs, step.results(), strict=True):
         if slot.kind == OUTPUT and _overlaps(node):
-            found[node] = node.args[1]
+            found[node] = str(node.args[1])
     return found
 
 
