@@ -78,7 +78,7 @@ def train(name, model, loader, fields, args):
     if args.cycles:
         seconds = training.cycleCount() / tr.chip("bow").clock_hz
         rate = n_graphs / n_calls / seconds
-        print(f"{name}: {rate:,.0f} molecules per second on {args.ipus} Bow IPUs, modelled")
+        print(f"{name}: {rate:,.0f} molecules per second on {args.ipus} × Bow, modelled")
 
 
 if __name__ == "__main__":
