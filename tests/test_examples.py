@@ -8,11 +8,12 @@ import pytest
 from tests.scripts import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
-# A leading underscore marks a module that examples share; what made data needs the original data.
+# A leading underscore marks a module that examples share; what made data needs the original data;
+# scripts for TensorFlow are run under its names by tests/frontends/keras/test_tensorflow.py.
 EXAMPLES = sorted(
     path
     for path in (ROOT / "examples").rglob("*.py")
-    if not path.name.startswith("_") and path.parent.name != "data"
+    if not path.name.startswith("_") and path.parent.name not in ("data", "keras")
 )
 # A long example says in a comment how it is run here: smaller, and without a network.
 ARGUMENTS = re.compile(r"^# Arguments when run as a test: (.*)$", re.MULTILINE)

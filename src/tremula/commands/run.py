@@ -33,6 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write what every pass leaves here, as text",
     )
     parser.add_argument(
+        "--as-tensorflow",
+        action="store_true",
+        help="let the script import tensorflow and tensorflow.python.ipu from Tremula",
+    )
+    parser.add_argument(
+        "--synthetic-data",
+        type=int,
+        metavar="N",
+        help="with --as-tensorflow: tf.keras.datasets gives N generated samples, nothing is loaded",
+    )
+    parser.add_argument(
         "arguments", nargs=argparse.REMAINDER, help="arguments of the script or model"
     )
 
@@ -52,8 +63,16 @@ def run(args: argparse.Namespace) -> int:
             stack.enter_context(_reporting_to(args.report))
         if script.suffix == ".onnx":
             return run_model(script, args.arguments)
+        if args.as_tensorflow:
+            _name_tensorflow(args.synthetic_data)
         run_script(script, args.arguments)
     return 0
+
+
+def _name_tensorflow(synthetic_samples: int | None) -> None:
+    from tremula.frontends.keras.tensorflow.names import as_tensorflow  # loads Keras
+
+    as_tensorflow(synthetic_samples)
 
 
 @contextmanager

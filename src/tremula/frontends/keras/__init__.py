@@ -1,0 +1,5 @@
+"""Keras models as compiled steps: `tremula.keras` names its parts."""
+
+from tremula.frontends.keras.backend import use_torch
+
+use_torch()  # Keras reads its backend when it is imported, which parts of this package do

@@ -1,0 +1,22 @@
+"""Keras with its PyTorch backend: chosen where Keras is not loaded yet, required where it is."""
+
+import os
+import sys
+
+from tremula.frontends.keras.errors import refuse
+
+VARIABLE = "KERAS_BACKEND"
+
+
+def use_torch() -> None:
+    """Make Keras compute with PyTorch; an error if it was loaded with another backend."""
+    loaded = sys.modules.get("keras")
+    if loaded is None:
+        os.environ[VARIABLE] = "torch"
+        return
+    found = loaded.config.backend()
+    if found != "torch":
+        raise refuse(
+            f"Keras is loaded with the backend {found!r}; Tremula needs 'torch'.",
+            hint="import tremula.keras before keras, or set KERAS_BACKEND=torch",
+        )

@@ -1,0 +1,64 @@
+"""The choices of `IPUConfig` and of models, by the names scripts use."""
+
+from enum import Enum, IntEnum
+
+
+class SelectionOrder(Enum):
+    """How chips of a machine are numbered."""
+
+    AUTO = 0
+    ZIGZAG = 1
+    SNAKE = 2
+    HOOF = 3
+
+
+class DeviceConnectionType(Enum):
+    """When a process attaches to its device."""
+
+    ALWAYS = 0
+    ON_DEMAND = 1
+    PRE_COMPILE = 2
+    NEVER = 3
+
+
+class StochasticRoundingBehaviour(Enum):
+    """Where halves are rounded at random."""
+
+    OFF = 0
+    ON = 1
+    REPLICA_IDENTICAL_ONLY = 2
+
+
+class SchedulingAlgorithm(Enum):
+    """How operations are put in order."""
+
+    CHOOSE_BEST = 0
+    CLUSTERING = 1
+    POST_ORDER = 2
+    LOOK_AHEAD = 3
+    SHORTEST_PATH = 4
+
+
+class MergeRemoteBuffersBehaviour(Enum):
+    """Whether remote buffers of one size become one."""
+
+    NO_MERGING = 0
+    MERGE = 1
+    IF_BENEFICIAL = 2
+
+
+class GradientAccumulationReductionMethod(IntEnum):
+    """How the gradients of accumulated batches combine."""
+
+    SUM = 0
+    MEAN = 1
+    RUNNING_MEAN = 2
+
+
+class ReplicatedMetricReductionMethod(Enum):
+    """What becomes of the metrics that replicas counted."""
+
+    NONE = "NONE"
+    LAST = "LAST"
+    MEAN = "MEAN"
+    SUM = "SUM"

@@ -1,0 +1,92 @@
+"""An execution: the batches of `steps_per_execution` steps, as one call of a compiled program."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import torch
+from torch import Tensor
+
+from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.options import MEAN, PREDICT, RUNNING_MEAN, TRAIN, ModelOptions
+from tremula.frontends.keras.program import KerasProgram, compile_program
+from tremula.frontends.keras.step import StepOfModel
+from tremula.ir.run.compiled_step import StepSettings
+from tremula.ir.run.session import Repetition
+from tremula.ir.run.tile_program import TileSettings
+from tremula.ir.settings import host_settings
+
+_MOST_SEEDS = 2**31
+
+
+def execute(model: keras.Model, options: ModelOptions, kind: str, data: Sequence[Any]) -> list[Any]:
+    """Results of every step of an execution: logs, or predictions."""
+    batches = [[_tensor(leaf) for leaf in keras.tree.flatten(batch)] for batch in data]
+    program = _program(model, options, kind, data[0], batches)
+    options.last = program
+    results = program.run(batches)
+    if kind != PREDICT and program.n_replicas > 1:
+        return [model.get_metrics_result()]
+    return [keras.tree.pack_sequence_as(program.step.result, flat) for flat in results]
+
+
+def _program(
+    model: keras.Model,
+    options: ModelOptions,
+    kind: str,
+    first: Any,  # noqa: ANN401
+    batches: list[list[Tensor]],
+) -> KerasProgram:
+    """The program for an execution like this, compiled when it is first met."""
+    settings = host_settings()
+    repetition = _repetition(options, kind, len(batches))
+    structure = keras.tree.map_structure(lambda _leaf: 0, first)
+    key = (
+        kind,
+        repr(structure),
+        tuple((tuple(part.shape), part.dtype) for part in batches[0]),
+        repetition,
+        settings,
+        tuple(v.trainable for v in model.weights),
+        id(getattr(model, "optimizer", None)),
+    )
+    if key not in options.programs:
+        step = StepOfModel(model, kind, structure)
+        asked = StepSettings(
+            repetition=repetition,
+            host=settings,
+            tiles=TileSettings(chip=settings.chip),
+            seed=random.randrange(_MOST_SEEDS),
+            runs_on_tiles=settings.tiles == "run",
+        )
+        options.programs[key] = compile_program(step, batches[0], asked)
+    return options.programs[key]
+
+
+def _repetition(options: ModelOptions, kind: str, n_batches: int) -> Repetition:
+    n_accumulation = options.n_accumulation if kind == TRAIN else 1
+    n_of_update = n_accumulation * options.n_replicas
+    if n_batches % n_of_update:
+        raise refuse(
+            f"an execution of {n_batches} batches cannot be shared out: {n_accumulation} are"
+            f" accumulated on each of {options.n_replicas} replicas.",
+            hint=f"give compile(steps_per_execution=…) a multiple of {n_accumulation}, and a data"
+            " set with a multiple of the batches of an execution",
+        )
+    scale = 1.0 / options.n_replicas if kind == TRAIN else 1.0
+    if options.reduction in (MEAN, RUNNING_MEAN):
+        scale /= n_accumulation
+    return Repetition(
+        n_batches // n_of_update,
+        n_accumulation,
+        options.n_replicas,
+        scale,
+        has_running_mean=options.reduction == RUNNING_MEAN and n_accumulation > 1,
+    )
+
+
+def _tensor(leaf: Any) -> Tensor:  # noqa: ANN401
+    if isinstance(leaf, Tensor):
+        return leaf.detach()
+    return torch.as_tensor(leaf)

@@ -1,0 +1,141 @@
+"""The update of a Keras optimiser as the rule of a compiled step.
+
+The step holds the optimiser's own formulas, recorded once. On this computer they are recorded once
+more, as a function of real tensors, so that a step does not run Keras's Python code.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import keras
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.tracing import functional_updates, held_as
+from tremula.ir.optim.math import Number
+from tremula.ir.optim.rules import Slot, UpdateRule
+from tremula.ir.optim.settings import FixedFacts
+from tremula.ir.recording import active
+
+
+@dataclass(frozen=True)
+class KerasRule(UpdateRule):
+    """The update of `trained` by an optimiser whose variables are the states of the step."""
+
+    optimizer: Any = field(default=None, compare=False, repr=False)
+    trained: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def held(self) -> list[Any]:
+        """The variables of the optimiser, in the order of the states."""
+        return list(self.optimizer.variables)
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """None by weight: which state belongs to which weight is the optimiser's own affair."""
+        return ()
+
+    def initial_state(self, params: Sequence[Tensor]) -> list[Tensor]:
+        """The values that the optimiser's variables have now."""
+        device = params[0].device if params else None
+        return [v.value.detach().clone().to(device) for v in self.held]
+
+    def state_names(self, param_names: Sequence[str] | None = None) -> tuple[str, ...]:
+        """The paths of the optimiser's variables."""
+        del param_names
+        return tuple(variable.path for variable in self.held)
+
+    def restricted(self, kept: Sequence[int]) -> "KerasRule":
+        """The same rule for the weights that have a gradient."""
+        base = super().restricted(kept)
+        fields = {name: getattr(base, name) for name in base.__dataclass_fields__}
+        return KerasRule(**{**fields, "trained": tuple(self.trained[i] for i in kept)})
+
+    def update(
+        self,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        states: Sequence[Tensor],
+        hyper: Sequence[Number],
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """New weights and new states."""
+        divisor = self.gradient_divisor(grads, hyper, torch.stack)
+        if divisor is not None:
+            grads = [grad / divisor for grad in grads]
+        flat = [*params, *grads, *states]
+        new = self._formulas(*flat) if active() is not None else self._compiled(flat)(*flat)
+        return list(new[: len(params)]), list(new[len(params) :])
+
+    def _formulas(self, *flat: Tensor) -> list[Tensor]:
+        """What the optimiser makes of weights, gradients and states."""
+        n = len(self.trained)
+        params, grads, states = flat[:n], flat[n : 2 * n], flat[2 * n :]
+        variables = [*self.trained, *self.held]
+        with functional_updates(), held_as(variables, [*params, *states]) as scope:
+            self.optimizer.apply(list(grads), list(self.trained))
+        found = [scope.get_current_value(variable) for variable in variables]
+        return [new.to(old.dtype) for new, old in zip(found, (*params, *states), strict=True)]
+
+    def _compiled(self, flat: Sequence[Tensor]) -> Callable[..., list[Tensor]]:
+        """The formulas without Keras, made when the first step is updated."""
+        if "function" not in self._cache:
+            clones = [tensor.detach().clone() for tensor in flat]
+            self._cache["function"] = make_fx(self._formulas)(*clones)
+        return self._cache["function"]
+
+    @cached_property
+    def _cache(self) -> dict[str, Callable[..., list[Tensor]]]:
+        return {}
+
+
+def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> KerasRule:  # noqa: ANN401
+    """The rule of an optimiser that is built, for variables known to the step by these names."""
+    _refuse_branches(optimizer)
+    return KerasRule(
+        facts=FixedFacts(
+            kind="keras",
+            variant=f"{type(optimizer).__name__} {optimizer.get_config()}",
+            centered=False,
+            use_tf_variant=False,
+            bias_correction=False,
+            use_combined_accum=False,
+            accum_dtype=torch.float32,
+            first_order_dtype=torch.float32,
+            second_order_dtype=torch.float32,
+            max_grad_norm=float("inf"),
+        ),
+        names=tuple(names),
+        group_of=tuple(0 for _ in names),
+        constants=((),),
+        variables=((),),
+        nesterov=(False,),
+        maximize=(False,),
+        loss_scaling=1.0,
+        optimizer=optimizer,
+        trained=tuple(trained),
+    )
+
+
+def _refuse_branches(optimizer: Any) -> None:  # noqa: ANN401
+    """Updates that look at values to decide what to do are no static program."""
+    name = type(optimizer).__name__
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise refuse(
+            f"{name} skips updates by the values of gradients, which a compiled step cannot do.",
+            hint="compile(auto_scale_loss=False), or use the policy 'mixed_bfloat16'",
+        )
+    if optimizer.gradient_accumulation_steps:
+        raise refuse(
+            f"{name}(gradient_accumulation_steps=…) counts batches inside the update.",
+            hint="model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica="
+            f"{optimizer.gradient_accumulation_steps})",
+        )
+    if optimizer.use_ema and optimizer.ema_overwrite_frequency:
+        raise refuse(
+            f"{name}(ema_overwrite_frequency=…) overwrites weights in some steps only.",
+            hint="leave it out: the averages replace the weights when fit ends",
+        )

@@ -1,0 +1,135 @@
+"""A step of a Keras model on a device, sharing its memory with the model's variables.
+
+On this computer a variable of Keras *is* the tensor on the device: what a callback assigns is there
+in the next step, what a checkpoint saves is what the last step left, and nothing is copied. Tiles
+have memory of their own: weights go there before an execution and come back after it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import torch
+from torch import Tensor
+
+from tremula.compiler.report.report import Report
+from tremula.frontends.keras.step import StepOfModel
+from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
+from tremula.ir.run.session import HostSession
+from tremula.runtime.forecast import forecast
+
+
+@dataclass(frozen=True)
+class KerasProgram:
+    """A step compiled for batches of one kind."""
+
+    step: StepOfModel
+    compiled: CompiledStep
+    metrics: tuple[Any, ...]  # variables that replicas count for themselves
+
+    def run(self, batches: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+        """Flat results of all batches of an execution."""
+        device = self.compiled.input_device
+        if device is not None:
+            batches = [[part.to(device) for part in batch] for batch in batches]
+        results: list[list[Tensor]] = [[] for _ in batches]
+
+        def give(number: int, outputs: list[Tensor]) -> None:
+            results[number] = outputs
+
+        self._write()
+        with self.compiled.random.drawing():
+            self.compiled.session.run(batches, give)
+        self._read()
+        return results
+
+    def report(self) -> Report:
+        """Cycles and memory of the tile program."""
+        return forecast(self.compiled.tiles.program().executable)
+
+    @property
+    def n_replicas(self) -> int:
+        return self.compiled.settings.repetition.n_replicas
+
+    @property
+    def _states(self) -> tuple[Any, ...]:
+        rule = self.compiled.step.rule
+        return () if rule is None else tuple(rule.held)  # pyright: ignore[reportAttributeAccessIssue] - a KerasRule
+
+    def _write(self) -> None:
+        """Variables → device, where they are not the same tensors."""
+        held, session = self.step.held, self.compiled.session
+        if not self._is_shared():
+            self.compiled.write_weights(_values(held.trained), _values(held.others))
+            if self._states:
+                session.write_states(_values(self._states))
+        for replica in range(1, self.n_replicas):  # metrics are sums: others begin with nothing
+            zeros = {i: torch.zeros_like(v._value) for i, v in self._counted()}
+            session.write_buffers(zeros, replica)
+
+    def _read(self) -> None:
+        """Device → variables."""
+        held, session = self.step.held, self.compiled.session
+        parameters, buffers = session.read_weights()
+        shares = isinstance(session, HostSession)
+        _put(held.trained, parameters, shares=shares)
+        _put(held.others, buffers[0], shares=shares)
+        if self._states:
+            _put(self._states, session.read_states(), shares=shares)
+        with torch.no_grad():
+            for i, variable in self._counted():
+                for own in buffers[1:]:
+                    variable._value.add_(own[i])
+
+    def _is_shared(self) -> bool:
+        session = self.compiled.session
+        if not isinstance(session, HostSession):
+            return False
+        device = session.held
+        pairs = (
+            (self.step.held.trained, device.parameters),
+            (self.step.held.others, device.buffers[0][: len(self.step.held.others)]),
+            (self._states, device.states),
+        )
+        return all(
+            len(variables) == len(tensors)
+            and all(
+                v._value.data_ptr() == t.data_ptr() for v, t in zip(variables, tensors, strict=True)
+            )
+            for variables, tensors in pairs
+        )
+
+    def _counted(self) -> list[tuple[int, Any]]:
+        if self.n_replicas == 1:
+            return []
+        ids = {id(variable) for variable in self.metrics}
+        return [(i, v) for i, v in enumerate(self.step.held.others) if id(v) in ids]
+
+
+def _values(variables: Sequence[Any]) -> list[Tensor]:
+    return [variable._value.detach() for variable in variables]
+
+
+def _put(variables: Sequence[Any], tensors: Sequence[Tensor], *, shares: bool) -> None:
+    for variable, tensor in zip(variables, tensors, strict=False):
+        own = variable._value
+        if shares and own.device == tensor.device:
+            if own.data_ptr() != tensor.data_ptr():
+                own.data = tensor
+        else:
+            own.data.copy_(tensor)
+
+
+def compile_program(
+    step: StepOfModel, batch: Sequence[Tensor], settings: StepSettings
+) -> KerasProgram:
+    """A program for batches like this one."""
+    names = [f"{step.kind}_data_{i}" for i in range(len(batch))]
+    asked = StepToCompile(step.held, step.record, list(batch), names, step.rule())
+    compiled = compile_step(asked, settings)
+    return KerasProgram(step, compiled, tuple(_metrics(step.model)))
+
+
+def _metrics(model: keras.Model) -> list[Any]:
+    return list(model.metrics_variables) if model.compiled else []

@@ -1,0 +1,165 @@
+"""What a step of a Keras model computes: training, testing or prediction of one batch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import torch
+from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sample_weight
+from torch import Tensor, nn
+
+from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.optimiser import KerasRule, rule_of
+from tremula.frontends.keras.options import PREDICT, TEST, TRAIN
+from tremula.frontends.keras.tracing import held_as, recorded_keras
+from tremula.ir.recording import active
+
+
+class Held(nn.Module):
+    """The variables of a model for the compiler: trained ones as parameters, others as buffers."""
+
+    def __init__(self, trained: Sequence[Any], others: Sequence[Any]):
+        super().__init__()
+        self.trained, self.others = tuple(trained), tuple(others)
+        self.names = _distinct([variable.path for variable in (*trained, *others)])
+        for variable, name in zip(trained, self.names, strict=False):
+            self._parameters[name] = variable._value
+        for variable, name in zip(others, self.names[len(self.trained) :], strict=True):
+            self._buffers[name] = variable._value.detach()
+
+    @property
+    def variables(self) -> tuple[Any, ...]:
+        """All of them, in the order of `names`."""
+        return (*self.trained, *self.others)
+
+    def tensors(self) -> list[Tensor]:
+        """Their values: while a step is recorded, those that stand in for them."""
+        found = [*self._parameters.values(), *self._buffers.values()]
+        assert all(tensor is not None for tensor in found), "every variable has a value"
+        return found  # pyright: ignore[reportReturnType]
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names as they are, with a number behind those that were there before."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return found
+
+
+@dataclass
+class StepOfModel:
+    """One kind of step of a model, for batches of one structure."""
+
+    model: keras.Model
+    kind: str
+    structure: Any  # of a batch, with anything as leaves
+    result: Any = None  # structure of what it returns, known once it is recorded
+
+    def __post_init__(self) -> None:
+        _refuse_own_steps(self.model, self.kind)
+        model = self.model
+        trained = list(model.trainable_variables) if self.kind == TRAIN else []
+        others = [*model.variables] if self.kind != PREDICT else [*model.weights, *_seeds(model)]
+        if self.kind != PREDICT:
+            others += model.metrics_variables
+        ids = {id(variable) for variable in (*trained, *_of_optimizer(model))}
+        unique = {id(variable): variable for variable in others if id(variable) not in ids}
+        self.held = Held(trained, list(unique.values()))
+
+    def rule(self) -> KerasRule | None:
+        """How a step that trains updates its weights."""
+        if self.kind != TRAIN:
+            return None
+        optimizer = self.model.optimizer
+        if not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        return rule_of(optimizer, self.held.trained, self.held.names[: len(self.held.trained)])
+
+    def record(self, flat: list[Tensor]) -> tuple[list[Tensor], Callable[..., Any] | None]:
+        """Run one batch on tensors that stand in for values; flat results."""
+        data = keras.tree.pack_sequence_as(self.structure, flat)
+        before = self.held.tensors()
+        body = {TRAIN: self._train, TEST: self._test, PREDICT: self._predict}[self.kind]
+        with recorded_keras(), held_as(self.held.variables, before) as scope:
+            self.result = body(*unpack_x_y_sample_weight(data))
+            outputs = [_tensor(leaf) for leaf in keras.tree.flatten(self.result)]
+        self._write_back(scope, before)
+        return outputs, None
+
+    def _write_back(self, scope: keras.StatelessScope, before: list[Tensor]) -> None:
+        """What the layers and metrics assigned, into the buffers of the step."""
+        with torch.no_grad():
+            for variable, old in zip(self.held.variables, before, strict=True):
+                new = scope.get_current_value(variable)
+                if new is not None and new is not old:
+                    old.copy_(new)
+
+    def _train(self, x: Any, y: Any, sample_weight: Any) -> dict[str, Any]:  # noqa: ANN401
+        model = self.model
+        y_pred = model(x, training=True) if model._call_has_training_arg else model(x)
+        loss = self._loss(x, y, y_pred, sample_weight, training=True)
+        recording = active()
+        assert recording is not None, "steps are recorded"
+        recording.losses.clear()
+        with torch.no_grad():
+            metrics = model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        recording.losses[:] = [loss]
+        return metrics
+
+    def _test(self, x: Any, y: Any, sample_weight: Any) -> dict[str, Any]:  # noqa: ANN401
+        with torch.no_grad():
+            y_pred = self._predict(x, y, sample_weight)
+            self._loss(x, y, y_pred, sample_weight, training=False)
+            return self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def _predict(self, x: Any, _y: Any, _sample_weight: Any) -> Any:  # noqa: ANN401
+        model = self.model
+        with torch.no_grad():
+            return model(x, training=False) if model._call_has_training_arg else model(x)
+
+    def _loss(
+        self,
+        x: Any,  # noqa: ANN401
+        y: Any,  # noqa: ANN401
+        y_pred: Any,  # noqa: ANN401
+        sample_weight: Any,  # noqa: ANN401
+        *,
+        training: bool,
+    ) -> Tensor:
+        model = self.model
+        loss = model._compute_loss(
+            x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training
+        )
+        n = next(leaf for leaf in keras.tree.flatten(x) if leaf is not None).shape[0]
+        with torch.no_grad():
+            model._loss_tracker.update_state(loss.detach(), sample_weight=n)
+        return loss
+
+
+def _of_optimizer(model: keras.Model) -> list[Any]:
+    return list(model.optimizer.variables) if getattr(model, "optimizer", None) else []
+
+
+def _seeds(model: keras.Model) -> list[Any]:
+    """The states of the layers' random generators."""
+    return [v for v in model.variables if v.path.endswith("seed_generator_state")]
+
+
+def _tensor(leaf: Any) -> Tensor:  # noqa: ANN401
+    return keras.ops.convert_to_tensor(leaf)
+
+
+def _refuse_own_steps(model: keras.Model, kind: str) -> None:
+    """A step written by hand assigns and differentiates as it likes: it is not recorded."""
+    name = f"{kind}_step"
+    own, plain = getattr(type(model), name), getattr(keras.Model, name)
+    if own is not plain:
+        raise refuse(
+            f"{type(model).__name__} has a {name} of its own; a compiled {kind} step is Keras's.",
+            hint=f"override compute_loss or compute_metrics instead of {name}, or build the model"
+            " outside IPUStrategy.scope()",
+        )

@@ -1,0 +1,1 @@
+"""The names of TensorFlow that scripts for IPUs import, on top of Keras; only where asked for."""
