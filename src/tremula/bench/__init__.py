@@ -20,6 +20,7 @@ SUITES = {
     "geometric": "tremula.bench.geometric.suite",
     "onnx": "tremula.bench.onnx.suite",
     "jax": "tremula.bench.jax.suite",
+    "keras": "tremula.bench.keras.suite",
     "vision": "tremula.bench.vision.suite",
     "scale": "tremula.bench.scale.suite",
 }

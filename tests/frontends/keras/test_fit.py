@@ -37,10 +37,10 @@ def cnn(optimizer="sgd", *, dropout=0.0, **compiled):
     model = keras.Sequential(
         [
             keras.Input((8, 8, 3)),
+            layers.BatchNormalization(),
             layers.Conv2D(4, (3, 3), padding="same"),
             layers.Activation("relu"),
             layers.MaxPooling2D((2, 2)),
-            layers.BatchNormalization(),
             layers.Dropout(dropout),
             layers.Flatten(),
             layers.Dense(4, activation="softmax", kernel_regularizer="l2"),
@@ -98,12 +98,15 @@ def test_an_execution_of_several_steps_is_those_steps():
     """steps_per_execution changes how often callbacks are called, not the numbers."""
     theirs = fitted(contextlib.nullcontext(), "sgd")
     calls = []
-    counter = keras.callbacks.LambdaCallback(on_train_batch_end=lambda n, _logs: calls.append(n))
+    counter = keras.callbacks.LambdaCallback(on_train_batch_end=lambda n, logs: calls.append(n))
     assert_same(fitted(scope(), "sgd", steps_per_execution=3), theirs)
     with scope():
         model = cnn(steps_per_execution=3)
         model.fit(IMAGES, CLASSES, batch_size=2, verbose=0, callbacks=[counter])
-    assert calls == [2, 5]
+        assert calls == [2, 5]
+        model.set_asynchronous_callbacks(True)
+        model.fit(IMAGES, CLASSES, batch_size=2, verbose=0, callbacks=[counter])
+    assert calls == [2, 5, 0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.slow
@@ -171,11 +174,11 @@ def test_what_is_not_static_is_refused():
         with pytest.raises(KerasError, match="has not run yet"):
             model.ipu_report()
 
-        class Own(keras.Model):
+        class Own(keras.Sequential):
             def train_step(self, data):
                 return {}
 
-        own = Own()
+        own = Own([keras.Input((3,)), layers.Dense(1)])
         own.compile(loss="mse", optimizer="sgd")
         with pytest.raises(KerasError, match="Own has a train_step of its own"):
             own.train_on_batch(ROWS, TARGETS)

@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from tremula.frontends.keras.config_node import Node, field
 from tremula.frontends.keras.enums import (
@@ -14,8 +14,6 @@ from tremula.frontends.keras.enums import (
     StochasticRoundingBehaviour,
 )
 from tremula.frontends.keras.errors import refuse
-
-_NONE = type(None)
 
 
 class _PoplarOptions(Node):
@@ -111,8 +109,6 @@ class _Experimental(Node):
 class IPUConfig(Node):
     """The machine a script wants. `configure_ipu_system()` makes it the one in force."""
 
-    _in_force: ClassVar["IPUConfig | None"] = None
-
     auto_select_ipus = field([], int, list, tuple, about="how many chips; a list: by device")
     select_ipus = field([], int, list, tuple, about="the chips themselves, by number")
     allow_recompute = field(False)
@@ -164,6 +160,9 @@ class IPUConfig(Node):
         return chosen[0] if chosen else 1
 
 
+_in_force: list[IPUConfig] = []  # none or one
+
+
 def configure_ipu_system(config: IPUConfig, device: str = "cpu") -> None:
     """Make settings those in force."""
     del device
@@ -176,23 +175,23 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu") -> None:
         raise refuse(
             f"auto_select_ipus = {config.auto_select_ipus!r} selects no IPU.", hint="at least 1"
         )
-    IPUConfig._in_force = copy.deepcopy(config)
+    _in_force[:] = [copy.deepcopy(config)]
 
 
 def reset_ipu_configuration() -> None:
     """Forget the settings in force."""
-    IPUConfig._in_force = None
+    _in_force.clear()
 
 
 def get_ipu_config() -> IPUConfig:
     """A copy of the settings in force; an error before the first `configure_ipu_system`."""
-    if IPUConfig._in_force is None:
+    if not _in_force:
         raise refuse(
             "no IPU system is configured.", hint="call IPUConfig().configure_ipu_system() first"
         )
-    return copy.deepcopy(IPUConfig._in_force)
+    return copy.deepcopy(_in_force[0])
 
 
 def n_chips_in_force() -> int:
     """How many chips models may use; 1 without settings."""
-    return 1 if IPUConfig._in_force is None else IPUConfig._in_force.n_chips
+    return _in_force[0].n_chips if _in_force else 1

@@ -6,6 +6,10 @@ from typing import Any
 
 import keras
 import torch
+from keras.src.trainers.data_adapters.data_adapter_utils import (
+    pack_x_y_sample_weight,
+    unpack_x_y_sample_weight,
+)
 from torch import Tensor
 
 from tremula.frontends.keras.errors import refuse
@@ -18,10 +22,12 @@ from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import host_settings
 
 _MOST_SEEDS = 2**31
+_COMPILED = ("optimizer", "_compile_loss", "_compile_metrics")  # what compile() makes anew
 
 
 def execute(model: keras.Model, options: ModelOptions, kind: str, data: Sequence[Any]) -> list[Any]:
     """Results of every step of an execution: logs, or predictions."""
+    data = [_without_nothing(batch) for batch in data]
     batches = [[_tensor(leaf) for leaf in keras.tree.flatten(batch)] for batch in data]
     program = _program(model, options, kind, data[0], batches)
     options.last = program
@@ -49,7 +55,7 @@ def _program(
         repetition,
         settings,
         tuple(v.trainable for v in model.weights),
-        id(getattr(model, "optimizer", None)),
+        *(getattr(model, name, None) for name in _COMPILED),
     )
     if key not in options.programs:
         step = StepOfModel(model, kind, structure)
@@ -84,6 +90,11 @@ def _repetition(options: ModelOptions, kind: str, n_batches: int) -> Repetition:
         scale,
         has_running_mean=options.reduction == RUNNING_MEAN and n_accumulation > 1,
     )
+
+
+def _without_nothing(batch: Any) -> Any:  # noqa: ANN401
+    """A batch as data adapters give it: without targets or weights that are None."""
+    return pack_x_y_sample_weight(*unpack_x_y_sample_weight(batch))
 
 
 def _tensor(leaf: Any) -> Tensor:  # noqa: ANN401

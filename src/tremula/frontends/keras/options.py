@@ -18,6 +18,7 @@ class ModelOptions:
     asynchronous_callbacks: bool = False
     programs: dict[Any, Any] = field(default_factory=dict)
     last: Any = None  # the program that ran last
+    step_logs: list[Any] = field(default_factory=list)  # of the execution that ran last
 
 
 _NAME = "_tremula_options"

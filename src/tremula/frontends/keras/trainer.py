@@ -23,6 +23,7 @@ from tremula.frontends.keras.options import (
     bind,
     options_of,
 )
+from tremula.frontends.keras.step_callbacks import callbacks_of_steps
 
 Trainer = torch_trainer.TorchTrainer
 _PlainIterator = torch_trainer.TorchEpochIterator
@@ -134,6 +135,7 @@ def _function(model: keras.Model, options: ModelOptions, kind: str) -> Callable:
         results = execute(model, options, kind, data)
         if kind == PREDICT:
             return _joined(results)
+        options.step_logs = results
         return results[-1]
 
     run.is_compiled = True  # pyright: ignore[reportFunctionMemberAccess] - a mark of ours
@@ -156,6 +158,7 @@ def _static(plain: Callable) -> Callable:
         with (
             patch.object(torch_trainer, "TorchEpochIterator", StaticEpochIterator),
             _batches_of_replicas(self, options.n_replicas),
+            callbacks_of_steps(options),
         ):
             return plain(self, *args, **kwargs)
 

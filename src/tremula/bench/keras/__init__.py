@@ -1,0 +1,1 @@
+"""Figures of Keras models: speed of `fit`, the first batch, the import."""

@@ -1,0 +1,105 @@
+"""The Keras figures: `fit` of the slides' CIFAR model against Keras alone, first batch, import."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tremula.bench.figures import Figure, Suite
+from tremula.bench.measure import ratio
+
+if TYPE_CHECKING:  # Keras and PyTorch are loaded where they are used
+    import keras
+
+SUITE = Suite("keras")
+_BATCH, _N_STEPS, _N_STEPS_GPU = 64, 4, 32
+
+_IMPORTS = """
+import os, time
+os.environ["KERAS_BACKEND"] = "torch"
+import keras
+began = time.process_time()
+import tremula.keras
+print(time.process_time() - began)
+"""
+
+
+def cifar_model(**compiled: object) -> "keras.Model":
+    """The slides' model, compiled."""
+    from keras import Input, Sequential, layers, optimizers
+
+    def convolutions(width: int, next_width: int) -> list:
+        return [
+            layers.Conv2D(width, (3, 3), padding="same", activation="relu"),
+            layers.Conv2D(next_width, (3, 3), activation="relu"),
+            layers.MaxPooling2D((2, 2)),
+            layers.Dropout(0.25),
+        ]
+
+    model = Sequential(
+        [
+            Input((32, 32, 3)),
+            *convolutions(32, 32),
+            *convolutions(64, 32),
+            layers.Flatten(),
+            layers.Dense(512, activation="relu"),
+            layers.Dropout(0.5),
+            layers.Dense(10, activation="softmax"),
+        ]
+    )
+    model.compile(
+        loss="categorical_crossentropy",
+        optimizer=optimizers.SGD(0.016),
+        metrics=["accuracy"],
+        **compiled,
+    )
+    return model
+
+
+def _data(n_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    n = n_steps * _BATCH
+    classes = np.eye(10, dtype=np.float32)[rng.integers(0, 10, n)]
+    return rng.random((n, 32, 32, 3), dtype=np.float32), classes
+
+
+def _both(**compiled: object) -> tuple["keras.Model", "keras.Model"]:
+    from tremula.keras import ipu
+
+    with ipu.IPUStrategy().scope():
+        ours = cifar_model(**compiled)
+    return ours, cifar_model()
+
+
+@SUITE.measurement("fit")
+def fit() -> Iterator[Figure]:
+    """Seconds of an epoch, ours ÷ Keras; on a GPU Keras ÷ ours, 32 steps in an execution."""
+    import torch
+
+    n_steps = _N_STEPS_GPU if torch.cuda.is_available() else _N_STEPS
+    ours, plain = _both(**({"steps_per_execution": n_steps} if n_steps > _N_STEPS else {}))
+    x, y = _data(n_steps)
+    began = time.process_time()
+    ours.train_on_batch(x[:_BATCH], y[:_BATCH])
+    yield Figure.of("first-batch", time.process_time() - began, "CPU s", "<= 4")
+
+    def epoch(model: "keras.Model") -> None:
+        model.fit(x, y, batch_size=_BATCH, verbose=0)
+
+    measured = ratio(lambda: epoch(ours), lambda: epoch(plain), rounds=5)
+    if torch.cuda.is_available():
+        yield Figure.of("fit-gpu", 1 / measured.value, "× Keras", ">= 5")
+    else:
+        yield Figure.of("fit", measured.value, "of Keras", "<= 0.8")
+
+
+@SUITE.measurement("import")
+def import_time() -> Iterator[Figure]:
+    """CPU seconds that `import tremula.keras` takes after Keras."""
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORTS], capture_output=True, text=True, check=True
+    )
+    yield Figure.of("import", float(done.stdout), "CPU s", "<= 0.5")

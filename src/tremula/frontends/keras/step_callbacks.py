@@ -1,0 +1,45 @@
+"""Callbacks for every step of an execution, where a model asked for them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from keras.src import callbacks as callbacks_module
+
+from tremula.frontends.keras.options import ModelOptions
+
+_Plain = callbacks_module.CallbackList
+
+
+@contextmanager
+def callbacks_of_steps(options: ModelOptions) -> Iterator[None]:
+    """Inside, trainers make lists that go through the steps of an execution after it."""
+    is_inside = callbacks_module.CallbackList is not _Plain  # an evaluation of fit's
+    if is_inside or not options.asynchronous_callbacks:
+        yield
+        return
+
+    class CallbackList(_Plain):
+        """Keras's, called once for each execution; what it holds is called for each step."""
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ANN401
+            for step, own in _steps(options, batch, logs):
+                if step != batch - len(options.step_logs) + 1:
+                    super().on_train_batch_begin(step)
+                super().on_train_batch_end(step, own)
+
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ANN401
+            for step, own in _steps(options, batch, logs):
+                if step != batch - len(options.step_logs) + 1:
+                    super().on_test_batch_begin(step)
+                super().on_test_batch_end(step, own)
+
+    with patch.object(callbacks_module, "CallbackList", CallbackList):
+        yield
+
+
+def _steps(options: ModelOptions, last: int, logs: Any) -> list[tuple[int, Any]]:  # noqa: ANN401
+    """Numbers and logs of the steps of the execution that ended."""
+    found = options.step_logs or [logs]
+    return list(enumerate(found, start=last - len(found) + 1))
