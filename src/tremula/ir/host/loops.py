@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tremula.ir.bodies import Body, body_of
+from tremula.ir.ops import control as control_ops  # noqa: F401  registers tremula::scan
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.passes.split import on_device
 from tremula.ir.step import CapturedStep
