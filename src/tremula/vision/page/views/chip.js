@@ -5,7 +5,7 @@ import { Chart } from "../parts/chart.js";
 import { FloorPlan, ORDERS } from "../parts/floorplan.js";
 import { SERIES, css, difference, heat } from "../colours.js";
 import { partners, text } from "../data.js";
-import { byteTicks, bytes, short, signed, tileName, whole } from "../format.js";
+import { byteTicks, bytes, duration, short, signed, tileName, whole } from "../format.js";
 import { current, link } from "../state.js";
 
 const STEPS_PER_PART = 16, AHEAD = 6;
@@ -18,9 +18,9 @@ const SPEEDS = [["2", "2/s"], ["8", "8/s"], ["24", "24/s"]];
 const PLAY = "M7 4v16l13-8z", PAUSE = "M8 4v16M16 4v16", BACK = "M15 5l-7 7 7 7", FORWARD = "M9 5l7 7-7 7";
 
 export async function chipView(context) {
-  const [tiles, steps, live] = await Promise.all(["tiles", "steps", "liveness"].map(context.load));
+  const [tiles, steps, live, summary] = await Promise.all(["tiles", "steps", "liveness", "summary"].map(context.load));
   const other = context.other && (await theirs(context.other, steps, tiles));
-  const view = new ChipView(context, { tiles, steps, live, other });
+  const view = new ChipView(context, { tiles, steps, live, summary, other });
   return { element: view.element, select: (state) => view.select(state), close: () => view.close() };
 }
 
@@ -71,7 +71,18 @@ class ChipView {
       h("div.player", {}, button(BACK, -1, "One step back (,)"), this.play, button(FORWARD, 1, "One step on (.)"), this.slider,
         choice("Steps per second", SPEEDS, String(this.pace), (pace) => this.context.select({ pace }))),
       note, h("p", {}, this.title), this.about, this.plan.element, this.scale()),
-      card(this.isBytes ? "Temporary bytes over steps" : "Cycles over steps", null, this.chart.element));
+      card(this.isBytes ? "Temporary bytes over steps" : "Cycles over steps", null, this.chart.element),
+      this.links());
+  }
+
+  // The busiest links between chips, the bottleneck first.
+  links() {
+    const links = this.summary.facts.execution?.busiest_links ?? [];
+    if (!links.length) return null;
+    const most = links[0].busy_seconds;
+    const row = (one) => h("div", {}, h("small", {}, `${one.name}: ${bytes(one.n_bytes)}, busy for ${duration(one.busy_seconds)}`),
+      h("div.shares", {}, h("i", { style: { width: `${100 * one.busy_seconds / most}%`, background: SERIES[1] } })));
+    return card("Links between chips", null, h("p.note", {}, `The bottleneck is ${links[0].name}.`), h("div.chip-shares", {}, links.map(row)));
   }
 
   curve() {

@@ -34,7 +34,7 @@ function headline(facts, other) {
   const versus = (now, then, format) => other && h("span", {}, `B ${signed(then - now, format)}`);
   return [
     figure("Total cycles", ran ? whole(ran.total_cycles) : "not run",
-      ran ? `${duration(ran.microseconds / 1e6)} at ${(facts.target.clock_hz / 1e9).toFixed(2)} GHz` : "costs per step are known",
+      ran ? `${duration(ran.microseconds / 1e6)} at ${(facts.target.clock_hz / 1e9).toFixed(2)} GHz${ran.joules ? `, ${ran.joules.toPrecision(3)} J` : ""}` : "costs per step are known",
       ran && other?.execution && versus(ran.total_cycles, other.execution.total_cycles, whole)),
     figure("Fullest tile", percent(share),
       `${tileName(memory.fullest_tile, target.tiles_per_ipu, target.n_ipus)}: ${bytes(memory.largest)} of ${bytes(memory.available_per_tile)}`,

@@ -210,6 +210,7 @@ class WhatifView {
         { title: "Speed", about: "times as fast as now", get: (i) => this.speed(points[i]), show: (v) => `${v.toFixed(2)}×` },
         { title: "Cycles", get: (i) => points[i].total_cycles, show: whole },
         ...PARTS.map((part) => ({ title: part[0].toUpperCase() + part.slice(1), get: (i) => points[i][`${part}_cycles`], show: whole })),
+        { title: "Energy", about: "joules of all chips", get: (i) => points[i].joules, show: (v) => `${v.toPrecision(4)} J` },
         { title: "Fullest tile", get: (i) => points[i].largest_tile_bytes, show: bytes },
         { title: "Available", get: (i) => points[i].available_bytes, show: bytes },
         { title: "Fits", get: (i) => Number(points[i].fits), show: (v) => (v ? "yes" : "no"), tone: (v) => (v ? "" : "bad") },
