@@ -94,6 +94,28 @@ def test_three_steps_are_those_of_keras(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loss", "make"),
+    [
+        ("mse", lambda: optimizers.Nadam(0.01)),
+        ("hinge", lambda: optimizers.SGD(0.1, gradient_accumulation_steps=2)),
+        ("mae", lambda: optimizers.Lion(0.01, use_ema=True, ema_overwrite_frequency=2)),
+    ],
+)
+def test_branches_of_losses_and_optimisers_are_chosen_by_value(loss, make):
+    """What Keras decides by a value, in a loss or an update, the step decides, too."""
+    found = []
+    for place in (contextlib.nullcontext(), scope()):
+        with place:
+            model = linear()
+            model.compile(loss=loss, optimizer=make())
+            model.fit(ROWS, np.round(TARGETS), batch_size=2, shuffle=False, verbose=0)
+        found.append([*model.get_weights(), *(v.numpy() for v in model.optimizer.variables)])
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.slow
 def test_an_execution_of_several_steps_is_those_steps():
     """steps_per_execution changes how often callbacks are called, not the numbers."""
     theirs = fitted(contextlib.nullcontext(), "sgd")

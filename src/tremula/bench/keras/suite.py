@@ -27,7 +27,7 @@ print(time.process_time() - began)
 """
 
 
-def cifar_model(**compiled: object) -> "keras.Model":
+def cifar_model(**compiled: int) -> "keras.Model":
     """The slides' model, compiled."""
     from keras import Input, Sequential, layers, optimizers
 
@@ -54,7 +54,7 @@ def cifar_model(**compiled: object) -> "keras.Model":
         loss="categorical_crossentropy",
         optimizer=optimizers.SGD(0.016),
         metrics=["accuracy"],
-        **compiled,
+        **compiled,  # pyright: ignore[reportArgumentType] - steps_per_execution
     )
     return model
 
@@ -66,7 +66,7 @@ def _data(n_steps: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.random((n, 32, 32, 3), dtype=np.float32), classes
 
 
-def _both(**compiled: object) -> tuple["keras.Model", "keras.Model"]:
+def _both(**compiled: int) -> tuple["keras.Model", "keras.Model"]:
     from tremula.keras import ipu
 
     with ipu.IPUStrategy().scope():
@@ -87,7 +87,7 @@ def fit() -> Iterator[Figure]:
     yield Figure.of("first-batch", time.process_time() - began, "CPU s", "<= 4")
 
     def epoch(model: "keras.Model") -> None:
-        model.fit(x, y, batch_size=_BATCH, verbose=0)
+        model.fit(x, y, batch_size=_BATCH, verbose=0)  # pyright: ignore[reportArgumentType] - Keras's stubs know names
 
     measured = ratio(lambda: epoch(ours), lambda: epoch(plain), rounds=5)
     if torch.cuda.is_available():

@@ -63,9 +63,7 @@ class KerasRule(UpdateRule):
         hyper: Sequence[Number],
     ) -> tuple[list[Tensor], list[Tensor]]:
         """New weights and new states."""
-        divisor = self.gradient_divisor(grads, hyper, torch.stack)
-        if divisor is not None:
-            grads = [grad / divisor for grad in grads]
+        del hyper  # there is none: the optimiser holds its learning rate itself
         flat = [*params, *grads, *states]
         new = self._formulas(*flat) if active() is not None else self._compiled(flat)(*flat)
         return list(new[: len(params)]), list(new[len(params) :])
@@ -77,7 +75,7 @@ class KerasRule(UpdateRule):
         variables = [*self.trained, *self.held]
         with functional_updates(), held_as(variables, [*params, *states]) as scope:
             self.optimizer.apply(list(grads), list(self.trained))
-        found = [scope.get_current_value(variable) for variable in variables]
+        found = [scope.state_mapping[id(variable)] for variable in variables]
         return [new.to(old.dtype) for new, old in zip(found, (*params, *states), strict=True)]
 
     def _compiled(self, flat: Sequence[Tensor]) -> Callable[..., list[Tensor]]:
@@ -94,7 +92,7 @@ class KerasRule(UpdateRule):
 
 def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> KerasRule:  # noqa: ANN401
     """The rule of an optimiser that is built, for variables known to the step by these names."""
-    _refuse_branches(optimizer)
+    _refuse_loss_scaling(optimizer)
     return KerasRule(
         facts=FixedFacts(
             kind="keras",
@@ -120,22 +118,12 @@ def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> Ker
     )
 
 
-def _refuse_branches(optimizer: Any) -> None:  # noqa: ANN401
-    """Updates that look at values to decide what to do are no static program."""
+def _refuse_loss_scaling(optimizer: Any) -> None:  # noqa: ANN401
+    """Its scale would have to be known before the step whose gradients decide it."""
     name = type(optimizer).__name__
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         raise refuse(
-            f"{name} skips updates by the values of gradients, which a compiled step cannot do.",
+            f"{name} scales the loss by what gradients were before; a compiled step has no such"
+            " scale yet.",
             hint="compile(auto_scale_loss=False), or use the policy 'mixed_bfloat16'",
-        )
-    if optimizer.gradient_accumulation_steps:
-        raise refuse(
-            f"{name}(gradient_accumulation_steps=…) counts batches inside the update.",
-            hint="model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica="
-            f"{optimizer.gradient_accumulation_steps})",
-        )
-    if optimizer.use_ema and optimizer.ema_overwrite_frequency:
-        raise refuse(
-            f"{name}(ema_overwrite_frequency=…) overwrites weights in some steps only.",
-            hint="leave it out: the averages replace the weights when fit ends",
         )

@@ -150,7 +150,7 @@ def _seeds(model: keras.Model) -> list[Any]:
 
 
 def _tensor(leaf: Any) -> Tensor:  # noqa: ANN401
-    return keras.ops.convert_to_tensor(leaf)
+    return keras.ops.convert_to_tensor(leaf)  # pyright: ignore[reportReturnType] - of PyTorch here
 
 
 def _refuse_own_steps(model: keras.Model, kind: str) -> None:

@@ -1,16 +1,18 @@
 """Keras while a step is recorded: functional updates, the machine's random numbers, its device."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import keras
+import torch
 from keras.src.backend.common import global_state
+from keras.src.backend.common.stateless_scope import get_stateless_scope
+from keras.src.backend.torch import core as torch_core
 from keras.src.backend.torch import random as torch_random
 from keras.src.backend.torch.optimizers.torch_optimizer import TorchOptimizer
 from keras.src.backend.torch.optimizers.torch_parallel_optimizer import TorchParallelOptimizer
-from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.random.seed_generator import SeedGenerator
 from torch import Tensor
 
@@ -36,12 +38,51 @@ def functional_updates() -> Iterator[None]:
     """Optimisers by Keras's formulas for one variable, which write nothing in place."""
     own = (
         (TorchParallelOptimizer, "_backend_update_step"),
+        (TorchParallelOptimizer, "_backend_reset_gradient_accumulators"),
+        (TorchParallelOptimizer, "_backend_increment_gradient_accumulators"),
         (TorchOptimizer, "_apply_weight_decay"),
     )
     with ExitStack() as stack:
         for owner, name in own:
-            stack.enter_context(patch.object(owner, name, getattr(BaseOptimizer, name)))
+            stack.enter_context(patch.object(owner, name, _next_method(owner, name)))
+        stack.enter_context(patch.object(torch_core, "cond", both_branches))
         yield
+
+
+def _next_method(owner: type, name: str) -> Callable[..., Any]:
+    """The method that stands behind a class's own: Nadam, for one, has something to add there."""
+
+    def method(self: object, *args: Any) -> Any:  # noqa: ANN401
+        return getattr(super(owner, self), name)(*args)
+
+    return method
+
+
+def both_branches(
+    pred: Any,  # noqa: ANN401
+    true_fn: Callable[[], Any],
+    false_fn: Callable[[], Any],
+) -> Any:  # noqa: ANN401
+    """`keras.ops.cond` of a value that is not known: both are computed, and one is chosen.
+
+    So it is with what they assign to variables.
+    """
+    if not isinstance(pred, Tensor):
+        return true_fn() if pred else false_fn()
+    pred = pred.to(torch.bool)
+    scope = get_stateless_scope()
+    before = dict(scope.state_mapping)
+    chosen = true_fn()
+    if_true = dict(scope.state_mapping)
+    scope.state_mapping = dict(before)
+    other = false_fn()
+    if_false = scope.state_mapping
+    for key, value in if_true.items():
+        if value is not if_false[key]:
+            if_false[key] = torch.where(pred, value, if_false[key])
+    if chosen is None or other is None:
+        return None
+    return keras.tree.map_structure(lambda a, b: torch.where(pred, a, b), chosen, other)
 
 
 @contextmanager

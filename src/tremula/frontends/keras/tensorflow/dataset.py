@@ -15,7 +15,7 @@ from tremula.frontends.keras.errors import refuse
 class _Rows(TorchDataset):
     """Elements of a data set by number: rows of arrays, or batches of them."""
 
-    def __init__(self, arrays: Any, groups: Sequence[Any], functions: tuple[Callable, ...] = ()):  # noqa: ANN401
+    def __init__(self, arrays: Any, groups: Any, functions: tuple[Callable, ...] = ()):  # noqa: ANN401
         self.arrays, self.groups, self.functions = arrays, groups, functions
 
     def __len__(self) -> int:
