@@ -114,6 +114,50 @@ def test_pipelines_on_tiles():
         np.testing.assert_allclose(found[id], value, 1e-4, 1e-5)
 
 
+def in_phases(n):
+    builder = classifier(n)
+    builder.executionPhase(["MatMul:0", "hidden:0"], 0)
+    builder.executionPhase(["scores:0", "found:0", "loss:0"], 1)
+    return builder
+
+
+def phased(**chosen):
+    found = options(virtualGraphMode=popart.VirtualGraphMode.ExecutionPhases, **chosen)
+    found.executionPhaseSettings.phases = 2
+    return found
+
+
+def test_phases_of_nodes():
+    """Phases are on the chips in turn; one that does not exist, or reads from later, is refused."""
+    graph = graph_of(in_phases(4))
+    found = place_nodes(graph, phased(), 2, {})
+    assert {(place.chip, place.phase) for place in found.values()} == {(0, 0), (1, 1)}
+    assert {place.chip for place in place_nodes(graph, phased(), 1, {}).values()} == {0}
+    builder = in_phases(4)
+    builder.executionPhase(["found:0"], 2)
+    with pytest.raises(popart.popart_exception, match="in execution phase 2, but"):
+        place_nodes(graph_of(builder), phased(), 2, {})
+    builder.executionPhase(["found:0"], 0)
+    with pytest.raises(popart.popart_exception, match="made in the later phase 1"):
+        place_nodes(graph_of(builder), phased(), 2, {})
+
+
+@pytest.mark.slow
+def test_phases_on_tiles():
+    """Two phases with weights outside the chip train as one chip does, and take longer."""
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 4})
+    off_chip = popart.TensorLocationSettings(popart.TensorStorage.OffChip, 0, 0)
+    asked = phased(weightTensorLocationSettings=off_chip, enableOutlining=False)
+    asked.instrumentWithHardwareCycleCounter = True
+    plain = options(instrumentWithHardwareCycleCounter=True)
+    sgd, given = popart.ConstSGD(0.1), {"x": X, "labels": LABELS}
+    session, _, found = trained(in_phases(N_SAMPLES), flow(1, {}), sgd, asked, device, given)
+    other, _, expected = trained(classifier(N_SAMPLES), flow(1, {}), sgd, plain, device, given)
+    for id, value in expected.items():
+        np.testing.assert_allclose(found[id], value, 1e-4, 1e-5)
+    assert session.getCycleCount() > other.getCycleCount()
+
+
 def test_intervals_of_recomputation():
     """Intervals shrink by one; PopART's longest is somewhat shorter than a chain's best."""
     assert intervals(15, 5) == [(0, 5), (5, 9), (9, 12), (12, 14), (14, 15)]

@@ -57,8 +57,10 @@ _ROWS: dict[str, OptionRow] = {
     "virtualGraphMode": OptionRow(VirtualGraphMode.Off, _TILES + "which chip computes what"),
     "virtualGraphSplitRatios": OptionRow([], _TILES + "shares of chips in VirtualGraphMode.Auto"),
     "enablePipelining": OptionRow(False, _TILES + "chips work on different micro-batches"),
-    "executionPhaseSettings": OptionRow(ExecutionPhaseSettings()),
-    "numIOTiles": OptionRow(0),
+    "executionPhaseSettings": OptionRow(
+        ExecutionPhaseSettings(), _TILES + "parts that run one after another"
+    ),
+    "numIOTiles": OptionRow(0, _TILES + "tiles that only load and store"),
     # recomputation
     "autoRecomputation": OptionRow(
         RecomputationType.NoRecompute, _TILES + "what the backward pass computes again"
@@ -81,9 +83,9 @@ _ROWS: dict[str, OptionRow] = {
     ),
     "tensorLocationSettingsOverride": OptionRow({}),
     # outlining
-    "enableOutlining": OptionRow(True),
+    "enableOutlining": OptionRow(True, _TILES + "repeated parts become one function"),
     "enableOutliningCopyCostPruning": OptionRow(True),
-    "outlineThreshold": OptionRow(1.0),
+    "outlineThreshold": OptionRow(1.0, _TILES + "how much a function must save"),
     "outlineSequenceBreakCost": OptionRow(10000.0),
     "subgraphCopyingStrategy": OptionRow(SubgraphCopyingStrategy.OnEnterAndExit),
     # gradients and numbers
@@ -143,8 +145,8 @@ _ROWS: dict[str, OptionRow] = {
     ),
     "rearrangeAnchorsOnHost": OptionRow(True),
     "rearrangeStreamsOnHost": OptionRow(False),
-    "enablePrefetchDatastreams": OptionRow(True),
-    "defaultPrefetchBufferingDepth": OptionRow(1),
+    "enablePrefetchDatastreams": OptionRow(True, _TILES + "the host is ahead of the chip"),
+    "defaultPrefetchBufferingDepth": OptionRow(1, _TILES + "by how many transfers"),
     "defaultBufferingDepth": OptionRow(1),
     "prefetchBufferingDepthMap": OptionRow({}),
     "bufferingDepthMap": OptionRow({}),

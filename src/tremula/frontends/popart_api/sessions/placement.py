@@ -9,25 +9,31 @@ import onnx
 from onnx import numpy_helper
 
 from tremula.frontends.popart.enums import VirtualGraphMode
-from tremula.frontends.popart_api.builder.annotations import PIPELINE_STAGE, VIRTUAL_GRAPH
+from tremula.frontends.popart_api.builder.annotations import (
+    EXECUTION_PHASE,
+    PIPELINE_STAGE,
+    VIRTUAL_GRAPH,
+)
 from tremula.frontends.popart_api.builder.graph import values_of
 from tremula.frontends.popart_api.exceptions import popart_exception
 from tremula.frontends.popart_api.options.options import SessionOptions
+from tremula.ir.locations import Phases
 from tremula.ir.run.compiled_step import Places
 from tremula.ir.step import CapturedStep
 
 
 @dataclass(frozen=True)
 class NodePlace:
-    """Where a node runs."""
+    """Where a node runs, and in which stage of a pipeline or execution phase."""
 
     chip: int
     stage: int | None = None
+    phase: int | None = None
 
     @property
     def block(self) -> str:
         """The name of the block that holds its operations."""
-        return f"{self.chip}/{'' if self.stage is None else self.stage}"
+        return "/".join("" if n is None else str(n) for n in (self.chip, self.stage, self.phase))
 
 
 def place_nodes(
@@ -45,6 +51,8 @@ def place_nodes(
         )
     if mode is VirtualGraphMode.Off:
         return {}
+    if mode is VirtualGraphMode.ExecutionPhases:
+        return _in_phases(graph, options, n_chips)
     if mode is VirtualGraphMode.Auto:
         weights = {t.name: numpy_helper.to_array(t).nbytes for t in graph.initializer}
         chips = split_by_cost(graph, n_chips, {**sizes, **weights}, options)
@@ -52,6 +60,33 @@ def place_nodes(
         chips = _annotated_chips(graph, n_chips)
     stages = _stages(graph, chips) if options.enablePipelining else {}
     return {key: NodePlace(chip, stages.get(key)) for key, chip in chips.items()}
+
+
+def _in_phases(
+    graph: onnx.GraphProto, options: SessionOptions, n_chips: int
+) -> dict[str, NodePlace]:
+    """Phases as annotated, on the chips in turn; a node without one follows its operands."""
+    settings = options.executionPhaseSettings
+    n_used = max(1, min(settings.stages, n_chips))
+    found: dict[str, NodePlace] = {}
+    made_in: dict[str, int] = {}
+    for node in graph.node:
+        given = values_of(node).get(EXECUTION_PHASE)
+        earliest = max((made_in[name] for name in node.input if name in made_in), default=0)
+        phase = earliest if given is None else int(given)
+        if not 0 <= phase < max(settings.phases, 1):
+            raise popart_exception(
+                f"{node.op_type} {_key(node)!r} is in execution phase {phase}, but"
+                f" executionPhaseSettings.phases is {settings.phases}"
+            )
+        if phase < earliest:
+            raise popart_exception(
+                f"{node.op_type} {_key(node)!r} of execution phase {phase} reads what is made in"
+                f" the later phase {earliest}"
+            )
+        found[_key(node)] = NodePlace(phase % n_used, phase=phase)
+        made_in |= dict.fromkeys(node.output, phase)
+    return found
 
 
 def _annotated_chips(graph: onnx.GraphProto, n_chips: int) -> dict[str, int]:
@@ -135,9 +170,12 @@ def places_of_blocks(step: CapturedStep) -> Places:
     parts = [block.user_id.split("/") for block in step.blocks]
     if not parts:
         return Places()
-    chips = tuple(int(chip) for chip, _ in parts)
-    staged = all(stage for _, stage in parts)
-    return Places(chips, tuple(int(stage) for _, stage in parts) if staged else ())
+    chips = tuple(int(chip) for chip, _, _ in parts)
+    if all(phase for _, _, phase in parts):
+        phases = Phases(tuple(int(phase) for _, _, phase in parts), leaves_after_forward=True)
+        return Places(chips, phases=phases)
+    staged = all(stage for _, stage, _ in parts)
+    return Places(chips, tuple(int(stage) for _, stage, _ in parts) if staged else ())
 
 
 def _key(node: onnx.NodeProto) -> str:

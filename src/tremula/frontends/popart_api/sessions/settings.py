@@ -13,7 +13,6 @@ from tremula.frontends.popart.enums import (
     SyntheticDataMode,
     TensorStorage,
     TileSet,
-    VirtualGraphMode,
 )
 from tremula.frontends.popart.logging import getLogger
 from tremula.frontends.popart_api.devices import DeviceInfo
@@ -95,7 +94,10 @@ def _tiles(options: SessionOptions, device: DeviceInfo) -> "TileSettings":
                 accumulator=_location(options.accumulatorTensorLocationSettings),
                 activation=_location(options.activationTensorLocationSettings),
             ),
+            n_io_tiles=int(options.numIOTiles),
+            prefetch_depth=_prefetch_depth(options),
             has_synthetic_data=options.syntheticDataMode != SyntheticDataMode.Off,
+            outline_threshold=float(options.outlineThreshold) if options.enableOutlining else None,
         ),
         _engine_options(options),
         recomputes_stages=options.autoRecomputation != RecomputationType.NoRecompute,
@@ -129,13 +131,14 @@ def _location(settings: TensorLocationSettings) -> Location:
     )
 
 
+def _prefetch_depth(options: SessionOptions) -> int:
+    """How many transfers the host is ahead."""
+    return int(options.defaultPrefetchBufferingDepth) if options.enablePrefetchDatastreams else 0
+
+
 def _not_modelled(options: SessionOptions) -> list[str]:
     """What was asked for and changes neither memory nor cycles of the tile program."""
     found = []
-    if options.numIOTiles:
-        found.append("numIOTiles")
-    if options.virtualGraphMode == VirtualGraphMode.ExecutionPhases:
-        found.append("VirtualGraphMode.ExecutionPhases")
     if options.batchSerializationSettings.factor > 1:
         found.append("batchSerializationSettings")
     return found
