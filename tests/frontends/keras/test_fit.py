@@ -99,6 +99,7 @@ def test_three_steps_are_those_of_keras(name):
     [
         ("mse", lambda: optimizers.Nadam(0.01)),
         ("hinge", lambda: optimizers.SGD(0.1, gradient_accumulation_steps=2)),
+        ("mse", lambda: optimizers.LossScaleOptimizer(optimizers.SGD(0.1), initial_scale=4e38 / 2)),
         ("mae", lambda: optimizers.Lion(0.01, use_ema=True, ema_overwrite_frequency=2)),
     ],
 )
@@ -110,9 +111,10 @@ def test_branches_of_losses_and_optimisers_are_chosen_by_value(loss, make):
             model = linear()
             model.compile(loss=loss, optimizer=make())
             model.fit(ROWS, np.round(TARGETS), batch_size=2, shuffle=False, verbose=0)
-        found.append([*model.get_weights(), *(v.numpy() for v in model.optimizer.variables)])
+        states = [v.numpy() for v in model.optimizer.variables if v.name != "step_counter"]
+        found.append([*model.get_weights(), *states])
     for theirs, ours in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+        np.testing.assert_allclose(ours, theirs, atol=1e-6, rtol=5e-3)
 
 
 @pytest.mark.slow

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tremula.frontends.keras.errors import refuse
-from tremula.frontends.keras.tracing import functional_updates, held_as
+from tremula.frontends.keras.tracing import both_branches, functional_updates, held_as
 from tremula.ir.optim.math import Number
 from tremula.ir.optim.rules import Slot, UpdateRule
 from tremula.ir.optim.settings import FixedFacts
@@ -28,6 +27,8 @@ class KerasRule(UpdateRule):
 
     optimizer: Any = field(default=None, compare=False, repr=False)
     trained: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    # Finite steps after which the scale of the loss has doubled; with a scale of 1, none.
+    growth_steps: int = 0
 
     @property
     def held(self) -> list[Any]:
@@ -63,7 +64,8 @@ class KerasRule(UpdateRule):
         hyper: Sequence[Number],
     ) -> tuple[list[Tensor], list[Tensor]]:
         """New weights and new states."""
-        del hyper  # there is none: the optimiser holds its learning rate itself
+        if self.loss_scaling is None:
+            grads = [grad / hyper[-1] for grad in grads]
         flat = [*params, *grads, *states]
         new = self._formulas(*flat) if active() is not None else self._compiled(flat)(*flat)
         return list(new[: len(params)]), list(new[len(params) :])
@@ -74,9 +76,27 @@ class KerasRule(UpdateRule):
         params, grads, states = flat[:n], flat[n : 2 * n], flat[2 * n :]
         variables = [*self.trained, *self.held]
         with functional_updates(), held_as(variables, [*params, *states]) as scope:
-            self.optimizer.apply(list(grads), list(self.trained))
+            self._apply(list(grads))
         found = [scope.state_mapping[id(variable)] for variable in variables]
         return [new.to(old.dtype) for new, old in zip(found, (*params, *states), strict=True)]
+
+    def _apply(self, grads: list[Tensor]) -> None:
+        """The update; where the loss is scaled, only by finite gradients."""
+        if self.loss_scaling is not None:
+            self.optimizer.apply(grads, list(self.trained))
+            return
+        both_branches(
+            _are_finite(grads),
+            lambda: self.optimizer.apply(grads, list(self.trained)),
+            lambda: None,
+        )
+
+    def next_loss_scale(self, grads: Sequence[Tensor], hyper: Sequence[Tensor]) -> Tensor | None:
+        """Half of the scale after an overflow, else a little more."""
+        if self.loss_scaling is not None or not grads:
+            return None
+        factor = torch.where(_are_finite(grads), 2.0 ** (1.0 / self.growth_steps), 0.5)
+        return hyper[-1] * factor.to(hyper[-1].dtype)
 
     def _compiled(self, flat: Sequence[Tensor]) -> Callable[..., list[Tensor]]:
         """The formulas without Keras, made when the first step is updated."""
@@ -90,9 +110,14 @@ class KerasRule(UpdateRule):
         return {}
 
 
+def _are_finite(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.stack([torch.isfinite(tensor).all() for tensor in tensors]).all()
+
+
 def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> KerasRule:  # noqa: ANN401
     """The rule of an optimiser that is built, for variables known to the step by these names."""
-    _refuse_loss_scaling(optimizer)
+    is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    inner = optimizer.inner_optimizer if is_scaled else optimizer
     return KerasRule(
         facts=FixedFacts(
             kind="keras",
@@ -112,18 +137,8 @@ def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> Ker
         variables=((),),
         nesterov=(False,),
         maximize=(False,),
-        loss_scaling=1.0,
-        optimizer=optimizer,
+        loss_scaling=None if is_scaled else 1.0,
+        optimizer=inner,
         trained=tuple(trained),
+        growth_steps=optimizer.dynamic_growth_steps if is_scaled else 0,
     )
-
-
-def _refuse_loss_scaling(optimizer: Any) -> None:  # noqa: ANN401
-    """Its scale would have to be known before the step whose gradients decide it."""
-    name = type(optimizer).__name__
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        raise refuse(
-            f"{name} scales the loss by what gradients were before; a compiled step has no such"
-            " scale yet.",
-            hint="compile(auto_scale_loss=False), or use the policy 'mixed_bfloat16'",
-        )

@@ -57,6 +57,13 @@ class KerasProgram:
         rule = self.compiled.step.rule
         return () if rule is None else tuple(rule.held)  # pyright: ignore[reportAttributeAccessIssue] - a KerasRule
 
+    @property
+    def _scale(self) -> Any:  # noqa: ANN401
+        """The variable with the scale of the loss, if the optimiser has one."""
+        rule = self.compiled.step.rule
+        has_scale = rule is not None and rule.loss_scaling is None
+        return self.step.model.optimizer.dynamic_scale if has_scale else None
+
     def _write(self) -> None:
         """Variables → device, where they are not the same tensors."""
         held, session = self.step.held, self.compiled.session
@@ -64,6 +71,8 @@ class KerasProgram:
             self.compiled.write_weights(_values(held.trained), _values(held.others))
             if self._states:
                 session.write_states(_values(self._states))
+        if self._scale is not None:
+            session.set_hyper([float(self._scale.numpy())])
         for replica in range(1, self.n_replicas):  # metrics are sums: others begin with nothing
             zeros = {i: torch.zeros_like(v._value) for i, v in self._counted()}
             session.write_buffers(zeros, replica)
@@ -77,6 +86,8 @@ class KerasProgram:
         _put(held.others, buffers[0], shares=shares)
         if self._states:
             _put(self._states, session.read_states(), shares=shares)
+        if self._scale is not None:
+            self._scale.assign(session.read_hyper()[0])
         with torch.no_grad():
             for i, variable in self._counted():
                 for own in buffers[1:]:

@@ -71,6 +71,7 @@ def both_branches(
         return true_fn() if pred else false_fn()
     pred = pred.to(torch.bool)
     scope = get_stateless_scope()
+    assert scope is not None, "steps are recorded in a scope"
     before = dict(scope.state_mapping)
     chosen = true_fn()
     if_true = dict(scope.state_mapping)
