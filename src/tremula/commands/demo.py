@@ -78,7 +78,7 @@ def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") 
     from tremula.bench.poptorch.models import WithLoss, mnist_cnn
 
     network = mnist_cnn()
-    options = poptorch.Options().deviceIterations(N_ITERATIONS).logCycleCount(True)
+    options = poptorch.Options().deviceIterations(N_ITERATIONS).logCycleCount(True).randomSeed(1)
     data = poptorch.DataLoader(options, training, batch_size=N_BATCH, shuffle=True)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05)
     model = poptorch.trainingModel(WithLoss(network), options, optimizer)
