@@ -49,6 +49,8 @@ class OwnLengths(nn.Module):
     is what PopART does: it shares equal operations after it has outlined blocks that repeat.
     """
 
+    one: Tensor
+
     def __init__(self, filters: nn.Module):
         super().__init__()
         self.filters = filters
@@ -89,6 +91,7 @@ class NearestSchNet(nn.Module):
             _write_out_softplus(model)
         if keeps_blocks_apart:
             for block in model.interactions:
+                assert isinstance(block.conv, nn.Module), "an interaction of PyG's has one"
                 block.conv = OwnLengths(block.conv)
         self.model = to_fixed_size(model, batch_size=n_places)
 

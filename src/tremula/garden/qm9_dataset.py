@@ -39,6 +39,8 @@ class QM9(InMemoryDataset):
 
 
 def _with_all_targets(graph: Data) -> Data:
-    missing = graph.y.new_full((1, N_TARGETS - graph.y.shape[1]), torch.nan)
-    graph.y = torch.cat([graph.y, missing], 1)
+    known = graph.y
+    assert isinstance(known, torch.Tensor), "molecules have targets"
+    missing = known.new_full((1, N_TARGETS - known.shape[1]), torch.nan)
+    graph.y = torch.cat([known, missing], 1)
     return graph

@@ -40,7 +40,7 @@ def onnx_type(name: "str | int | DataType | type | np.dtype") -> int:
     if isinstance(name, str) and name.upper() in TensorProto.DataType.keys():  # noqa: SIM118
         return TensorProto.DataType.Value(name.upper())
     try:
-        return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(name))  # pyright: ignore[reportCallIssue]
+        return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(name))  # pyright: ignore[reportCallIssue, reportArgumentType]
     except (TypeError, ValueError, KeyError) as error:
         raise popart_exception(
             f"No data type {name!r}: {suggest(str(name), NUMPY_TYPES)}"

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import Argument
 from torch.utils._pytree import tree_map_only
 
@@ -330,6 +331,7 @@ def _another(tensor: Tensor) -> Tensor:
     span = 1 + sum((size - 1) * stride for size, stride in steps)
     if span == tensor.numel():
         return tensor.detach().clone()
+    assert isinstance(tensor, FakeTensor), "recorded values are fakes"
     with tensor.fake_mode:  # clone would ask the device itself for memory
         return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 

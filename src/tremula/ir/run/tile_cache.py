@@ -47,7 +47,10 @@ class StoredTileProgram:
         stored = StoredTileProgram(
             key,
             executable,
-            tuple((kind, index, *place) for (kind, index), place in handles.held.items()),
+            tuple(
+                (kind, index, place.handle, place.row, place.n_shards)
+                for (kind, index), place in handles.held.items()
+            ),
             tuple(handles.inputs),
             tuple((slot.kind, slot.index, slot.name, handle) for slot, handle in handles.outputs),
         )
@@ -56,7 +59,10 @@ class StoredTileProgram:
 
     @property
     def held(self) -> dict[tuple[str, int], HeldPlace]:
-        return {(kind, index): HeldPlace(*place) for kind, index, *place in self.held_handles}
+        return {
+            (kind, index): HeldPlace(handle, row, n_shards)
+            for kind, index, handle, row, n_shards in self.held_handles
+        }
 
     @property
     def inputs(self) -> list[str]:

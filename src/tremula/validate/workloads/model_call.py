@@ -66,13 +66,14 @@ def time_call(call: Call, chip_name: str) -> CallTime:
 def _device_cycles(call: Call, chip_name: str) -> tuple[tuple[float, float], float]:
     """Cycles outside of the loop over iterations and of one turn of it; and the clock."""
     import poptorch
+    from poptorch.optim import Adam
 
     options = poptorch.Options()
     options.deviceIterations(call.device_iterations)
     options.replicationFactor(call.replication_factor)
     options.Training.gradientAccumulation(call.gradient_accumulation)
     options.enableSyntheticData(call.uses_made_up_data)
-    optimizer = poptorch.optim.Adam(call.model.parameters(), lr=1e-3)
+    optimizer = Adam(call.model.parameters(), lr=1e-3)
     training = poptorch.trainingModel(call.model, options, optimizer)
     n_times = call.n_micro_batches
     training.compile(*(t.repeat(n_times, *[1] * (t.dim() - 1)) for t in call.micro_batch))

@@ -5,6 +5,7 @@ Sizes that rows do not state are those of the measured program's configuration f
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from tremula.validate.rows import Row
 from tremula.validate.workloads.model_call import Call, time_call
@@ -66,7 +67,11 @@ def water_clusters(row: Row, chip_name: str) -> Modelled:
 
 
 def _graphs_per_second(
-    batch: Batch, chip_name: str, *, writes_out_softplus: bool = False, **how: int
+    batch: Batch,
+    chip_name: str,
+    *,
+    writes_out_softplus: bool = False,
+    **how: Any,  # noqa: ANN401
 ) -> Modelled:
     call = _call(batch, writes_out_softplus=writes_out_softplus, **how)
     time = time_call(call, chip_name)
@@ -74,7 +79,7 @@ def _graphs_per_second(
     return Modelled(time.cycles, time.clock_hz, value=value)
 
 
-def _call(batch: Batch, *, writes_out_softplus: bool, **how: int) -> Call:
+def _call(batch: Batch, *, writes_out_softplus: bool, **how: Any) -> Call:  # noqa: ANN401
     try:
         import torch
 

@@ -105,8 +105,9 @@ def _check_order(step: CapturedStep, strategy: ExecutionStrategy, placement: "Pl
 
 def _forward_block(node: fx.Node) -> int | None:
     origin = node.meta.get(ORIGIN)
-    is_forward = node.op == "call_function" and origin is not None and origin.phase == FORWARD
-    return origin.block if is_forward else None
+    if node.op != "call_function" or origin is None or origin.phase != FORWARD:
+        return None
+    return origin.block
 
 
 def _check_buffers(step: CapturedStep, options: Options) -> None:

@@ -74,7 +74,7 @@ def _tile_settings(options: Options, chip: str) -> "TileSettings":
         ),
         _engine_options(options),
         recomputes_stages=choices.get("autoRecomputation") != 0,  # a pipeline does by default
-        recomputation=_RECOMPUTATION.get(choices.get("autoRecomputation")),
+        recomputation=_RECOMPUTATION.get(choices.get("autoRecomputation", 0)),
         cache_folder=choices["cachePath"] if is_cached else None,
         shows_progress=options.show_compilation_progress_bar,
         not_modelled=tuple(_not_modelled(options)),
