@@ -22,6 +22,7 @@ FORMATS = list(QuarterFormat)
 float32s = st.floats(width=32, allow_nan=False)
 
 
+@pytest.mark.slow
 @given(st.lists(float32s, min_size=1, max_size=20))
 def test_nearest_half_is_numpys(values):
     """Rounding to nearest gives NumPy's halves, infinities included."""

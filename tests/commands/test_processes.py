@@ -57,6 +57,7 @@ def test_ctrl_c(files):
             assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_how_the_page_ends(files):
     """`tremula view` runs until Ctrl-C, which is no failure."""
     with started(files, "view", "report", "--no-browser") as process:

@@ -18,6 +18,7 @@ from tremula.explore.words import explain, plan_table, stage_table
 from tremula.hardware import single
 
 
+@pytest.mark.slow
 def test_the_fastest_that_fits_is_chosen(small_plan):
     """Every number of stages is tried; the best has the most samples a second of what fits."""
     found, _, told = small_plan

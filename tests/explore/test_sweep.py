@@ -141,6 +141,7 @@ def test_a_cluster_that_loses_a_worker(tmp_path):
     assert killed.exists()
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_answer():
     """An address where nobody listens is an error that says how to start a cluster."""
     pytest.importorskip("distributed")

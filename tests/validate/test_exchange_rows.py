@@ -16,6 +16,7 @@ def test_memory_and_exchange_of_one_chip():
     assert score.median <= 0.10
 
 
+@pytest.mark.slow
 def test_links_and_host():
     """Messages between chips, one way and both, to one and to all: 10 % off in the median."""
     rows = [*read_rows(PUBLISHED), *read_rows(LINK_ROWS)]

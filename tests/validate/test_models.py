@@ -33,6 +33,7 @@ class Line(nn.Module):
         return out, poptorch.identity_loss(functional.mse_loss(out, y), "none")
 
 
+@pytest.mark.slow
 def test_a_call_is_as_long_as_its_loops():
     """Iterations are built twice and counted as often as asked, as the whole program says."""
     call = Call(

@@ -13,6 +13,7 @@ def test_range_for_and_scalar_output(codelets, call):
     assert np.concatenate(call(codelets["SumVertex"], rows).fields["out"]).tolist() == [6, 0, 0]
 
 
+@pytest.mark.slow
 def test_private_fields_convert_and_compute_returns_a_bool(codelets, call):
     """Private scalar edges convert to their numbers; one false row makes the kernel return 0."""
     done = call(codelets["Counting"], [{"iterations": 1, "limit": 5}])

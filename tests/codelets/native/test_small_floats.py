@@ -83,6 +83,7 @@ class HalfFunctions(Vertex):
         self.s += np.sum(self.x) + np.dot(self.x, self.x) + x**2
 
 
+@pytest.mark.slow
 def test_half_functions_and_sums(make_table):
     """Functions of halves compute in float32 and round; sums of halves stay halves."""
     table = make_table(codelet_of(HalfFunctions), 2, 5, 9)

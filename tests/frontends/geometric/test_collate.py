@@ -68,6 +68,7 @@ def test_padding_is_inside_padding_graphs_and_spread(sizes, seed):
         assert int(counts.max()) <= -(-int(n_edges_per_graph) // int(per_graph.min() or 1))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(*[st.integers(0, 5)] * 4), min_size=1, max_size=4),
     SEEDS,

@@ -165,6 +165,7 @@ MISSING_CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MISSING_CASES)
 def test_missing_neighbours_send_nothing(name):
     """Graphs of one, two and five nodes: results and gradients are PyG's, which has fewer edges."""
@@ -189,6 +190,7 @@ def test_missing_neighbours_send_nothing(name):
     torch.testing.assert_close(before - next(model.parameters()), slopes, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dynamic edges, max", "gravnet", "gcn on radius"])
 def test_missing_neighbours_on_tiles(name, monkeypatch):
     """The same on tiles."""

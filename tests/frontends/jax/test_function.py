@@ -57,6 +57,7 @@ def test_a_decorator_with_options():
     assert raised.__doc__ == "Its docstring stays."
 
 
+@pytest.mark.slow
 def test_what_a_function_closes_over_is_a_constant():
     """Arrays from outside, also of types that are held otherwise."""
     table, seed = jnp.arange(5, dtype=jnp.uint32) + np.uint32(2**31), jax.random.key(1)

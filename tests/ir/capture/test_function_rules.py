@@ -72,6 +72,7 @@ def _through(call: Callable, *, writes: bool) -> Callable:
     return function
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [INT, torch.int64, torch.float32], ids=str)
 @pytest.mark.filterwarnings("ignore:The reduce argument", "ignore:index_reduce")
 def test_indices_of_32_bits(dtype):
@@ -115,6 +116,7 @@ MASKED: dict[str, Callable] = {
 CUBE = torch.tensor([1.0, -2, 3, -4, 5, 6, -7, 8, -9, 10, 11, -12] * 2).reshape(2, 3, 4) / 4
 
 
+@pytest.mark.slow
 def test_writes_by_a_mask():
     """x[mask] = v for one v, or one that broadcasts over what the mask selects, on tiles."""
 

@@ -148,6 +148,7 @@ def test_sgd_for_any_numbers(lr, momentum, dampening, weight_decay, maximize, n_
     assert_same(run_rule(make, "in place", n_steps), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     lr=st.floats(1e-4, 0.5),

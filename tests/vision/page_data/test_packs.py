@@ -91,6 +91,7 @@ def test_one_step_on_all_tiles(data, reader):
         assert (columns["idle"] == wanted.idle[0]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 1, 3])
 @pytest.mark.parametrize("tile_level", [0, 1])
 def test_heat_blocks_are_means(long_report, level, tile_level):
@@ -149,6 +150,7 @@ def test_the_export_holds_what_is_served(data, tmp_path):
     assert not re.search(r'(?:src|href)="(?!data:|\$\{\w+.toDataURL)', html)
 
 
+@pytest.mark.slow
 def test_large_programs_are_costed_in_another_process(data, monkeypatch):
     """What comes from the other process is what this one makes; its failure is told."""
     monkeypatch.setattr(program_packs, "_MANY_STEPS", 0)

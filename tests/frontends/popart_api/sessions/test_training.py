@@ -41,6 +41,7 @@ def split(n_accumulation, n_replicas, kind=SUM, strategy=None):
     return options(**chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_accumulation", "n_replicas"), SPLITS)
 def test_every_split_of_the_same_samples(n_accumulation, n_replicas):
     """Accumulation and replicas in any split train as one batch does: sums and means."""

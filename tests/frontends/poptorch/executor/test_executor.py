@@ -474,6 +474,7 @@ class WithSpares(Model):
         self.last = nn.GRUCell(3, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "on_tiles"), [*((k, False) for k in KINDS), ("adam", True)])
 def test_weights_without_a_gradient(kind, on_tiles, monkeypatch):
     """They stay as they are and have no state; the others train, save and load as without them."""

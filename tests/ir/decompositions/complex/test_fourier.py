@@ -42,6 +42,7 @@ def test_every_transform_and_its_gradient(step, norm):
     assert_like_aten(function, draws(3, 5), draws(2, 4, dtype=torch.complex64), atol=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(st.sampled_from([1, 2, 7, 64, 90, 257, 263, 526]), st.booleans())
 def test_lengths(n, is_inverse):

@@ -48,6 +48,7 @@ def _trained(model: nn.Module, name: str, is_on_tiles: bool) -> list[Tensor]:
     return [p.detach().clone() for p in model.parameters()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nesterov", "adamw", "rmsprop"])
 def test_updates_equal_the_host(name: str):
     """Two steps on tiles leave the weights that the host leaves."""

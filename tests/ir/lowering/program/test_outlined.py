@@ -2,6 +2,7 @@
 
 import copy
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +26,7 @@ class _Layers(nn.Module):
         return nn.functional.mse_loss(x, torch.ones_like(x))
 
 
+@pytest.mark.slow
 def test_training_of_outlined_layers():
     """Forward, backward and updates as calls leave what a program without functions leaves."""
     torch.manual_seed(2)
