@@ -28,7 +28,7 @@ from tremula.poplar.target import IPUModel
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.runtime.engine import Engine
 
-_TYPES = {
+TYPES = {
     torch.float32: FLOAT, torch.float16: HALF, torch.int32: INT, torch.int16: SHORT,
     torch.int8: SIGNED_CHAR, torch.uint8: UNSIGNED_CHAR, torch.bool: BOOL,
 }  # fmt: skip
@@ -137,7 +137,7 @@ class _Codelets:
             graph, sequence = Graph(model.create_device()), Sequence()
             operands = []
             for i, x in enumerate(inputs):
-                operand = graph.add_variable(_TYPES[x.dtype], x.shape, f"in{i}", mapping="linear")
+                operand = graph.add_variable(TYPES[x.dtype], x.shape, f"in{i}", mapping="linear")
                 graph.create_host_write(f"in{i}", operand)
                 operands.append(operand)
             place = SimpleNamespace(graph=graph, sequence=sequence, name=self.vertex)

@@ -16,28 +16,15 @@ import torch
 from torch import Tensor
 
 from tremula.base.errors import GraphConnectionError, InvalidTileMapping
-from tremula.base.types import (
-    BOOL,
-    FLOAT,
-    HALF,
-    INT,
-    SHORT,
-    SIGNED_CHAR,
-    UNSIGNED_CHAR,
-    Type,
-    as_type,
-)
+from tremula.base.types import Type, as_type
 from tremula.codelets.spec import FieldKind
+from tremula.ir.ops.codelet_operation import TYPES
 from tremula.poplar import programs
 from tremula.poplar.graph import Graph
 from tremula.poplar.target import IPUModel
 from tremula.poplar.tensors.tensor import Tensor as TileTensor
 from tremula.runtime.engine import Engine
 
-TYPES: dict[torch.dtype, Type] = {
-    torch.float32: FLOAT, torch.float16: HALF, torch.int32: INT, torch.int16: SHORT,
-    torch.int8: SIGNED_CHAR, torch.uint8: UNSIGNED_CHAR, torch.bool: BOOL,
-}  # fmt: skip
 _library = torch.library.Library("tremula", "FRAGMENT")
 _library.define("on_tiles(Tensor x, int[] tiles) -> Tensor")
 _library.define("tile_vertices(Tensor[] inputs, str call) -> Tensor[]")
