@@ -125,3 +125,21 @@ def test_the_backend_of_older_programs():
     np.testing.assert_array_equal(mapped(jnp.ones((2, 3))), np.full((2, 3), 2.0))
     with pytest.raises(tremula.jax.JaxError, match="no backend 'ipus'"):
         tremula.jax.jit(doubled, backend="ipus")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of modules that Inductor imports
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_compiled_scans(is_reversed):
+    """Stretches of several rounds, compiled, give the states and rows that single rounds give."""
+    function = tremula.jax.jit(
+        lambda x: jax.lax.scan(
+            lambda c, row: (jnp.tanh(c + row), c.sum()), jnp.zeros(3), x, reverse=is_reversed
+        )
+    )
+    x = jnp.linspace(-1, 1, 111).reshape(37, 3)
+    expected = function(x)
+    with tremula.configured(host="inductor"):
+        found = function(x)
+    for ours, plain in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6)

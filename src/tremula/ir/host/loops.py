@@ -1,13 +1,14 @@
 """Bodies of loops compiled by Inductor: several rounds at once, so that calls cost little."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tremula.ir.bodies import Body, body_of
+from tremula.ir.bodies import Body, body_of, enter_body
 from tremula.ir.ops import control as control_ops  # noqa: F401  registers tremula::scan
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.passes.split import on_device
@@ -21,8 +22,10 @@ def compile_scans(part: CapturedStep) -> None:
     """Let the scans of a step run compiled code; other loops run node by node."""
     for node in part.graph.nodes:
         if node.target is torch.ops.tremula.scan.default:
-            body = body_of(str(node.args[-1]))
-            body.scan = CompiledScan(body).run
+            *others, key = node.args
+            body, own = body_of(str(key)), f"{key}-inductor"  # other programs may run it plainly
+            enter_body(own, replace(body, scan=CompiledScan(body).run))
+            node.args = (*others, own)
 
 
 class CompiledScan:
