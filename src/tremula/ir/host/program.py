@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tremula.ir.host.distributed import join_processes, sum_over_processes
 from tremula.ir.host.halves import WideCopies, convert_natively, round_
+from tremula.ir.host.images import differentiate_by_forward_kernels, leave_images_as_they_lie
 from tremula.ir.host.in_place import write_over_dead_operands
 from tremula.ir.host.layout import image_format, let_strides_be_free
 from tremula.ir.host.rows.fuse import fuse_rows
@@ -96,7 +97,12 @@ class HostProgram:
 
     def compile(self, part: CapturedStep) -> MicroBatch:
         """The function of one micro-batch: (parameters, buffers, inputs, hypers) flat, in order."""
-        passes: Passes = (("write over dead operands", write_over_dead_operands),)
+        passes: Passes = (
+            ("leave images as they lie", leave_images_as_they_lie),
+            ("write over dead operands", write_over_dead_operands),
+        )
+        if self.device.type == "cpu":
+            passes += (("differentiate by forward kernels", differentiate_by_forward_kernels),)
         if self.is_wide:
             passes = (("convert halves natively", convert_natively), *passes)
         return self.executed(apply(part, passes, "host"))
