@@ -112,7 +112,10 @@ def _is_plain(node: fx.Node) -> bool:
 
 
 def plain_convolution_gradients(
-    gradient: Tensor, image: Tensor, weight: Tensor, *rest: Any  # noqa: ANN401
+    gradient: Tensor,
+    image: Tensor,
+    weight: Tensor,
+    *rest: Any,  # noqa: ANN401
 ) -> tuple[Tensor | None, ...]:
     """What `aten::convolution_backward` gives; the image's gradient is a convolution, too."""
     _, _, padding, *_, (of_image, of_weight, of_bias) = rest
