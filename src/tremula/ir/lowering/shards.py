@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from math import prod
 
 from tremula.base.types import Type
@@ -9,7 +10,8 @@ from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
 from tremula.poplar.graph import Graph
-from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.programs import Sequence as Program
+from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import gcl, popops
 from tremula.poplibs.gcl.rings import replica_number
 from tremula.poplibs.popops.elementwise.expr import _1
@@ -19,6 +21,28 @@ from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice
 def add_shard(graph: Graph, type: Type, n_elements: int, name: str) -> Tensor:
     """A variable for one replica's part, spread as collectives spread it."""
     return popops.create_sliceable_tensor(graph, type, (1, n_elements), name=name)[0]
+
+
+def scattered_together(
+    graph: Graph, tensors: Sequence[Tensor], n_replicas: int, sequence: Program, name: str
+) -> list[Tensor]:
+    """Sums over replicas, scattered as `gcl.reduce_scatter` does with each, in one collective.
+
+    Replica r's part of all is one row: its parts of each tensor, one after another.
+    """
+    lengths = [-(-tensor.n_elems // n_replicas) for tensor in tensors]
+    pieces = []
+    for r in range(n_replicas):
+        for tensor, length in zip(tensors, lengths, strict=True):
+            begin = min(r * length, tensor.n_elems)
+            end = min(begin + length, tensor.n_elems)
+            pieces.append(tensor.flatten().slice(begin, end))
+            if end - begin < length:
+                shape = [length - (end - begin)]
+                pieces.append(graph.add_constant(tensor.type, shape, 0, mapping=0))
+    own = gcl.reduce_scatter(graph, concat(pieces), "ADD", sequence, name)
+    ends = list(accumulate(lengths))
+    return [own.slice(e - n, e) for n, e in zip(lengths, ends, strict=True)]
 
 
 @lowers("tremula::own_shard", calls="popops.dynamic_slice")

@@ -36,6 +36,9 @@ class LoweringOptions:
     n_io_tiles: int = 0  # of each chip, set aside for transfers that overlap with computing
     prefetch_depth: int = 0  # transfers that the host is ahead of the device
     checks_indices: bool = False  # stop at an index out of range, which otherwise reads zeros
+    # Gradients of all weights are summed over replicas, or scattered, in one go for each chip.
+    merges_all_reduces: bool = False
+    merges_reduce_scatters: bool = False
 
 
 @dataclass

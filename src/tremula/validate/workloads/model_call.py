@@ -4,8 +4,8 @@ A model joins with a function that makes a `Call`: a module with its loss, the t
 micro-batch, and how micro-batches make up a call. Everything else is here.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tremula.compiler.lower.lower import lower
@@ -34,6 +34,7 @@ class Call:
     gradient_accumulation: int = 1
     replication_factor: int = 1
     uses_made_up_data: bool = False
+    popart: "Mapping[str, object]" = field(default_factory=dict)  # settings by PopART's names
 
     @property
     def n_micro_batches(self) -> int:
@@ -73,6 +74,8 @@ def _device_cycles(call: Call, chip_name: str) -> tuple[tuple[float, float], flo
     options.replicationFactor(call.replication_factor)
     options.Training.gradientAccumulation(call.gradient_accumulation)
     options.enableSyntheticData(call.uses_made_up_data)
+    for name, value in call.popart.items():
+        options._Popart.set(name, value)
     optimizer = Adam(call.model.parameters(), lr=1e-3)
     training = poptorch.trainingModel(call.model, options, optimizer)
     n_times = call.n_micro_batches

@@ -12,6 +12,8 @@ from tremula.validate.workloads.model_call import Call, time_call
 from tremula.validate.workloads.table import Modelled, NoWorkload, workload
 
 FAMILY = "SchNet whole model"
+# The measured program asked for this.
+POPART = {"replicatedCollectivesSettings.mergeAllReduceCollectives": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,4 +100,4 @@ def _call(batch: Batch, *, writes_out_softplus: bool, **how: Any) -> Call:  # no
     model = NearestSchNet(
         batch.n_places, writes_out_softplus=writes_out_softplus, keeps_blocks_apart=True
     )
-    return Call(model=model, micro_batch=micro_batch, **how)
+    return Call(model=model, micro_batch=micro_batch, popart=POPART, **how)

@@ -61,10 +61,10 @@ LOCATIONS = st.builds(
 
 @st.composite
 def schedules(draw: st.DrawFn) -> Schedule:
-    n_replicas = draw(st.sampled_from([1, 2]))
+    n_replicas = draw(st.sampled_from([1, 2, 3]))
     scale = 1 / (N_ACCUMULATION * n_replicas)
     plain = Schedule(N_ITERATIONS, N_ACCUMULATION, n_replicas, scale)
-    plain = replace(plain, waits_for_all=draw(st.booleans()))
+    plain = replace(plain, waits_for_all=draw(st.booleans()), has_running_mean=draw(st.booleans()))
     kind = draw(st.sampled_from(["one chip", "sharded", "pipelined", "phased"]))
     if kind == "one chip":
         return replace(plain, chip_of_block=(0, 0))
@@ -90,25 +90,51 @@ def weights_on_host(model: nn.Module, inputs: list[Tensor], rule, schedule: Sche
     return session.read_weights()[0], outputs
 
 
-@pytest.mark.slow
-@settings(
-    max_examples=5,
-    deadline=None,
-    phases=[Phase.generate],  # what fails is small already, and costly to run again
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+HOW = st.builds(
+    LoweringOptions,
+    prefetch_depth=st.sampled_from([0, 1, 3]),
+    outline_threshold=st.sampled_from([None, 0.0, 1.0]),
+    merges_all_reduces=st.booleans(),
+    merges_reduce_scatters=st.booleans(),
 )
-@given(
+MODES = ["no_overlap", "overlap_accumulation_loop", "overlap_device_iteration_loop"]
+COMBINATIONS = given(
     schedule=schedules(),
     kinds=st.tuples(LOCATIONS, LOCATIONS, LOCATIONS, LOCATIONS),
-    mode=st.sampled_from(
-        ["no_overlap", "overlap_accumulation_loop", "overlap_device_iteration_loop"]
-    ),
+    mode=st.sampled_from(MODES),
     recomputation=st.sampled_from([None, *RECOMPUTATIONS]),
     recomputes_stages=st.booleans(),
+    how=HOW,
 )
-def test_options_change_no_number(schedule, kinds, mode, recomputation, recomputes_stages):
+
+
+def tried(n_examples: int) -> settings:
+    return settings(
+        max_examples=n_examples,
+        deadline=None,
+        phases=[Phase.generate],  # what fails is small already, and costly to run again
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+@pytest.mark.slow
+@tried(6)
+@COMBINATIONS
+def test_options_change_no_number(**options):
     """Tiles under any options train the weights that the plain step trains on the host."""
+    check(**options)
+
+
+@pytest.mark.wide
+@tried(100)
+@COMBINATIONS
+def test_many_options_change_no_number(**options):
+    """As above, on many more combinations."""
+    check(**options)
+
+
+def check(schedule, kinds, mode, recomputation, recomputes_stages, how):
     is_pipeline = bool(schedule.stage_of_block)
     model = TwoBlocks("no_overlap" if is_pipeline else mode)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
@@ -125,7 +151,7 @@ def test_options_change_no_number(schedule, kinds, mode, recomputation, recomput
         model,
         inputs,
         schedule,
-        LoweringOptions(locations=locations, n_io_tiles=1, prefetch_depth=1),
+        replace(how, locations=locations, n_io_tiles=int(mode != "no_overlap")),
         rule=rule,
         shards=Shards(schedule.n_replicas, tuple(updated), tuple(held)) if is_sharded else None,
         recomputed=schedule.stage_of_block if recomputes_stages else (),

@@ -82,6 +82,7 @@ def _tiles(options: SessionOptions, device: DeviceInfo) -> "TileSettings":
     from tremula.ir.lowering.tiles import LoweringOptions  # loads slowly
     from tremula.ir.run.tile_program import TileSettings
 
+    merged = options.replicatedCollectivesSettings
     return TileSettings(
         device.chip,
         device.n_tiles,
@@ -98,6 +99,8 @@ def _tiles(options: SessionOptions, device: DeviceInfo) -> "TileSettings":
             prefetch_depth=_prefetch_depth(options),
             has_synthetic_data=options.syntheticDataMode != SyntheticDataMode.Off,
             outline_threshold=float(options.outlineThreshold) if options.enableOutlining else None,
+            merges_all_reduces=merged.mergeAllReduceCollectives,
+            merges_reduce_scatters=merged.mergeReduceScatterCollectives,
         ),
         _engine_options(options),
         recomputes_stages=options.autoRecomputation != RecomputationType.NoRecompute,

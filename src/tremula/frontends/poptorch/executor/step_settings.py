@@ -71,6 +71,8 @@ def _tile_settings(options: Options, chip: str) -> "TileSettings":
             prefetch_depth=_prefetch_depth(choices),
             has_synthetic_data=choices.get("syntheticDataMode", 0) != 0,
             outline_threshold=_outline_threshold(choices),
+            merges_all_reduces=bool(choices.get(f"{_MERGE}AllReduceCollectives", False)),
+            merges_reduce_scatters=bool(choices.get(f"{_MERGE}ReduceScatterCollectives", False)),
         ),
         _engine_options(options),
         recomputes_stages=choices.get("autoRecomputation") != 0,  # a pipeline does by default
@@ -88,6 +90,7 @@ def _outline_threshold(choices: Mapping[str, Any]) -> float | None:
     return float(choices.get("outlineThreshold", 1.0)) if is_on else None
 
 
+_MERGE = "replicatedCollectivesSettings.merge"
 # By the number of popart.RecomputationType; stages of a pipeline are computed again by default.
 _RECOMPUTATION = {1: "popart", 2: "norms", 4: "everything"}
 

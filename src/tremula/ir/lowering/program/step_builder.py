@@ -35,7 +35,7 @@ from tremula.ir.lowering.program.overlap import (
 )
 from tremula.ir.lowering.program.schedule import BuiltProgram, Schedule
 from tremula.ir.lowering.program.streaming import Row, StreamingMemory
-from tremula.ir.lowering.shards import add_shard
+from tremula.ir.lowering.shards import add_shard, scattered_together
 from tremula.ir.lowering.tiles import HOST_FUNCTIONS, LoweringOptions, Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.op_table import lowering_of
@@ -46,7 +46,7 @@ from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, Capt
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence, Sync, SyncType, Waits
 from tremula.poplar.target import Target
-from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import gcl, popops, poputil
 from tremula.poplibs.popops.elementwise.expr import _1, _2, _3
 
@@ -78,7 +78,8 @@ class StepBuilder:
         # Of activations: where they went, what they were, how a clone repeats elements alike.
         self.left: dict[fx.Node, tuple[Row, Tensor, Callable[[Tensor], Tensor]]] = {}
         self.total_rows: dict[int, Row] = {}  # of sums of gradients, by variable
-        self.deferred: dict[fx.Node, Callable[[], Tensor]] = {}  # gradients nobody has read yet
+        # Gradients nobody has read yet: what brings this replica's sum, and where it is then.
+        self.deferred: dict[fx.Node, Callable[[], tuple[Tensor, Tiles]]] = {}
         self.loaded: set[tuple[fx.Node, object]] = set()  # in which part of the program
         self.held_by_result = held_by_result(step)
         self.overlap = Overlap()
@@ -349,38 +350,47 @@ class StepBuilder:
         """The gradient the optimiser sees: over all micro-batches and replicas of the step.
 
         A sum that is off the chip comes back when the update asks for it, not all at its beginning.
+        Sums that are merged wait for each other.
         """
-        reduced = self._reduced_gradient(node, tiles)
-        if self.options.locations.accumulator.leaves(n_elements(node)):
-            self.deferred[node] = reduced
-        else:
-            self.values[node] = reduced()
+        self.deferred[node] = self._own_sum(node, tiles)
+        is_off_chip = self.options.locations.accumulator.leaves(n_elements(node))
+        if not is_off_chip and self._merge_key(node) is None:
+            self._settle(node)
 
     def _settle(self, node: fx.Node) -> None:
-        """Build what was put off until something reads it."""
-        if node in self.deferred:
-            self.values[node] = self.deferred.pop(node)()
+        """Build what was put off until something reads it, and what is merged with it."""
+        if node not in self.deferred:
+            return
+        key = self._merge_key(node)
+        together = [n for n in self.deferred if key is not None and self._merge_key(n) == key]
+        sums = [(n, *self.deferred.pop(n)()) for n in together or [node]]
+        self.values.update(self._over_replicas(sums))
 
-    def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Callable[[], Tensor]:
-        """Adds up micro-batches; gives what builds the sum over replicas."""
-        schedule = self.schedule
+    def _own_sum(self, node: fx.Node, tiles: Tiles) -> Callable[[], tuple[Tensor, Tiles]]:
+        """Adds up micro-batches; gives what brings this replica's sum, and where it is."""
         value = self._read(node.all_input_nodes[0], tiles)
         assert isinstance(value, Tensor), "gradients are tensors"
-        if schedule.n_accumulation * schedule.n_replicas == 1 and schedule.gradient_scale == 1:
-            return lambda: value
         home = self._tiles_on(node, tiles.chip, self.update)
+        if not self._is_combined:
+            return lambda: (value, home)
         value = self._scattered(node, value, tiles)
-        if schedule.n_accumulation == 1:
+        if self.schedule.n_accumulation == 1:
             total = poputil.duplicate(tiles.graph, value, self.update, tiles.name)
-            return lambda: self._over_replicas(total, home)
+            return lambda: (total, home)
         total = self._accumulator(value, tiles)
         self._accumulate(total, value, tiles)
 
-        def reduced() -> Tensor:
+        def loaded() -> tuple[Tensor, Tiles]:
             self._load_total(total, home)
-            return self._over_replicas(total, home)
+            return total, home
 
-        return reduced
+        return loaded
+
+    @property
+    def _is_combined(self) -> bool:
+        """Whether a gradient is more than that of one micro-batch."""
+        schedule = self.schedule
+        return schedule.n_accumulation * schedule.n_replicas > 1 or schedule.gradient_scale != 1
 
     def _scatters_early(self, node: fx.Node) -> bool:
         """Whether sums of gradients are shards: those of micro-batches are scattered at once."""
@@ -438,26 +448,57 @@ class StepBuilder:
             self.counters[key] = counter
         return self.counters[key]
 
-    def _over_replicas(self, total: Tensor, tiles: Tiles) -> Tensor:
-        """The update begins with a sum over replicas, then the scale of the mean.
+    def _merge_key(self, node: fx.Node) -> object:
+        """Gradients with equal keys are reduced over replicas by one collective; None: by its own.
 
-        The sum of a parameter that differs between groups of replicas is that of its group.
+        Off the chip, sums are fetched one by one to save memory, and so stay apart.
         """
-        n_replicas, scale = self.schedule.n_replicas, self.schedule.gradient_scale
+        options, is_shard = self.options, node.meta.get(N_SHARDS, 1) > 1
+        wants = options.merges_reduce_scatters if is_shard else options.merges_all_reduces
+        is_off_chip = options.locations.accumulator.leaves(n_elements(node))
+        if not wants or is_off_chip or self.schedule.n_replicas == 1 or self._scatters_early(node):
+            return None
+        return self.chip_of[node], is_shard, self._group_of(node)
+
+    def _group_of(self, node: fx.Node) -> tuple[int, int]:
+        """Size and stride of the groups of replicas that share the weight of a gradient."""
+        assert self.step.rule is not None, "only training has gradients"
+        place = node.args[1]
+        assert isinstance(place, int), "a mark has its weight's number"
+        return self.schedule.group_of(self.step.rule.names[place])
+
+    def _over_replicas(self, sums: list[tuple[fx.Node, Tensor, Tiles]]) -> dict[fx.Node, Tensor]:
+        """The update begins with sums over replicas, then the scale of the mean.
+
+        Those given together are alike but for their types.
+        """
+        found = {}
+        for type in dict.fromkeys(total.type for _, total, _ in sums):
+            alike = [one for one in sums if one[1].type == type]
+            for (node, _, tiles), total in zip(alike, self._summed(alike), strict=True):
+                found[node] = self._scaled(total, tiles)
+        return found
+
+    def _summed(self, alike: list[tuple[fx.Node, Tensor, Tiles]]) -> list[Tensor]:
+        """The sum of a weight that differs between groups of replicas is that of its group."""
+        (node, _, tiles), totals = alike[0], [total for _, total, _ in alike]
+        n_replicas, name = self.schedule.n_replicas, tiles.name
+        size, stride = self._group_of(node)
+        if n_replicas == 1 or size == 1 or self._scatters_early(node):
+            return totals
+        if node.meta.get(N_SHARDS, 1) > 1:
+            return scattered_together(tiles.graph, totals, n_replicas, self.update, name)
+        whole = concat([total.flatten() for total in totals]) if len(totals) > 1 else totals[0]
+        group = gcl.ReplicaGroup(size, stride)
+        gcl.all_reduce_in_place(tiles.graph, whole, self.update, name, group=group)
+        return totals
+
+    def _scaled(self, total: Tensor, tiles: Tiles) -> Tensor:
+        scale = self.schedule.gradient_scale
+        if not self._is_combined:
+            return total
         if self.schedule.has_running_mean:  # which is divided by this already
             scale *= self.schedule.n_accumulation
-        assert self.step.rule is not None, "only training has gradients"
-        place = tiles.node.args[1]
-        size, stride = self.schedule.group_of(self.step.rule.names[place])  # pyright: ignore[reportArgumentType, reportCallIssue] - the mark's number
-        if n_replicas > 1 and not self._scatters_early(tiles.node):
-            if tiles.node.meta.get(N_SHARDS, 1) > 1:
-                total = gcl.reduce_scatter(tiles.graph, total, "ADD", self.update, tiles.name)
-            elif size == n_replicas:
-                gcl.all_reduce_in_place(tiles.graph, total, self.update, tiles.name)
-            else:
-                gcl.all_reduce_in_groups_in_place(
-                    tiles.graph, total, size, stride, self.update, tiles.name
-                )
         if scale != 1:
             factor = tiles.constant(scale, total.type)
             popops.mul_in_place(tiles.graph, total, factor, self.update, tiles.name)

@@ -259,7 +259,7 @@ class PipelineBuilder(StepBuilder):
         if node not in self.terms or node.target is GRADIENT_MARK:
             super()._lower(node)
 
-    def _reduced_gradient(self, node: fx.Node, tiles: Tiles) -> Callable[[], Tensor]:
+    def _own_sum(self, node: fx.Node, tiles: Tiles) -> Callable[[], tuple[Tensor, Tiles]]:
         """Each stage adds its part while micro-batches pass; the update adds the parts.
 
         Parts on one chip share their sum, but not their running mean: stages count for themselves.
@@ -278,7 +278,7 @@ class PipelineBuilder(StepBuilder):
         first = next((key for key in totals if key[0] == tiles.chip), next(iter(totals)))
         chip = self.chip_of[node] = first[0]
         total, home = totals.pop(first), self._tiles_on(node, chip, self.update)
-        return lambda: self._sum_of_parts(total, totals, home)
+        return lambda: (self._sum_of_parts(total, totals, home), home)
 
     def _sum_of_parts(
         self, total: Tensor, others: dict[tuple[int, int], Tensor], home: Tiles
@@ -290,7 +290,7 @@ class PipelineBuilder(StepBuilder):
             if other != home.chip:
                 part = poputil.copy_to_ipu(self.graph, part, self.update, home.chip, name)
             popops.add_in_place(home.graph, total, part, self.update, name)
-        return self._over_replicas(total, home)
+        return total
 
     # -- ends --------------------------------------------------------------------------------------
 
