@@ -1,6 +1,6 @@
 """Layouts of a model's weights and inputs: as the first product that reads them wants."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -39,8 +39,21 @@ def is_laid_out_for_another(reader: fx.Node, argument: int) -> bool:
     return found is not None and found[1] is not reader
 
 
-def _consumer(node: fx.Node) -> tuple[list[fx.Node], fx.Node, LayoutPreference] | None:
-    """The first user with a preference, reached through views that can be undone."""
+def is_wanted_otherwise(reader: fx.Node, argument: int) -> bool:
+    """Whether another kind of operation would lay out the same weight or input differently."""
+    held: Any = reader.args[argument]
+    return any(user.target is not reader.target for _, user, _ in _consumers(held))
+
+
+def _consumer(node: fx.Node) -> "_Consumer | None":
+    return next(_consumers(node), None)
+
+
+_Consumer = tuple[list[fx.Node], fx.Node, LayoutPreference]
+
+
+def _consumers(node: fx.Node) -> Iterator[_Consumer]:
+    """Users with a preference, reached through views that can be undone, nearest first."""
     front: list[tuple[list[fx.Node], fx.Node]] = [([], node)]
     while front:
         chain, current = front.pop(0)
@@ -50,10 +63,9 @@ def _consumer(node: fx.Node) -> tuple[list[fx.Node], fx.Node, LayoutPreference] 
                     argument is current
                     and (preference := preference_of(user, position)) is not None
                 ):
-                    return chain, user, preference
+                    yield chain, user, preference
             if user.target in _UNDO:
                 front.append(([*chain, user], user))
-    return None
 
 
 def _undone(view: fx.Node, tensor: Tensor) -> Tensor:

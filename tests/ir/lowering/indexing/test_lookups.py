@@ -1,5 +1,6 @@
 """Lookups and updates on tiles against ATen: embedding, index, gather, index_put, scatters."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +8,7 @@ import torch.nn.functional as F
 from tests.ir.like_aten import assert_close, assert_like_aten
 from tremula.base.errors import ApplicationRuntimeError
 from tremula.base.types import FLOAT
+from tremula.ir.lowering.indexing.row_tables import Table, new_table
 from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
@@ -195,6 +197,26 @@ def test_tables_lie_as_their_lookups_want_them():
     of_table, of_wanted = graph.get_tile_mapping(table), graph.get_tile_mapping(wanted)
     assert of_table.tile.tolist() == of_wanted.tile.tolist()
     assert of_table.begin.tolist() == of_wanted.begin.tolist()
+
+
+@pytest.mark.parametrize("is_multiplied", [False, True])
+def test_table_that_is_multiplied_too(is_multiplied):
+    """Rows of its blocks are long where a product rearranges it, and its gradient lies alike."""
+
+    def function(rows, table):
+        looked_up = F.embedding(rows, table)
+        return looked_up @ table.t() if is_multiplied else looked_up
+
+    step = capture_function(function, [torch.tensor([3, 1, 3]), torch.zeros(400, 64)])
+    graph, shared = Graph(IPUModel("bow", tiles_per_ipu=64).create_device()), {}
+    options = LoweringOptions(is_training=True)
+    tiles = lambda node: Tiles(graph, Sequence(), node, options, shared)  # noqa: E731
+    node = step.placeholders()[1]
+    table = preferred_layout(node, tiles)
+    gradient = new_table(tiles(node), Table(1, 400, 64, 3), FLOAT, "add")[0]
+    cuts = table.pieces.cuts
+    assert (cuts.width(np.arange(len(cuts.column) - 1)).min() * 4 >= 128) == is_multiplied
+    assert gradient.pieces.cuts == cuts
 
 
 @pytest.mark.slow

@@ -198,6 +198,18 @@ def test_chosen_splits(sizes, splits):
     assert plan.cycles == sum(cycles for _, cycles in plan.cost_terms)
 
 
+def test_least_row_bytes():
+    """A table that is rearranged has rows of blocks of the bytes asked for, at some cycles."""
+    target = tr.IPUModel("bow").create_target()
+    sizes = (50257, 256, 128)
+    narrow = popops.plan_embedding(target, "float", *sizes)
+    wide = popops.plan_embedding(target, "float", *sizes, {"least_row_bytes": 128})
+    assert narrow.unsliced_dim_split > 8 >= wide.unsliced_dim_split
+    assert narrow.cycles < wide.cycles
+    whole = popops.plan_embedding(target, "float", 40, 8, 6, {"least_row_bytes": 128})
+    assert whole.unsliced_dim_split == 1, "shorter rows are not cut"
+
+
 def test_memory_bound():
     """Less memory means a plan with less temporary memory; too little is said."""
     target = tr.IPUModel("bow").create_target()

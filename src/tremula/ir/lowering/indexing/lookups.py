@@ -16,6 +16,7 @@ from tremula.ir.lowering.indexing.row_tables import (
     put_rows,
     take_rows,
 )
+from tremula.ir.lowering.layouts import is_wanted_otherwise
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers, prefers_layout
 from tremula.poplar.tensors.tensor import Tensor
@@ -100,9 +101,11 @@ def gather(tiles: Tiles, x: Tensor, dim: int, indices: Tensor, **_sparse: object
 
 
 @prefers_layout("embedding", 0)
-def embedding_table(tiles: Tiles, _node: fx.Node) -> Tensor:
+def embedding_table(tiles: Tiles, node: fx.Node) -> Tensor:
     n_entries, width = tiles.shape_of(0)
     sizes = Table(1, n_entries, width, prod(tiles.shape_of(1)))
+    if is_wanted_otherwise(node, 0):
+        sizes.keep_rows_long(tiles)
     return new_table(tiles, sizes, tiles.type_of(0), None)[0]
 
 

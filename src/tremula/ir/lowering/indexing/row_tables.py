@@ -18,6 +18,9 @@ from tremula.poplibs.popops.slicing.embedding_plan import plan as plan_lookups
 
 Shape = tuple[int, ...]
 _COMBINED = (FLOAT, HALF, INT, UNSIGNED_INT)  # types that rows may be added or compared in
+# Of a block of a table that products read, too: with less, the code of exchanges that rearrange it
+# outgrows what narrow blocks save.
+LEAST_ROW_BYTES = 128
 _FULL = {torch.ops.aten.full.default: 1, torch.ops.aten.full_like.default: 1}
 
 
@@ -39,6 +42,14 @@ class Table:
     def is_empty(self) -> bool:
         return 0 in (self.n_groups, self.n_entries, self.width, self.n_lookups)
 
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return "rows of blocks", self.n_groups, self.n_entries, self.width
+
+    def keep_rows_long(self, tiles: Tiles) -> None:
+        """Of this table, its gradient and others of its size: they are rearranged row by row."""
+        tiles.shared[self._key] = LEAST_ROW_BYTES
+
     def plan(self, tiles: Tiles, type: Type, operation: str | None) -> SlicePlan:
         """For lookups (operation None) or for updates; in training one plan serves both.
 
@@ -50,6 +61,8 @@ class Table:
             "used_for_update": operation is not None or is_training,
             "operation_for_update": operation or "add",
         }
+        if (least := tiles.shared.get(self._key)) is not None:
+            options["least_row_bytes"] = least
         memory = tiles.product_options().get("available_memory_proportion")
         if memory is not None:
             options["available_memory_proportion"] = memory

@@ -37,7 +37,11 @@ INDEX_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceOptions:
-    """Options of a plan. `operation_for_update`: "set" (a plain update), "add", "max" or "mul"."""
+    """Options of a plan. `operation_for_update`: "set" (a plain update), "add", "max" or "mul".
+
+    Every row of a block is a piece of each exchange that rearranges the table; of tables that
+    other operations read, too, rows of blocks have `least_row_bytes` or more where they can.
+    """
 
     used_for_slice: bool = True
     used_for_update: bool = True
@@ -46,6 +50,7 @@ class SliceOptions:
     indices_are_sorted: bool = False
     validate_indices: bool = False
     partial_type: Type | None = None
+    least_row_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +227,7 @@ class _Candidates:
         )
         columns, rows, lookups, groups = _products(
             [
-                _splits(self.n_grains, n_tiles),
+                _splits(self.n_grains, self._most_columns(n_tiles)),
                 _splits(whole.n_entries, most_rows),
                 _splits(n_lookups, n_tiles if splits_lookups else 1),
                 _splits(whole.n_groups, n_tiles),
@@ -243,6 +248,10 @@ class _Candidates:
         spread_bytes = -(-n_all_grains // n_tiles) * self.grain * self.n_bytes
         # A badly spread table may have to be copied here first.
         self.moved_bytes = np.maximum(self.table_bytes - spread_bytes, 0)
+
+    def _most_columns(self, n_tiles: int) -> int:
+        n_least = -(-self.plan.options.least_row_bytes // (self.grain * self.n_bytes))
+        return min(n_tiles, max(1, self.n_grains // max(n_least, 1)))
 
     def cost_terms(self) -> list[tuple[str, Ints]]:
         terms = []
