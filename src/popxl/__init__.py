@@ -1,0 +1,66 @@
+"""popxl: explicit graphs, remote memory, collectives. Names only; code is in tremula.frontends."""
+
+from tremula.frontends.popxl.core.constructors import (
+    constant,
+    graph_input,
+    graph_output,
+    remote_replica_sharded_variable,
+    remote_variable,
+    replica_sharded_variable,
+    variable,
+)
+from tremula.frontends.popxl.core.context import (
+    gcg,
+    get_current_graph,
+    get_ir,
+    get_main_graph,
+    gir,
+    gmg,
+    io_tiles,
+    ipu,
+    name_scope,
+    pipeline_stage,
+)
+from tremula.frontends.popxl.core.graph import Graph
+from tremula.frontends.popxl.core.host_data import LazyArray, open_memmap
+from tremula.frontends.popxl.core.ir import Ir
+from tremula.frontends.popxl.core.module import Module
+from tremula.frontends.popxl.core.order import in_sequence
+from tremula.frontends.popxl.core.remote_buffer import (
+    RemoteBuffer,
+    remote_buffer,
+    replica_sharded_buffer,
+)
+from tremula.frontends.popxl.core.streams import (
+    DeviceToHostStream,
+    HostToDeviceStream,
+    d2h_stream,
+    h2d_stream,
+)
+from tremula.frontends.popxl.core.tensor import Constant, Tensor, TensorByRef, TensorSpec, Variable
+from tremula.frontends.popxl.dtypes import (
+    bool,
+    complex64,
+    complex128,
+    double,
+    dtype,
+    float,
+    float8_143,
+    float8_152,
+    float16,
+    float32,
+    float64,
+    half,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
+from tremula.frontends.popxl.run.session import Session
+
+from . import dtypes, fp8_utils, ops

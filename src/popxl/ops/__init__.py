@@ -1,0 +1,9 @@
+"""popxl.ops: the operations."""
+
+from tremula.frontends.popxl.ops.public import function_of as _function_of
+
+
+def __getattr__(name: str) -> object:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _function_of(name)

@@ -1,0 +1,204 @@
+"""Graphs: tensors and operations under one name, with inputs and outputs."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from tremula.base.errors import suggest
+from tremula.frontends.popxl.core.context import CONTEXT
+from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
+from tremula.frontends.popxl.dtypes import dtype
+
+_hook_handles = itertools.count(1)
+
+
+class Graph:
+    """A graph, made by `Ir.create_graph` or `Ir.create_empty_graph`; a context that adds to it."""
+
+    def __init__(self) -> None:
+        raise RuntimeError(
+            "popxl.Graph cannot be constructed directly. Use `popxl.Ir.create_graph`"
+            " or `popxl.Ir.create_empty_graph`."
+        )
+
+    @classmethod
+    def _make(cls, ir: Any, id: str) -> "Graph":
+        self = object.__new__(cls)
+        self.ir, self._id = ir, id
+        self._prefix = f"{id}/" if id else ""
+        self._tensors: dict[str, Tensor] = {}
+        self._ops: list[Op] = []
+        self._inputs: list[Tensor] = []
+        self._outputs: list[Tensor] = []
+        self._by_ref_inputs: set[Tensor] = set()
+        self._hooks: dict[int, Callable] = {}
+        self._call_sites: list[Op] = []  # operations that call this graph
+        self._name_counts: dict[str, int] = {}
+        self._is_differentiable = True  # may be taken apart by autodiff of a caller
+        self._plan: Any = None  # how it is executed; forgotten when it changes
+        return self
+
+    # -- what it holds --
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def name(self) -> str:
+        return self._id
+
+    @property
+    def main_graph(self) -> "Graph":
+        return self.ir.main_graph
+
+    @property
+    def is_main(self) -> bool:
+        return not self._id
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(self._inputs)
+
+    @property
+    def inputs_by_name(self) -> dict[str, Tensor]:
+        return {t.name: t for t in self._inputs}
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(self._outputs)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(self._tensors.values())
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        return tuple(t for t in self._tensors.values() if isinstance(t, Variable))
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        return tuple(t for t in self._tensors.values() if isinstance(t, Constant))
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The operations, in the order they run."""
+        return tuple(self._ops)
+
+    @property
+    def called_graphs(self) -> tuple["Graph", ...]:
+        """The graphs that operations of this one call, each once."""
+        return tuple(dict.fromkeys(g for op in self._ops for g in op.graphs))
+
+    def get_tensor(self, tensor_id: str) -> Tensor:
+        if tensor_id in self._tensors:
+            return self._tensors[tensor_id]
+        raise ValueError(
+            f"There is no tensor {tensor_id!r} in graph {self._id or 'main'}:"
+            f" {suggest(tensor_id, self._tensors)}"
+        )
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Value must be of type popxl.Tensor. Type: {type(value)}. {value}")
+        return value.graph is self
+
+    # -- how it is changed --
+
+    def mark_input(self, t: Tensor, by_ref: bool = False) -> None:
+        self._inputs.append(t)
+        if by_ref:
+            self._by_ref_inputs.add(t)
+        self._changed()
+
+    def mark_as_output(self, t: Tensor) -> None:
+        if t not in self:
+            raise ValueError(f"{t!r} is not a tensor of graph {self._id or 'main'}")
+        self._outputs.append(t)
+        self._changed()
+
+    def add_op(self, op: Op) -> None:
+        self.ir._check_open()
+        self._ops.append(op)
+        for t in op.inputs:
+            t.uses += 1
+        for called in op.graphs:
+            called._call_sites.append(op)
+        self._plan = None
+        for hook in list(self._hooks.values()):
+            hook(op)
+
+    def remove_op(self, op: Op) -> None:
+        """Take an operation out; its results stay tensors of the graph."""
+        self._ops.remove(op)
+        for t in op.inputs:
+            t.uses -= 1
+        for called in op.graphs:
+            called._call_sites.remove(op)
+        for t in op.outputs:
+            t.producer = None
+        self._plan = None
+
+    def new_tensor(
+        self, name: str, shape: tuple[int, ...], type_: dtype, meta_shape: tuple[int, ...] = ()
+    ) -> Tensor:
+        return Tensor._make(self, name, shape, type_, meta_shape)
+
+    def remove_tensor(self, t: Tensor) -> None:
+        del self._tensors[t.id]
+
+    def _changed(self) -> None:
+        self._plan = None
+
+    def _unique_name(self, name: str) -> str:
+        """A name that no tensor of the graph has, the open scopes before it."""
+        for owner, scope in reversed(CONTEXT.names):
+            if owner is self:
+                name = f"{scope}/{name}"
+        count = self._name_counts.get(name)
+        if count is None:
+            self._name_counts[name] = 0
+            return name
+        while True:
+            count += 1
+            found = f"{name}__t{count}"
+            if found not in self._name_counts:
+                self._name_counts[name] = count
+                self._name_counts[found] = 0
+                return found
+
+    # -- hooks and contexts --
+
+    def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:
+        """Call a function with each operation that is made in this graph; gives a handle."""
+        handle = next(_hook_handles)
+        self._hooks[handle] = fn
+        return handle
+
+    def remove_op_created_hook(self, handle: int) -> None:
+        if handle not in self._hooks:
+            raise KeyError(f"There is no hook {handle} in graph {self._id or 'main'}")
+        del self._hooks[handle]
+
+    def __enter__(self) -> "Graph":
+        if CONTEXT.graphs and CONTEXT.graphs[-1].ir is not self.ir:
+            raise RuntimeError(
+                f"Graph {self._id or 'main'} belongs to another Ir than the graph that is open"
+            )
+        CONTEXT.graphs.append(self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        CONTEXT.graphs.pop()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Graph):
+            raise TypeError(f"Value must be of type popxl.Graph. Type: {type(other)}. {other}")
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash((self._id, id(self.ir)))
+
+    def __repr__(self) -> str:
+        return f"Graph[id={self._id or 'main'}]"

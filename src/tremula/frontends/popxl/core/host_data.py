@@ -1,0 +1,104 @@
+"""What variables hold on the host: arrays, memory maps, or arrays that are made when needed."""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tremula.frontends.popxl.dtypes import downcast_of, dtype, to_array
+
+
+class LazyArray:
+    """An array that is made when a session first needs it: `LazyArray(shape, dtype, make)`.
+
+    A program whose weights are lazy can be built and costed without them.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], dtype_: Any, make: Callable[[], np.ndarray] | None = None
+    ):
+        self.shape = tuple(int(n) for n in shape)
+        self.popxl_dtype = dtype.as_dtype(dtype_)
+        self.dtype = self.popxl_dtype.numpy_dtype
+        self._make = make
+
+    def materialised(self) -> np.ndarray:
+        """The array: zeros, or what `make` gives."""
+        if self._make is None:
+            return np.zeros(self.shape, self.dtype)
+        found = np.asarray(self._make(), self.dtype)
+        if found.shape != self.shape:
+            raise ValueError(f"A lazy array of shape {self.shape} was made with {found.shape}")
+        return found
+
+    def __repr__(self) -> str:
+        return f"LazyArray({self.shape}, {self.popxl_dtype.name})"
+
+
+HostData = np.ndarray | LazyArray
+
+
+def as_host_data(data: Any, type_: dtype | None, downcast: bool) -> tuple[HostData, dtype]:
+    """Data for a variable in its type; memory maps and lazy arrays are taken as they are."""
+    if isinstance(data, LazyArray):
+        if type_ is not None and data.popxl_dtype != type_:
+            raise TypeError(f"{data!r} cannot become {type_!r}: make it in that type")
+        return data, data.popxl_dtype
+    if isinstance(data, np.memmap):
+        return _mapped(data, type_), dtype.as_dtype(data.dtype)
+    if not isinstance(data, np.ndarray | torch.Tensor):
+        data = np.asarray(data)
+    if data.dtype == object:
+        raise TypeError(f"Data of a variable must be numbers, got {data!r}")
+    if type_ is None:
+        found = dtype.as_dtype(data.dtype)
+        type_ = downcast_of(found) if downcast else found
+    return to_array(data, type_), type_
+
+
+def _mapped(data: np.memmap, type_: dtype | None) -> np.memmap:
+    found = dtype.as_dtype(data.dtype)
+    if type_ is not None and found != type_:
+        raise TypeError(
+            f"A memory map of {found.name} cannot become {type_.name} without a copy:"
+            f" map it as {type_.name}, or pass np.array(map)"
+        )
+    if downcast_of(found) is not found:
+        raise TypeError(f"A memory map of {found.name} cannot be used: map 32-bit numbers")
+    if not data.flags.c_contiguous or not data.flags.aligned:
+        raise ValueError("A memory map must be contiguous and aligned, in C order")
+    return data
+
+
+def open_memmap(
+    path: str | Path, shape: Sequence[int], type_: dtype, mode: str = "r+", offset: int = 0
+) -> np.memmap:
+    """A file of plain numbers as data of a variable; what is wrong with it is said here."""
+    file, n_bytes = Path(path), offset + prod(shape) * type_.n_bytes
+    if mode != "w+":
+        if not file.is_file():
+            raise FileNotFoundError(f"The file of weights {file} does not exist")
+        size = file.stat().st_size
+        if size < n_bytes:
+            raise ValueError(
+                f"The file of weights {file} is too short: {size} bytes, but"
+                f" {type_.name} {tuple(shape)} at offset {offset} ends at {n_bytes}"
+            )
+    try:
+        return np.memmap(file, type_.numpy_dtype, mode, offset, tuple(shape))  # type: ignore[call-overload]
+    except PermissionError as error:
+        raise PermissionError(
+            f"The file of weights {file} cannot be opened for writing: open it with mode 'r',"
+            " and its values stay on the device"
+        ) from error
+
+
+def is_read_only(data: HostData) -> bool:
+    return isinstance(data, np.memmap) and not data.flags.writeable
+
+
+def array_of(data: HostData) -> np.ndarray:
+    return data.materialised() if isinstance(data, LazyArray) else data

@@ -1,0 +1,150 @@
+"""The Ir: a main graph, the graphs it calls, and how many replicas run it."""
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from tremula.frontends.popxl.core.create_graph import build_graph, name_of
+from tremula.frontends.popxl.core.graph import Graph
+from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
+
+_ids = itertools.count()
+
+
+def _instances() -> tuple[int, int]:
+    """Replicas of all processes and of this one, as a launcher says."""
+    total = int(os.environ.get("POPDIST_NUM_TOTAL_REPLICAS", "1"))
+    local = int(os.environ.get("POPDIST_NUM_LOCAL_REPLICAS", str(total)))
+    return total, local
+
+
+class Ir:
+    """A program: `main_graph` is what runs."""
+
+    def __init__(self, replication: int | Literal["popdist"] = 1):
+        self._id = next(_ids)
+        self._graphs: dict[str, Graph] = {}
+        self._names: dict[str, int] = {}
+        self.main_graph = self._add_graph("")
+        self.num_host_transfers = 1
+        self._is_frozen = False  # a session exists
+        self._streams: dict[str, Any] = {}
+        self._remote_buffers: list[Any] = []
+        self._options: dict[str, Any] = {}
+        if replication == "popdist":
+            self._replicas, self._instance_replicas = _instances()
+        else:
+            self._replicas = self._instance_replicas = _replicas(replication)
+
+    @property
+    def id(self) -> int:
+        return self._id
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas run the program."""
+        return self._replicas
+
+    @replication_factor.setter
+    def replication_factor(self, value: int) -> None:
+        if self._is_frozen:
+            raise RuntimeError("The replication factor cannot change after a Session was created")
+        self._replicas = self._instance_replicas = _replicas(value)
+
+    @property
+    def instance_replication_factor(self) -> int:
+        """How many of them this process runs."""
+        return self._instance_replicas
+
+    def replica_grouping(self, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
+        """A partition of the replicas: `group_size` members, `stride` apart."""
+        return ReplicaGrouping.of_stride(self._replicas, stride, group_size)
+
+    def replica_grouping_from_assignments(self, assignments: Sequence[int]) -> ReplicaGrouping:
+        """A partition of the replicas by a group's number for each."""
+        return ReplicaGrouping.of_assignment(self._replicas, assignments)
+
+    def create_graph(self, fn: Callable | Any, *args: Any, **kwargs: Any) -> Graph:
+        """The graph of a function or Module, for tensors like those given."""
+        graph = self._add_graph(self._subgraph_name(name_of(fn)))
+        build_graph(graph, fn, args, kwargs)
+        return graph
+
+    def create_empty_graph(self, name: str | None = None) -> Graph:
+        """A graph without inputs, operations and outputs."""
+        return self._add_graph(self._subgraph_name(name or "graph"))
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """All graphs, the main one first."""
+        return tuple(self._graphs.values())
+
+    def get_all_h2d_streams(self) -> set[Any]:
+        """Streams that some operation loads from."""
+        return self._used_streams("HostLoad")
+
+    def get_all_d2h_streams(self) -> set[Any]:
+        """Streams that some operation stores to."""
+        return self._used_streams("HostStore")
+
+    def dot_checkpoint(self, check: str, save_dir: str | None = None) -> None:
+        """Write a picture of every graph as it is now: `<check>.svg` in the folder."""
+        from pathlib import Path
+
+        folder = Path(save_dir or ".")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{check}.svg").write_text(self.to_svg(), encoding="utf-8")
+
+    def to_svg(self) -> str:
+        """All graphs as a picture: tensors, operations, and which graph calls which."""
+        from tremula.frontends.popxl.core.svg import svg_of
+
+        return svg_of(self)
+
+    def _used_streams(self, kind: str) -> set[Any]:
+        return {
+            op.attributes["stream"]
+            for graph in self._graphs.values()
+            for op in graph._ops
+            if op.kind == kind
+        }
+
+    def _subgraph_name(self, name: str) -> str:
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        return f"{name}_subgraph({count})"
+
+    def _add_graph(self, id: str) -> Graph:
+        graph = self._graphs[id] = Graph._make(self, id)
+        return graph
+
+    def _remove_graph(self, graph: Graph) -> None:
+        del self._graphs[graph.id]
+
+    def _check_open(self) -> None:
+        if self._is_frozen:
+            raise RuntimeError(
+                "The Ir cannot be changed after a Session was created: build everything before"
+            )
+
+    def ops_of_all_graphs(self) -> list[Op]:
+        return [op for graph in self._graphs.values() for op in graph._ops]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ir):
+            raise TypeError(f"Value must be of type popxl.Ir. Type: {type(other)}. {other}")
+        return self is other
+
+    def __hash__(self) -> int:
+        return self._id
+
+    def __repr__(self) -> str:
+        return f"Ir[id={self._id}, replicas={self._replicas}, graphs={len(self._graphs)}]"
+
+
+def _replicas(value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"The number of replicas must be a positive integer, got {value!r}")
+    return value

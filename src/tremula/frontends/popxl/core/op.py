@@ -1,0 +1,72 @@
+"""An operation in a graph: which row of the table, on which tensors, where and after what."""
+
+from typing import Any
+
+from tremula.base.source import Source
+from tremula.frontends.popxl.core.registry import Operation
+from tremula.frontends.popxl.core.tensor import Tensor
+
+
+class Op:
+    """A node: `row` computes `outputs` from `inputs`.
+
+    `layout` says which inputs each operand of the row's function is: pairs of its name and a
+    number, or a list of numbers. `graphs` are those that it calls.
+    """
+
+    __slots__ = (
+        "after", "attributes", "graph", "graphs", "inputs", "ipu", "layout", "name", "outputs",
+        "row", "site", "source", "stage", "tile_set",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        graph: Any,
+        row: Operation,
+        inputs: list[Tensor],
+        layout: tuple,
+        attributes: dict[str, Any],
+        graphs: tuple = (),
+    ):
+        self.graph, self.row, self.inputs, self.layout = graph, row, inputs, layout
+        self.attributes, self.graphs = attributes, graphs
+        self.outputs: list[Tensor] = []
+        self.ipu, self.tile_set, self.stage, self.name = 0, "compute", None, row.kind
+        self.after: list[Op] = []  # operations that must have run, besides those of its operands
+        self.source: Source | None = None
+        self.site: Any = None  # how inputs and outputs of a called graph are bound
+
+    @property
+    def kind(self) -> str:
+        return self.row.kind
+
+    def arguments(self, values: list[Any]) -> dict[str, Any]:
+        """Arguments of the row's function, given a value for each input."""
+        found = dict(self.attributes)
+        for name, place in self.layout:
+            is_list = isinstance(place, list)
+            found[name] = [values[i] for i in place] if is_list else values[place]
+        return found
+
+    def compute(self, values: list[Any]) -> Any:
+        """The row's function, with a value for each input."""
+        assert self.row.compute is not None, f"{self.kind} is not computed by a function"
+        arguments = self.arguments(values)
+        starred = self.row.starred
+        if starred:
+            return self.row.compute(*arguments.pop(starred), **arguments)
+        return self.row.compute(**arguments)
+
+    def operand(self, name: str) -> Any:
+        """The tensor or tensors that an operand is, or None."""
+        place = dict(self.layout).get(name)
+        if isinstance(place, list):
+            return [self.inputs[i] for i in place]
+        return None if place is None else self.inputs[place]
+
+    def replace_input(self, old: Tensor, new: Tensor) -> None:
+        self.inputs = [new if t is old or t == old else t for t in self.inputs]
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(t.id for t in self.inputs)
+        return f"{', '.join(t.id for t in self.outputs)} = {self.kind}({inputs})"

@@ -1,0 +1,67 @@
+"""`in_sequence`: which operations must run one after the other.
+
+Operations always run in the order they were made, which meets every such constraint; the
+constraints are kept for those who look at or rearrange a graph.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from tremula.frontends.popxl.core.context import CONTEXT
+from tremula.frontends.popxl.core.op import Op
+
+
+class _Sequence:
+    """A block: operations of each graph that the next must follow, and all that were made in it."""
+
+    def __init__(self, mode: bool | str):
+        self.mode = mode
+        self.last: dict[Any, list[Op]] = {}
+        self.made: dict[Any, list[Op]] = {}
+
+
+@contextmanager
+def in_sequence(enabled: bool | Literal["pass"] = True) -> Iterator[None]:
+    """Operations made inside run one after the other; with False, the block is one unordered unit.
+
+    "pass" leaves the order as it is around the block.
+    """
+    if enabled is None or enabled not in (True, False, "pass"):
+        raise TypeError(f"in_sequence takes True, False or 'pass', got {enabled!r}")
+    if enabled == "pass":
+        yield
+        return
+    block = _Sequence(enabled)
+    around = _enclosing()
+    if around is not None and around.mode is True:
+        block.last = {graph: list(ops) for graph, ops in around.last.items()}
+    CONTEXT.sequences.append(block)
+    try:
+        yield
+    finally:
+        CONTEXT.sequences.pop()
+        if around is not None:
+            _close(block, around)
+
+
+def _enclosing() -> _Sequence | None:
+    return CONTEXT.sequences[-1] if CONTEXT.sequences else None
+
+
+def _close(block: _Sequence, around: _Sequence) -> None:
+    for graph, ops in block.made.items():
+        around.made.setdefault(graph, []).extend(ops)
+        if around.mode is True:
+            around.last[graph] = block.last[graph] if block.mode is True else list(ops)
+
+
+def order(op: Op) -> None:
+    """Put a new operation behind those that the open blocks want before it."""
+    block = _enclosing()
+    if block is None:
+        return
+    op.after.extend(block.last.get(op.graph, ()))
+    block.made.setdefault(op.graph, []).append(op)
+    if block.mode is True:
+        block.last[op.graph] = [op]

@@ -1,0 +1,119 @@
+"""Remote buffers: memory beside the chips, in entries of one shape and type."""
+
+from collections.abc import Sequence
+from math import ceil, prod
+from typing import Any
+
+from tremula.frontends.popxl.core.context import gir
+from tremula.frontends.popxl.core.tensor import Tensor
+from tremula.frontends.popxl.dtypes import dtype
+
+
+class RemoteBuffer:
+    """Entries of one shape and type in remote memory, with a number from 1 on."""
+
+    def __init__(
+        self,
+        tensor_shape: Sequence[int],
+        tensor_dtype: dtype,
+        entries: int = 1,
+        meta_shape: Sequence[int] = (),
+    ):
+        self._ir = gir()
+        self._ir._check_open()
+        self._shape = tuple(int(n) for n in tensor_shape)
+        self._dtype = tensor_dtype
+        self.meta_shape = tuple(meta_shape)
+        self.entries = entries
+        self._ir._remote_buffers.append(self)
+        self._id = len(self._ir._remote_buffers)
+
+    @property
+    def remote_buffer_id(self) -> int:
+        return self._id
+
+    @property
+    def tensor_shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def tensor_dtype(self) -> dtype:
+        return self._dtype
+
+    @property
+    def ir(self) -> Any:
+        return self._ir
+
+    @property
+    def entries(self) -> int:
+        """How many tensors fit."""
+        return self._entries
+
+    @entries.setter
+    def entries(self, value: int) -> None:
+        if value < 1:
+            raise ValueError(f"Entries must be a positive number, got {value}")
+        self._entries = int(value)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all entries, for one replica."""
+        return self._entries * prod(self._shape) * self._dtype.n_bytes
+
+    def validate_tensor_matches_buffer(self, t: Tensor, what: str = "tensor") -> None:
+        """Raise unless a tensor has the shape and type of an entry."""
+        if t.shape != self._shape:
+            raise ValueError(
+                f"The {what} shape {t.shape} does not match the buffer shape {self._shape}"
+            )
+        if t.dtype != self._dtype:
+            raise ValueError(
+                f"The {what} dtype {t.dtype!r} does not match the buffer dtype {self._dtype!r}"
+            )
+
+    def check_offset(self, offset: int) -> None:
+        if not 0 <= offset < self._entries:
+            raise ValueError(
+                f"Offset {offset} is out of range for remote buffer {self._id}"
+                f" with {self._entries} entries"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RemoteBuffer):
+            return NotImplemented
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash((id(self._ir), self._id))
+
+    def __repr__(self) -> str:
+        return f"RemoteBuffer[{self._id}: {self._entries} × {self._dtype!r} {self._shape}]"
+
+
+def remote_buffer(shape: Sequence[int], dtype: dtype, entries: int = 1) -> RemoteBuffer:
+    """Remote memory for `entries` tensors of a shape and type."""
+    return RemoteBuffer(shape, dtype, entries)
+
+
+def replica_sharded_buffer(
+    shape: Sequence[int],
+    dtype: dtype,
+    replica_grouping: Any = None,
+    shard_over: int | None = None,
+    entries: int = 1,
+) -> RemoteBuffer:
+    """Remote memory for shards of tensors of a shape: 1-D, one part of `shard_over` each."""
+    n = shard_size(gir(), replica_grouping, shard_over)
+    return RemoteBuffer((ceil(prod(shape) / n),), dtype, entries, tuple(shape))
+
+
+def shard_size(ir: Any, replica_grouping: Any, shard_over: int | None) -> int:
+    """Over how many replicas a tensor is sharded: all of its group, or as many as asked for."""
+    size = ir.replication_factor if replica_grouping is None else replica_grouping.group_size
+    if shard_over is None:
+        return size
+    if shard_over < 1 or size % shard_over:
+        raise ValueError(
+            f"shard_over ({shard_over}) must divide the size of the replica group ({size})"
+        )
+    return shard_over

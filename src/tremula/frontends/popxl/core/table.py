@@ -1,0 +1,240 @@
+"""`@operation`: a function over PyTorch becomes a row of the table and a function of PopXL.
+
+    @operation("Abs")
+    def abs(t: Operand): return torch.abs(t)
+
+Parameters annotated as operands take tensors; all others are attributes of the operation. Types and
+shapes of results come from running the function on tensors without memory.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import torch
+
+from tremula.frontends.popart_api.exceptions import popart_exception
+from tremula.frontends.popxl.core.context import (
+    CONTEXT,
+    current_ipu,
+    current_tile_set,
+    get_current_graph,
+)
+from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.order import order
+from tremula.frontends.popxl.core.registry import FUNCTIONS, ROWS, Operation, apply
+from tremula.frontends.popxl.core.tensor import Tensor
+from tremula.frontends.popxl.dtypes import dtype, int32
+
+Operand = torch.Tensor  # a tensor, or what becomes a constant of the first one's type
+Indices = Annotated[torch.Tensor, "integers"]  # the same, of integers
+OptionalOperand = torch.Tensor | None
+Operands = list[torch.Tensor]
+Scalar = torch.Tensor | float | None  # a tensor, or a number that stays an attribute
+Spec = tuple[tuple[int, ...], dtype]
+
+_KINDS = {Operand: "one", Indices: "indices", OptionalOperand: "optional", Operands: "many",
+          Scalar: "scalar"}  # fmt: skip
+_OF_TORCH = {
+    type_.carrier: type_
+    for type_ in dtype._known.values()
+    if type_.name == str(type_.carrier).removeprefix("torch.")
+}
+_inferred: dict[Any, list[Spec]] = {}
+
+
+def operation(kind: str, **facts: Any) -> Callable[[Callable], Callable]:
+    """Make a row of the table of a function over PyTorch; gives the function of PopXL."""
+
+    def make(compute: Callable) -> Callable:
+        name = facts.pop("name", compute.__name__)
+        parameters = inspect.signature(compute).parameters.values()
+        starred = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
+        row = Operation(name, kind, compute, starred=starred, **facts)
+        return _published(row, compute)
+
+    return make
+
+
+def _published(row: Operation, compute: Callable) -> Callable:
+    signature = inspect.signature(compute)
+    kinds = {
+        name: "many" if p.kind is p.VAR_POSITIONAL else found
+        for name, p in signature.parameters.items()
+        if (found := _KINDS.get(p.annotation)) is not None
+    }
+    ROWS[row.name] = row
+
+    @functools.wraps(compute)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"popxl.ops.{row.name}: {error}") from None
+        bound.apply_defaults()
+        inputs, layout, attributes = _operands(row, kinds, bound.arguments)
+        outputs = record(row, inputs, layout, attributes)
+        if row.returns_list:
+            return list(outputs)
+        if len(outputs) == 1:
+            return outputs[0]
+        return tuple(outputs) if outputs else None
+
+    make.__signature__ = signature  # type: ignore[attr-defined]
+    make.row = row  # type: ignore[attr-defined]
+    FUNCTIONS[row.name] = make
+    return make
+
+
+def _operands(
+    row: Operation, kinds: Mapping[str, str], arguments: Mapping[str, Any]
+) -> tuple[list[Tensor], tuple, dict[str, Any]]:
+    """Tensors among the arguments, where each goes, and all others."""
+    inputs: list[Tensor] = []
+    layout: list[tuple[str, Any]] = []
+    attributes: dict[str, Any] = {}
+    type_ = _first_type(kinds, arguments)
+
+    def put(value: Any, kind: str) -> int:
+        inputs.append(_as_tensor(row, value, int32 if kind == "indices" else type_))
+        return len(inputs) - 1
+
+    for name, value in arguments.items():
+        kind = kinds.get(name)
+        if kind is None or (value is None and kind in {"optional", "scalar"}):
+            attributes[name] = value
+        elif kind == "many":
+            layout.append((name, [put(item, kind) for item in value]))
+        elif kind == "scalar" and not isinstance(value, Tensor):
+            attributes[name] = float(value)
+        else:
+            layout.append((name, put(value, kind)))
+    return inputs, tuple(layout), attributes
+
+
+def _first_type(kinds: Mapping[str, str], arguments: Mapping[str, Any]) -> dtype | None:
+    for name in kinds:
+        value = arguments[name]
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(item, Tensor):
+                return item.dtype
+    return None
+
+
+def _as_tensor(row: Operation, value: Any, type_: dtype | None) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    if value is None or isinstance(value, str):
+        raise TypeError(f"popxl.ops.{row.name} takes tensors, got {value!r}")
+    return apply("constant", value, type_)
+
+
+def record(
+    row: Operation,
+    inputs: list[Tensor],
+    layout: tuple,
+    attributes: dict[str, Any],
+    specs: Sequence[Spec] | None = None,
+    graphs: tuple = (),
+    names: Sequence[str] = (),
+) -> list[Tensor]:
+    """Add an operation to the graph that is open; its results."""
+    graph = get_current_graph()
+    check_in_graph(graph, row.name or row.kind, inputs)
+    op = Op(graph, row, inputs, layout, attributes, graphs)
+    op.ipu, op.tile_set = current_ipu(), current_tile_set()
+    op.stage = CONTEXT.stages[-1] if CONTEXT.stages else None
+    if specs is None:
+        specs = infer(op)
+    if row.same:
+        _check_types(op)
+    for i, (shape, type_) in enumerate(specs):
+        name = names[i] if i < len(names) else f"{row.name or row.kind}_out"
+        t = graph.new_tensor(name, shape, type_, _meta_shape(op, shape))
+        t.producer = op
+        op.outputs.append(t)
+    order(op)
+    graph.add_op(op)
+    return op.outputs
+
+
+def _check_types(op: Op) -> None:
+    """Operands that are computed together have one type."""
+    found = {name: op.operand(name) for name in op.row.same}
+    types = {t.dtype for t in found.values() if t is not None}
+    if len(types) > 1:
+        got = ", ".join(f"{name}: {t.dtype.name}" for name, t in found.items())
+        raise popart_exception(
+            f"popxl.ops.{op.row.name}: operands must have the same dtype, got {got}",
+            hint="convert one of them with popxl.ops.cast",
+        )
+
+
+def _meta_shape(op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A result that is computed element by element from a shard is a shard of the same tensor."""
+    if "meta_shape" in op.attributes:
+        return tuple(op.attributes["meta_shape"] or ())
+    if not op.row.is_pure or op.row.is_collective:
+        return ()
+    return next((t.meta_shape for t in op.inputs if t.meta_shape and t.shape == shape), ())
+
+
+def check_in_graph(graph: Any, name: str, tensors: Sequence[Tensor]) -> None:
+    for t in tensors:
+        if t.graph is not graph:
+            raise ValueError(
+                f"popxl.ops.{name}: tensor {t.id} is not in the current graph,"
+                f" {graph.id or 'main'}. Pass it to the graph as an input"
+            )
+
+
+def infer(op: Op) -> list[Spec]:
+    """Shapes and types of an operation's results."""
+    try:
+        key = (
+            op.row.name, str(op.layout), tuple((t.shape, t.dtype) for t in op.inputs),
+            tuple(_frozen(v) for v in op.attributes.values()),
+        )  # fmt: skip
+        found = _inferred.get(key)
+    except TypeError:  # an attribute without a hash
+        return _infer(op)
+    if found is None:
+        found = _inferred[key] = _infer(op)
+    return found
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else (type(value), value)
+
+
+def _infer(op: Op) -> list[Spec]:
+    row = op.row
+    values = [torch.empty(t.shape, dtype=t.dtype.carrier, device="meta") for t in op.inputs]
+    assert row.compute is not None, f"{row.kind} says its types itself"
+    try:
+        results = op.compute(values)
+    except popart_exception:
+        raise
+    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
+        operands = ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in op.inputs)
+        text = str(error).splitlines()[0]
+        raise popart_exception(f"popxl.ops.{row.name}({operands}): {text}") from error
+    if results is None:
+        return []
+    flat = list(results) if isinstance(results, list | tuple) else [results]
+    shapes = [tuple(int(n) for n in value.shape) for value in flat]
+    if row.types is not None:
+        types = row.types([t.dtype for t in op.inputs], op.attributes)
+        types = list(types) if isinstance(types, list | tuple) else [types] * len(flat)
+    else:
+        types = [_type_of(value, op.inputs) for value in flat]
+    return list(zip(shapes, types, strict=True))
+
+
+def _type_of(value: torch.Tensor, inputs: Sequence[Tensor]) -> dtype:
+    """The type of an input that is computed alike, else the plain one."""
+    for t in inputs:
+        if t.dtype.carrier == value.dtype:
+            return t.dtype
+    return _OF_TORCH[value.dtype]

@@ -1,0 +1,199 @@
+"""Element types: what a tensor's elements are on chips, on the host, and while they are computed.
+
+PyTorch knows little of unsigned integers: those of 16 and 32 bits are computed as 64-bit integers
+and wrapped, those of 64 bits as the signed integers of the same bits. 8-bit floats are codes.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tremula.base.errors import suggest
+
+# A NumPy type of one byte that says which 8-bit float it holds.
+FLOAT8_143_NUMPY = np.dtype([("float8_143", "u1")])
+FLOAT8_152_NUMPY = np.dtype([("float8_152", "u1")])
+
+
+class dtype:
+    """The type of a tensor's elements; compare with `is` or `==`, convert with `as_dtype`."""
+
+    __slots__ = ("_name", "_numpy", "carrier", "is_float", "is_integer", "is_signed", "n_bytes")
+    _known: "dict[str, dtype]" = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        raise TypeError(f"Cannot create {type(self).__name__} instances")
+
+    @classmethod
+    def _make(cls, name: str, numpy: np.dtype, carrier: torch.dtype) -> "dtype":
+        self = object.__new__(cls)
+        self._name, self._numpy, self.carrier = name, numpy, carrier
+        self.is_float = name.startswith("float")
+        self.is_integer = "int" in name
+        self.is_signed = self.is_float or name.startswith(("int", "complex"))
+        self.n_bytes = numpy.itemsize
+        cls._known[name] = self
+        return self
+
+    @property
+    def name(self) -> str:
+        """PopXL's name of the type, such as "float32"."""
+        return self._name
+
+    @property
+    def is_complex(self) -> bool:
+        return self._name.startswith("complex")
+
+    @property
+    def is_floating_point(self) -> bool:
+        return self.is_float
+
+    @property
+    def is_int(self) -> bool:
+        return self.is_integer
+
+    @property
+    def is_float8(self) -> bool:
+        return self._name.startswith("float8")
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether results must be cut to the type's bits: it is computed in a wider one."""
+        return self._name in {"uint16", "uint32"}
+
+    def as_numpy(self) -> Any:
+        """The type of arrays on the host."""
+        return self._numpy if self.is_float8 else self._numpy.type
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        return self._numpy
+
+    def as_torch(self) -> torch.dtype:
+        """The type of PyTorch tensors that hold the same numbers."""
+        found = _TORCH.get(self._name)
+        if found is None:
+            raise ValueError(f"`popxl.{self._name}` does not have a `torch.dtype` equivalent.")
+        return found
+
+    @classmethod
+    def as_dtype(cls, type_: Any) -> "dtype":
+        """The PopXL type of a name, a NumPy, PyTorch or Python type, an array or a tensor."""
+        if isinstance(type_, dtype):
+            return type_
+        if isinstance(type_, torch.Tensor | np.ndarray):
+            type_ = type_.dtype
+        if isinstance(type_, torch.dtype):
+            name = str(type_).removeprefix("torch.")
+        elif isinstance(type_, str):
+            name = _ALIASES.get(type_, type_)
+        else:
+            name = _python_name(type_)
+        if name not in cls._known:
+            advice = suggest(name, cls._known)
+            raise ValueError(f"There is no `popxl.dtype` that is equivalent to {type_}: {advice}")
+        return cls._known[name]
+
+    def __repr__(self) -> str:
+        return f"popxl.dtypes.{self._name}"
+
+    def __reduce__(self) -> tuple:
+        return dtype.as_dtype, (self._name,)
+
+
+_ALIASES = {"half": "float16", "float": "float32", "double": "float64", "bool_": "bool"}
+_PYTHON = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}
+_TORCH = {
+    name: getattr(torch, name)
+    for name in """
+        bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64
+        complex128
+    """.split()
+}
+
+
+def _python_name(type_: Any) -> str:
+    if isinstance(type_, type) and type_ in _PYTHON:
+        return _PYTHON[type_]
+    try:
+        found = np.dtype(type_)
+    except TypeError:
+        return str(type_)
+    return found.names[0] if found.names else found.name
+
+
+def _plain(name: str, carrier: torch.dtype | None = None) -> dtype:
+    return dtype._make(name, np.dtype(name), carrier or _TORCH[name])
+
+
+bool = _plain("bool")
+int8, int16, int32, int64 = map(_plain, ("int8", "int16", "int32", "int64"))
+uint8 = _plain("uint8")
+uint16, uint32 = _plain("uint16", torch.int64), _plain("uint32", torch.int64)
+uint64 = _plain("uint64", torch.int64)
+float16, float32, float64 = map(_plain, ("float16", "float32", "float64"))
+complex64, complex128 = map(_plain, ("complex64", "complex128"))
+float8_143 = dtype._make("float8_143", FLOAT8_143_NUMPY, torch.uint8)
+float8_152 = dtype._make("float8_152", FLOAT8_152_NUMPY, torch.uint8)
+half, float, double = float16, float32, float64
+
+# The widest types that are cut to 32 bits when data come from the host.
+_DOWNCAST = {"int64": int32, "uint64": uint32, "float64": float32, "complex128": complex64}
+
+
+def downcast_of(type_: dtype) -> dtype:
+    """The type of 32 bits for one of 64, others as they are."""
+    return _DOWNCAST.get(type_.name, type_)
+
+
+def to_array(data: Any, type_: dtype | None = None, downcast: "builtins_bool" = True) -> np.ndarray:
+    """Host data as a NumPy array of a type; by default 64 bits become 32."""
+    if isinstance(data, torch.Tensor):
+        data = data.detach().cpu().numpy()
+    array = data if isinstance(data, np.ndarray) else np.asarray(data)
+    if type_ is None:
+        found = dtype.as_dtype(array.dtype)
+        type_ = downcast_of(found) if downcast else found
+    if array.dtype == type_.numpy_dtype:
+        return array
+    if type_.is_float8:
+        raise TypeError(
+            f"Host data of type {array.dtype} cannot become {type_!r} without a scale."
+            " Convert it with popxl.fp8_utils.host_pow2scale_cast_to_fp8"
+        )
+    return array.astype(type_.numpy_dtype)
+
+
+builtins_bool = __builtins__["bool"] if isinstance(__builtins__, dict) else __builtins__.bool
+
+
+def to_carrier(array: np.ndarray, type_: dtype) -> torch.Tensor:
+    """An array as the tensor that is computed with; memory is shared where types allow."""
+    if type_.is_float8:
+        array = array.view(np.uint8)
+    elif type_.is_wrapped:
+        array = array.astype(np.int64)
+    elif type_.name == "uint64":
+        array = array.view(np.int64)
+    if not array.flags.writeable or not array.flags.c_contiguous:
+        array = np.array(array, order="C")
+    return torch.from_numpy(array)
+
+
+def from_carrier(tensor: torch.Tensor, type_: dtype) -> np.ndarray:
+    """The array on the host of a computed tensor."""
+    array = tensor.detach().cpu().numpy()
+    if type_.is_float8:
+        return np.ascontiguousarray(array).view(type_.numpy_dtype)
+    if type_.name == "uint64":
+        return np.ascontiguousarray(array).view(np.uint64)
+    return array.astype(type_.numpy_dtype, copy=False)
+
+
+_BITS = {"uint16": 0xFFFF, "uint32": 0xFFFF_FFFF}
+
+
+def wrapped(tensor: torch.Tensor, type_: dtype) -> torch.Tensor:
+    """A result cut to the bits of its type."""
+    return tensor & _BITS[type_.name] if type_.is_wrapped else tensor

@@ -1,0 +1,58 @@
+"""8-bit floats on the host: numbers times a power of two, rounded to 4 or 5 bits of exponent."""
+
+from typing import Any
+
+import numpy as np
+
+from tremula.base.floats import QUARTER_NAN, QuarterFormat, float32_to_quarter, quarter_to_float32
+from tremula.frontends.popxl.dtypes import dtype, float8_143, float8_152, float32
+
+FORMATS = {float8_143.name: QuarterFormat.F143, float8_152.name: QuarterFormat.F152}
+MAX_LOG2_SCALE, MIN_LOG2_SCALE = 31, -32
+
+
+def format_of(type_: dtype) -> QuarterFormat:
+    if type_.name not in FORMATS:
+        raise TypeError(
+            f"{type_!r} is not an 8-bit float: use popxl.float8_143 or popxl.float8_152"
+        )
+    return FORMATS[type_.name]
+
+
+def host_pow2scale_cast_to_fp8(
+    src: Any,
+    dtype: dtype = float8_143,
+    log2_scale: int = 0,
+    nan_on_overflow: bool = True,
+) -> np.ndarray:
+    """Numbers times 2^log2_scale as 8-bit floats: arrays of one-byte records."""
+    _check_scale(log2_scale)
+    form = format_of(dtype)
+    values = np.ldexp(np.asarray(src, np.float32), log2_scale)
+    codes = float32_to_quarter(values, form)
+    if nan_on_overflow:
+        codes = np.where(np.abs(values) > form.largest, np.uint8(QUARTER_NAN), codes)
+    return np.ascontiguousarray(codes).view(dtype.numpy_dtype)
+
+
+def host_pow2scale_cast_from_fp8(
+    src: np.ndarray,
+    dtype: dtype = float32,
+    log2_scale: int = 0,
+) -> np.ndarray:
+    """8-bit floats times 2^log2_scale as ordinary numbers."""
+    _check_scale(log2_scale)
+    found = dtype_of_array(src)
+    values = quarter_to_float32(src.view(np.uint8), format_of(found))
+    return np.ldexp(values, log2_scale).astype(dtype.numpy_dtype)
+
+
+def dtype_of_array(src: np.ndarray) -> dtype:
+    return dtype.as_dtype(src.dtype)
+
+
+def _check_scale(log2_scale: int) -> None:
+    if not MIN_LOG2_SCALE <= log2_scale < MAX_LOG2_SCALE + 1:
+        raise ValueError(
+            f"log2_scale must be from {MIN_LOG2_SCALE} to {MAX_LOG2_SCALE}, got {log2_scale}"
+        )

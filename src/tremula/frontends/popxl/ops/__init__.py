@@ -1,0 +1,1 @@
+"""The operations: rows of one table, by subject."""

@@ -1,0 +1,307 @@
+"""Operations on elements: arithmetic, comparisons, activations, types."""
+
+import math
+from functools import reduce
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tremula.frontends.popxl.core.table import Operand, Operands, Scalar, operation
+from tremula.frontends.popxl.dtypes import dtype
+
+# -- arithmetic ------------------------------------------------------------------------------------
+
+
+@operation("Add", same=("lhs", "rhs"))
+def add(lhs: Operand, rhs: Operand) -> Tensor:
+    return torch.add(lhs, rhs)
+
+
+@operation("AddLhsInplace", modifies=(0,), same=("lhs", "rhs"))
+def add_(lhs: Operand, rhs: Operand) -> Tensor:
+    return lhs.add_(rhs)
+
+
+@operation("Sub", class_name="Subtract", same=("lhs", "rhs"))
+def sub(lhs: Operand, rhs: Operand) -> Tensor:
+    return torch.sub(lhs, rhs)
+
+
+@operation("Mul", same=("lhs", "rhs"))
+def mul(lhs: Operand, rhs: Operand) -> Tensor:
+    return torch.mul(lhs, rhs)
+
+
+@operation("Div", same=("lhs", "rhs"))
+def div(lhs: Operand, rhs: Operand) -> Tensor:
+    """Of integers, the quotient rounded down."""
+    if lhs.is_floating_point() or lhs.is_complex():
+        return torch.div(lhs, rhs)
+    return torch.div(lhs, rhs, rounding_mode="floor")
+
+
+@operation("Fmod", same=("lhs", "rhs"))
+def fmod(lhs: Operand, rhs: Operand) -> Tensor:
+    """The rest of a division, with the sign of the dividend."""
+    return torch.fmod(lhs, rhs)
+
+
+@operation("Pow", same=("t", "e"))
+def pow(t: Operand, e: Operand) -> Tensor:
+    return torch.pow(t, e)
+
+
+@operation("ScaledAdd", same=("X", "Y"))
+def scaled_add(X: Operand, Y: Operand, a: Scalar = 1.0, b: Scalar = 1.0) -> Tensor:
+    """`a X + b Y`."""
+    return _scaled(X, a) + _scaled(Y, b)
+
+
+@operation("ScaledAddLhsInplace", modifies=(0,), same=("X", "Y"))
+def scaled_add_(X: Operand, Y: Operand, a: Scalar = 1.0, b: Scalar = 1.0) -> Tensor:
+    """`X ← a X + b Y`."""
+    if isinstance(b, float):
+        return _scale_(X, a).add_(Y, alpha=int(b) if not X.is_floating_point() else b)
+    return _scale_(X, a).add_(_scaled(Y, b))
+
+
+def _scaled(t: Tensor, factor: Tensor | float | None) -> Tensor:
+    if factor is None or (isinstance(factor, float) and factor == 1.0):
+        return t
+    if isinstance(factor, Tensor):
+        return t * factor.to(t.dtype)
+    return t * (factor if t.is_floating_point() else int(factor))
+
+
+def _scale_(t: Tensor, factor: Tensor | float | None) -> Tensor:
+    if factor is None or (isinstance(factor, float) and factor == 1.0):
+        return t
+    if isinstance(factor, Tensor):
+        return t.mul_(factor.to(t.dtype))
+    return t.mul_(factor if t.is_floating_point() else int(factor))
+
+
+@operation("Abs")
+def abs(t: Operand) -> Tensor:
+    return torch.abs(t)
+
+
+@operation("Neg", class_name="Negate")
+def negate(t: Operand) -> Tensor:
+    return torch.neg(t)
+
+
+@operation("Sign")
+def sign(t: Operand) -> Tensor:
+    return torch.sign(t)
+
+
+@operation("Floor")
+def floor(t: Operand) -> Tensor:
+    return torch.floor(t)
+
+
+@operation("Ceil")
+def ceil(t: Operand) -> Tensor:
+    return torch.ceil(t)
+
+
+@operation("Sqrt")
+def sqrt(t: Operand) -> Tensor:
+    return torch.sqrt(t)
+
+
+@operation("Exp")
+def exp(t: Operand) -> Tensor:
+    return torch.exp(t)
+
+
+@operation("ExpInplace", modifies=(0,))
+def exp_(t: Operand) -> Tensor:
+    return t.exp_()
+
+
+@operation("Log")
+def log(t: Operand) -> Tensor:
+    return torch.log(t)
+
+
+@operation("Log2")
+def log2(t: Operand) -> Tensor:
+    return torch.log2(t)
+
+
+@operation("Sin")
+def sin(t: Operand) -> Tensor:
+    return torch.sin(t)
+
+
+@operation("Cos")
+def cos(t: Operand) -> Tensor:
+    return torch.cos(t)
+
+
+@operation("Tanh")
+def tanh(t: Operand) -> Tensor:
+    return torch.tanh(t)
+
+
+@operation("Max")
+def maximum(*ts: Operand) -> Tensor:
+    """The largest of several tensors, element by element."""
+    return reduce(torch.maximum, ts)
+
+
+@operation("Clip")
+def clip(t: Operand, min: float = -math.inf, max: float = math.inf) -> Tensor:
+    """Elements limited to a range."""
+    return torch.clamp(t, min, max)
+
+
+@operation("IncrementMod")
+def increment_mod(t: Operand, increment: float, modulus: float) -> Tensor:
+    """`(t + increment) mod modulus`."""
+    return torch.remainder(t + _number(t, increment), _number(t, modulus))
+
+
+@operation("IncrementModInplace", modifies=(0,))
+def increment_mod_(t: Operand, increment: float, modulus: float) -> Tensor:
+    """`t ← (t + increment) mod modulus`."""
+    return t.add_(_number(t, increment)).remainder_(_number(t, modulus))
+
+
+def _number(t: Tensor, value: float) -> float | int:
+    return value if t.is_floating_point() else int(value)
+
+
+# -- comparisons and logic -------------------------------------------------------------------------
+
+
+@operation("Equal", same=("lhs", "rhs"))
+def equal(lhs: Operand, rhs: Operand) -> Tensor:
+    return torch.eq(lhs, rhs)
+
+
+@operation("Greater", same=("input", "other"))
+def greater(input: Operand, other: Operand) -> Tensor:
+    return torch.gt(input, other)
+
+
+@operation("And")
+def logical_and(lhs: Operand, rhs: Operand) -> Tensor:
+    return torch.logical_and(lhs, rhs)
+
+
+@operation("Or")
+def logical_or(lhs: Operand, rhs: Operand) -> Tensor:
+    return torch.logical_or(lhs, rhs)
+
+
+@operation("Not")
+def logical_not(t: Operand) -> Tensor:
+    return torch.logical_not(t)
+
+
+@operation("IsNaN")
+def isnan(t: Operand) -> Tensor:
+    return torch.isnan(t)
+
+
+@operation("IsInf")
+def isinf(t: Operand) -> Tensor:
+    return torch.isinf(t)
+
+
+@operation("IsFinite")
+def isfinite(t: Operand) -> Tensor:
+    return torch.isfinite(t)
+
+
+@operation("Where", same=("lhs", "rhs"))
+def where(condition: Operand, lhs: Operand, rhs: Operand) -> Tensor:
+    return torch.where(condition.to(torch.bool), lhs, rhs)
+
+
+# -- activations -----------------------------------------------------------------------------------
+
+
+@operation("Relu")
+def relu(t: Operand) -> Tensor:
+    return torch.relu(t)
+
+
+@operation("ReluInplace", modifies=(0,))
+def relu_(t: Operand) -> Tensor:
+    return t.relu_()
+
+
+@operation("Gelu")
+def gelu(t: Operand) -> Tensor:
+    """The approximation by tanh."""
+    return functional.gelu(t, approximate="tanh")
+
+
+@operation("GeluInplace", modifies=(0,))
+def gelu_(t: Operand) -> Tensor:
+    return t.copy_(functional.gelu(t, approximate="tanh"))
+
+
+@operation("GeluErf")
+def geluerf(t: Operand) -> Tensor:
+    return functional.gelu(t)
+
+
+@operation("GeluErfInplace", modifies=(0,))
+def geluerf_(t: Operand) -> Tensor:
+    return t.copy_(functional.gelu(t))
+
+
+@operation("Swish")
+def swish(t: Operand) -> Tensor:
+    return functional.silu(t)
+
+
+@operation("SwishInplace", modifies=(0,))
+def swish_(t: Operand) -> Tensor:
+    return t.copy_(functional.silu(t))
+
+
+@operation("Softmax")
+def softmax(t: Operand, axis: int) -> Tensor:
+    return torch.softmax(t, axis)
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+@operation("Cast", types=lambda _inputs, attributes: attributes["data_type"])
+def cast(t: Operand, data_type: dtype) -> Tensor:
+    """Elements in another type."""
+    if data_type.name == "bool":
+        return t != 0
+    return t.to(data_type.carrier, copy=True)
+
+
+@operation("Identity")
+def identity(t: Operand, output_name: str | None = None) -> Tensor:  # noqa: ARG001
+    """A copy, under a name of its own."""
+    return t.clone()
+
+
+@operation("Detach")
+def detach(t: Operand) -> Tensor:
+    """A copy that gradients do not pass."""
+    return t.detach().clone()
+
+
+@operation("DetachInplace", is_view=True)
+def detach_(t: Operand) -> Tensor:
+    """The same tensor, which gradients do not pass."""
+    return t.detach()
+
+
+@operation("Sum", name="sum_of")
+def sum_of(ts: Operands) -> Tensor:
+    """The sum of several tensors: of gradients that meet."""
+    return reduce(torch.add, ts)

@@ -1,0 +1,145 @@
+"""Operations that move elements: shapes, slices, concatenations."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tremula.frontends.popxl.core.table import Operand, Operands, operation
+
+
+@operation("Reshape")
+def reshape(t: Operand, shape: Sequence[int]) -> Tensor:
+    """The elements in another shape; one dimension may be -1."""
+    return t.reshape(tuple(shape)).clone()
+
+
+@operation("ReshapeInplace", is_view=True)
+def reshape_(t: Operand, shape: Sequence[int]) -> Tensor:
+    return t.view(tuple(shape)) if t.is_contiguous() else t.reshape(tuple(shape))
+
+
+@operation("Flatten", class_name="Reshape")
+def flatten(t: Operand) -> Tensor:
+    """The elements in one dimension."""
+    return t.reshape(-1).clone()
+
+
+@operation("FlattenInplace", class_name="ReshapeInplace", is_view=True)
+def flatten_(t: Operand) -> Tensor:
+    return t.reshape(-1)
+
+
+@operation("Transpose")
+def transpose(t: Operand, permutation: Sequence[int] | None = None) -> Tensor:
+    """Dimensions in another order; reversed by default."""
+    return t.permute(_permutation(t, permutation)).contiguous().clone()
+
+
+@operation("TransposeInplace", is_view=True)
+def transpose_(t: Operand, permutation: Sequence[int] | None = None) -> Tensor:
+    return t.permute(_permutation(t, permutation))
+
+
+def _permutation(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...]:
+    return tuple(reversed(range(t.dim()))) if permutation is None else tuple(permutation)
+
+
+@operation("Squeeze")
+def squeeze(t: Operand, axes: Sequence[int] | None = None) -> Tensor:
+    """Without dimensions of size 1: all, or those given, which must be of that size."""
+    if axes is None:
+        return t.squeeze().clone()
+    for axis in axes:
+        if t.shape[axis] != 1:
+            raise ValueError(f"dimension {axis} of {tuple(t.shape)} is not of size 1")
+    return t.squeeze(tuple(axes)).clone() if axes else t.clone()
+
+
+@operation("Concat")
+def concat(ts: Operands, axis: int = 0) -> Tensor:
+    return torch.cat(ts, axis)
+
+
+@operation("ConcatInplace")
+def concat_(ts: Operands, axis: int = 0) -> Tensor:
+    """The tensors one behind the other; see docs/popxl.md for what is written to it."""
+    return torch.cat(ts, axis)
+
+
+@operation("Split", returns_list=True)
+def split(t: Operand, splits: Sequence[int] | int, axis: int = 0) -> list[Tensor]:
+    """Parts along a dimension: so many equal ones, or of the sizes given."""
+    if isinstance(splits, int):
+        size, rest = divmod(t.shape[axis], splits)
+        if rest:
+            raise ValueError(f"{t.shape[axis]} elements do not split into {splits} equal parts")
+        splits = [size] * splits
+    return [part.clone() for part in torch.split(t, list(splits), axis)]
+
+
+def _slices(t: Tensor, start: object, stop: object, step: object, axis: object) -> list[slice]:
+    """A slice for each dimension."""
+    axes = _listed(axis)
+    n = max((len(_listed(v)) for v in (start, stop, step) if v is not None), default=1)
+    if axis is None:
+        axes = list(range(n))
+    found = [slice(None)] * t.dim()
+    starts, stops, steps = (_listed(v, len(axes)) for v in (start, stop, step))
+    for i, a in enumerate(axes):
+        if not -t.dim() <= a < t.dim():
+            raise IndexError(f"there is no dimension {a} in {tuple(t.shape)}")
+        found[a] = slice(starts[i], stops[i], steps[i] or 1)
+    return found
+
+
+def _listed(value: object, n: int = 1) -> list:
+    if value is None:
+        return [None] * n
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _sliced(t: Tensor, slices: list[slice]) -> Tensor:
+    """A slice whose steps may be negative."""
+    backwards = [axis for axis, s in enumerate(slices) if s.step is not None and s.step < 0]
+    forwards = [
+        _reversed(s, t.shape[axis]) if axis in backwards else s for axis, s in enumerate(slices)
+    ]
+    found = t[tuple(forwards)]
+    return torch.flip(found, backwards) if backwards else found
+
+
+def _reversed(s: slice, n: int) -> slice:
+    """The elements of a slice with a negative step, in ascending order."""
+    elements = range(n)[s]
+    if not len(elements):
+        return slice(0, 0)
+    return slice(elements[-1], elements[0] + 1, -s.step)
+
+
+Bound = Sequence[int | None] | int | None
+
+
+@operation("Slice", name="slice")
+def slice_copy(
+    t: Operand, start: Bound = None, stop: Bound = None, step: Bound = None, axis: Bound = None
+) -> Tensor:
+    """A part of a tensor: starts, stops and steps by dimension, negative ones as in Python."""
+    return _sliced(t, _slices(t, start, stop, step, axis)).clone()
+
+
+@operation("SliceInplace", is_view=True)
+def slice_(
+    t: Operand, start: Bound = None, stop: Bound = None, step: Bound = None, axis: Bound = None
+) -> Tensor:
+    """A part of a tensor's memory."""
+    return _sliced(t, _slices(t, start, stop, step, axis))
+
+
+@operation("Subsample")
+def subsample(t: Operand, strides: Sequence[int] | int) -> Tensor:
+    """Every n-th element of each dimension."""
+    steps = [strides] * t.dim() if isinstance(strides, int) else list(strides)
+    if any(step < 1 for step in steps):
+        raise ValueError(f"strides must be at least 1, got {steps}")
+    return t[tuple(slice(None, None, step) for step in steps)].clone()

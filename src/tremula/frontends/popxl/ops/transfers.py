@@ -1,0 +1,176 @@
+"""Operations that move tensors: from and to the host, remote memory, other chips and tiles."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+from tremula.frontends.popxl.core.registry import FUNCTIONS, Operation, apply
+from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
+from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream
+from tremula.frontends.popxl.core.table import Operand, operation, record
+from tremula.frontends.popxl.core.tensor import Tensor
+from tremula.frontends.popxl.dtypes import dtype, uint32
+
+INIT = Operation("init", "Init", None)
+HOST_LOAD = Operation("host_load", "HostLoad", None, is_pure=False)
+HOST_STORE = Operation("host_store", "HostStore", None, is_pure=False)
+REMOTE_LOAD = Operation("remote_load", "RemoteLoad", None, is_pure=False)
+REMOTE_LOAD_ = Operation("remote_load_", "RemoteLoadInplace", None, is_pure=False, modifies=(0,))
+REMOTE_STORE = Operation("remote_store", "RemoteStore", None, is_pure=False)
+REMOTE_CODE_LOAD = Operation("remote_code_load", "RemoteCodeLoad", None, is_pure=False)
+PRINT = Operation("print_tensor", "PrintTensor", None, is_pure=False)
+
+
+def init(
+    shape: Sequence[int],
+    dtype: dtype,
+    name: str | None = None,
+    init_type: Literal["zero", "undef"] = "zero",
+    meta_shape: Sequence[int] | None = None,
+) -> Tensor:
+    """A new tensor: of zeros, or of anything."""
+    if init_type not in {"zero", "undef"}:
+        raise ValueError(f"Unknown init_type: {init_type}. It must be 'zero' or 'undef'")
+    found = tuple(int(n) for n in shape)
+    attributes = {"shape": found, "dtype": dtype, "init_type": init_type}
+    attributes["meta_shape"] = tuple(meta_shape or ())
+    (t,) = record(INIT, [], (), attributes, [(found, dtype)], names=[name or "t"])
+    return t
+
+
+def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
+    """The next element of a stream of inputs."""
+    name = name or f"{h2d_stream.tensor_id}_host_load"
+    into = init(h2d_stream.shape, h2d_stream.dtype, f"{name}_init")
+    specs = [(h2d_stream.shape, h2d_stream.dtype)]
+    (t,) = record(HOST_LOAD, [into], (("t", 0),), {"stream": h2d_stream}, specs, names=[name])
+    return t
+
+
+def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
+    """Add a tensor to a stream of results."""
+    if d2h_stream.dtype != t.dtype:
+        raise ValueError(
+            f"dtypes of stream and tensor do not match: {d2h_stream.tensor_id} has"
+            f" {d2h_stream.dtype!r}, {t.id} has {t.dtype!r}"
+        )
+    if d2h_stream.shape != t.shape:
+        raise ValueError(
+            f"shapes of stream and tensor do not match: {d2h_stream.tensor_id} has"
+            f" {d2h_stream.shape}, {t.id} has {t.shape}"
+        )
+    record(HOST_STORE, [t], (("t", 0),), {"stream": d2h_stream}, [])
+
+
+# -- remote memory ---------------------------------------------------------------------------------
+
+
+def remote_load(
+    remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None
+) -> Tensor:
+    """A copy of an entry of a remote buffer."""
+    buffer = remote_buffer
+    shape, type_ = buffer.tensor_shape, buffer.tensor_dtype
+    into = init(shape, type_, f"{name or 'remote_load'}_init", meta_shape=buffer.meta_shape)
+    attributes = {"buffer": buffer, "meta_shape": buffer.meta_shape}
+    (t,) = record(
+        REMOTE_LOAD,
+        [into, _offset(buffer, offset)],
+        (("t", 0), ("offset", 1)),
+        attributes,
+        [(shape, type_)],
+        names=[name or "remote_load_out"],
+    )
+    return t
+
+
+def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
+    """Read an entry of a remote buffer into a tensor."""
+    remote_buffer.validate_tensor_matches_buffer(t)
+    attributes = {"buffer": remote_buffer, "meta_shape": t.meta_shape or remote_buffer.meta_shape}
+    (out,) = record(
+        REMOTE_LOAD_,
+        [t, _offset(remote_buffer, offset)],
+        (("t", 0), ("offset", 1)),
+        attributes,
+        [(t.shape, t.dtype)],
+    )
+    return out
+
+
+def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
+    """Write a tensor to an entry of a remote buffer."""
+    remote_buffer.validate_tensor_matches_buffer(t)
+    attributes = {"buffer": remote_buffer}
+    inputs = [t, _offset(remote_buffer, offset)]
+    record(REMOTE_STORE, inputs, (("t", 0), ("offset", 1)), attributes, [])
+
+
+def _offset(buffer: RemoteBuffer, offset: int | Tensor) -> Tensor:
+    if isinstance(offset, Tensor):
+        if not offset.dtype.is_integer or offset.nelms != 1:
+            raise ValueError(f"The offset of a remote buffer is one integer, got {offset!r}")
+        return offset
+    buffer.check_offset(int(offset))
+    return apply("constant", int(offset), uint32, "offset")
+
+
+def remote_code_load(graph: Any, destination: Literal["executable"]) -> None:
+    """Bring the code of a graph from remote memory; here, code is always where it is needed."""
+    if destination != "executable":
+        raise ValueError(f"Code is loaded to 'executable', got {destination!r}")
+    record(REMOTE_CODE_LOAD, [], (), {"graph": graph, "destination": destination}, [])
+
+
+# -- chips and tiles -------------------------------------------------------------------------------
+
+
+@operation("IpuCopy", name="_ipu_copy")
+def _ipu_copy(t: Operand, destination: int, source: int) -> torch.Tensor:  # noqa: ARG001
+    return t.clone()
+
+
+def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
+    """A copy on another chip of the same replica."""
+    if source is None:
+        source = t.producer.attributes.get("destination", t.ipu) if t.producer else t.ipu
+    return _ipu_copy(t, destination, source)
+
+
+@operation("IoTileCopy")
+def io_tile_copy(t: Operand) -> torch.Tensor:
+    """A copy on the other kind of tiles: I/O if computing ones hold it, and the reverse."""
+    return t.clone()
+
+
+def print_tensor(
+    t: Tensor,
+    title: str | None = None,
+    print_self: bool = True,
+    print_gradient: bool = False,
+    summarise_threshold: int = 1000,
+    edge_items: int = 3,
+    max_line_width: int = 75,
+    digits: int = 8,
+    float_format: str = "auto",
+    separator: str = " ",
+    open_bracket: str = "[",
+    close_bracket: str = "]",
+) -> Tensor:
+    """Print a tensor each time it is computed; gives a copy of it."""
+    attributes = {
+        "title": title or t.id, "print_self": print_self, "print_gradient": print_gradient,
+        "summarise_threshold": summarise_threshold, "edge_items": edge_items,
+        "max_line_width": max_line_width, "digits": digits, "float_format": float_format,
+        "separator": separator, "open_bracket": open_bracket, "close_bracket": close_bracket,
+    }  # fmt: skip
+    (out,) = record(PRINT, [t], (("t", 0),), attributes, [(t.shape, t.dtype)])
+    return out
+
+
+for _function in (
+    init, host_load, host_store, remote_load, remote_load_, remote_store, remote_code_load,
+    ipu_copy, print_tensor,
+):  # fmt: skip
+    FUNCTIONS[_function.__name__] = _function

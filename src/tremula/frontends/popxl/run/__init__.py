@@ -1,0 +1,1 @@
+"""Programs at work: an interpreter, compiled programs, and sessions."""

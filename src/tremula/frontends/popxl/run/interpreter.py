@@ -1,0 +1,256 @@
+"""Runs a program literally: one operation after the other, as they were made, on real memory.
+
+A value is a list with a tensor for each replica. All replicas take a step before any takes the
+next, so a collective finds the operands of its group. This is the meaning of a program: compiled
+forms are compared with it.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from tremula.frontends.popxl.core.aliases import Aliases, aliases_of
+from tremula.frontends.popxl.core.call_site import modified_inputs
+from tremula.frontends.popxl.core.graph import Graph
+from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
+from tremula.frontends.popxl.dtypes import from_carrier, to_carrier, wrapped
+from tremula.frontends.popxl.run.memory import DeviceMemory
+from tremula.frontends.popxl.run.streams import StreamBuffers
+
+Value = list[torch.Tensor]
+Frame = dict[Tensor, Value]
+
+
+class _Plan:
+    """What running a graph needs to know, found out once."""
+
+    def __init__(self, graph: Graph):
+        self.n_ops = len(graph._ops)
+        self.aliases: Aliases = aliases_of(graph)
+        self.constants = {c: to_carrier(c.data, c.dtype) for c in graph.constants}
+        self.written_constants = {c for c in self.constants if c in self.aliases.written}
+        self.last_uses = _last_uses(graph)
+
+
+def _last_uses(graph: Graph) -> list[list[Tensor]]:
+    """Tensors that no operation behind each one reads."""
+    last: dict[Tensor, int] = {}
+    for i, op in enumerate(graph._ops):
+        last.update(dict.fromkeys(op.inputs, i))
+        last.update({t: i for t in op.outputs if t not in last})
+    kept = set(graph._outputs)
+    found: list[list[Tensor]] = [[] for _ in graph._ops]
+    for t, i in last.items():
+        if t not in kept:
+            found[i].append(t)
+    return found
+
+
+def plan_of(graph: Graph) -> _Plan:
+    if graph._plan is None:
+        graph._plan = _Plan(graph)
+    return graph._plan
+
+
+class Interpreter:
+    """The replicas of a program, with their memory."""
+
+    def __init__(self, memory: DeviceMemory):
+        self.memory = memory
+        self.replicas = list(range(memory.n_replicas))  # those that run now
+        self.streams: StreamBuffers | None = None
+
+    @torch.no_grad()
+    def run(self, graph: Graph, streams: StreamBuffers) -> None:
+        self.streams = streams
+        frame: Frame = dict(self.memory.variables)
+        self._run_ops(graph, frame)
+
+    def _run_ops(self, graph: Graph, frame: Frame) -> None:
+        plan = plan_of(graph)
+        n = len(self.replicas)
+        for c, value in plan.constants.items():
+            is_written = c in plan.written_constants
+            frame[c] = [value.clone() for _ in range(n)] if is_written else [value] * n
+        for op, dead in zip(graph._ops, plan.last_uses, strict=True):
+            values = [frame[t] for t in op.inputs]
+            results = _STEPS.get(op.kind, _compute)(self, op, values)
+            for t, value in zip(op.outputs, results, strict=True):
+                frame[t] = value
+            for t in dead:
+                frame.pop(t, None)
+
+    def call(self, graph: Graph, arguments: list[Value], by_reference: set[int]) -> list[Value]:
+        """Run a graph; what it writes is copied first, unless it was passed by reference."""
+        plan = plan_of(graph)
+        frame: Frame = {}
+        for i, (t, value) in enumerate(zip(graph._inputs, arguments, strict=True)):
+            is_copied = i in plan.aliases.written_inputs and i not in by_reference
+            frame[t] = [v.clone() for v in value] if is_copied else value
+        self._run_ops(graph, frame)
+        return [
+            [v.clone() for v in frame[t]] if i in plan.aliases.borrowed_outputs else frame[t]
+            for i, t in enumerate(graph._outputs)
+        ]
+
+
+Step = Callable[[Interpreter, Op, list[Value]], list[Value]]
+_STEPS: dict[str, Step] = {}
+
+
+def step(*kinds: str) -> Callable[[Step], Step]:
+    """How operations of some kinds run, which are not functions of one replica's tensors."""
+
+    def add(function: Step) -> Step:
+        _STEPS.update(dict.fromkeys(kinds, function))
+        return function
+
+    return add
+
+
+def _compute(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
+    """A function of tensors, replica by replica; a collective, of all of them."""
+    if op.row.is_collective:
+        return _collective(machine, op, values)
+    found: list[list[torch.Tensor]] = [[] for _ in op.outputs]
+    for r in range(len(machine.replicas)):
+        results = op.compute([value[r] for value in values])
+        flat = results if isinstance(results, list | tuple) else (results,)
+        for i, (t, result) in enumerate(zip(op.outputs, flat, strict=True)):
+            found[i].append(_in_type(op, t, result))
+    return found
+
+
+def _in_type(op: Op, t: Tensor, result: torch.Tensor) -> torch.Tensor:
+    if not t.dtype.is_wrapped or op.row.is_view:
+        return result
+    return result.copy_(wrapped(result, t.dtype)) if op.row.modifies else wrapped(result, t.dtype)
+
+
+def _collective(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
+    if len(machine.replicas) != machine.memory.n_replicas:
+        raise RuntimeError(
+            f"{op.kind} needs all replicas, but only {machine.replicas} take this branch"
+        )
+    return op.row.compute(op, values)  # type: ignore[misc]
+
+
+@step("Init")
+def _init(machine: Interpreter, op: Op, _values: list[Value]) -> list[Value]:
+    shape, carrier = op.outputs[0].shape, op.outputs[0].dtype.carrier
+    return [[torch.zeros(shape, dtype=carrier) for _ in machine.replicas]]
+
+
+@step("HostLoad")
+def _host_load(machine: Interpreter, op: Op, _values: list[Value]) -> list[Value]:
+    assert machine.streams is not None, "a run has buffers"
+    return [machine.streams.load(op.attributes["stream"], machine.replicas)]
+
+
+@step("HostStore")
+def _host_store(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
+    assert machine.streams is not None, "a run has buffers"
+    machine.streams.store(op.attributes["stream"], machine.replicas, values[0])
+    return []
+
+
+def _entry(machine: Interpreter, op: Op, offsets: Value) -> list[tuple[int, list[torch.Tensor]]]:
+    """For each replica, its number and the entry that its offset chooses."""
+    buffer = op.attributes["buffer"]
+    found = []
+    for r, offset in zip(machine.replicas, offsets, strict=True):
+        index = int(offset.reshape(()).item())
+        buffer.check_offset(index)
+        found.append((r, machine.memory.entry(buffer, index)))
+    return found
+
+
+@step("RemoteLoad")
+def _remote_load(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
+    return [[entry[r].clone() for r, entry in _entry(machine, op, values[1])]]
+
+
+@step("RemoteLoadInplace")
+def _remote_load_(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
+    for target, (r, entry) in zip(values[0], _entry(machine, op, values[1]), strict=True):
+        target.copy_(entry[r])
+    return [values[0]]
+
+
+@step("RemoteStore")
+def _remote_store(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
+    for value, (r, entry) in zip(values[0], _entry(machine, op, values[1]), strict=True):
+        entry[r].copy_(value)
+    return []
+
+
+@step("RemoteCodeLoad")
+def _nothing(_machine: Interpreter, _op: Op, _values: list[Value]) -> list[Value]:
+    return []
+
+
+@step("Call")
+def _call(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
+    return machine.call(op.graphs[0], values, modified_inputs(op))
+
+
+@step("Loop")
+def _loop(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
+    graph = op.graphs[0]
+    n, by_reference = len(graph._outputs), modified_inputs(op)
+    carried = [[v.clone() for v in value] for value in values[:n]]
+    carried = [values[i] if i in by_reference else carried[i] for i in range(n)]
+    for _ in range(op.attributes["repeat_count"]):
+        carried = machine.call(graph, [*carried, *values[n:]], by_reference)
+    return carried
+
+
+@step("If")
+def _if(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
+    places = dict(op.layout)
+    choices = [bool(v.reshape(()).item()) for v in values[places["cond"]]]
+    results: list[Value] = [[torch.empty(0)] * len(choices) for _ in op.outputs]
+    everybody = machine.replicas
+    for choice, name, graph in ((True, "then", op.graphs[0]), (False, "else", op.graphs[1])):
+        chosen = [i for i, c in enumerate(choices) if c is choice]
+        if not chosen:
+            continue
+        machine.replicas = [everybody[i] for i in chosen]
+        arguments = [[values[p][i] for i in chosen] for p in places[name]]
+        try:
+            found = machine.call(graph, arguments, set())
+        finally:
+            machine.replicas = everybody
+        for result, value in zip(results, found, strict=True):
+            for i, v in zip(chosen, value, strict=True):
+                result[i] = v
+    return results
+
+
+@step("PrintTensor")
+def _print(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
+    if op.attributes["print_self"]:
+        for r, value in zip(machine.replicas, values[0], strict=True):
+            prefix = f"[{r}] " if machine.memory.n_replicas > 1 else ""
+            print(prefix + printed(op, from_carrier(value, op.inputs[0].dtype)))  # noqa: T201
+    return [[v.clone() for v in values[0]]]
+
+
+def printed(op: Op, array: np.ndarray) -> str:
+    """A tensor as text, in the form that the operation asks for."""
+    a = op.attributes
+    text = np.array2string(
+        array,
+        threshold=a["summarise_threshold"],
+        edgeitems=a["edge_items"],
+        max_line_width=a["max_line_width"],
+        precision=a["digits"],
+        separator=a["separator"],
+    )
+    text = text.replace("[", a["open_bracket"]).replace("]", a["close_bracket"])
+    return f"{a['title']}: {text}"
+
+
+__all__ = ["Constant", "Interpreter", "Variable", "plan_of", "step"]

@@ -1,0 +1,246 @@
+"""Sessions: a program on a device, with its variables, run by run."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from tremula.frontends.popart_api.devices import DeviceInfo, DeviceManager
+from tremula.frontends.popxl.core.ir import Ir
+from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream
+from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
+from tremula.frontends.popxl.dtypes import dtype, to_array
+from tremula.frontends.popxl.run.interpreter import Interpreter
+from tremula.frontends.popxl.run.memory import DeviceMemory
+from tremula.frontends.popxl.run.streams import StreamBuffers, buffer_shape
+
+DeviceName = Literal["cpu", "ipu_model", "ipu_hw"]
+Inputs = Mapping[HostToDeviceStream, Any]
+Outputs = Mapping[DeviceToHostStream, np.ndarray]
+_DEVICES = ("cpu", "ipu_model", "ipu_hw")
+
+
+class Session:
+    """A program on a device: `with popxl.Session(ir, "cpu") as session: session.run(inputs)`."""
+
+    def __init__(
+        self,
+        ir: Ir,
+        device_desc: DeviceName | DeviceInfo = "cpu",
+        weights_to_host_on_exit: bool = True,
+    ):
+        if not isinstance(ir, Ir):
+            raise TypeError(f"A Session runs a popxl.Ir, got {type(ir).__name__}")
+        self._ir, self._weights_to_host_on_exit = ir, weights_to_host_on_exit
+        self._device = _device(ir, device_desc)
+        ir._is_frozen = True
+        self._memory = DeviceMemory(ir)
+        self._interpreter = Interpreter(self._memory)
+        self._is_attached = False
+        self._depth: list[bool] = []  # of contexts: whether each attached
+        self._memory.write_all()
+        self._streams_in = sorted(ir.get_all_h2d_streams(), key=lambda s: s.tensor_id)
+        self._streams_out = sorted(ir.get_all_d2h_streams(), key=lambda s: s.tensor_id)
+
+    @property
+    def ir(self) -> Ir:
+        return self._ir
+
+    @property
+    def device(self) -> DeviceInfo:
+        return self._device
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the session has its device."""
+        return self._is_attached
+
+    def __enter__(self) -> "Session":
+        attaches = not self._is_attached
+        if attaches:
+            was_detached = not self._device.isAttached or not self._depth
+            self._is_attached = True
+            if was_detached:
+                self.weights_from_host()
+        self._depth.append(attaches)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._depth.pop():
+            if self._weights_to_host_on_exit:
+                self.weights_to_host()
+            self._is_attached = False
+
+    # -- running --
+
+    def run(self, inputs: Inputs | None = None, device_desc: str | None = None) -> dict:  # noqa: ARG002
+        """Run the program once; the arrays of all streams of results."""
+        outputs = self.create_host_outputs()
+        self.run_with_outputs(inputs, outputs)
+        return outputs
+
+    def run_with_outputs(
+        self, inputs: Inputs | None = None, outputs: Outputs | None = None
+    ) -> None:
+        """Run the program once, into arrays that `create_host_outputs` made."""
+        if not self._is_attached:
+            raise ValueError(
+                "The session is not attached to its device: run inside `with session:`"
+            )
+        given, outputs = dict(inputs or {}), dict(outputs or {})
+        self._check_streams(given, self._streams_in, "inputs")
+        self._check_streams(outputs, self._streams_out, "outputs")
+        arrays = {s: self._input_array(s, value) for s, value in given.items()}
+        for stream, array in outputs.items():
+            self._check_array(stream, array)
+        for variable in self._ir.main_graph.variables:
+            variable.synced = False
+        self._interpreter.run(self._ir.main_graph, StreamBuffers(self._ir, arrays, outputs))
+
+    def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray]:
+        """New arrays for the streams of results."""
+        return {
+            s: np.zeros(buffer_shape(self._ir, s), s.dtype.numpy_dtype) for s in self._streams_out
+        }
+
+    def expected_inputs(self) -> list[HostToDeviceStream]:
+        """The streams that `run` needs arrays for."""
+        return list(self._streams_in)
+
+    def _check_streams(self, given: dict, known: list, what: str) -> None:
+        for stream in given:
+            if not isinstance(stream, HostToDeviceStream | DeviceToHostStream):
+                raise TypeError(f"{what} of a run are given by stream, got {stream!r}")
+        missing = [s.tensor_id for s in known if s not in given]
+        unexpected = [s.tensor_id for s in given if s not in known]
+        if missing or unexpected:
+            raise ValueError(
+                f"The {what} of a run do not match the program's streams:"
+                f" missing {missing or 'none'}, unexpected {unexpected or 'none'}"
+            )
+
+    def _input_array(self, stream: HostToDeviceStream, value: Any) -> np.ndarray:
+        array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+        array = np.asarray(array)
+        if array.dtype != stream.dtype.numpy_dtype:
+            found = to_array(array)
+            if dtype.as_dtype(found.dtype) != stream.dtype:
+                raise ValueError(
+                    f"Stream {stream.tensor_id} has dtype {stream.dtype!r}, the array given for it"
+                    f" {array.dtype}"
+                )
+            array = found
+        self._check_array(stream, array)
+        return array
+
+    def _check_array(self, stream: Any, array: np.ndarray) -> None:
+        """Dimensions of size 1 may be left out, and the first may be larger than needed."""
+        ir = self._ir
+        transfers, replicas = ir.num_host_transfers, ir.instance_replication_factor
+        expected = buffer_shape(ir, stream)
+        shape = tuple(array.shape)
+        options = {expected, (transfers, replicas, *stream.shape)}
+        if replicas == 1:
+            options.add((transfers, *stream.shape))
+        if transfers == 1:
+            options.add((replicas, *stream.shape))
+        if shape in options:
+            return
+        if any(o[1:] == shape[1:] and o[:1] < shape[:1] and transfers > 1 for o in options if o):
+            return
+        raise ValueError(
+            f"The array for stream {stream.tensor_id} must have shape {expected}:"
+            f" {transfers} host transfers, {replicas} replicas, then {stream.shape}. Got {shape}"
+        )
+
+    # -- variables --
+
+    def weights_from_host(self) -> None:
+        """Write all variables to the device, as the host holds them."""
+        self._memory.write_all()
+        for variable in self._ir.main_graph.variables:
+            variable.synced = True
+
+    def weights_to_host(self) -> None:
+        """Read all variables from the device."""
+        for variable in self._ir.main_graph.variables:
+            self._read(variable)
+
+    def _read(self, variable: Variable) -> None:
+        if variable.synced or variable.is_read_only:
+            return
+        if self._memory.was_touched(variable):
+            found = self._memory.read(variable)
+            if isinstance(variable.data, np.memmap):
+                variable.data[...] = found
+                variable.data.flush()
+            else:
+                variable.data = found
+        variable.synced = True
+
+    def get_tensor_data(self, tensor: Variable | Constant) -> np.ndarray:
+        """The values of a variable or constant, read from the device if the host's are old."""
+        if isinstance(tensor, Constant):
+            return tensor.data
+        self._check_variable(tensor)
+        if not tensor.synced and self._is_attached:
+            self._read(tensor)
+        return self._memory.read(tensor) if tensor.is_read_only else tensor.data
+
+    def get_tensors_data(self, tensors: Iterable[Variable | Constant]) -> dict[Tensor, np.ndarray]:
+        """Values of several variables and constants."""
+        return {t: self.get_tensor_data(t) for t in tensors}
+
+    def write_variable_data(self, tensor: Variable, data: Any) -> None:
+        """New values of a variable, on the host and on the device."""
+        self._check_variable(tensor)
+        array = data.detach().cpu().numpy() if isinstance(data, torch.Tensor) else np.asarray(data)
+        if array.dtype != tensor.dtype.numpy_dtype:
+            raise TypeError(
+                f"{tensor.id} has dtype {tensor.dtype!r}, the data given {array.dtype}:"
+                " types must match exactly"
+            )
+        expected = tuple(tensor.shape_on_host)
+        if array.shape != expected:
+            raise ValueError(f"{tensor.id} has shape {expected} on the host, got {array.shape}")
+        if tensor.is_read_only:
+            raise ValueError(f"{tensor.id} is a read-only memory map: it cannot be written")
+        tensor.data = array.copy()
+        self._memory.write(tensor)
+        tensor.synced = True
+
+    def write_variables_data(self, tensors: Mapping[Variable, Any]) -> None:
+        """New values of several variables."""
+        for tensor, data in tensors.items():
+            self.write_variable_data(tensor, data)
+
+    def _check_variable(self, tensor: object) -> None:
+        if not isinstance(tensor, Variable):
+            raise TypeError(f"Only variables and constants hold data on the host, got {tensor!r}")
+        if tensor.ir is not self._ir:
+            raise ValueError(f"{tensor.id} belongs to another Ir than this session's")
+
+    def __repr__(self) -> str:
+        return f"Session[{self._ir!r}, {self._device!r}]"
+
+
+def _device(ir: Ir, desc: str | DeviceInfo) -> DeviceInfo:
+    if isinstance(desc, DeviceInfo):
+        return desc
+    if desc not in _DEVICES:
+        raise ValueError(f"device_desc must be one of {_DEVICES} or a DeviceInfo, got {desc!r}")
+    n_ipus = n_ipus_of(ir)
+    manager = DeviceManager()
+    if desc == "cpu":
+        return manager.createCpuDevice()
+    if desc == "ipu_model":
+        return manager.createIpuModelDevice({"numIPUs": n_ipus})
+    return manager.acquireAvailableDevice(n_ipus)
+
+
+def n_ipus_of(ir: Ir) -> int:
+    """Chips that a program needs: a power of two, as machines are divided."""
+    ipus = [op.ipu for op in ir.ops_of_all_graphs()]
+    n = (max(ipus, default=0) + 1) * ir.instance_replication_factor
+    return 1 << (n - 1).bit_length()

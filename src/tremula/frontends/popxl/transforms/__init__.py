@@ -1,0 +1,1 @@
+"""Changes of whole graphs: gradients, merged transfers, sums."""
