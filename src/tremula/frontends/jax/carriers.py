@@ -7,25 +7,32 @@ every operation that may leave their range.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from tremula.frontends.jax.errors import JaxError
 
 _CARRIERS = {
-    "bool": torch.bool,
-    "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
-    "uint8": torch.uint8, "uint16": torch.int32, "uint32": torch.int32, "uint64": torch.int64,
-    "float16": torch.float16, "bfloat16": torch.bfloat16,
-    "float32": torch.float32, "float64": torch.float64,
-    "complex64": torch.complex64, "complex128": torch.complex128,
+    np.dtype(name): carrier
+    for name, carrier in {
+        "bool": torch.bool,
+        "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
+        "uint8": torch.uint8, "uint16": torch.int32, "uint32": torch.int32, "uint64": torch.int64,
+        "float16": torch.float16, jax.numpy.bfloat16: torch.bfloat16,
+        "float32": torch.float32, "float64": torch.float64,
+        "complex64": torch.complex64, "complex128": torch.complex128,
+    }.items()
 }  # fmt: skip
+_BFLOAT16, _UINT16 = np.dtype(jax.numpy.bfloat16), np.dtype("uint16")
 # Unsigned types whose carrier's sign bit is a bit of theirs.
-_WRAPPED = {"uint32": (np.int32, 32), "uint64": (np.int64, 64)}
+_WRAPPED = {np.dtype("uint32"): np.dtype("int32"), np.dtype("uint64"): np.dtype("int64")}
+_SHARED = frozenset(_CARRIERS) - {*_WRAPPED, _BFLOAT16, _UINT16}  # the same bits in PyTorch
 
 
 class Key(NamedTuple):
@@ -39,22 +46,28 @@ Value = Tensor | Key
 
 
 def is_key(aval: Any) -> bool:  # noqa: ANN401
-    return jax.numpy.issubdtype(aval.dtype, jax.dtypes.prng_key)
+    return _is_key_type(aval.dtype)
+
+
+@cache
+def _is_key_type(dtype: Any) -> bool:  # noqa: ANN401
+    return jax.numpy.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def carrier(dtype: Any) -> torch.dtype:  # noqa: ANN401
     """The PyTorch type that holds an array of this type."""
-    name = np.dtype(dtype).name
-    if name not in _CARRIERS:
+    found = _CARRIERS.get(np.dtype(dtype))
+    if found is None:
+        known = ", ".join(dtype.name for dtype in _CARRIERS)
         raise JaxError(
-            f"arrays of type {name} cannot be held.", hint=f"use one of {', '.join(_CARRIERS)}"
+            f"arrays of type {np.dtype(dtype).name} cannot be held.", hint=f"use one of {known}"
         )
-    return _CARRIERS[name]
+    return found
 
 
 def is_wrapped(dtype: Any) -> bool:  # noqa: ANN401
     """Whether the type is unsigned and its carrier signed, with the same bits."""
-    return np.dtype(dtype).name in _WRAPPED
+    return np.dtype(dtype) in _WRAPPED
 
 
 def n_bits(dtype: Any) -> int:  # noqa: ANN401
@@ -68,7 +81,7 @@ def ordered(x: Tensor, dtype: Any) -> Tensor:  # noqa: ANN401
 
 def in_range(x: Tensor, dtype: Any) -> Tensor:  # noqa: ANN401
     """What is left of an integer result in a type that is narrower than its carrier."""
-    return x & 0xFFFF if np.dtype(dtype).name == "uint16" else x
+    return x & 0xFFFF if np.dtype(dtype) == _UINT16 else x
 
 
 def from_array(array: Any, aval: Any) -> Value:  # noqa: ANN401
@@ -85,14 +98,27 @@ def from_array(array: Any, aval: Any) -> Value:  # noqa: ANN401
     return _held(np.asarray(array))
 
 
+def from_argument(array: Any, aval: Any) -> Value:  # noqa: ANN401
+    """The same for a program's argument: it only reads the memory, which may be JAX's own."""
+    if isinstance(array, jax.Array) and aval.dtype in _SHARED and _is_here(array):
+        return from_dlpack(array.__dlpack__())
+    return from_array(array, aval)
+
+
+def _is_here(array: jax.Array) -> bool:
+    """Whether an array is in one piece in this computer's memory."""
+    devices = array.devices()
+    return len(devices) == 1 and next(iter(devices)).platform == "cpu"
+
+
 def _held(values: np.ndarray) -> Tensor:
-    name = values.dtype.name
-    carrier(values.dtype)  # refuses others
-    if name in _WRAPPED:
-        values = values.view(_WRAPPED[name][0])
-    elif name == "uint16":
+    dtype = values.dtype
+    carrier(dtype)  # refuses others
+    if dtype in _WRAPPED:
+        values = values.view(_WRAPPED[dtype])
+    elif dtype == _UINT16:
         values = values.astype(np.int32)
-    elif name == "bfloat16":
+    elif dtype == _BFLOAT16:
         return torch.from_numpy(_plain(values.view(np.int16))).view(torch.bfloat16)
     return torch.from_numpy(_plain(values))
 
@@ -102,21 +128,26 @@ def _plain(values: np.ndarray) -> np.ndarray:
     return values if values.flags.writeable and values.flags.c_contiguous else values.copy()
 
 
-def to_array(value: Value, aval: Any) -> Any:  # noqa: ANN401
-    """The array of JAX that a held value is."""
-    if isinstance(value, Key):
-        data = np.stack([np.asarray(part).view(np.uint32) for part in value], axis=-1)
-        return jax.random.wrap_key_data(jax.numpy.asarray(data), impl=aval.dtype._impl)
-    name = np.dtype(aval.dtype).name
-    if name == "bfloat16":
-        bits = value.to(torch.bfloat16).view(torch.int16)  # tiles hold wider ones
-        return jax.numpy.asarray(bits.numpy().view(aval.dtype))
-    values = value.numpy()
-    if name in _WRAPPED:
-        values = values.view(aval.dtype)
-    elif name == "uint16":
-        values = values.astype(np.uint16)
-    return jax.numpy.asarray(values)
+def to_arrays(values: list[Value], avals: list[Any]) -> list[Any]:
+    """The arrays of JAX that held values are. Memory is shared, so nobody else may write it."""
+    plain = [
+        None if isinstance(value, Key) else _as_numpy(value, aval.dtype)
+        for value, aval in zip(values, avals, strict=True)
+    ]
+    arrays = jax.device_put(plain)
+    for i, (value, aval) in enumerate(zip(values, avals, strict=True)):
+        if isinstance(value, Key):
+            data = np.stack([np.asarray(part).view(np.uint32) for part in value], axis=-1)
+            arrays[i] = jax.random.wrap_key_data(jax.numpy.asarray(data), impl=aval.dtype._impl)
+    return arrays
+
+
+def _as_numpy(value: Tensor, dtype: Any) -> np.ndarray:  # noqa: ANN401
+    if dtype == _BFLOAT16:  # tiles hold wider ones
+        return value.to(torch.bfloat16).view(torch.int16).numpy().view(dtype)
+    if dtype in _WRAPPED:
+        return value.numpy().view(dtype)
+    return value.numpy().astype(dtype, copy=False)
 
 
 def parts_of(values: list[Value]) -> list[Tensor]:

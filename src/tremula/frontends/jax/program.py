@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tremula.base.errors import MissingProfileData
 from tremula.compiler.report.report import Report
-from tremula.frontends.jax.carriers import from_array, is_key, of_parts, parts_of, to_array
+from tremula.frontends.jax.carriers import from_argument, is_key, of_parts, parts_of, to_arrays
 from tremula.frontends.jax.evaluate import evaluate
 from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
 from tremula.ir.run.tile_program import TileSettings
@@ -49,8 +49,7 @@ class JaxProgram:
 
         self.compiled.session.run([inputs], give)
         avals = list(self.jaxpr.out_avals)
-        values = of_parts([tensor.cpu() for tensor in results], avals)
-        return [to_array(value, aval) for value, aval in zip(values, avals, strict=True)]
+        return to_arrays(of_parts(_own(results, inputs), avals), avals)
 
     def report(self, arrays: list[Any]) -> Report:
         """Cycles and memory of the tile program; where cycles depend on data, it is run."""
@@ -85,7 +84,17 @@ def _inputs(arrays: list[Any], jaxpr: ClosedJaxpr) -> list[Tensor]:
     """Arguments as they are held, in the types that JAX traced them with."""
     values = []
     for array, aval in zip(arrays, jaxpr.in_avals, strict=True):
-        if not is_key(aval):
-            array = np.asarray(array).astype(aval.dtype, copy=False)
-        values.append(from_array(array, aval))
+        if not is_key(aval) and getattr(array, "dtype", None) != aval.dtype:
+            array = np.asarray(array).astype(aval.dtype)
+        values.append(from_argument(array, aval))
     return parts_of(values)
+
+
+def _own(results: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
+    """Results on this computer, in memory that no argument has: somebody may write it later."""
+    taken = {part.untyped_storage().data_ptr() for part in inputs}
+    own = []
+    for result in results:
+        held = result.cpu()
+        own.append(held.clone() if held.untyped_storage().data_ptr() in taken else held)
+    return own

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, fx
 
+from tremula.ir.host.fast_tanh import use_fast_tanh
 from tremula.ir.host.layout import let_strides_be_free
 from tremula.ir.host.loops import compile_scans
 from tremula.ir.host.program import HostProgram, MicroBatch
@@ -145,4 +146,5 @@ _PASSES: Passes = (
 _CPU_PASSES: Passes = (
     ("put channels last", _with_channels_last),
     ("keep places of maxima", _with_kept_places),
+    ("take a fast tanh", use_fast_tanh),
 )

@@ -9,13 +9,15 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tremula.ir.bodies import Body, body_of, enter_body
+from tremula.ir.host.fast_tanh import use_fast_tanh
 from tremula.ir.ops import control as control_ops  # noqa: F401  registers tremula::scan
-from tremula.ir.passes import HOST_PASSES, apply
+from tremula.ir.passes import HOST_PASSES, Passes, apply
 from tremula.ir.passes.split import on_device
 from tremula.ir.step import CapturedStep
 
 _MAX_NODES = 400  # of a function that Inductor compiles for several rounds
 _MAX_ROUNDS = 16
+_PASSES: Passes = (*HOST_PASSES, ("take a fast tanh", use_fast_tanh))
 
 
 def compile_scans(part: CapturedStep) -> None:
@@ -56,20 +58,37 @@ class CompiledScan:
     def _call(
         self, size: int, is_reversed: bool, n_state: int, inputs: list[Tensor], n_rows: int
     ) -> list[Tensor]:
-        from torch._inductor.compile_fx import compile_fx
-
         inputs = [x.contiguous() for x in inputs]
-        key = size, is_reversed, inputs[0].device
+        device = inputs[0].device
+        key = size, is_reversed, device
         if key not in self._compiled:
-            step = apply(self.body.step, HOST_PASSES, "host")
-            module = on_device(step, inputs[0].device).module()
-            rounds = partial(_rounds, module.forward, n_state, n_rows, size, is_reversed)
-            with torch.no_grad():
-                made = compile_fx(make_fx(rounds)(*inputs), inputs)
-            assert callable(made), "a graph without other graphs in it is one function"
-            self._compiled[key] = made
+            step = on_device(apply(self.body.step, _PASSES, "host"), device)
+            rounds = partial(_rounds, step.module().forward, n_state, n_rows, size, is_reversed)
+            self._compiled[key] = _compiled(rounds, inputs, is_native=_can_be_native(step, device))
         with torch.no_grad():
             return list(self._compiled[key](*inputs))
+
+
+def _can_be_native(step: CapturedStep, device: torch.device) -> bool:
+    """Whether calls of kernels can be C++, too: our own operations are called through Python."""
+    own = torch.ops.tremula.fast_tanh.default  # Inductor makes a kernel of it
+    return device.type == "cpu" and all(
+        node.target is own or node.target.namespace in ("aten", "prims")
+        for node in step.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload)
+    )
+
+
+def _compiled(rounds: Callable, inputs: list[Tensor], *, is_native: bool) -> Callable:
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx
+
+    with torch.no_grad(), config.patch(cpp_wrapper=is_native):
+        made = compile_fx(
+            make_fx(rounds, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs), inputs
+        )
+    assert callable(made), "a graph without other graphs in it is one function"
+    return made
 
 
 def _stretches(count: int, size: int, is_reversed: bool) -> list[tuple[int, int]]:
