@@ -31,6 +31,7 @@ from tremula.frontends.popxl.core.remote_buffer import (
     remote_buffer,
     replica_sharded_buffer,
 )
+from tremula.frontends.popxl.core.seeds import create_seeds
 from tremula.frontends.popxl.core.streams import (
     DeviceToHostStream,
     HostToDeviceStream,
@@ -63,4 +64,4 @@ from tremula.frontends.popxl.dtypes import (
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
 from tremula.frontends.popxl.run.session import Session
 
-from . import dtypes, fp8_utils, ops
+from . import dtypes, errors, fp8_utils, ops, transforms, utils

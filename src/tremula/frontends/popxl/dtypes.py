@@ -142,12 +142,16 @@ half, float, double = float16, float32, float64
 _DOWNCAST = {"int64": int32, "uint64": uint32, "float64": float32, "complex128": complex64}
 
 
+# By the types of NumPy.
+downcast_np_dtypes = {np.dtype(wide): narrow.numpy_dtype for wide, narrow in _DOWNCAST.items()}
+
+
 def downcast_of(type_: dtype) -> dtype:
     """The type of 32 bits for one of 64, others as they are."""
     return _DOWNCAST.get(type_.name, type_)
 
 
-def to_array(data: Any, type_: dtype | None = None, downcast: "builtins_bool" = True) -> np.ndarray:
+def to_array(data: Any, type_: dtype | None = None, downcast: Any = True) -> np.ndarray:
     """Host data as a NumPy array of a type; by default 64 bits become 32."""
     if isinstance(data, torch.Tensor):
         data = data.detach().cpu().numpy()
@@ -163,9 +167,6 @@ def to_array(data: Any, type_: dtype | None = None, downcast: "builtins_bool" = 
             " Convert it with popxl.fp8_utils.host_pow2scale_cast_to_fp8"
         )
     return array.astype(type_.numpy_dtype)
-
-
-builtins_bool = __builtins__["bool"] if isinstance(__builtins__, dict) else __builtins__.bool
 
 
 def to_carrier(array: np.ndarray, type_: dtype) -> torch.Tensor:

@@ -29,8 +29,8 @@ def aliases_of(graph: Graph) -> Aliases:
         for i in written_operands(op):
             t = op.inputs[i]
             written.add(roots.get(t, t))
-        if (op.row.is_view or op.row.modifies) and op.inputs:
-            first = op.inputs[op.row.modifies[0] if op.row.modifies else 0]
+        if op.row.is_view or (op.row.modifies and not op.row.gives_new):
+            first = op.inputs[min(op.modified(), default=0)]
             for out in op.outputs:
                 roots[out] = roots.get(first, first)
     inputs = {t: i for i, t in enumerate(graph._inputs)}
@@ -52,4 +52,4 @@ def written_operands(op: Op) -> set[int]:
     """Inputs that an operation changes."""
     if op.kind in {"Call", "Loop"}:
         return modified_inputs(op)
-    return set(op.row.modifies)
+    return op.modified()

@@ -36,6 +36,7 @@ class Graph:
         self._call_sites: list[Op] = []  # operations that call this graph
         self._name_counts: dict[str, int] = {}
         self._is_differentiable = True  # may be taken apart by autodiff of a caller
+        self._gradients: dict[Any, Any] = {}  # gradient graphs, by what they take and give
         self._plan: Any = None  # how it is executed; forgotten when it changes
         return self
 

@@ -64,6 +64,12 @@ class Op:
             return [self.inputs[i] for i in place]
         return None if place is None else self.inputs[place]
 
+    def modified(self) -> set[int]:
+        """The inputs that it writes, for operations that are a row's function."""
+        places = dict(self.layout)
+        named = (places.get(m) if isinstance(m, str) else m for m in self.row.modifies)
+        return {i for i in named if i is not None}
+
     def replace_input(self, old: Tensor, new: Tensor) -> None:
         self.inputs = [new if t is old or t == old else t for t in self.inputs]
 

@@ -13,7 +13,8 @@ class Operation:
     kind: str  # PopART's type, such as "MatMul"
     compute: Callable[..., Any] | None  # operands as tensors of PyTorch → result or results
     class_name: str = ""  # of the view in popart._internal.ir, without "Op"
-    modifies: tuple[int, ...] = ()  # operands that are written
+    modifies: tuple[int | str, ...] = ()  # inputs that are written, by number or operand's name
+    gives_new: bool = False  # the result of one that writes is not the memory it wrote
     is_view: bool = False  # the result is the memory of the first operand
     types: Callable[..., Any] | None = None  # (operand types, attributes) → types of results
     gradient: Callable[..., Any] | None = None  # (op, gradients of results, wanted) → gradients
@@ -23,6 +24,7 @@ class Operation:
     group: str = ""
     starred: str = ""  # the operand that the function takes as *arguments
     returns_list: bool = False
+    hidden: int = 0  # results that the public function does not give
     same: tuple[str, ...] = ()  # operands that must have one type
 
     @property

@@ -18,12 +18,14 @@ class RemoteBuffer:
         tensor_dtype: dtype,
         entries: int = 1,
         meta_shape: Sequence[int] = (),
+        n_shards: int = 1,
     ):
         self._ir = gir()
         self._ir._check_open()
         self._shape = tuple(int(n) for n in tensor_shape)
         self._dtype = tensor_dtype
         self.meta_shape = tuple(meta_shape)
+        self.n_shards = n_shards  # replicas that hold one tensor together
         self.entries = entries
         self._ir._remote_buffers.append(self)
         self._id = len(self._ir._remote_buffers)
@@ -104,7 +106,7 @@ def replica_sharded_buffer(
 ) -> RemoteBuffer:
     """Remote memory for shards of tensors of a shape: 1-D, one part of `shard_over` each."""
     n = shard_size(gir(), replica_grouping, shard_over)
-    return RemoteBuffer((ceil(prod(shape) / n),), dtype, entries, tuple(shape))
+    return RemoteBuffer((ceil(prod(shape) / n),), dtype, entries, tuple(shape), n)
 
 
 def shard_size(ir: Any, replica_grouping: Any, shard_over: int | None) -> int:

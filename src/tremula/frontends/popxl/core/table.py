@@ -75,6 +75,8 @@ def _published(row: Operation, compute: Callable) -> Callable:
         bound.apply_defaults()
         inputs, layout, attributes = _operands(row, kinds, bound.arguments)
         outputs = record(row, inputs, layout, attributes)
+        if row.hidden:
+            outputs = outputs[: -row.hidden]
         if row.returns_list:
             return list(outputs)
         if len(outputs) == 1:
@@ -150,13 +152,17 @@ def record(
     if row.same:
         _check_types(op)
     for i, (shape, type_) in enumerate(specs):
-        name = names[i] if i < len(names) else f"{row.name or row.kind}_out"
+        name = names[i] if i < len(names) else _output_name(row, attributes)
         t = graph.new_tensor(name, shape, type_, _meta_shape(op, shape))
         t.producer = op
         op.outputs.append(t)
     order(op)
     graph.add_op(op)
     return op.outputs
+
+
+def _output_name(row: Operation, attributes: Mapping[str, Any]) -> str:
+    return attributes.get("output_name") or f"{row.name or row.kind}_out"
 
 
 def _check_types(op: Op) -> None:

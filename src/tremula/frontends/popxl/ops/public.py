@@ -6,13 +6,30 @@ from typing import Any
 from tremula.base.errors import suggest
 from tremula.frontends.popxl.core.registry import FUNCTIONS
 from tremula.frontends.popxl.ops import (  # noqa: F401  fill the table
+    collectives,
     control,
     elementwise,
+    float8,
+    images,
+    indexing,
+    norms,
     products,
+    random,
     reductions,
     shapes,
     transfers,
+    var_updates,
 )
+
+FUNCTIONS["clamp"] = FUNCTIONS["clip"]
+
+
+def rename(t: Any, output_name: str | None = None) -> Any:
+    """A copy under another name."""
+    return FUNCTIONS["identity"](t, output_name)
+
+
+FUNCTIONS["rename"] = rename
 
 
 def function_of(name: str) -> Callable[..., Any]:

@@ -126,7 +126,8 @@ def _compute(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
 def _in_type(op: Op, t: Tensor, result: torch.Tensor) -> torch.Tensor:
     if not t.dtype.is_wrapped or op.row.is_view:
         return result
-    return result.copy_(wrapped(result, t.dtype)) if op.row.modifies else wrapped(result, t.dtype)
+    is_written = op.row.modifies and not op.row.gives_new
+    return result.copy_(wrapped(result, t.dtype)) if is_written else wrapped(result, t.dtype)
 
 
 def _collective(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:

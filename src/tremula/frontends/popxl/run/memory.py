@@ -75,8 +75,7 @@ class DeviceMemory:
             return [zero.clone() for _ in range(self.n_replicas)]
         values = self._replicated(variable)
         if buffer.meta_shape:
-            n = -(-variable.nelms // buffer.tensor_shape[0])
-            return _shards(variable, values, n, buffer.tensor_shape[0])
+            return _shards(variable, values, buffer.n_shards, buffer.tensor_shape[0])
         return [value.clone() for value in values]
 
     # -- device → host --
@@ -100,8 +99,7 @@ class DeviceMemory:
             values = self.entry(buffer, index)
             if not buffer.meta_shape:
                 return values
-            n = -(-variable.nelms // buffer.tensor_shape[0])
-            return _gathered(variable, values, n)
+            return _gathered(variable, values, buffer.n_shards)
         if variable.shard is not None:
             shard, n = variable.shard
             return _gathered(variable, self.variables[shard], n)

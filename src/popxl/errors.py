@@ -1,0 +1,3 @@
+"""popxl.errors: exceptions."""
+
+from tremula.frontends.popxl.errors import UndefinedValue

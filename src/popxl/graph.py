@@ -1,0 +1,3 @@
+"""popxl.graph: graphs."""
+
+from tremula.frontends.popxl.core.graph import Graph

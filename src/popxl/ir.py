@@ -1,0 +1,3 @@
+"""popxl.ir: programs."""
+
+from tremula.frontends.popxl.core.ir import Ir

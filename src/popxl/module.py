@@ -1,0 +1,3 @@
+"""popxl.module: parts of programs."""
+
+from tremula.frontends.popxl.core.module import Module

@@ -1,0 +1,3 @@
+"""popxl.session: programs on devices."""
+
+from tremula.frontends.popxl.run.session import Session

@@ -1,0 +1,361 @@
+"""`ops.collectives`: operations over the values of all replicas, or all chips of one."""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from math import ceil, prod
+from typing import Any, Literal
+
+import torch
+
+from tremula.frontends.popart_api.enums import CommGroupType
+from tremula.frontends.popart_api.groups import CommGroup
+from tremula.frontends.popxl.core.context import gir
+from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.registry import FUNCTIONS, Operation
+from tremula.frontends.popxl.core.table import Operands, operation, record
+from tremula.frontends.popxl.core.tensor import Tensor
+from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
+
+Value = list[torch.Tensor]
+Group = ReplicaGrouping | CommGroup | None
+COLLECTIVES: dict[str, Callable[..., Any]] = {}
+
+_REDUCTIONS: dict[str, Callable[[list[torch.Tensor]], torch.Tensor]] = {
+    "add": lambda parts: reduce(torch.add, parts),
+    "mean": lambda parts: reduce(torch.add, parts) / len(parts),
+    "mul": lambda parts: reduce(torch.mul, parts),
+    "min": lambda parts: reduce(torch.minimum, parts),
+    "max": lambda parts: reduce(torch.maximum, parts),
+    "and": lambda parts: reduce(torch.logical_and, parts),
+    "or": lambda parts: reduce(torch.logical_or, parts),
+    "square_add": lambda parts: reduce(torch.add, [p * p for p in parts]),
+}
+_SPELLINGS = {"logical_and": "and", "logical_or": "or"}
+
+
+def _checked(op: str, *, with_local: bool = False) -> str:
+    name = _SPELLINGS.get(op, op)
+    if name not in _REDUCTIONS and not (with_local and name == "local"):
+        known = [*_REDUCTIONS, *(["local"] if with_local else [])]
+        raise ValueError(f"Not a valid op: {op!r}. Must choose from {', '.join(known)}")
+    return name
+
+
+def grouping_of(group: Group) -> ReplicaGrouping:
+    """A partition that collectives can use: all replicas by default."""
+    ir = gir()
+    if group is None:
+        return ir.replica_grouping()
+    if isinstance(group, CommGroup):
+        return _of_comm_group(ir, group)
+    if group.num_replicas != ir.replication_factor:
+        raise ValueError(
+            f"The grouping has {group.num_replicas} replicas, the Ir {ir.replication_factor}"
+        )
+    if not group.is_const:
+        raise ValueError(
+            f"{group!r} does not have a constant stride, so collectives cannot use it:"
+            " use its const_rg, or several collectives"
+        )
+    return group
+
+
+def _of_comm_group(ir: Any, group: CommGroup) -> ReplicaGrouping:
+    n, size = ir.replication_factor, group.replicaGroupSize
+    if group.type is CommGroupType.All:
+        return ir.replica_grouping()
+    if group.type is CommGroupType.NoGrouping:
+        return ir.replica_grouping(1, 1)
+    stride = 1 if group.type is CommGroupType.Consecutive else n // size
+    return ir.replica_grouping(stride, size)
+
+
+def _by_group(group: ReplicaGrouping, values: Value, combine: Callable) -> Value:
+    """For each replica, what `combine(parts of its group, its place)` gives."""
+    results = list(values)
+    for members in group.members:
+        parts = [values[r] for r in members]
+        for place, r in enumerate(members):
+            results[r] = combine(parts, place)
+    return results
+
+
+def _collective(
+    row: Operation, t: Tensor, group: ReplicaGrouping, shape: tuple[int, ...], **attributes: Any
+) -> Tensor:
+    attributes["group"] = group
+    attributes.setdefault("meta_shape", ())
+    (out,) = record(row, [t], (("t", 0),), attributes, [(shape, t.dtype)])
+    return out
+
+
+def _row(name: str, kind: str, **facts: Any) -> Callable[[Callable], Operation]:
+    def make(compute: Callable) -> Operation:
+        return Operation(name, kind, compute, is_collective=True, **facts)
+
+    return make
+
+
+# -- all-reduce ------------------------------------------------------------------------------------
+
+
+def _all_reduced(op: Op, value: Value) -> Value:
+    group, function = op.attributes["group"], _REDUCTIONS[op.attributes["op"]]
+    results = list(value)
+    for members in group.members:
+        whole = function([value[r] for r in members]).to(value[0].dtype)
+        for r in members:
+            results[r] = whole.clone()
+    return results
+
+
+@_row("replicated_all_reduce", "ReplicatedAllReduce")
+def ALL_REDUCE(op: Op, values: list[Value]) -> list[Value]:
+    return [_all_reduced(op, values[0])]
+
+
+@_row("replicated_all_reduce_", "ReplicatedAllReduceInplace", modifies=(0,))
+def ALL_REDUCE_(op: Op, values: list[Value]) -> list[Value]:
+    for target, result in zip(values[0], _all_reduced(op, values[0]), strict=True):
+        target.copy_(result)
+    return [values[0]]
+
+
+def replicated_all_reduce(t: Tensor, op: str = "add", group: Group = None) -> Tensor:
+    """The values of all replicas of a group, combined, on each of them."""
+    return _collective(
+        ALL_REDUCE, t, grouping_of(group), t.shape, op=_checked(op), meta_shape=t.meta_shape
+    )
+
+
+def replicated_all_reduce_(t: Tensor, op: str = "add", group: Group = None) -> Tensor:
+    """The same, in place."""
+    return _collective(
+        ALL_REDUCE_, t, grouping_of(group), t.shape, op=_checked(op), meta_shape=t.meta_shape
+    )
+
+
+# -- gather and scatter ----------------------------------------------------------------------------
+
+OutputShape = Literal["auto", "new_axis", "concat", "meta_shape"]
+
+
+def _gather_gradient(
+    _ctx: Any, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+) -> list[Tensor]:
+    """Each replica's own part of the gradient; nothing is summed over replicas."""
+    (grad,), (t,), a = given, op.inputs, op.attributes
+    assert grad is not None, "a gather without a gradient is not visited"
+    if a["form"] == "meta_shape":
+        found = replica_sharded_slice(grad, a["group"])
+    elif a["form"] == "concat":
+        found = replicated_slice(grad, a["axis"], a["group"])
+    else:
+        found = replicated_slice(grad, a["axis"], a["group"])
+    return [found if found.shape == t.shape else found.reshape(t.shape)]
+
+
+@_row("replicated_all_gather", "ReplicatedAllGather", gradient=_gather_gradient)
+def ALL_GATHER(op: Op, values: list[Value]) -> list[Value]:
+    a = op.attributes
+    form, axis, shape = a["form"], a["axis"], op.outputs[0].shape
+
+    def combine(parts: Value, _place: int) -> torch.Tensor:
+        if form == "new_axis":
+            return torch.stack(parts, axis)
+        if form == "concat":
+            return torch.cat(parts, axis)
+        return torch.cat([p.reshape(-1) for p in parts])[: prod(shape)].reshape(shape)
+
+    return [_by_group(a["group"], values[0], combine)]
+
+
+def replicated_all_gather(
+    t: Tensor, axis: int = 0, group: Group = None, output_shape: OutputShape = "auto"
+) -> Tensor:
+    """The values of all replicas of a group, one behind the other, on each of them."""
+    grouping = grouping_of(group)
+    n, form = grouping.group_size, output_shape
+    if form not in {"auto", "new_axis", "concat", "meta_shape"}:
+        raise ValueError(
+            f"output_shape must be 'auto', 'new_axis', 'concat' or 'meta_shape', got {form!r}"
+        )
+    if form == "auto":
+        form = "meta_shape" if t.meta_shape else "concat"
+    if form == "meta_shape":
+        if not t.meta_shape:
+            raise ValueError(f"{t!r} is not a shard: it has no meta_shape to be gathered to")
+        shape = t.meta_shape
+    elif form == "new_axis":
+        axis = axis % (t.rank + 1)
+        shape = (*t.shape[:axis], n, *t.shape[axis:])
+    else:
+        whole = t.shape or (1,)
+        axis = axis % len(whole)
+        shape = (*whole[:axis], whole[axis] * n, *whole[axis + 1 :])
+        form = "new_axis" if not t.shape else form
+    return _collective(ALL_GATHER, t, grouping, shape, axis=axis, form=form)
+
+
+@_row("replicated_reduce_scatter", "ReplicatedReduceScatter")
+def REDUCE_SCATTER(op: Op, values: list[Value]) -> list[Value]:
+    return [_scattered(op, values[0])]
+
+
+def _scattered(op: Op, value: Value) -> Value:
+    name, size = op.attributes["op"], op.outputs[0].shape[0]
+
+    def combine(parts: Value, place: int) -> torch.Tensor:
+        whole = parts[place] if name == "local" else _REDUCTIONS[name](parts)
+        flat = whole.reshape(-1)
+        flat = torch.nn.functional.pad(flat, (0, size * len(parts) - flat.numel()))
+        return flat[place * size : (place + 1) * size].clone().to(value[0].dtype)
+
+    return _by_group(op.attributes["group"], value, combine)
+
+
+def replicated_reduce_scatter(
+    t: Tensor,
+    op: str = "add",
+    group: Group = None,
+    configure_output_for_replicated_tensor_sharding: bool = False,
+) -> Tensor:
+    """The values of a group, combined; each replica gets its part of the flat result."""
+    grouping = grouping_of(group)
+    shape = (ceil(prod(t.shape) / grouping.group_size),)
+    is_shard = configure_output_for_replicated_tensor_sharding
+    return _collective(
+        REDUCE_SCATTER, t, grouping, shape,
+        op=_checked(op, with_local=True), meta_shape=t.shape if is_shard else (),
+    )  # fmt: skip
+
+
+def _sharded_slice_gradient(
+    _ctx: Any, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+) -> list[Tensor]:
+    (grad,), (t,) = given, op.inputs
+    assert grad is not None, "a slice without a gradient is not visited"
+    whole = _collective(
+        ALL_GATHER, grad, op.attributes["group"], t.shape, axis=0, form="meta_shape"
+    )
+    return [whole]
+
+
+SHARDED_SLICE = Operation(
+    "replica_sharded_slice", "ReplicatedReduceScatter", REDUCE_SCATTER.compute,
+    is_collective=True, gradient=_sharded_slice_gradient,
+)  # fmt: skip
+
+
+def replica_sharded_slice(t: Tensor, group: Group = None) -> Tensor:
+    """Each replica's part of its own, flat tensor; its `meta_shape` is the whole shape."""
+    grouping = grouping_of(group)
+    shape = (ceil(prod(t.shape) / grouping.group_size),)
+    return _collective(SHARDED_SLICE, t, grouping, shape, op="local", meta_shape=t.shape)
+
+
+def _slice_gradient(
+    _ctx: Any, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+) -> list[Tensor]:
+    (grad,), (t,), a = given, op.inputs, op.attributes
+    assert grad is not None, "a slice without a gradient is not visited"
+    form = "new_axis" if grad.rank < t.rank else "concat"
+    return [replicated_all_gather(grad, a["axis"], a["group"], form)]
+
+
+@_row("replicated_slice", "ReplicatedReduceScatter", gradient=_slice_gradient)
+def SLICE(op: Op, values: list[Value]) -> list[Value]:
+    axis, shape = op.attributes["axis"], op.outputs[0].shape
+
+    def combine(parts: Value, place: int) -> torch.Tensor:
+        return torch.chunk(parts[place], len(parts), axis)[place].reshape(shape).clone()
+
+    return [_by_group(op.attributes["group"], values[0], combine)]
+
+
+def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
+    """Each replica's part of its own tensor along a dimension, which goes if its part is one."""
+    grouping = grouping_of(group)
+    axis, n = axis % max(t.rank, 1), grouping.group_size
+    if not t.rank or t.shape[axis] % n:
+        raise ValueError(
+            f"Dimension {axis} of {t!r} does not divide into {n} equal parts, one for each replica"
+        )
+    part = t.shape[axis] // n
+    kept = (part,) if part > 1 else ()
+    shape = (*t.shape[:axis], *kept, *t.shape[axis + 1 :])
+    return _collective(SLICE, t, grouping, shape, axis=axis)
+
+
+# -- between the chips of a replica ----------------------------------------------------------------
+
+
+def _gradients_reduced(
+    _ctx: Any, op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+) -> list[Tensor]:
+    from_all = [g for g in given if g is not None]
+    made = all_reduce(from_all, op.attributes["ipus"], op.attributes["op"])
+    return [made[min(i, len(made) - 1)] for i in wanted]
+
+
+def _gradients_as_they_are(
+    _ctx: Any, _op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+) -> list[Tensor | None]:
+    return [given[i] for i in wanted]
+
+
+@operation("AllReduce", name="_all_reduce", returns_list=True, gradient=_gradients_reduced)
+def _all_reduce(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  # noqa: ARG001
+    whole = _REDUCTIONS[op](ts)
+    return [whole.clone() for _ in ts]
+
+
+@operation("AllReduce", name="_identical_inputs", returns_list=True, gradient=_gradients_reduced)
+def _identical_inputs(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  # noqa: ARG001
+    return [t.clone() for t in ts]
+
+
+@operation(
+    "AllReduce", name="_identical_grad_inputs", returns_list=True, gradient=_gradients_as_they_are
+)
+def _identical_grad_inputs(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  # noqa: ARG001
+    whole = _REDUCTIONS[op](ts)
+    return [whole.clone() for _ in ts]
+
+
+def _chips(ts: Sequence[Tensor], ipus: Sequence[int] | None) -> tuple[int, ...]:
+    found = [t.ipu for t in ts] if ipus is None else list(ipus)
+    if len(found) != len(ts):
+        raise ValueError(f"{len(ts)} tensors, but {len(found)} chips: {found}")
+    if len(set(found)) != len(found):
+        raise ValueError(f"Each tensor must be on a chip of its own, got chips {found}")
+    return tuple(found)
+
+
+def all_reduce(
+    ts: Sequence[Tensor], ipus: Sequence[int] | None = None, op: str = "add"
+) -> list[Tensor]:
+    """Tensors of several chips of a replica, combined, on each of them."""
+    return _all_reduce(list(ts), _chips(ts, ipus), _checked(op))
+
+
+def all_reduce_identical_inputs(
+    ts: Sequence[Tensor], ipus: Sequence[int] | None = None, op: str = "add"
+) -> list[Tensor]:
+    """Tensors that are equal on all chips, as they are; their gradients are combined."""
+    return _identical_inputs(list(ts), _chips(ts, ipus), _checked(op))
+
+
+def all_reduce_identical_grad_inputs(
+    ts: Sequence[Tensor], ipus: Sequence[int] | None = None, op: str = "add"
+) -> list[Tensor]:
+    """Tensors of several chips, combined; their gradients are equal, and stay as they are."""
+    return _identical_grad_inputs(list(ts), _chips(ts, ipus), _checked(op))
+
+
+for _function in (
+    all_reduce, all_reduce_identical_inputs, all_reduce_identical_grad_inputs,
+    replicated_all_gather, replicated_all_reduce, replicated_all_reduce_,
+    replicated_reduce_scatter, replica_sharded_slice, replicated_slice,
+):  # fmt: skip
+    COLLECTIVES[_function.__name__] = FUNCTIONS[_function.__name__] = _function

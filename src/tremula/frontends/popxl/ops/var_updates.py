@@ -1,0 +1,186 @@
+"""`ops.var_updates`: operations that change variables, of optimisers and accumulators."""
+
+import torch
+from torch import Tensor
+
+from tremula.frontends.popxl.core.table import Indices, Operand, OptionalOperand, Scalar, operation
+
+
+def _times(t: Tensor, f: Tensor | float | None) -> Tensor:
+    if f is None:
+        return t
+    return t * (f.to(t.dtype) if isinstance(f, Tensor) else f)
+
+
+def _number(f: Tensor | float | None, default: float = 1.0) -> Tensor | float:
+    return default if f is None else f
+
+
+@operation("Accumulate", modifies=(0,))
+def accumulate_(t: Operand, X: Operand, f: Scalar = None) -> Tensor:
+    """`t ← t + f X`."""
+    return t.add_(_times(X, f).to(t.dtype))
+
+
+@operation("AccumulateSquare", class_name="Accumulate", modifies=(0,))
+def accumulate_square_(t: Operand, X: Operand, f: Scalar = 1.0) -> Tensor:
+    """`t ← t + f X²`."""
+    wide = X.to(t.dtype)
+    return t.add_(_times(wide * wide, f))
+
+
+@operation("AccumulateMean", class_name="Accumulate", modifies=(0,))
+def accumulate_mean_(t: Operand, X: Operand, step: Scalar) -> Tensor:
+    """`t ← step/(step + 1) t + X/(step + 1)`: the mean of all that were added since step 0."""
+    n = step if isinstance(step, float) else step.to(t.dtype)  # type: ignore[union-attr]
+    return t.mul_(n / (n + 1)).add_(X.to(t.dtype) / (n + 1))
+
+
+@operation("AccumulateMovingAverage", class_name="Accumulate", modifies=(0,))
+def accumulate_moving_average_(t: Operand, X: Operand, f: Scalar) -> Tensor:
+    """`t ← f t + (1 - f) X`."""
+    k = _in_type(f, t)
+    return t.mul_(k).add_(X.to(t.dtype) * (1 - k))
+
+
+@operation("AccumulateMovingAverageSquare", class_name="Accumulate", modifies=(0,))
+def accumulate_moving_average_square_(t: Operand, X: Operand, f: Scalar) -> Tensor:
+    """`t ← f t + (1 - f) X²`."""
+    k, wide = _in_type(f, t), X.to(t.dtype)
+    return t.mul_(k).add_(wide * wide * (1 - k))
+
+
+def _in_type(f: Tensor | float | None, t: Tensor) -> Tensor | float:
+    return f.to(t.dtype) if isinstance(f, Tensor) else _number(f)
+
+
+@operation("SparseAccumulate", modifies=(0,))
+def sparse_accumulate_(
+    t: Operand,
+    X: Operand,
+    indices: Indices,
+    axis: int = 0,
+    f: Scalar = None,
+    W: OptionalOperand = None,  # noqa: ARG001  the weight that t is laid out like
+) -> Tensor:
+    """Add rows of X to the rows of t that the indices name."""
+    return t.index_add_(axis, indices.reshape(-1).long(), _rows(t, X, indices, axis, f))
+
+
+def _rows(t: Tensor, X: Tensor, indices: Tensor, axis: int, f: Tensor | float | None) -> Tensor:
+    shape = list(t.shape)
+    shape[axis] = indices.numel()
+    return _times(X, f).to(t.dtype).reshape(shape)
+
+
+@operation("AccumulatorScale", modifies=(0,))
+def accumulator_scale_(t: Operand, f: Scalar) -> Tensor:
+    """`t ← f t`; with 0, zeros whatever t holds."""
+    if isinstance(f, float) and f == 0.0:
+        return t.zero_()
+    return t.mul_(_in_type(f, t))
+
+
+@operation("AccumulatorZero", modifies=(0,))
+def accumulator_zero_(t: Operand) -> Tensor:
+    return t.zero_()
+
+
+@operation("AdamUpdater", modifies=("time_step",), gives_new=True)
+def adam_updater(
+    acc_first_order: Operand,
+    acc_second_order: Operand,
+    weight: OptionalOperand = None,
+    time_step: OptionalOperand = None,
+    weight_decay: Scalar = None,
+    beta1: Scalar = None,
+    beta2: Scalar = None,
+    epsilon: Scalar = 1e-07,
+) -> Tensor:
+    """The step of Adam; a time step is counted up first, and then corrects the moments' bias."""
+    first, second = acc_first_order, acc_second_order.float()
+    first = first.float()
+    if time_step is not None:
+        time_step.add_(1)
+        first = first / (1 - _power(beta1, time_step))
+        second = second / (1 - _power(beta2, time_step))
+    step = first / (torch.sqrt(second) + _number(epsilon))
+    return _decayed(step, weight, weight_decay)
+
+
+def _power(beta: Tensor | float | None, time_step: Tensor) -> Tensor:
+    if beta is None:
+        raise ValueError("a time step corrects bias, which needs beta1 and beta2")
+    n = time_step.float()
+    return torch.pow(beta.float(), n) if isinstance(beta, Tensor) else torch.pow(beta, n)
+
+
+def _decayed(step: Tensor, weight: Tensor | None, weight_decay: Tensor | float | None) -> Tensor:
+    if weight is None or weight_decay is None:
+        return step
+    return step + _times(weight.float(), weight_decay)
+
+
+@operation("LambUpdater", class_name="AdamUpdater", modifies=("time_step",), gives_new=True)
+def lamb_updater(
+    acc_first_order: Operand,
+    acc_second_order: Operand,
+    weight: OptionalOperand = None,
+    time_step: OptionalOperand = None,
+    weight_decay: Scalar = None,
+    beta1: Scalar = None,
+    beta2: Scalar = None,
+    epsilon: Scalar = 1e-07,
+) -> Tensor:
+    """The step of LAMB before its trust ratio: that of Adam."""
+    compute = adam_updater.row.compute  # type: ignore[attr-defined]
+    return compute(
+        acc_first_order, acc_second_order, weight, time_step, weight_decay, beta1, beta2, epsilon
+    )
+
+
+@operation("AdamaxUpdater", class_name="AdamUpdater", modifies=("time_step",), gives_new=True)
+def adamax_updater(
+    acc_first_order: Operand,
+    acc_second_order: Operand,
+    weight: OptionalOperand = None,
+    time_step: OptionalOperand = None,
+    weight_decay: Scalar = None,
+    beta1: Scalar = 0.9,
+    epsilon: Scalar = 1e-07,
+) -> Tensor:
+    """The step of AdaMax, whose second accumulator holds a maximum."""
+    first = acc_first_order.float()
+    if time_step is not None:
+        time_step.add_(1)
+        first = first / (1 - _power(beta1, time_step))
+    return _decayed(first / (acc_second_order.float() + _number(epsilon)), weight, weight_decay)
+
+
+@operation("AdamVarUpdate", modifies=(0,))
+def adam_var_update(
+    t: Operand,
+    x: Operand,
+    r1: Operand,
+    r2: Operand,
+    learning_rate: Scalar = None,
+    max_weight_norm: Scalar = None,
+) -> Tensor:
+    """`t ← t - rate · |t|/|x| · x`, with squares of both norms given; the first may be limited."""
+    weight_norm, step_norm = torch.sqrt(r1.float()), torch.sqrt(r2.float())
+    limited = weight_norm
+    if isinstance(max_weight_norm, Tensor):
+        limited = torch.minimum(weight_norm, max_weight_norm.float())
+    elif max_weight_norm is not None:
+        limited = torch.clamp(weight_norm, max=max_weight_norm)
+    is_known = (weight_norm > 0) & (step_norm > 0)
+    ones = torch.ones_like(step_norm)
+    ratio = torch.where(is_known, limited / torch.where(is_known, step_norm, ones), ones)
+    rate = learning_rate.float() if isinstance(learning_rate, Tensor) else _number(learning_rate)
+    return t.sub_((ratio * rate * x.float()).to(t.dtype))
+
+
+@operation("CopyVarUpdate", modifies=(0,))
+def copy_var_update_(t: Operand, X: Operand) -> Tensor:
+    """`t ← X`."""
+    return t.copy_(X)

@@ -1,0 +1,326 @@
+"""Gradients of graphs: a graph that computes them, and what it needs from a call of the first."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tremula.frontends.popart_api.exceptions import popart_exception
+from tremula.frontends.popxl.core.call_site import CallSiteInfo
+from tremula.frontends.popxl.core.graph import Graph
+from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.registry import apply
+from tremula.frontends.popxl.core.table import record
+from tremula.frontends.popxl.core.tensor import Constant, Tensor
+from tremula.frontends.popxl.transforms.vjp import forward_of, gradient_row
+
+PREFIX = "Gradient___"
+_LOOPS = {"Loop"}
+
+
+class ExpectedConnectionType(Enum):
+    """What an input or output of a gradient graph is: a forward tensor, or a gradient by one."""
+
+    Fwd = "Fwd"
+    FwdGrad = "FwdGrad"
+
+
+@dataclass(frozen=True)
+class ExpectedConnection:
+    """An input or output of a gradient graph, by the forward tensor that it belongs to."""
+
+    connection_type: ExpectedConnectionType
+    fwd_tensor: Tensor
+
+    def __repr__(self) -> str:
+        return f"({self.connection_type.name}, {self.fwd_tensor.id})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GradGraphInfo:
+    """A gradient graph, and how its inputs and outputs belong to the forward graph."""
+
+    graph: Graph
+    forward_graph: Graph
+    expected_inputs: tuple[ExpectedConnection, ...]
+    expected_outputs: tuple[ExpectedConnection, ...]
+
+    @property
+    def inputs(self) -> tuple[ExpectedConnection, ...]:
+        return self.expected_inputs
+
+    @property
+    def outputs(self) -> tuple[ExpectedConnection, ...]:
+        return self.expected_outputs
+
+    def inputs_dict(self, fwd_call_info: CallSiteInfo) -> dict[Tensor, Tensor]:
+        """Inputs of the gradient graph that a forward call provides."""
+        if fwd_call_info.called_graph is not self.forward_graph:
+            raise TypeError(
+                f"The call is one of {fwd_call_info.called_graph.id}, but the gradient is that of"
+                f" {self.forward_graph.id}"
+            )
+        return {
+            inner: fwd_call_info.graph_to_parent(e.fwd_tensor)
+            for inner, e in zip(self.graph.inputs, self.expected_inputs, strict=True)
+            if e.connection_type is ExpectedConnectionType.Fwd
+        }
+
+    def fwd_graph_ins_to_grad_parent_outs(
+        self, grad_call_info: CallSiteInfo
+    ) -> dict[Tensor, Tensor]:
+        """For inputs of the forward graph, the tensors that a gradient call makes."""
+        return {
+            e.fwd_tensor: grad_call_info.parent_output(i)
+            for i, e in enumerate(self.expected_outputs)
+        }
+
+    def fwd_parent_ins_to_grad_parent_outs(
+        self, fwd_call_info: CallSiteInfo, grad_call_info: CallSiteInfo
+    ) -> dict[Tensor, Tensor]:
+        """For tensors given to a forward call, the tensors that a gradient call makes."""
+        found = self.fwd_graph_ins_to_grad_parent_outs(grad_call_info)
+        return {fwd_call_info.graph_to_parent(t): grad for t, grad in found.items()}
+
+    def __repr__(self) -> str:
+        return (
+            f"GradGraphInfo[\n  graph={self.graph},\n  forward_graph={self.forward_graph},"
+            f"\n  expected_inputs={list(self.expected_inputs)},"
+            f"\n  expected_outputs={list(self.expected_outputs)}\n]"
+        )
+
+
+def autodiff(
+    graph: Graph,
+    grads_provided: Iterable[Tensor] | None = None,
+    grads_required: Iterable[Tensor] | None = None,
+    called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None,
+    return_all_grad_graphs: bool = False,
+) -> Any:
+    """The graph of a graph's gradients.
+
+    Its first inputs are the gradients by `grads_provided` (by default all outputs), its outputs
+    those by `grads_required` (by default all inputs), each in that order. All other inputs are
+    tensors of the forward graph; those that were neither inputs nor outputs of it become outputs,
+    also of every call that exists.
+    """
+    if graph.is_main:
+        raise popart_exception("The main graph cannot be differentiated: put it into a graph")
+    graph.ir._check_open()
+    provided = list(graph.outputs if grads_provided is None else grads_provided)
+    required = list(graph.inputs if grads_required is None else grads_required)
+    _check(graph, provided, required)
+    made: dict[Graph, GradGraphInfo] = {}
+    info = _Differentiation(
+        graph, provided, required, dict(called_graphs_grad_info or {}), made
+    ).run()
+    return {**made, graph: info} if return_all_grad_graphs else info
+
+
+def _check(graph: Graph, provided: Sequence[Tensor], required: Sequence[Tensor]) -> None:
+    for t in [*provided, *required]:
+        if t.graph is not graph:
+            raise ValueError(f"{t!r} is not a tensor of graph {graph.id}")
+    for op in graph._ops:
+        if op.row.modifies:
+            raise popart_exception(
+                f"The graph {graph.id} contains a modifying op, {op.kind}"
+                f" ({', '.join(t.id for t in op.inputs)}), so it cannot be differentiated",
+                hint="use the operation without an underscore",
+            )
+
+
+@dataclass
+class _Differentiation:
+    """One gradient graph being built, from the last operation to the first."""
+
+    graph: Graph
+    provided: list[Tensor]
+    required: list[Tensor]
+    known: dict[Graph, GradGraphInfo]
+    made: dict[Graph, GradGraphInfo]
+    grads: dict[Tensor, list[Tensor]] = field(default_factory=dict)
+    mirrors: dict[Tensor, Tensor] = field(default_factory=dict)  # forward tensor → its input here
+    expected: list[ExpectedConnection] = field(default_factory=list)
+
+    def run(self) -> GradGraphInfo:
+        ir = self.graph.ir
+        base = self.graph.id.rsplit("_subgraph(", 1)[0]
+        self.own = ir._add_graph(ir._subgraph_name(f"{base}_bwd"))
+        self.recomputes = any(op.kind != "Call" for op in self.graph._call_sites)
+        with self.own:
+            for t in self.provided:
+                grad = self.own.new_tensor(PREFIX + t.name, t.shape, t.dtype, t.meta_shape)
+                self.own.mark_input(grad)
+                self.grads.setdefault(t, []).append(grad)
+                self.expected.append(ExpectedConnection(ExpectedConnectionType.FwdGrad, t))
+            depends = self._dependent()
+            for op in reversed(self.graph._ops):
+                self._visit(op, depends)
+            for t in self.required:
+                self.own.mark_as_output(_or_zeros(self._total(t), t))
+        self._stitch()
+        outputs = [ExpectedConnection(ExpectedConnectionType.FwdGrad, t) for t in self.required]
+        return GradGraphInfo(self.own, self.graph, tuple(self.expected), tuple(outputs))
+
+    def _dependent(self) -> set[Tensor]:
+        """Tensors that change with a required one."""
+        found = set(self.required)
+        for op in self.graph._ops:
+            if any(t in found for t in op.inputs) and op.kind not in {"Detach", "DetachInplace"}:
+                found.update(t for t in op.outputs if t.dtype.is_float or t.dtype.is_complex)
+        return found
+
+    def _total(self, t: Tensor) -> Tensor | None:
+        """The gradient by a tensor: the sum of what its uses gave."""
+        parts = self.grads.get(t)
+        if not parts:
+            return None
+        if len(parts) > 1:
+            self.grads[t] = parts = [named(apply("sum_of", parts), t)]
+        return parts[0]
+
+    def _visit(self, op: Op, depends: set[Tensor]) -> None:
+        wanted = tuple(i for i, t in enumerate(op.inputs) if t in depends and t.dtype.is_float)
+        given = [self._total(t) for t in op.outputs]
+        if not wanted or all(grad is None for grad in given):
+            return
+        found = self._gradients(op, given, wanted)
+        for i, grad in zip(wanted, found, strict=True):
+            if grad is not None:
+                self.grads.setdefault(op.inputs[i], []).append(grad)
+
+    def _gradients(
+        self, op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+    ) -> Sequence[Tensor | None]:
+        if op.row.gradient is not None:
+            return op.row.gradient(self, op, given, wanted)
+        if op.kind == "Call":
+            return self._call(op, given, wanted)
+        if op.row.compute is None or op.row.is_collective:
+            raise popart_exception(
+                f"{op.kind} ({op.outputs[0].id if op.outputs else op.graph.id}) has no gradient",
+                hint=_ADVICE.get(op.kind, "keep it out of graphs that are differentiated"),
+            )
+        have = tuple(i for i, grad in enumerate(given) if grad is not None)
+        forward = forward_of(op, wanted, have)
+        grads = [grad for grad in given if grad is not None]
+        inputs = [*grads, *(self.forward(op.inputs[i]) for i in forward.saved)]
+        n = len(grads)
+        layout = (("grads", list(range(n))), ("saved", list(range(n, len(inputs)))))
+        specs = [(op.inputs[i].shape, op.inputs[i].dtype) for i in wanted]
+        names = [PREFIX + op.inputs[i].name for i in wanted]
+        return record(gradient_row(op), inputs, layout, {"forward": forward}, specs, names=names)
+
+    def forward(self, t: Tensor) -> Tensor:
+        """A forward tensor in the gradient graph: a copy if it is constant, else an input."""
+        if t in self.mirrors:
+            return self.mirrors[t]
+        if isinstance(t, Constant):
+            own = apply("constant", t.data, t.dtype, t.name)
+        elif self.recomputes and t not in self.graph._inputs and t.producer is not None:
+            own = self._recomputed(t)
+        else:
+            own = self.own.new_tensor(t.name, t.shape, t.dtype, t.meta_shape)
+            self.own.mark_input(own)
+            self.expected.append(ExpectedConnection(ExpectedConnectionType.Fwd, t))
+        self.mirrors[t] = own
+        return own
+
+    def _recomputed(self, t: Tensor) -> Tensor:
+        """The operation that makes a tensor, once more: its graph cannot have more outputs."""
+        op = t.producer
+        assert op is not None, "an input of a graph is not recomputed"
+        inputs = [self.forward(other) for other in op.inputs]
+        specs = [(out.shape, out.dtype) for out in op.outputs]
+        names = [out.name for out in op.outputs]
+        outputs = record(op.row, inputs, op.layout, op.attributes, specs, op.graphs, names)
+        self.mirrors.update(zip(op.outputs, outputs, strict=True))
+        return self.mirrors[t]
+
+    # -- calls --
+
+    def _call(
+        self, op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+    ) -> Sequence[Tensor | None]:
+        called: Graph = op.graphs[0]
+        have = [t for t, grad in zip(called.outputs, given, strict=True) if grad is not None]
+        info = self.known.get(called) or self._info_of(called, have, wanted)
+        grads = dict(zip(called.outputs, given, strict=False))
+        site = CallSiteInfo(op)
+        inputs: dict[Tensor, Tensor] = {}
+        for inner, e in zip(info.graph.inputs, info.expected_inputs, strict=True):
+            if e.connection_type is ExpectedConnectionType.FwdGrad:
+                inputs[inner] = _or_zeros(grads.get(e.fwd_tensor), e.fwd_tensor)
+            else:
+                inputs[inner] = self.forward(site.graph_to_parent(e.fwd_tensor))
+        made = apply("call", info.graph, inputs_dict=inputs)
+        by = {e.fwd_tensor: out for e, out in zip(info.expected_outputs, made, strict=True)}
+        return [by.get(called.inputs[i]) for i in wanted]
+
+    def _info_of(self, called: Graph, have: list[Tensor], wanted: tuple[int, ...]) -> GradGraphInfo:
+        """The gradient graph of a graph called, made once for all its calls."""
+        if not called._is_differentiable:
+            raise popart_exception(
+                f"Graph {called.id} cannot be differentiated as a part of {self.graph.id}",
+                hint="give its gradient by called_graphs_grad_info",
+            )
+        required = [called.inputs[i] for i in wanted]
+        key = (tuple(t.id for t in have), tuple(t.id for t in required), len(called._ops))
+        if key not in called._gradients:
+            _check(called, have, required)
+            called._gradients[key] = _Differentiation(
+                called, have, required, self.known, self.made
+            ).run()
+        self.made[called] = called._gradients[key]
+        return called._gradients[key]
+
+    # -- stitching --
+
+    def _stitch(self) -> None:
+        """Make what the gradient needs an output of the forward graph, and of all its calls."""
+        known = {*self.graph._inputs, *self.graph._outputs}
+        for e in self.expected:
+            t = e.fwd_tensor
+            if t in known:
+                continue
+            known.add(t)
+            self.graph.mark_as_output(t)
+            for op in self.graph._call_sites:
+                add_output(op, t)
+
+
+def add_output(op: Op, inner: Tensor) -> Tensor:
+    """One more output of a call, for an output that its graph got."""
+    out = op.graph.new_tensor(inner.name, inner.shape, inner.dtype, inner.meta_shape)
+    out.producer = op
+    op.outputs.append(out)
+    op.graph._changed()
+    return out
+
+
+def named(t: Tensor, by: Tensor) -> Tensor:
+    """The same tensor, under the name of a gradient."""
+    graph = t.graph
+    del graph._tensors[t.id]
+    t._name = graph._unique_name(PREFIX + by.name)
+    t._id = graph._prefix + t._name
+    graph._tensors[t.id] = t
+    return t
+
+
+def _or_zeros(grad: Tensor | None, t: Tensor) -> Tensor:
+    """A gradient, or zeros where nothing depends on the tensor."""
+    if grad is not None:
+        return grad
+    return apply("init", t.shape, t.dtype, PREFIX + t.name, "zero", t.meta_shape)
+
+
+_ADVICE = {
+    "Loop": "loops are not differentiated: differentiate the graph that is repeated",
+    "If": "branches are not differentiated: differentiate the graphs of the branches",
+    "ReplicatedAllReduce": "use popxl_addons.ops.replicated_all_reduce_identical_inputs or"
+    " …_identical_grad_inputs, which say what happens to gradients",
+    "ReplicatedReduceScatter": "a reduction that is scattered has no gradient",
+}
+Gradient = Callable[[_Differentiation, Op, list[Tensor | None], tuple[int, ...]], Sequence]

@@ -1,0 +1,97 @@
+"""The gradient of one operation, by PyTorch: which of its operands are needed, and how it runs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.registry import Operation
+
+
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """An operation whose gradient is wanted, as its gradient needs to know it."""
+
+    op: Op
+    specs: tuple[tuple[tuple[int, ...], torch.dtype], ...]  # of its operands
+    wanted: tuple[int, ...]  # operands whose gradients are asked for
+    saved: tuple[int, ...]  # operands that the gradient reads
+    given: tuple[int, ...]  # results whose gradients are there
+
+
+def forward_of(op: Op, wanted: tuple[int, ...], given: tuple[int, ...]) -> Forward:
+    specs = tuple((t.shape, t.dtype.carrier) for t in op.inputs)
+    return Forward(op, specs, wanted, _saved(op, wanted), given)
+
+
+_saved_operands: dict[Any, tuple[int, ...]] = {}
+
+
+def _saved(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """Operands that autograd keeps; all of them, if it keeps something that it computed."""
+    try:
+        key = (
+            op.row, str(op.layout), wanted, tuple((t.shape, t.dtype) for t in op.inputs),
+            str(op.attributes),
+        )  # fmt: skip
+        if key not in _saved_operands:
+            _saved_operands[key] = _trace_saved(op, wanted)
+        return _saved_operands[key]
+    except TypeError:  # an attribute without a hash
+        return _trace_saved(op, wanted)
+
+
+def _trace_saved(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    values = [torch.empty(t.shape, dtype=t.dtype.carrier, device="meta") for t in op.inputs]
+    kept: list[torch.Tensor] = []
+
+    def keep(t: torch.Tensor) -> torch.Tensor:
+        kept.append(t)
+        return t
+
+    for i in wanted:
+        values[i].requires_grad_()
+    with torch.enable_grad(), saved_tensors_hooks(keep, lambda t: t):
+        op.compute(values)
+    owner = {value.untyped_storage()._cdata: i for i, value in enumerate(values)}
+    found = {owner.get(t.untyped_storage()._cdata) for t in kept if t.dim() or t.numel()}
+    return (
+        tuple(range(len(values)))
+        if None in found
+        else tuple(sorted(i for i in found if i is not None))
+    )
+
+
+def gradients(
+    grads: list[torch.Tensor], saved: list[torch.Tensor], forward: Forward
+) -> list[torch.Tensor]:
+    """Gradients by the wanted operands, given those by some results."""
+    values: list[torch.Tensor] = []
+    device = grads[0].device
+    kept = dict(zip(forward.saved, saved, strict=True))
+    for i, (shape, carrier) in enumerate(forward.specs):
+        value = kept.get(i)
+        if value is None:  # its shape is all that counts
+            value = torch.zeros((), dtype=carrier, device=device).expand(shape)
+        values.append(value.detach())
+    with torch.enable_grad():
+        for i in forward.wanted:
+            values[i] = values[i].detach().requires_grad_()
+        found = forward.op.compute(values)
+        results = list(found) if isinstance(found, list | tuple) else [found]
+        chosen = [results[i] for i in forward.given]
+        by = [values[i] for i in forward.wanted]
+        made = torch.autograd.grad(chosen, by, grads, allow_unused=True)
+    return [
+        torch.zeros_like(value) if grad is None else grad
+        for grad, value in zip(made, by, strict=True)
+    ]
+
+
+def gradient_row(op: Op) -> Operation:
+    """The row of an operation's gradient."""
+    return Operation(
+        "", f"{op.kind}Grad", gradients, class_name=f"{op.row.class_name or op.kind}Grad"
+    )
