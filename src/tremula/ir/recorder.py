@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, TypeGuard
 
@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tremula.ir.errors import CaptureError
 from tremula.ir.nodes import (
@@ -108,7 +108,7 @@ class Recorder(TorchDispatchMode):
             args = (args[0], self._places_of_masks(args[1]), *args[2:])
         self._refuse_data_dependence(name, func, args)
         origin = self._origin()
-        args, kwargs = tree_map(self._inside, (args, kwargs))
+        args, kwargs = _mapped(self._inside, args), _mapped(self._inside, kwargs)
         reshaped = self._may_be_reshaped(func, args, kwargs)
         try:
             result = self._run(func, args, kwargs)
@@ -131,7 +131,7 @@ class Recorder(TorchDispatchMode):
 
     def _is_outside(self, args: tuple, kwargs: dict) -> bool:
         """Whether a call only concerns tensors from outside: it is made now, and is no part."""
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        tensors = list(_tensors_in((*args, *kwargs.values())))
         return bool(tensors) and not any(
             isinstance(t, _FAKE) or id(t) in self.known_constants for t in tensors
         )
@@ -155,13 +155,17 @@ class Recorder(TorchDispatchMode):
             if node.meta.get("val") is tensor:
                 node.meta["val"] = before
 
-    def _run(self, func: Callable, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
+    def _run(self, func: OpOverload, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
+        """The call with fakes, which remember the shapes that calls with equal arguments give."""
+        if torch.Tag.pointwise in func.tags and not any(map(_is_known, args)):
+            # Shapes and types depend on no number's value: all numbers are equal.
+            args = tuple(1.0 if type(value) is float else value for value in args)
         return func(*args, **kwargs)
 
     def _record(
         self, func: OpOverload, args: tuple, kwargs: dict, result: object, origin: Origin
     ) -> None:
-        node_args, node_kwargs = tree_map(self._as_node, (args, kwargs))
+        node_args, node_kwargs = _mapped(self._as_node, args), _mapped(self._as_node, kwargs)
         node = self.graph.call_function(func, node_args, node_kwargs)
         node.meta[ORIGIN] = origin
         if isinstance(result, Tensor):
@@ -253,7 +257,7 @@ class Recorder(TorchDispatchMode):
 
     def _refuse_data_dependence(self, name: str, func: object, args: tuple) -> None:
         why = _DATA_DEPENDENT.get("aten::nonzero" if _is_by_mask(name, args) else name)
-        if why is None or getattr(args[0], "constant", None) is not None:
+        if why is None or _is_known(args[0]):
             return
         raise CaptureError(
             f"{why} ({func}).",
@@ -290,6 +294,28 @@ class Recorder(TorchDispatchMode):
         return known[max(place, 0)][1].in_phase(BACKWARD)
 
 
+def _is_known(value: object) -> bool:
+    """Whether a fake knows its value, and that of what is computed from it."""
+    return getattr(value, "constant", None) is not None
+
+
+def _mapped(function: Callable[[object], object], value: Any) -> Any:  # noqa: ANN401
+    """Arguments of a call with a function applied to all that is no tuple, list or dictionary."""
+    if type(value) is tuple or type(value) is list:
+        return type(value)([_mapped(function, part) for part in value])
+    if type(value) is dict:
+        return {name: _mapped(function, part) for name, part in value.items()}
+    return function(value)
+
+
+def _tensors_in(values: Iterable[object]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif type(value) is tuple or type(value) is list:
+            yield from _tensors_in(value)
+
+
 @cache
 def _out_names(func: OpOverload) -> tuple[str, ...]:
     """The arguments of `out=`."""
@@ -315,7 +341,7 @@ def _as_real_tensors_say(func: Callable, args: tuple, kwargs: dict, error: Excep
 
     try:
         with _outside_the_recording(), torch.no_grad():
-            func(*tree_map(real, args), **tree_map(real, kwargs))
+            func(*_mapped(real, args), **_mapped(real, kwargs))
     except Exception as said:  # noqa: BLE001 - whatever it is, it is the model's
         return said
     return error

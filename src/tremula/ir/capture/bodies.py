@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 
 from tremula.ir.bodies import Body, HostForm, body_of, enter_body
@@ -115,9 +116,9 @@ class _BodyRecorder(Recorder):
         self.known_constants = around.known_constants
         self.captured: list[Tensor] = []
 
-    def _run(self, func: Callable, args: tuple, kwargs: dict) -> object:
+    def _run(self, func: OpOverload, args: tuple, kwargs: dict) -> object:
         with _outside_the_recording(), self.fakes:  # the recorder around must not see it
-            return func(*args, **kwargs)
+            return super()._run(func, args, kwargs)
 
     def _inside(self, value: object) -> object:
         if isinstance(value, Tensor) and not self.knows(value) and self.holds(value):

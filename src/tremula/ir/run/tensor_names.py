@@ -42,6 +42,7 @@ class TensorNames:
     def __init__(self, step: CapturedStep, loss: fx.Node | None):
         self.nodes: dict[str, fx.Node] = {}
         self.updated: dict[str, int] = {}  # name -> index of the parameter
+        self._n_named: dict[str, int] = {}  # numbers given out for a name
         for slot, node in zip(step.inputs, step.placeholders(), strict=True):
             if slot.kind == INPUT:
                 self._add("input" if slot.index == 0 else f"input.{slot.index}", node)
@@ -65,10 +66,10 @@ class TensorNames:
         """A name that is taken gets a number appended."""
         if self.nodes.get(name) is node:
             return
-        unique, number = name, 0
+        unique = name
         while unique in self.nodes:
-            number += 1
-            unique = f"{name}/{number}"
+            self._n_named[name] = self._n_named.get(name, 0) + 1
+            unique = f"{name}/{self._n_named[name]}"
         self.nodes[unique] = node
 
     def all(self, is_training: bool) -> list[str]:
