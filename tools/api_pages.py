@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "api"
 _MAX_SIGNATURE_CHARS = 90
@@ -30,7 +31,7 @@ class Package:
         """Public names in alphabetical order, without sub-modules and Python's own."""
         module = import_module(self.module)
         exported = getattr(module, "__all__", None) or [n for n in dir(module) if n[0] != "_"]
-        found = [n for n in exported if not inspect.ismodule(getattr(module, n))]
+        found = [n for n in exported if not inspect.ismodule(_value(module, n))]
         return sorted(found, key=str.lower)
 
 
@@ -53,6 +54,12 @@ PACKAGES = (
 )
 
 
+def _value(module: ModuleType, name: str) -> object:
+    """A public thing; a package that stands in for a function of its name is that function."""
+    value = getattr(module, name)
+    return getattr(value, "__wrapped__", value) if inspect.ismodule(value) else value
+
+
 def members_of(cls: type) -> Iterator[tuple[str, object]]:
     """Public methods and properties a class defines itself, in the order they are written."""
     for name, member in vars(cls).items():
@@ -68,7 +75,7 @@ def undocumented(package: Package) -> Iterator[str]:
     """Public names, and public methods of public classes, that say nothing about themselves."""
     module = import_module(package.module)
     for name in package.names():
-        value = getattr(module, name)
+        value = _value(module, name)
         if not (inspect.isclass(value) or inspect.isroutine(value)):
             continue
         if not (vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__):
@@ -102,7 +109,7 @@ def page_of(package: Package) -> str:
         "",
     ]
     for name in package.names():
-        lines += _entry(name, getattr(module, name))
+        lines += _entry(name, _value(module, name))
     return "\n".join(lines).rstrip() + "\n"
 
 

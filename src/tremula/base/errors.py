@@ -175,3 +175,30 @@ class ApplicationRuntimeError(RuntimeFailure):
 
 class StrictModeError(RuntimeFailure):
     """Strict mode caught what hardware would not: an Input written, an Output read, …"""
+
+
+class SystemRuntimeError(RuntimeFailure):
+    """The machine refused or failed, not the program: a device is held, a partition is broken, …"""
+
+
+class RecoverableRuntimeError(SystemRuntimeError):
+    """The machine failed, and `recovery_action` brings it back: IPU_RESET, LINK_RESET, …"""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        source: Source | None = None,
+        hint: str = "",
+        recovery_action: str = "FULL_RESET",
+    ):
+        self.recovery_action = recovery_action
+        super().__init__(what, source=source, hint=hint)
+
+
+class UnrecoverableRuntimeError(SystemRuntimeError):
+    """The machine failed, and no reset brings it back: its host agent is gone, say."""
+
+
+class UnknownRuntimeError(SystemRuntimeError):
+    """The machine failed, and nobody knows how: the controller does not answer, say."""

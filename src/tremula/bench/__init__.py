@@ -23,6 +23,7 @@ SUITES = {
     "keras": "tremula.bench.keras.suite",
     "vision": "tremula.bench.vision.suite",
     "scale": "tremula.bench.scale.suite",
+    "system": "tremula.bench.system.suite",
 }
 
 

@@ -42,6 +42,9 @@ COMMANDS = (
     Command("sweep", "tremula.commands.sweep", "explore chips, options and models"),
     Command("bench", "tremula.commands.bench", "measure Tremula's own speed"),
     Command("validate", "tremula.commands.validate", "check the cost model against measurements"),
+    Command("vipu-server", "tremula.commands.system.server", "run a controller of partitions"),
+    Command("system", "tremula.commands.system.tools", "list, watch, reset and test devices"),
+    Command("vipu", "tremula.commands.system.vipu", "make and list partitions, and administer"),
     Command("version", "tremula.commands.version", "print the versions in use"),
 )
 
@@ -81,8 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
-    """Options may stand anywhere, except among the arguments of a script to run."""
-    takes_rest = any(action.nargs == argparse.REMAINDER for action in parser._actions)
+    """Options may stand anywhere, except among the arguments of a script or a subcommand."""
+    kinds = (argparse.REMAINDER, argparse.PARSER)
+    takes_rest = any(action.nargs in kinds for action in parser._actions)
     parse = parser.parse_args if takes_rest else parser.parse_intermixed_args
     return parse(arguments)
 

@@ -15,7 +15,7 @@ class CppName(NamedTuple):
 # A row with one cell starts a section.
 _TABLE = """
 Devices
-DeviceManager | DeviceManager | every device is modelled; the default machine is a Pod16
+DeviceManager | DeviceManager | every device is modelled; without a partition the machine is a Pod16
 DeviceManager::createDeviceManager | DeviceManager.create_device_manager |
 DeviceManager::getDevices | DeviceManager.get_devices |
 DeviceManager::getDevice | DeviceManager.get_device |
@@ -240,7 +240,7 @@ Engine::resetExecutionProfile | Engine.reset_execution_profiling |
 Engine::printProfileSummary | Engine.print_profile_summary |
 Engine::getReport | Engine.get_report | as pva gives it, without a file
 Engine::getTimeStamp | | use Python's clock, or a system trace
-Engine::insertSimulatedError | | a model has no such errors
+Engine::insertSimulatedError | | `vipu inject fault` breaks a partition: [the system](system.md)
 StreamCallback | StreamCallback | or any function of an array
 StreamCallback::fetch | StreamCallback.fetch |
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 
-from tremula.base.errors import InvalidMachineModel, suggest
+from tremula.base.errors import InvalidMachineModel, SystemRuntimeError, suggest
 from tremula.base.types import Type, as_type
 from tremula.base.version import VERSION
 from tremula.hardware import CHIPS, Chip, System, chip, single
 from tremula.hardware import system as named_system
+from tremula.poplar.partition import Lease, Partition, partition_of_environment
 
 # What IPUModel("ipu2") means where only an architecture is named.
 CHIP_OF_ARCH = {"ipu1": "gc2", "ipu2": "gc200", "ipu21": "c600"}
@@ -98,30 +99,63 @@ class Target:
         return replace(self, tiles_per_ipu=tiles_per_ipu)
 
 
+@dataclass(slots=True)
+class _Hold:
+    """Whether a device is attached; on a partition, by which lease."""
+
+    is_attached: bool = False
+    lease: Lease | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What an engine loads a program on. Modelled, so it is never busy and cannot break."""
+    """What an engine loads a program on. Modelled; on a partition others may hold it.
+
+    `first_ipu` counts from the first chip of the machine or partition.
+    """
 
     target: Target
     id: int = 0
-    _is_held: list[bool] = field(default_factory=lambda: [False], repr=False, compare=False)
+    partition: Partition | None = field(default=None, repr=False, compare=False)
+    first_ipu: int | None = None
+    _hold: _Hold = field(default_factory=_Hold, repr=False, compare=False)
 
     def attach(self) -> bool:
-        """Always true: the machine is modelled, so it is never busy."""
-        self._is_held[0] = True
+        """Take it; false if another program holds a chip of it, as on partitions it may."""
+        if self.partition is not None and self._hold.lease is None:
+            self._hold.lease = self.partition.lease(self._first_ipu, self.target.n_ipus)
+            if self._hold.lease is None:
+                return False
+        self._hold.is_attached = True
         return True
 
     def detach(self) -> None:
-        """Give it back, which nobody waits for."""
-        self._is_held[0] = False
+        """Give it back."""
+        if self._hold.lease is not None:
+            self._hold.lease.release()
+        self._hold.is_attached, self._hold.lease = False, None
 
     @property
     def is_attached(self) -> bool:
         """Was it attached, and not given back?"""
-        return self._is_held[0]
+        return self._hold.is_attached
+
+    @property
+    def lease(self) -> Lease | None:
+        """What holds it on a partition; None without one. Raises if nothing holds it there."""
+        if self.partition is not None and self._hold.lease is None:
+            raise SystemRuntimeError(
+                f"device {self.id} of partition {self.partition.name!r} is not attached.",
+                hint="load a program once device.attach() has returned True",
+            )
+        return self._hold.lease
 
     def reset(self) -> None:
         """Nothing to reset: `engine.load` starts from the initial values."""
+
+    @property
+    def _first_ipu(self) -> int:
+        return self.id * self.target.n_ipus if self.first_ipu is None else self.first_ipu
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -143,7 +177,7 @@ class Device:
     @property
     def driver_ids(self) -> list[int]:
         """The numbers of its IPUs in the machine."""
-        return [self.id * self.target.n_ipus + i for i in range(self.target.n_ipus)]
+        return [self._first_ipu + i for i in range(self.target.n_ipus)]
 
     @property
     def supports_remote_buffers(self) -> bool:
@@ -158,7 +192,8 @@ class Device:
 
     def create_virtual_device(self, tiles_per_ipu: int) -> "Device":
         """The same device using fewer tiles per IPU."""
-        return Device(self.target.virtual(tiles_per_ipu), self.id)
+        target = self.target.virtual(tiles_per_ipu)
+        return Device(target, self.id, self.partition, self.first_ipu, self._hold)
 
     @staticmethod
     def create_cpu_device() -> "Device":
@@ -266,10 +301,15 @@ def named_chip(name: str) -> Chip:
 
 
 class DeviceManager:
-    """Finds devices. All of them are modelled; the default machine is a Pod16."""
+    """Finds devices. All of them are modelled: those of the partition that the environment names,
+
+    or of a machine, a Pod16 unless one is given.
+    """
 
     def __init__(self, system: System | None = None):
-        self.system = system or named_system("pod16")
+        self.partition = partition_of_environment() if system is None else None
+        lent = self.partition.system if self.partition is not None else None
+        self.system = system or lent or named_system("pod16")
 
     @staticmethod
     def create_device_manager() -> "DeviceManager":
@@ -281,18 +321,23 @@ class DeviceManager:
     ) -> list[Device]:
         """Devices of a size, none if the machine is too small; of all sizes if none is given.
 
-        Sizes are 1, 2, 4, … IPUs; devices are numbered in this order, single IPUs first.
+        Sizes are 1, 2, 4, … IPUs; devices are numbered in this order, single IPUs first. A
+        partition that is not reconfigurable is one device.
         """
         if n_ipus is None:
             return [d for n in self._sizes() for d in self.get_devices(type, n)]
-        if n_ipus < 1:
+        if n_ipus < 1 or (self._is_whole and n_ipus != self.system.n_ipus):
             return []
         chip, system = _changed(self.system.chip), self.system
         system = system if chip == system.chip else replace(system, chip=chip)
         smaller = sum(system.n_ipus // n for n in self._sizes() if n < n_ipus)
-        target = Target(chip, n_ipus, 0, type, system) if n_ipus <= system.n_ipus else None
-        count = system.n_ipus // n_ipus
-        return [Device(target, smaller + i) for i in range(count) if target is not None]
+        if n_ipus > system.n_ipus:
+            return []
+        target = Target(chip, n_ipus, 0, type, system)
+        return [
+            Device(target, smaller + i, self.partition, i * n_ipus)
+            for i in range(system.n_ipus // n_ipus)
+        ]
 
     def get_device(self, id: int, type: TargetType = TargetType.IPU_MODEL) -> Device:
         """The device of a number, as get_devices lists them."""
@@ -326,8 +371,25 @@ class DeviceManager:
                 f"{self.system.name} has {self.system.n_ipus} IPUs, not {n_ipus}.",
                 hint="ask for fewer, or use IPUModel(n_ipus=…)",
             )
-        devices[0].attach()
-        return devices[0]
+        for device in devices:
+            if device.attach():
+                return device
+        raise self.held_by_others(devices)
+
+    def held_by_others(self, devices: list[Device]) -> SystemRuntimeError:
+        """The error if none of these devices could be attached."""
+        assert self.partition is not None, "devices without a partition are never held by others"
+        return SystemRuntimeError(
+            f"other programs hold all {len(devices)} devices of {devices[0].target.n_ipus} IPUs of "
+            f"partition {self.partition.name!r} that would do.",
+            hint="wait for them, or create another partition; `gc-monitor` shows who they are",
+        )
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.partition is not None and not self.partition.is_reconfigurable
 
     def _sizes(self) -> list[int]:
+        if self._is_whole:
+            return [self.system.n_ipus]
         return [1 << k for k in range(self.system.n_ipus.bit_length())]

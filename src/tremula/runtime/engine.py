@@ -29,6 +29,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.target import Device
 from tremula.runtime.auto_report import auto_report
 from tremula.runtime.clock import Clock
+from tremula.runtime.device_load import LoadMeter
 from tremula.runtime.host_connections import CallbackPort, HostConnections, RingPort, StreamCallback
 from tremula.runtime.host_steps import run_host_step
 from tremula.runtime.loaded import LoadedProgram
@@ -63,6 +64,7 @@ class Engine:
         self.host = HostConnections(self.executable.host)
         self._loaded: LoadedProgram | None = None
         self._registers: np.ndarray | None = None  # of the program that runs now
+        self._meter: LoadMeter | None = None  # tells a controller what runs, on a partition
 
     def _compiled(
         self,
@@ -91,6 +93,8 @@ class Engine:
     def _load(self, device: Device | None) -> None:
         self._check_device(device)
         executable = self.executable
+        lease = device.lease if device is not None else None
+        self._meter = None if lease is None else LoadMeter(lease, executable)
         self._n_threads = self.options.whole("tremula.threads") or n_cores()
         self._loaded = loaded = LoadedProgram(executable, self.host, self.options, self._n_threads)
         self._is_execute = np.array([s.kind is StepKind.EXECUTE for s in executable.steps], bool)
@@ -129,10 +133,17 @@ class Engine:
         """Run a program, by index or name, to its end."""
         entry = self._entry(program)
         with span(POPLAR, "Engine.run"):
-            with self.clock.run(self.executable.entries.index(entry)):
-                self._run_from(entry)
+            if self._meter is not None:
+                with self._meter.metered(self.clock):
+                    self._run_entry(entry)
+            else:
+                self._run_entry(entry)
             if self._auto_report is not None:
                 self._auto_report.after_run()
+
+    def _run_entry(self, entry: int) -> None:
+        with self.clock.run(self.executable.entries.index(entry)):
+            self._run_from(entry)
 
     def close(self) -> None:
         """Write the report that options ask for, if something ran since it was last written."""
@@ -160,6 +171,8 @@ class Engine:
             if reason == interpreter.DONE:
                 return
             if reason == interpreter.BUDGET_SPENT:
+                if self._meter is not None:
+                    self._meter.lease.check()
                 quick = time.perf_counter() - started < SECONDS_BETWEEN_RETURNS / 2
                 budget = min(budget * 2, 1 << 40) if quick else max(1, budget // 2)
             elif reason == interpreter.LOG_FULL:

@@ -58,23 +58,41 @@ class Energy:
         return guessed / self.total if self.total else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class MovedBytes:
+    """Bytes of everything that ran, of all replicas: between tiles, over links, and outside."""
+
+    inside: int
+    links: int
+    outside: int
+
+
+def moved_bytes(executable: Executable, costs: StepCosts, executed: Ints) -> MovedBytes:
+    """What a program moved whose step i ran executed[i] times."""
+    n_replicas = executable.replication_factor
+    inside, outside = _bytes_of_steps(executable)
+    assert executable.target.system is not None, "a target always gets a system"
+    on_links = costs.link_loads.totals(executed, len(executable.target.system.links)).sum()
+    return MovedBytes(
+        n_replicas * int(executed @ inside), int(on_links), n_replicas * int(executed @ outside)
+    )
+
+
 def energy_of(
     executable: Executable, costs: StepCosts, executed: Ints, seconds: float, chip: Chip
 ) -> Energy:
     """The energy of a program whose step i ran executed[i] times, in so many seconds."""
-    target, n_replicas = executable.target, executable.replication_factor
-    n_chips = target.n_ipus * n_replicas
-    inside, outside = _bytes_of_steps(executable)
+    n_replicas = executable.replication_factor
+    n_chips = executable.target.n_ipus * n_replicas
+    moved = moved_bytes(executable, costs, executed)
     picojoules = n_replicas * float(executed @ _step_picojoules(costs, chip))
-    moved_mm = (n_replicas * float(executed @ inside)) * mean_way_mm(chip)
-    assert target.system is not None, "a target always gets a system"
-    on_links = costs.link_loads.totals(executed, len(target.system.links)).sum()
+    moved_mm = moved.inside * mean_way_mm(chip)
     return Energy(
         idle=chip.idle_watts * seconds * n_chips,
         compute=picojoules * 1e-12,
         exchange=moved_mm * chip.energy_pj_per_byte_mm * 1e-12,
-        links=float(on_links) * chip.energy_pj_per_byte_link * 1e-12,
-        outside=n_replicas * float(executed @ outside) * chip.energy_pj_per_byte_dram * 1e-12,
+        links=moved.links * chip.energy_pj_per_byte_link * 1e-12,
+        outside=moved.outside * chip.energy_pj_per_byte_dram * 1e-12,
         seconds=seconds,
         n_chips=n_chips,
         standings={part: _standing(chip, names) for part, names in _CONSTANTS.items()},

@@ -1,0 +1,1 @@
+"""Figures of the controller: partitions per second, many devices, kills, scrapes, launches."""

@@ -1,0 +1,1 @@
+"""Commands of the system around the machine: server, vipu, device tools, poprun."""

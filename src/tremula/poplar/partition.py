@@ -1,0 +1,288 @@
+"""A partition of a machine that a controller lends: found in the environment, held by leases.
+
+`IPUOF_CONFIG_PATH` names a file that `vipu create partition` wrote; or `IPUOF_VIPU_API_HOST`,
+`_PORT` and `_PARTITION_ID` say where to ask for the same. Without them nothing here does anything.
+"""
+
+import atexit
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tremula.base.errors import (
+    FileLoadError,
+    InvalidOption,
+    PoplarError,
+    RecoverableRuntimeError,
+    SystemRuntimeError,
+    UnknownRuntimeError,
+    UnrecoverableRuntimeError,
+)
+from tremula.hardware import System, system_from_toml
+
+CONFIG_PATH = "IPUOF_CONFIG_PATH"
+API = "IPUOF_VIPU_API_"
+ACCESS_KEY = "VIPU_CLI_API_ACCESS_KEY"
+DEFAULT_PORT = 8090
+_MAX_CONFIG_BYTES = 1 << 20
+_OK, _CONFLICT, _GONE = 200, 409, (404, 410)
+
+
+@dataclass(slots=True)
+class DeviceLoad:
+    """What a program has done with its devices since it attached: sums over all of them."""
+
+    busy_s: float = 0.0  # while a program ran, by the host's clock
+    cycles: int = 0  # of the modelled clock
+    joules: float = 0.0  # of the modelled program
+    modelled_s: float = 0.0  # what these cycles take on the chip
+    host_bytes: int = 0
+    exchange_bytes: int = 0
+    link_bytes: int = 0
+    tile_bytes: int = 0  # the fullest tile
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Where a controller is, and what of a partition this process may use."""
+
+    name: str
+    host: str
+    port: int
+    key: str
+    gcd: int
+    ipus: tuple[int, ...]  # of this graph compilation domain, as the cluster counts them
+    is_reconfigurable: bool
+    system_toml: str
+    timeout_s: float = 120.0
+
+    @property
+    def system(self) -> System:
+        """The chips of this domain as a machine of their own."""
+        return system_from_toml(self.system_toml, origin=f"partition {self.name!r}")
+
+    def lease(self, first: int, n_ipus: int) -> "Lease | None":
+        """Hold some of its chips, counted from its first one; None if another program does."""
+        wanted = self.ipus[first : first + n_ipus]
+        body = {"partition": self.name, "gcd": self.gcd, "ipus": list(wanted), **_this_process()}
+        status, answer = self.ask("POST", "/api/v1/leases", body)
+        if status == _CONFLICT and answer.get("code") == "held":
+            return None
+        if status != _OK:
+            raise SystemRuntimeError(
+                f"partition {self.name!r} gives no devices: {answer.get('error', status)}",
+                hint=answer.get("hint", "") or "`vipu get partition` shows its state",
+            )
+        return Lease(self, answer)
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+        """A request to the controller; (0, …) if it cannot be reached."""
+        import http.client  # those who use no partition need not wait for it
+
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        try:
+            connection.request(method, path, json.dumps(body), headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            return answer.status, json.loads(text) if text else {}
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return 0, {"error": f"{self.host}:{self.port} does not answer ({error})"}
+        finally:
+            connection.close()
+
+
+class Lease:
+    """Chips that this process holds. A thread tells the controller that it lives, and its load.
+
+    If it dies, nobody does, and the chips go back. Faults of the machine come with the answers;
+    `check` raises them where the program is.
+    """
+
+    def __init__(self, partition: Partition, answer: dict[str, Any]):
+        self.partition = partition
+        self.id: str = str(answer["id"])
+        self.ipus: tuple[int, ...] = tuple(answer["ipus"])
+        self._beat_s, self._ttl_s = float(answer["heartbeat_s"]), float(answer["ttl_s"])
+        self._pid = os.getpid()  # children must not give back what their parent holds
+        self._load = DeviceLoad()
+        self._busy_since: float | None = None
+        self._failure: PoplarError | None = None
+        self._ends = threading.Event()
+        atexit.register(self.release)
+        threading.Thread(target=self._keep, name=f"lease {self.id}", daemon=True).start()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The devices are busy inside. A fault that is known is raised before or after."""
+        self.check()
+        started, self._busy_since = time.monotonic(), time.monotonic()
+        try:
+            yield
+        finally:
+            self._busy_since = None
+            self._load.busy_s += time.monotonic() - started
+        self.check()
+
+    def report(self, load: DeviceLoad) -> None:
+        """Tell what the modelled program has taken so far; busy time is counted here."""
+        load.busy_s = self._load.busy_s
+        self._load = load
+
+    def check(self) -> None:
+        """Raise what the machine has done to this program, if anything."""
+        if self._failure is not None:
+            raise self._failure
+
+    def release(self) -> None:
+        """Give the devices back."""
+        if self._ends.is_set() or os.getpid() != self._pid:
+            return
+        self._ends.set()
+        atexit.unregister(self.release)
+        self.beat()  # its last load
+        self.partition.ask("DELETE", f"/api/v1/leases/{self.id}")
+
+    def beat(self) -> None:
+        """Say that this process lives, and hear of faults."""
+        status, answer = self.partition.ask("POST", f"/api/v1/leases/{self.id}/beat", self._told())
+        if status == _OK:
+            self._heard_at = time.monotonic()
+            faults = answer.get("faults", [])
+            if faults and self._failure is None:
+                self._failure = failure_of(faults[0], self.partition.name)
+        elif status in _GONE and self._failure is None:
+            self._failure = UnknownRuntimeError(
+                f"the controller took the devices of partition {self.partition.name!r} back: "
+                f"{answer.get('error', 'the lease ended')}",
+                hint="attach again; the controller's audit log says why",
+            )
+        elif time.monotonic() - self._heard_at > self._ttl_s and self._failure is None:
+            self._failure = UnknownRuntimeError(
+                f"the controller of partition {self.partition.name!r} has been silent for "
+                f"{self._ttl_s:g} s: {answer.get('error', status)}",
+                hint="see whether `tremula vipu-server` runs, then attach again",
+            )
+
+    def _told(self) -> dict[str, Any]:
+        told, since = asdict(self._load), self._busy_since
+        told["busy_s"] += time.monotonic() - since if since is not None else 0.0
+        return told
+
+    def _keep(self) -> None:
+        self._heard_at = time.monotonic()
+        while not self._ends.wait(self._beat_s):
+            self.beat()
+
+
+# What a program is told of each kind of fault: the error, and the reset that mends it.
+_FAILURES: dict[str, tuple[type[SystemRuntimeError], str]] = {
+    "parity": (RecoverableRuntimeError, "IPU_RESET"),
+    "link": (RecoverableRuntimeError, "LINK_RESET"),
+    "reset": (RecoverableRuntimeError, "PARTITION_RESET"),
+    "agent": (UnrecoverableRuntimeError, ""),
+}
+
+
+def failure_of(fault: dict[str, Any], partition: str) -> PoplarError:
+    """The error that a fault is to a program: `kind` and `what` come from the controller."""
+    kind, action = _FAILURES.get(str(fault.get("kind")), (UnknownRuntimeError, ""))
+    what = f"partition {partition!r}: {fault.get('what', 'the machine failed')}"
+    if kind is RecoverableRuntimeError:
+        hint = f"`vipu reset partition {partition}`, then load the program again"
+        return RecoverableRuntimeError(what, hint=hint, recovery_action=action)
+    return kind(what, hint="ask the operator; another partition may still work")
+
+
+# -- from the environment --------------------------------------------------------------------------
+
+
+def partition_of_environment() -> Partition | None:
+    """The partition this process runs on, if its environment names one."""
+    names = (CONFIG_PATH, f"{API}PARTITION_ID")
+    if not any(os.environ.get(name) for name in names):
+        return None
+    given = {n: v for n, v in os.environ.items() if n.startswith("IPUOF_") or n == ACCESS_KEY}
+    return _partition(tuple(sorted(given.items())))
+
+
+@lru_cache(maxsize=8)
+def _partition(environment: tuple[tuple[str, str], ...]) -> Partition:
+    given = dict(environment)
+    path = given.get(CONFIG_PATH)
+    return _from_file(Path(path)) if path else _from_server(given)
+
+
+def _from_file(path: Path) -> Partition:
+    try:
+        text = path.read_bytes()[: _MAX_CONFIG_BYTES + 1]
+    except OSError as error:
+        raise FileLoadError(
+            f"{CONFIG_PATH} names {str(path)!r}, which cannot be read: {error.strerror}.",
+            hint="`vipu create partition` writes such a file",
+        ) from None
+    try:
+        return partition_from(json.loads(text))
+    except (ValueError, KeyError, TypeError):
+        raise FileLoadError(
+            f"{str(path)!r} does not describe a partition.", hint="`vipu get config` writes it anew"
+        ) from None
+
+
+def _from_server(given: dict[str, str]) -> Partition:
+    name = given[f"{API}PARTITION_ID"]
+    gcd, port = _whole(given, f"{API}GCD_ID", 0), _whole(given, f"{API}PORT", DEFAULT_PORT)
+    host, timeout_s = given.get(f"{API}HOST", "127.0.0.1"), _whole(given, f"{API}TIMEOUT", 120)
+    key = given.get(ACCESS_KEY, "")
+    asked = Partition(name, host, port, key, gcd, (), False, "", timeout_s)
+    path = f"/api/v1/partitions/{quote(name, safe='')}/ipuof?gcd={gcd}"
+    status, answer = asked.ask("GET", path)
+    if status != _OK:
+        raise SystemRuntimeError(
+            f"the controller does not give partition {name!r}: {answer.get('error', status)}",
+            hint=answer.get("hint", "") or f"check {API}HOST, {API}PORT and {ACCESS_KEY}",
+        )
+    return partition_from({**answer, "host": host, "port": port, "timeout_s": timeout_s})
+
+
+def partition_from(table: dict[str, Any]) -> Partition:
+    """From what the controller writes into an IPUoF file."""
+    return Partition(
+        name=str(table["partition"]),
+        host=str(table["host"]),
+        port=int(table["port"]),
+        key=str(table["key"]),
+        gcd=int(table["gcd"]),
+        ipus=tuple(int(i) for i in table["ipus"]),
+        is_reconfigurable=bool(table["is_reconfigurable"]),
+        system_toml=str(table["system"]),
+        timeout_s=float(table.get("timeout_s", 120.0)),
+    )
+
+
+def _whole(given: dict[str, str], name: str, default: int) -> int:
+    text = given.get(name) or str(default)
+    if not text.isdecimal():
+        raise InvalidOption(f"{name} must be a whole number, got {text!r}.", hint=f"{name}=0, say")
+    return int(text)
+
+
+def _this_process() -> dict[str, Any]:
+    import getpass
+    import socket
+
+    user = "unknown"
+    with suppress(OSError, KeyError):  # a user without a name
+        user = getpass.getuser()
+    command = " ".join(sys.argv)[:200] or sys.executable
+    pid = os.getpid()
+    return {"pid": pid, "host": socket.gethostname(), "user": user, "command": command}

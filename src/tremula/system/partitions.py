@@ -1,0 +1,240 @@
+"""Partitions: cut from an allocation, split into graph compilation domains, joined by links."""
+
+import time
+from dataclasses import dataclass
+
+from tremula.hardware import System, system_to_toml
+from tremula.system.access import Caller, partition_key
+from tremula.system.inventory import free_ipus, system_of, usable_allocation
+from tremula.system.placement import checked_size, largest_free, place
+from tremula.system.refusals import Refusal, checked_name, forbidden, not_found, taken, wrong
+from tremula.system.routing import TOPOLOGIES, Pair, part_of, route
+from tremula.system.store import Row, Store
+
+ACTIVE, ERROR = "PS_ACTIVE", "PS_ERROR"
+SYNC_TYPES = ("c2-compatible", "ipu-pod")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What `vipu create partition` asks for."""
+
+    name: str
+    size: int
+    allocation: str | None = None
+    n_gcds: int = 1
+    is_reconfigurable: bool = False
+    topology: str = "auto"
+    first: int | None = None  # the chip to begin at; None: wherever it fits best
+
+
+def add_partition(store: Store, wish: Wish, caller: Caller) -> dict:
+    """Cut a partition; raises a `Refusal` if it cannot be."""
+    checked_name("partition", wish.name)
+    checked_size(wish.size)
+    with store.change():
+        if store.row("SELECT 1 FROM partitions WHERE name = ?", wish.name):
+            raise taken("partition", wish.name)
+        allocation, cluster = usable_allocation(store, wish.allocation, caller)
+        _check_domains(store, wish, cluster)
+        _check_quota(store, wish, caller)
+        first, routing = _placed(store, wish, cluster, allocation)
+        return _insert(store, wish, caller, allocation, cluster, first, routing)
+
+
+def _check_domains(store: Store, wish: Wish, cluster: str) -> None:
+    """Domains are equal powers of two; each lies within one IPU-Link domain, a rack."""
+    n = wish.n_gcds
+    if not 1 <= n <= wish.size or n & (n - 1):
+        raise wrong(
+            f"{wish.size} IPUs cannot be split into {n} domains.",
+            f"use a power of two up to {wish.size}",
+        )
+    if wish.is_reconfigurable and n > 1:
+        raise wrong("a reconfigurable partition has one domain.", "leave out one of the two")
+    if wish.topology not in TOPOLOGIES:
+        raise wrong(
+            f"there is no topology {wish.topology[:40]!r}.", f"use one of {', '.join(TOPOLOGIES)}"
+        )
+    system = system_of(store, cluster)
+    n_rack = min(system.n_machines_per_rack * system.n_ipus_per_machine, system.n_ipus)
+    if wish.size > system.n_ipus:
+        raise _no_room(wish, f"cluster {cluster!r} has {system.n_ipus} IPUs")
+    if wish.size // n > n_rack:
+        raise wrong(
+            f"a domain of {wish.size // n} IPUs is larger than an IPU-Link domain, {n_rack} IPUs.",
+            f"use {wish.size // n_rack} domains or more",
+        )
+
+
+def _check_quota(store: Store, wish: Wish, caller: Caller) -> None:
+    limits = store.row("SELECT max_ipus, max_partitions FROM users WHERE name = ?", caller.name)
+    sql = "SELECT count(*), coalesce(sum(size), 0) FROM partitions WHERE owner = ?"
+    used = store.row(sql, caller.name)
+    if limits is None or used is None:
+        raise not_found("user", caller.name)
+    max_ipus, max_partitions = limits
+    if max_partitions is not None and used[0] + 1 > max_partitions:
+        what = f"{caller.name!r} may have {max_partitions} partitions, and has {used[0]}."
+        raise Refusal(409, "quota", what, "remove one, or ask for a larger quota")
+    if max_ipus is not None and used[1] + wish.size > max_ipus:
+        what = f"{caller.name!r} may have {max_ipus} IPUs, has {used[1]}, and asks for {wish.size}."
+        raise Refusal(409, "quota", what, "remove a partition, or ask for a larger quota")
+
+
+def _placed(store: Store, wish: Wish, cluster: str, allocation: str) -> tuple[int, str]:
+    """The first chip, and how the chips are joined; blocks that cannot be are passed over."""
+    system, is_free = system_of(store, cluster), free_ipus(store, cluster, allocation)
+    broken = broken_links(store, cluster)
+    n_each = wish.size // wish.n_gcds
+    if wish.first is not None:
+        inside = is_free[wish.first : wish.first + wish.size]
+        if wish.first % wish.size or len(inside) < wish.size or not inside.all():
+            raise _no_room(wish, f"{wish.size} IPUs from {wish.first} on are not free")
+        is_free[:] = False
+        is_free[wish.first : wish.first + wish.size] = True
+    refusal = None
+    while (first := place(is_free, wish.size)) is not None:
+        try:
+            return first, routing_of(system, (first, wish.size, n_each), wish.topology, broken)
+        except Refusal as error:
+            refusal = error
+            is_free[first : first + wish.size] = False
+            if not broken:
+                break  # all blocks are wired alike, or nearly: one answer is enough
+    if refusal is not None:
+        raise refusal
+    raise _no_room(wish, f"the largest free block of {allocation!r} has {largest_free(is_free)}")
+
+
+def routing_of(
+    system: System, block: tuple[int, int, int], topology: str, broken: frozenset[Pair]
+) -> str:
+    """How the chips of every domain are joined: the block is (first chip, chips, chips of each)."""
+    first, size, n_each = block
+    starts = range(first, first + size, n_each)
+    found = {route(system, start, n_each, topology, broken) for start in starts}
+    return found.pop() if len(found) == 1 else "detour"
+
+
+def _no_room(wish: Wish, why: str) -> Refusal:
+    what = f"there is no room for {wish.size} IPUs: {why}."
+    return Refusal(409, "no-room", what, "remove a partition, or ask for fewer")
+
+
+def _insert(
+    store: Store,
+    wish: Wish,
+    caller: Caller,
+    allocation: str,
+    cluster: str,
+    first: int,
+    routing: str,
+) -> dict:
+    number = store.add(
+        """INSERT INTO partitions (name, cluster, allocation, owner, first, size, n_gcds,
+            is_reconfigurable, sync_type, topology, routing, state, created_at)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        wish.name,
+        cluster,
+        allocation,
+        caller.name,
+        first,
+        wish.size,
+        wish.n_gcds,
+        wish.is_reconfigurable,
+        SYNC_TYPES[0 if wish.is_reconfigurable else 1],
+        wish.topology,
+        routing,
+        ACTIVE,
+        time.time(),
+    )
+    rows = [(cluster, ipu, number) for ipu in range(first, first + wish.size)]
+    store.run_many("INSERT INTO partition_ipus VALUES (?, ?, ?)", rows)
+    row = store.row("SELECT * FROM partitions WHERE id = ?", number)
+    assert row is not None, "it was just inserted"
+    return as_table(row)
+
+
+# -- the others ------------------------------------------------------------------------------------
+
+
+def find_partition(store: Store, name: str, caller: Caller, action: str) -> Row:
+    """A partition that a caller may see (`read`), use (`attach`) or change (`partition`)."""
+    row = store.row("SELECT * FROM partitions WHERE name = ?", name)
+    if row is None:
+        raise not_found("partition", name)
+    is_own = row["owner"] == caller.name
+    if caller.role == "program":
+        is_own = row["id"] == caller.partition
+    elif caller.role == "viewer":
+        is_own = False
+    if not (is_own or caller.may("operate") or (action == "read" and caller.role == "viewer")):
+        raise forbidden(f"partition {name!r} is not yours.", "`vipu list partitions` shows yours")
+    return row
+
+
+def list_partitions(store: Store, caller: Caller) -> list[dict]:
+    sees_all = caller.may("operate") or caller.role == "viewer"
+    sql = "SELECT * FROM partitions WHERE ? OR owner = ? ORDER BY name"
+    return [as_table(row) for row in store.rows(sql, sees_all, caller.name)]
+
+
+def remove_partition(store: Store, name: str, caller: Caller, *, is_forced: bool = False) -> None:
+    """Free its chips; not while programs hold some, unless forced."""
+    with store.change():
+        row = find_partition(store, name, caller, "partition")
+        n_leases = store.value("SELECT count(*) FROM leases WHERE partition = ?", row["id"])
+        if n_leases and not is_forced:
+            what = f"{n_leases} programs hold devices of partition {name!r}."
+            raise Refusal(409, "in-use", what, "end them, or use --force")
+        store.run("DELETE FROM partitions WHERE id = ?", row["id"])
+
+
+def as_table(row: Row) -> dict:
+    """A partition as the API shows it."""
+    table = dict(row)
+    first, size, n_gcds = row["first"], row["size"], row["n_gcds"]
+    n_each = size // n_gcds
+    table["is_reconfigurable"] = bool(row["is_reconfigurable"])
+    table["gcds"] = [
+        {"gcd": g, "ipus": list(range(first + g * n_each, first + (g + 1) * n_each))}
+        for g in range(n_gcds)
+    ]
+    table["sync_groups"] = sync_groups(first, size, n_gcds)
+    return table
+
+
+def sync_groups(first: int, size: int, n_gcds: int) -> list[dict]:
+    """Chips that wait for each other: those of a domain (GS1), and those of all domains (GS2)."""
+    n_each = size // n_gcds
+    of_domains = [
+        {"name": f"GS1.{g}", "first": first + g * n_each, "size": n_each} for g in range(n_gcds)
+    ]
+    return [*of_domains, {"name": "GS2", "first": first, "size": size}]
+
+
+def ipuof_table(store: Store, row: Row, gcd: int) -> dict:
+    """What programs need to attach: the file `vipu` writes, without the controller's address."""
+    if not 0 <= gcd < row["n_gcds"]:
+        raise wrong(
+            f"partition {row['name']!r} has {row['n_gcds']} domains, not one numbered {gcd}.",
+            f"use 0 to {row['n_gcds'] - 1}",
+        )
+    n_each = row["size"] // row["n_gcds"]
+    first = row["first"] + gcd * n_each
+    system = part_of(system_of(store, row["cluster"]), n_each, row["routing"])
+    return {
+        "partition": row["name"],
+        "gcd": gcd,
+        "n_gcds": row["n_gcds"],
+        "ipus": list(range(first, first + n_each)),
+        "is_reconfigurable": bool(row["is_reconfigurable"]),
+        "system": system_to_toml(system),
+        "key": partition_key(store, row["id"]),
+    }
+
+
+def broken_links(store: Store, cluster: str) -> frozenset[Pair]:
+    sql = "SELECT a, b FROM faults WHERE kind = 'link' AND cluster = ?"
+    return frozenset((a, b) for a, b in store.rows(sql, cluster))
