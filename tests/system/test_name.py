@@ -5,6 +5,6 @@ import tremula.system.placement
 
 
 def test_the_package_is_still_the_function():
-    """Once something of the package is loaded, `tremula.system("pod64")` is a machine all the same."""
+    """Once some of the package is loaded, `tremula.system("pod64")` is a machine all the same."""
     assert tremula.system("pod64", chip="gc200").n_ipus == 64
     assert tremula.system.placement.place is not None
