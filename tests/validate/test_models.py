@@ -1,4 +1,4 @@
-"""Whole models as workloads: the time of a call, and what SchNet's rows are made of."""
+"""Whole models as workloads: the time of a call, and what rows are made of."""
 
 import sys
 from dataclasses import replace
@@ -13,14 +13,18 @@ from torch.nn import functional
 from torch_geometric.nn import SchNet
 
 import poptorch
+from tremula.garden import large_transformers as large
 from tremula.garden.nearest_schnet import NearestSchNet
 from tremula.validate import PUBLISHED, NoWorkload, read_rows
 from tremula.validate.workloads import model_call as calls
+from tremula.validate.workloads import model_kge as kge
 from tremula.validate.workloads import model_schnet as schnet
+from tremula.validate.workloads import model_transformers as transformers
 from tremula.validate.workloads.model_call import Call, CallTime, time_call
 from tremula.validate.workloads.table import chip_of, find_workload
 
-ROWS = {row.id: row for row in read_rows(PUBLISHED) if row.workload.startswith("SchNet ")}
+ALL = {row.id: row for row in read_rows(PUBLISHED)}
+ROWS = {name: row for name, row in ALL.items() if row.workload.startswith("SchNet ")}
 
 
 class Line(nn.Module):
@@ -39,17 +43,20 @@ def test_a_call_is_as_long_as_its_loops():
     call = Call(
         model=Line(),
         micro_batch=(torch.ones(4, 3), torch.ones(4, 2)),
+        optimizer=lambda parameters: poptorch.optim.Adam(parameters, lr=1e-3),
         device_iterations=5,
         gradient_accumulation=2,
         uses_made_up_data=True,
     )
     found = time_call(call, "bow")
-    once, per_iteration = calls._device_cycles(replace(call, model=Line()), "bow")[0]
+    once, per_iteration = calls._counted_cycles(replace(call, model=Line()), "bow")[0]
     assert found.cycles == pytest.approx(once + 5 * per_iteration)
     assert found.host_s == calls.HOST_S_PER_CALL
     loaded = time_call(replace(call, model=Line(), uses_made_up_data=False), "bow")
     assert loaded.cycles > found.cycles  # streams
     assert loaded.seconds > found.seconds + calls.LOADED_HOST_S_PER_CALL / 2
+    alone = replace(call, uses_made_up_data=False, is_timed_without_loader=True)
+    assert alone.host_s == calls.HOST_S_PER_CALL
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -110,3 +117,85 @@ def test_neighbours_on_the_device_are_schnet_on_all_edges():
     expected = torch.cat(expected)
     torch.testing.assert_close(found[:3], expected, rtol=1e-4, atol=1e-5)
     assert loss.item() == pytest.approx(((expected - y[:3]) ** 2).mean().item(), rel=1e-3)
+
+
+def call_of(name: str, module, monkeypatch) -> tuple[Call, float]:
+    """The call that stands for a row, and the row's figure if it took two seconds."""
+    made = []
+
+    def noted(call, chip_name):
+        made.append(call)
+        assert chip_name == "gc200"
+        return CallTime(1.33e9, 1.33e9, 1.0)
+
+    monkeypatch.setattr(module, "time_call", noted)
+    row = ALL[name]
+    workload = find_workload(row)
+    assert workload.family == calls.FAMILY
+    value = workload.predict(row, chip_of(row)).in_unit(row.unit)
+    (call,) = made
+    return call, value
+
+
+@pytest.mark.parametrize("name", ["bess-biokg-1", "bess-biokg-4", "bess-yago-4"])
+def test_triples_of_a_call(name, monkeypatch):
+    """A row's entities, triples and negatives; its figure is the time of a call."""
+    call, value = call_of(name, kge, monkeypatch)
+    row, shape = ALL[name], call.model.shape
+    assert value == pytest.approx(2000)
+    assert call.replication_factor == shape.n_shards == row.n_ipus
+    assert call.is_timed_without_loader
+    triples, negatives = call.micro_batch[0], call.micro_batch[3]
+    assert triples.numel() == row.number("shard_bs")
+    each = row.number("shard_bs") * int(row.text("n_negative").split()[0])
+    assert negatives.numel() == each * shape.n_shards
+    assert shape.n_rows * shape.n_shards - shape.n_entities < shape.n_shards
+
+
+def test_tables_too_large_and_other_scores():
+    """A row that nobody here can compile, or that was not written, says so."""
+    row = ALL["bess-wikikg2-4"]
+    with pytest.raises(NoWorkload, match="625,151 rows"):
+        kge.training_step(row, "gc200")
+    with pytest.raises(NoWorkload, match="BoxE was not written"):
+        kge.training_step(replace(row, workload="BoxE KGE training step, ogbl-wikikg2"), "gc200")
+    with pytest.raises(NoWorkload, match="none of ogbl-biokg"):
+        kge.training_step(replace(row, workload="TransE KGE training step, mine"), "gc200")
+
+
+@pytest.mark.slow
+def test_pipelines_of_transformers(monkeypatch):
+    """BERT: 96 samples on eight pipelines of two chips. GPT: a global batch on one of four."""
+    small = replace(large.BERT_LARGE, n_layers=24, width=32, n_heads=2, n_words=64)
+    monkeypatch.setattr(large.BertForQuestions.__init__, "__defaults__", (small,))
+    call, value = call_of("hf-bertlarge-eval", transformers, monkeypatch)
+    assert value == pytest.approx(96 / 2)
+    assert call.n_micro_batches * len(call.micro_batch[0]) == 96
+    small = replace(large.GPT_117M, n_layers=12, width=32, n_heads=2, n_words=64)
+    monkeypatch.setattr(large.GptWithLoss.__init__, "__defaults__", (small,))
+    call, value = call_of("caraml-gpt", transformers, monkeypatch)
+    assert value == pytest.approx(2)
+    assert call.n_micro_batches == 2048
+
+
+def pipelined(name: str, n_micro_batches: int) -> Call:
+    size = large.Size(n_layers=2, width=32, n_heads=2, n_words=64, n_positions=16)
+    words = torch.zeros(1, 16, dtype=torch.int32)
+    if name == "bert":
+        model = large.BertForQuestions(size).half().eval()
+        large.place(model, (1, 1))
+        how = {"micro_batch": (words, words, words), "device_iterations": n_micro_batches}
+    else:
+        model = large.GptWithLoss(size).half().train()
+        large.place(model, (0, 1, 1))
+        how = {"micro_batch": (words, words), "gradient_accumulation": n_micro_batches}
+        how["optimizer"] = lambda parameters: poptorch.optim.AdamW(parameters, lr=1e-3)
+    return Call(model=model, is_pipelined=True, n_tiles=16, **how)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "n_filling"), [("bert", 1), ("gpt", 6)])
+def test_a_pipeline_is_as_long_as_its_slowest_stage(name, n_filling):
+    """A full pipeline takes as long for each further micro-batch; filling takes the same again."""
+    short, long = (time_call(pipelined(name, n), "bow").cycles for n in (16, 32))
+    assert long / short == pytest.approx((32 + n_filling) / (16 + n_filling), rel=0.1)

@@ -17,7 +17,7 @@ Context = Any  # what autograd keeps between a call and its gradient
 Attributes = Mapping[str, object]
 Host = Callable[[list[Tensor], Attributes], Sequence[Tensor]]
 # (tiles, tile tensors, attributes) -> tile tensors
-OnTiles = Callable[[object, list, Attributes], Sequence]
+OnTiles = Callable[[Any, list, Attributes], Sequence]
 # (inputs, outputs, gradients of outputs, attributes) -> gradients of inputs, or None
 Gradient = Callable[[list[Tensor], list[Tensor], list[Tensor], Attributes], Sequence[Tensor | None]]
 

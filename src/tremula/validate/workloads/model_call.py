@@ -1,18 +1,29 @@
-"""One call of a model that trains: its tile program by the cost model, and the host around it.
+"""One call of a model: its tile program by the cost model, and the host around it.
 
-A model joins with a function that makes a `Call`: a module with its loss, the tensors of one
-micro-batch, and how micro-batches make up a call. Everything else is here.
+A model joins with a function that makes a `Call`: a module, with its loss if it trains, the tensors
+of one micro-batch, how micro-batches make up a call, and options. Everything else is here.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from tremula.compiler.executable.executable import Executable
 from tremula.compiler.lower.lower import lower
+from tremula.runtime.clock import Clock
+from tremula.runtime.forecast import Walk
 from tremula.validate.timing import timing_of
 
 if TYPE_CHECKING:  # models need PyTorch, and only those who ask for their rows pay
     from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from tremula.frontends.poptorch.executor.poplar_executor import PoplarExecutor
+    from tremula.frontends.poptorch.options.options import Options
+    from tremula.ir.run.tile_program import TileProgram
+
+FAMILY = "whole models"
 
 # What the host does around a call, in seconds. Fitted to one program at several numbers of replicas
 # (SchNet on packed QM9 on Bow, strong_scaling.ipynb of graphcore-research/hydronet-gnn): with
@@ -24,21 +35,36 @@ LOADED_HOST_S_PER_CALL, LOADED_HOST_S_PER_REPLICA = 17e-3, 0.2e-3
 _N_ITERATIONS = 2  # built in the timed program: their difference is one iteration
 
 
+def _nothing(_: Any) -> None:  # noqa: ANN401
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """A call as PopTorch's options of the same names say; `micro_batch` is that of one replica."""
 
-    model: "nn.Module"  # returns its loss
+    model: "nn.Module"  # returns its loss, if it trains
     micro_batch: "Sequence[Tensor]"
+    optimizer: "Callable[[Any], Optimizer] | None" = None  # of parameters; without, inference
     device_iterations: int = 1
     gradient_accumulation: int = 1
     replication_factor: int = 1
     uses_made_up_data: bool = False
-    popart: "Mapping[str, object]" = field(default_factory=dict)  # settings by PopART's names
+    is_timed_without_loader: bool = False  # the clock ran around the call alone
+    is_pipelined: bool = False
+    n_tiles: int = 0  # of each chip; 0: all of them
+    choose: "Callable[[Options], object]" = _nothing  # other options
+    prepare: "Callable[[PoplarExecutor], object]" = _nothing  # before it is compiled
 
     @property
     def n_micro_batches(self) -> int:
         return self.device_iterations * self.gradient_accumulation * self.replication_factor
+
+    @property
+    def host_s(self) -> float:
+        if self.uses_made_up_data or self.is_timed_without_loader:
+            return HOST_S_PER_CALL
+        return LOADED_HOST_S_PER_CALL + LOADED_HOST_S_PER_REPLICA * self.replication_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,34 +81,57 @@ class CallTime:
 
 
 def time_call(call: Call, chip_name: str) -> CallTime:
-    """The time of a call; its loop over iterations is built short, and counted as long as it is."""
-    cycles, clock_hz = _device_cycles(replace(call, device_iterations=_N_ITERATIONS), chip_name)
-    once, per_iteration = cycles
-    host_s = HOST_S_PER_CALL
-    if not call.uses_made_up_data:
-        host_s = LOADED_HOST_S_PER_CALL + LOADED_HOST_S_PER_REPLICA * call.replication_factor
-    return CallTime(once + call.device_iterations * per_iteration, clock_hz, host_s)
+    """The time of a call.
+
+    Of a pipeline the whole program is walked, since its chips work side by side. Otherwise steps
+    are counted, and the loop over iterations is built short, and counted as long as it is.
+    """
+    if call.is_pipelined:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it does not fit: we ask how long it takes
+            program = _compiled(call, chip_name).program().executable
+        return CallTime(_walked_cycles(program), program.target.chip.clock_hz, call.host_s)
+    (once, per_iteration), clock_hz = _counted_cycles(call, chip_name)
+    return CallTime(once + call.device_iterations * per_iteration, clock_hz, call.host_s)
 
 
-def _device_cycles(call: Call, chip_name: str) -> tuple[tuple[float, float], float]:
+def _walked_cycles(executable: Executable) -> int:
+    clock = Clock(executable)
+    Walk(executable, clock).run(executable.entries[0])
+    return clock.total_cycles
+
+
+def _counted_cycles(call: Call, chip_name: str) -> tuple[tuple[float, float], float]:
     """Cycles outside of the loop over iterations and of one turn of it; and the clock."""
+    built, program = _compiled(replace(call, device_iterations=_N_ITERATIONS), chip_name).built()
+    timing = timing_of(lower(built.graph, program))
+    once = sum(cycles for _, n, cycles in timing.steps if n == 1)
+    return (once, (timing.cycles - once) / _N_ITERATIONS), timing.clock_hz
+
+
+def _compiled(call: Call, chip_name: str) -> "TileProgram":
+    """The tile program of a call on machines with this chip, not yet built."""
     import poptorch
-    from poptorch.optim import Adam
 
     options = poptorch.Options()
     options.deviceIterations(call.device_iterations)
     options.replicationFactor(call.replication_factor)
     options.Training.gradientAccumulation(call.gradient_accumulation)
     options.enableSyntheticData(call.uses_made_up_data)
-    for name, value in call.popart.items():
-        options._Popart.set(name, value)
-    optimizer = Adam(call.model.parameters(), lr=1e-3)
-    training = poptorch.trainingModel(call.model, options, optimizer)
+    options.connectionType(poptorch.ConnectionType.Never)  # any number of chips
+    options._Popart.set("engineOptions", {"debug.allowOutOfMemory": "true"})
+    if call.is_pipelined:
+        stages = poptorch.AutoStage.AutoIncrement
+        options.setExecutionStrategy(poptorch.PipelinedExecution(stages))
+    call.choose(options)
+    if call.optimizer is None:
+        wrapped = poptorch.inferenceModel(call.model, options)
+    else:
+        optimizer = call.optimizer(call.model.parameters())
+        wrapped = poptorch.trainingModel(call.model, options, optimizer)
+    call.prepare(wrapped)
     n_times = call.n_micro_batches
-    training.compile(*(t.repeat(n_times, *[1] * (t.dim() - 1)) for t in call.micro_batch))
-    tiles = training._needs_compiled().core.tiles
-    tiles.settings = replace(tiles.settings, chip=chip_name)
-    built, program = tiles.built()
-    timing = timing_of(lower(built.graph, program))
-    once = sum(cycles for _, n, cycles in timing.steps if n == 1)
-    return (once, (timing.cycles - once) / call.device_iterations), timing.clock_hz
+    wrapped.compile(*(t.repeat(n_times, *[1] * (t.dim() - 1)) for t in call.micro_batch))
+    tiles = wrapped._needs_compiled().core.tiles
+    tiles.settings = replace(tiles.settings, chip=chip_name, n_tiles=call.n_tiles)
+    return tiles

@@ -5,15 +5,14 @@ Sizes that rows do not state are those of the measured program's configuration f
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tremula.validate.rows import Row
-from tremula.validate.workloads.model_call import Call, time_call
+from tremula.validate.workloads.model_call import FAMILY, Call, time_call
 from tremula.validate.workloads.table import Modelled, NoWorkload, workload
 
-FAMILY = "SchNet whole model"
-# The measured program asked for this.
-POPART = {"replicatedCollectivesSettings.mergeAllReduceCollectives": True}
+if TYPE_CHECKING:
+    from tremula.frontends.poptorch.options.options import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +84,7 @@ def _call(batch: Batch, *, writes_out_softplus: bool, **how: Any) -> Call:  # no
     try:
         import torch
 
+        from poptorch.optim import Adam
         from tremula.garden.nearest_schnet import NearestSchNet
     except ImportError:
         raise NoWorkload(
@@ -100,4 +100,15 @@ def _call(batch: Batch, *, writes_out_softplus: bool, **how: Any) -> Call:  # no
     model = NearestSchNet(
         batch.n_places, writes_out_softplus=writes_out_softplus, keeps_blocks_apart=True
     )
-    return Call(model=model, micro_batch=micro_batch, popart=POPART, **how)
+    return Call(
+        model=model,
+        micro_batch=micro_batch,
+        optimizer=lambda parameters: Adam(parameters, lr=1e-3),
+        choose=_merge_sums,
+        **how,
+    )
+
+
+def _merge_sums(options: "Options") -> None:
+    """The measured program asked for this."""
+    options._Popart.set("replicatedCollectivesSettings.mergeAllReduceCollectives", True)

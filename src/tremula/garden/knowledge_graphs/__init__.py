@@ -1,0 +1,1 @@
+"""Embeddings of knowledge graphs, sharded over replicas: scores, losses, their operations."""
