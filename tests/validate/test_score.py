@@ -1,5 +1,7 @@
 """Errors, medians and ranks of predictions."""
 
+from dataclasses import replace
+
 import pytest
 
 from tremula.validate import Checked, NoWorkload, Row, Score, rank_correlation, validate
@@ -70,3 +72,14 @@ def test_a_row_that_cannot_be_built_is_named():
     outcome = validate([lacking, row("b")])
     assert [one.row.id for one in outcome.checked] == ["b"]
     assert "row 'a' has no parameter 'source_tiles'" in outcome.unchecked[0].reason
+
+
+def test_large_models_are_asked_for(monkeypatch):
+    """What takes minutes is left out, with a reason, unless somebody wants it."""
+    large = row("gpt", 11.0, "s", "GPT 117M training", "GC200")
+    one = replace(find_workload(large), predict=lambda *_: Modelled(2.0, 1.0))
+    monkeypatch.setattr("tremula.validate.score.find_workload", lambda _: one)
+    (left_out,) = validate([large]).unchecked
+    assert "--large" in left_out.reason
+    (found,) = validate([large], with_large=True).checked
+    assert found.predicted == 2

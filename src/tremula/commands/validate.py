@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sample", type=whole(1), metavar="N", help="only N rows of each file, evenly spread"
     )
     parser.add_argument(
+        "--large", action="store_true", help="also models that take minutes and gigabytes"
+    )
+    parser.add_argument(
         "--page",
         type=output_file,
         metavar="FILE",
@@ -58,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             notes.append(f"{path.name}: {len(chosen)} of {len(found)} rows, evenly spread.")
             print(notes[-1])
         rows += chosen
-    outcome = validate(rows, args.family, _tell)
+    outcome = validate(rows, args.family, _tell, with_large=args.large)
     if args.rows:
         _print_rows(outcome.checked)
     _print_scores(outcome)

@@ -9,6 +9,8 @@ from tremula.base.errors import PoplarError
 from tremula.validate.rows import Row
 from tremula.validate.workloads.table import NoWorkload, chip_of, find_workload
 
+TOO_LARGE = "it takes minutes and gigabytes to compile, so only --large asks for it"
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -73,10 +75,13 @@ def validate(
     rows: Iterable[Row],
     families: Sequence[str] = (),
     progress: Callable[[int, int, Row], None] | None = None,
+    *,
+    with_large: bool = False,
 ) -> Outcome:
     """Run the cost model on rows; those of equal kind and parameters are computed once.
 
-    `progress(number, total, row)` is called before each computation.
+    `progress(number, total, row)` is called before each computation. Rows that take minutes and
+    gigabytes are left out unless asked for.
     """
     checked, unchecked = [], []
     known: dict[tuple[object, ...], float | str] = {}
@@ -86,6 +91,8 @@ def validate(
             workload = find_workload(row)
             if families and workload.family not in families:
                 continue
+            if workload.is_large and not with_large:
+                raise NoWorkload(TOO_LARGE, hint="")
             if row.key not in known:
                 if progress is not None:
                     progress(number, len(rows), row)

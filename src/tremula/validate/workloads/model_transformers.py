@@ -45,7 +45,7 @@ def _bert(n_samples: int) -> Call:
     )
 
 
-@workload("GPT 117M training", FAMILY)
+@workload("GPT 117M training", FAMILY, is_large=True)
 def gpt_training(row: Row, chip_name: str) -> Modelled:
     """The time of a call, which has the whole global batch."""
     time = time_call(_gpt(row.number("global_batch")), chip_name)

@@ -80,6 +80,7 @@ class Workload:
     family: str
     predict: Predict
     n_chips: Literal["one", "several", "any"]
+    is_large: bool  # takes minutes and gigabytes
 
     def fits(self, row: Row) -> bool:
         n_chips = "one" if row.n_ipus == 1 else "several"
@@ -90,13 +91,17 @@ WORKLOADS: list[Workload] = []
 
 
 def workload(
-    pattern: str, family: str, n_chips: Literal["one", "several", "any"] = "any"
+    pattern: str,
+    family: str,
+    n_chips: Literal["one", "several", "any"] = "any",
+    *,
+    is_large: bool = False,
 ) -> Callable[[Predict], Predict]:
     """Decorator: a function that predicts rows whose workload text matches the pattern."""
 
     def add(predict: Predict) -> Predict:
         compiled = re.compile(pattern, re.IGNORECASE)
-        WORKLOADS.append(Workload(compiled, family, predict, n_chips))
+        WORKLOADS.append(Workload(compiled, family, predict, n_chips, is_large))
         return predict
 
     return add
