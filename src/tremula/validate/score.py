@@ -91,9 +91,9 @@ def validate(
             workload = find_workload(row)
             if families and workload.family not in families:
                 continue
-            if workload.is_large and not with_large:
-                raise NoWorkload(TOO_LARGE, hint="")
-            if row.key not in known:
+            if row.key not in known and workload.is_large and not with_large:
+                known[row.key] = TOO_LARGE
+            elif row.key not in known:
                 if progress is not None:
                     progress(number, len(rows), row)
                 known[row.key] = _outcome_of(workload.predict, row)
