@@ -4,7 +4,7 @@ from functools import cache
 
 from tremula.base.types import Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Execute, Sequence
+from tremula.poplar.programs import Copy, Execute, Sequence, WriteUndef
 from tremula.poplar.tensors.runs import Pieces, Runs
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
@@ -108,6 +108,8 @@ def _add_steps(
         n_elems = int(columns.partials_map.end[-1])
         partials = graph.add_variable(plan.partials, [n_elems], f"{name}/partials")
         map_spread(graph, partials, columns.partials_map)
+        if plan.splits.c_serial > 1:  # each step writes a part: what was there before is not kept
+            sequence.add(WriteUndef(partials))
     for step in range(plan.splits.c_serial):
         rows = slice(step * plan.splits.n_tiles, (step + 1) * plan.splits.n_tiles)
         codelet = conv_partial(plan.method, plan.problem.type, plan.partials)

@@ -1,0 +1,9 @@
+"""LAMB for one variable."""
+
+from tremula.frontends.popxl_addons.optimizers.lamb import (
+    LambOptimizerStep,
+)
+
+__all__ = [
+    "LambOptimizerStep",
+]

@@ -1,0 +1,1 @@
+"""PopXL addons: named variables, modules, transforms of graphs, optimiser steps, task sessions."""

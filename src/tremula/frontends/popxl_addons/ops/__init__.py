@@ -1,0 +1,1 @@
+"""Operations of the addons: tensor parallel collectives, distributed norms and losses."""

@@ -1,0 +1,50 @@
+"""Adam for one variable: moments, bias correction, decoupled weight decay."""
+
+from functools import partial
+
+import numpy as np
+
+import popxl
+from popxl import ops
+from tremula.frontends.popxl_addons.graphs.module import Module
+from tremula.frontends.popxl_addons.optimizers.common import Number, add_state, scaled_gradient
+
+
+class AdamOptimizerStep(Module):
+    """One step of Adam: `var` is changed in place.
+
+    State: `first_order`, `second_order` and, for the bias correction, `step`.
+    """
+
+    @popxl.in_sequence()
+    def build(
+        self,
+        var: popxl.TensorByRef,
+        grad: popxl.Tensor,
+        replica_grouping: popxl.ReplicaGrouping | None = None,
+        *,
+        lr: Number,
+        beta1: Number = 0.9,
+        beta2: Number = 0.999,
+        eps: float = 1e-5,
+        weight_decay: Number = 1e-2,
+        first_order_dtype: popxl.dtype = popxl.float16,
+        bias_correction: bool = True,
+        loss_scaling: Number = 1,
+        global_norm: popxl.Tensor | None = None,
+        global_norm_max: Number | None = None,
+    ) -> None:
+        """`loss_scaling` is divided out; gradients longer than `global_norm_max` are shortened."""
+        grad = scaled_gradient(grad, loss_scaling, global_norm, global_norm_max)
+        first = add_state(self, "first_order", var, first_order_dtype, replica_grouping)
+        second = add_state(self, "second_order", var, popxl.float32, replica_grouping)
+        ops.var_updates.accumulate_moving_average_(first, grad, f=beta1)
+        ops.var_updates.accumulate_moving_average_square_(second, grad, f=beta2)
+        step = None
+        if bias_correction:
+            step = self.add_variable_input("step", partial(np.zeros, ()), popxl.float32, True)
+        updater = ops.var_updates.adam_updater(
+            first, second, weight=var, time_step=step, weight_decay=weight_decay,
+            beta1=beta1, beta2=beta2, epsilon=eps,
+        )  # fmt: skip
+        ops.scaled_add_(var, updater, b=-lr)

@@ -1,0 +1,148 @@
+"""What a graph takes on the tiles of one replica: compiled for real shapes, nothing computed.
+
+A graph becomes one function of PyTorch: operations as they are, graphs that it calls in their place,
+collectives as operations of the tile program, which send over the modelled links. So the report has
+cycles, memory of every tile and bytes of every link; weights need not exist.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import popxl
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import tremula.ir.ops.shards  # noqa: F401  registers tremula::group_all_reduce
+from tremula.compiler.compile import compile_graph
+from tremula.compiler.executable.executable import Executable
+from tremula.compiler.report.report import Report
+from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.dtypes import to_carrier
+from tremula.ir.lowering.program.build import Schedule, build_tile_program
+from tremula.ir.lowering.tiles import LoweringOptions
+from tremula.ir.run.tile_run import capture_function
+from tremula.poplar.target import IPUModel
+from tremula.runtime.forecast import forecast
+
+Values = dict[popxl.Tensor, Tensor]
+_OPERATIONS = {"add": "ADD", "mean": "MEAN", "mul": "MUL", "min": "MIN", "max": "MAX"}
+
+
+@dataclass(frozen=True)
+class TileOptions:
+    """The machine that graphs are compiled for, and how products are planned."""
+
+    chip: str = "bow"
+    n_tiles: int = 0  # of each chip; 0: all it has
+    available_memory: float = 0.2  # the share of a tile that a product may take for itself
+    partials_type: str | None = None
+    engine_options: Mapping[str, object] = field(
+        default_factory=lambda: {"debug.allowOutOfMemory": True}
+    )
+
+    def lowering(self) -> LoweringOptions:
+        """As the tile program's builder wants it; values stay on the chip."""
+        return LoweringOptions(
+            partials_type=self.partials_type,
+            available_memory={0: self.available_memory},
+            has_synthetic_data=True,
+        )
+
+
+@dataclass(frozen=True)
+class TileCost:
+    """A graph compiled for the tiles of one of many replicas."""
+
+    name: str
+    executable: Executable
+    report: Report
+
+
+def cost_of_graph(graph: popxl.Graph, options: TileOptions | None = None) -> TileCost:
+    """Compile a graph for tiles, and forecast one call of it; inputs lie where readers want them."""
+    options = options or TileOptions()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        inputs = [torch.empty(t.shape, dtype=t.dtype.carrier) for t in graph.inputs]
+    inputs = [torch.zeros((), dtype=t.dtype).expand(t.shape) for t in inputs]
+    step = capture_function(tile_function(graph), inputs)
+    n_replicas = graph.ir.replication_factor
+    device = IPUModel(options.chip, n_replicas, options.n_tiles).create_device()
+    schedule = Schedule(n_replicas=n_replicas)
+    built = build_tile_program(step, device.target, schedule, options.lowering())
+    executable = compile_graph(built.graph, [built.program], options.engine_options)
+    return TileCost(graph.name, executable, forecast(executable))
+
+
+def tile_function(graph: popxl.Graph) -> Callable[..., list[Tensor]]:
+    """A function from inputs of a graph on one replica to its outputs, and to what it changed."""
+
+    def function(*inputs: Tensor) -> list[Tensor]:
+        given = [value.clone() for value in inputs]
+        outputs = evaluated(graph, given)
+        changed = [
+            value for t, value in zip(graph.inputs, given, strict=True)
+            if t in graph._by_ref_inputs
+        ]  # fmt: skip
+        return [*outputs, *changed]
+
+    return function
+
+
+def evaluated(graph: popxl.Graph, inputs: list[Tensor]) -> list[Tensor]:
+    """Run the operations of a graph, on tensors without values if need be."""
+    values: Values = dict(zip(graph.inputs, inputs, strict=True))
+    for constant in graph.constants:
+        values[constant] = to_carrier(constant.data, constant.dtype)
+    for op in graph._ops:
+        results = _results(op, [values[t] for t in op.inputs])
+        values.update(zip(op.outputs, results, strict=True))
+    return [values[t] for t in graph.outputs]
+
+
+def _results(op: Op, inputs: list[Tensor]) -> list[Tensor]:
+    if op.kind == "Call":
+        return evaluated(op.graphs[0], inputs)
+    if op.kind == "Init":
+        t = op.outputs[0]
+        return [torch.zeros(t.shape, dtype=t.dtype.carrier)]
+    if op.row.is_collective:
+        return [_collective(op, inputs[0])]
+    if op.row.compute is None:
+        raise ValueError(
+            f"{op.kind} cannot be costed as a part of {op.graph.name}: cost the graphs that it"
+            " runs, and the bytes that it moves"
+        )
+    found = op.compute(inputs)
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def _collective(op: Op, x: Tensor) -> Tensor:
+    """A collective as an operation of the tile program."""
+    group, a, ops = op.attributes["group"], op.attributes, torch.ops.tremula
+    size, stride = group.group_size, group.stride
+    out = op.outputs[0]
+    name = a.get("op") or a.get("operation", "add")
+    if size == 1:
+        return x.reshape(out.shape)
+    if op.kind in ("ReplicatedAllReduce", "ReplicatedAllReduceTP"):
+        return ops.group_all_reduce(x, _operation(op, name), size, stride)
+    if op.kind == "ReplicatedAllGather" and a["form"] == "meta_shape":
+        return ops.group_gathered(x, list(out.shape), size, stride)
+    if op.kind == "ReplicatedReduceScatter" and name == "local":
+        return ops.group_shard(x, size, stride)
+    if op.kind == "ReplicatedReduceScatter" and "op" in a:
+        return ops.group_reduce_scatter(x, _operation(op, name), size, stride)
+    raise ValueError(f"{op.kind} of {op.graph.name} has no form on tiles yet")
+
+
+def _operation(op: Op, name: str) -> str:
+    if name not in _OPERATIONS:
+        raise ValueError(f"{op.kind} of {op.graph.name} reduces with {name!r}: not on tiles yet")
+    return _OPERATIONS[name]
+
+
+def with_options(options: TileOptions, **changes: Any) -> TileOptions:
+    """The same options, some of them changed."""
+    return replace(options, **changes)

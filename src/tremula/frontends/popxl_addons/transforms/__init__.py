@@ -1,0 +1,1 @@
+"""Transforms of graphs: gradients, recomputation, loops over micro-batches, pipelines."""

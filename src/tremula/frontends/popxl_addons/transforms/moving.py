@@ -1,0 +1,42 @@
+"""Operations taken from one graph and made again in another."""
+
+from collections.abc import Iterable, MutableMapping
+
+import popxl
+from tremula.frontends.popxl.core.op import Op
+
+TensorMap = MutableMapping[popxl.Tensor, popxl.Tensor]
+
+
+def clone_op(op: Op, graph: popxl.Graph, tensors: TensorMap) -> Op:
+    """The same operation in another graph; `tensors` has what inputs are there, learns outputs."""
+    clone = Op(
+        graph, op.row, [tensors[t] for t in op.inputs], op.layout, dict(op.attributes), op.graphs
+    )
+    clone.ipu, clone.tile_set, clone.name, clone.source = op.ipu, op.tile_set, op.name, op.source
+    for t in op.outputs:
+        made = graph.new_tensor(t.name, t.shape, t.dtype, t.meta_shape)
+        made.producer = clone
+        clone.outputs.append(made)
+        tensors[t] = made
+    graph.add_op(clone)
+    return clone
+
+
+def remove_ops(graph: popxl.Graph, ops: Iterable[Op]) -> None:
+    """Take operations, and the tensors they made, out of a graph; the last ones first."""
+    for op in reversed(list(ops)):
+        graph.remove_op(op)
+        for t in op.outputs:
+            graph.remove_tensor(t)
+
+
+def written_tensors(op: Op) -> list[popxl.Tensor]:
+    """Inputs that an operation changes: in place, or in a graph that it calls."""
+    written = [op.inputs[i] for i in op.row.modifies if i < len(op.inputs)]
+    for called in op.graphs if op.kind in ("Call", "Loop") else ():
+        changed = called._by_ref_inputs
+        places = {i for i, t in enumerate(called.inputs) if t in changed}
+        places |= op.attributes.get("modified", set())
+        written += [op.inputs[i] for i in sorted(places)]
+    return written
