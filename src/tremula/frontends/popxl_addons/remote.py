@@ -21,15 +21,21 @@ def create_remote_buffer(
 ) -> popxl.RemoteBuffer:
     """A buffer for tensors like this; of shards, if the tensor divides into `shard_over` parts."""
     if spec.meta_shape:
-        buffer = popxl.remote_buffer(spec.shape, spec.dtype, entries)
-        buffer.meta_shape = tuple(spec.meta_shape)
-        return buffer
+        return _sharded_buffer(spec.shape, spec.meta_shape, spec.dtype, entries)
     n_elements = prod(spec.shape)
     if shard_over > 1 and n_elements % shard_over == 0:
-        buffer = popxl.remote_buffer((n_elements // shard_over,), spec.dtype, entries)
-        buffer.meta_shape = tuple(spec.shape)
-        return buffer
+        return _sharded_buffer((n_elements // shard_over,), spec.shape, spec.dtype, entries)
     return popxl.remote_buffer(spec.shape, spec.dtype, entries)
+
+
+def _sharded_buffer(
+    shape: tuple[int, ...], whole: tuple[int, ...], dtype: popxl.dtype, entries: int
+) -> popxl.RemoteBuffer:
+    """A buffer of shards of one shape of tensors of another."""
+    buffer = popxl.remote_buffer(shape, dtype, entries)
+    buffer.meta_shape = tuple(whole)
+    buffer.n_shards = -(-prod(whole) // prod(shape))
+    return buffer
 
 
 def named_buffers(

@@ -64,7 +64,7 @@ class Training:
     learning_rate: float = 1e-4
     beta1: float = 0.9
     beta2: float = 0.999
-    epsilon: float = 1e-8
+    epsilon: float = 1e-5
     weight_decay: float = 0.0
     max_grad_norm: float = 0.0  # 0: gradients are not clipped
 

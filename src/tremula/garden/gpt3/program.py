@@ -59,10 +59,11 @@ class GPTProgram:
 
     def _make_graphs(self) -> None:
         n = self.config.model.n_layers
-        x = _Like(self.rows)
-        handle = batch_serial_buffer(x, self.config.accumulation, n + 1, self.replicas.tp1)
-        gradient = batch_serial_buffer(x, self.config.accumulation, n + 1, self.replicas.tp1)
-        self.activations, self.gradients = handle, gradient
+        # Rows are the same on all of tp1, which can share them out.
+        self.activations, self.gradients = (
+            batch_serial_buffer(self.rows, self.config.accumulation, n + 1, self.replicas.tp1)
+            for _ in range(2)
+        )
         self._make_embedding()
         self._make_layer()
         self._make_head()
@@ -76,6 +77,9 @@ class GPTProgram:
         )
         self.embedding, fixed = self._held(factories, ("word", "position"), 1)
         self.embedding_fixed = fixed.init("embedding")
+        word = self.embedding.gradients.word
+        self.tied = popxl.remote_buffer(word.tensor_shape, word.tensor_dtype)
+        self.tied.meta_shape = word.meta_shape
         trained = [graph.args.word, graph.args.position]
         sums, gradient = addons.autodiff_with_accumulation(graph, trained, grads_required=[])
         self.embedding_sums = sums
@@ -174,9 +178,9 @@ class GPTProgram:
     def _make_phases(self) -> None:
         rate = ops.host_load(self.rate, "learning_rate")
         square = ops.init((), popxl.float32, "square_norm")
-        table = self._embedding_forward()
+        self._embedding_forward()
         self._repeat("layers_forward", self._layer_forward, 0)
-        self._head_both_ways(table, square)
+        self._head_both_ways(square)
         self._repeat("layers_backward", self._layer_backward, -1, square)
         norm = self._embedding_backward(square)
         self.embedding.update(0, rate, norm)
@@ -195,16 +199,16 @@ class GPTProgram:
         start = popxl.constant(first % n, popxl.int32, "first_layer")
         ops.repeat(body, n, start, *given)
 
-    def _embedding_forward(self) -> popxl.Tensor:
+    def _embedding_forward(self) -> None:
         weights = self.embedding.gathered(0)
         self.embedding_forward.bind(_with(weights, self.embedding_fixed)).call(0)
-        return weights.word
 
     def _layer_forward(self, layer: popxl.Tensor) -> None:
         self.layer_forward.bind(self.layers.gathered(layer)).call(layer)
 
-    def _head_both_ways(self, table: popxl.Tensor, square: popxl.Tensor) -> None:
-        weights = _with(self.head.gathered(0), self.head_fixed, NamedTensors(table=table))
+    def _head_both_ways(self, square: popxl.Tensor) -> None:
+        table = NamedTensors(table=self.embedding.gathered(0).word)  # the head has none of its own
+        weights = _with(self.head.gathered(0), self.head_fixed, table)
         sums = self.head_sums.init_zero()
         self.head_both.bind(_with(weights, sums)).call(0)
         gradients = sums.accum.copy()
@@ -212,7 +216,8 @@ class GPTProgram:
         own = self.head.reduced(gradients)
         self.head.add_square_norm(own, square)
         self.head.store_gradients(own, 0)
-        self.tied = self.embedding.reduced(NamedTensors(word=tied))
+        tied = self.embedding.reduced(NamedTensors(word=tied)).word
+        ops.remote_store(self.tied, 0, tied)
 
     def _layer_backward(self, layer: popxl.Tensor, square: popxl.Tensor) -> None:
         sums = self.layer_sums.init_zero()
@@ -224,9 +229,10 @@ class GPTProgram:
     def _embedding_backward(self, square: popxl.Tensor) -> popxl.Tensor | None:
         """Gradients of both tables, the head's added; the norm of all gradients there are."""
         sums = self.embedding_sums.init_zero()
-        self.embedding_backward.bind(_with(sums, self.embedding_fixed)).call(0)
+        weights = _with(self.embedding.gathered(0), self.embedding_fixed)
+        self.embedding_backward.bind(_with(weights, sums)).call(0)
         gradients = self.embedding.reduced(sums.accum)
-        ops.add_(gradients.word, self.tied.word)
+        ops.add_(gradients.word, ops.remote_load(self.tied, 0, "tied"))
         self.embedding.add_square_norm(gradients, square)
         self.embedding.store_gradients(gradients, 0)
         if not self.config.training.max_grad_norm:
@@ -237,14 +243,6 @@ class GPTProgram:
         self, layer: popxl.Tensor, rate: popxl.Tensor, norm: popxl.Tensor | None = None
     ) -> None:
         self.layers.update(layer, rate, norm)
-
-
-class _Like:
-    """A spec with what `batch_serial_buffer` asks of a tensor."""
-
-    def __init__(self, spec: popxl.TensorSpec):
-        self.shape, self.dtype = spec.shape, spec.dtype
-        self.nelms = spec.shape[0] * spec.shape[1]
 
 
 def _input_like(t: popxl.Tensor, by_ref: bool = False) -> popxl.Tensor:

@@ -138,7 +138,7 @@ def _table(graph: Graph, flat: Sequence[Any], inputs_dict: InputsDict) -> str:
     for i in range(max(len(graph.inputs), len(flat))):
         inner = graph.inputs[i] if i < len(graph.inputs) else None
         given = flat[i] if i < len(flat) else (inputs_dict or {}).get(inner)  # type: ignore[arg-type]
-        rows.append(f"  {i}: {inner.id if inner else '-':<32} {given!r}")
+        rows.append(f"  {i}: {'-' if inner is None else inner.id:<32} {given!r}")
     return "\n".join(["  input of the graph                given", *rows])
 
 

@@ -62,7 +62,8 @@ class GradGraphInfo:
             )
         return {
             inner: fwd_call_info.graph_to_parent(e.fwd_tensor)
-            for inner, e in zip(self.graph.inputs, self.expected_inputs, strict=True)
+            # A graph may have got inputs since, such as accumulators.
+            for inner, e in zip(self.graph.inputs, self.expected_inputs, strict=False)
             if e.connection_type is ExpectedConnectionType.Fwd
         }
 

@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 import popxl
 from popxl import ops
+from popxl.transforms import ExpectedConnectionType
 from tremula.frontends.popxl_addons.graphs.graph import GraphWithNamedArgs
 from tremula.frontends.popxl_addons.named.tensors import NamedTensors
+from tremula.frontends.popxl_addons.remote import create_remote_buffer
 
 IoMode = Literal["compute", "io", "io_overlapped"]
 IO_MODES = ("compute", "io", "io_overlapped")
@@ -37,18 +39,16 @@ Tensors = list[popxl.Tensor]
 
 
 def batch_serial_buffer(
-    t: popxl.Tensor,
+    t: popxl.Tensor | popxl.TensorSpec,
     steps: int = 1,
     rows: int = 1,
     shard_group: popxl.ReplicaGrouping | None = None,
 ) -> RemoteHandle:
     """A buffer for a tensor of all micro-batches of all rows."""
+    spec = popxl.TensorSpec(t.shape, t.dtype)
     n = 1 if shard_group is None else shard_group.group_size
-    if n == 1 or t.nelms % n:
-        return RemoteHandle(popxl.remote_buffer(t.shape, t.dtype, steps * rows))
-    buffer = popxl.remote_buffer((t.nelms // n,), t.dtype, steps * rows)
-    buffer.meta_shape = t.shape
-    return RemoteHandle(buffer, 0, shard_group)
+    buffer = create_remote_buffer(spec, steps * rows, n)
+    return RemoteHandle(buffer, 0, shard_group if buffer.meta_shape else None)
 
 
 @dataclass(frozen=True)
@@ -311,9 +311,9 @@ def batch_serialise_fwd_and_grad(
     for own, t in zip(info.graph.inputs, _expected(info), strict=False):
         if t is None or own in loads:
             continue
-        if t in loads:
+        if isinstance(_handle(loads[t]) if t in loads else None, RemoteHandle):
             loads[own] = loads[t]
-        elif t in forward_inputs and t != seed_input:
+        elif t in forward_inputs and t != seed_input and t not in loads:
             args.insert(names.get(t, t.name.replace("/", "_")), own, overwrite=True)
         else:
             if t not in buffers:
@@ -339,6 +339,6 @@ def batch_serialise_fwd_and_grad(
 def _expected(info: Any) -> list[popxl.Tensor | None]:
     """For each input of a gradient graph the forward tensor that it is; None for gradients."""
     return [
-        c.fwd_tensor if c.connection_type == popxl.ExpectedConnectionType.Fwd else None
+        c.fwd_tensor if c.connection_type == ExpectedConnectionType.Fwd else None
         for c in info.expected_inputs
     ]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, MutableMapping
 
 import popxl
+from tremula.frontends.popxl.core.aliases import written_operands
 from tremula.frontends.popxl.core.op import Op
 
 TensorMap = MutableMapping[popxl.Tensor, popxl.Tensor]
@@ -33,10 +34,4 @@ def remove_ops(graph: popxl.Graph, ops: Iterable[Op]) -> None:
 
 def written_tensors(op: Op) -> list[popxl.Tensor]:
     """Inputs that an operation changes: in place, or in a graph that it calls."""
-    written = [op.inputs[i] for i in op.row.modifies if i < len(op.inputs)]
-    for called in op.graphs if op.kind in ("Call", "Loop") else ():
-        changed = called._by_ref_inputs
-        places = {i for i, t in enumerate(called.inputs) if t in changed}
-        places |= op.attributes.get("modified", set())
-        written += [op.inputs[i] for i in sorted(places)]
-    return written
+    return [op.inputs[i] for i in sorted(written_operands(op))]
