@@ -1,12 +1,14 @@
 """popxl.ops: the operations."""
 
+from typing import Any as _Any
+
 from tremula.frontends.popxl.core.call_site import CallSiteInfo, ConditionalSiteInfo
 from tremula.frontends.popxl.ops.public import function_of as _function_of
 
 from . import collectives, var_updates
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> _Any:  # noqa: ANN401  operations take and give anything
     if name.startswith("__"):
         raise AttributeError(name)
     return _function_of(name)

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-import popxl
-import popxl_addons as addons
 import pytest
 import torch
-from popxl import ops
 
+import popxl
+import popxl_addons as addons
+from popxl import ops
 from tests.garden.gpt3.test_config import FOLDER
 from tremula.garden.gpt3 import dense
 from tremula.garden.gpt3.config import Parallelism, load_config

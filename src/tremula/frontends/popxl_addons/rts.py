@@ -1,6 +1,6 @@
 """Replicated tensor sharding: specs of shards, graphs that gather and reduce them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import popxl
 from popxl import ops
@@ -41,14 +41,15 @@ def reduce_replica_sharded_tensor(
 
     If both are the same, one reduce-scatter does it. Tensors that do not divide stay whole.
     """
-    replica_group = replica_group or popxl.gcg().ir.replica_grouping()
-    shard_group = shard_group or replica_group
-    is_sharded = shard_group.group_size > 1 and t.nelms % shard_group.group_size == 0
-    if is_sharded and shard_group == replica_group:
-        return ops.collectives.replicated_reduce_scatter(t, op, replica_group, True)
-    if replica_group.group_size > 1:
-        t = ops.collectives.replicated_all_reduce(t, op, replica_group)
-    return ops.collectives.replica_sharded_slice(t, shard_group) if is_sharded else t
+    whole: popxl.ReplicaGrouping = popxl.gcg().ir.replica_grouping()
+    over = whole if replica_group is None else replica_group
+    sharing = over if shard_group is None else shard_group
+    is_sharded = sharing.group_size > 1 and t.nelms % sharing.group_size == 0
+    if is_sharded and sharing == over:
+        return ops.collectives.replicated_reduce_scatter(t, op, over, True)
+    if over.group_size > 1:
+        t = ops.collectives.replicated_all_reduce(t, op, over)
+    return ops.collectives.replica_sharded_slice(t, sharing) if is_sharded else t
 
 
 def all_gather_replica_sharded_graph(
@@ -91,7 +92,7 @@ def _groups(groups: Groups) -> Mapping[str, popxl.ReplicaGrouping]:
 
 
 def _graph_of_each(
-    what: str, tensors: NamedTensors, function: object
+    what: str, tensors: NamedTensors, function: Callable[[str, popxl.Tensor], popxl.Tensor]
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that does the same with each of its named arguments; names of its outputs."""
     graph = popxl.gcg().ir.create_empty_graph(what)
@@ -99,6 +100,6 @@ def _graph_of_each(
     args = {}
     with graph, popxl.in_sequence(False):
         for name, t in zip(names, like, strict=True):
-            args[name] = popxl.graph_input(t.shape, t.dtype, t.name, meta_shape=t.meta_shape)
-            popxl.graph_output(function(name, args[name]))  # type: ignore[operator]
+            args[name] = popxl.graph_input(t.shape, t.dtype, name, meta_shape=t.meta_shape)
+            popxl.graph_output(function(name, args[name]))
     return GraphWithNamedArgs(graph, NamedTensors.from_dict(args)), names

@@ -37,7 +37,7 @@ class TaskSession(popxl.Session):
         """Write the variables of the model to a file of NumPy, by name."""
         path = Path(file_path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        found = {name: self.get_tensor_data(t) for name, t in self.model.to_dict().items()}
+        found = _values(self)
         np.savez(path, **found)
 
     def load_checkpoint(
@@ -49,13 +49,17 @@ class TaskSession(popxl.Session):
 
     def load_from_session(self, src: "TaskSession", report_missing: Missing = "none") -> None:
         """Take over variables of the same names from another session."""
-        found = {name: src.get_tensor_data(t) for name, t in src.model.to_dict().items()}
-        self._load(found, report_missing)
+        self._load(_values(src), report_missing)
 
     def _load(self, found: Mapping[str, np.ndarray], report_missing: Missing) -> None:
-        own = self.model.to_dict()
+        own: dict[str, Any] = dict(self.model.to_dict())
         _report(set(found), set(own), report_missing)
         self.write_variables_data({own[name]: found[name] for name in own if name in found})
+
+
+def _values(session: TaskSession) -> dict[str, Any]:
+    model: dict[str, Any] = dict(session.model.to_dict())
+    return {name: session.get_tensor_data(t) for name, t in model.items()}
 
 
 def _report(given: set[str], own: set[str], how: Missing) -> None:

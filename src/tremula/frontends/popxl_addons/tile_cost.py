@@ -1,19 +1,19 @@
 """What a graph takes on the tiles of one replica: compiled for real shapes, nothing computed.
 
-A graph becomes one function of PyTorch: operations as they are, graphs that it calls in their place,
-collectives as operations of the tile program, which send over the modelled links. So the report has
-cycles, memory of every tile and bytes of every link; weights need not exist.
+A graph becomes one function of PyTorch: operations as they are, graphs that it calls in their
+place, collectives as operations of the tile program, which send over the modelled links. So the
+report has cycles, memory of every tile and bytes of every link; weights need not exist.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import popxl
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import popxl
 import tremula.ir.ops.shards  # noqa: F401  registers tremula::group_all_reduce
 from tremula.compiler.compile import compile_graph
 from tremula.compiler.executable.executable import Executable
@@ -61,7 +61,7 @@ class TileCost:
 
 
 def cost_of_graph(graph: popxl.Graph, options: TileOptions | None = None) -> TileCost:
-    """Compile a graph for tiles, and forecast one call of it; inputs lie where readers want them."""
+    """Compile a graph for tiles, and forecast one call; inputs lie where readers want them."""
     options = options or TileOptions()
     with FakeTensorMode(allow_non_fake_inputs=True):
         inputs = [torch.empty(t.shape, dtype=t.dtype.carrier) for t in graph.inputs]

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tremula.base.errors import FileLoadError, InvalidOption, suggest
 
@@ -76,7 +76,7 @@ class Machine:
     chip: str = "bow"
     attention_serialisation: int = 1  # queries are worked off in so many parts
     n_io_tiles: int = 0
-    io_mode: str = "compute"  # of activations: "compute", "io" or "io_overlapped"
+    io_mode: Literal["compute", "io", "io_overlapped"] = "compute"  # of activations
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import popxl
 import torch
 
+import popxl
 from tremula.garden.gpt3.config import GPTConfig
 from tremula.garden.gpt3.dense import Weights
 from tremula.garden.gpt3.layout import Weight, embedding_weights, head_weights, layer_weights

@@ -16,6 +16,16 @@ _hook_handles = itertools.count(1)
 class Graph:
     """A graph, made by `Ir.create_graph` or `Ir.create_empty_graph`; a context that adds to it."""
 
+    ir: Any
+    _id: str
+    _prefix: str
+    _tensors: dict[str, Tensor]
+    _ops: list[Op]
+    _inputs: list[Tensor]
+    _outputs: list[Tensor]
+    _by_ref_inputs: set[Tensor]
+    _call_sites: list[Op]
+
     def __init__(self) -> None:
         raise RuntimeError(
             "popxl.Graph cannot be constructed directly. Use `popxl.Ir.create_graph`"

@@ -5,13 +5,13 @@ from tremula.frontends.popxl.core.op import Op
 
 
 def route_tensor_into_graph(
-    t: popxl.Tensor, graph: popxl.Graph | None = None, modified: bool = False
+    t: popxl.Tensor, into: popxl.Graph | None = None, modified: bool = False
 ) -> popxl.Tensor:
     """The input of a graph that is tensor `t` of a graph that calls it, directly or not.
 
     Every call on the way gets the input too, so that all of them pass the same tensor.
     """
-    graph = graph or popxl.gcg()
+    graph: popxl.Graph = popxl.gcg() if into is None else into
     if t in graph:
         return t
     sites = list(graph._call_sites)

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from popxl import ops
 from tremula.frontends.popxl.core.host_data import LazyArray, open_memmap
 from tremula.frontends.popxl_addons.named.dot_tree import DotTree
 from tremula.frontends.popxl_addons.named.tensors import NamedReplicaGrouping, NamedTensors
-
-if TYPE_CHECKING:
-    from tremula.frontends.popxl_addons.remote import NamedRemoteBuffers
 
 Data = Callable[[], Any] | Iterable[Any]
 
@@ -159,7 +156,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
 
     def init_remote(
         self,
-        buffers: "NamedRemoteBuffers",
+        buffers: DotTree[popxl.RemoteBuffer],
         entry: int = 0,
         prefix: str | None = None,
         empty: bool = False,

@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from popxl.transforms import ExpectedConnection, ExpectedConnectionType, GradGraphInfo
-from popxl.transforms import autodiff as popxl_autodiff
 
 import popxl
 from popxl import ops
+from popxl.transforms import ExpectedConnection, ExpectedConnectionType, GradGraphInfo
+from popxl.transforms import autodiff as popxl_autodiff
 from tremula.frontends.popxl_addons.graphs.graph import GraphWithNamedArgs
 from tremula.frontends.popxl_addons.named.dot_tree import sanitise
 from tremula.frontends.popxl_addons.named.factories import (

@@ -192,21 +192,18 @@ class _Loop:
         entries = [self._entry(self.loads[t], index) for t in self.loaded]
         with self._transfers():
             found = [
-                ops.host_load(handle, t.name) if entry is None
-                else ops.remote_load(handle.buffer, entry, t.name)
-                for t, handle, entry in zip(
-                    self.loaded, (self.loads[t] for t in self.loaded), entries, strict=True
-                )
-            ]  # fmt: skip
+                _loaded(self.loads[t], entry, t.name)
+                for t, entry in zip(self.loaded, entries, strict=True)
+            ]
         if self.io_mode != "compute":
             found = [ops.io_tile_copy(t) for t in found]
-        return [
-            ops.collectives.replicated_all_gather(value, group=handle.shard_group)
-            if isinstance(handle := self.loads[t], RemoteHandle) and value.meta_shape
-            and not t.meta_shape
-            else value
-            for t, value in zip(self.loaded, found, strict=True)
-        ]  # fmt: skip
+        return [self._gathered(t, value) for t, value in zip(self.loaded, found, strict=True)]
+
+    def _gathered(self, t: popxl.Tensor, value: popxl.Tensor) -> popxl.Tensor:
+        handle = self.loads[t]
+        if isinstance(handle, RemoteHandle) and value.meta_shape and not t.meta_shape:
+            return ops.collectives.replicated_all_gather(value, group=handle.shard_group)
+        return value
 
     def _compute(self, loaded: Tensors, seed: popxl.Tensor | None, passed: Tensors) -> Tensors:
         given = dict(zip(self.loaded, loaded, strict=True))
@@ -270,6 +267,12 @@ def _handle(handle: Any) -> Handle:
     if isinstance(handle, tuple) and handle and isinstance(handle[0], popxl.RemoteBuffer):
         return RemoteHandle(*handle)
     raise TypeError(f"A handle is a stream or a RemoteHandle, got {handle!r}")
+
+
+def _loaded(handle: Handle, entry: popxl.Tensor | None, name: str) -> popxl.Tensor:
+    if isinstance(handle, RemoteHandle):
+        return ops.remote_load(handle.buffer, entry, name)
+    return ops.host_load(handle, name)
 
 
 def _split(seeds: Tensors) -> tuple[popxl.Tensor | None, Tensors]:
