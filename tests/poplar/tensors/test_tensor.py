@@ -281,6 +281,9 @@ def test_properties_against_brute_force(view):
     bases = [b // tensor.type.n_bytes for b in variables.graph.state.variables.base_bytes]
     listed = [bases[v] + i for v, part in tensor.var_regions() for i in range(part.begin, part.end)]
     assert listed == flat.tolist()
+    begin, end = (column // tensor.type.n_bytes for column in tensor.covered_intervals())
+    covered = {i for a, b in zip(begin, end, strict=True) for i in range(a, b)}
+    assert covered == set(flat.tolist())
 
 
 @pytest.mark.slow

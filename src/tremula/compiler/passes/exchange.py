@@ -16,7 +16,6 @@ from tremula.compiler.file.codec import record
 from tremula.compiler.lower.copies import contiguous_pairs
 from tremula.compiler.passes.intervals import (
     edge_bytes,
-    merge,
     merge_per_group,
     sum_per_tile,
     ungrouped,
@@ -38,6 +37,7 @@ from tremula.compiler.program_ir import (
 )
 from tremula.hardware import exchange_latency_cycles
 from tremula.poplar.target import Target
+from tremula.poplar.tensors.runs import joined_intervals
 from tremula.poplar.tensors.tensor import Tensor
 
 Ints = np.ndarray
@@ -192,8 +192,10 @@ def _needed(
             if spec.is_read if reads else spec.is_written:
                 begin, end, row, _ = edge_bytes(table, spec)
                 shift = table.tile[row].astype(np.int64) * span
-                parts.append(merge(begin + shift, end + shift))
-    return ungrouped(*merge(*(np.concatenate(c) for c in zip(*parts, strict=True))), span)
+                parts.append(joined_intervals(begin + shift, end + shift))
+    return ungrouped(
+        *joined_intervals(*(np.concatenate(c) for c in zip(*parts, strict=True))), span
+    )
 
 
 def _phase_of_needs(
@@ -241,7 +243,7 @@ def _phase(
     ends = np.maximum.accumulate(sorted_end)
     # A piece that brings no new byte to its tile (a repeated source) is not a fragment.
     is_new = np.concatenate(([True], ends[1:] > ends[:-1])) if len(ends) else ends.astype(bool)
-    got_tile, got_low, got_high = ungrouped(*merge(sorted_key, sorted_end), span)
+    got_tile, got_low, got_high = ungrouped(*joined_intervals(sorted_key, sorted_end), span)
     sent_tile, sent_low, sent_high = merge_per_group(source, low, high, span)
     sent = sum_per_tile(sent_tile, sent_high - sent_low, n_tiles)
     crosses = source // target.tiles_per_ipu != destination // target.tiles_per_ipu
@@ -307,7 +309,7 @@ def _tensor_bytes(tensors: Iterable[Tensor], graph: FrozenGraph) -> tuple[Ints, 
     n_tiles = graph.target.n_tiles
     n_bytes, n_pieces = np.zeros(n_tiles, np.int64), np.zeros(n_tiles, np.int64)
     for tensor in tensors:
-        _, low, high, tile = graph.tile_map.split(*merge(*tensor.byte_intervals()))
+        _, low, high, tile = graph.tile_map.split(*joined_intervals(*tensor.covered_intervals()))
         n_bytes += sum_per_tile(tile, high - low, n_tiles)
         n_pieces += sum_per_tile(tile, None, n_tiles)
     return n_bytes, n_pieces

@@ -12,7 +12,7 @@ import numpy as np
 from tremula.base.errors import GraphConnectionError
 from tremula.base.source import Source
 from tremula.codelets.spec import FieldSpec
-from tremula.poplar.tensors.runs import byte_intervals
+from tremula.poplar.tensors.runs import byte_intervals, joined_intervals
 from tremula.poplar.vertices.columns import FrozenTable
 
 Ints = np.ndarray
@@ -35,26 +35,10 @@ def edge_bytes(table: FrozenTable, spec: FieldSpec) -> EdgeBytes:
     return EdgeBytes(begin, end, row if len(row) == len(begin) else row[run], run)
 
 
-def merge(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """The union of intervals, sorted; intervals that touch become one."""
-    if len(begin) and not bool((end > begin).all()):
-        keep = end > begin
-        begin, end = begin[keep], end[keep]
-    if len(begin) < 2:
-        return begin, end
-    if not bool((begin[1:] >= begin[:-1]).all()):
-        # Fields are mostly sorted runs, which a stable sort finds and merges.
-        order = np.argsort(begin, kind="stable")
-        begin, end = begin[order], end[order]
-    reach = np.maximum.accumulate(end)
-    first = np.flatnonzero(np.concatenate(([True], begin[1:] > reach[:-1])))
-    return begin[first], reach[np.append(first[1:], len(begin)) - 1]
-
-
 def merge_per_group(group: Ints, begin: Ints, end: Ints, span: int) -> tuple[Ints, Ints, Ints]:
     """The union of intervals within each group: (group, begin, end), sorted."""
     shift = group.astype(np.int64) * span
-    return ungrouped(*merge(begin + shift, end + shift), span)
+    return ungrouped(*joined_intervals(begin + shift, end + shift), span)
 
 
 def ungrouped(low: Ints, high: Ints, span: int) -> tuple[Ints, Ints, Ints]:

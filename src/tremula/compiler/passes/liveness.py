@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tremula.compiler.file.codec import record
-from tremula.compiler.passes.intervals import edge_bytes, merge
+from tremula.compiler.passes.intervals import edge_bytes
 from tremula.compiler.passes.parallel import in_parallel
 from tremula.compiler.passes.sweeps import flow_back
 from tremula.compiler.program_ir import (
@@ -23,6 +23,7 @@ from tremula.compiler.program_ir import (
     Step,
     StepKind,
 )
+from tremula.poplar.tensors.runs import joined_intervals
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.compute_set import TemplateInstance
@@ -138,7 +139,7 @@ def _intervals_of_set(compute_set: FrozenComputeSet) -> tuple[Intervals, Interva
         for spec in table.codelet.spec.fields:
             if spec.is_edge:
                 edges = edge_bytes(table, spec)
-                touched = merge(edges.begin, edges.end)
+                touched = joined_intervals(edges.begin, edges.end)
                 if spec.is_read:
                     reads.append(touched)
                 if spec.is_written:
@@ -147,13 +148,13 @@ def _intervals_of_set(compute_set: FrozenComputeSet) -> tuple[Intervals, Interva
 
 
 def _of_tensors(tensors: Iterable[Tensor]) -> Iterator[Intervals]:
-    return (tensor.byte_intervals() for tensor in tensors)
+    return (tensor.covered_intervals() for tensor in tensors)
 
 
 def _union(parts: Iterable[Intervals]) -> Intervals:
     nothing = (np.empty(0, np.int64),) * 2
     begin, end = zip(*[nothing, *parts], strict=True)
-    return merge(np.concatenate(begin), np.concatenate(end))
+    return joined_intervals(np.concatenate(begin), np.concatenate(end))
 
 
 # -- liveness -------------------------------------------------------------------------------------

@@ -20,12 +20,12 @@ from tremula.compiler.passes.intervals import (
     edge_bytes,
     edge_error,
     field_name,
-    merge,
     source_of_row,
 )
 from tremula.compiler.passes.parallel import in_parallel
 from tremula.compiler.passes.sweeps import find_race
 from tremula.compiler.program_ir import FrozenComputeSet, LoweredPrograms, StepKind
+from tremula.poplar.tensors.runs import joined_intervals
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
 
@@ -62,7 +62,7 @@ def check_data_mapped(programs: LoweredPrograms) -> None:
     tile_map = programs.graph.tile_map
 
     def check(touched: Touched) -> None:
-        gap = tile_map.first_gap(*merge(*touched()))
+        gap = tile_map.first_gap(*joined_intervals(*touched()))
         if gap is not None:
             raise programs.graph.variables.unmapped_error(*gap)
 
@@ -221,7 +221,7 @@ def _used_intervals(programs: LoweredPrograms) -> Iterator[Touched]:
         is_repeated = copy is not None and programs.alike_copies[copy].first < copy
         if step.kind is not StepKind.WRITE_UNDEF and not is_repeated:
             for tensor in (*step.reads, *step.writes):
-                yield tensor.byte_intervals
+                yield tensor.covered_intervals
 
 
 def _row_with_repeat(table: FrozenTable, spec: FieldSpec) -> int:

@@ -103,6 +103,10 @@ class BlockPieces(Pieces):
     def start(self) -> Ints:  # pyright: ignore[reportIncompatibleVariableOverride]
         return np.concatenate(([0], np.cumsum(self.runs.count)))
 
+    def union(self) -> tuple[Ints, Ints]:
+        begin = np.array([self.offset], np.int64)
+        return begin, begin + self.n_elems
+
     def moved(self, n_elems: Ints, slots: int | Ints) -> "BlockPieces":
         assert isinstance(slots, int), "blocks are in one variable"
         return BlockPieces(self.offset + int(n_elems[slots]), self.cuts)

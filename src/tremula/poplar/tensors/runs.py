@@ -150,12 +150,13 @@ def compress(addresses: Ints) -> Runs:
 class Pieces:
     """A virtual buffer: the concatenation of runs. Views of it are strided in virtual positions."""
 
-    __slots__ = ("layout", "runs", "start")
+    __slots__ = ("_union", "layout", "runs", "start")
 
     def __init__(self, runs: Runs):
         self.runs = runs
         self.start = np.concatenate(([0], np.cumsum(runs.count)))
         self.layout: Any = None  # its PiecesLayout, see layout.py
+        self._union: tuple[Ints, Ints] | None = None
 
     @property
     def n_elems(self) -> int:
@@ -166,8 +167,15 @@ class Pieces:
         new = Pieces.__new__(Pieces)
         start, count, stride = self.runs
         new.runs = Runs(start + n_elems[slots], count, stride)
-        new.start, new.layout = self.start, None
+        new.start, new.layout, new._union = self.start, None, None
         return new
+
+    def union(self) -> tuple[Ints, Ints]:
+        """Element intervals [begin, end) that all pieces cover, sorted; found once."""
+        if self._union is None:
+            begin, end, _ = byte_intervals(self.runs, 1)
+            self._union = joined_intervals(begin, end)
+        return self._union
 
     def lookup(self, virtual: Runs) -> Runs:
         """Element addresses of runs of virtual positions."""
@@ -199,6 +207,17 @@ class Pieces:
         stride = self.runs.stride[piece]
         start = self.runs.start[piece] + stride * (low - self.start[piece])
         return Runs(start, high - low, stride), owner
+
+
+def joined_intervals(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """The union of intervals, sorted; those that touch become one."""
+    keep = end > begin
+    # Where as many have ended as have begun, a new one starts: both columns are sorted for that.
+    begin, end = (np.sort(column[keep], kind="stable") for column in (begin, end))
+    if not len(begin):
+        return begin, end
+    first = np.flatnonzero(np.concatenate(([True], begin[1:] > end[:-1])))
+    return begin[first], end[np.append(first[1:], len(begin)) - 1]
 
 
 def byte_intervals(runs: Runs, n_bytes: int) -> tuple[Ints, Ints, Ints]:

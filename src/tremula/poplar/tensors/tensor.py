@@ -37,6 +37,7 @@ from tremula.poplar.tensors.runs import (
     Runs,
     byte_intervals,
     concat_runs,
+    merge_dims,
     reshaped_strides,
     row_major,
     strided_runs,
@@ -121,6 +122,21 @@ class Tensor:
         """Byte intervals [begin, end) the view covers, in view order."""
         begin, end, _ = byte_intervals(self.runs(), self.type.n_bytes)
         return begin, end
+
+    def covered_intervals(self) -> tuple[np.ndarray, np.ndarray]:
+        """Byte intervals [begin, end) the view covers, in any order: as few as are known."""
+        size = self.type.n_bytes
+        if self.pieces is not None and self.n_elems == self.pieces.n_elems and self._is_all():
+            begin, end = self.pieces.union()
+            return begin * size, end * size
+        begin, end, _ = byte_intervals(self._runs_in_any_order(), size)
+        return begin, end
+
+    def _is_all(self) -> bool:
+        """Whether a view of as many elements as its pieces have shows all of them."""
+        dims = sorted(range(self.rank), key=lambda d: -abs(self.strides[d]))
+        shape, strides = (tuple(of[d] for d in dims) for of in (self.shape, self.strides))
+        return self.offset == 0 and merge_dims(shape, strides)[1] in ([1], [])
 
     def ordered_intervals(self) -> tuple[np.ndarray, np.ndarray]:
         """Byte intervals of all elements in view order; a repeated element has one each time."""
@@ -389,7 +405,7 @@ class Tensor:
         """Do two tensors share an element?"""
         if not self.n_elems or not other.n_elems:
             return False
-        return intersect(self.byte_intervals(), other.byte_intervals())
+        return intersect(self.covered_intervals(), other.covered_intervals())
 
     def __eq__(self, other: object) -> bool:
         """The same view: type, shape and elements; not their values."""

@@ -116,6 +116,15 @@ def _paint(begin: np.ndarray, end: np.ndarray, tile: np.ndarray) -> tuple[np.nda
 
 def _painted_over(old: ByteTileMap, new: ByteTileMap) -> ByteTileMap:
     """Both maps as one; where both have bytes, the new one's tiles."""
+    # Only what the new one spans, and a neighbour on each side to join, has to be looked at.
+    low = max(int(np.searchsorted(old.end, new.begin[0], side="right")) - 1, 0)
+    high = int(np.searchsorted(old.begin, new.end[-1], side="left")) + 1
+    middle = _painted_over_all(ByteTileMap(*(c[low:high] for c in old)), new)
+    parts = zip(old, middle, strict=True)
+    return ByteTileMap(*(np.concatenate((c[:low], m, c[high:])) for c, m in parts))
+
+
+def _painted_over_all(old: ByteTileMap, new: ByteTileMap) -> ByteTileMap:
     limits = np.iinfo(np.int64)
     gap_begin, gap_end = np.append(limits.min, new.end), np.append(new.begin, limits.max)
     gaps = ByteTileMap(gap_begin, gap_end, np.zeros(len(gap_begin), np.int64))

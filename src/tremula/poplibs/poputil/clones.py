@@ -1,5 +1,7 @@
 """Copies of tensors: on another IPU, in another graph, or beside the original."""
 
+import numpy as np
+
 from tremula.base.source import user_source
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
@@ -19,13 +21,12 @@ def clone_to_ipu(graph: Graph, tensor: Tensor, ipu: int, name: str = "") -> Tens
             source=user_source(),
             hint=f"use 0 to {n_ipus - 1}",
         )
-    clone = clone_in_order(graph, tensor, name)
-    mapping = graph.get_tile_mapping(tensor)
-    tile = mapping.tile % per_ipu + ipu * per_ipu
-    graph.set_tile_mapping(
-        clone, TileMapping(mapping.begin, mapping.end, tile, graph.target.n_tiles)
-    )
-    return clone
+
+    def moved(top: np.ndarray) -> np.ndarray:
+        own = graph.tiles.to_own(top)
+        return graph.tiles.to_top(own % per_ipu + ipu * per_ipu)
+
+    return clone_in_order(graph, tensor, name, moved=moved)
 
 
 def copy_to_ipu(

@@ -12,6 +12,7 @@ from tremula.poplar.tensors.layout import variables_met
 from tremula.poplar.tensors.regions import nests
 from tremula.poplar.tensors.runs import Pieces, compress, merge_dims
 from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplibs.poputil.memory_order import blocks_of, known_repeats, order_of
 
 
@@ -162,16 +163,24 @@ def memory_order(tensor: Tensor) -> list[int]:
 
 
 def clone_in_order(
-    graph: Graph, tensor: Tensor, name: str = "", *, type: Type | None = None
+    graph: Graph,
+    tensor: Tensor,
+    name: str = "",
+    *,
+    type: Type | None = None,
+    moved: Callable[[np.ndarray], np.ndarray] = lambda tile: tile,
 ) -> Tensor:
-    """A new variable with a tensor's shape, tile map, and order of elements in memory."""
+    """A new variable with a tensor's shape, tile map, and order of elements in memory.
+
+    `moved` gives other tiles for those of the tensor, both as the top level numbers them.
+    """
     type = type or tensor.type
     metadata = tensor.metadata if type is QUARTER else None
     turned = memory_order(tensor)
     is_blocked = blocks_of(tensor.dim_shuffle(turned)) is not None
     strided = None if is_blocked else factored(tensor)
     if strided is None and turned != sorted(turned):
-        new = clone_in_order(graph, tensor.dim_shuffle(turned), name, type=type)
+        new = clone_in_order(graph, tensor.dim_shuffle(turned), name, type=type, moved=moved)
         return new.dim_shuffle(np.argsort(turned).tolist())
     if strided is not None:
         dims = memory_order(strided)
@@ -183,7 +192,9 @@ def clone_in_order(
         source = tensor.flatten() if order is None else order.applied(tensor)
         new = graph.add_variable(type, [tensor.n_elems], name or "clone", metadata=metadata)
         result = new.reshape(tensor.shape) if order is None else order.undone(new, tensor.shape)
-    graph.top.set_tile_mapping(new, graph.top.get_tile_mapping(source, require_complete=False))
+    old = graph.top.get_tile_mapping(source, require_complete=False)
+    mapping = TileMapping(old.begin, old.end, moved(old.tile), old.n_tiles)
+    graph.top.set_tile_mapping(new, mapping)
     return result
 
 
