@@ -54,7 +54,7 @@ def test_equal_rows_are_computed_once():
     [
         (row(workload="BERT training"), "it is a whole model"),
         (row(workload="knitting"), "no tile program was written"),
-        (row(chip="IPU"), "chip 'IPU-POD4' does not name one generation"),
+        (row(chip="IPU"), "chip 'IPU' does not name one generation"),
         (row(value=None), "its value is not one number"),
         (Row("a", "GC2", 0, "x", {}, "m", "us", 1.0), "its number of chips is not a number"),
     ],
