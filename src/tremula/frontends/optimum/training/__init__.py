@@ -1,0 +1,1 @@
+"""Trainers: transformers' own loop around a compiled step."""

@@ -1,0 +1,90 @@
+"""The compiled steps of a trainer: one that trains, and one for each form of batch that predicts."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import poptorch
+from tremula.frontends.optimum.ipu_config import IPUConfig
+
+ComputeLoss = Callable[..., Any]
+ITEMS = "num_items_in_batch"
+
+
+class ComputedLoss(nn.Module):
+    """Gives the loss that a trainer's `compute_loss` finds, and marks it as the one to minimise."""
+
+    def __init__(self, model: nn.Module, compute_loss: ComputeLoss):
+        super().__init__()
+        self.model = model
+        self._compute_loss = compute_loss
+
+    def forward(self, **inputs: Any) -> Tensor:  # noqa: ANN401
+        n_items = inputs.pop(ITEMS, None)
+        if n_items is not None:
+            n_items = n_items.reshape(())
+        loss = self._compute_loss(self.model, inputs, num_items_in_batch=n_items)
+        return poptorch.identity_loss(loss, reduction="none")
+
+
+def items_per_micro_batch(
+    labels: Tensor, config: IPUConfig, *, shifts: bool
+) -> Tensor:
+    """For each micro-batch of a call: the labels that count in its update, shared out evenly.
+
+    The loss of a micro-batch is its sum over that number, and an update averages its micro-batches:
+    so every label of an update has the same weight, wherever it stands.
+    """
+    n_iterations = config.value("device_iterations", for_inference=False)
+    n_micro = config.batch_size_factor() // n_iterations
+    counted = labels[..., 1:] if shifts else labels
+    n_items = counted.ne(-100).reshape(n_iterations, -1).sum(dim=1)
+    return (n_items / n_micro).float().repeat_interleave(n_micro)
+
+
+class _Counted(nn.Module):
+    """A model that is told how many labels count, one number for each micro-batch."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, **inputs: Any) -> Any:  # noqa: ANN401
+        if ITEMS in inputs:
+            inputs[ITEMS] = inputs[ITEMS].reshape(())
+        return self.model(**inputs)
+
+
+class Predictor:
+    """Runs a model on batches of any form; each form is compiled once."""
+
+    def __init__(
+        self, model: nn.Module, options: Callable[[], poptorch.Options], config: IPUConfig
+    ):
+        self._model = _Counted(copy.copy(model))
+        self._options = options
+        self._n_micro = config.batch_size_factor(for_inference=True)
+        self._compiled: dict[tuple, poptorch.PoplarExecutor] = {}
+
+    def forward(self, **inputs: Any) -> Any:  # noqa: ANN401
+        """The outputs of the model for a batch."""
+        batch = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
+        if ITEMS in batch:
+            batch[ITEMS] = (batch[ITEMS] / self._n_micro).float().expand(self._n_micro)
+        form = tuple((name, value.shape, value.dtype) for name, value in batch.items())
+        if form not in self._compiled:
+            self._compiled[form] = poptorch.inferenceModel(self._model, self._options())
+        with torch.no_grad():
+            found = self._compiled[form](**batch)
+        if isinstance(found, dict) and found.get("loss") is not None:
+            found["loss"] = found["loss"].float().mean()
+        return found
+
+    def release(self) -> None:
+        """Give the devices back; the next call compiles again."""
+        for executor in self._compiled.values():
+            executor.destroy()
+        self._compiled.clear()
