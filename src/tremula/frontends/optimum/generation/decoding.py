@@ -1,0 +1,123 @@
+"""The step of generation: one word in, scores of the next one out; the cache stays on the device."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast
+
+import poptorch
+from tremula.frontends.optimum.generation import static_cache
+
+ENCODED = "encoder_hidden_states_given"
+
+
+class DecodeStep(nn.Module):
+    """Runs a model on the newest words, with keys and values as buffers it writes to."""
+
+    def __init__(self, model: nn.Module, cache: Cache, constants: dict[str, Any], *, reorders: bool):
+        super().__init__()
+        self.model, self.constants, self.reorders = model, constants, reorders
+        self._cache = cache
+        self._names = []
+        for name, tensor in static_cache.tensors_of(cache).items():
+            self.register_buffer(name, tensor.detach().clone())
+            self._names.append(name)
+
+    def load(self, cache: Cache) -> None:
+        """Take over the keys and values of a prompt."""
+        for name, tensor in static_cache.tensors_of(cache).items():
+            getattr(self, name).copy_(tensor)
+
+    def forward(self, positions: Tensor, order: Tensor | None = None, **inputs: Tensor) -> Tensor:
+        held = {name: getattr(self, name) for name in self._names}
+        if order is not None:  # beams go on from others than their own
+            for name, tensor in held.items():
+                if name.startswith("own"):
+                    tensor.copy_(tensor.index_select(0, order))
+        if ENCODED in inputs:
+            inputs["encoder_outputs"] = BaseModelOutput(last_hidden_state=inputs.pop(ENCODED))  # pyright: ignore
+        view = static_cache.view_of(self._cache, held, positions)
+        outputs = self.model(**inputs, **self.constants, past_key_values=view)
+        return outputs.logits[:, -1:]
+
+
+class Decoder:
+    """Compiled steps of one model, by the form of what they take."""
+
+    def __init__(self, model: nn.Module, options: Callable[[], poptorch.Options]):
+        self._model, self._options = model, options
+        self._compiled: dict[tuple, tuple[DecodeStep, poptorch.PoplarExecutor]] = {}
+        self._cache: Cache | None = None  # the one whose words are on the device
+        self._order: Tensor | None = None
+
+    def step(self, model_inputs: dict[str, Any], *, reorders: bool) -> CausalLMOutputWithPast:
+        """One word further: what transformers gives to the model's forward."""
+        given = dict(model_inputs)
+        cache: Cache = given.pop("past_key_values")
+        tensors = {name: v for name, v in given.items() if isinstance(v, Tensor)}
+        encoded = given.pop("encoder_outputs", None)
+        if encoded is not None:
+            tensors[ENCODED] = encoded[0]
+        constants = {n: v for n, v in given.items() if not isinstance(v, Tensor) and v is not None}
+        n_words = _n_words(tensors)
+        n_before = static_cache.length_of(cache)
+        tensors["positions"] = torch.arange(n_before, n_before + n_words)
+        if reorders:
+            n_rows = len(next(iter(static_cache.tensors_of(cache).values())))
+            tensors["order"] = torch.arange(n_rows) if self._order is None else self._order
+        logits = self._run(cache, tensors, constants, reorders=reorders)
+        self._order = None
+        static_cache.advance(cache, n_words)
+        return CausalLMOutputWithPast(logits=logits, past_key_values=cache)  # pyright: ignore[reportArgumentType]
+
+    def _run(
+        self, cache: Cache, tensors: dict[str, Tensor], constants: dict[str, Any], *, reorders: bool
+    ) -> Tensor:
+        form = (
+            tuple((name, v.shape, v.dtype) for name, v in tensors.items()),
+            tuple((name, v.shape) for name, v in static_cache.tensors_of(cache).items()),
+            tuple(sorted(constants)),
+        )
+        if form not in self._compiled:
+            step = DecodeStep(self._model, cache, constants, reorders=reorders).eval()
+            options = self._options().updatableNamedBuffers(list(step._names))
+            self._compiled[form] = step, poptorch.inferenceModel(step, options)
+        step, executor = self._compiled[form]
+        if self._cache is not cache:
+            self._adopt(cache)
+            step.load(cache)
+            if executor.isCompiled():
+                executor.copyNamedBuffersToDevice()
+        with torch.no_grad():
+            return executor(**tensors)
+
+    def _adopt(self, cache: Cache) -> None:
+        """From now on the device has the words of this cache, and beams are reordered there."""
+        self._cache = cache
+
+        def reorder(beam_idx: Tensor) -> None:
+            before = self._order
+            self._order = beam_idx if before is None else before.index_select(0, beam_idx)
+
+        cache.reorder_cache = reorder  # pyright: ignore[reportAttributeAccessIssue]
+
+    def forget(self) -> None:
+        """The next step begins with a new cache."""
+        self._cache = self._order = None
+
+    def release(self) -> None:
+        """Give the devices back."""
+        for _, executor in self._compiled.values():
+            executor.destroy()
+        self._compiled.clear()
+        self.forget()
+
+
+def _n_words(tensors: dict[str, Tensor]) -> int:
+    for name in ("decoder_input_ids", "input_ids"):
+        if name in tensors:
+            return tensors[name].shape[1]
+    return 1
