@@ -11,7 +11,7 @@ from tremula.ir.host.distributed import join_processes, sum_over_processes
 from tremula.ir.host.halves import WideCopies, convert_natively, round_
 from tremula.ir.host.images import differentiate_by_forward_kernels, leave_images_as_they_lie
 from tremula.ir.host.in_place import write_over_dead_operands
-from tremula.ir.host.layout import image_format, let_strides_be_free
+from tremula.ir.host.layout import held_by_columns, image_format, let_strides_be_free
 from tremula.ir.host.rows.fuse import fuse_rows
 from tremula.ir.nodes import is_random, schema_name
 from tremula.ir.optim.host import update_in_place
@@ -69,6 +69,7 @@ class HostProgram:
         join_processes(n_processes, device)
         self.is_random = has_random(part)
         self.image_format = image_format(part, device)
+        self.held_by_columns = held_by_columns(part, device)
         move = partial(on_device, device=device)
         passes: Passes = (("move to the device", move),)
         if device.type == "cuda":

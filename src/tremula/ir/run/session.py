@@ -14,7 +14,7 @@ from tremula.ir.host.blame import note_operation
 from tremula.ir.host.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
 from tremula.ir.host.fastest import FastestProgram
 from tremula.ir.host.inductor import InductorProgram
-from tremula.ir.host.layout import on_device
+from tremula.ir.host.layout import by_columns, on_device
 from tremula.ir.host.program import DeviceState, HostProgram
 from tremula.ir.locations import HeldPlace
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
@@ -89,7 +89,10 @@ class HostSession:
         self.held = DeviceState([], [[] for _ in range(self.n_replicas)], [], [], [])
 
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
+        is_new = not self.held.parameters
         self.held.parameters = self._stored(self.held.parameters, parameters)
+        for index in self.program.held_by_columns if is_new else ():
+            self.held.parameters[index] = by_columns(self.held.parameters[index])
         self.held.buffers = [self._stored(own, buffers) for own in self.held.buffers]
 
     def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None:

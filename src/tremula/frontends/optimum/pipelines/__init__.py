@@ -1,0 +1,1 @@
+"""Pipelines of transformers on compiled models, and the four that transformers 5 removed."""

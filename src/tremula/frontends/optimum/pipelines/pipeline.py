@@ -1,0 +1,210 @@
+"""`pipeline(task, model, ipu_config)`: transformers' pipelines on compiled models."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import Pipeline
+
+from tremula.base.errors import PoplarError, suggest
+from tremula.frontends.optimum.generation.mixin import IPUGenerationMixin
+from tremula.frontends.optimum.ipu_config import IPUConfig
+from tremula.frontends.optimum.models.pipelined import PipelineMixin, to_pipelined
+from tremula.frontends.optimum.pipelines.compiled import CompiledForward
+from tremula.frontends.optimum.pipelines.removed import (
+    IPUQuestionAnsweringPipeline,
+    IPUSummarizationPipeline,
+    IPUText2TextGenerationPipeline,
+    IPUTranslationPipeline,
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a task needs: a class of models, a pipeline of ours if transformers has none."""
+
+    auto_class: str
+    default_model: str
+    default_ipu_config: str
+    own_pipeline: type[Pipeline] | None = None
+    generates: bool = False
+    reads: str = "tokenizer"  # or feature_extractor, image_processor
+
+
+TASKS: dict[str, Task] = {
+    "audio-classification": Task(
+        "AutoModelForAudioClassification",
+        "superb/hubert-base-superb-ks",
+        "hubert-base",
+        reads="feature_extractor",
+    ),
+    "automatic-speech-recognition": Task(
+        "AutoModelForCTC",
+        "facebook/wav2vec2-base-960h",
+        "wav2vec2-ctc-base",
+        reads="feature_extractor",
+    ),
+    "fill-mask": Task("AutoModelForMaskedLM", "roberta-base", "roberta-base"),
+    "image-classification": Task(
+        "AutoModelForImageClassification",
+        "google/vit-base-patch16-224",
+        "vit-base",
+        reads="image_processor",
+    ),
+    "question-answering": Task(
+        "AutoModelForQuestionAnswering",
+        "distilbert-base-cased-distilled-squad",
+        "distilbert-base",
+        IPUQuestionAnsweringPipeline,
+    ),
+    "text-classification": Task(
+        "AutoModelForSequenceClassification",
+        "distilbert-base-uncased-finetuned-sst-2-english",
+        "distilbert-base",
+    ),
+    "token-classification": Task(
+        "AutoModelForTokenClassification",
+        "dbmdz/bert-large-cased-finetuned-conll03-english",
+        "bert-large",
+    ),
+    "text-generation": Task("AutoModelForCausalLM", "gpt2", "gpt2-small", generates=True),
+    "summarization": Task(
+        "AutoModelForSeq2SeqLM", "ainize/bart-base-cnn", "bart-base",
+        IPUSummarizationPipeline, generates=True,
+    ),
+    "translation": Task(
+        "AutoModelForSeq2SeqLM", "t5-small", "t5-small", IPUTranslationPipeline, generates=True,
+    ),
+    "text2text-generation": Task(
+        "AutoModelForSeq2SeqLM", "t5-small", "t5-small",
+        IPUText2TextGenerationPipeline, generates=True,
+    ),
+    "zero-shot-classification": Task(
+        "AutoModelForSequenceClassification", "roberta-large-mnli", "roberta-large",
+    ),
+}  # fmt: skip
+_ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
+
+
+def task_named(name: str) -> tuple[str, Task]:
+    """A task and its usual name; `translation_en_to_de` is a translation."""
+    usual = _ALIASES.get(name, "translation" if name.startswith("translation_") else name)
+    if usual not in TASKS:
+        known = [*TASKS, *_ALIASES, "translation_en_to_de"]
+        raise PoplarError(f"there is no task {name!r}", hint=suggest(name, known))
+    return usual, TASKS[usual]
+
+
+def pipeline(  # noqa: PLR0913 - as in transformers
+    task: str,
+    model: str | nn.Module | None = None,
+    ipu_config: str | dict[str, Any] | IPUConfig | None = None,
+    tokenizer: Any = None,  # noqa: ANN401
+    feature_extractor: Any = None,  # noqa: ANN401
+    *,
+    image_processor: Any = None,  # noqa: ANN401
+    fp16: bool = True,
+    max_length: int = 128,
+    **kwargs: Any,  # noqa: ANN401
+) -> Pipeline:
+    """A pipeline of transformers whose model is compiled.
+
+    `model` is a folder, a name, or a model; `ipu_config` says how it is spread (one IPU, if nobody
+    says so). Rows of words are filled up to `max_length`. `fp16` computes in half, as IPUs do.
+    """
+    usual, found = task_named(task)
+    name = model if isinstance(model, str) else None
+    if model is None:
+        name, ipu_config = found.default_model, ipu_config or found.default_ipu_config
+    loaded = model if isinstance(model, nn.Module) else _loaded(found, name or "")
+    config = _config(ipu_config)
+    ready = _compiled(loaded, config, found, fp16=fp16, max_length=max_length, pad=_pad(tokenizer))
+    readers = {
+        "tokenizer": tokenizer,
+        "feature_extractor": feature_extractor,
+        "image_processor": image_processor,
+    }
+    if name is not None:
+        readers |= _readers(found, name, readers)
+    given = {key: value for key, value in readers.items() if value is not None}
+    if found.own_pipeline is not None:
+        made = found.own_pipeline(model=ready, task=task, device=-1, **given, **kwargs)
+    else:
+        made = transformers.pipeline(usual, model=ready, device=-1, **given, **kwargs)
+    return made
+
+
+def _loaded(task: Task, name: str) -> nn.Module:
+    return getattr(transformers, task.auto_class).from_pretrained(name)
+
+
+def _readers(task: Task, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """What turns text, sound or pictures into tensors, from the model's folder."""
+    autos = {
+        "tokenizer": "AutoTokenizer",
+        "feature_extractor": "AutoFeatureExtractor",
+        "image_processor": "AutoImageProcessor",
+    }
+    wanted = {task.reads}
+    if task.auto_class == "AutoModelForCTC":
+        wanted.add("tokenizer")
+    return {
+        key: getattr(transformers, autos[key]).from_pretrained(name)
+        for key in wanted
+        if given[key] is None
+    }
+
+
+def _config(given: str | dict[str, Any] | IPUConfig | None) -> IPUConfig:
+    if given is None:
+        return IPUConfig()
+    if isinstance(given, dict):
+        return IPUConfig.from_dict(given)
+    return IPUConfig.from_pretrained(given) if isinstance(given, str) else given.clone()
+
+
+def _pad(tokenizer: Any) -> int:  # noqa: ANN401
+    return getattr(tokenizer, "pad_token_id", None) or 0
+
+
+def _compiled(
+    model: nn.Module, config: IPUConfig, task: Task, *, fp16: bool, max_length: int, pad: int
+) -> nn.Module:
+    """The model spread over IPUs, its forward (or its generation) compiled."""
+    spread = to_pipelined(model, config.eval(), force=True).eval()
+    if isinstance(spread, PipelineMixin):
+        spread.parallelize(for_generation=task.generates)
+    spread = spread.half() if fp16 else spread.float()
+    if task.generates:
+        return _as_transformers_knows_it(generating(spread), type(model).__name__)
+    options = functools.partial(config.to_options, for_inference=True)
+    compiled = CompiledForward(spread, options, max_length=max_length, pad_token_id=pad)
+    vars(spread)["forward"] = functools.partial(_with_right_types, compiled, spread)
+    return _as_transformers_knows_it(spread, type(model).__name__)
+
+
+def _as_transformers_knows_it(model: nn.Module, name: str) -> nn.Module:
+    """The same model; its pipelines look at the name of its class."""
+    model.__class__ = type(name, (type(model),), {"__module__": __name__})
+    return model
+
+
+def _with_right_types(compiled: CompiledForward, model: nn.Module, **inputs: Any) -> Any:  # noqa: ANN401
+    """Pictures and sounds come as float32, whatever the model computes in."""
+    dtype = next(model.parameters()).dtype
+    cast = {
+        name: value.to(dtype) if torch.is_tensor(value) and value.is_floating_point() else value
+        for name, value in inputs.items()
+    }
+    return compiled(**cast)
+
+
+def generating(model: nn.Module) -> nn.Module:
+    """A model whose `generate` is compiled."""
+    if not isinstance(model, IPUGenerationMixin):
+        kind = type(model)
+        model.__class__ = type(kind.__name__, (IPUGenerationMixin, kind), {"__module__": __name__})
+    return model
