@@ -26,10 +26,10 @@ class DecodeStep(nn.Module):
             self.register_buffer(name, tensor.detach().clone())
             self._names.append(name)
 
-    def load(self, cache: Cache) -> None:
-        """Take over the keys and values of a prompt."""
-        for name, tensor in static_cache.tensors_of(cache).items():
-            getattr(self, name).copy_(tensor)
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Take over keys and values."""
+        for name in self._names:
+            getattr(self, name).copy_(tensors[name])
 
     def forward(self, positions: Tensor, order: Tensor | None = None, **inputs: Tensor) -> Tensor:
         held = {name: getattr(self, name) for name in self._names}
@@ -51,6 +51,7 @@ class Decoder:
         self._model, self._options = model, options
         self._compiled: dict[tuple, tuple[DecodeStep, poptorch.PoplarExecutor]] = {}
         self._cache: Cache | None = None  # the one whose words are on the device
+        self._form: tuple | None = None  # of the program that has them
         self._order: Tensor | None = None
 
     def step(self, model_inputs: dict[str, Any], *, reorders: bool) -> CausalLMOutputWithPast:
@@ -67,7 +68,8 @@ class Decoder:
         tensors["positions"] = torch.arange(n_before, n_before + n_words)
         if reorders:
             n_rows = len(next(iter(static_cache.tensors_of(cache).values())))
-            tensors["order"] = torch.arange(n_rows) if self._order is None else self._order
+            order = torch.arange(n_rows) if self._order is None else self._order
+            tensors["order"] = order.to(torch.int32)  # beam search gives now one type, now another
         logits = self._run(cache, tensors, constants, reorders=reorders)
         self._order = None
         static_cache.advance(cache, n_words)
@@ -86,13 +88,22 @@ class Decoder:
             options = self._options().updatableNamedBuffers(list(step._names))
             self._compiled[form] = step, poptorch.inferenceModel(step, options)
         step, executor = self._compiled[form]
-        if self._cache is not cache:
+        if self._cache is not cache or self._form != form:
+            step.load(self._words_so_far(cache))
             self._adopt(cache)
-            step.load(cache)
+            self._form = form
             if executor.isCompiled():
                 executor.copyNamedBuffersToDevice()
         with torch.no_grad():
             return executor(**tensors)
+
+    def _words_so_far(self, cache: Cache) -> dict[str, Tensor]:
+        """Keys and values of a prompt, or of steps that another program has taken."""
+        if self._cache is not cache or self._form is None:
+            return static_cache.tensors_of(cache)
+        step, executor = self._compiled[self._form]
+        executor.copyWeightsToHost()
+        return dict(step.named_buffers(recurse=False))
 
     def _adopt(self, cache: Cache) -> None:
         """From now on the device has the words of this cache, and beams are reordered there."""
@@ -106,7 +117,7 @@ class Decoder:
 
     def forget(self) -> None:
         """The next step begins with a new cache."""
-        self._cache = self._order = None
+        self._cache = self._form = self._order = None
 
     def release(self) -> None:
         """Give the devices back."""

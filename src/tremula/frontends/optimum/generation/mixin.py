@@ -1,11 +1,9 @@
 """IPUGenerationMixin: `generate` of transformers, whose step is compiled."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
 from tremula.frontends.optimum.generation.decoding import Decoder
@@ -16,6 +14,7 @@ class IPUGenerationMixin:
     """Generates with a cache of fixed size; each step runs as one compiled program."""
 
     _decoder: Decoder | None = None
+    _steps_by: Decoder | None = None  # while it generates
     _n_beams = 1
 
     @torch.no_grad()
@@ -25,21 +24,32 @@ class IPUGenerationMixin:
         The cache is static unless the arguments say otherwise; `disable_compile=True` runs every
         step as it is.
         """
-        given: GenerationConfig | None = kwargs.get("generation_config")
-        usual: GenerationConfig = self.generation_config  # pyright: ignore[reportAttributeAccessIssue]
-        if getattr(given or usual, "cache_implementation", None) is None:
+        usual = kwargs.get("generation_config") or self.generation_config  # pyright: ignore[reportAttributeAccessIssue]
+        if getattr(usual, "cache_implementation", None) is None:
             kwargs.setdefault("cache_implementation", "static")
-        beams = kwargs.get("num_beams") or getattr(given or usual, "num_beams", 1) or 1
-        self._n_beams = beams
+        self._n_beams = kwargs.get("num_beams") or getattr(usual, "num_beams", 1) or 1
+        is_plain = kwargs.get("disable_compile", getattr(usual, "disable_compile", False))
+        decoder = self._compiled_decoder()
         was_training: bool = self.training  # pyright: ignore[reportAttributeAccessIssue]
         self.eval()  # pyright: ignore[reportAttributeAccessIssue]
-        decoder = self._compiled_decoder()
-        decoder.forget()
+        self._steps_by = None if is_plain else decoder
         try:
             return super().generate(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
         finally:
+            self._steps_by = None
             decoder.forget()
             self.train(was_training)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """A step of generation is compiled; prompts and all other calls run as they are."""
+        decoder = self._steps_by
+        if decoder is None or not _has_prompt(kwargs.get("past_key_values")):
+            return super().__call__(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+        self._steps_by = None  # what is compiled is this very call
+        try:
+            return decoder.step(kwargs, reorders=self._n_beams > 1)
+        finally:
+            self._steps_by = decoder
 
     def _compiled_decoder(self) -> Decoder:
         if vars(self).get("_decoder") is None:
@@ -49,19 +59,12 @@ class IPUGenerationMixin:
             vars(self)["_decoder"] = Decoder(self, make)  # pyright: ignore[reportArgumentType]
         return vars(self)["_decoder"]
 
-    def _valid_auto_compile_criteria(
-        self, model_kwargs: dict[str, Any], generation_config: GenerationConfig
-    ) -> bool:
-        """transformers asks whether steps can be compiled: with a static cache, always."""
-        cache = model_kwargs.get("past_key_values")
-        own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-        return isinstance(own, StaticCache) and not generation_config.disable_compile
+    def _valid_auto_compile_criteria(self, *_args: Any, **_kwargs: Any) -> bool:  # noqa: ANN401
+        """Steps are compiled here, not by torch.compile."""
+        return False
 
-    def get_compiled_call(self, compile_config: object) -> Callable[..., Any]:  # noqa: ARG002
-        """transformers asks for the compiled step."""
-        decoder, reorders = self._compiled_decoder(), self._n_beams > 1
 
-        def step(**model_inputs: Any) -> Any:  # noqa: ANN401
-            return decoder.step(model_inputs, reorders=reorders)
-
-        return step
+def _has_prompt(cache: object) -> bool:
+    """Whether a cache is static and has seen the prompt."""
+    own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+    return isinstance(own, StaticCache) and bool(own.get_seq_length() > 0)

@@ -59,7 +59,6 @@ class _IPUSteps(Trainer):
             kwargs.setdefault("processing_class", tokenizer)
         self._clip_at, args.max_grad_norm = args.max_grad_norm, 0.0  # the compiled step clips
         super().__init__(model, args, *rest, **kwargs)  # pyright: ignore[reportArgumentType]
-        self._train_batch_size = self._combined(args.per_device_train_batch_size)
         self._predictor: Predictor | None = None
 
     @staticmethod
@@ -99,10 +98,8 @@ class _IPUSteps(Trainer):
         **kwargs: Any,  # noqa: ANN401
     ) -> DataLoader:
         if is_training:
-            self._check_rows(dataset, self._train_batch_size)
-            batch_size = self._train_batch_size
-        else:
-            batch_size = self._combined(batch_size, for_inference=True)
+            self._check_rows(dataset, self._combined(batch_size))
+        batch_size = self._combined(batch_size, for_inference=not is_training)
         kept = self.args.dataloader_drop_last
         # Every call takes the same number of rows: a short rest is left out, or filled.
         self.args.dataloader_drop_last = is_training and not self.args.pad_on_batch_axis
@@ -186,7 +183,7 @@ class _IPUSteps(Trainer):
         executor.model.train()
         batch = {k: v for k, v in self._prepare_inputs(inputs).items() if isinstance(v, Tensor)}
         if self.args.pad_on_batch_axis:
-            batch = padded(batch, self._train_batch_size)
+            batch = padded(batch, self._combined(self.args.per_device_train_batch_size))
         if num_items_in_batch is not None:
             shifts = bool(getattr(self, "_loss_shifts_labels", False))
             batch[ITEMS] = items_per_micro_batch(batch["labels"], self.ipu_config, shifts=shifts)
@@ -257,6 +254,17 @@ class _IPUSteps(Trainer):
             super()._save(output_dir, None)
         finally:
             self.model = model
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """As in transformers; the learning rate is the schedule's, not that of the last step."""
+        super()._load_optimizer_and_scheduler(checkpoint)
+        optimizer: Any = getattr(self.optimizer, "optimizer", self.optimizer)
+        if checkpoint is None or not getattr(optimizer, "is_poptorch_optimizer", False):
+            return
+        on_device = optimizer.get_state_dict()["ipu_param"] or {}
+        for name, value in on_device.items():
+            if name.startswith("learningRate"):
+                value.fill_(optimizer.param_groups[0]["lr"])
 
     def release(self) -> None:
         """Give the devices back; the weights stay."""

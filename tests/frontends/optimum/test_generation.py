@@ -1,0 +1,156 @@
+"""Generation: word for word what transformers generates, with a compiled step."""
+
+import copy
+
+import pytest
+import torch
+import transformers
+
+import poptorch
+from tremula.base.errors import PoplarError
+from tremula.frontends.optimum.generation.static_cache import tensors_of, view_of
+from tremula.frontends.optimum.pipelines.pipeline import generating
+from tremula.garden.tiny_families import tiny_family_model
+from tremula.garden.tiny_transformers import tiny_config
+from tremula.ir.settings import configured
+
+WAYS = {
+    "greedy": {"do_sample": False},
+    "sampling": {"do_sample": True, "temperature": 0.9, "top_k": 20},
+    "beams": {"num_beams": 3, "do_sample": False},
+    "processors": {"do_sample": False, "repetition_penalty": 1.3, "min_new_tokens": 4},
+}
+
+
+def pair(name):
+    """A model whose words are not all alike, and the same one with a compiled step."""
+    kind = getattr(transformers, name)
+    config = tiny_config(kind.config_class)
+    config.use_cache = True
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    model.generation_config.eos_token_id, model.generation_config.pad_token_id = 2, 0
+    return model, generating(copy.deepcopy(model))
+
+
+def _prompts(model):
+    ids = torch.randint(3, 60, (3, 7), generator=torch.Generator().manual_seed(2))
+    mask = torch.ones_like(ids)
+    if not model.config.is_encoder_decoder:
+        mask[1, :3] = 0  # prompts of different lengths
+    return {"input_ids": ids, "attention_mask": mask, "max_new_tokens": 10}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GPT2LMHeadModel",
+        "LlamaForCausalLM",
+        "BartForConditionalGeneration",
+        "T5ForConditionalGeneration",
+    ],
+)
+def test_words_equal_those_of_transformers(name):
+    """Greedy, sampled with the same draws, by beams, with processors: the same words."""
+    plain, compiled = pair(name)
+    prompts = _prompts(plain)
+    for way in WAYS.values():
+        torch.manual_seed(5)
+        expected = plain.generate(**prompts, **way)
+        torch.manual_seed(5)
+        assert torch.equal(compiled.generate(**prompts, **way), expected), way
+    steps = compiled._compiled_decoder()._compiled
+    assert len(steps) == 2  # one with beams to reorder, one without
+    assert all(executor.isCompiled() for _, executor in steps.values())
+
+
+@pytest.mark.slow
+def test_whisper_transcribes_as_in_transformers():
+    """An encoder of sound, a decoder of words."""
+    tiny = tiny_family_model("WhisperForConditionalGeneration")
+    plain = tiny.model.eval()
+    plain.generation_config.eos_token_id, plain.generation_config.pad_token_id = 2, 0
+    plain.generation_config.decoder_start_token_id = 1
+    sound = {"input_features": tiny.batch["input_features"], "max_new_tokens": 6}
+    expected = plain.generate(**sound, do_sample=False)
+    found = generating(copy.deepcopy(plain)).generate(**sound, do_sample=False)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.slow
+def test_another_prompt_starts_from_nothing():
+    """Keys and values of the last prompt do not linger; uncompiled steps give the same words."""
+    plain, compiled = pair("GPT2LMHeadModel")
+    for seed in (1, 2):
+        ids = torch.randint(3, 60, (2, 5), generator=torch.Generator().manual_seed(seed))
+        given = {"input_ids": ids, "max_new_tokens": 6, "do_sample": False}
+        expected = plain.generate(**given)
+        assert torch.equal(compiled.generate(**given), expected)
+        assert torch.equal(compiled.generate(**given, disable_compile=True), expected)
+
+
+@pytest.mark.slow
+def test_steps_of_different_forms_hand_the_words_on():
+    """Two words at once, then one: another program, the same cache."""
+    plain, compiled = pair("GPT2LMHeadModel")
+    config, ids = plain.config, torch.tensor([[5, 9, 11, 4, 7, 3]])
+    expected = plain(ids).logits[0, -1]
+    cache = transformers.StaticCache(config, max_cache_len=8)
+    decoder = compiled._compiled_decoder()
+    with torch.no_grad():
+        plain(ids[:, :2], past_key_values=cache)
+        for first, end in ((2, 3), (3, 5), (5, 6)):
+            words = {"input_ids": ids[:, first:end], "past_key_values": cache, "use_cache": True}
+            positions = torch.arange(first, end)[None]
+            mask = (torch.arange(8) <= positions[0].unsqueeze(1))[None, None]
+            given = {"position_ids": positions, "attention_mask": mask}
+            found = decoder.step({**words, **given}, reorders=False).logits[0, -1]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_step_runs_on_tiles():
+    """The step's tile program writes the cache at a place that only the program knows."""
+    plain, compiled = pair("GPT2LMHeadModel")
+    given = {"input_ids": torch.tensor([[5, 9, 11]]), "max_new_tokens": 3, "do_sample": False}
+    with configured(tiles="run"):
+        found = compiled.generate(**given)
+    assert torch.equal(found, plain.generate(**given))
+
+
+def test_caches_of_other_kinds_are_refused():
+    """A window that slides over the cache has no fixed places: the error says what to do."""
+    cache = transformers.StaticCache(tiny_config(transformers.MistralConfig), max_cache_len=8)
+    for layer in cache.layers:
+        layer.keys = layer.values = torch.zeros(1, 2, 4, 8)
+    with pytest.raises(PoplarError, match="disable_compile=True"):
+        view_of(cache, tensors_of(cache), torch.arange(1))
+
+
+def test_products_of_one_row_hold_weights_by_columns():
+    """Such weights are read column by column, and come back to the host as they were."""
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.randn(6, 4))
+
+    class Product(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x):
+            return x @ self.weight
+
+    model = poptorch.inferenceModel(Product())
+    x = torch.randn(1, 6)
+    torch.testing.assert_close(model(x), x @ weight)
+    (held,) = model._compiled.core.session.held.parameters
+    assert held.stride() == (1, 6)
+    with torch.no_grad():
+        weight.mul_(2)
+    model.copyWeightsToDevice()
+    torch.testing.assert_close(model(x), x @ weight)
+    assert model._compiled.core.session.held.parameters[0].stride() == (1, 6)

@@ -1,0 +1,132 @@
+"""Pipelines: what transformers' give, from a compiled model; and those that it removed."""
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from optimum.graphcore import IPUConfig, pipeline
+from tremula.base.errors import PoplarError
+from tremula.frontends.optimum.pipelines.pipeline import TASKS
+from tremula.garden.tiny_families import tiny_family_model
+from tremula.garden.tiny_transformers import tiny_config
+
+SPECIAL = "[PAD] [BOS] [EOS] [UNK] [MASK] [SEP] [CLS]".split()
+WORDS = "the cat sat on a mat dog ran far very fast who where is it good bad film".split()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    numbers = {word: i for i, word in enumerate([*SPECIAL, *WORDS])}
+    words = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = "pad bos eos unk mask sep cls".split()
+    special = {f"{name}_token": text for name, text in zip(names, SPECIAL, strict=True)}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, model_max_length=64, **special
+    )
+
+
+def model_of(name, **fields):
+    kind = getattr(transformers, name)
+    config = tiny_config(kind.config_class)
+    for field, value in {"use_cache": True, **fields}.items():
+        setattr(config, field, value)
+    torch.manual_seed(0)
+    return kind(config).eval()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "name", "given", "more"),
+    [
+        ("text-classification", "BertForSequenceClassification", ["the cat sat", "a dog"], {}),
+        ("token-classification", "BertForTokenClassification", "the cat sat on", {}),
+        ("fill-mask", "BertForMaskedLM", "the [MASK] sat", {}),
+        ("text-generation", "GPT2LMHeadModel", "the cat", {"max_new_tokens": 5, "do_sample": False}),
+    ],
+)
+def test_results_equal_those_of_transformers(tokenizer, task, name, given, more):
+    """Rows filled up to a fixed length give the same scores and words."""
+    expected = transformers.pipeline(task, model_of(name), tokenizer=tokenizer)(given, **more)
+    ours = pipeline(task, model_of(name), tokenizer=tokenizer, fp16=False, max_length=16)
+    assert _plain(ours(given, **more)) == _plain(expected)
+
+
+def _plain(found):
+    if isinstance(found, list):
+        return [_plain(item) for item in found]
+    if isinstance(found, dict):
+        return {key: _plain(value) for key, value in found.items()}
+    is_text = isinstance(found, str) or found is None
+    return found if is_text else pytest.approx(float(found), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_zero_shot(tokenizer):
+    """One row for each label, compared."""
+    names = {"entailment": 0, "contradiction": 1}
+    labels = {"label2id": names, "id2label": {v: k for k, v in names.items()}}
+    model = model_of("BertForSequenceClassification", **labels)
+    ours = pipeline(
+        "zero-shot-classification", model, tokenizer=tokenizer, fp16=False, max_length=16
+    )
+    found = ours("the cat sat", candidate_labels=["good", "bad"])
+    assert sorted(found["labels"]) == ["bad", "good"]
+    assert sum(found["scores"]) == pytest.approx(1)
+
+
+@pytest.mark.slow
+def test_answers_are_spans_of_the_text(tokenizer):
+    """The removed question-answering: scores, places and text agree, for one or several."""
+    model = model_of("BertForQuestionAnswering")
+    ours = pipeline("question-answering", model, tokenizer=tokenizer, fp16=False, max_length=16)
+    text = "the cat sat on a mat"
+    one = ours(question="who sat", context=text)
+    assert text[one["start"] : one["end"]] == one["answer"] and 0 < one["score"] < 1
+    three = ours(question="who sat", context=text, top_k=3)
+    assert three[0] == one
+    assert [a["score"] for a in three] == sorted((a["score"] for a in three), reverse=True)
+    assert len(ours(question=["who sat", "where"], context=text)) == 2
+    with pytest.raises(ValueError, match="needs question=… and context=…"):
+        ours(question="who")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "key"),
+    [
+        ("summarization", "summary_text"),
+        ("translation_en_to_de", "translation_text"),
+        ("text2text-generation", "generated_text"),
+    ],
+)
+def test_text_from_text(tokenizer, task, key):
+    """The other removed ones generate; words equal the model's own."""
+    model = model_of("T5ForConditionalGeneration")
+    ours = pipeline(task, model, tokenizer=tokenizer, fp16=False)
+    words = tokenizer("the cat sat", return_tensors="pt")["input_ids"]
+    expected = model.generate(words, max_new_tokens=5, do_sample=False)
+    text = tokenizer.batch_decode(expected, skip_special_tokens=True)[0]
+    assert ours("the cat sat", max_new_tokens=5, do_sample=False) == [{key: text}]
+
+
+@pytest.mark.slow
+def test_sound():
+    """Sounds are classified in half, the way IPUs computed."""
+    import numpy as np
+
+    tiny = tiny_family_model("HubertForSequenceClassification")
+    reader = transformers.Wav2Vec2FeatureExtractor(sampling_rate=16_000)
+    ours = pipeline("audio-classification", tiny.model, feature_extractor=reader)
+    sound = np.random.default_rng(0).normal(size=400).astype(np.float32)
+    found = ours({"raw": sound, "sampling_rate": 16_000})
+    assert sum(record["score"] for record in found) == pytest.approx(1, abs=1e-2)
+
+
+def test_wrong_tasks_are_named():
+    """The nearest task is suggested; every task has a published configuration."""
+    with pytest.raises(PoplarError, match="text-classification"):
+        pipeline("text-clasification")
+    for task in TASKS.values():
+        assert IPUConfig.from_pretrained(f"Graphcore/{task.default_ipu_config}-ipu")
