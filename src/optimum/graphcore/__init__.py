@@ -1,9 +1,8 @@
-"""Optimum Graphcore: transformers' trainers, pipelines and generation on IPUs, or a model of them."""
+"""Optimum Graphcore: transformers' trainers, pipelines and generation on modelled IPUs."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import tremula.frontends.optimum as _needed  # noqa: F401 - fails at once without transformers
 from tremula.base.errors import suggest as _suggest
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from tremula.frontends.optimum.training.trainer import IPUSeq2SeqTrainer as IPUSeq2SeqTrainer
     from tremula.frontends.optimum.training.trainer import IPUTrainer as IPUTrainer
 
+import_module("tremula.frontends.optimum")  # fails at once without transformers
 __version__ = "0.7.0"
 
 # Where names are found, by module of tremula.frontends.optimum; loaded on first use.
@@ -31,7 +31,7 @@ _NAMES = {
     "pipelines.pipeline": "pipeline",
     "training.arguments": "IPUSeq2SeqTrainingArguments IPUTrainingArguments",
     "training.trainer": "IPUSeq2SeqTrainer IPUTrainer",
-    "generation.mixin": "IPUGenerationMixin",
+    "generation.mixin": "IPUGenerationMixin generating",
     "packing": "PackedBertForSequenceClassification PackedDataset pack_lengths",
 }
 _PLACE = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -1,5 +1,5 @@
 """Generation with a compiled step."""
 
-from tremula.frontends.optimum.generation.mixin import IPUGenerationMixin
+from tremula.frontends.optimum.generation.mixin import IPUGenerationMixin, generating
 
-__all__ = ["IPUGenerationMixin"]
+__all__ = ["IPUGenerationMixin", "generating"]

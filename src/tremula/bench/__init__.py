@@ -21,6 +21,7 @@ SUITES = {
     "onnx": "tremula.bench.onnx.suite",
     "jax": "tremula.bench.jax.suite",
     "keras": "tremula.bench.keras.suite",
+    "optimum": "tremula.bench.optimum.suite",
     "vision": "tremula.bench.vision.suite",
     "scale": "tremula.bench.scale.suite",
     "system": "tremula.bench.system.suite",

@@ -13,9 +13,11 @@ from tremula.frontends.optimum.published_configs import NAMES
 def test_twins_follow_the_mode():
     """A field with a twin is the training one until .eval(), and the same if the twin is open."""
     config = IPUConfig(layers_per_ipu=[1, 2], inference_layers_per_ipu=[3], matmul_proportion=0.3)
-    assert config.layers_per_ipu == [1, 2] and config.ipus_per_replica == 2
+    assert config.layers_per_ipu == [1, 2]
+    assert config.ipus_per_replica == 2
     config.eval()
-    assert config.layers_per_ipu == [3] and config.ipus_per_replica == 1
+    assert config.layers_per_ipu == [3]
+    assert config.ipus_per_replica == 1
     assert config.matmul_proportion == 0.3
     config.replication_factor = 4
     assert config.train().replication_factor == 1
@@ -55,8 +57,8 @@ def test_wrong_fields_are_named(fields, said):
 def test_an_assignment_that_fails_changes_nothing():
     """A refused value leaves the old one."""
     config = IPUConfig(layers_per_ipu=[1, 1])
+    config.ipus_per_replica = 2
     with pytest.raises(IncompatibleIPUConfigError, match="speaks of 3 IPUs"):
-        config.ipus_per_replica = 2
         config.layers_per_ipu = [1, 1, 1]
     assert config.layers_per_ipu == [1, 1]
     with pytest.raises(AttributeError, match="did you mean 'seed'"):
@@ -69,7 +71,8 @@ def test_files_and_strings(tmp_path):
     config.update_from_string("matmul_proportion=[0.1 0.2],recompute_checkpoint_every_layer=true")
     config.save_pretrained(tmp_path)
     again = IPUConfig.from_pretrained(tmp_path, gradient_accumulation_steps=5)
-    assert again.matmul_proportion == [0.1, 0.2] and again.recompute_checkpoint_every_layer
+    assert again.matmul_proportion == [0.1, 0.2]
+    assert again.recompute_checkpoint_every_layer
     assert again.gradient_accumulation_steps == 5
     assert IPUConfig.from_pretrained(tmp_path) == config
     with pytest.raises(IncompatibleIPUConfigError, match="not of the form field=value"):
@@ -100,14 +103,17 @@ def test_options():
         matmul_proportion=[0.1, 0.2],
     )
     training, inference = config.to_options(), config.to_options(for_inference=True)
-    assert training.replication_factor == 2 and inference.replication_factor == 1
+    assert training.replication_factor == 2
+    assert inference.replication_factor == 1
     assert training.Training.gradient_accumulation == 8
     assert training.available_memory_proportion == {0: 0.1, 1: 0.2}
     assert training.TensorLocations.location_optimizer["useReplicatedTensorSharding"] == 1
-    assert inference.output_mode is poptorch.OutputMode.All and inference.device_iterations == 3
+    assert inference.output_mode is poptorch.OutputMode.All
+    assert inference.device_iterations == 3
     assert training._Popart.options["enableStochasticRounding"]
     assert not inference._Popart.options["enableStochasticRounding"]
-    assert config.batch_size_factor() == 16 and config.batch_size_factor(for_inference=True) == 3
+    assert config.batch_size_factor() == 16
+    assert config.batch_size_factor(for_inference=True) == 3
 
 
 @pytest.mark.parametrize(

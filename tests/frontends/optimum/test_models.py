@@ -50,7 +50,9 @@ def _check_family(name):
     options = poptorch.Options()
     options.Training.gradientAccumulation(5)  # as many as forward, backward and head have stages
     trained = WithLoss(pipelined)  # in eval mode: nothing is dropped, so losses can be compared
-    executor = poptorch.trainingModel(trained, options, poptorch.optim.SGD(trained.parameters(), lr=0.1))
+    executor = poptorch.trainingModel(
+        trained, options, poptorch.optim.SGD(trained.parameters(), lr=0.1)
+    )
     batch = {k: torch.cat([v] * 5) for k, v in tiny.batch.items()}
     losses = [float(executor(**batch)) for _ in range(2)]
     executor.destroy()
@@ -156,17 +158,17 @@ def test_parts_by_themselves():
     with pytest.raises(IncompatibleIPUConfigError, match="cannot be cut into 3 equal parts"):
         SerializedLinear.from_model(linear, 3)
     rows, places = torch.randn(2, 6, 4), torch.tensor([[0, 5], [2, 2]])
-    torch.testing.assert_close(
-        OnehotGather()(rows, places), rows[torch.arange(2)[:, None], places]
-    )
+    torch.testing.assert_close(OnehotGather()(rows, places), rows[torch.arange(2)[:, None], places])
     first, second = SharedEmbedding(table)(ids, ids[:, :2])
-    assert torch.equal(first, table(ids)) and torch.equal(second, table(ids[:, :2]))
+    assert torch.equal(first, table(ids))
+    assert torch.equal(second, table(ids[:, :2]))
 
 
 def test_classes_by_name():
     """Any model of transformers has a pipelined class; others are refused with a hint."""
     kind = og.PipelinedBertForMaskedLM
-    assert issubclass(kind, BertForMaskedLM) and kind is og.PipelinedBertForMaskedLM
+    assert issubclass(kind, BertForMaskedLM)
+    assert kind is og.PipelinedBertForMaskedLM
     with pytest.raises(AttributeError, match="PipelinedBertForMaskedLM"):
         og.PipelinedBertForMaskLM  # noqa: B018
     with pytest.raises(AttributeError, match="IPUTrainer"):

@@ -32,7 +32,8 @@ def test_rows_hold_what_fits(lengths, max_sequences):
     members = [member for row in found.members for member in row]
     assert sorted(members) == list(range(len(lengths)))
     for row in found.members:
-        assert sum(lengths[i] for i in row) <= 16 and len(row) <= max_sequences
+        assert sum(lengths[i] for i in row) <= 16
+        assert len(row) <= max_sequences
     assert 0 < found.efficiency <= 1
 
 
@@ -80,7 +81,8 @@ def test_quantised_weights_are_near(seed):
     packed, scale, bias = group_quantize(weight, 16)
     error = (group_dequantize(packed, scale, bias) - weight).abs().reshape(6, 2, 16)
     assert bool((error <= scale.unsqueeze(-1) * 0.5001 + 1e-6).all())
-    assert packed.shape == (6, 16) and packed.dtype is torch.uint8
+    assert packed.shape == (6, 16)
+    assert packed.dtype is torch.uint8
 
 
 def test_quantised_models_compute_what_their_weights_say():
@@ -92,6 +94,7 @@ def test_quantised_models_compute_what_their_weights_say():
     expected = nn.functional.linear(x, weight, linear.bias).detach()
     torch.testing.assert_close(poptorch.inferenceModel(layer)(x), expected)
     model = group_quantize_model(nn.Sequential(nn.Linear(64, 8), nn.Linear(8, 2)), 32)
-    assert isinstance(model[0], GroupQuantizedLinear) and isinstance(model[1], nn.Linear)
+    assert isinstance(model[0], GroupQuantizedLinear)
+    assert isinstance(model[1], nn.Linear)
     with pytest.raises(IncompatibleIPUConfigError, match="has no groups of 48"):
         group_quantize(linear.weight, 48)

@@ -43,7 +43,12 @@ def model_of(name, **fields):
         ("text-classification", "BertForSequenceClassification", ["the cat sat", "a dog"], {}),
         ("token-classification", "BertForTokenClassification", "the cat sat on", {}),
         ("fill-mask", "BertForMaskedLM", "the [MASK] sat", {}),
-        ("text-generation", "GPT2LMHeadModel", "the cat", {"max_new_tokens": 5, "do_sample": False}),
+        (
+            "text-generation",
+            "GPT2LMHeadModel",
+            "the cat",
+            {"max_new_tokens": 5, "do_sample": False},
+        ),
     ],
 )
 def test_results_equal_those_of_transformers(tokenizer, task, name, given, more):
@@ -83,7 +88,8 @@ def test_answers_are_spans_of_the_text(tokenizer):
     ours = pipeline("question-answering", model, tokenizer=tokenizer, fp16=False, max_length=16)
     text = "the cat sat on a mat"
     one = ours(question="who sat", context=text)
-    assert text[one["start"] : one["end"]] == one["answer"] and 0 < one["score"] < 1
+    assert text[one["start"] : one["end"]] == one["answer"]
+    assert 0 < one["score"] < 1
     three = ours(question="who sat", context=text, top_k=3)
     assert three[0] == one
     assert [a["score"] for a in three] == sorted((a["score"] for a in three), reverse=True)

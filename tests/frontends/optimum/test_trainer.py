@@ -129,7 +129,7 @@ def test_half_precision_learns(tmp_path):
     seen = []
 
     class Watcher(TrainerCallback):
-        def on_step_end(self, args, state, control, **_):  # noqa: ARG002
+        def on_step_end(self, args, state, control, **_):
             seen.append(state.global_step)
 
     trainer = ours(tmp_path, fp32=False, weight_decay=0.0, warmup_steps=0)
@@ -144,6 +144,7 @@ def test_half_precision_learns(tmp_path):
 def test_sequence_to_sequence(tmp_path):
     """A model of two stacks trains; predictions are generated."""
     tiny = tiny_family_model("T5ForConditionalGeneration")
+    tiny.model.generation_config.use_cache = tiny.model.config.use_cache = True
     row = {k: v[0] for k, v in tiny.batch.items()}
     arguments = IPUSeq2SeqTrainingArguments(
         str(tmp_path), fp32=True, predict_with_generate=True, generation_max_length=6,
@@ -153,12 +154,19 @@ def test_sequence_to_sequence(tmp_path):
     trainer.train()
     assert losses(trainer)[-1] < losses(trainer)[0]
     assert trainer.predict([row] * 3).predictions.shape[0] == 3
+    whole = trainer.predict([row] * 8)  # a whole batch
+    assert (whole.predictions[:3] == trainer.predict([row] * 3).predictions).all()
+    assert trainer.model._compiled_decoder()._compiled  # the words came from compiled steps
 
 
 def test_arguments():
     """Old names are accepted, wrong values refused."""
-    arguments = IPUTrainingArguments("x", evaluation_strategy="no", gradient_accumulation_steps=7)
-    assert arguments.eval_strategy == "no" and arguments.accumulation_on_device == 7
+    arguments = IPUTrainingArguments(
+        "x", evaluation_strategy="no", gradient_accumulation_steps=7, warmup_ratio=0.1
+    )
+    assert arguments.eval_strategy == "no"
+    assert arguments.get_warmup_steps(50) == 5
+    assert arguments.accumulation_on_device == 7
     assert arguments.gradient_accumulation_steps == 1
     for wrong, said in (
         ({"n_ipu": 3}, "power of two"),

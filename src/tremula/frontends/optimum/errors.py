@@ -7,5 +7,5 @@ class IncompatibleIPUConfigError(PoplarError, ValueError):
     """Fields of an IPUConfig that contradict each other, or the model they are used for."""
 
 
-class NotPipelinable(PoplarError, KeyError):  # noqa: N818
+class NotPipelinable(PoplarError, KeyError):
     """A model that no rule spreads over IPUs."""

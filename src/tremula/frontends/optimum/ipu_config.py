@@ -176,9 +176,7 @@ class IPUConfig:
         )
         if values["auto_loss_scaling"]:
             options.Training.setAutomaticLossScaling(True)
-        options.setExecutionStrategy(
-            poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)
-        )
+        options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement))
 
     @staticmethod
     def _set_memory(options: poptorch.Options, n_ipus: int, shares: float | list[float]) -> None:
@@ -247,7 +245,7 @@ class IPUConfig:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, IPUConfig) and self._values == other._values
 
-    __hash__ = None  # fields change
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - fields change
 
     def __repr__(self) -> str:
         changed = {n: v for n, v in self._values.items() if v != default_of(n)}

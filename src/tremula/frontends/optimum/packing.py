@@ -1,4 +1,4 @@
-"""Several short sentences in one row: a BERT wastes nothing on padding, and counts each by itself."""
+"""Several short sentences in one row: BERT wastes little on padding, and sees each by itself."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -156,4 +156,4 @@ class PackedBertForSequenceClassification(nn.Module):
         if labels is not None:
             flat = logits.flatten(0, 1).float()
             loss = nn.functional.cross_entropy(flat, labels.flatten(), ignore_index=IGNORED)
-        return SequenceClassifierOutput(loss=loss, logits=logits)
+        return SequenceClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]

@@ -10,7 +10,9 @@ from tremula.frontends.optimum.errors import IncompatibleIPUConfigError
 N_LEVELS = 16
 
 
-def group_quantize(weight: Tensor, group_size: int, num_bits: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+def group_quantize(
+    weight: Tensor, group_size: int, num_bits: int = 4
+) -> tuple[Tensor, Tensor, Tensor]:
     """Codes, scales and biases of a matrix [rows, columns], in groups along each row.
 
     Two codes share a byte: the even column is the low half. A group's codes run from its least
@@ -70,7 +72,7 @@ def group_quantize_model(model: nn.Module, group_size: int = 64, skip: tuple[str
     for parent_name, parent in list(model.named_modules()):
         for name, child in list(parent.named_children()):
             path = f"{parent_name}.{name}".lstrip(".")
-            fits = isinstance(child, nn.Linear) and child.in_features % group_size == 0
-            if fits and not any(part in path for part in skip):
+            is_kept = any(part in path for part in skip)
+            if isinstance(child, nn.Linear) and child.in_features % group_size == 0 and not is_kept:
                 setattr(parent, name, GroupQuantizedLinear(child, group_size))
     return model

@@ -1,4 +1,4 @@
-"""The step of generation: one word in, scores of the next one out; the cache stays on the device."""
+"""The step of generation: a word in, scores of the next one out; the cache stays where it is."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,9 @@ ENCODED = "encoder_hidden_states_given"
 class DecodeStep(nn.Module):
     """Runs a model on the newest words, with keys and values as buffers it writes to."""
 
-    def __init__(self, model: nn.Module, cache: Cache, constants: dict[str, Any], *, reorders: bool):
+    def __init__(
+        self, model: nn.Module, cache: Cache, constants: dict[str, Any], *, reorders: bool
+    ):
         super().__init__()
         self.model, self.constants, self.reorders = model, constants, reorders
         self._cache = cache
@@ -38,7 +40,8 @@ class DecodeStep(nn.Module):
                 if name.startswith("own"):
                     tensor.copy_(tensor.index_select(0, order))
         if ENCODED in inputs:
-            inputs["encoder_outputs"] = BaseModelOutput(last_hidden_state=inputs.pop(ENCODED))  # pyright: ignore
+            words: Any = inputs.pop(ENCODED)
+            inputs["encoder_outputs"] = BaseModelOutput(last_hidden_state=words)  # pyright: ignore[reportArgumentType]
         view = static_cache.view_of(self._cache, held, positions)
         outputs = self.model(**inputs, **self.constants, past_key_values=view)
         return outputs.logits[:, -1:]

@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 import torch
+from torch import nn
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
 from tremula.frontends.optimum.generation.decoding import Decoder
@@ -68,3 +69,11 @@ def _has_prompt(cache: object) -> bool:
     """Whether a cache is static and has seen the prompt."""
     own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
     return isinstance(own, StaticCache) and bool(own.get_seq_length() > 0)
+
+
+def generating(model: nn.Module) -> nn.Module:
+    """The same model; its `generate` is compiled from now on."""
+    if not isinstance(model, IPUGenerationMixin):
+        kind = type(model)
+        model.__class__ = type(kind.__name__, (IPUGenerationMixin, kind), {"__module__": __name__})
+    return model

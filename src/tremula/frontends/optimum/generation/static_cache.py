@@ -15,9 +15,11 @@ class HeldLayer(StaticLayer):
     """One layer's keys and values; new ones go to `positions`, which the caller sets."""
 
     positions: Tensor
+    keys: Tensor  # pyright: ignore[reportIncompatibleVariableOverride]
+    values: Tensor  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
+        self, key_states: Tensor, value_states: Tensor, *_args: object, **_kwargs: object
     ) -> tuple[Tensor, Tensor]:
         """Write the new keys and values where they belong, and give all of them."""
         self.keys.index_copy_(2, self.positions, key_states)
@@ -31,6 +33,8 @@ class HeldLayer(StaticLayer):
 
 class GivenLayer(DynamicLayer):
     """Keys and values of an encoder: computed once, read by every step."""
+
+    keys: Tensor  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def get_seq_length(self) -> int:
         return self.keys.shape[-2]
@@ -70,8 +74,10 @@ def length_of(cache: Cache) -> int:
 def view_of(cache: Cache, tensors: dict[str, Tensor], positions: Tensor) -> Cache:
     """A cache of the same form whose keys and values are the tensors given."""
     own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-    view = copy.copy(own)
-    view.layers = [_held(layer, f"own_{i}", tensors, positions) for i, layer in enumerate(own.layers)]
+    view: Any = copy.copy(own)
+    view.layers = [
+        _held(layer, f"own_{i}", tensors, positions) for i, layer in enumerate(own.layers)
+    ]
     if not isinstance(cache, EncoderDecoderCache):
         return view
     cross = copy.copy(cache.cross_attention_cache)

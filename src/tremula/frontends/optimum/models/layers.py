@@ -17,7 +17,9 @@ def recomputation_checkpoint(module: nn.Module) -> torch.utils.hooks.RemovableHa
         if isinstance(result, Tensor):
             return poptorch.recomputationCheckpoint(result)
         if isinstance(result, tuple):  # attention weights and biases may be None
-            return tuple(poptorch.recomputationCheckpoint(x) if x is not None else x for x in result)
+            return tuple(
+                poptorch.recomputationCheckpoint(x) if x is not None else x for x in result
+            )
         return result
 
     return module.register_forward_hook(keep)
@@ -41,7 +43,9 @@ def outline_attribute(
 def _row_cuts(n_rows: int, n_parts: int, what: str) -> list[int]:
     """Where a table is cut into parts as equal as can be."""
     if not 1 <= n_parts <= n_rows:
-        raise IncompatibleIPUConfigError(f"{what} of {n_rows} rows cannot be cut in {n_parts} parts")
+        raise IncompatibleIPUConfigError(
+            f"{what} of {n_rows} rows cannot be cut in {n_parts} parts"
+        )
     return [n_rows * i // n_parts for i in range(n_parts + 1)]
 
 
@@ -82,7 +86,8 @@ class SerializedEmbedding(nn.Module):
 
     def deserialize(self) -> nn.Embedding:
         """The whole table again."""
-        rows = torch.cat([part.weight.detach() for part in self.split_embeddings])
+        parts: Any = self.split_embeddings
+        rows = torch.cat([part.weight.detach() for part in parts])
         return nn.Embedding.from_pretrained(rows, freeze=False, padding_idx=self.padding_idx)
 
 
@@ -171,7 +176,8 @@ class SplitProjection(nn.Module):
     def deserialize(self) -> nn.Linear:
         """The whole layer again."""
         linear = nn.Linear(self.in_features, self.out_features, self.bias is not None)
-        parts = [layer.weight.detach() for layer in self.split_linear_layers]
+        layers: Any = self.split_linear_layers
+        parts = [layer.weight.detach() for layer in layers]
         linear.weight = nn.Parameter(torch.cat(parts, dim=1 if self.reduces else 0))
         if self.bias is not None:
             linear.bias = nn.Parameter(self.bias.detach().clone())
@@ -185,9 +191,7 @@ class SharedEmbedding(nn.Module):
         super().__init__()
         self.shared = shared
 
-    def forward(
-        self, input_ids: Tensor, decoder_input_ids: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor) -> tuple[Tensor, Tensor]:
         n_words = input_ids.shape[1]
         found = self.shared(torch.cat([input_ids, decoder_input_ids], dim=1))
         return found[:, :n_words], found[:, n_words:]

@@ -7,10 +7,12 @@ from typing import Any, Self
 
 import transformers
 from torch import nn
+from transformers import GenerationMixin
 
 import poptorch
 from tremula.base.errors import suggest
 from tremula.frontends.optimum.errors import NotPipelinable
+from tremula.frontends.optimum.generation.mixin import IPUGenerationMixin
 from tremula.frontends.optimum.ipu_config import IPUConfig
 from tremula.frontends.optimum.models.layers import (
     SerializedEmbedding,
@@ -48,10 +50,10 @@ class PipelineMixin:
     @classmethod
     def from_transformers(cls, model: nn.Module, ipu_config: IPUConfig) -> Self:
         """A pipelined copy of a model."""
-        made = copy.deepcopy(model)
+        made: Any = copy.deepcopy(model)
         made.__class__ = cls
         made._ipu_config = ipu_config.clone()
-        return made  # pyright: ignore[reportReturnType]
+        return made
 
     from_model = from_transformers
 
@@ -140,14 +142,17 @@ def _embedding_norms(model: nn.Module) -> list[nn.Module]:
 
 def _cut_tables(model: nn.Module, config: IPUConfig) -> None:
     """Cut the vocabulary's table and product as the configuration says."""
-    table, head = _table_of(model, "get_input_embeddings"), _table_of(model, "get_output_embeddings")
+    table, head = (
+        _table_of(model, "get_input_embeddings"),
+        _table_of(model, "get_output_embeddings"),
+    )
     is_tied = head is not None and table is not None and head.weight is table.weight
     factor = config.embedding_serialization_factor
     splits = config.serialized_embedding_splits_per_ipu
     if is_tied:  # the product is what needs memory; a tied table cannot be cut by itself
         factor_of_head = config.projection_serialization_factor or factor
         if factor_of_head is not None and factor_of_head > 1:
-            model.set_output_embeddings(SerializedLinear.from_model(head, factor_of_head))  # pyright: ignore
+            _set_head(model, SerializedLinear.from_model(head, factor_of_head))  # pyright: ignore[reportArgumentType]
         return
     if isinstance(table, nn.Embedding) and (splits or (factor or 1) > 1):
         ipus = None if splits is None else [i for i, n in enumerate(splits) for _ in range(n)]
@@ -169,9 +174,13 @@ def _cut_head(model: nn.Module, head: nn.Linear, config: IPUConfig) -> None:
     factor = config.projection_serialization_factor
     splits = config.serialized_projection_splits_per_ipu
     if splits is not None:
-        model.set_output_embeddings(SplitProjection(head, splits))  # pyright: ignore[reportCallIssue]
+        _set_head(model, SplitProjection(head, splits))
     elif factor is not None and factor > 1:
-        model.set_output_embeddings(SerializedLinear.from_model(head, factor))  # pyright: ignore
+        _set_head(model, SerializedLinear.from_model(head, factor))
+
+
+def _set_head(model: Any, head: nn.Module) -> None:  # noqa: ANN401
+    model.set_output_embeddings(head)
 
 
 def _join_tables(model: nn.Module) -> None:
@@ -194,7 +203,9 @@ def pipelined_class(model_cls: type) -> type:
         return _REGISTERED[model_cls]
     name = f"Pipelined{model_cls.__name__}"
     doc = f"`{model_cls.__name__}` of transformers, spread over IPUs."
-    return type(name, (PipelineMixin, model_cls), {"__doc__": doc, "__module__": __name__})
+    writes = issubclass(model_cls, GenerationMixin)
+    mixins = (PipelineMixin, IPUGenerationMixin) if writes else (PipelineMixin,)
+    return type(name, (*mixins, model_cls), {"__doc__": doc, "__module__": __name__})
 
 
 def pipelined_class_by_name(name: str) -> type:

@@ -20,7 +20,9 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
         if last not in _LISTS or name.startswith(inside or ("\0",)):
             continue
         if isinstance(module, nn.ModuleList) and len({type(item) for item in module}) == 1:
-            found.append((last in ("r_layers", "x_layers") and _LISTS.index(last), position, module))
+            found.append(
+                (last in ("r_layers", "x_layers") and _LISTS.index(last), position, module)
+            )
             inside = (*inside, f"{name}.")
     if not found:
         raise NotPipelinable(

@@ -31,9 +31,9 @@ def make_static(model: nn.Module) -> None:
                 name, function = _FORWARD[kind.__name__]
                 _replace(module, name, MethodType(function, module), undo)
                 break
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     is_deberta = getattr(config, "model_type", "").startswith("deberta")
-    if is_deberta and config.problem_type is None and config.num_labels > 1:  # pyright: ignore
+    if is_deberta and config.problem_type is None and config.num_labels > 1:
         # Without it, DeBERTa selects the examples that have labels.
         _replace(config, "problem_type", "single_label_classification", undo)
     vars(model)[_UNDO] = undo
@@ -120,7 +120,7 @@ def _classify_by_end(
     end = hidden.gather(1, last.view(-1, 1, 1).expand(-1, 1, hidden.shape[-1])).squeeze(1)
     logits = self.classification_head(end)
     loss = None if labels is None else _classification_loss(self.config, logits, labels)
-    return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits)
+    return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
 
 
 def _classification_loss(config: Any, logits: Tensor, labels: Tensor) -> Tensor:  # noqa: ANN401
@@ -148,7 +148,9 @@ def _speech_to_labels(
     logits = self.lm_head(self.dropout(outputs[0]))
     loss = None
     if labels is not None:
-        given = attention_mask if attention_mask is not None else torch.ones_like(input_values).int()
+        given = (
+            attention_mask if attention_mask is not None else torch.ones_like(input_values).int()
+        )
         lengths = self._get_feat_extract_output_lengths(given.sum(-1)).long()
         loss = nn.functional.ctc_loss(
             nn.functional.log_softmax(logits.float(), dim=-1).transpose(0, 1),
@@ -159,7 +161,7 @@ def _speech_to_labels(
             reduction=self.config.ctc_loss_reduction,
             zero_infinity=self.config.ctc_zero_infinity,
         )
-    return CausalLMOutput(loss=loss, logits=logits)
+    return CausalLMOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
 
 
 def _mask_speech(
@@ -168,7 +170,7 @@ def _mask_speech(
     mask_time_indices: Tensor | None = None,
     attention_mask: Tensor | None = None,  # noqa: ARG001
 ) -> Tensor:
-    """SpecAugment with a mask that the batch brings; one drawn while recording would never change."""
+    """SpecAugment with the batch's mask; one drawn while recording would never change."""
     config = self.config
     if mask_time_indices is None:
         if self.training and config.apply_spec_augment and config.mask_time_prob > 0:
@@ -218,7 +220,7 @@ def _contrast_speech(
     n_codes = self.config.num_codevectors_per_group * self.config.num_codevector_groups
     diversity = (n_codes - perplexity) / n_codes * is_masked.sum()
     found.loss = contrast + self.config.diversity_loss_weight * diversity
-    found.contrastive_loss, found.diversity_loss = contrast, diversity
+    found.contrastive_loss, found.diversity_loss = contrast, diversity  # pyright: ignore[reportAttributeAccessIssue]
     return found
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import Pipeline
 
 from tremula.base.errors import PoplarError, suggest
-from tremula.frontends.optimum.generation.mixin import IPUGenerationMixin
+from tremula.frontends.optimum.generation.mixin import generating
 from tremula.frontends.optimum.ipu_config import IPUConfig
 from tremula.frontends.optimum.models.pipelined import PipelineMixin, to_pipelined
 from tremula.frontends.optimum.pipelines.compiled import CompiledForward
@@ -98,7 +98,7 @@ def task_named(name: str) -> tuple[str, Task]:
     return usual, TASKS[usual]
 
 
-def pipeline(  # noqa: PLR0913 - as in transformers
+def pipeline(
     task: str,
     model: str | nn.Module | None = None,
     ipu_config: str | dict[str, Any] | IPUConfig | None = None,
@@ -121,7 +121,9 @@ def pipeline(  # noqa: PLR0913 - as in transformers
         name, ipu_config = found.default_model, ipu_config or found.default_ipu_config
     loaded = model if isinstance(model, nn.Module) else _loaded(found, name or "")
     config = _config(ipu_config)
-    ready = _compiled(loaded, config, found, fp16=fp16, max_length=max_length, pad=_pad(tokenizer))
+    ready: Any = _compiled(
+        loaded, config, found, fp16=fp16, max_length=max_length, pad=_pad(tokenizer)
+    )
     readers = {
         "tokenizer": tokenizer,
         "feature_extractor": feature_extractor,
@@ -133,7 +135,7 @@ def pipeline(  # noqa: PLR0913 - as in transformers
     if found.own_pipeline is not None:
         made = found.own_pipeline(model=ready, task=task, device=-1, **given, **kwargs)
     else:
-        made = transformers.pipeline(usual, model=ready, device=-1, **given, **kwargs)
+        made = transformers.pipeline(usual, model=ready, device=-1, **given, **kwargs)  # pyright: ignore[reportCallIssue, reportArgumentType]
     return made
 
 
@@ -200,11 +202,3 @@ def _with_right_types(compiled: CompiledForward, model: nn.Module, **inputs: Any
         for name, value in inputs.items()
     }
     return compiled(**cast)
-
-
-def generating(model: nn.Module) -> nn.Module:
-    """A model whose `generate` is compiled."""
-    if not isinstance(model, IPUGenerationMixin):
-        kind = type(model)
-        model.__class__ = type(kind.__name__, (IPUGenerationMixin, kind), {"__module__": __name__})
-    return model

@@ -15,7 +15,7 @@ class IPUQuestionAnsweringPipeline(Pipeline):
     _load_tokenizer = True
 
     def _sanitize_parameters(
-        self, top_k: int = 1, max_answer_len: int = 15, **_: Any
+        self, top_k: int = 1, max_answer_len: int = 15, **_: object
     ) -> tuple[dict, dict, dict]:
         if top_k < 1 or max_answer_len < 1:
             raise ValueError(f"top_k and max_answer_len start at 1, got {top_k}, {max_answer_len}")
@@ -33,7 +33,7 @@ class IPUQuestionAnsweringPipeline(Pipeline):
         pairs = [{"question": q, "context": c} for q, c in zip(question, contexts, strict=True)]
         return super().__call__(pairs, **kwargs)
 
-    def preprocess(self, input_: dict[str, str], **_: Any) -> dict[str, Any]:
+    def preprocess(self, input_: dict[str, str], **_: object) -> dict[str, Any]:
         """Words of question and text, and where each stands in the text."""
         assert self.tokenizer is not None, "transformers has seen to it"
         encoded = self.tokenizer(
@@ -47,12 +47,12 @@ class IPUQuestionAnsweringPipeline(Pipeline):
         is_text = torch.tensor([part == 1 for part in encoded.sequence_ids(0)])
         return {"words": encoded, "places": places, "is_text": is_text, "text": input_["context"]}
 
-    def _forward(self, model_inputs: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def _forward(self, model_inputs: dict[str, Any], **_: object) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         outputs = self.model(**model_inputs["words"])
         rest = {name: model_inputs[name] for name in ("places", "is_text", "text")}
         return {"start": outputs.start_logits, "end": outputs.end_logits, **rest}
 
-    def postprocess(
+    def postprocess(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, model_outputs: dict[str, Any], top_k: int = 1, max_answer_len: int = 15
     ) -> Any:  # noqa: ANN401
         """The best spans of the text, with their probabilities."""
@@ -86,22 +86,22 @@ class IPUText2TextGenerationPipeline(Pipeline):
         return_tensors: bool = False,
         clean_up_tokenization_spaces: bool = False,
         truncation: bool = False,
-        **generate: Any,
+        **generate: object,
     ) -> tuple[dict, dict, dict]:
         shown = {"return_tensors": return_tensors, "clean_up": clean_up_tokenization_spaces}
         return {"truncation": truncation}, generate, shown
 
-    def preprocess(self, input_: str, truncation: bool = False, **_: Any) -> dict[str, Any]:
+    def preprocess(self, input_: str, truncation: bool = False, **_: object) -> dict[str, Any]:
         """The words of a text, with the task's prefix before it if the model wants one."""
         assert self.tokenizer is not None, "transformers has seen to it"
         prefix = getattr(self.model.config, "prefix", None) or ""
         return dict(self.tokenizer(prefix + input_, truncation=truncation, return_tensors="pt"))
 
-    def _forward(self, model_inputs: dict[str, Any], **generate: Any) -> dict[str, Any]:
+    def _forward(self, model_inputs: dict[str, Any], **generate: object) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         kept = {n: v for n, v in model_inputs.items() if n in ("input_ids", "attention_mask")}
-        return {"output_ids": self.model.generate(**kept, **generate)}
+        return {"output_ids": self.model.generate(**kept, **generate)}  # pyright: ignore[reportCallIssue]
 
-    def postprocess(
+    def postprocess(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, model_outputs: dict[str, Any], return_tensors: bool = False, clean_up: bool = False
     ) -> list[dict[str, Any]]:
         """One record for each text that was generated."""
@@ -126,7 +126,7 @@ class IPUTranslationPipeline(IPUText2TextGenerationPipeline):
 
     return_name = "translation"
 
-    def preprocess(self, input_: str, truncation: bool = False, **_: Any) -> dict[str, Any]:
+    def preprocess(self, input_: str, truncation: bool = False, **_: object) -> dict[str, Any]:
         """The words of a text, with T5's instruction before it."""
         task = getattr(self, "task", "") or ""
         parts = task.split("_")

@@ -26,9 +26,16 @@ class _IPUArguments:
     gradient_accumulation_steps: int | None = field(
         default=None, metadata=_help("Micro-batches in an update; None: as in the IPUConfig.")
     )
+    # Names that scripts for transformers 4 use and transformers 5 no longer has.
     evaluation_strategy: str | None = field(
         default=None, metadata=_help("The old name of eval_strategy.")
     )
+    warmup_ratio: float | None = field(
+        default=None, metadata=_help("The old name of warmup_steps below 1.")
+    )
+    overwrite_output_dir: bool = field(default=False, metadata=_help("Has no effect any more."))
+    logging_dir: str | None = field(default=None, metadata=_help("Has no effect any more."))
+    no_cuda: bool = field(default=False, metadata=_help("Has no effect: see use_cpu."))
     ipu_config_name: str | None = field(
         default=None, metadata=_help("Folder or published name of an IPUConfig.")
     )
@@ -56,6 +63,8 @@ class _IPUArguments:
     def __post_init__(self) -> None:
         if self.evaluation_strategy is not None:
             self.eval_strategy = self.evaluation_strategy
+        if self.warmup_ratio:
+            self.warmup_steps = self.warmup_ratio
         self.accumulation_on_device = self.gradient_accumulation_steps
         self.gradient_accumulation_steps = 1
         super().__post_init__()  # pyright: ignore[reportAttributeAccessIssue]
@@ -75,10 +84,10 @@ class _IPUArguments:
 
 
 @dataclass
-class IPUTrainingArguments(_IPUArguments, TrainingArguments):
+class IPUTrainingArguments(_IPUArguments, TrainingArguments):  # pyright: ignore[reportIncompatibleVariableOverride]
     """transformers' TrainingArguments with those of IPUs."""
 
 
 @dataclass
-class IPUSeq2SeqTrainingArguments(_IPUArguments, Seq2SeqTrainingArguments):
+class IPUSeq2SeqTrainingArguments(_IPUArguments, Seq2SeqTrainingArguments):  # pyright: ignore[reportIncompatibleVariableOverride]
     """transformers' Seq2SeqTrainingArguments with those of IPUs."""

@@ -1,4 +1,4 @@
-"""The compiled steps of a trainer: one that trains, and one for each form of batch that predicts."""
+"""The compiled steps of a trainer: one trains, and one for each form of batch predicts."""
 
 import copy
 from collections.abc import Callable
@@ -30,9 +30,7 @@ class ComputedLoss(nn.Module):
         return poptorch.identity_loss(loss, reduction="none")
 
 
-def items_per_micro_batch(
-    labels: Tensor, config: IPUConfig, *, shifts: bool
-) -> Tensor:
+def items_per_micro_batch(labels: Tensor, config: IPUConfig, *, shifts: bool) -> Tensor:
     """For each micro-batch of a call: the labels that count in its update, shared out evenly.
 
     The loss of a micro-batch is its sum over that number, and an update averages its micro-batches:

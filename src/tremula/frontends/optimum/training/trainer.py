@@ -12,7 +12,9 @@ from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer, Trainer
 
 import poptorch
+from poptorch import optim
 from tremula.frontends.optimum.errors import IncompatibleIPUConfigError
+from tremula.frontends.optimum.generation.mixin import IPUGenerationMixin
 from tremula.frontends.optimum.ipu_config import IPUConfig
 from tremula.frontends.optimum.models.pipelined import PipelineMixin, to_pipelined
 from tremula.frontends.optimum.training.arguments import (
@@ -84,7 +86,7 @@ class _IPUSteps(Trainer):
     def _combined(self, n_rows: int, *, for_inference: bool = False) -> int:
         return n_rows * self.ipu_config.batch_size_factor(for_inference)
 
-    def get_total_train_batch_size(self, args: Arguments) -> int:
+    def get_total_train_batch_size(self, args: Any) -> int:  # noqa: ANN401
         """Rows of one call."""
         return self._combined(args.per_device_train_batch_size)
 
@@ -126,10 +128,19 @@ class _IPUSteps(Trainer):
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """AdamW or LAMB of PopTorch over transformers' groups of weights."""
         if self.optimizer is None:
-            model = self.model if model is None else model
-            self.optimizer = self._new_optimizer(model)  # pyright: ignore[reportArgumentType]
+            self.optimizer = self._new_optimizer(model or self._own_model)
         _never_steps(self.optimizer)
         return self.optimizer
+
+    @property
+    def _own_model(self) -> Any:  # noqa: ANN401
+        assert self.model is not None, "the constructor has seen to it"
+        return self.model
+
+    @property
+    def _inner_optimizer(self) -> Any:  # noqa: ANN401
+        """The optimiser itself: accelerate wraps it."""
+        return getattr(self.optimizer, "optimizer", self.optimizer)
 
     def _new_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         args = self.args
@@ -154,22 +165,20 @@ class _IPUSteps(Trainer):
             }
         if args.lamb or args.lamb_no_bias_correction:
             has_correction = not args.lamb_no_bias_correction
-            return poptorch.optim.LAMB(groups, bias_correction=has_correction, **common)
+            return optim.LAMB(groups, bias_correction=has_correction, **common)
         if self._clip_at:
             common["max_grad_norm"] = self._clip_at
-        return poptorch.optim.AdamW(groups, bias_correction=True, **common)
+        return optim.AdamW(groups, bias_correction=True, **common)
 
     def _compiled_training(self) -> poptorch.PoplarExecutor:
         if self._training_model is None:
-            assert self.model is not None, "the constructor has seen to it"
             options = self.ipu_config.to_options(compile_only=self.args.compile_only)
             if self.args.fp32:
                 options.Precision.enableStochasticRounding(False)
                 options.Precision.setPartialsType(torch.float32)
             options.outputMode(poptorch.OutputMode.All)  # of the loss alone, to average it
-            trained = ComputedLoss(self.model.train(), self.compute_loss)
-            optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate's inner one
-            self._training_model = poptorch.trainingModel(trained, options, optimizer)
+            trained = ComputedLoss(self._own_model.train(), self.compute_loss)
+            self._training_model = poptorch.trainingModel(trained, options, self._inner_optimizer)
         return self._training_model
 
     def training_step(
@@ -191,7 +200,7 @@ class _IPUSteps(Trainer):
             executor.compile(**batch)
             raise SystemExit(0)
         if executor.isCompiled():
-            executor.setOptimizer(getattr(self.optimizer, "optimizer", self.optimizer))
+            executor.setOptimizer(self._inner_optimizer)
         return executor(**batch).float().mean()
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> None:  # noqa: ANN401
@@ -258,7 +267,7 @@ class _IPUSteps(Trainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """As in transformers; the learning rate is the schedule's, not that of the last step."""
         super()._load_optimizer_and_scheduler(checkpoint)
-        optimizer: Any = getattr(self.optimizer, "optimizer", self.optimizer)
+        optimizer = self._inner_optimizer
         if checkpoint is None or not getattr(optimizer, "is_poptorch_optimizer", False):
             return
         on_device = optimizer.get_state_dict()["ipu_param"] or {}
@@ -281,13 +290,27 @@ class IPUTrainer(_IPUSteps):
 
 
 class IPUSeq2SeqTrainer(_IPUSteps, Seq2SeqTrainer):
-    """transformers' Seq2SeqTrainer with a compiled step."""
+    """transformers' Seq2SeqTrainer with a compiled step; predictions may be generated."""
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> tuple[Any, Any, Any]:
+        """Generated words come from the model's own `generate`, whose step is compiled."""
+        given = (model, inputs, prediction_loss_only, ignore_keys)
+        if prediction_loss_only or not getattr(self.args, "predict_with_generate", False):
+            return super().prediction_step(*given, **kwargs)
+        return Seq2SeqTrainer.prediction_step(self, *given, **kwargs)
 
 
 def _chosen_config(
     model: nn.Module | None, ipu_config: IPUConfig | None, args: Arguments
 ) -> IPUConfig:
-    """The configuration given, or that of the arguments or the model, with the arguments' changes."""
+    """The configuration given, or that of arguments or model, with the arguments' changes."""
     if ipu_config is None and args.ipu_config_name is not None:
         ipu_config = IPUConfig.from_pretrained(args.ipu_config_name)
     if ipu_config is None and isinstance(model, PipelineMixin):
@@ -323,11 +346,15 @@ def _never_steps(optimizer: torch.optim.Optimizer) -> None:
     optimizer.step = lambda *_args, **_kwargs: None  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _unmarked(model: nn.Module) -> nn.Module:
-    """A model that shares its weights with a pipelined one and saves under its original class."""
-    twin = copy.deepcopy(model).deparallelize()  # pyright: ignore[reportAttributeAccessIssue]
-    originals = [kind for kind in type(model).__mro__ if not issubclass(kind, PipelineMixin)]
-    twin.__class__ = originals[0]
+def _unmarked(model: Any) -> Any:  # noqa: ANN401
+    """A copy of a pipelined model, in its original class."""
+    twin = copy.deepcopy(model).deparallelize()
+    ours = (PipelineMixin, IPUGenerationMixin)
+    twin.__class__ = next(
+        kind
+        for kind in type(model).__mro__
+        if issubclass(kind, nn.Module) and not issubclass(kind, ours)
+    )
     return twin
 
 

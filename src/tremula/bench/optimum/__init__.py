@@ -1,0 +1,1 @@
+"""Figures of Optimum: fine-tuning, generation, packing, families of models, the import."""
