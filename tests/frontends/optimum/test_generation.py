@@ -113,6 +113,22 @@ def test_steps_of_different_forms_hand_the_words_on():
 
 
 @pytest.mark.slow
+def test_a_compiled_prompt_fills_the_cache():
+    """What a GPU does: the prompt is a program, too, and steps go on from its keys and values."""
+    plain, compiled = pair("GPT2LMHeadModel")
+    ids = torch.tensor([[5, 9, 11, 4]])
+    cache, reference = (transformers.StaticCache(plain.config, max_cache_len=8) for _ in range(2))
+    given = {"input_ids": ids, "position_ids": torch.arange(4)[None], "use_cache": True}
+    with torch.no_grad():
+        expected = plain(**given, past_key_values=reference)
+    found = compiled._compiled_decoder().prompt({**given, "past_key_values": cache})
+    torch.testing.assert_close(found.logits[:, -1], expected.logits[:, -1])
+    assert int(cache.get_seq_length()) == 4
+    for name, tensor in tensors_of(reference).items():
+        torch.testing.assert_close(tensors_of(cache)[name], tensor)
+
+
+@pytest.mark.slow
 def test_a_step_runs_on_tiles():
     """The step's tile program writes the cache at a place that only the program knows."""
     plain, compiled = pair("GPT2LMHeadModel")

@@ -47,15 +47,46 @@ class DecodeStep(nn.Module):
         return outputs.logits[:, -1:]
 
 
+class PromptStep(nn.Module):
+    """Runs a model on a whole prompt; gives the last scores, and all keys and values."""
+
+    def __init__(self, model: nn.Module, cache: Cache, constants: dict[str, Any]):
+        super().__init__()
+        self.model, self.constants = model, constants
+        self._cache = cache
+
+    def forward(self, **inputs: Tensor) -> tuple[Tensor, ...]:
+        cache = static_cache.empty_like(self._cache)
+        outputs = self.model(**inputs, **self.constants, past_key_values=cache)
+        return outputs.logits[:, -1:], *static_cache.tensors_of(cache).values()
+
+
 class Decoder:
     """Compiled steps of one model, by the form of what they take."""
 
     def __init__(self, model: nn.Module, options: Callable[[], poptorch.Options]):
         self._model, self._options = model, options
         self._compiled: dict[tuple, tuple[DecodeStep, poptorch.PoplarExecutor]] = {}
+        self._prompts: dict[tuple, poptorch.PoplarExecutor] = {}
         self._cache: Cache | None = None  # the one whose words are on the device
         self._form: tuple | None = None  # of the program that has them
         self._order: Tensor | None = None
+
+    def prompt(self, model_inputs: dict[str, Any]) -> CausalLMOutputWithPast:
+        """A prompt, compiled for its length: worth it where the device is not the host."""
+        given = dict(model_inputs)
+        cache: Cache = given.pop("past_key_values")
+        tensors = {name: v for name, v in given.items() if isinstance(v, Tensor)}
+        constants = {n: v for n, v in given.items() if not isinstance(v, Tensor) and v is not None}
+        form = (*((name, v.shape, v.dtype) for name, v in tensors.items()), *sorted(constants))
+        form = (*form, static_cache.room_of(cache))
+        if form not in self._prompts:
+            step = PromptStep(self._model, cache, constants).eval()
+            self._prompts[form] = poptorch.inferenceModel(step, self._options())
+        with torch.no_grad():
+            logits, *held = self._prompts[form](**tensors)
+        static_cache.fill(cache, held, n_words=_n_words(tensors))
+        return CausalLMOutputWithPast(logits=logits, past_key_values=cache)  # pyright: ignore[reportArgumentType]
 
     def step(self, model_inputs: dict[str, Any], *, reorders: bool) -> CausalLMOutputWithPast:
         """One word further: what transformers gives to the model's forward."""
@@ -124,9 +155,10 @@ class Decoder:
 
     def release(self) -> None:
         """Give the devices back."""
-        for _, executor in self._compiled.values():
+        for executor in (*(e for _, e in self._compiled.values()), *self._prompts.values()):
             executor.destroy()
         self._compiled.clear()
+        self._prompts.clear()
         self.forget()
 
 

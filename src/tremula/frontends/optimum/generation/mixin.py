@@ -9,6 +9,7 @@ from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
 from tremula.frontends.optimum.generation.decoding import Decoder
 from tremula.frontends.optimum.ipu_config import IPUConfig
+from tremula.ir.settings import host_settings
 
 
 class IPUGenerationMixin:
@@ -42,13 +43,15 @@ class IPUGenerationMixin:
             self.train(was_training)  # pyright: ignore[reportAttributeAccessIssue]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """A step of generation is compiled; prompts and all other calls run as they are."""
-        decoder = self._steps_by
-        if decoder is None or not _has_prompt(kwargs.get("past_key_values")):
+        """Steps of generation are compiled; on a GPU prompts are, too."""
+        decoder, cache = self._steps_by, kwargs.get("past_key_values")
+        if decoder is None or not _can_be_compiled(cache):
             return super().__call__(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
         self._steps_by = None  # what is compiled is this very call
         try:
-            return decoder.step(kwargs, reorders=self._n_beams > 1)
+            if _has_prompt(cache):
+                return decoder.step(kwargs, reorders=self._n_beams > 1)
+            return decoder.prompt(kwargs)
         finally:
             self._steps_by = decoder
 
@@ -65,10 +68,18 @@ class IPUGenerationMixin:
         return False
 
 
-def _has_prompt(cache: object) -> bool:
-    """Whether a cache is static and has seen the prompt."""
+def _can_be_compiled(cache: object) -> bool:
+    """Steps with a static cache can. Of prompts, each length is compiled by itself: on a GPU."""
     own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-    return isinstance(own, StaticCache) and bool(own.get_seq_length() > 0)
+    if not isinstance(own, StaticCache):
+        return False
+    is_alone = own is cache  # an encoder's keys are made by its own call
+    return _has_prompt(own) or (is_alone and host_settings().torch_device().type == "cuda")
+
+
+def _has_prompt(cache: Any) -> bool:  # noqa: ANN401
+    """Whether a cache has seen the prompt."""
+    return bool(cache.get_seq_length() > 0)
 
 
 def generating(model: nn.Module) -> nn.Module:

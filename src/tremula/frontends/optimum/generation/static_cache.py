@@ -4,7 +4,6 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, StaticLayer
 
@@ -106,6 +105,24 @@ def _held(layer: Any, name: str, tensors: dict[str, Tensor], positions: Tensor) 
     return held
 
 
-def empty_tensors(cache: Cache) -> dict[str, Tensor]:
-    """Tensors like those of a cache, all zero."""
-    return {name: torch.zeros_like(tensor) for name, tensor in tensors_of(cache).items()}
+def empty_like(cache: Cache) -> Cache:
+    """A cache of the same form that has seen nothing."""
+    found = copy.copy(cache)
+    found.layers = [type(layer)(max_cache_len=layer.max_cache_len) for layer in cache.layers]  # pyright: ignore[reportAttributeAccessIssue]
+    return found
+
+
+def room_of(cache: Cache) -> int:
+    """How many words a static cache has room for."""
+    layer: Any = next(layer for _, layer in _layers_of(cache))
+    return layer.max_cache_len
+
+
+def fill(cache: Cache, tensors: list[Tensor], *, n_words: int) -> None:
+    """Let a cache that has seen nothing hold the keys and values of a prompt."""
+    for (_, layer), keys, values in zip(
+        _layers_of(cache), tensors[::2], tensors[1::2], strict=True
+    ):
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values = keys, values
+        layer.cumulative_length += n_words
