@@ -1,7 +1,7 @@
 """A controller in memory, one that serves, and whoever calls them."""
 
 import json
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -35,9 +35,8 @@ def rack():
 @pytest.fixture
 def admin(controller):
     """A client of a controller that serves, with the administrator's key."""
-    key = controller.admin_key
-    with serving(controller) as port, closing(Client(port=port, key=key)) as client:
-        yield client
+    with serving(controller) as port:
+        yield Client(port=port, key=controller.admin_key)
 
 
 @contextmanager

@@ -369,7 +369,10 @@ class DeviceManager:
         if not devices:
             raise InvalidMachineModel(
                 f"{self.system.name} has {self.system.n_ipus} IPUs, not {n_ipus}.",
-                hint="ask for fewer, or use IPUModel(n_ipus=…)",
+                hint="ask for fewer, or use IPUModel(n_ipus=…)"
+                if not self._is_whole
+                else "the partition is one device; `vipu create partition --reconfigurable` makes"
+                " one of all sizes",
             )
         for device in devices:
             if device.attach():

@@ -4,10 +4,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.energy import energy_of, moved_bytes
 from tremula.poplar.partition import DeviceLoad, Lease
 from tremula.runtime.clock import Clock
+from tremula.runtime.forecast import forecast
 
 SECONDS_BETWEEN_SUMS = 0.5  # a sum walks over all steps of the program
 
@@ -17,7 +20,6 @@ class LoadMeter:
 
     def __init__(self, lease: Lease, executable: Executable):
         self.lease, self._executable = lease, executable
-        self._tile_bytes = int(executable.analysis.memory.including_gaps.max(initial=0))
         self._summed_at = float("-inf")
 
     @contextmanager
@@ -26,21 +28,28 @@ class LoadMeter:
         with self.lease.running():
             yield
             if time.monotonic() - self._summed_at > SECONDS_BETWEEN_SUMS:
-                self.lease.report(self._load(clock))
+                cycles = clock.total_cycles
+                self.lease.report(_load(self._executable, clock.executed, cycles))
                 self._summed_at = time.monotonic()
 
-    def _load(self, clock: Clock) -> DeviceLoad:
-        executable, costs = self._executable, self._executable.analysis.costs
-        chip = executable.target.chip
-        modelled_s = clock.total_cycles / chip.clock_hz
-        energy = energy_of(executable, costs, clock.executed, modelled_s, chip)
-        moved = moved_bytes(executable, costs, clock.executed)
-        return DeviceLoad(
-            cycles=clock.total_cycles,
-            joules=energy.total,
-            modelled_s=modelled_s,
-            exchange_bytes=moved.inside,
-            host_bytes=moved.outside,
-            link_bytes=moved.links,
-            tile_bytes=self._tile_bytes,
-        )
+
+def forecast_load(executable: Executable) -> DeviceLoad:
+    """What one run of the first program takes, without running it."""
+    foretold = forecast(executable)
+    assert foretold.ran is not None, "a forecast is of a run"
+    return _load(executable, foretold.ran.executed, foretold.total_cycles)
+
+
+def _load(executable: Executable, executed: np.ndarray, cycles: int) -> DeviceLoad:
+    chip, costs = executable.target.chip, executable.analysis.costs
+    modelled_s = cycles / chip.clock_hz
+    moved = moved_bytes(executable, costs, executed)
+    return DeviceLoad(
+        cycles=cycles,
+        joules=energy_of(executable, costs, executed, modelled_s, chip).total,
+        modelled_s=modelled_s,
+        exchange_bytes=moved.inside,
+        host_bytes=moved.outside,
+        link_bytes=moved.links,
+        tile_bytes=int(executable.analysis.memory.including_gaps.max(initial=0)),
+    )

@@ -25,17 +25,14 @@ class ControllerError(SystemRuntimeError):
         super().__init__(what, hint=hint)
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Client:
-    """Requests to a controller, over one connection that stays open."""
+    """Requests to a controller."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     key: str = ""
     timeout_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        self._connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON
         return self.ask("GET", path)
@@ -68,28 +65,21 @@ class Client:
     def _send(self, method: str, path: str, body: object) -> tuple[int, bytes]:
         data = None if body is None else json.dumps(body)
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
-        for is_last in (False, True):  # a connection that the other side closed is opened once more
-            try:
-                self._connection.request(method, path, data, headers)
-                answer = self._connection.getresponse()
-                return answer.status, answer.read()
-            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
-                self._connection.close()
-                if is_last:
-                    raise self._unreachable(error) from None
-            except (OSError, http.client.HTTPException) as error:
-                self._connection.close()
-                raise self._unreachable(error) from None
-        raise AssertionError("the loop returns or raises")
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)
+        try:
+            connection.request(method, path, data, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
+        finally:
+            connection.close()
 
     def _unreachable(self, why: object) -> ControllerError:
         return ControllerError(
             f"the controller at {self.host}:{self.port} does not answer ({why}).",
             hint="start one with `tremula vipu-server`, or name another with --api-host",
         )
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 def in_path(name: str) -> str:

@@ -102,9 +102,10 @@ def power_test(device: Device, size: int = 0, n_repeats: int = 4) -> TestResult:
     return TestResult("power", watts, chip.tdp_watts, "W per IPU", is_passed, about)
 
 
-def traffic_test(device: Device, n_bytes_per_tile: int = 8 << 10) -> TestResult:
+def traffic_test(device: Device) -> TestResult:
     """The first chip sends to the second, from all tiles at once."""
     target = device.target
+    n_bytes_per_tile = min(128 << 10, max(8 << 10, (8 << 20) // target.tiles_per_ipu // 4 * 4))
     if target.n_ipus < 2:
         raise InvalidOption(
             "traffic between chips takes a device of two IPUs or more.",

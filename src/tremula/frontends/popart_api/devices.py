@@ -3,14 +3,19 @@
 import itertools
 import random
 from collections.abc import Mapping
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from tremula.base.errors import suggest
+from tremula.frontends.held_devices import HeldDevice, hold
 from tremula.frontends.popart.enums import DeviceConnectionType, SyncPattern
 from tremula.frontends.popart_api.enums import DeviceSelectionCriterion, DeviceType
-from tremula.frontends.popart_api.exceptions import popart_exception
+from tremula.frontends.popart_api.exceptions import popart_errors, popart_exception
 from tremula.ir.settings import host_settings
 from tremula.poplar.target import IPUModel
+
+if TYPE_CHECKING:  # loads slowly
+    from tremula.ir.run.tile_program import TileProgram
 
 MAX_IPUS = 1024  # more than any machine had
 # What `ipuVersion` says, and the chip it means.
@@ -39,6 +44,7 @@ class DeviceInfo:
         self._type, self._n_ipus, self._id, self._connection = type, n_ipus, id, connection
         self.chip = chip or host_settings().chip
         self._tiles = tiles_per_ipu
+        self._held: HeldDevice | None = None
         self._is_attached = connection is DeviceConnectionType.Always
 
     @property
@@ -100,16 +106,26 @@ class DeviceInfo:
         """Take the device."""
         if self._connection is DeviceConnectionType.Never:
             raise popart_exception("An offline device cannot be attached: it only compiles")
+        if self._type is DeviceType.Ipu and self._held is None:
+            with popart_errors():
+                self._held = hold(self._n_ipus)
         self._is_attached = True
         return True
 
+    def running(self, tiles: "TileProgram | None") -> AbstractContextManager[None]:
+        """Around a step of a session."""
+        return nullcontext() if self._held is None else self._held.running(tiles)
+
     def tryAttachUntilTimeout(self) -> bool:
-        """The same: devices here are never taken by others."""
+        """The same, once: nobody waits for a device that others hold."""
         return self.attach()
 
     def detach(self) -> None:
         """Leave the device."""
         self._is_attached = False
+        if self._held is not None:
+            self._held.release()
+            self._held = None
 
     def __enter__(self) -> "DeviceInfo":
         return self
@@ -120,6 +136,13 @@ class DeviceInfo:
     def __repr__(self) -> str:
         tiles = f", {self._tiles} tiles each" if self._tiles else ""
         return f"DeviceInfo({self._type.name}, {self._n_ipus} × {self.chip}{tiles}, id {self._id})"
+
+
+def _taken(device: DeviceInfo) -> DeviceInfo:
+    """A device that is attached from the start, if it is one of those."""
+    if device.connectionType is DeviceConnectionType.Always:
+        device.attach()
+    return device
 
 
 class DeviceManager:
@@ -163,7 +186,9 @@ class DeviceManager:
         """Chips as a machine has them: the host computes, the tile program is costed."""
         is_random = selectionCriterion is DeviceSelectionCriterion.Random
         id = random.randrange(MAX_IPUS) if is_random else next(self._ids)
-        return DeviceInfo(DeviceType.Ipu, numIpus, tilesPerIpu, id=id, connection=connectionType)
+        return _taken(
+            DeviceInfo(DeviceType.Ipu, numIpus, tilesPerIpu, id=id, connection=connectionType)
+        )
 
     def tryAcquireAvailableDevice(self, *args, **kwargs) -> DeviceInfo | None:
         """The same; None if there were none."""
@@ -176,7 +201,7 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo:
         """The chip with a number."""
-        return DeviceInfo(DeviceType.Ipu, 1, id=id, connection=connectionType)
+        return _taken(DeviceInfo(DeviceType.Ipu, 1, id=id, connection=connectionType))
 
     def tryAcquireDeviceById(self, *args, **kwargs) -> DeviceInfo | None:
         """The same; None if there were none."""

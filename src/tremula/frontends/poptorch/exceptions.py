@@ -5,7 +5,13 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import NoReturn
 
-from tremula.base.errors import GraphMemoryAllocationError, PoplarError, poplar_name
+from tremula.base.errors import (
+    GraphMemoryAllocationError,
+    PoplarError,
+    RecoverableRuntimeError,
+    UnrecoverableRuntimeError,
+    poplar_name,
+)
 
 PYTHON_ERROR = "poptorch_py_error"
 
@@ -62,7 +68,8 @@ _HINTS: dict[type[PoplarError], str] = {
 def poptorch_errors() -> Iterator[None]:
     """Inside, errors of the compiler or the machine become PopTorch's `Error`, caused by them.
 
-    Its type is Poplar's name for it: 'poplar_graph_memory_allocation_error'.
+    Its type is Poplar's name for it: 'poplar_graph_memory_allocation_error'. A machine that failed
+    is a `RecoverableError` or an `UnrecoverableError`.
     """
     try:
         yield
@@ -72,6 +79,10 @@ def poptorch_errors() -> Iterator[None]:
         is_poplars = type(error).__module__ == PoplarError.__module__
         kind = f"poplar_{poplar_name(type(error))}" if is_poplars else PYTHON_ERROR
         message = str(PoplarError(error.what, source=error.source))
+        if isinstance(error, RecoverableRuntimeError):
+            raise RecoverableError(kind, message, "", error.recovery_action) from error
+        if isinstance(error, UnrecoverableRuntimeError):
+            raise UnrecoverableError(kind, message, hint=error.hint) from error
         raise Error(kind, message, hint=_HINTS.get(type(error), error.hint)) from error
 
 

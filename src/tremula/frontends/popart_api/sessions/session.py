@@ -324,7 +324,7 @@ class _Session:
         if core.input_device is not None:
             rows = [[tensor.to(core.input_device) for tensor in row] for row in rows]
         assert program.random is not None, "a compiled program has generators"
-        with popart_errors(), program.random.drawing():
+        with popart_errors(), self._device.running(core.tiles), program.random.drawing():
             core.session.run(rows, collector.take(self._plan))
         collector.finish(program)
         collector.give(stepio)

@@ -1,11 +1,17 @@
 """Whether a compiled model holds its device, and which model holds which device."""
 
 import weakref
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
+from tremula.frontends.held_devices import HeldDevice, hold
 from tremula.frontends.poptorch.enums import ConnectionType
-from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.poptorch.executor.placement import uses_ipu_model
 from tremula.frontends.poptorch.options.options import Options
+
+if TYPE_CHECKING:  # loads slowly
+    from tremula.ir.run.tile_program import TileProgram
 
 # Devices that a model asked for by number, and the attachment that holds each.
 _holders: "weakref.WeakValueDictionary[int, Attachment]" = weakref.WeakValueDictionary()
@@ -15,10 +21,12 @@ class Attachment:
     """The device of one compiled model."""
 
     def __init__(self, options: Options):
+        self.is_modelled = uses_ipu_model(options)
+        self._held: HeldDevice | None = None
         self.kind = ConnectionType(options.connection_type)
         self._ipu_id: int | None = options.ipu_id if options.exists("ipu_id") else None
         self.is_attached = False
-        if self.kind is ConnectionType.Never and uses_ipu_model(options):
+        if self.kind is ConnectionType.Never and self.is_modelled:
             raise createPoptorchError(
                 "The IPU model does not support poptorch.ConnectionType.Never: it has "
                 "no device to stay detached from"
@@ -36,8 +44,8 @@ class Attachment:
             "device that is here, with another poptorch.Options().connectionType"
         )
 
-    def attach(self) -> None:
-        """Take the device."""
+    def attach(self, n_ipus: int = 1) -> None:
+        """Take the device; on a partition, one of so many chips that no other program holds."""
         self.check_online()
         if self.is_attached:
             raise createPoptorchError("Device is already attached")
@@ -49,7 +57,14 @@ class Attachment:
                     "Call detachFromDevice() or destroy() on that one first."
                 )
             _holders[self._ipu_id] = self
+        if not self.is_modelled:
+            with poptorch_errors():
+                self._held = hold(n_ipus, self._ipu_id)
         self.is_attached = True
+
+    def running(self, tiles: "TileProgram | None") -> AbstractContextManager[None]:
+        """Around a call of the model."""
+        return nullcontext() if self._held is None else self._held.running(tiles)
 
     def detach(self) -> None:
         """Leave the device to others."""
@@ -59,6 +74,9 @@ class Attachment:
 
     def release(self) -> None:
         self.is_attached = False
+        if self._held is not None:
+            self._held.release()
+            self._held = None
         if self._ipu_id is not None and _holders.get(self._ipu_id) is self:
             del _holders[self._ipu_id]
 

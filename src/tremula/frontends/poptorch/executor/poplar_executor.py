@@ -136,7 +136,8 @@ class PoplarExecutor:
         collector = OutputCollector(compiled.output_groups)
         # What the device would do in this stretch is in the report of that name.
         traced = span(self._channel, "run", report=self._name)
-        with poptorch_errors(), traced, core.random.drawing():
+        busy = self._device().running(core.tiles)
+        with poptorch_errors(), busy, traced, core.random.drawing():
             core.session.run(compiled.cutter.cut(tensors), collector.give)
         self._dirty_host_weights = self._training
         if self._optimizer is not None:
@@ -346,7 +347,7 @@ class PoplarExecutor:
         return self._attachment
 
     def _attach(self, compiled: CompiledModel) -> None:
-        self._device().attach()
+        self._device().attach(_n_ipus_of(compiled))
         if not self._training:
             self._sources.fetch()
         self.copyWeightsToDevice()
@@ -546,6 +547,13 @@ def _as_device_has_them(tensors: list[Tensor], compiled: CompiledModel) -> list[
     for i in compiled.wide_inputs:
         found[i] = found[i].to(NARROWER[found[i].dtype])
     return found if device is None else [tensor.to(device) for tensor in found]
+
+
+def _n_ipus_of(compiled: CompiledModel) -> int:
+    """The chips that a device of the model has: a power of two."""
+    tiles = compiled.core.tiles
+    n_used = tiles.schedule.n_chips * tiles.repetition.n_replicas
+    return 1 << (n_used - 1).bit_length()
 
 
 def _write_back(originals: list[Tensor], tensors: list[Tensor]) -> None:
