@@ -1,5 +1,6 @@
 """popxl: explicit graphs, remote memory, collectives. Names only; code is in tremula.frontends."""
 
+from tremula.frontends.popxl.core import internal as _internal  # views
 from tremula.frontends.popxl.core.constructors import (
     constant,
     graph_input,

@@ -3,6 +3,7 @@
 from typing import Any as _Any
 
 from tremula.frontends.popxl.core.call_site import CallSiteInfo, ConditionalSiteInfo
+from tremula.frontends.popxl.ops.products import PadType
 from tremula.frontends.popxl.ops.public import function_of as _function_of
 
 from . import collectives, var_updates

@@ -93,12 +93,12 @@ def _variable(
             " create it there and pass it as an input"
         )
     graph.ir._check_open()
-    grouping = grouping or graph.ir.replica_grouping()
+    chosen: ReplicaGrouping = grouping or graph.ir.replica_grouping()
     if mode not in (None, *_MODES):
         raise ValueError(f"Retrieval mode must be one of {_MODES}, got {mode!r}")
     held, type_ = as_host_data(data, type_, downcast)
     shape = tuple(held.shape)
-    n_groups = grouping.num_groups
+    n_groups = chosen.num_groups
     if n_groups > 1:
         if not shape or shape[0] != n_groups:
             raise ValueError(
@@ -108,7 +108,7 @@ def _variable(
         shape = shape[1:]
     made = Variable._make(graph, name or "t", shape, type_)
     made.data = _own(held) if held is data else held
-    made._grouping, made._mode = grouping, mode or "one_per_group"
+    made._grouping, made._mode = chosen, mode or "one_per_group"
     made.remote, made.shard, made.synced = None, None, True
     made.is_read_only = is_read_only(held)
     return made

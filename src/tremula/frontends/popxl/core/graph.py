@@ -7,6 +7,7 @@ from typing import Any
 from tremula.base.errors import suggest
 from tremula.frontends.popxl.core.context import CONTEXT
 from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.registry import VIEWS
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
 from tremula.frontends.popxl.dtypes import dtype
 
@@ -18,13 +19,18 @@ class Graph:
 
     ir: Any
     _id: str
-    _prefix: str
+    _prefix: str  # of the ids of its tensors
     _tensors: dict[str, Tensor]
     _ops: list[Op]
     _inputs: list[Tensor]
     _outputs: list[Tensor]
     _by_ref_inputs: set[Tensor]
-    _call_sites: list[Op]
+    _hooks: dict[int, Callable[[Op], Any]]
+    _call_sites: list[Op]  # operations that call this graph
+    _name_counts: dict[str, int]
+    _is_differentiable: bool  # may be taken apart by autodiff of a caller
+    _gradients: dict[Any, Any]  # gradient graphs, by what they take and give
+    _plan: Any  # how it is executed; forgotten when it changes
 
     def __init__(self) -> None:
         raise RuntimeError(
@@ -37,17 +43,10 @@ class Graph:
         self = object.__new__(cls)
         self.ir, self._id = ir, id
         self._prefix = f"{id}/" if id else ""
-        self._tensors: dict[str, Tensor] = {}
-        self._ops: list[Op] = []
-        self._inputs: list[Tensor] = []
-        self._outputs: list[Tensor] = []
-        self._by_ref_inputs: set[Tensor] = set()
-        self._hooks: dict[int, Callable] = {}
-        self._call_sites: list[Op] = []  # operations that call this graph
-        self._name_counts: dict[str, int] = {}
-        self._is_differentiable = True  # may be taken apart by autodiff of a caller
-        self._gradients: dict[Any, Any] = {}  # gradient graphs, by what they take and give
-        self._plan: Any = None  # how it is executed; forgotten when it changes
+        self._tensors, self._ops, self._inputs, self._outputs = {}, [], [], []
+        self._by_ref_inputs, self._hooks, self._call_sites = set(), {}, []
+        self._name_counts, self._is_differentiable = {}, True
+        self._gradients, self._plan = {}, None
         return self
 
     # -- what it holds --
@@ -114,6 +113,14 @@ class Graph:
         if not isinstance(value, Tensor):
             raise TypeError(f"Value must be of type popxl.Tensor. Type: {type(value)}. {value}")
         return value.graph is self
+
+    @property
+    def _pb_graph(self) -> Any:
+        return VIEWS["graph"](self)
+
+    @staticmethod
+    def _from_pb(view: Any) -> "Graph":
+        return view._graph
 
     # -- how it is changed --
 

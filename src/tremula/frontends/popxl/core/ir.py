@@ -3,11 +3,16 @@
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal
+from weakref import WeakValueDictionary
 
 from tremula.frontends.popxl.core.create_graph import build_graph, name_of
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.registry import VIEWS
+from tremula.frontends.popxl.core.svg import svg_of
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
 
 _ids = itertools.count()
@@ -23,6 +28,8 @@ def _instances() -> tuple[int, int]:
 class Ir:
     """A program: `main_graph` is what runs."""
 
+    _ir_cache: "ClassVar[WeakValueDictionary[int, Ir]]" = WeakValueDictionary()  # noqa: RUF012
+
     def __init__(self, replication: int | Literal["popdist"] = 1):
         self._id = next(_ids)
         self._graphs: dict[str, Graph] = {}
@@ -32,7 +39,8 @@ class Ir:
         self._is_frozen = False  # a session exists
         self._streams: dict[str, Any] = {}
         self._remote_buffers: list[Any] = []
-        self._options: dict[str, Any] = {}
+        self._options = SimpleNamespace()
+        Ir._ir_cache[self._id] = self
         if replication == "popdist":
             self._replicas, self._instance_replicas = _instances()
         else:
@@ -41,6 +49,14 @@ class Ir:
     @property
     def id(self) -> int:
         return self._id
+
+    @property
+    def _pb_ir(self) -> Any:
+        return VIEWS["ir"](self)
+
+    @staticmethod
+    def _from_pb(view: Any) -> "Ir":
+        return view._ir
 
     @property
     def replication_factor(self) -> int:
@@ -91,16 +107,12 @@ class Ir:
 
     def dot_checkpoint(self, check: str, save_dir: str | None = None) -> None:
         """Write a picture of every graph as it is now: `<check>.svg` in the folder."""
-        from pathlib import Path
-
         folder = Path(save_dir or ".")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{check}.svg").write_text(self.to_svg(), encoding="utf-8")
 
     def to_svg(self) -> str:
         """All graphs as a picture: tensors, operations, and which graph calls which."""
-        from tremula.frontends.popxl.core.svg import svg_of
-
         return svg_of(self)
 
     def _used_streams(self, kind: str) -> set[Any]:

@@ -31,7 +31,8 @@ class Op:
         self.graph, self.row, self.inputs, self.layout = graph, row, inputs, layout
         self.attributes, self.graphs = attributes, graphs
         self.outputs: list[Tensor] = []
-        self.ipu, self.tile_set, self.stage, self.name = 0, "compute", None, row.kind
+        self.ipu, self.tile_set, self.name = 0, "compute", row.kind
+        self.stage: int | None = None  # of a pipeline
         self.after: list[Op] = []  # operations that must have run, besides those of its operands
         self.source: Source | None = None
         self.site: Any = None  # how inputs and outputs of a called graph are bound
@@ -69,6 +70,14 @@ class Op:
         places = dict(self.layout)
         named = (places.get(m) if isinstance(m, str) else m for m in self.row.modifies)
         return {i for i in named if i is not None}
+
+    def modifiesIndex(self, index: int) -> bool:
+        """Whether an input is written: PopART's spelling, which scripts use."""
+        graphs = self.graphs
+        if self.kind in {"Call", "Loop"}:
+            is_by_ref = graphs[0].inputs[index] in graphs[0]._by_ref_inputs
+            return is_by_ref or index in self.attributes["modified"]
+        return index in self.modified()
 
     def replace_input(self, old: Tensor, new: Tensor) -> None:
         self.inputs = [new if t is old or t == old else t for t in self.inputs]

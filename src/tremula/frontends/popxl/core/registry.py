@@ -34,6 +34,7 @@ class Operation:
 
 ROWS: dict[str, Operation] = {}  # by name of the public function
 FUNCTIONS: dict[str, Callable[..., Any]] = {}  # public functions by name
+VIEWS: dict[str, Callable[..., Any]] = {}  # how popart._internal.ir shows a tensor, graph or Ir
 
 
 def apply(name: str, *args: Any, **kwargs: Any) -> Any:

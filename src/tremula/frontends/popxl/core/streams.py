@@ -10,6 +10,8 @@ from tremula.frontends.popxl.dtypes import dtype as DType
 class Stream:
     """A queue of tensors: each load takes the next one, each store adds one."""
 
+    _tensor: Tensor
+
     def __init__(self) -> None:
         raise TypeError(f"{type(self).__name__} is made by popxl.h2d_stream or popxl.d2h_stream")
 

@@ -104,12 +104,12 @@ def _operands(
 
     for name, value in arguments.items():
         kind = kinds.get(name)
-        if kind is None or (value is None and kind in {"optional", "scalar"}):
+        if kind is None or (value is None and kind in {"optional", "scalar"}):  # left out
             attributes[name] = value
         elif kind == "many":
-            layout.append((name, [put(item, kind) for item in value]))
+            layout.append((name, [put(item, kind) for item in value or ()]))
         elif kind == "scalar" and not isinstance(value, Tensor):
-            attributes[name] = float(value)
+            attributes[name] = float(value)  # type: ignore[arg-type]
         else:
             layout.append((name, put(value, kind)))
     return inputs, tuple(layout), attributes

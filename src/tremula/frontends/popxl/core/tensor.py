@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from tremula.frontends.popxl.core.registry import apply
+from tremula.frontends.popxl.core.registry import VIEWS, apply
 from tremula.frontends.popxl.dtypes import dtype as DType
 from tremula.frontends.popxl.errors import UndefinedValue
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
@@ -154,6 +154,14 @@ class Tensor:
     def in_sync_with_ipu(self) -> bool:
         """Whether the host's copy is the device's; only variables have one."""
         return True
+
+    @property
+    def _pb_tensor(self) -> Any:
+        return VIEWS["tensor"](self)
+
+    @staticmethod
+    def _from_pb_tensor(view: Any) -> "Tensor":
+        return view._tensor
 
     def _ensure_tensor(
         self,

@@ -36,7 +36,7 @@ def encoded(t: Tensor, log2_scale: Tensor, form: QuarterFormat) -> Tensor:
 
 
 def decoded(codes: Tensor, form: QuarterFormat) -> Tensor:
-    table = torch.from_numpy(quarter_table(form).astype("float32")).to(codes.device)
+    table = torch.tensor(quarter_table(form).tolist(), device=codes.device)
     return torch.index_select(table, 0, codes.reshape(-1).long()).reshape(codes.shape)
 
 

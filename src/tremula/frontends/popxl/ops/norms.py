@@ -48,7 +48,9 @@ def batch_norm_inference(
     momentum: float = 0.9,  # noqa: ARG001
 ) -> Tensor:
     """Normalised by statistics that are given."""
-    return functional.batch_norm(t, mean, var, scale, bias, False, 0.0, epsilon)
+    shape = [1, -1] + [1] * (t.dim() - 2)
+    factor = scale * torch.rsqrt(var + epsilon)
+    return (t - mean.reshape(shape)) * factor.reshape(shape) + bias.reshape(shape)
 
 
 # -- losses ----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Matrix products, convolutions and pooling."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ def matmul(
 
 # -- convolutions ----------------------------------------------------------------------------------
 
+PadType = Literal["not_set", "same_lower", "same_upper", "valid"]
 PAD_TYPES = ("not_set", "same_lower", "same_upper", "valid")
 
 

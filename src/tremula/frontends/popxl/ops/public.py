@@ -32,6 +32,11 @@ def rename(t: Any, output_name: str | None = None) -> Any:
 FUNCTIONS["rename"] = rename
 
 
+# Helpers that other operations are made of.
+_HIDDEN = {"constant", "sum_of"}
+NAMES = sorted(name for name in FUNCTIONS if not name.startswith("_") and name not in _HIDDEN)
+
+
 def function_of(name: str) -> Callable[..., Any]:
     """A public operation, or an error that names similar ones."""
     if name not in FUNCTIONS:

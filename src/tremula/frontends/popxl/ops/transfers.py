@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import torch
 
+from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import FUNCTIONS, Operation, apply
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
 from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream
@@ -19,7 +20,23 @@ REMOTE_LOAD = Operation("remote_load", "RemoteLoad", None, is_pure=False)
 REMOTE_LOAD_ = Operation("remote_load_", "RemoteLoadInplace", None, is_pure=False, modifies=(0,))
 REMOTE_STORE = Operation("remote_store", "RemoteStore", None, is_pure=False)
 REMOTE_CODE_LOAD = Operation("remote_code_load", "RemoteCodeLoad", None, is_pure=False)
-PRINT = Operation("print_tensor", "PrintTensor", None, is_pure=False)
+
+
+def _print_gradient(
+    _ctx: Any, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+) -> list[Tensor | None]:
+    """The gradient as it is, printed if that was asked for."""
+    (grad,) = given
+    if grad is None or not op.attributes["print_gradient"]:
+        return [grad]
+    attributes = {**op.attributes, "print_self": True, "print_gradient": False}
+    attributes["title"] = f"Gradient___{op.attributes['title']}"
+    return list(record(PRINT, [grad], (("t", 0),), attributes, [(grad.shape, grad.dtype)]))
+
+
+PRINT = Operation(
+    "print_tensor", "PrintTensor", None, is_pure=False, gradient=_print_gradient
+)
 
 
 def init(

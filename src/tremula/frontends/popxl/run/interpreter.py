@@ -14,10 +14,11 @@ from tremula.frontends.popxl.core.aliases import Aliases, aliases_of
 from tremula.frontends.popxl.core.call_site import modified_inputs
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
+from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
+from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.dtypes import from_carrier, to_carrier, wrapped
 from tremula.frontends.popxl.run.memory import DeviceMemory
-from tremula.frontends.popxl.run.streams import StreamBuffers
+from tremula.frontends.popxl.run.streams import Streams
 
 Value = list[torch.Tensor]
 Frame = dict[Tensor, Value]
@@ -60,10 +61,10 @@ class Interpreter:
     def __init__(self, memory: DeviceMemory):
         self.memory = memory
         self.replicas = list(range(memory.n_replicas))  # those that run now
-        self.streams: StreamBuffers | None = None
+        self.streams: Streams | None = None
 
     @torch.no_grad()
-    def run(self, graph: Graph, streams: StreamBuffers) -> None:
+    def run(self, graph: Graph, streams: Streams) -> None:
         self.streams = streams
         frame: Frame = dict(self.memory.variables)
         self._run_ops(graph, frame)
@@ -72,6 +73,7 @@ class Interpreter:
         plan = plan_of(graph)
         n = len(self.replicas)
         for c, value in plan.constants.items():
+            value = self.constant(value)
             is_written = c in plan.written_constants
             frame[c] = [value.clone() for _ in range(n)] if is_written else [value] * n
         for op, dead in zip(graph._ops, plan.last_uses, strict=True):
@@ -81,6 +83,10 @@ class Interpreter:
                 frame[t] = value
             for t in dead:
                 frame.pop(t, None)
+
+    def constant(self, value: torch.Tensor) -> torch.Tensor:
+        """A constant as operations take it."""
+        return value
 
     def call(self, graph: Graph, arguments: list[Value], by_reference: set[int]) -> list[Value]:
         """Run a graph; what it writes is copied first, unless it was passed by reference."""
@@ -94,6 +100,62 @@ class Interpreter:
             [v.clone() for v in frame[t]] if i in plan.aliases.borrowed_outputs else frame[t]
             for i, t in enumerate(graph._outputs)
         ]
+
+    def loop(self, op: Op, values: list[Value]) -> list[Value]:
+        """Rounds of a graph: its outputs are the first inputs of the next."""
+        graph = op.graphs[0]
+        n, by_reference = len(graph._outputs), modified_inputs(op)
+        carried = [
+            value if i in by_reference else [v.clone() for v in value]
+            for i, value in enumerate(values[:n])
+        ]
+        for _ in range(op.attributes["repeat_count"]):
+            carried = self.call(graph, [*carried, *values[n:]], by_reference)
+        return carried
+
+    def branch(self, op: Op, values: list[Value]) -> list[Value]:
+        """Each replica's branch; those of one choice go together."""
+        places = dict(op.layout)
+        choices = [bool(v.reshape(()).item()) for v in values[places["cond"]]]
+        results: list[Value] = [[torch.empty(0)] * len(choices) for _ in op.outputs]
+        for choice, name, graph in ((True, "then", op.graphs[0]), (False, "else", op.graphs[1])):
+            chosen = [i for i, c in enumerate(choices) if c is choice]
+            if not chosen:
+                continue
+            arguments = [[values[p][i] for i in chosen] for p in places[name]]
+            found = self.call_some(graph, arguments, chosen)
+            for result, value in zip(results, found, strict=True):
+                for i, v in zip(chosen, value, strict=True):
+                    result[i] = v
+        return results
+
+    def call_some(self, graph: Graph, arguments: list[Value], chosen: list[int]) -> list[Value]:
+        """Run a graph on some of the replicas that run now."""
+        everybody = self.replicas
+        self.replicas = [everybody[i] for i in chosen]
+        try:
+            return self.call(graph, arguments, set())
+        finally:
+            self.replicas = everybody
+
+    def read_remote(self, buffer: RemoteBuffer, offsets: Value) -> Value:
+        """A copy of an entry for each replica."""
+        return [entry[r].clone() for r, entry in self._entries(buffer, offsets)]
+
+    def write_remote(self, buffer: RemoteBuffer, offsets: Value, values: Value) -> None:
+        for value, (r, entry) in zip(values, self._entries(buffer, offsets), strict=True):
+            entry[r].copy_(value)
+
+    def _entries(
+        self, buffer: RemoteBuffer, offsets: Value
+    ) -> list[tuple[int, list[torch.Tensor]]]:
+        """For each replica, its number and the entry that its offset chooses."""
+        found = []
+        for r, offset in zip(self.replicas, offsets, strict=True):
+            index = int(offset.reshape(()).item())
+            buffer.check_offset(index)
+            found.append((r, self.memory.entry(buffer, index)))
+        return found
 
 
 Step = Callable[[Interpreter, Op, list[Value]], list[Value]]
@@ -157,33 +219,22 @@ def _host_store(machine: Interpreter, op: Op, values: list[Value]) -> list[Value
     return []
 
 
-def _entry(machine: Interpreter, op: Op, offsets: Value) -> list[tuple[int, list[torch.Tensor]]]:
-    """For each replica, its number and the entry that its offset chooses."""
-    buffer = op.attributes["buffer"]
-    found = []
-    for r, offset in zip(machine.replicas, offsets, strict=True):
-        index = int(offset.reshape(()).item())
-        buffer.check_offset(index)
-        found.append((r, machine.memory.entry(buffer, index)))
-    return found
-
-
 @step("RemoteLoad")
 def _remote_load(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
-    return [[entry[r].clone() for r, entry in _entry(machine, op, values[1])]]
+    return [machine.read_remote(op.attributes["buffer"], values[1])]
 
 
 @step("RemoteLoadInplace")
 def _remote_load_(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
-    for target, (r, entry) in zip(values[0], _entry(machine, op, values[1]), strict=True):
-        target.copy_(entry[r])
+    found = machine.read_remote(op.attributes["buffer"], values[1])
+    for target, value in zip(values[0], found, strict=True):
+        target.copy_(value)
     return [values[0]]
 
 
 @step("RemoteStore")
 def _remote_store(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
-    for value, (r, entry) in zip(values[0], _entry(machine, op, values[1]), strict=True):
-        entry[r].copy_(value)
+    machine.write_remote(op.attributes["buffer"], values[1], values[0])
     return []
 
 
@@ -199,35 +250,12 @@ def _call(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
 
 @step("Loop")
 def _loop(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
-    graph = op.graphs[0]
-    n, by_reference = len(graph._outputs), modified_inputs(op)
-    carried = [[v.clone() for v in value] for value in values[:n]]
-    carried = [values[i] if i in by_reference else carried[i] for i in range(n)]
-    for _ in range(op.attributes["repeat_count"]):
-        carried = machine.call(graph, [*carried, *values[n:]], by_reference)
-    return carried
+    return machine.loop(op, values)
 
 
 @step("If")
 def _if(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
-    places = dict(op.layout)
-    choices = [bool(v.reshape(()).item()) for v in values[places["cond"]]]
-    results: list[Value] = [[torch.empty(0)] * len(choices) for _ in op.outputs]
-    everybody = machine.replicas
-    for choice, name, graph in ((True, "then", op.graphs[0]), (False, "else", op.graphs[1])):
-        chosen = [i for i, c in enumerate(choices) if c is choice]
-        if not chosen:
-            continue
-        machine.replicas = [everybody[i] for i in chosen]
-        arguments = [[values[p][i] for i in chosen] for p in places[name]]
-        try:
-            found = machine.call(graph, arguments, set())
-        finally:
-            machine.replicas = everybody
-        for result, value in zip(results, found, strict=True):
-            for i, v in zip(chosen, value, strict=True):
-                result[i] = v
-    return results
+    return machine.branch(op, values)
 
 
 @step("PrintTensor")
@@ -253,5 +281,3 @@ def printed(op: Op, array: np.ndarray) -> str:
     text = text.replace("[", a["open_bracket"]).replace("]", a["close_bracket"])
     return f"{a['title']}: {text}"
 
-
-__all__ = ["Constant", "Interpreter", "Variable", "plan_of", "step"]

@@ -16,6 +16,7 @@ class DeviceMemory:
     def __init__(self, ir: Ir):
         self.ir, self.n_replicas = ir, ir.replication_factor
         self.variables: dict[Tensor, list[torch.Tensor]] = {}
+        self.was_written = True  # by the host, since a compiled program last looked
         self.remote: dict[tuple[int, int], list[torch.Tensor]] = {}  # buffer, entry → by replica
         self._remote_variables = {
             (v.remote[0].remote_buffer_id, v.remote[1]): v
@@ -32,6 +33,7 @@ class DeviceMemory:
             self.write(variable)
 
     def write(self, variable: Variable) -> None:
+        self.was_written = True
         if variable.remote is not None:
             self.remote.pop(_key(variable), None)
             return

@@ -7,18 +7,27 @@ import numpy as np
 import torch
 
 from tremula.frontends.popart_api.devices import DeviceInfo, DeviceManager
+from tremula.frontends.popart_api.enums import DeviceType
+from tremula.frontends.popart_api.exceptions import popart_exception
 from tremula.frontends.popxl.core.ir import Ir
 from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
 from tremula.frontends.popxl.dtypes import dtype, to_array
+from tremula.frontends.popxl.run.compiled import CompiledProgram, obstacle
+from tremula.frontends.popxl.run.counts import n_operations
 from tremula.frontends.popxl.run.interpreter import Interpreter
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.streams import StreamBuffers, buffer_shape
+from tremula.ir.settings import host_settings
 
 DeviceName = Literal["cpu", "ipu_model", "ipu_hw"]
 Inputs = Mapping[HostToDeviceStream, Any]
 Outputs = Mapping[DeviceToHostStream, np.ndarray]
 _DEVICES = ("cpu", "ipu_model", "ipu_hw")
+# On the host the first run is interpreted; a program that runs again is compiled, if it is not
+# so large that compiling would take longer than it saves.
+RUNS_BEFORE_COMPILING = 1
+MAX_COMPILED_OPERATIONS = 4000
 
 
 class Session:
@@ -37,6 +46,9 @@ class Session:
         ir._is_frozen = True
         self._memory = DeviceMemory(ir)
         self._interpreter = Interpreter(self._memory)
+        self._compiled: CompiledProgram | None = None
+        self._n_runs = 0
+        self._obstacle = obstacle(ir)
         self._is_attached = False
         self._depth: list[bool] = []  # of contexts: whether each attached
         self._memory.write_all()
@@ -96,7 +108,28 @@ class Session:
             self._check_array(stream, array)
         for variable in self._ir.main_graph.variables:
             variable.synced = False
-        self._interpreter.run(self._ir.main_graph, StreamBuffers(self._ir, arrays, outputs))
+        self._execute(arrays, outputs)
+
+    def _execute(self, inputs: dict, outputs: dict) -> None:
+        """On tiles if the device is a model of chips; on the host, from the second run compiled."""
+        self._n_runs += 1
+        is_model = self._device.type in {DeviceType.IpuModel, DeviceType.Sim}
+        if self._compiled is None and (is_model or self._is_worth_compiling()):
+            if self._obstacle:
+                raise popart_exception(f"The program cannot run on tiles: {self._obstacle}")
+            self._compiled = CompiledProgram(
+                self._ir, self._memory, host_settings(), on_tiles=is_model
+            )
+        if self._compiled is not None:
+            self._compiled.run(inputs, outputs)
+            return
+        streams = StreamBuffers(self._ir, inputs, outputs)
+        self._interpreter.run(self._ir.main_graph, streams)
+
+    def _is_worth_compiling(self) -> bool:
+        if self._obstacle or self._n_runs != RUNS_BEFORE_COMPILING + 1:
+            return False
+        return n_operations(self._ir) * self._ir.replication_factor <= MAX_COMPILED_OPERATIONS
 
     def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray]:
         """New arrays for the streams of results."""

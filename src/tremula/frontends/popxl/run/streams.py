@@ -1,7 +1,7 @@
 """Host buffers of one run: what loads take and stores leave, element by element."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,15 @@ def buffer_shape(ir: Ir, stream: Any) -> tuple[int, ...]:
     """The shape of a stream's array for one run: transfers and replicas first, if several."""
     n = (ir.num_host_transfers, ir.instance_replication_factor)
     return tuple(k for k in n if k > 1) + stream.shape
+
+
+class Streams(Protocol):
+    """Where loads take their elements from and stores leave theirs."""
+
+    def load(self, stream: HostToDeviceStream, replicas: list[int]) -> list[torch.Tensor]: ...
+    def store(
+        self, stream: DeviceToHostStream, replicas: list[int], values: list[torch.Tensor]
+    ) -> None: ...
 
 
 class StreamBuffers:

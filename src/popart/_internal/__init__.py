@@ -1,0 +1,1 @@
+"""popart._internal: views of programs, for scripts that look into them."""

@@ -1,0 +1,248 @@
+"""What `popart._internal.ir` shows of a program: views of operations, tensors and graphs by class.
+
+Scripts that look into a graph (`graph._pb_graph.getOps()`) find operations as objects of a class
+for each kind, with a few questions they answer. Nothing can be changed through a view.
+"""
+
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any
+
+from tremula.base.errors import suggest
+from tremula.frontends.popart.enums import TileSet
+from tremula.frontends.popxl.core.aliases import written_operands
+from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.registry import ROWS, VIEWS
+from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
+
+
+class TensorType(Enum):
+    """What a tensor is: a value of the program, of the host, or of a stream."""
+
+    ActGrad = 0
+    Const = 1
+    Stream = 2
+    Variable = 3
+
+
+class OpView:
+    """An operation as PopART's classes show it."""
+
+    def __init__(self, op: Op):
+        self._op = op
+
+    @property
+    def id(self) -> int:
+        return self._op.graph._ops.index(self._op)
+
+    @property
+    def name(self) -> str:
+        return self._op.name
+
+    def opType(self) -> str:
+        return self._op.kind
+
+    def inTensor(self, index: int) -> "TensorView":
+        return TensorView(self._op.inputs[index])
+
+    def outTensor(self, index: int) -> "TensorView":
+        return TensorView(self._op.outputs[index])
+
+    def inId(self, index: int) -> str:
+        return self._op.inputs[index].id
+
+    def outId(self, index: int) -> str:
+        return self._op.outputs[index].id
+
+    def hasInput(self, index: int) -> bool:
+        return index < len(self._op.inputs)
+
+    def hasOutput(self, index: int) -> bool:
+        return index < len(self._op.outputs)
+
+    def getInputIds(self) -> list[str]:
+        return [t.id for t in self._op.inputs]
+
+    def getOutputIds(self) -> list[str]:
+        return [t.id for t in self._op.outputs]
+
+    def modifiesIndex(self, index: int) -> bool:
+        return index in written_operands(self._op)
+
+    def hasVirtualGraphId(self) -> bool:
+        return True
+
+    def getVirtualGraphId(self) -> int:
+        return self._op.ipu
+
+    def hasPipelineStage(self) -> bool:
+        return self._op.stage is not None
+
+    def getPipelineStage(self) -> int | None:
+        return self._op.stage
+
+    def getCalledGraphs(self) -> list["GraphView"]:
+        return [GraphView(graph) for graph in self._op.graphs]
+
+    def getSettings(self) -> SimpleNamespace:
+        op = self._op
+        return SimpleNamespace(
+            name=op.name, vgraphId=op.ipu, pipelineStage=op.stage, schedulePriority=0.0,
+            tileSet=TileSet.IO if op.tile_set == "io" else TileSet.Compute,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return repr(self._op)
+
+
+# Classes that no row of the table makes, for those who ask whether a graph holds one.
+_OTHERS = """
+    Call Loop If Init HostLoad HostStore RemoteLoad RemoteLoadInplace RemoteStore RemoteCodeLoad
+    PrintTensor MultiExchange ReplicatedAllGather ReplicatedAllReduce ReplicatedAllReduceInplace
+    ReplicatedReduceScatter AddArg0Grad AddArg1Grad MulArg0Grad MulArg1Grad Nlll
+""".split()
+_classes: dict[str, type[OpView]] = {}
+
+
+def class_of(name: str) -> type[OpView]:
+    """The class of operations of a kind, such as "AddOp"."""
+    if name not in _classes:
+        known = {row.view_class for row in ROWS.values()} | {f"{kind}Op" for kind in _OTHERS}
+        if name not in known and not name.endswith("GradOp"):
+            raise AttributeError(
+                f"popart._internal.ir.op has no class {name!r}: {suggest(name, known)}"
+            )
+        _classes[name] = type(name, (OpView,), {"__doc__": f"Operations of kind {name[:-2]}."})
+    return _classes[name]
+
+
+def view_of(op: Op) -> OpView:
+    return class_of(op.row.view_class)(op)
+
+
+class TensorView:
+    """A tensor as PopART shows it."""
+
+    def __init__(self, t: Tensor):
+        self._tensor = t
+
+    @property
+    def id(self) -> str:
+        return self._tensor.id
+
+    @property
+    def info(self) -> SimpleNamespace:
+        t = self._tensor
+        return SimpleNamespace(
+            shape=lambda: list(t.shape), nelms=lambda: t.nelms, rank=lambda: t.rank,
+            data_type_lcase=lambda: t.dtype.name, metaShape=lambda: list(t.meta_shape),
+        )  # fmt: skip
+
+    def tensorType(self) -> TensorType:
+        if isinstance(self._tensor, Variable):
+            return TensorType.Variable
+        if isinstance(self._tensor, Constant):
+            return TensorType.Const
+        is_stream = self._tensor.id in self._tensor.ir._streams
+        return TensorType.Stream if is_stream else TensorType.ActGrad
+
+    def hasTensorData(self) -> bool:
+        return isinstance(self._tensor, Variable | Constant)
+
+    def hasProducer(self) -> bool:
+        return self._tensor.producer is not None
+
+    def getProducer(self) -> OpView:
+        if self._tensor.producer is None:
+            raise ValueError(f"No operation makes {self._tensor.id}")
+        return view_of(self._tensor.producer)
+
+    def getGraph(self) -> "GraphView":
+        return GraphView(self._tensor.graph)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorView) and self._tensor == other._tensor
+
+    def __hash__(self) -> int:
+        return hash(self._tensor)
+
+
+class GraphView:
+    """A graph as PopART shows it."""
+
+    def __init__(self, graph: Any):
+        self._graph = graph
+
+    @property
+    def id(self) -> str:
+        return self._graph.id
+
+    def getOps(self) -> list[OpView]:
+        return [view_of(op) for op in self._graph._ops]
+
+    def getOpSchedule(self, *_options: object) -> list[OpView]:
+        """The operations in the order they run."""
+        return self.getOps()
+
+    def getOpIds(self) -> list[int]:
+        return list(range(len(self._graph._ops)))
+
+    def getTensor(self, id: str) -> TensorView:
+        return TensorView(self._graph.get_tensor(id))
+
+    def getTensorIds(self) -> list[str]:
+        return list(self._graph._tensors)
+
+    def getInputIds(self) -> list[str]:
+        return [t.id for t in self._graph.inputs]
+
+    def getOutputIds(self) -> list[str]:
+        return [t.id for t in self._graph.outputs]
+
+    def getGraphString(self) -> str:
+        return self._graph.id
+
+    def getCalledGraphs(self) -> list["GraphView"]:
+        return [GraphView(graph) for graph in self._graph.called_graphs]
+
+    def setCanBeRecursivelyAutodiffed(self, value: bool) -> None:
+        """Whether autodiff of a caller may differentiate this graph."""
+        self._graph._is_differentiable = value
+
+    def getCanBeRecursivelyAutodiffed(self) -> bool:
+        return self._graph._is_differentiable
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._graph._tensors
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GraphView) and self._graph is other._graph
+
+    def __hash__(self) -> int:
+        return hash(self._graph)
+
+
+class IrView:
+    """A program as PopART shows it."""
+
+    def __init__(self, ir: Any):
+        self._ir = ir
+
+    def getAllGraphs(self) -> list[GraphView]:
+        return [GraphView(graph) for graph in self._ir.graphs]
+
+    def getMainGraph(self) -> GraphView:
+        return GraphView(self._ir.main_graph)
+
+    def getGraph(self, id: str) -> GraphView:
+        return GraphView(self._ir._graphs[id])
+
+    def getSessionOptions(self) -> SimpleNamespace:
+        """Options of PopART's that a script may set; they have no effect here."""
+        return self._ir._options
+
+    def getId(self) -> int:
+        return self._ir.id
+
+
+VIEWS.update(tensor=TensorView, graph=GraphView, ir=IrView)
