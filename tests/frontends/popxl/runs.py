@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from tests.frontends.popxl.samples import Sample
 
 import popxl
 from popxl import ops
+from tests.frontends.popxl.samples import Sample
 
 
 def run(ir: popxl.Ir, tensors: Sequence[popxl.Tensor], device: object = "cpu") -> list[np.ndarray]:
@@ -64,8 +64,15 @@ def expected_of(sample: Sample) -> tuple[list[np.ndarray], list[np.ndarray]]:
         chosen = [r for r in results if r.requires_grad]
         by = [operands[i] for i in sample.differentiable]
         seeds = [torch.from_numpy(seed_of(tuple(r.shape))) for r in chosen]
-        made = torch.autograd.grad(chosen, by, seeds, allow_unused=True) if chosen else [None] * len(by)
-        grads = [np.zeros(x.shape, np.float32) if g is None else g.numpy() for g, x in zip(made, by, strict=True)]
+        made = (
+            torch.autograd.grad(chosen, by, seeds, allow_unused=True)
+            if chosen
+            else [None] * len(by)
+        )
+        grads = [
+            np.zeros(x.shape, np.float32) if g is None else g.numpy()
+            for g, x in zip(made, by, strict=True)
+        ]
     return [r.detach().numpy() for r in results], grads
 
 

@@ -55,8 +55,7 @@ def unary(name: str, reference: Callable, x: np.ndarray | None = None, **kwargs)
 
 def binary(name: str, reference: Callable, y: np.ndarray | None = None, **kwargs) -> Sample:
     second = normal(4) if y is None else y
-    build = lambda a, b: getattr(ops, name)(a, b)  # noqa: E731
-    return Sample(name, (positive(3, 4), second), build, reference, **kwargs)
+    return Sample(name, (positive(3, 4), second), getattr(ops, name), reference, **kwargs)
 
 
 def update(name: str, arrays: tuple, reference: Callable, *args, **kwargs) -> Sample:
@@ -198,7 +197,7 @@ NORMS = [
                                   + b[:, None])),
     Sample("nll_loss", (_probabilities(4, 3), whole(3, 4)), ops.nll_loss, _nll),
     Sample("nll_loss_with_softmax_grad", (_probabilities(4, 3), whole(3, 4)),
-           lambda p, y: ops.nll_loss_with_softmax_grad(p, y),
+           ops.nll_loss_with_softmax_grad,
            lambda p, y: [_nll(p, y), (p - functional.one_hot(y.long(), 3)) / 4],
            has_gradient=False),
 ]  # fmt: skip

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from tests.frontends.popxl.runs import compare, run
-from tests.frontends.popxl.samples import SAMPLES, TESTED_ELSEWHERE
 
 import popxl
 from popxl import ops
+from tests.frontends.popxl.runs import compare, run
+from tests.frontends.popxl.samples import SAMPLES, TESTED_ELSEWHERE
 from tremula.frontends.popxl.ops.public import NAMES
 
 

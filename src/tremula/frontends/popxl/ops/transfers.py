@@ -34,9 +34,7 @@ def _print_gradient(
     return list(record(PRINT, [grad], (("t", 0),), attributes, [(grad.shape, grad.dtype)]))
 
 
-PRINT = Operation(
-    "print_tensor", "PrintTensor", None, is_pure=False, gradient=_print_gradient
-)
+PRINT = Operation("print_tensor", "PrintTensor", None, is_pure=False, gradient=_print_gradient)
 
 
 def init(

@@ -82,7 +82,15 @@ class _Program(nn.Module):
 class CompiledProgram:
     """A program ready to run; its memory is `memory`'s, before and after every run."""
 
-    def __init__(self, ir: Ir, memory: DeviceMemory, host: HostSettings, *, on_tiles: bool):
+    def __init__(
+        self,
+        ir: Ir,
+        memory: DeviceMemory,
+        host: HostSettings,
+        tiles: TileSettings,
+        *,
+        on_tiles: bool,
+    ):
         self.ir, self.memory, self.on_tiles = ir, memory, on_tiles
         moved = transfers(ir)
         order = sorted(moved, key=lambda s: s.tensor_id)
@@ -98,16 +106,17 @@ class CompiledProgram:
         }
         buffers = sorted(used, key=lambda b: b.remote_buffer_id)
         self.program = _Program(memory, buffers, (loads, stores))
-        self.compiled = self._compile(host)
+        self.compiled = self._compile(host, tiles)
         self._write()
 
-    def _compile(self, host: HostSettings) -> CompiledStep:
+    def _compile(self, host: HostSettings, tiles: TileSettings) -> CompiledStep:
         n = self.ir.instance_replication_factor
-        inputs = [torch.zeros((k, n, *s.shape), dtype=s.dtype.carrier) for s, k in self.loads.items()]
+        inputs = [
+            torch.zeros((k, n, *s.shape), dtype=s.dtype.carrier) for s, k in self.loads.items()
+        ]
         names = [s.tensor_id for s in self.loads]
         model = self.program
         asked = StepToCompile(model, lambda flat: (list(model(*flat)), None), inputs, names)
-        tiles = TileSettings(chip=host.chip)
         settings = StepSettings(host=host, tiles=tiles, runs_on_tiles=self.on_tiles)
         return compile_step(asked, settings)
 
@@ -120,9 +129,7 @@ class CompiledProgram:
 
     def _value(self, owner: Tensor | RemoteBuffer, replica: int) -> torch.Tensor:
         if isinstance(owner, RemoteBuffer):
-            return torch.stack(
-                [self.memory.entry(owner, i)[replica] for i in range(owner.entries)]
-            )
+            return torch.stack([self.memory.entry(owner, i)[replica] for i in range(owner.entries)])
         return self.memory.variables[owner][replica]
 
     def _read(self) -> None:

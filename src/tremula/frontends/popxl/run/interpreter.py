@@ -280,4 +280,3 @@ def printed(op: Op, array: np.ndarray) -> str:
     )
     text = text.replace("[", a["open_bracket"]).replace("]", a["close_bracket"])
     return f"{a['title']}: {text}"
-

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from tremula.compiler.report.report import Report
 from tremula.frontends.popart_api.devices import DeviceInfo, DeviceManager
 from tremula.frontends.popart_api.enums import DeviceType
 from tremula.frontends.popart_api.exceptions import popart_exception
@@ -18,7 +19,9 @@ from tremula.frontends.popxl.run.counts import n_operations
 from tremula.frontends.popxl.run.interpreter import Interpreter
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.streams import StreamBuffers, buffer_shape
+from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import host_settings
+from tremula.runtime.forecast import forecast
 
 DeviceName = Literal["cpu", "ipu_model", "ipu_hw"]
 Inputs = Mapping[HostToDeviceStream, Any]
@@ -117,14 +120,25 @@ class Session:
         if self._compiled is None and (is_model or self._is_worth_compiling()):
             if self._obstacle:
                 raise popart_exception(f"The program cannot run on tiles: {self._obstacle}")
-            self._compiled = CompiledProgram(
-                self._ir, self._memory, host_settings(), on_tiles=is_model
-            )
+            self._compiled = self._compile(on_tiles=is_model)
         if self._compiled is not None:
             self._compiled.run(inputs, outputs)
             return
         streams = StreamBuffers(self._ir, inputs, outputs)
         self._interpreter.run(self._ir.main_graph, streams)
+
+    def _compile(self, *, on_tiles: bool) -> CompiledProgram:
+        host, device = host_settings(), self._device
+        tiles = TileSettings(device.chip, device.n_tiles)
+        return CompiledProgram(self._ir, self._memory, host, tiles, on_tiles=on_tiles)
+
+    def report(self) -> Report:
+        """Cycles and memory of the program on tiles; it is compiled for them if it was not yet."""
+        if self._compiled is None:
+            if self._obstacle:
+                raise popart_exception(f"The program cannot run on tiles: {self._obstacle}")
+            self._compiled = self._compile(on_tiles=False)
+        return forecast(self._compiled.compiled.tiles.program().executable)
 
     def _is_worth_compiling(self) -> bool:
         if self._obstacle or self._n_runs != RUNS_BEFORE_COMPILING + 1:

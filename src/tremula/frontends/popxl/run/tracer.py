@@ -97,7 +97,12 @@ class Tracer(Interpreter):
             arguments = [[values[p][i] for p in places[name]] for name in ("then", "else")]
             bodies = [self._body(graph, i) for graph in op.graphs]
             found = record_cond(
-                state, condition.reshape(()).bool(), bodies[0], arguments[0], bodies[1], arguments[1]
+                state,
+                condition.reshape(()).bool(),
+                bodies[0],
+                arguments[0],
+                bodies[1],
+                arguments[1],
             )
             for result, value in zip(results, found, strict=True):
                 result.append(value)
