@@ -4,11 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
 import tremula
 import tremula.jax
+from tremula.frontends.jax.evaluate import KNOWN_VERSIONS, evaluate
 from tremula.frontends.jax.function import JitFunction
 from tremula.ir.host import loops
+from tremula.vision.pva.report import openReport
 
 
 def doubled(x):
@@ -92,6 +95,45 @@ def test_a_report_of_the_tile_program():
     with tremula.configured(chip="gc2"):
         report = function.report(jnp.ones((64, 64)))
     assert report.total_cycles > 0
+
+
+@pytest.mark.slow
+def test_reports_for_the_analyser(tmp_path, monkeypatch):
+    """A report is written when it is asked for: by a call, by `report=`, by the environment."""
+
+    def product(x):
+        return jax.lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x)  # runs as data say
+
+    with tremula.configured(chip="gc2"):
+        path = tremula.jax.jit(product).save_report(tmp_path / "asked", jnp.ones(4))
+        tremula.jax.jit(doubled, report=tmp_path / "given")(jnp.ones(4))
+        monkeypatch.setenv(
+            "POPLAR_ENGINE_OPTIONS",
+            f'{{"autoReport.all": "true", "autoReport.directory": "{tmp_path / "auto"}"}}',
+        )
+        function = tremula.jax.jit(doubled)
+        function(jnp.ones(4)), function(jnp.ones(5))
+    report = openReport(str(path))
+    assert report.execution.totalCycles > 0
+    for folder in ("given", "auto/doubled", "auto/doubled/2"):
+        assert (tmp_path / folder / path.name).is_file()
+        assert (tmp_path / folder / "profile.txt").read_text()
+
+
+def test_other_versions_of_jax_are_named():
+    """Parameters that a rule does not find are an error that says which versions are known."""
+    closed = jax.make_jaxpr(lambda x: jax.lax.cumsum(x, axis=0))(jnp.ones(3))
+    line = closed.eqns[0]
+    other = line.replace(params={"dimension": 0, "reverse": False})
+    with pytest.raises(tremula.jax.JaxError, match="no parameter 'axis', but dimension") as caught:
+        evaluate(closed.replace(jaxpr=closed.jaxpr.replace(eqns=[other])), [torch.ones(3)])
+    assert KNOWN_VERSIONS in caught.value.hint
+
+
+def test_the_known_versions_are_those_of_the_extra(repository):
+    """pyproject.toml asks for the versions of JAX that errors name."""
+    text = (repository / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'jax = ["torch>=2.11,<2.14", "{KNOWN_VERSIONS}"]' in text
 
 
 def test_errors_name_the_primitive_and_the_line():

@@ -18,6 +18,7 @@ from tremula.frontends.jax.errors import JaxError
 from tremula.frontends.jax.table import Entry, Equation, entries
 from tremula.ir.recording import active
 
+KNOWN_VERSIONS = "jax>=0.10,<0.11"  # as the extra `tremula[jax]` asks for it
 _JAX = str(Path(jax.__file__).parent)
 
 
@@ -102,7 +103,7 @@ def _apply(line: JaxprEqn, operands: list[Any]) -> list[Value]:
     with at_line(equation.source):
         try:
             found = entry.build(equation, *operands)
-        except (PoplarError, NotImplementedError, RuntimeError, ValueError) as error:
+        except (PoplarError, NotImplementedError, RuntimeError, ValueError, KeyError) as error:
             raise _located(equation, error) from error
     results = found if isinstance(found, list) else [found]
     for value, aval in zip(results, equation.out_avals, strict=True):
@@ -122,7 +123,20 @@ def _located(equation: Equation, error: Exception) -> Exception:
         if error.source is not None:
             return error
         return type(error)(error.what, source=equation.source, hint=error.hint)
+    if isinstance(error, KeyError) and error.args and error.args[0] not in equation.params:
+        return _other_version(equation, str(error.args[0]))
     return JaxError(f"{equation.name} failed: {error}", source=equation.source)
+
+
+def _other_version(equation: Equation, name: str) -> JaxError:
+    """A rule looked for a parameter that the primitive had when it was written."""
+    given = ", ".join(sorted(map(str, equation.params)))
+    return JaxError(
+        f"JAX {jax.__version__} gives the primitive {equation.name!r} no parameter {name!r}, but"
+        f" {given or 'none'}: its form is not known.",
+        source=equation.source,
+        hint=f"use a version that is known: pip install '{KNOWN_VERSIONS}'",
+    )
 
 
 def _entry_of(equation: Equation) -> Entry:

@@ -1,6 +1,7 @@
 """A jaxpr as a compiled program: recorded, placed, and run with arrays of JAX."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompi
 from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import HostSettings
 from tremula.runtime.forecast import forecast
+
+SUMMARY_FILE = "profile.txt"
 
 
 class _Body(nn.Module):
@@ -59,6 +62,17 @@ class JaxProgram:
         except MissingProfileData:
             tiles.session().run([_inputs(arrays, self.jaxpr)], lambda _micro_batch, _outputs: None)
             return tiles.engine().report()
+
+    def save_report(self, folder: Path, arrays: list[Any], name: str) -> Path:
+        """Write the report of the tile program for the analyser, and a summary; gives its path."""
+        from tremula.compiler.report.profile_summary import profile_summary  # these load slowly
+        from tremula.vision.report.write import write_report
+
+        report = self.report(arrays)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SUMMARY_FILE).write_text(profile_summary(report), encoding="utf-8")
+        executable = self.compiled.tiles.program().executable
+        return Path(write_report(folder, executable, report, extra={"model": name}))
 
 
 def compile_jaxpr(jaxpr: ClosedJaxpr, arrays: list[Any], host: HostSettings) -> JaxProgram:

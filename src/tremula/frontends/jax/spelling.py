@@ -4,11 +4,21 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import jax
 
 from tremula.frontends.jax.function import jit, pmap
+from tremula.hardware.known_chips import chip
+from tremula.ir.settings import host_settings
+
+
+class IpuTargetType(Enum):
+    """What stands behind a device."""
+
+    IPU = 0
+    IPU_MODEL = 1
 
 
 @dataclass(frozen=True)
@@ -18,6 +28,20 @@ class IpuDevice:
     id: int
     platform: str = "ipu"
     device_kind: str = "modelled IPU"
+    target_type: IpuTargetType = IpuTargetType.IPU_MODEL
+
+    @property
+    def num_tiles(self) -> int:
+        return chip(host_settings().chip).n_tiles
+
+    @property
+    def num_worker_contexts(self) -> int:
+        return chip(host_settings().chip).n_workers
+
+
+def is_ipu_model(device: object) -> bool:
+    """Whether a device is a modelled chip: all are."""
+    return isinstance(device, IpuDevice)
 
 
 @contextmanager

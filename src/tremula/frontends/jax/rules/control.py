@@ -118,7 +118,7 @@ def while_loop(eqn: Equation, *operands: Value) -> list[Value]:
 
 @rule("scan")
 def scan(eqn: Equation, *operands: Value) -> list[Value]:
-    n_constants, n_carried = eqn.params["num_consts"], eqn.params["num_carry"]
+    n_constants, n_carried = _counts(eqn)
     constants = list(operands[:n_constants])
     carried = list(operands[n_constants : n_constants + n_carried])
     rows = list(operands[n_constants + n_carried :])
@@ -141,6 +141,14 @@ def scan(eqn: Equation, *operands: Value) -> list[Value]:
         )
     last = of_parts(found[:n_parts], carried_avals)
     return last + of_parts(found[n_parts:], list(eqn.out_avals[n_carried:]))
+
+
+def _counts(eqn: Equation) -> tuple[int, int]:
+    """How many operands of a scan stay the same, and how many are carried along."""
+    if "ft_in" in eqn.params:  # later versions of JAX say it by trees of the operands
+        constants, carried, _ = eqn.params["ft_in"].unpack()
+        return len(constants), len(carried)
+    return eqn.params["num_consts"], eqn.params["num_carry"]
 
 
 def _unrolled(

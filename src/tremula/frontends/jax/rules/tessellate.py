@@ -13,7 +13,9 @@ from tremula.frontends.jax.carriers import Value, carrier, is_wrapped
 from tremula.frontends.jax.errors import JaxError
 from tremula.frontends.jax.evaluate import by_definition
 from tremula.frontends.jax.table import Equation, rule
-from tremula.frontends.jax.tessellate.primitives import defined
+from tremula.frontends.jax.tessellate.equations import IpuTileMapEquation
+from tremula.frontends.jax.tessellate.primitives import defined, is_vertex
+from tremula.ir.ops import tile_random  # noqa: F401  registers tremula::tile_draws
 from tremula.ir.ops.explicit_tiles import VertexCall, vertices
 
 
@@ -47,12 +49,23 @@ def cycle_count(eqn: Equation, *arrays: Tensor) -> list[Value]:
 @rule("tile_random_uniform", "tile_random_normal")
 def draws(eqn: Equation) -> Tensor:
     """From the generator of the machine that runs it: a tile's own, or PyTorch's."""
-    params = eqn.params
-    draw = torch.rand if eqn.name == "tile_random_uniform" else torch.randn
-    values = draw(eqn.shape) * params["second"] + params["first"]
+    params, tiles = eqn.params, list(eqn.params["tiles"])
+    is_normal = eqn.name == "tile_random_normal"
+    drawn = torch.ops.tremula.tile_draws(tiles, params["size"], is_normal)
+    values = drawn * params["second"] + params["first"]
     if params["dtype"] == "int32":
         values = torch.floor(values)
-    return torch.ops.tremula.on_tiles(values.to(carrier(eqn.dtype)), list(params["tiles"]))
+    return torch.ops.tremula.on_tiles(values.to(carrier(eqn.dtype)), tiles)
+
+
+@rule("tile_get_hw_seeds")
+def seeds(eqn: Equation) -> Tensor:
+    return torch.ops.tremula.tile_seeds(list(eqn.params["tiles"]), eqn.params["n_workers"])
+
+
+@rule("tile_set_hw_seeds")
+def set_seeds(eqn: Equation, values: Tensor) -> Tensor:
+    return torch.ops.tremula.set_tile_seeds(values, list(eqn.params["tiles"]))
 
 
 @rule("tile_map")
@@ -61,6 +74,8 @@ def tile_map(eqn: Equation, *rows: Tensor) -> list[Value]:
     primitive, attributes = eqn.params["mapped"], dict(eqn.params["attributes"])
     if hasattr(primitive, "vertex"):
         return list(vertices(rows, _call(eqn, primitive.vertex, attributes)))
+    if is_vertex(primitive):
+        return _translated(eqn, primitive, attributes, rows)
 
     def one(*values: Any) -> Any:  # noqa: ANN401
         return defined(primitive, *values, **attributes)
@@ -93,3 +108,42 @@ def _call(eqn: Equation, vertex: Any, attributes: dict[str, Any]) -> VertexCall:
         attributes,
         {name: names[name] for name, aval in of_field.items() if is_wrapped(aval.dtype)},
     )
+
+
+def _translated(
+    eqn: Equation,
+    primitive: Any,  # noqa: ANN401
+    attributes: dict[str, Any],
+    rows: tuple[Tensor, ...],
+) -> list[Value]:
+    """The vertex that a registered function describes."""
+    tiles = tuple(eqn.params["tiles"])
+    avals = [ShapedArray(aval.shape[1:], aval.dtype) for aval in eqn.in_avals]
+    found: IpuTileMapEquation = primitive.ipu_translation(primitive, tiles, avals, attributes)
+    operands = found.operands
+    if len(operands) != len(rows):
+        raise JaxError(
+            f"the vertex {found.vname!r} of {found.pname!r} takes {len(operands)} operands, got"
+            f" {len(rows)}."
+        )
+    shaped = [
+        row.reshape(len(tiles), -1, info.vertex_dim2) if info.vertex_dim2 else row
+        for row, info in zip(rows, operands, strict=True)
+    ]
+    temporary = {}
+    if found.tmp_space_name:
+        space = found.tmp_space_aval
+        temporary[found.tmp_space_name] = (tuple(space.shape), carrier(space.dtype))
+    fields = [*found.inputs_info, *found.outputs_info]
+    call = VertexCall(
+        found.gp_filename,
+        found.vname,
+        tiles,
+        tuple(info.name for info in operands),
+        {info.name: (tuple(info.shape), carrier(info.aval.dtype)) for info in found.outputs_info},
+        {i.name: i.constant_data for i in found.inputs_info if i.constant_data is not None},
+        temporary,
+        {one.name: one.value for one in (*found.attributes_i32, *found.attributes_f32)},
+        {info.name: info.dtype.value[0] for info in fields if is_wrapped(info.aval.dtype)},
+    )
+    return list(vertices(shaped, call))

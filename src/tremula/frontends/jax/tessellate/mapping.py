@@ -10,7 +10,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 
 from tremula.frontends.jax.tessellate.arrays import TileShardedArray
-from tremula.frontends.jax.tessellate.primitives import adopt, cycle_count_p, map_p
+from tremula.frontends.jax.tessellate.equations import IpuTileMapEquation
+from tremula.frontends.jax.tessellate.primitives import cycle_count_p, is_vertex, map_p
 
 # outputs, constants and temporary space by the names of the vertex's fields, a guess of cycles
 Described = tuple[Mapping[str, ShapedArray], Mapping[str, Any] | None, Mapping | None, int]
@@ -50,6 +51,8 @@ def tile_map(primitive: Primitive | None, *args: TileShardedArray, **attributes:
     if not args and not tiles:
         raise ValueError(f"tile_map of {primitive.name} without operands needs tiles=(…).")
     tiles = tuple(int(tile) for tile in tiles) if tiles else args[0].tiles
+    if not is_vertex(primitive):  # attributes for the hardware choose what the compiler chooses
+        attributes = {n: value for n, value in attributes.items() if not n.startswith("ipu_")}
     found = map_p.bind(
         *(one.array for one in args),
         mapped=primitive,
@@ -146,9 +149,25 @@ def create_ipu_tile_primitive(  # noqa: PLR0917 - the original's signature
     return primitive
 
 
-def register_ipu_tile_primitive(primitive: Primitive, function: Callable) -> None:
-    """Give a primitive of one's own an implementation in JAX, which `tile_map` then maps."""
-    adopt(primitive, function)
+Translation = Callable[..., IpuTileMapEquation]
+_translated: dict[str, tuple[Primitive, Translation]] = {}
+
+
+def register_ipu_tile_primitive(primitive: Primitive, translation: Translation) -> None:
+    """Let `tile_map` run a primitive as the vertex that a function describes.
+
+    The function gets the primitive, the tiles, what a tile holds of each operand (shapes and types)
+    and the attributes of the call, and gives an `IpuTileMapEquation`.
+    """
+    _translated[primitive.name] = primitive, translation
+    primitive.ipu_translation = translation  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def get_ipu_tile_primitive_translation(pname: str) -> tuple[Primitive, Translation]:
+    """What was registered for a name."""
+    if pname not in _translated:
+        raise KeyError(f"no tile primitive {pname!r} is registered: {sorted(_translated)}")
+    return _translated[pname]
 
 
 def ipu_cycle_count(*args: TileShardedArray, sync: bool = False) -> tuple:  # noqa: ARG001
@@ -163,3 +182,8 @@ def ipu_cycle_count(*args: TileShardedArray, sync: bool = False) -> tuple:  # no
 
 
 ipu_hw_cycle_count = ipu_cycle_count
+
+
+def ipu_cycle_count_overhead() -> int:
+    """Cycles that reading the clock takes: none, it is the model's."""
+    return 0

@@ -52,9 +52,14 @@ def _mapped(*rows: Any, mapped: Primitive, attributes: tuple, tiles: tuple, sync
     return jax.vmap(one, axis_size=len(tiles))(*rows)
 
 
+def is_vertex(primitive: Primitive) -> bool:
+    """Whether tiles run a codelet for it."""
+    return hasattr(primitive, "vertex") or hasattr(primitive, "ipu_translation")
+
+
 def defined(primitive: Primitive, *values: Any, **attributes: Any) -> Any:
     """A primitive of JAX itself; of ours and of custom vertices, the function they stand for."""
-    if hasattr(primitive, "vertex") or primitive in _made:
+    if is_vertex(primitive) or primitive in _made:
         return primitive.impl(*values, **attributes)
     return primitive.bind(*values, **attributes)
 
@@ -81,10 +86,15 @@ map_p = make_primitive("tile_map", _mapped, multiple_results=True)
 @map_p.def_abstract_eval
 def _mapped_shapes(*avals: ShapedArray, mapped: Primitive, tiles: tuple, **params: Any) -> Any:
     """A custom vertex says itself what it gives: it need not have an implementation in JAX."""
-    vertex = getattr(mapped, "vertex", None)
-    if vertex is None:
+    if not is_vertex(mapped):
         return _shapes(_mapped, *avals, mapped=mapped, tiles=tiles, **params)
     rows = [ShapedArray(aval.shape[1:], aval.dtype) for aval in avals]
-    outputs = vertex.described(rows)[0].values()
-    mapped.multiple_results = len(outputs) > 1
+    vertex = getattr(mapped, "vertex", None)
+    if vertex is not None:
+        outputs = list(vertex.described(rows)[0].values())
+        mapped.multiple_results = len(outputs) > 1
+    else:
+        translation = getattr(mapped, "ipu_translation")  # noqa: B009 - JAX knows no such attribute
+        equation = translation(mapped, tiles, rows, dict(params["attributes"]))
+        outputs = [info.aval for info in equation.outputs_info]
     return [ShapedArray((len(tiles), *one.shape), one.dtype) for one in outputs]

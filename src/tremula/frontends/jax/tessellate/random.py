@@ -1,0 +1,107 @@
+"""Random numbers of the hardware: draws of the workers of each tile, and their seeds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+
+from tremula.frontends.jax.tessellate.arrays import TileShardedArray
+from tremula.frontends.jax.tessellate.primitives import make_primitive
+from tremula.hardware.known_chips import chip
+from tremula.ir.settings import host_settings
+
+_N_WORDS = 4  # of the seed of a worker
+
+
+def _row_of_draws(name: str) -> Primitive:
+    """Numbers from the machine's own generator; on other backends of JAX, from a fixed key."""
+
+    def function(
+        *, tiles: tuple[int, ...], size: int, dtype: str, first: float, second: float
+    ) -> Any:
+        shape, key = (len(tiles), size), jax.random.key(0)
+        if name.endswith("normal"):
+            return (first + second * jax.random.normal(key, shape)).astype(dtype)
+        return (first + second * jax.random.uniform(key, shape)).astype(dtype)
+
+    return make_primitive(name, function)
+
+
+random_uniform_p = _row_of_draws("tile_random_uniform")
+random_normal_p = _row_of_draws("tile_random_normal")
+
+
+def tile_random_uniform(
+    tiles: Sequence[int],
+    size: int,
+    dtype: Any,
+    offset: float = 0.0,
+    scale: float = 1.0,
+) -> TileShardedArray:
+    """`size` numbers between offset and offset + scale on each tile."""
+    return _drawn(random_uniform_p, tiles, size, dtype, offset, scale, "float16 float32 int32")
+
+
+def tile_random_normal(
+    tiles: Sequence[int],
+    size: int,
+    dtype: Any,
+    mean: float = 0.0,
+    stddev: float = 1.0,
+) -> TileShardedArray:
+    """`size` normally distributed numbers on each tile."""
+    return _drawn(random_normal_p, tiles, size, dtype, mean, stddev, "float16 float32")
+
+
+def _drawn(
+    primitive: Primitive, tiles: Sequence[int], size: int, dtype: Any, first: float,
+    second: float, allowed: str,
+) -> TileShardedArray:  # fmt: skip
+    kind, places = np.dtype(dtype).name, tuple(int(tile) for tile in tiles)
+    if kind not in allowed.split():
+        raise ValueError(f"{primitive.name} draws {allowed.replace(' ', ', ')}, got {kind}.")
+    drawn = primitive.bind(
+        tiles=places, size=int(size), dtype=kind, first=float(first), second=float(second)
+    )
+    return TileShardedArray(drawn, places)
+
+
+# -- seeds -----------------------------------------------------------------------------------------
+
+get_hw_seeds_p = make_primitive(
+    "tile_get_hw_seeds",
+    lambda *, tiles, n_workers: jnp.zeros((len(tiles), n_workers, _N_WORDS), jnp.uint32),
+)
+set_hw_seeds_p = make_primitive("tile_set_hw_seeds", lambda seeds, *, tiles: seeds)  # noqa: ARG005
+
+
+def get_ipu_num_worker_contexts() -> int:
+    """Workers of a tile of the chip that was chosen."""
+    return chip(host_settings().chip).n_workers
+
+
+def tile_get_hw_seeds(tiles: Sequence[int]) -> TileShardedArray:
+    """The seeds of the workers of tiles: uint32 [tiles, workers, 4].
+
+    On the host, those that were set last; zeros before.
+    """
+    places = tuple(int(tile) for tile in tiles)
+    found = get_hw_seeds_p.bind(tiles=places, n_workers=get_ipu_num_worker_contexts())
+    return TileShardedArray(found, places)
+
+
+def tile_set_hw_seeds(seeds: TileShardedArray) -> TileShardedArray:
+    """Give the workers of tiles their seeds, and the same array.
+
+    Return or use what it gives: what nothing uses is left out of a program.
+    """
+    wanted = (get_ipu_num_worker_contexts(), _N_WORDS)
+    if seeds.tile_shape != wanted or seeds.dtype != np.uint32:
+        raise ValueError(
+            f"the seeds of a tile are uint32 {wanted}, got {np.dtype(seeds.dtype).name}"
+            f" {seeds.tile_shape}."
+        )
+    return TileShardedArray(set_hw_seeds_p.bind(seeds.array, tiles=seeds.tiles), seeds.tiles)
