@@ -1,6 +1,7 @@
 """What programs on a GPU are made of: streams, draws, layouts, transfers; and the choice of one."""
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from tremula.ir.host.cuda_graph import side_by_side
 from tremula.ir.host.draws import can_draw_first, draw_first, draws, without_draws
 from tremula.ir.host.layout import image_format, let_strides_be_free
 from tremula.ir.host.streams import stream_of_nodes
+from tremula.ir.host.undisturbed import generators_undisturbed
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.settings import configured
 from tremula.ir.step import CapturedStep
@@ -124,6 +126,33 @@ def test_two_programs_agree_within_rounding_only():
     assert not fastest._agree([a], [a * 1.1])
     assert not fastest._agree([a], [nan])
     assert not fastest._agree([nan], [a])
+
+
+def test_a_thread_that_compiles_does_not_set_generators_back():
+    """What another thread draws meanwhile stays drawn; afterwards PyTorch is as it was."""
+    before = torch.random.set_rng_state
+    drawn, may_end = threading.Event(), threading.Event()
+
+    def compile_meanwhile() -> None:
+        with generators_undisturbed():
+            kept = torch.random.get_rng_state()
+            drawn.set()
+            may_end.wait()
+            torch.random.set_rng_state(kept)
+
+    torch.manual_seed(1)
+    expected = torch.rand(4)
+    torch.manual_seed(1)
+    thread = threading.Thread(target=compile_meanwhile)
+    thread.start()
+    drawn.wait()
+    found = [torch.rand(2)]
+    torch.random.set_rng_state(torch.random.get_rng_state())  # others may
+    may_end.set()
+    thread.join()
+    found.append(torch.rand(2))
+    torch.testing.assert_close(torch.cat(found), expected, rtol=0, atol=0)
+    assert torch.random.set_rng_state is before
 
 
 @needs_gpu

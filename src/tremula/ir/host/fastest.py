@@ -26,6 +26,7 @@ from tremula.ir.host.cuda_graph import (
 )
 from tremula.ir.host.draws import can_draw_first, draw_first, is_mask, without_draws
 from tremula.ir.host.program import DeviceState, MicroBatch
+from tremula.ir.host.undisturbed import generators_undisturbed
 from tremula.ir.passes import apply
 from tremula.ir.step import CapturedStep
 
@@ -120,7 +121,8 @@ class FastestProgram(_DrawingFirst):
 
     def _compile_rival(self, held: DeviceState, inputs: MicroBatches) -> None:
         try:
-            with torch.cuda.device(self.device), _frequent_switches():
+            quietly = generators_undisturbed()
+            with torch.cuda.device(self.device), _frequent_switches(), quietly:
                 rival = self._make_rival()
                 if self.is_random:  # running would draw from the generator that calls draw from
                     rival.compile_for(held, inputs)

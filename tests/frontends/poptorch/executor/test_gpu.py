@@ -113,3 +113,62 @@ def test_dropout_draws_anew_in_every_replay():
     first, second = masks(), masks()
     assert not torch.equal(first[0], first[1])
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+class Dense(nn.Module):
+    """One product, large enough for tensor cores, and its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(512, 256)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out = self.linear(x)
+        return out, poptorch.identity_loss(out * out, "mean")
+
+
+@pytest.mark.parametrize("backend", ["cuda-graph", "inductor-cuda-graph"])
+def test_the_precision_of_products_is_the_scripts_choice(backend: str):
+    """`set_float32_matmul_precision`: full float32, or TF32 with its larger rounding."""
+    torch.manual_seed(0)
+    model, x = Dense(), torch.randn(128, 512)
+    right = copy.deepcopy(model).double()(x.double())[0]
+    errors = {}
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision in ("highest", "high"):
+            torch.set_float32_matmul_precision(precision)
+            with configured(device="cuda", host=backend):
+                found, _ = poptorch.inferenceModel(copy.deepcopy(model))(x)
+            errors[precision] = float((found.double() - right).norm() / right.norm())
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert errors["highest"] < 2e-6
+    assert 2e-5 < errors["high"] < 2e-3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_of_bfloat16_stays_one(backend: str):
+    """Weights, outputs and losses are bfloat16 and learn as PyTorch's own do."""
+    torch.manual_seed(0)
+    ours, x = Dense().bfloat16(), torch.randn(64, 512).bfloat16()
+    plain = copy.deepcopy(ours).to("cuda")
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.5) for m in (ours, plain)]
+    losses = []
+    with configured(device="cuda", host=backend):
+        step = poptorch.trainingModel(ours, poptorch.Options(), optimizers[0])
+        for _ in range(4):
+            out, loss = step(x)
+            assert out.dtype is loss.dtype is torch.bfloat16
+            optimizers[1].zero_grad()
+            expected = plain(x.to("cuda"))[1]
+            expected.backward()
+            optimizers[1].step()
+            losses.append((float(loss), float(expected)))
+        step.copyWeightsToHost()
+    assert ours.linear.weight.dtype is torch.bfloat16
+    assert losses[-1][0] < losses[0][0]
+    found, right = zip(*losses, strict=True)
+    torch.testing.assert_close(found, right, rtol=2e-2, atol=1e-3)
+    weights = ours.linear.weight.float(), plain.linear.weight.detach().cpu().float()
+    torch.testing.assert_close(*weights, rtol=2e-2, atol=2e-3)

@@ -1,5 +1,6 @@
 """Graph networks by kernels over rows: the same numbers as PyTorch's, by ATen and as generated."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -123,6 +124,24 @@ class Filter(nn.Module):
         return sum_into(target, x.index_select(0, source) * self.net(rays) * cut.view(-1, 1))
 
 
+class WideFilter(nn.Module):
+    """A filter of distances between places, with a layer whose gradient takes Hopper's units."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(25, 64), nn.Softplus(), nn.Linear(64, N_IN))
+        self.scale = nn.Linear(N_IN, 1)
+        self.register_buffer("offset", torch.linspace(0, 3, 25))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        place = x[:, :3].contiguous()
+        apart = place.index_select(0, source) - place.index_select(0, target)
+        d = d + (apart * apart).sum(-1)
+        rays = torch.exp(-2.0 * (d.view(-1, 1) - self.offset.view(1, -1)) ** 2)
+        weights = self.net(rays) * torch.sigmoid(self.scale(x[source]))
+        return sum_into(target, x.index_select(0, source) * weights)
+
+
 class Gate(nn.Module):
     """A message passed through a sigmoid of its edge's state, which goes on to the next layer."""
 
@@ -205,21 +224,28 @@ def in_float64(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
         model.float()
 
 
-def in_numpy(digest: str, inputs: list[Tensor]) -> list[Tensor]:
+def in_numpy(digest: str, inputs: list[Tensor], in_gluon: bool = False) -> list[Tensor]:
     """A kernel as it is written for Triton, with tiles of 32 rows; what it adds to is float32."""
     kernel = kernels._kernels[digest]
     results = [
         np.zeros(shape, np.float32) if is_summed else torch.empty(shape, dtype=dtype).numpy()
         for (shape, dtype), is_summed in zip(kernel.results, kernel.is_summed, strict=True)
     ]
-    triton_in_numpy.run(
-        kernel.text,
-        [*(tensor.contiguous().numpy() for tensor in inputs), *results],
-        2 if kernel.sums_over_rows else -(-kernel.n_rows // 32),
-        BLOCK=32, WINDOW=16, HOIST=False,
-    )  # fmt: skip
+    arguments = [*(tensor.contiguous().numpy() for tensor in inputs), *results]
+    if in_gluon and kernel.gluon_text is not None:
+        sizes = {"BLOCK": 64, "WINDOW": 16, "num_warps": 4}
+        triton_in_numpy.run(kernel.gluon_text, arguments, 1, **sizes)
+    else:
+        n_programs = 2 if kernel.sums_over_rows else -(-kernel.n_rows // 32)
+        sizes = {"BLOCK": 32, "WINDOW": 16, "HOIST": False}
+        triton_in_numpy.run(kernel.text, arguments, n_programs, **sizes)
     found = zip(results, kernel.results, strict=True)
     return [torch.from_numpy(result).to(dtype) for result, (_, dtype) in found]
+
+
+def in_numpy_by_gluon(digest: str, inputs: list[Tensor]) -> list[Tensor]:
+    """The same, with tiles of 64 rows, where there is a text in Gluon."""
+    return in_numpy(digest, inputs, in_gluon=True)
 
 
 @pytest.fixture(scope="module", params=LAYERS, ids=lambda layer: layer.__name__)
@@ -243,9 +269,36 @@ def test_kernels_compute_what_pytorch_computes(case: tuple, limits: Limits):
             torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
 
 
-def _written(fused: CapturedStep, calls: list) -> CapturedStep:
+@pytest.fixture
+def rounds_products() -> Iterator[None]:
+    """TF32, as scripts ask for it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.usefixtures("rounds_products")
+@pytest.mark.parametrize("layer", [Pna, WideFilter, Gate], ids=lambda layer: layer.__name__)
+def test_kernels_in_gluon_compute_what_pytorch_computes(layer: type[nn.Module]):
+    """Loss and all gradients by the text in Gluon of each kernel that has one."""
+    torch.manual_seed(0)
+    model, inputs = WithLoss(layer), example()
+    expected = in_float64(model, inputs)
+    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), LIMITS["chains"])
+    calls = [node for node in fused.graph.nodes if node.target is row_kernel]
+    texts = [kernels._kernels[node.args[0]].gluon_text for node in calls]
+    assert any(texts), "kernels with products have such a text"
+    if layer is WideFilter:
+        assert any("d_r" in text for text in texts if text), "a gradient of a matrix, too"
+    found = run(_written(fused, calls, in_numpy_by_gluon), model, inputs)
+    for value, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
+
+
+def _written(fused: CapturedStep, calls: list, target: Callable = in_numpy) -> CapturedStep:
     for node in calls:
-        node.target = in_numpy
+        node.target = target
     return fused
 
 
@@ -328,3 +381,36 @@ def test_triton_computes_what_pytorch_computes(case: tuple, limits: Limits):
     model.cpu()
     for value, right in zip(found, expected, strict=True):
         torch.testing.assert_close(value.cpu().double(), right, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.usefixtures("rounds_products")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["tf32", "bfloat16"])
+@pytest.mark.parametrize("launch", kernels._IN_GLUON, ids=lambda x: f"{x.block}-{x.n_warps}")
+@pytest.mark.parametrize("layer", [Pna, WideFilter, Gate], ids=lambda layer: layer.__name__)
+def test_gluon_computes_what_pytorch_computes(
+    layer: type[nn.Module], launch: kernels.Launch, dtype: torch.dtype
+):
+    """Every way to cut a kernel of Gluon's, in TF32 and in bfloat16, against float64."""
+    if torch.cuda.get_device_capability()[0] != kernels._HOPPER:
+        pytest.skip("needs a GPU of Hopper's kind")
+    torch.manual_seed(0)
+    model, inputs = WithLoss(layer), example()
+    expected = in_float64(model, inputs)
+    device = torch.device("cuda")
+    model = model.to(dtype)
+    given = tuple(t.to(dtype) if t.is_floating_point() else t for t in inputs)
+    step = on_device(step_of(model, given), device)
+    fused = fuse_rows(step, device, LIMITS["chains"])
+    digests = {node.args[0] for node in fused.graph.nodes if node.target is row_kernel}
+    cut = [kernels._kernels[d] for d in digests if kernels._kernels[d].gluon_text]
+    assert cut, "kernels with products have such a text"
+    for kernel in cut:
+        kernel.launch = launch
+    found = run(fused, model.to(device), tuple(tensor.to(device) for tensor in given))
+    for kernel in cut:
+        kernel.launch = None
+    most = 5e-3 if dtype is torch.float32 else 0.25  # a root in Pna makes small errors large
+    for value, right in zip(found, expected, strict=True):
+        size = right.detach().norm() + 1e-3
+        assert float((value.cpu().double() - right.detach()).norm() / size) < most

@@ -1,4 +1,4 @@
-"""The part of Triton's language that generated kernels use, in NumPy: programs run one by one."""
+"""The part of Triton and Gluon that generated kernels use, in NumPy: programs run one by one."""
 
 from types import SimpleNamespace
 
@@ -68,7 +68,7 @@ def _reshape(values: Tile, shape: list[int]) -> Tile:
     return tile(np.reshape(values, shape))
 
 
-def _arange(first: int, end: int) -> Tile:
+def _arange(first: int, end: int, _layout: object = None) -> Tile:
     assert (end - first) & (end - first - 1) == 0, "ranges are powers of two"
     return tile(np.arange(first, end, dtype=np.int32))
 
@@ -85,6 +85,46 @@ def _where(condition: object, a: object, b: object) -> Tile:
     return tile(found if both or kind is None else found.astype(kind))
 
 
+class _Shared:
+    """Shared memory of a program, and views of it."""
+
+    def __init__(self, dtype: type, shape: list[int], _layout: object):
+        self.values = np.full(shape, np.nan, dtype)
+
+    def permute(self, order: tuple[int, ...]) -> "_Shared":
+        view = object.__new__(_Shared)
+        view.values = self.values.transpose(order)
+        return view
+
+    def store(self, values: Tile) -> None:
+        assert values.shape == self.values.shape, "a tile fills its memory"
+        self.values[...] = values
+
+
+_LAYOUTS = {
+    name: lambda *_args, **_named: None
+    for name in (
+        "NVMMADistributedLayout",
+        "NVMMASharedLayout",
+        "DotOperandLayout",
+        "SliceLayout",
+        "BlockedLayout",
+    )
+}
+
+
+def _of_units(a: object, b: _Shared, acc: Tile, use_acc: bool = True) -> Tile:
+    """A product of Hopper's units: the first operand may lie in registers."""
+    left = a.values if isinstance(a, _Shared) else a
+    assert left.shape[0] >= 64, "four warps have 16 rows each"
+    product = np.matmul(left, b.values)
+    return tile(acc + product if use_acc else product)
+
+
+def _in_threads(a: Tile, block: int, size: int) -> Tile:
+    return tile(np.reshape(a, (block // 16, 2, 8, size)).sum(1))
+
+
 def language(program: int, n_programs: int) -> SimpleNamespace:
     """What a kernel sees as `tl`."""
     return SimpleNamespace(
@@ -92,7 +132,7 @@ def language(program: int, n_programs: int) -> SimpleNamespace:
         int1=np.bool_, program_id=lambda _axis: program, num_programs=lambda _axis: n_programs,
         cdiv=lambda a, b: -(-a // b), arange=_arange, load=_load, store=_store,
         atomic_add=_atomic_add, dot=_dot, where=_where, trans=lambda a: tile(a.T),
-        zeros=lambda shape, dtype: tile(np.zeros(shape, dtype)), reshape=_reshape,
+        zeros=lambda shape, dtype, _layout=None: tile(np.zeros(shape, dtype)), reshape=_reshape,
         broadcast_to=_broadcast_to, expand_dims=lambda a, axis: tile(np.expand_dims(a, axis)),
         sum=_reduced(np.sum), max=_reduced(np.max), min=_reduced(np.min),
         exp=np.exp, log=np.log, sqrt=np.sqrt, cos=np.cos, sin=np.sin, abs=np.abs,
@@ -100,6 +140,8 @@ def language(program: int, n_programs: int) -> SimpleNamespace:
         maximum=lambda a, b, propagate_nan: np.maximum(a, b),
         minimum=lambda a, b, propagate_nan: np.minimum(a, b),
         PropagateNan=SimpleNamespace(ALL=1),
+        # of Gluon: layouts say where values lie, not what they are
+        convert_layout=lambda a, _layout: a, allocate_shared_memory=_Shared, **_LAYOUTS,
     )  # fmt: skip
 
 
@@ -112,6 +154,13 @@ def run(text: str, arguments: list[np.ndarray], n_programs: int, **sizes: int) -
         for program in range(n_programs):
             names = {
                 "_rounded": lambda a: a,
+                "_sigmoid": lambda a: 1 / (1 + np.exp(-a)),
+                "_in_threads": _in_threads,
+                "_into_window": lambda hot, a, part: part + np.matmul(hot, a),
+                "mma_v2": lambda a, b, part: part + np.matmul(a, b),
+                "warpgroup_mma": _of_units,
+                "fence_async_shared": lambda: None,
+                "gl": language(program, n_programs),
                 "_softplus": lambda a: np.logaddexp(a, np.float32(0)),
                 "tl": language(program, n_programs),
                 "libdevice": libdevice,

@@ -6,6 +6,7 @@ import torch
 from torch import fx
 
 from tremula.ir.host.rows import facts
+from tremula.ir.host.rows.gluon import gluon_source
 from tremula.ir.host.rows.kernels import RowKernel, register
 from tremula.ir.host.rows.regions import EXACT, ROUNDED, Limits, Region, find_regions
 from tremula.ir.host.rows.source import kernel_source
@@ -72,6 +73,7 @@ def _replace(step: CapturedStep, region: Region, precision: str) -> None:
             source.is_summed,
             source.sums_over_rows,
             _as_graph(region, source.inputs),
+            gluon_source(region, precision, source.inputs),
         )
     )
     last = max(region.results, key=list(step.graph.nodes).index)

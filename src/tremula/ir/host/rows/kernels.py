@@ -3,9 +3,10 @@
 import importlib.util
 import json
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,7 @@ from tremula.base.cache_dir import cache_dir
 
 _WINDOW = 16  # segments that one product sums into
 _N_TIMED = 10  # launches of each candidate
+_HOPPER = 9  # compute capability
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Launch:
     hoists: bool  # matrices are read once for each program, not for each tile
     per_processor: int = 1
     max_registers: int = 0  # of a thread, so that programs fit beside each other; 0: no limit
+    in_gluon: bool = False  # the form with explicit layouts
 
 
 # The first is taken where nothing can be timed.
@@ -47,6 +50,11 @@ _WITH_CHAINS = (
     Launch(32, 4, True, 2),
     Launch(16, 4, True, 2),
 )
+_IN_GLUON = (  # a warp has 16 rows, and four of them work together
+    Launch(64, 4, True, 2, in_gluon=True),
+    Launch(64, 8, True, 1, in_gluon=True),
+    Launch(128, 8, True, 1, in_gluon=True),
+)
 
 
 @dataclass
@@ -59,11 +67,23 @@ class RowKernel:
     is_summed: tuple[bool, ...]
     sums_over_rows: bool
     graph: fx.GraphModule
+    gluon_text: str | None = None  # the same with explicit layouts, where there is one
     launch: Launch | None = field(default=None)
 
     @property
+    def texts(self) -> str:
+        """All forms: what a choice between them depends on."""
+        return self.text + (self.gluon_text or "")
+
+    def text_for(self, launch: Launch) -> str:
+        if not launch.in_gluon:
+            return self.text
+        assert self.gluon_text is not None, "a candidate for kernels that have it"
+        return self.gluon_text
+
+    @property
     def digest(self) -> str:
-        facts = (self.text, self.n_rows, self.results, self.is_summed)
+        facts = (self.texts, self.n_rows, self.results, self.is_summed)
         return sha256(repr(facts).encode()).hexdigest()[:32]
 
 
@@ -142,10 +162,13 @@ def _start(
     if kernel.sums_over_rows or has_products(kernel):
         n_processors = _n_processors(inputs[0].device.index or 0)
         n_programs = min(n_programs, n_processors * launch.per_processor)
-    _compiled(kernel.text)[n_programs,](*inputs, *results, **_choices(launch))
+    function = _compiled(kernel.text_for(launch))
+    function[n_programs,](*inputs, *results, **_choices(launch))
 
 
 def _choices(launch: Launch) -> dict[str, int]:
+    if launch.in_gluon:
+        return {"BLOCK": launch.block, "WINDOW": _WINDOW, "num_warps": launch.n_warps}
     limited = {"maxnreg": launch.max_registers} if launch.max_registers else {}
     return {
         "BLOCK": launch.block,
@@ -157,8 +180,17 @@ def _choices(launch: Launch) -> dict[str, int]:
     }
 
 
-def _compile(kernel: RowKernel, launch: Launch, arguments: Sequence[Tensor]) -> None:
-    _compiled(kernel.text).warmup(*arguments, grid=(1,), **_choices(launch))
+def _compiles(kernel: RowKernel, launch: Launch, arguments: Sequence[Tensor]) -> bool:
+    """Compile a candidate. Gluon is young: where it fails, Triton's form is left."""
+    function = _compiled(kernel.text_for(launch))
+    try:
+        function.warmup(*arguments, grid=(1,), **_choices(launch))
+    except Exception as error:
+        if not launch.in_gluon:
+            raise
+        warnings.warn(f"a kernel is not used as it is written in Gluon: {error}", stacklevel=1)
+        return False
+    return True
 
 
 def has_products(kernel: RowKernel) -> bool:
@@ -204,8 +236,8 @@ def _stored(text: str, suffix: str) -> Path:
 def _chosen(kernel: RowKernel, inputs: Sequence[Tensor]) -> Launch:
     """The fastest candidate on this GPU: known from an earlier run, or timed now."""
     if torch.cuda.is_current_stream_capturing():
-        return _candidates(kernel)[0]
-    path = _stored(kernel.text, ".json")
+        return _candidates(kernel, inputs[0].device)[0]
+    path = _stored(kernel.texts, ".json")
     name = torch.cuda.get_device_name(inputs[0].device)
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if name not in known:
@@ -221,10 +253,12 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
 
     results = _new_results(kernel, inputs[0].device)
     arguments = [*inputs, *results]
-    candidates = _candidates(kernel)
-    _compiled(kernel.text)
+    candidates = _candidates(kernel, inputs[0].device)
+    for launch in candidates:
+        _compiled(kernel.text_for(launch))
     with ThreadPoolExecutor() as pool:  # the compiler works outside Python
-        list(pool.map(lambda launch: _compile(kernel, launch, arguments), candidates))
+        compiled = list(pool.map(lambda launch: _compiles(kernel, launch, arguments), candidates))
+    candidates = [launch for launch, is_fine in zip(candidates, compiled, strict=True) if is_fine]
     times: dict[Launch, float] = {}
     for launch in candidates:
         try:
@@ -232,15 +266,22 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
         except OutOfResources:
             continue
     best = min(times, key=times.__getitem__, default=candidates[0])
-    return [best.block, best.n_warps, best.hoists, best.per_processor, best.max_registers]
+    return list(astuple(best))
 
 
-def _candidates(kernel: RowKernel) -> tuple[Launch, ...]:
+def _candidates(kernel: RowKernel, device: torch.device) -> tuple[Launch, ...]:
     if not has_products(kernel):
         return _CANDIDATES
     has_outer = "tl.trans(" in kernel.text
     n_matrices = kernel.text.count("if HOIST:")
-    return _WITH_CHAINS if n_matrices > 1 or has_outer else _WITH_PRODUCTS
+    plain = _WITH_CHAINS if n_matrices > 1 or has_outer else _WITH_PRODUCTS
+    has_units = torch.cuda.get_device_capability(device)[0] == _HOPPER and _has_gluon()
+    return (*plain, *_IN_GLUON) if has_units and kernel.gluon_text is not None else plain
+
+
+@cache
+def _has_gluon() -> bool:
+    return has_triton() and importlib.util.find_spec("triton.experimental.gluon") is not None
 
 
 def _time_of(start: Callable[[], None]) -> float:

@@ -6,6 +6,8 @@ operations of one level over the same rows make a kernel. A value per edge that 
 needs is computed again there, unless it takes a large product or is a few numbers wide; a value
 per node is kept.
 
+Sums into segments are kernels of their own, unless they take a product that nothing else reads.
+
 A kernel multiplies by as many matrices as a multiprocessor can hold (`Limits`). A product that is
 too much beside those before it is a level above them, and products beside each other that are too
 much together are in different kernels.
@@ -204,11 +206,28 @@ def _regions_of(space: Space, nodes: list[fx.Node], levels: Levels, limits: Limi
             if levels.of[node] == level and (node in space.sums or node in kept)
         ]
         cones = {result: _cone(space, [result], kept, levels, level) for result in results}
-        for group in _groups(results, cones, limits):
-            computed = _cone(space, group, kept, levels, level)
+        apart = [r for r in results if _is_apart(r, cones[r], space, kept, levels)]
+        together = [r for r in results if r not in apart]
+        groups = [(group, level) for group in _groups(together, cones, limits)]
+        groups += [(apart, level + 1)] if apart else []
+        for group, reading in groups:
+            computed = _cone(space, group, kept, levels, reading)
             if _is_worthwhile(computed, group):
                 found.append(Region(space.n_rows, level, computed, tuple(group)))
     return found
+
+
+def _is_apart(
+    result: fx.Node, cone: tuple[fx.Node, ...], space: Space, kept: set[fx.Node], levels: Levels
+) -> bool:
+    """Whether a sum into segments needs no product but those of values that are kept in any case.
+
+    Then it reads them: a kernel without products has room for more rows at a time.
+    """
+    if facts.segment_of(result) is None or not _products_in(cone):
+        return False
+    reading = _cone(space, [result], kept, levels, levels.of[result] + 1)
+    return not _products_in(reading)
 
 
 def _kept(space: Space, own: list[fx.Node], levels: Levels, limits: Limits) -> set[fx.Node]:

@@ -71,7 +71,7 @@ class KernelSource:
 
 def kernel_source(region: Region, precision: str) -> KernelSource:
     """Write the kernel; `precision` is Triton's name for how float32 products are computed."""
-    writer = _Writer(region, precision, any(facts.weight_of(node) for node in region.nodes))
+    writer = Writer(region, precision, any(facts.weight_of(node) for node in region.nodes))
     for node in sorted(region.nodes, key=lambda node: not writer.reads_ahead(node)):
         if node in region.results and not writer.is_row_wise(node):
             continue
@@ -82,7 +82,9 @@ def kernel_source(region: Region, precision: str) -> KernelSource:
 
 
 @dataclass
-class _Writer:
+class Writer:
+    """A kernel as it grows: what is read once, what a tile does, what is left after the last."""
+
     region: Region
     precision: str
     is_heavy: bool  # matrices leave room for few programs
@@ -169,7 +171,7 @@ class _Writer:
         if node not in self.names and self.is_heavy and not facts.features_of(node):
             name = self.names[node] = f"a{len(self.ahead)}"
             mask = f"mask=after < {self.region.n_rows}, other=0"
-            self.ahead[name] = f"tl.load({self.pointer(node)} + after, {mask}){_as_float(node)}"
+            self.ahead[name] = f"tl.load({self.pointer(node)} + after, {mask}){as_float(node)}"
         elif node not in self.names:
             self.names[node] = self._read(node, "row", "live", "0")
         return self.names[node]
@@ -178,7 +180,7 @@ class _Writer:
         place, inner = self._place(node, row)
         mask = _spread(mask, 0, len(facts.features_of(node)) + 1) + inner
         loaded = f"tl.load({self.pointer(node)} + {place}, mask={mask}, other={other})"
-        return self.line(loaded + _as_float(node))
+        return self.line(loaded + as_float(node))
 
     def _place(self, node: fx.Node, row: str) -> tuple[str, str]:
         """The offsets of a tile of rows, and what a mask of rows lacks for it."""
@@ -213,7 +215,7 @@ class _Writer:
                 masks.append(f"({column} < {size})")
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
         pointer = self.pointer(node)
-        return self.once("w", f"tl.load({pointer} + {' + '.join(terms)}{mask}){_as_float(node)}")
+        return self.once("w", f"tl.load({pointer} + {' + '.join(terms)}{mask}){as_float(node)}")
 
     def matrix(self, node: fx.Node) -> str:
         """A matrix that rows are multiplied by, read once or for each tile."""
@@ -268,7 +270,7 @@ class _Writer:
             base, _ = facts.base_of_matrix(dot.weight)
             size = max(n_in, n_out)
             mask = f", mask={line} < {size}, other=0" if facts.padded(size) != size else ""
-            w = self.once("w", f"tl.load({self.pointer(base)} + {line}{mask}){_as_float(base)}")
+            w = self.once("w", f"tl.load({self.pointer(base)} + {line}{mask}){as_float(base)}")
             text = f"{a} * {w}[None, :]"
             text = f"tl.sum({text}, 1)[:, None]" if n_out == 1 and n_in > 1 else text
         else:
@@ -307,7 +309,7 @@ class _Writer:
         def text(place: int, argument: object) -> str:
             if not isinstance(argument, fx.Node):
                 return number(argument)
-            name = self.rows(argument) if argument in rows else self.whole(argument, value.dim())
+            name = self._operand(argument, node, rows)
             is_float = facts.tensor_of(argument).is_floating_point()
             if result_is_float and not is_float and place not in conditions:
                 return f"{name}.to(tl.float32)"
@@ -318,6 +320,12 @@ class _Writer:
         operands = [text(place, argument) for place, argument in enumerate(node.args)]
         named = {name: text(-1, a) for name, a in node.kwargs.items() if name != "memory_format"}
         return ELEMENT_WISE[overload_of(node)](*operands, **named)
+
+    def _operand(self, argument: fx.Node, node: fx.Node, rows: list[fx.Node]) -> str:
+        """An operand of something element-wise, aligned with its result."""
+        if argument in rows:
+            return self.rows(argument)
+        return self.whole(argument, facts.tensor_of(node).dim())
 
     def _converted(self, node: fx.Node, name: str) -> str:
         source, result = (facts.tensor_of(n).dtype for n in (operand(node), node))
@@ -363,8 +371,7 @@ class _Writer:
         elif segment is not None:
             self._add_to_segments(segment, facts.n_rows_of(node), result)
         elif summed is not None:
-            tile = self._alive(summed)
-            self._add_over_rows(f"tl.sum({tile}, 0)", facts.features_of(summed)[0], result)
+            self._add_columns(summed, result)
         else:
             assert outer is not None, f"{node} leaves nothing"
             self._add_outer(outer, result)
@@ -385,6 +392,10 @@ class _Writer:
             live = _spread("live", 0, len(facts.features_of(node)) + 1)
             self.shared[key] = self.line(f"tl.where({live}, {name}, 0.0)")
         return self.shared[key]
+
+    def _add_columns(self, source: fx.Node, result: str) -> None:
+        tile = self._alive(source)
+        self._add_over_rows(f"tl.sum({tile}, 0)", facts.features_of(source)[0], result)
 
     def _add_over_rows(self, text: str, size: int, result: str) -> None:
         self.before.append(f"s_{result} = tl.zeros([{facts.padded(size)}], tl.float32)")
@@ -501,7 +512,7 @@ def _added(place: str, tile: str, rows: str, columns: str) -> str:
     return f'tl.atomic_add({place}, {tile}, mask={rows}[:, None]{columns}, sem="relaxed")'
 
 
-def _as_float(node: fx.Node) -> str:
+def as_float(node: fx.Node) -> str:
     """Halves are computed with as floats."""
     dtype = facts.tensor_of(node).dtype
     return ".to(tl.float32)" if dtype in (torch.float16, torch.bfloat16) else ""
