@@ -1,5 +1,9 @@
 """Columns give the batches that the plain collater gives; threads, files, neighbour lists."""
 
+import threading
+import time
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
@@ -21,7 +25,9 @@ from tremula.frontends.geometric.fixed_size.collate import (
     CombinedBatchingCollater,
     FixedSizeCollater,
 )
+from tremula.frontends.geometric.loaders.poptorch import _announce
 from tremula.frontends.geometric.ops.neighbours import radius_graph
+from tremula.ir.host.ahead import follower
 
 SIZES = [(3, 4), (7, 2), (1, 0), (5, 9), (4, 4), (2, 3), (6, 6), (3, 1)]
 
@@ -159,6 +165,34 @@ def test_threads_keep_the_order():
     assert [next(results) for _ in range(3)] == [2, 3, 6]
     with pytest.raises(ZeroDivisionError):
         next(results)
+
+
+def test_what_is_ready_is_announced():
+    """A result and the one after it, if that waits already; never a failure."""
+    heard, made = [], threading.Event()
+
+    def make(number):
+        if number == 1:
+            made.set()
+        return 6 // (3 - number)
+
+    results = in_threads(make, range(9), 1, lambda *pair: heard.append(pair))
+    assert next(results) == 2
+    made.wait()
+    time.sleep(0.05)  # until the result is there, too
+    assert list(islice(results, 2)) == [3, 6]
+    assert (3, 6) in heard
+    assert all(following in (3, 6) for _, following in heard)
+
+
+def test_a_loader_says_which_batch_follows():
+    """Each attribute of a batch, and the same of the next one."""
+    loader = pg.FixedSizeDataLoader(
+        GraphColumns.from_dataset(graphs_of(SIZES)), batch_size=3, num_threads=1
+    )
+    first, second = islice(loader, 2)
+    _announce(first, second)
+    assert torch.equal(follower(first.edge_index), second.edge_index)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """What programs on a GPU are made of: streams, draws, layouts, transfers; and the choice of one."""
 
 import copy
+import gc
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 import poptorch
 from tests.ir.steps import captured, training_step
 from tremula.ir.host import fastest
+from tremula.ir.host.ahead import announce, follower
 from tremula.ir.host.cuda_graph import side_by_side
 from tremula.ir.host.draws import can_draw_first, draw_first, draws, without_draws
 from tremula.ir.host.layout import image_format, let_strides_be_free
@@ -126,6 +128,43 @@ def test_two_programs_agree_within_rounding_only():
     assert not fastest._agree([a], [a * 1.1])
     assert not fastest._agree([a], [nan])
     assert not fastest._agree([nan], [a])
+
+
+def test_what_follows_a_tensor_is_known_while_both_live():
+    """By where it lies: slices find it, too; other shapes and types, and dead tensors, do not."""
+    first, second = torch.arange(6.0), torch.arange(6.0) + 6
+    assert follower(first) is None
+    announce([(first, second)])
+    found = follower(first.view(2, 3))
+    assert found is not None
+    assert torch.equal(found, second.view(2, 3))
+    assert follower(first[:4]) is None
+    announce([(first, second.int())])
+    assert follower(first) is None
+    announce([(first, second)])
+    del second, found
+    gc.collect()
+    assert follower(first) is None
+
+
+@needs_gpu
+def test_the_inputs_of_the_next_call_are_fetched_while_one_runs():
+    """What was announced is not transferred again, unless it changed; results are the same."""
+
+    class Twice(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * x
+
+    batches = [torch.full((4, 3), float(i)).pin_memory() for i in range(4)]
+    options = poptorch.Options().deviceIterations(2)
+    with configured(host="cuda-graph", device="cuda"):
+        model = poptorch.inferenceModel(Twice(), options)
+        for number, batch in enumerate(batches):
+            announce(zip(batches[number : number + 1], batches[number + 1 :], strict=False))
+            if number == 3:
+                batch.add_(1)  # after it was fetched
+            assert torch.equal(model(batch), 2 * batch)
+    assert model._compiled.core.session.program._ahead.n_taken == 2
 
 
 def test_a_thread_that_compiles_does_not_set_generators_back():

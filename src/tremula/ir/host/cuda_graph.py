@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from tremula.ir.host.ahead import Ahead
 from tremula.ir.host.inductor import InductorProgram
 from tremula.ir.host.program import DeviceState, HostProgram, MicroBatch
 from tremula.ir.host.streams import SideBySide, runs_side_by_side
@@ -27,6 +28,7 @@ class CudaGraphProgram(HostProgram):
         self._whole_inputs: list[Tensor] = []  # each that of all micro-batches
         self._inputs: list[list[Tensor]] = []  # views of them
         self._outputs: list[list[Tensor]] = []
+        self._ahead = Ahead(self.device)
 
     def executed(self, part: CapturedStep) -> MicroBatch:
         if runs_side_by_side(part, self.device):
@@ -36,20 +38,30 @@ class CudaGraphProgram(HostProgram):
     def run(self, held: DeviceState, inputs: MicroBatches, give: Give) -> None:
         if self.must_capture(held):
             self.capture(held, inputs)
-        self.copy_in(inputs)
+        given = self.copy_in(inputs)
+        copied = torch.cuda.Event()
+        copied.record(torch.cuda.current_stream(self.device))
         self.replay()
+        self._ahead.fetch(given, copied)
         self.hand_out(inputs, give)
 
-    def copy_in(self, inputs: MicroBatches) -> None:
-        """One transfer for each input, of the micro-batches that lie side by side on the host."""
+    def copy_in(self, inputs: MicroBatches) -> list[Tensor | None]:
+        """One transfer for each input, of the micro-batches that lie side by side on the host.
+
+        Returns them; one that lies elsewhere is None.
+        """
+        found: list[Tensor | None] = []
         for place, whole in enumerate(self._whole_inputs):
             given = [micro[place] for micro in inputs]
             together = side_by_side(given)
+            found.append(together)
             if together is not None:
-                whole.copy_(together, non_blocking=True)
+                fetched = self._ahead.take(place, together)
+                whole.copy_(together if fetched is None else fetched, non_blocking=True)
                 continue
             for target, value in zip(whole, given, strict=True):
                 target.copy_(value, non_blocking=True)
+        return found
 
     def replay(self) -> None:
         assert self._graph is not None, "captured before"

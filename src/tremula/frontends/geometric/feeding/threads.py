@@ -11,10 +11,14 @@ Result = TypeVar("Result")
 
 
 def in_threads(
-    function: Callable[[Work], Result], work: Iterable[Work], n_threads: int
+    function: Callable[[Work], Result],
+    work: Iterable[Work],
+    n_threads: int,
+    announce: Callable[[Result, Result], object] | None = None,
 ) -> Iterator[Result]:
     """function(item) for each item, in order; each thread is up to two items ahead.
 
+    `announce(result, following)` hears of a result that is ready while the one before it is used.
     An error of the function comes out where its result would have. Threads end with the iterator.
     """
     with ThreadPoolExecutor(n_threads, thread_name_prefix="tremula-feed") as pool:
@@ -26,7 +30,13 @@ def in_threads(
             while waiting:
                 result = waiting.popleft().result()
                 waiting.extend(pool.submit(function, item) for item in islice(items, 1))
+                if announce is not None and waiting and _is_ready(waiting[0]):
+                    announce(result, waiting[0].result())
                 yield result
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def _is_ready(future: Future) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None

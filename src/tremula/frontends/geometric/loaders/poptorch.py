@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import cast
 
+import torch
 from torch_geometric.data.data import BaseData
 
 from tremula.base.tracing import is_tracing
@@ -24,6 +25,7 @@ from tremula.frontends.poptorch.data.dataloader import CHANNEL
 from tremula.frontends.poptorch.data.dataloader import DataLoader as PopTorchLoader
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.profiling import timed_batches
+from tremula.ir.host.ahead import announce
 
 
 class DataLoader(PopTorchLoader):
@@ -117,7 +119,8 @@ class FixedSizeDataLoader(PopTorchLoader):
         if self._by_columns is None or has_processes or self._n_threads == 0:
             return super().__iter__()
         collate = self._by_columns.collate_packs if self._combines_batches else self._by_columns
-        batches = in_threads(collate, self._numbers(), self._n_threads)
+        announced = _announce if torch.cuda.is_available() else None
+        batches = in_threads(collate, self._numbers(), self._n_threads, announced)
         return timed_batches(CHANNEL, "load batch", batches) if is_tracing() else batches
 
     def _numbers(self) -> Iterator[list]:
@@ -130,3 +133,9 @@ class FixedSizeDataLoader(PopTorchLoader):
         while call := list(islice(packs, self._n_batches)):
             if len(call) == self._n_batches or not self.drops_last_combined:
                 yield call
+
+
+def _announce(batch: GraphBatch, following: GraphBatch) -> None:
+    """Let a GPU fetch a batch while it works on the one before."""
+    own, others = batch.to_dict(), following.to_dict()
+    announce((value, others[name]) for name, value in own.items() if torch.is_tensor(value))
