@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tremula.codelets.python.random import random_uniform as random_uniform
     from tremula.compiler.compile import compile_graph as compile_graph
     from tremula.compiler.executable.executable import Executable as Executable
+    from tremula.frontends.keras.served import load_served as load_served
     from tremula.hardware import chip as chip
     from tremula.hardware import load_chip as load_chip
     from tremula.hardware import load_system as load_system
@@ -60,6 +61,7 @@ _HOME = {
     "run_on_tiles": "tremula.ir.run.tile_run",
     "open_report": "tremula.vision.report.reader",
     "report_of_engine": "tremula.vision.report.write",
+    "load_served": "tremula.frontends.keras.served",
     "parse_sweep": "tremula.vision.analysis.whatif",
     "whatif_report": "tremula.vision.analysis.whatif",
     "export_chrome": "tremula.vision.trace.export",

@@ -192,6 +192,11 @@ def get_ipu_config() -> IPUConfig:
     return copy.deepcopy(_in_force[0])
 
 
+def config_in_force() -> IPUConfig:
+    """The settings in force; without any, those of a machine with one chip."""
+    return _in_force[0] if _in_force else IPUConfig()
+
+
 def n_chips_in_force() -> int:
     """How many chips models may use; 1 without settings."""
-    return _in_force[0].n_chips if _in_force else 1
+    return config_in_force().n_chips

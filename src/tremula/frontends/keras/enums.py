@@ -62,3 +62,26 @@ class ReplicatedMetricReductionMethod(Enum):
     LAST = "LAST"
     MEAN = "MEAN"
     SUM = "SUM"
+
+
+class PipelineSchedule(IntEnum):
+    """In which order the stages of a pipeline turn to forward and backward passes."""
+
+    Grouped = 0
+    Interleaved = 1
+    Sequential = 2
+
+
+class RecomputationMode(Enum):
+    """Whether, and where, stages of a pipeline compute forward values again."""
+
+    Auto = 0
+    RecomputeThenBackpropagate = 1
+    RecomputeAndBackpropagateInterleaved = 2
+
+
+class IPUOutfeedMode(Enum):
+    """Which results of a loop an outfeed keeps."""
+
+    ALL = "all"
+    LAST = "get_last"

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -12,13 +13,16 @@ from keras.src.trainers.data_adapters.data_adapter_utils import (
 )
 from torch import Tensor
 
+from tremula.frontends.keras.config import config_in_force
 from tremula.frontends.keras.errors import refuse
-from tremula.frontends.keras.options import MEAN, PREDICT, RUNNING_MEAN, TRAIN, ModelOptions
+from tremula.frontends.keras.machine import checks_floats, tile_settings
+from tremula.frontends.keras.options import LAST, MEAN, PREDICT, RUNNING_MEAN, TRAIN, ModelOptions
+from tremula.frontends.keras.pipelines.pipeline import Pipeline
+from tremula.frontends.keras.pipelines.places import places_of
 from tremula.frontends.keras.program import KerasProgram, compile_program
 from tremula.frontends.keras.step import StepOfModel
-from tremula.ir.run.compiled_step import StepSettings
+from tremula.ir.run.compiled_step import StepSettings, on_one_chip
 from tremula.ir.run.session import Repetition
-from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import host_settings
 
 _MOST_SEEDS = 2**31
@@ -34,6 +38,10 @@ def execute(model: keras.Model, options: ModelOptions, kind: str, data: Sequence
     results = program.run(batches)
     if kind != PREDICT and program.n_replicas > 1:
         return [model.get_metrics_result()]
+    options.log_stride = 1
+    if kind == TRAIN and options.pipelining is not None and options.pipelining.accumulates_outfeed:
+        options.log_stride = program.compiled.settings.repetition.n_accumulation
+        results = results[options.log_stride - 1 :: options.log_stride]
     return [keras.tree.pack_sequence_as(program.step.result, flat) for flat in results]
 
 
@@ -46,7 +54,10 @@ def _program(
 ) -> KerasProgram:
     """The program for an execution like this, compiled when it is first met."""
     settings = host_settings()
-    repetition = _repetition(options, kind, len(batches))
+    pipeline = options.pipeline(model)
+    repetition = _repetition(model, options, kind, len(batches))
+    if pipeline is not None:
+        _check_filled(pipeline, repetition, kind)
     structure = keras.tree.map_structure(lambda _leaf: 0, first)
     key = (
         kind,
@@ -54,42 +65,58 @@ def _program(
         tuple((tuple(part.shape), part.dtype) for part in batches[0]),
         repetition,
         settings,
+        None if pipeline is None else (tuple(pipeline.stages.items()), pipeline.options),
+        options.prefetch_depth,
+        options.metric_reduction,
+        config_in_force().to_json(),
         tuple(v.trainable for v in model.weights),
         *(getattr(model, name, None) for name in _COMPILED),
     )
     if key not in options.programs:
-        step = StepOfModel(model, kind, structure)
+        step = StepOfModel(model, kind, structure, pipeline=pipeline)
         asked = StepSettings(
             repetition=repetition,
             host=settings,
-            tiles=TileSettings(chip=settings.chip),
+            tiles=tile_settings(settings, options.prefetch_depth, pipeline),
+            checks_floats=checks_floats(),
             seed=random.randrange(_MOST_SEEDS),
             runs_on_tiles=settings.tiles == "run",
+            place=on_one_chip if pipeline is None else partial(places_of, pipeline),
         )
-        options.programs[key] = compile_program(step, batches[0], asked)
+        options.programs[key] = compile_program(
+            step, batches[0], asked, keeps_last=options.metric_reduction == LAST
+        )
     return options.programs[key]
 
 
-def _repetition(options: ModelOptions, kind: str, n_batches: int) -> Repetition:
+def _repetition(model: keras.Model, options: ModelOptions, kind: str, n_batches: int) -> Repetition:
+    n_replicas = options.n_replicas(model)
     n_accumulation = options.n_accumulation if kind == TRAIN else 1
-    n_of_update = n_accumulation * options.n_replicas
+    n_of_update = n_accumulation * n_replicas
     if n_batches % n_of_update:
         raise refuse(
             f"an execution of {n_batches} batches cannot be shared out: {n_accumulation} are"
-            f" accumulated on each of {options.n_replicas} replicas.",
+            f" accumulated on each of {n_replicas} replicas.",
             hint=f"give compile(steps_per_execution=…) a multiple of {n_accumulation}, and a data"
             " set with a multiple of the batches of an execution",
         )
-    scale = 1.0 / options.n_replicas if kind == TRAIN else 1.0
+    scale = 1.0 / n_replicas if kind == TRAIN else 1.0
     if options.reduction in (MEAN, RUNNING_MEAN):
         scale /= n_accumulation
     return Repetition(
         n_batches // n_of_update,
         n_accumulation,
-        options.n_replicas,
+        n_replicas,
         scale,
         has_running_mean=options.reduction == RUNNING_MEAN and n_accumulation > 1,
     )
+
+
+def _check_filled(pipeline: Pipeline, repetition: Repetition, kind: str) -> None:
+    if kind == TRAIN:
+        pipeline.check_accumulation(repetition.n_accumulation)
+    else:
+        pipeline.check_depth(repetition.n_iterations)
 
 
 def _without_nothing(batch: Any) -> Any:  # noqa: ANN401

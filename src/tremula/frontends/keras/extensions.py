@@ -1,5 +1,7 @@
 """Methods that models of a scope have besides Keras's: accumulation, callbacks, reports."""
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -7,13 +9,42 @@ import keras
 from tremula.base.errors import suggest
 from tremula.frontends.keras.enums import (
     GradientAccumulationReductionMethod,
+    PipelineSchedule,
+    RecomputationMode,
     ReplicatedMetricReductionMethod,
 )
 from tremula.frontends.keras.errors import refuse
 from tremula.frontends.keras.options import REDUCTIONS, ModelOptions, options_of
+from tremula.frontends.keras.pipelines.assignments import assigned_stages, assignments_of, summary
+from tremula.frontends.keras.pipelines.pipeline import PipelineOptions
 
 if TYPE_CHECKING:
     from tremula.compiler.report.report import Report
+
+_PIPELINE_OPTIONS = (
+    "gradient_accumulation_steps_per_replica",
+    "device_mapping",
+    "accumulate_outfeed",
+    "gradient_accumulation_reduction_method",
+    "pipeline_schedule",
+    "recomputation_mode",
+)
+# Known to scripts, about memory and time of a real machine; results do not depend on them.
+_PIPELINE_DETAILS = (
+    "forward_propagation_stages_poplar_options",
+    "backward_propagation_stages_poplar_options",
+    "weight_update_poplar_options",
+    "offload_activations",
+    "offload_gradient_accumulation_buffers",
+    "offload_weight_update_variables",
+    "offload_weights",
+    "replicated_optimizer_state_sharding",
+    "replicated_weight_sharding",
+    "gradient_accumulation_dtype",
+    "continuous_weight_updates",
+    "outfeed_loss",
+    "use_v2_gradient_accumulation_optimizer",
+)
 
 
 def set_gradient_accumulation_options(
@@ -39,6 +70,88 @@ def set_gradient_accumulation_options(
     options.n_accumulation, options.reduction = n, name.lower()
 
 
+def set_pipelining_options(
+    self: keras.Model,
+    gradient_accumulation_steps_per_replica: int | None = None,
+    device_mapping: Sequence[int] | None = None,
+    accumulate_outfeed: bool | None = None,
+    gradient_accumulation_reduction_method: Any = "sum",  # noqa: ANN401
+    pipeline_schedule: PipelineSchedule = PipelineSchedule.Grouped,
+    recomputation_mode: RecomputationMode | None = None,
+    **details: Any,  # noqa: ANN401
+) -> None:
+    """How the stages of a model run: batches in flight, chips, schedule."""
+    options = _options(self)
+    unknown = sorted(set(details) - set(_PIPELINE_DETAILS))
+    if unknown:
+        raise refuse(
+            f"set_pipelining_options has no option {unknown[0]!r}.",
+            hint=suggest(unknown[0], [*_PIPELINE_OPTIONS, *_PIPELINE_DETAILS]),
+        )
+    if not isinstance(pipeline_schedule, PipelineSchedule):
+        raise refuse(
+            f"pipeline_schedule must be a PipelineSchedule; got {pipeline_schedule!r}.",
+            hint="one of " + ", ".join(f"PipelineSchedule.{s.name}" for s in PipelineSchedule),
+        )
+    if gradient_accumulation_steps_per_replica is not None:
+        set_gradient_accumulation_options(
+            self, gradient_accumulation_steps_per_replica, gradient_accumulation_reduction_method
+        )
+    options.pipelining = PipelineOptions(
+        tuple(device_mapping or ()),
+        pipeline_schedule,
+        bool(accumulate_outfeed),
+        None if recomputation_mode is None else True,
+    )
+
+
+def get_pipeline_stage_assignment(self: keras.Model) -> list[Any]:
+    """An assignment for every call of a layer, to be changed and set again."""
+    return assignments_of(self, _options(self).assigned_stages)
+
+
+def set_pipeline_stage_assignment(self: keras.Model, assignments: Sequence[Any]) -> None:
+    """Give all layers their stages."""
+    _options(self).assigned_stages = assigned_stages(self, assignments)
+
+
+def reset_pipeline_stage_assignment(self: keras.Model) -> None:
+    """Forget what was set; stages said by contexts count again."""
+    _options(self).assigned_stages = {}
+
+
+def print_pipeline_stage_assignment_summary(
+    self: keras.Model,
+    line_length: int | None = None,
+    print_fn: Callable[[str], object] = print,
+) -> None:
+    """Print a table of layers and stages."""
+    del line_length
+    print_fn(summary(self, _options(self).assigned_stages))
+
+
+def set_infeed_queue_options(self: keras.Model, **options: Any) -> None:  # noqa: ANN401
+    """How batches wait for the device: `prefetch_depth` of them."""
+    _set_queue_options(self, options, "set_infeed_queue_options")
+
+
+def set_outfeed_queue_options(self: keras.Model, **options: Any) -> None:  # noqa: ANN401
+    """How results wait for the host; their number changes nothing here."""
+    depth = _options(self).prefetch_depth
+    _set_queue_options(self, options, "set_outfeed_queue_options")
+    _options(self).prefetch_depth = depth
+
+
+def _set_queue_options(model: keras.Model, options: dict[str, Any], method: str) -> None:
+    known = {"set_infeed_queue_options": "prefetch_depth"}.get(method, "buffer_depth")
+    for name, value in options.items():
+        if name != known:
+            raise refuse(f"{method} has no option {name!r}.", hint=suggest(name, [known]))
+        if not isinstance(value, int) or value < 1:
+            raise refuse(f"{name} must be a whole number of at least 1; got {value!r}.")
+    _options(model).prefetch_depth = options.get("prefetch_depth")
+
+
 def set_asynchronous_callbacks(self: keras.Model, asynchronous: bool = False) -> None:
     """Call callbacks of batches for every batch, also where several run in one execution."""
     _options(self).asynchronous_callbacks = bool(asynchronous)
@@ -48,8 +161,7 @@ def set_replication_options(
     self: keras.Model,
     replicated_metric_reduction_method: Any = "NONE",  # noqa: ANN401
 ) -> None:
-    """How metrics of replicas combine: counts of all replicas are added up, whatever is said."""
-    _options(self)
+    """How metrics of replicas combine: NONE and MEAN are of all samples, LAST of one replica."""
     method = replicated_metric_reduction_method
     name = method.name if isinstance(method, ReplicatedMetricReductionMethod) else str(method)
     known = ReplicatedMetricReductionMethod.__members__
@@ -58,6 +170,50 @@ def set_replication_options(
             f"there is no replicated_metric_reduction_method {name!r}.",
             hint=suggest(name.upper(), known),
         )
+    if name.upper() == ReplicatedMetricReductionMethod.SUM.name:
+        raise refuse(
+            "metrics of replicas are not added up: Keras keeps means, whose sum is not one.",
+            hint="use MEAN, which is over the samples of all replicas, or LAST",
+        )
+    _options(self).metric_reduction = name.upper()
+
+
+def export_for_ipu_serving(
+    self: keras.Model,
+    export_dir: str | Path,
+    batch_size: int | None = None,
+    preprocessing_step: Callable[..., Any] | None = None,
+    postprocessing_step: Callable[..., Any] | None = None,
+    *,
+    input_shapes: Sequence[tuple[int, ...]] | None = None,
+    tiles: bool = True,
+) -> Path:
+    """Write a file that predicts batches of one size without Keras: `tremula.load_served` reads it.
+
+    The functions before and after the model become part of it; `input_shapes` are those of the
+    first one's arguments, without the batch, where they are not the model's. With `tiles` the file
+    holds the program for tiles, too.
+    """
+    from tremula.frontends.keras.serving import export  # loads the compiler
+
+    _options(self)
+    if batch_size is None:
+        given = [tensor.shape[0] for tensor in getattr(self, "inputs", None) or []]
+        batch_size = given[0] if given else None
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise refuse(
+            f"export_for_ipu_serving needs a batch size; got {batch_size!r}.",
+            hint="model.export_for_ipu_serving(folder, batch_size=8)",
+        )
+    return export(
+        self,
+        export_dir,
+        batch_size,
+        before=preprocessing_step,
+        after=postprocessing_step,
+        input_shapes=input_shapes,
+        has_tiles=tiles,
+    )
 
 
 def ipu_report(self: keras.Model) -> "Report":
@@ -82,8 +238,16 @@ def _options(model: keras.Model) -> ModelOptions:
 
 METHODS = (
     set_gradient_accumulation_options,
+    set_pipelining_options,
+    get_pipeline_stage_assignment,
+    set_pipeline_stage_assignment,
+    reset_pipeline_stage_assignment,
+    print_pipeline_stage_assignment_summary,
+    set_infeed_queue_options,
+    set_outfeed_queue_options,
     set_asynchronous_callbacks,
     set_replication_options,
+    export_for_ipu_serving,
     ipu_report,
 )
 

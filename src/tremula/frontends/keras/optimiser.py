@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import keras
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tremula.frontends.keras.scaling import Scaling, are_finite, scaling_of
 from tremula.frontends.keras.tracing import both_branches, functional_updates, held_as
 from tremula.ir.optim.math import Number
 from tremula.ir.optim.rules import Slot, UpdateRule
@@ -27,13 +27,13 @@ class KerasRule(UpdateRule):
 
     optimizer: Any = field(default=None, compare=False, repr=False)
     trained: tuple[Any, ...] = field(default=(), compare=False, repr=False)
-    # Finite steps after which the scale of the loss has doubled; with a scale of 1, none.
-    growth_steps: int = 0
+    scaling: Scaling | None = None  # of the loss, and what it counts
+    counters: tuple[Any, ...] = field(default=(), compare=False, repr=False)  # variables of it
 
     @property
     def held(self) -> list[Any]:
-        """The variables of the optimiser, in the order of the states."""
-        return list(self.optimizer.variables)
+        """The variables of the optimiser, then the counters, in the order of the states."""
+        return [*self.optimizer.variables, *self.counters]
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -64,17 +64,20 @@ class KerasRule(UpdateRule):
         hyper: Sequence[Number],
     ) -> tuple[list[Tensor], list[Tensor]]:
         """New weights and new states."""
-        if self.loss_scaling is None:
+        n_counters, counters = len(self.counters), []
+        if self.scaling is not None:
+            _, counters = self.scaling.after(grads, hyper[-1], states[len(states) - n_counters :])
+            states = states[: len(states) - n_counters]
             grads = [grad / hyper[-1] for grad in grads]
         flat = [*params, *grads, *states]
         new = self._formulas(*flat) if active() is not None else self._compiled(flat)(*flat)
-        return list(new[: len(params)]), list(new[len(params) :])
+        return list(new[: len(params)]), [*new[len(params) :], *counters]
 
     def _formulas(self, *flat: Tensor) -> list[Tensor]:
         """What the optimiser makes of weights, gradients and states."""
         n = len(self.trained)
         params, grads, states = flat[:n], flat[n : 2 * n], flat[2 * n :]
-        variables = [*self.trained, *self.held]
+        variables = [*self.trained, *self.optimizer.variables]
         with functional_updates(), held_as(variables, [*params, *states]) as scope:
             self._apply(list(grads))
         found = [scope.state_mapping[id(variable)] for variable in variables]
@@ -82,21 +85,23 @@ class KerasRule(UpdateRule):
 
     def _apply(self, grads: list[Tensor]) -> None:
         """The update; where the loss is scaled, only by finite gradients."""
-        if self.loss_scaling is not None:
+        if self.scaling is None:
             self.optimizer.apply(grads, list(self.trained))
             return
         both_branches(
-            _are_finite(grads),
+            are_finite(grads),
             lambda: self.optimizer.apply(grads, list(self.trained)),
             lambda: None,
         )
 
-    def next_loss_scale(self, grads: Sequence[Tensor], hyper: Sequence[Tensor]) -> Tensor | None:
-        """Half of the scale after an overflow, else a little more."""
-        if self.loss_scaling is not None or not grads:
+    def next_loss_scale(
+        self, grads: Sequence[Tensor], hyper: Sequence[Tensor], states: Sequence[Tensor]
+    ) -> Tensor | None:
+        """What the scaling makes of these gradients; None without one."""
+        if self.scaling is None or not grads:
             return None
-        factor = torch.where(_are_finite(grads), 2.0 ** (1.0 / self.growth_steps), 0.5)
-        return hyper[-1] * factor.to(hyper[-1].dtype)
+        counters = states[len(states) - len(self.counters) :]
+        return self.scaling.after(grads, hyper[-1], counters)[0]
 
     def _compiled(self, flat: Sequence[Tensor]) -> Callable[..., list[Tensor]]:
         """The formulas without Keras, made when the first step is updated."""
@@ -110,18 +115,14 @@ class KerasRule(UpdateRule):
         return {}
 
 
-def _are_finite(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.stack([torch.isfinite(tensor).all() for tensor in tensors]).all()
-
-
 def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> KerasRule:  # noqa: ANN401
     """The rule of an optimiser that is built, for variables known to the step by these names."""
-    is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    inner = optimizer.inner_optimizer if is_scaled else optimizer
+    scaling, counters = scaling_of(optimizer)
+    inner = optimizer if scaling is None else optimizer.inner_optimizer
     return KerasRule(
         facts=FixedFacts(
             kind="keras",
-            variant=f"{type(optimizer).__name__} {optimizer.get_config()}",
+            variant=type(optimizer).__name__,
             centered=False,
             use_tf_variant=False,
             bias_correction=False,
@@ -137,8 +138,9 @@ def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> Ker
         variables=((),),
         nesterov=(False,),
         maximize=(False,),
-        loss_scaling=None if is_scaled else 1.0,
+        loss_scaling=1.0 if scaling is None else None,
         optimizer=inner,
         trained=tuple(trained),
-        growth_steps=optimizer.dynamic_growth_steps if is_scaled else 0,
+        scaling=scaling,
+        counters=counters,
     )

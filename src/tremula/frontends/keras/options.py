@@ -3,9 +3,20 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
+
+from tremula.frontends.keras.pipelines.pipeline import (
+    Pipeline,
+    PipelineOptions,
+    n_replicas,
+    pipeline_of,
+)
+from tremula.frontends.keras.pipelines.stages import Path
+
 TRAIN, TEST, PREDICT = "train", "test", "predict"  # kinds of steps
 SUM, MEAN, RUNNING_MEAN = "sum", "mean", "running_mean"
 REDUCTIONS = (SUM, MEAN, RUNNING_MEAN)
+LAST = "LAST"  # metrics of the last replica; otherwise of all samples
 
 
 @dataclass
@@ -14,11 +25,24 @@ class ModelOptions:
 
     n_accumulation: int = 1
     reduction: str = SUM
-    n_replicas: int = 1
+    n_chips: int = 1
+    pipelining: PipelineOptions | None = None  # what set_pipelining_options was told
+    assigned_stages: dict[Path, int] = field(default_factory=dict)
+    metric_reduction: str = "NONE"  # of replicas
+    prefetch_depth: int | None = None  # of the queue of batches; None: as IPUConfig says
     asynchronous_callbacks: bool = False
     programs: dict[Any, Any] = field(default_factory=dict)
     last: Any = None  # the program that ran last
     step_logs: list[Any] = field(default_factory=list)  # of the execution that ran last
+    log_stride: int = 1  # steps between two of them
+
+    def pipeline(self, model: keras.Model) -> Pipeline | None:
+        """The stages of the model, if it has any."""
+        return pipeline_of(model, self.pipelining, self.assigned_stages)
+
+    def n_replicas(self, model: keras.Model) -> int:
+        """Copies of the model that train together: what the chips hold."""
+        return n_replicas(self.pipeline(model), self.n_chips)
 
 
 _NAME = "_tremula_options"

@@ -7,26 +7,44 @@ have memory of their own: weights go there before an execution and come back aft
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-import keras
 import torch
 from torch import Tensor
 
 from tremula.compiler.report.report import Report
-from tremula.frontends.keras.step import StepOfModel
+from tremula.frontends.keras.optimiser import KerasRule
+from tremula.frontends.keras.step import Held
 from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
 from tremula.ir.run.session import HostSession
 from tremula.runtime.forecast import forecast
+
+
+class RecordableStep(Protocol):
+    """A step of a model, or a round of a loop."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def result(self) -> Any: ...  # noqa: ANN401 - structure of results, once it is recorded
+    @property
+    def held(self) -> Held: ...
+    @property
+    def scale(self) -> Any: ...  # noqa: ANN401 - the variable with the scale of the loss
+    @property
+    def counted(self) -> list[Any]: ...  # variables that replicas count for themselves
+    def rule(self) -> KerasRule | None: ...
+    def record(self, flat: list[Tensor]) -> tuple[list[Tensor], Any]: ...
 
 
 @dataclass(frozen=True)
 class KerasProgram:
     """A step compiled for batches of one kind."""
 
-    step: StepOfModel
+    step: RecordableStep
     compiled: CompiledStep
     metrics: tuple[Any, ...]  # variables that replicas count for themselves
+    keeps_last: bool = False  # metrics are those of the last replica, not of all
 
     def run(self, batches: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """Flat results of all batches of an execution."""
@@ -61,8 +79,7 @@ class KerasProgram:
     def _scale(self) -> Any:  # noqa: ANN401
         """The variable with the scale of the loss, if the optimiser has one."""
         rule = self.compiled.step.rule
-        has_scale = rule is not None and rule.loss_scaling is None
-        return self.step.model.optimizer.dynamic_scale if has_scale else None
+        return self.step.scale if rule is not None and rule.loss_scaling is None else None
 
     def _write(self) -> None:
         """Variables → device, where they are not the same tensors."""
@@ -73,9 +90,13 @@ class KerasProgram:
                 session.write_states(_values(self._states))
         if self._scale is not None:
             session.set_hyper([float(self._scale.numpy())])
+        last = self.n_replicas - 1
         for replica in range(1, self.n_replicas):  # metrics are sums: others begin with nothing
-            zeros = {i: torch.zeros_like(v._value) for i, v in self._counted()}
-            session.write_buffers(zeros, replica)
+            goes_on = self.keeps_last and replica == last
+            values = {
+                i: v._value if goes_on else torch.zeros_like(v._value) for i, v in self._counted()
+            }
+            session.write_buffers(values, replica)
 
     def _read(self) -> None:
         """Device → variables."""
@@ -90,6 +111,9 @@ class KerasProgram:
             self._scale.assign(session.read_hyper()[0])
         with torch.no_grad():
             for i, variable in self._counted():
+                if self.keeps_last:
+                    variable._value.copy_(buffers[-1][i])
+                    continue
                 for own in buffers[1:]:
                     variable._value.add_(own[i])
 
@@ -133,14 +157,14 @@ def _put(variables: Sequence[Any], tensors: Sequence[Tensor], *, shares: bool) -
 
 
 def compile_program(
-    step: StepOfModel, batch: Sequence[Tensor], settings: StepSettings
+    step: RecordableStep,
+    batch: Sequence[Tensor],
+    settings: StepSettings,
+    *,
+    keeps_last: bool = False,
 ) -> KerasProgram:
     """A program for batches like this one."""
     names = [f"{step.kind}_data_{i}" for i in range(len(batch))]
     asked = StepToCompile(step.held, step.record, list(batch), names, step.rule())
     compiled = compile_step(asked, settings)
-    return KerasProgram(step, compiled, tuple(_metrics(step.model)))
-
-
-def _metrics(model: keras.Model) -> list[Any]:
-    return list(model.metrics_variables) if model.compiled else []
+    return KerasProgram(step, compiled, tuple(step.counted), keeps_last)

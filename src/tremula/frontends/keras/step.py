@@ -12,21 +12,36 @@ from torch import Tensor, nn
 from tremula.frontends.keras.errors import refuse
 from tremula.frontends.keras.optimiser import KerasRule, rule_of
 from tremula.frontends.keras.options import PREDICT, TEST, TRAIN
+from tremula.frontends.keras.pipelines.pipeline import Pipeline
 from tremula.frontends.keras.tracing import held_as, recorded_keras
 from tremula.ir.recording import active
+
+
+@dataclass(frozen=True)
+class BufferOfModule:
+    """A buffer of a PyTorch module in a layer, which Keras does not know, like a variable."""
+
+    path: str
+    _value: Tensor
 
 
 class Held(nn.Module):
     """The variables of a model for the compiler: trained ones as parameters, others as buffers."""
 
-    def __init__(self, trained: Sequence[Any], others: Sequence[Any]):
+    def __init__(
+        self, trained: Sequence[Any], others: Sequence[Any], wrapped: Sequence[nn.Module] = ()
+    ):
+        """`wrapped` are modules of PyTorch in layers: they hold the same tensors once more."""
         super().__init__()
         self.trained, self.others = tuple(trained), tuple(others)
         self.names = _distinct([variable.path for variable in (*trained, *others)])
         for variable, name in zip(trained, self.names, strict=False):
             self._parameters[name] = variable._value
         for variable, name in zip(others, self.names[len(self.trained) :], strict=True):
-            self._buffers[name] = variable._value.detach()
+            is_own = isinstance(variable, BufferOfModule)
+            self._buffers[name] = variable._value if is_own else variable._value.detach()
+        for number, module in enumerate(wrapped):
+            self.add_module(f"wrapped_{number}", module)
 
     @property
     def variables(self) -> tuple[Any, ...]:
@@ -38,6 +53,15 @@ class Held(nn.Module):
         found = [*self._parameters.values(), *self._buffers.values()]
         assert all(tensor is not None for tensor in found), "every variable has a value"
         return found  # pyright: ignore[reportReturnType]
+
+
+def write_back(held: Held, scope: keras.StatelessScope, before: Sequence[Tensor]) -> None:
+    """What layers and metrics assigned, into the buffers of a recorded step."""
+    with torch.no_grad():
+        for variable, old in zip(held.variables, before, strict=True):
+            new = scope.get_current_value(variable)
+            if new is not None and new is not old:
+                old.copy_(new)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -58,6 +82,7 @@ class StepOfModel:
     kind: str
     structure: Any  # of a batch, with anything as leaves
     result: Any = None  # structure of what it returns, known once it is recorded
+    pipeline: Pipeline | None = None
 
     def __post_init__(self) -> None:
         _refuse_own_steps(self.model, self.kind)
@@ -68,7 +93,18 @@ class StepOfModel:
             others += model.metrics_variables
         ids = {id(variable) for variable in (*trained, *_of_optimizer(model))}
         unique = {id(variable): variable for variable in others if id(variable) not in ids}
-        self.held = Held(trained, list(unique.values()))
+        wrapped = _wrapped_modules(model)
+        fixed = {id(parameter) for module in wrapped for parameter in module.parameters()}
+        frozen = [v for v in unique.values() if id(v._value) in fixed]  # parameters all the same
+        for variable in frozen:
+            del unique[id(variable)]
+        self.n_trained = len(trained)
+        buffers = [
+            BufferOfModule(f"{type(module).__name__}/{name}", value)
+            for module in wrapped
+            for name, value in module.named_buffers()
+        ]
+        self.held = Held([*trained, *frozen], [*unique.values(), *buffers], wrapped)
 
     def rule(self) -> KerasRule | None:
         """How a step that trains updates its weights."""
@@ -77,26 +113,30 @@ class StepOfModel:
         optimizer = self.model.optimizer
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
-        return rule_of(optimizer, self.held.trained, self.held.names[: len(self.held.trained)])
+        n, held = self.n_trained, self.held
+        return rule_of(optimizer, held.trained[:n], held.names[:n])
 
     def record(self, flat: list[Tensor]) -> tuple[list[Tensor], Callable[..., Any] | None]:
         """Run one batch on tensors that stand in for values; flat results."""
         data = keras.tree.pack_sequence_as(self.structure, flat)
         before = self.held.tensors()
         body = {TRAIN: self._train, TEST: self._test, PREDICT: self._predict}[self.kind]
-        with recorded_keras(), held_as(self.held.variables, before) as scope:
+        stages = None if self.pipeline is None else self.pipeline.recorder()
+        with recorded_keras(stages), held_as(self.held.variables, before) as scope:
             self.result = body(*unpack_x_y_sample_weight(data))
             outputs = [_tensor(leaf) for leaf in keras.tree.flatten(self.result)]
-        self._write_back(scope, before)
+        write_back(self.held, scope, before)
         return outputs, None
 
-    def _write_back(self, scope: keras.StatelessScope, before: list[Tensor]) -> None:
-        """What the layers and metrics assigned, into the buffers of the step."""
-        with torch.no_grad():
-            for variable, old in zip(self.held.variables, before, strict=True):
-                new = scope.get_current_value(variable)
-                if new is not None and new is not old:
-                    old.copy_(new)
+    @property
+    def scale(self) -> Any:  # noqa: ANN401
+        """The variable with the scale of the loss, if the optimiser has one."""
+        return getattr(self.model.optimizer, "dynamic_scale", None)
+
+    @property
+    def counted(self) -> list[Any]:
+        """Variables that replicas count for themselves."""
+        return list(self.model.metrics_variables) if self.model.compiled else []
 
     def _train(self, x: Any, y: Any, sample_weight: Any) -> dict[str, Any]:  # noqa: ANN401
         model = self.model
@@ -142,6 +182,11 @@ class StepOfModel:
 
 def _of_optimizer(model: keras.Model) -> list[Any]:
     return list(model.optimizer.variables) if getattr(model, "optimizer", None) else []
+
+
+def _wrapped_modules(model: keras.Model) -> list[nn.Module]:
+    found = model._flatten_layers(include_self=False)
+    return [layer.module for layer in found if isinstance(layer, keras.layers.TorchModuleWrapper)]
 
 
 def _seeds(model: keras.Model) -> list[Any]:

@@ -1,7 +1,9 @@
 """`IPUStrategy`: models built in its scope run as compiled steps."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from tremula.frontends.keras.config import n_chips_in_force
 from tremula.frontends.keras.options import ModelOptions
@@ -21,13 +23,29 @@ class IPUStrategy:
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """Copies of a model that train together: one on each chip."""
+        """Copies of a model that train together: one on each chip, unless it is a pipeline."""
         return self.num_ipus
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Run a function of a script on the device: one round of its loop is compiled."""
+        from tremula.frontends.keras.loops.run import run_loop  # loads the compiler
+
+        if kwargs:
+            inner = fn
+            fn = functools.wraps(inner)(functools.partial(inner, **kwargs))
+        return run_loop(fn, list(args), self.num_replicas_in_sync)
+
+    experimental_run_v2 = run
 
     @contextmanager
     def scope(self) -> Iterator["IPUStrategy"]:
         """Models that are built inside, or used for the first time, run compiled."""
-        with scope_of(lambda: ModelOptions(n_replicas=self.num_replicas_in_sync)):
+        with scope_of(lambda: ModelOptions(n_chips=self.num_ipus)):
             yield self
 
 

@@ -16,6 +16,7 @@ from keras.src.backend.torch.optimizers.torch_parallel_optimizer import TorchPar
 from keras.src.random.seed_generator import SeedGenerator
 from torch import Tensor
 
+from tremula.frontends.keras.pipelines.stages import StagesOfCalls
 from tremula.ir.recorder import DEVICE
 from tremula.ir.recording import active
 
@@ -23,13 +24,16 @@ _DEVICE_KEY = "torch_device"  # where Keras keeps the device that it makes tenso
 
 
 @contextmanager
-def recorded_keras() -> Iterator[None]:
+def recorded_keras(stages: StagesOfCalls | None = None) -> Iterator[None]:
     """Keras as a step is made of it: for the model and, behind it, for the optimiser."""
     with ExitStack() as stack:
         stack.enter_context(_device(DEVICE))
         stack.enter_context(functional_updates())
         stack.enter_context(patch.object(torch_random, "torch_seed_generator", _no_generator))
-        stack.enter_context(patch.object(keras.layers.Layer, "__call__", _named_call()))
+        stack.enter_context(patch.object(torch_core, "scatter", _scattered))
+        for name in ("rand", "randint"):
+            stack.enter_context(patch.object(torch, name, _without_generator(getattr(torch, name))))
+        stack.enter_context(patch.object(keras.layers.Layer, "__call__", _named_call(stages)))
         yield
 
 
@@ -111,7 +115,26 @@ def _no_generator(seed: object) -> None:
         seed.next()
 
 
-def _named_call() -> Any:  # noqa: ANN401 - a method of Keras
+def _scattered(indices: Any, values: Any, shape: Sequence[int]) -> Tensor:  # noqa: ANN401
+    """`keras.ops.scatter` without a loop over the values of indices."""
+    values, places = torch_core.convert_to_tensor(values), torch_core.convert_to_tensor(indices)
+    n = places.shape[-1]
+    rows = values.reshape(-1, *shape[n:])
+    zeros = torch.zeros(tuple(shape), dtype=values.dtype, device=values.device)
+    return zeros.index_put(places.reshape(-1, n).long().unbind(1), rows, accumulate=True)
+
+
+def _without_generator(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function that draws, called as if no generator were given: Keras gives `None`."""
+
+    def draw(*args: Any, generator: None = None, **kwargs: Any) -> Tensor:  # noqa: ANN401
+        assert generator is None, "draws are the program's own"
+        return plain(*args, **kwargs)
+
+    return draw
+
+
+def _named_call(stages: StagesOfCalls | None) -> Any:  # noqa: ANN401 - a method of Keras
     """`Layer.__call__` that tells the recording which layer runs."""
     plain = keras.layers.Layer.__call__
 
@@ -122,7 +145,10 @@ def _named_call() -> Any:  # noqa: ANN401 - a method of Keras
         path = recording.module_path
         path.append(f"{path[-1]}/{self.name}" if path else self.name)
         try:
-            return plain(self, *args, **kwargs)
+            if stages is None:
+                return plain(self, *args, **kwargs)
+            with stages.calling(self):
+                return plain(self, *args, **kwargs)
         finally:
             path.pop()
 

@@ -157,7 +157,7 @@ def _static(plain: Callable) -> Callable:
             return plain(self, *args, **kwargs)
         with (
             patch.object(torch_trainer, "TorchEpochIterator", StaticEpochIterator),
-            _batches_of_replicas(self, options.n_replicas),
+            _batches_of_replicas(self, options.n_replicas(self)),
             callbacks_of_steps(options),
         ):
             return plain(self, *args, **kwargs)

@@ -255,7 +255,7 @@ class _Capture:
             for i, (name, gradient) in enumerate(zip(rule.names, gradients, strict=True))
         ]
         with torch.no_grad():
-            scale = rule.next_loss_scale(gradients, hypers)
+            scale = rule.next_loss_scale(gradients, hypers, states)
         if scale is not None:
             results.append((Slot(HYPER, len(hypers) - 1, "loss_scaling"), node_of(scale)))
         return results
@@ -307,7 +307,8 @@ def _module_paths(model: nn.Module, state: Recording) -> Iterator[None]:
     paths = {id(module): path for path, module in model.named_modules()}
 
     def enter(module: nn.Module, _inputs: object) -> None:
-        state.module_path.append(paths.get(id(module), type(module).__name__))
+        around = state.module_path[-1] if state.module_path else type(module).__name__
+        state.module_path.append(paths.get(id(module), around))  # a layer of Keras has put its own
 
     def leave(_module: nn.Module, _inputs: object, _output: object) -> None:
         state.module_path.pop()

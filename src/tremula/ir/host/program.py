@@ -176,7 +176,7 @@ class HostProgram:
             found.replace(sum_over_processes(found.total))
         gradients = found.scaled(self.gradient_scale * found.n_averaged)
         trained, states = [held.parameters[i] for i in self.trained], held.states
-        next_scale = rule.next_loss_scale(gradients, held.hyper_tensors)
+        next_scale = rule.next_loss_scale(gradients, held.hyper_tensors, states)
         own = (trained, states)
         if self.is_wide:
             trained, states = self._wide.of(trained), self._wide.of(states)

@@ -100,7 +100,12 @@ class UpdateRule:
         """The same rule with a loss scaling that is variable and follows the gradients."""
         return replace(self, loss_scaling=None, automatic=how)
 
-    def next_loss_scale(self, grads: Sequence[Tensor], hyper: Sequence[Tensor]) -> Tensor | None:
+    def next_loss_scale(
+        self,
+        grads: Sequence[Tensor],
+        hyper: Sequence[Tensor],
+        states: Sequence[Tensor],  # noqa: ARG002 - for rules that count steps
+    ) -> Tensor | None:
         """The scale that follows from these gradients, or None if it stays as it is."""
         if self.automatic is None or not grads:
             return None

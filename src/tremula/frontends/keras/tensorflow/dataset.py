@@ -105,8 +105,14 @@ class Dataset(DataLoader):
         return self._with(list(self._rows.groups) * count)
 
     def take(self, count: int) -> "Dataset":
-        """The first elements."""
-        return self._with(self._rows.groups[:count] if count >= 0 else self._rows.groups)
+        """The first elements; of a data set without end, so many."""
+        if count < 0:
+            return self
+        groups = self._rows.groups
+        if self._is_endless:
+            groups = [groups[i % len(groups)] for i in range(count)]
+        rows = _Rows(self._rows.arrays, groups[:count], self._rows.functions)
+        return Dataset(rows, is_batched=self._is_batched)
 
     def skip(self, count: int) -> "Dataset":
         """Elements behind the first ones."""

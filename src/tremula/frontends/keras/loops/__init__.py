@@ -1,0 +1,1 @@
+"""Loops that a script writes itself: queues to and from the device, compiled functions."""

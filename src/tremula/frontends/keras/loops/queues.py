@@ -1,0 +1,112 @@
+"""Queues between a script and its loop: batches to the device, results from it."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from tremula.frontends.keras.enums import IPUOutfeedMode
+from tremula.frontends.keras.errors import refuse
+
+
+class IPUInfeedQueue:
+    """Batches of a data set, in order; a loop takes one in each round."""
+
+    def __init__(self, dataset: Iterable[Any], prefetch_depth: int = 1, **_details: Any):  # noqa: ANN401
+        if not isinstance(prefetch_depth, int) or prefetch_depth < 1:
+            raise refuse(
+                f"prefetch_depth must be a whole number of at least 1; got {prefetch_depth!r}."
+            )
+        self.dataset, self.prefetch_depth = dataset, prefetch_depth
+        self._batches: Iterator[Any] = iter(dataset)
+        self._stand_in: list[Any] = []  # what a round gets while a loop is recorded
+
+    @property
+    def initializer(self) -> None:
+        """Nothing has to be run: the queue is filled when it is made."""
+        self._batches = iter(self.dataset)
+
+    @property
+    def deleter(self) -> None:
+        """Nothing has to be run."""
+
+    def __iter__(self) -> "IPUInfeedQueue":
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        if self._stand_in:
+            return self._stand_in.pop()
+        return next(self._batches)
+
+    def take(self, n_batches: int) -> list[Any]:
+        """The next batches; an error if there are fewer."""
+        found = []
+        for batch in self._batches:
+            found.append(batch)
+            if len(found) == n_batches:
+                return found
+        raise refuse(
+            f"a loop of {n_batches} rounds met the end of its data set after {len(found)} batches.",
+            hint="repeat() the data set, or run fewer rounds",
+        )
+
+
+class IPUIterator(IPUInfeedQueue):
+    """`iter(data_set)` as loops take it."""
+
+
+IPUOwnedIterator = IPUIterator
+
+
+class IPUOutfeedQueue:
+    """Results of the rounds of a loop: `enqueue` in it, `dequeue` behind it."""
+
+    def __init__(
+        self,
+        outfeed_mode: IPUOutfeedMode = IPUOutfeedMode.ALL,
+        buffer_depth: int = 1,
+        **_details: Any,  # noqa: ANN401
+    ):
+        if not isinstance(outfeed_mode, IPUOutfeedMode):
+            raise refuse(f"outfeed_mode must be IPUOutfeedMode.ALL or .LAST; got {outfeed_mode!r}.")
+        self.outfeed_mode, self.buffer_depth = outfeed_mode, buffer_depth
+        self._rounds: list[Any] = []
+        self._recorded: list[Any] | None = None  # what a round enqueues while it is recorded
+
+    def enqueue(self, tensors: Any) -> None:  # noqa: ANN401
+        """Give results of a round to the script."""
+        if self._recorded is None:
+            self._rounds.append(keras.tree.map_structure(_array, tensors))
+        elif self._recorded:
+            raise refuse("a loop enqueues once in each round.", hint="enqueue a tuple instead")
+        else:
+            self._recorded.append(tensors)
+
+    def dequeue(self) -> Any:  # noqa: ANN401
+        """What rounds enqueued since the last call, stacked; with LAST only the last of them."""
+        rounds, self._rounds = self._rounds, []
+        if not rounds:
+            raise refuse("the outfeed queue is empty.", hint="dequeue after strategy.run of a loop")
+        if self.outfeed_mode is IPUOutfeedMode.LAST:
+            return rounds[-1]
+        return keras.tree.map_structure(lambda *parts: np.stack(parts), *rounds)
+
+    def __iter__(self) -> Iterator[Any]:
+        rounds, self._rounds = self._rounds, []
+        return iter(rounds[-1:] if self.outfeed_mode is IPUOutfeedMode.LAST else rounds)
+
+    def __len__(self) -> int:
+        return len(self._rounds)
+
+    @property
+    def deleter(self) -> None:
+        """Nothing has to be run."""
+
+
+class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
+    """The same: a queue ends with its last reference."""
+
+
+def _array(value: Any) -> np.ndarray:  # noqa: ANN401
+    return np.asarray(keras.ops.convert_to_numpy(value))

@@ -1,0 +1,228 @@
+"""`strategy.run(function, args)`: a loop over batches that a script wrote, as one compiled program.
+
+The function runs twice, each time for one round: once to learn what it trains and how often it goes
+round, once to be recorded. What it reads must be an argument, or a name of its module or its
+enclosing function.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import torch
+from torch import Tensor
+
+from tremula.frontends.keras.config import config_in_force
+from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.loops.queues import IPUInfeedQueue, IPUIterator, IPUOutfeedQueue
+from tremula.frontends.keras.loops.tape import Round, recorded_round
+from tremula.frontends.keras.machine import checks_floats, tile_settings
+from tremula.frontends.keras.optimiser import KerasRule, rule_of
+from tremula.frontends.keras.program import KerasProgram, compile_program
+from tremula.frontends.keras.step import Held, write_back
+from tremula.frontends.keras.tracing import held_as, recorded_keras
+from tremula.ir.run.compiled_step import StepSettings
+from tremula.ir.run.session import Repetition
+from tremula.ir.settings import host_settings
+
+LOOP = "loop"
+_programs: dict[Any, "CompiledLoop"] = {}
+
+
+@dataclass
+class RecordedLoop:
+    """A round of a function, with everything it reads."""
+
+    function: Callable[..., Any]
+    args: list[Any]
+    infeed: IPUInfeedQueue | None
+    outfeed: IPUOutfeedQueue | None
+    structure: Any  # of a batch and of the arguments that are arrays
+    round: Round = field(default_factory=Round)
+    result: Any = None  # structure of (what it enqueued, what it returned)
+    kind: str = LOOP
+
+    def __post_init__(self) -> None:
+        objects = _reachable(self.function, self.args)
+        metrics = [o for o in objects if isinstance(o, keras.metrics.Metric)]
+        self.counted = [v for metric in metrics for v in metric.variables]
+        self._found = _variables(objects)
+
+    def learn(self, flat: Sequence[Tensor]) -> None:
+        """Run a round on real values, to see what it trains; nothing that it assigns stays."""
+        with keras.StatelessScope(), recorded_round() as self.round:
+            self._call(flat)
+        if self.round.optimizer is not None and not self.round.optimizer.built:
+            self.round.optimizer.build(self.round.trained)
+        trained = self.round.trained
+        rest = {id(v): v for v in self._found}
+        own = getattr(self.round.optimizer, "variables", [])
+        for variable in (*trained, *own):
+            rest.pop(id(variable), None)
+        self.held = Held(trained, list(rest.values()))
+
+    @property
+    def scale(self) -> Any:  # noqa: ANN401
+        """The variable with the scale of the loss."""
+        return getattr(self.round.optimizer, "dynamic_scale", None)
+
+    def rule(self) -> KerasRule | None:
+        """How weights are updated, if they are."""
+        if self.round.optimizer is None:
+            return None
+        names = self.held.names[: len(self.held.trained)]
+        return rule_of(self.round.optimizer, self.held.trained, names)
+
+    def record(self, flat: list[Tensor]) -> tuple[list[Tensor], None]:
+        """Run a round on tensors that stand in for values; flat results."""
+        before = self.held.tensors()
+        with recorded_keras(), held_as(self.held.variables, before) as scope, recorded_round():
+            self.result = self._call(flat)
+            leaves = keras.tree.flatten(self.result)
+            outputs = [_detached(leaf) for leaf in leaves]
+        write_back(self.held, scope, before)
+        return outputs, None
+
+    def _call(self, flat: Sequence[Tensor]) -> tuple[Any, Any]:
+        batch, given = keras.tree.pack_sequence_as(self.structure, list(flat))
+        arrays = iter(given)
+        args = [next(arrays) if _is_array(arg) else arg for arg in self.args]
+        if self.infeed is not None:
+            self.infeed._stand_in = [batch]
+        if self.outfeed is not None:
+            self.outfeed._recorded = []
+        try:
+            returned = self.function(*args)
+            enqueued = self.outfeed._recorded if self.outfeed is not None else []
+            return list(enqueued or []), [] if returned is None else [returned]
+        finally:
+            if self.infeed is not None:
+                self.infeed._stand_in = []
+            if self.outfeed is not None:
+                self.outfeed._recorded = None
+
+
+@dataclass(frozen=True)
+class CompiledLoop:
+    """A loop, ready to run for a number of rounds."""
+
+    loop: RecordedLoop
+    program: KerasProgram
+
+
+def run_loop(function: Callable[..., Any], args: Sequence[Any], n_replicas: int) -> Any:  # noqa: ANN401
+    """Run a function on the device; what it returns in the last round."""
+    args = [_iterator(arg) for arg in args]
+    objects = _reachable(function, args)
+    infeed = _only(objects, IPUInfeedQueue, "infeed queue or iterator")
+    outfeed = _only(objects, IPUOutfeedQueue, "outfeed queue")
+    first = infeed.take(1) if infeed is not None else []
+    given = [arg for arg in args if _is_array(arg)]
+    compiled = _compiled(function, args, infeed, outfeed, (first[:1], given), n_replicas)
+    repetition = compiled.program.compiled.settings.repetition
+    more = repetition.n_micro_batches - 1
+    batches = [*first, *(infeed.take(more) if infeed is not None and more else [])]
+    flat = [_flat(batches[i] if infeed is not None else None, given) for i in range(more + 1)]
+    found = [
+        keras.tree.pack_sequence_as(compiled.loop.result, results)
+        for results in compiled.program.run(flat)
+    ]
+    if outfeed is not None:
+        for enqueued, _ in found:
+            outfeed.enqueue(*enqueued)
+    returned = found[-1][1]
+    return returned[0] if returned else None
+
+
+def _compiled(
+    function: Callable[..., Any],
+    args: list[Any],
+    infeed: IPUInfeedQueue | None,
+    outfeed: IPUOutfeedQueue | None,
+    data: tuple[list[Any], list[Any]],
+    n_replicas: int,
+) -> CompiledLoop:
+    first, given = data
+    flat = _flat(first[0] if first else None, given)
+    host = host_settings()
+    numbers = tuple(arg for arg in args if isinstance(arg, int | float | str))
+    key = (
+        function,
+        tuple((tuple(part.shape), part.dtype) for part in flat),
+        numbers,
+        tuple(id(arg) for arg in args if not _is_array(arg) and not isinstance(arg, IPUIterator)),
+        n_replicas,
+        host,
+        config_in_force().to_json(),
+    )
+    if key in _programs:
+        known = _programs[key]
+        known.loop.infeed, known.loop.outfeed, known.loop.args = infeed, outfeed, args
+        return known
+    structure = keras.tree.map_structure(lambda _leaf: 0, (first[0] if first else (), given))
+    loop = RecordedLoop(function, args, infeed, outfeed, structure)
+    loop.learn(flat)
+    settings = StepSettings(
+        repetition=Repetition(
+            max(1, loop.round.n_rounds), 1, n_replicas, gradient_scale=1.0 / n_replicas
+        ),
+        host=host,
+        tiles=tile_settings(host, infeed.prefetch_depth if infeed is not None else None),
+        checks_floats=checks_floats(),
+        runs_on_tiles=host.tiles == "run",
+    )
+    _programs[key] = CompiledLoop(loop, compile_program(loop, flat, settings))
+    return _programs[key]
+
+
+def _detached(leaf: Any) -> Tensor:  # noqa: ANN401
+    tensor: Any = keras.ops.convert_to_tensor(leaf)
+    return tensor.detach()
+
+
+def _flat(batch: Any, given: list[Any]) -> list[Tensor]:  # noqa: ANN401
+    leaves = keras.tree.flatten((() if batch is None else batch, given))
+    return [torch.as_tensor(keras.ops.convert_to_numpy(leaf)) for leaf in leaves]
+
+
+def _is_array(value: Any) -> bool:  # noqa: ANN401
+    is_number = isinstance(value, bool | int | float | str)
+    has_shape = hasattr(value, "shape") and hasattr(value, "dtype")
+    return has_shape and not is_number and not isinstance(value, keras.Variable)
+
+
+def _iterator(arg: Any) -> Any:  # noqa: ANN401
+    """An iterator of a data set as a queue, which can hand out stand-ins."""
+    is_plain = isinstance(arg, Iterator) and not isinstance(arg, IPUInfeedQueue)
+    return IPUIterator(arg) if is_plain else arg
+
+
+def _only(objects: Sequence[Any], kind: type, what: str) -> Any:  # noqa: ANN401
+    found = [o for o in objects if isinstance(o, kind)]
+    if len(found) > 1:
+        raise refuse(f"a compiled loop has one {what}; this one reads {len(found)}.")
+    return found[0] if found else None
+
+
+def _reachable(function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
+    """Arguments, and what the function's code names in its module and around it."""
+    inner = getattr(function, "__wrapped__", function)
+    code = getattr(inner, "__code__", None)
+    names = code.co_names if code is not None else ()
+    module = getattr(inner, "__globals__", {})
+    cells = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
+    found = [*args, *cells, *(module[name] for name in names if name in module)]
+    owner = getattr(inner, "__self__", None)
+    unique = {id(value): value for value in (*found, owner, inner) if value is not None}
+    return list(unique.values())
+
+
+def _variables(objects: Sequence[Any]) -> list[Any]:
+    found: dict[int, Any] = {}
+    for each in objects:
+        if isinstance(each, keras.Variable):
+            found[id(each)] = each
+        elif isinstance(each, keras.layers.Layer | keras.metrics.Metric | keras.Optimizer):
+            found.update({id(v): v for v in each.variables})
+    return list(found.values())

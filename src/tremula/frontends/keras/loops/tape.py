@@ -1,0 +1,118 @@
+"""What loops are written with: `tf.range`, `tf.GradientTape`, gradients that are only applied.
+
+While a loop is recorded, a range has one round, a tape marks the loss, and gradients are names that
+an optimiser takes; otherwise everything computes as Keras does.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+from unittest.mock import patch
+
+import keras
+import torch
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+from tremula.frontends.keras.errors import refuse
+from tremula.ir.recording import active
+
+
+@dataclass
+class Round:
+    """What one round of a loop said about itself."""
+
+    n_rounds: int = 0  # 0: there is no loop
+    loss: Any = None
+    trained: list[Any] = field(default_factory=list)
+    optimizer: Any = None
+
+
+_open: list[Round] = []  # none or one
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The gradient of a recorded loss by a variable: only an optimiser can use it."""
+
+    variable: Any
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - only names that are missing come here
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise refuse(
+            f"the gradient by {self.variable.path!r} is used otherwise than by an optimiser.",
+            hint="give clipnorm=…, clipvalue=… to the optimiser; compute with gradients outside of"
+            " compiled loops",
+        )
+
+
+def loop_range(*limits: Any) -> Iterable[Any]:  # noqa: ANN401
+    """`tf.range`: the rounds of a loop that is compiled; whole numbers elsewhere."""
+    rounds = range(*(int(limit) for limit in limits))
+    if not _open:
+        return rounds
+    state = _open[0]
+    if state.n_rounds:
+        raise refuse(
+            "a compiled function has one loop over tf.range.", hint="use range(…) for inner loops"
+        )
+    state.n_rounds = len(rounds)
+    return rounds[:1]
+
+
+class GradientTape:
+    """`tf.GradientTape`: inside, operations on variables can be differentiated."""
+
+    def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True):
+        del persistent, watch_accessed_variables  # PyTorch keeps what it needs
+        self._enabled = torch.enable_grad()
+
+    def __enter__(self) -> Self:
+        self._enabled.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._enabled.__exit__(kind, error, trace)
+
+    def gradient(self, target: Any, sources: Sequence[Any]) -> list[Any]:  # noqa: ANN401
+        """Gradients of a loss by variables."""
+        loss: Any = keras.ops.sum(target) if target.ndim else target
+        if not _open:
+            return list(torch.autograd.grad(loss, [v.value for v in sources], allow_unused=True))
+        _open[0].loss = loss
+        recording = active()
+        if recording is not None:
+            recording.losses[:] = [loss]
+        return [Gradient(variable) for variable in sources]
+
+
+@contextmanager
+def recorded_round() -> Iterator[Round]:
+    """Inside, a function runs one round, and optimisers note what they are given."""
+    state = Round()
+    _open.append(state)
+    try:
+        with patch.object(BaseOptimizer, "apply", _noting):
+            yield state
+    finally:
+        _open.pop()
+
+
+def _noting(self: BaseOptimizer, grads: Sequence[Any], variables: Any = None) -> None:  # noqa: ANN401
+    state = _open[0]
+    if state.optimizer is not None:
+        raise refuse("a compiled loop updates weights once in each round.")
+    if not all(isinstance(grad, Gradient) for grad in grads):
+        raise refuse(
+            "an optimiser in a compiled loop takes the gradients that tape.gradient gave.",
+            hint="optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))",
+        )
+    state.optimizer = self
+    state.trained = [grad.variable for grad in grads] if variables is None else list(variables)

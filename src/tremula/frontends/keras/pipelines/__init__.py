@@ -1,0 +1,1 @@
+"""Pipelines of stages: what scripts say about layers, and where their operations run."""

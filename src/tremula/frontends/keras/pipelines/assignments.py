@@ -1,0 +1,157 @@
+"""Assignments of layers to stages as objects, which a script gets, changes and sets again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.pipelines.stages import Path, invocations, stage_of
+
+
+@dataclass
+class SequentialLayerPipelineStageAssignment:
+    """A layer of a Sequential model and its stage."""
+
+    layer: Any
+    pipeline_stage: int | None = None
+
+
+@dataclass
+class FunctionalLayerPipelineStageAssignment:
+    """A call of a layer of a functional model and its stage."""
+
+    layer: Any
+    node_index: int
+    pipeline_stage: int | None = None
+
+    @property
+    def inbound_layers(self) -> list[Any]:
+        """The layers whose outputs this call reads."""
+        node = self.layer._inbound_nodes[self.node_index]
+        return [parent.operation for parent in node.parent_nodes]
+
+
+@dataclass
+class ModelLayerPipelineStageAssignment:
+    """A layer of a model whose `call` is Python code, and its stage."""
+
+    layer: Any
+    node_index: int = 0
+    pipeline_stage: int | None = None
+
+
+@dataclass
+class _NestedModel:
+    nested_model: Any
+    node_index: int = 0
+    pipeline_stage_assignments: list[Any] = field(default_factory=list)
+
+
+class SequentialNestedModelPipelineStageAssignment(_NestedModel):
+    """A model in a Sequential model, with the assignments of its layers."""
+
+
+class FunctionalNestedModelPipelineStageAssignment(_NestedModel):
+    """A model in a functional model, with the assignments of its layers."""
+
+
+class NestedModelPipelineStageAssignment(_NestedModel):
+    """A model in a model whose `call` is Python code, with the assignments of its layers."""
+
+
+def assignments_of(
+    model: keras.Model, assigned: dict[Path, int] | None = None, prefix: Path = ()
+) -> list[Any]:
+    """An assignment for every call of a layer, in order."""
+    of_layer, of_model = _kinds(model)
+    found, numbers = [], {}
+    for layer, node in invocations(model):
+        number = numbers.get(id(layer), 0)
+        numbers[id(layer)] = number + 1
+        path = (*prefix, (id(layer), number))
+        stage = (assigned or {}).get(path, stage_of(layer, node))
+        if isinstance(layer, keras.Model) and stage is None:
+            found.append(of_model(layer, node, assignments_of(layer, assigned, path)))
+        elif isinstance(model, keras.Sequential):
+            found.append(of_layer(layer, pipeline_stage=stage))
+        else:
+            found.append(of_layer(layer, node_index=node, pipeline_stage=stage))
+    return found
+
+
+def _kinds(model: keras.Model) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    if isinstance(model, keras.Sequential):
+        return SequentialLayerPipelineStageAssignment, SequentialNestedModelPipelineStageAssignment
+    if hasattr(model, "_nodes_by_depth"):
+        return FunctionalLayerPipelineStageAssignment, FunctionalNestedModelPipelineStageAssignment
+    return ModelLayerPipelineStageAssignment, NestedModelPipelineStageAssignment
+
+
+def assigned_stages(
+    model: keras.Model, assignments: Sequence[Any], prefix: Path = ()
+) -> dict[Path, int]:
+    """Stages by call, as assignments say; an error if one is missing or of another model."""
+    kinds, expected = _kinds(model), invocations(model)
+    given = list(assignments)
+    for each in given:
+        if type(each) not in kinds:
+            raise refuse(
+                f"an assignment of {model.name!r} is a {type(each).__name__}; expected"
+                f" {kinds[0].__name__} or {kinds[1].__name__}.",
+                hint="change what model.get_pipeline_stage_assignment() gives",
+            )
+    found: dict[Path, int] = {}
+    numbers: dict[int, int] = {}
+    for layer, node in expected:
+        number = numbers.get(id(layer), 0)
+        numbers[id(layer)] = number + 1
+        each = _matching(model, given, layer, node)
+        path = (*prefix, (id(layer), number))
+        if isinstance(each, _NestedModel):
+            found.update(assigned_stages(layer, each.pipeline_stage_assignments, path))
+            continue
+        if not isinstance(each.pipeline_stage, int) or each.pipeline_stage < 0:
+            raise refuse(
+                f"layer {layer.name!r} of {model.name!r} is assigned to the pipeline stage"
+                f" {each.pipeline_stage!r}; a stage is a whole number from 0 on."
+            )
+        found[path] = each.pipeline_stage
+    if len(given) != len(expected):
+        raise refuse(
+            f"{len(given)} assignments for {len(expected)} calls of layers of {model.name!r}.",
+            hint="change what model.get_pipeline_stage_assignment() gives",
+        )
+    return found
+
+
+def _matching(model: keras.Model, given: list[Any], layer: Any, node: int) -> Any:  # noqa: ANN401
+    for each in given:
+        own = each.nested_model if isinstance(each, _NestedModel) else each.layer
+        if own is layer and getattr(each, "node_index", node) == node:
+            return each
+    raise refuse(
+        f"layer {layer.name!r} of {model.name!r} is not assigned to a pipeline stage.",
+        hint="change what model.get_pipeline_stage_assignment() gives: it has every layer",
+    )
+
+
+def summary(model: keras.Model, assigned: dict[Path, int] | None) -> str:
+    """A table of layers and stages, for people."""
+    rows = [("layer", "type", "call", "stage"), *_rows(assignments_of(model, assigned))]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([f"Pipeline stages of {model.name!r}", *(line.rstrip() for line in lines)])
+
+
+def _rows(assignments: Sequence[Any], prefix: str = "") -> list[tuple[str, str, str, str]]:
+    found = []
+    for each in assignments:
+        if isinstance(each, _NestedModel):
+            found += _rows(each.pipeline_stage_assignments, f"{prefix}{each.nested_model.name}/")
+            continue
+        stage = "none" if each.pipeline_stage is None else str(each.pipeline_stage)
+        layer, node = each.layer, getattr(each, "node_index", 0)
+        found.append((f"{prefix}{layer.name}", type(layer).__name__, str(node), stage))
+    return found

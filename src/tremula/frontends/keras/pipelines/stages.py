@@ -1,0 +1,167 @@
+"""The pipeline stages of layers: said by a context, kept with the layer, asked while recording.
+
+    with ipu.PipelineStage(0):
+        x = layers.Dense(64)(x)
+
+A layer belongs to the stage that it is called in or, if it is called outside of any, to the one
+that it was built in. Notes are kept in a layer's `__dict__`: Keras tracks what attributes are set.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+from unittest.mock import patch
+
+import keras
+
+from tremula.frontends.keras.errors import refuse
+from tremula.ir.recording import active
+
+Layer = keras.layers.Layer
+Path = tuple[tuple[int, int], ...]  # id of a layer and number of its call, from the outermost on
+_BUILT_IN, _CALLED_IN = "_tremula_stage", "_tremula_stage_of_node"
+_entered: list[int] = []  # the stages of the contexts that are open, the innermost last
+
+
+class PipelineStage:
+    """Layers that are built or called inside are of this stage."""
+
+    def __init__(self, stage: int):
+        if isinstance(stage, bool) or not isinstance(stage, int) or stage < 0:
+            raise refuse(
+                f"a pipeline stage is a whole number from 0 on; got {stage!r}.",
+                hint="with ipu.PipelineStage(0): …",
+            )
+        self.stage = stage
+        self._patches: list[Any] = []
+
+    def __enter__(self) -> Self:
+        _entered.append(self.stage)
+        if active() is None:  # a model is being built
+            self._patches = [
+                patch.object(Layer, "__init__", _noting_stage(Layer.__init__)),
+                patch.object(Layer, "__call__", _noting_node(Layer.__call__)),
+            ]
+            for each in self._patches:
+                each.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for each in reversed(self._patches):
+            each.stop()
+        self._patches = []
+        _entered.pop()
+
+
+def _noting_stage(plain: Callable) -> Callable:
+    def __init__(self: Layer, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, N807
+        plain(self, *args, **kwargs)
+        self.__dict__[_BUILT_IN] = _entered[-1]
+
+    return __init__
+
+
+def _noting_node(plain: Callable) -> Callable:
+    def __call__(self: Layer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N807
+        before = len(self._inbound_nodes)
+        found = plain(self, *args, **kwargs)
+        if len(self._inbound_nodes) > before:
+            notes = self.__dict__.setdefault(_CALLED_IN, {})
+            notes[len(self._inbound_nodes) - 1] = _entered[-1]
+        return found
+
+    return __call__
+
+
+def stage_of(layer: Layer, node_index: int = 0) -> int | None:
+    """The stage of a layer where a node of a model calls it; None if nobody said."""
+    called = layer.__dict__.get(_CALLED_IN, {})
+    return called.get(node_index, layer.__dict__.get(_BUILT_IN))
+
+
+def invocations(model: keras.Model) -> list[tuple[Layer, int]]:
+    """Layers in the order in which a model calls them, with the numbers of their nodes.
+
+    Of a model whose `call` is Python code only the layers are known; each counts once.
+    """
+    if isinstance(model, keras.Sequential) or not hasattr(model, "_nodes_by_depth"):
+        own = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
+        return [(layer, 0) for layer in own]
+    found = []
+    for depth in sorted(model._nodes_by_depth, reverse=True):
+        for node in model._nodes_by_depth[depth]:
+            layer = node.operation
+            if isinstance(layer, Layer) and not node.is_input:
+                found.append((layer, layer._inbound_nodes.index(node)))
+    return found
+
+
+def stages_of(model: keras.Model, prefix: Path = ()) -> dict[Path, int | None]:
+    """The stage of every call of a layer that is no model itself."""
+    found: dict[Path, int | None] = {}
+    numbers: dict[int, int] = {}
+    for layer, node in invocations(model):
+        number = numbers.get(id(layer), 0)
+        numbers[id(layer)] = number + 1
+        path, stage = (*prefix, (id(layer), number)), stage_of(layer, node)
+        if isinstance(layer, keras.Model) and stage is None:
+            found.update(stages_of(layer, path))
+        else:
+            found[path] = stage
+    return found
+
+
+# -- while a step is recorded ----------------------------------------------------------------------
+
+
+@dataclass
+class StagesOfCalls:
+    """Opens the block of a stage whenever a layer of it is called."""
+
+    model: keras.Model
+    stages: Mapping[Path, int | None]
+    chips: Mapping[int, int]  # of stages
+    _path: list[tuple[int, int]] = field(default_factory=list)
+    _numbers: dict[Path, int] = field(default_factory=dict)
+    _is_inside: bool = False  # of a layer that has a stage
+
+    @contextmanager
+    def calling(self, layer: Layer) -> Iterator[None]:
+        """The block of a layer's stage, unless a layer around it has one."""
+        if layer is self.model or self._is_inside:
+            yield
+            return
+        key = (*self._path, (id(layer), -1))
+        number = self._numbers.get(key, 0)
+        self._numbers[key] = number + 1
+        self._path.append((id(layer), number))
+        self._is_inside = self._start(layer)
+        try:
+            yield
+        finally:
+            self._is_inside = False
+            self._path.pop()
+
+    def _start(self, layer: Layer) -> bool:
+        """Whether the layer has a stage; one without must be a model, whose layers have."""
+        stage = _entered[-1] if _entered else self.stages.get(tuple(self._path))
+        if stage is None:
+            stage = stage_of(layer)
+        recording = active()
+        if stage is not None and recording is not None:
+            recording.start_block(str(stage), self.chips.get(stage, stage))
+        elif not isinstance(layer, keras.Model):
+            raise refuse(
+                f"layer {layer.name!r} ({type(layer).__name__}) of {self.model.name!r} has no"
+                " pipeline stage, while others have one.",
+                hint="build or call it inside `with ipu.PipelineStage(…):`, or give all layers a"
+                " stage by model.set_pipeline_stage_assignment",
+            )
+        return stage is not None

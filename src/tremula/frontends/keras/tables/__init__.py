@@ -1,0 +1,1 @@
+"""What of Keras runs, as a table and as a page."""
