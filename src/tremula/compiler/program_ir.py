@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +48,13 @@ class FrozenComputeSet:
         return sum(t.n_rows for t in self.template_tables)
 
 
+class OnChips(NamedTuple):
+    """What is alike but for the chip it is on: the first such, and how many tiles further on."""
+
+    first: np.ndarray
+    n_tiles: np.ndarray
+
+
 @dataclass(frozen=True, slots=True)
 class FrozenGraph:
     """Everything the passes read. Only compute sets that some program executes are here."""
@@ -62,6 +70,14 @@ class FrozenGraph:
     replica_index: int | None
     # int64[n_compute_sets]: see lower/dedup.py; None where nobody looked.
     first_alike: np.ndarray | None = None
+    on_chips: OnChips | None = None  # for each compute set
+
+    def set_on_chips(self) -> OnChips:
+        """For each compute set the first like it on any chip."""
+        if self.on_chips is not None:
+            return self.on_chips
+        numbers = np.array(self.set_numbers(), np.int64)
+        return OnChips(numbers, np.zeros_like(numbers))
 
     def set_numbers(self) -> list[int]:
         """For each compute set the number of the first one that is like it."""
@@ -151,6 +167,9 @@ class AlikeCopy:
 
     first: int
     variables: tuple[int, ...]
+    # The first that is like it but for its chip, and how many tiles further on this one is.
+    first_on_chips: int
+    n_tiles: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,17 @@
 
 The layers of a network repeat. Of such compute sets only the first is verified, exchanged and
 costed: the others differ only in the addresses of their variables. Copies can be alike, too.
+
+So are the layers of a model on different chips, but for the numbers of their tiles. What is on one
+chip altogether is compared with that on other chips by the places of tiles on their chips.
 """
 
 import hashlib
+from collections.abc import Iterable
 
 import numpy as np
 
-from tremula.compiler.program_ir import AlikeCopy, FrozenComputeSet, FrozenGraph
+from tremula.compiler.program_ir import AlikeCopy, FrozenComputeSet, FrozenGraph, OnChips
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
 from tremula.poplar.vertices.compute_set import TemplateInstance
 
@@ -26,11 +30,49 @@ def first_alike(graph: FrozenGraph) -> np.ndarray:
     )
 
 
-class _VariableLayouts:
-    """A digest of each variable's type, size, constness and tile map, relative to its own start."""
+def alike_on_chips(graph: FrozenGraph) -> OnChips:
+    """For each compute set the first like it on any chip, itself if it is on several."""
+    numbers = np.array(graph.set_numbers(), np.int64)
+    first, n_tiles = numbers.copy(), np.zeros_like(numbers)
+    if graph.target.n_ipus == 1:
+        return OnChips(first, n_tiles)
+    layouts, chips = _VariableLayouts(graph, is_on_chip=True), _Chips()
+    for number in np.unique(numbers).tolist():
+        compute_set = graph.compute_sets[number]
+        digest = _digest_of_tables(compute_set.tables, layouts)
+        chip = layouts.chip_of_all(table.tile for table in compute_set.tables)
+        mine = numbers == number
+        first[mine], n_tiles[mine] = chips.first_like(number, digest, chip, layouts.per_chip)
+    return OnChips(first, n_tiles)
 
-    def __init__(self, graph: FrozenGraph):
+
+class _Chips:
+    """What was met first of each kind, and on which chip."""
+
+    def __init__(self) -> None:
+        self.seen: dict[object, tuple[int, int]] = {}
+
+    def first_like(
+        self, number: int, key: object, chip: int | None, per_chip: int
+    ) -> tuple[int, int]:
+        """(the first of its kind, how many tiles further on this one is)."""
+        if chip is None:
+            return number, 0
+        first, home = self.seen.setdefault(key, (number, chip))
+        return first, (chip - home) * per_chip
+
+
+class _VariableLayouts:
+    """A digest of each variable's type, size, constness and tile map, relative to its own start.
+
+    With `is_on_chip` tiles are numbered within the chip, and it is noted which chips were met.
+    """
+
+    def __init__(self, graph: FrozenGraph, *, is_on_chip: bool = False):
         self.graph = graph
+        self.per_chip = graph.target.tiles_per_ipu if is_on_chip else graph.target.n_tiles
+        self.chips: set[int] = set()  # of what was asked about since the last `chip_of_all`
+        self._chips_of: dict[int, set[int]] = {}
         self.base = np.asarray(graph.variables.base_bytes)
         self.end = np.asarray(graph.variables.end_bytes)
         self._digests: dict[int, bytes] = {}
@@ -39,7 +81,15 @@ class _VariableLayouts:
         found = self._digests.get(variable)
         if found is None:
             found = self._digests[variable] = self._digest(variable)
+        self.chips |= self._chips_of[variable]
         return found
+
+    def chip_of_all(self, tiles: Iterable[np.ndarray]) -> int | None:
+        """The chip of all variables asked about since, and of tiles; None if they are several."""
+        found, self.chips = self.chips, set()
+        for column in tiles:
+            found |= set(np.unique(column // self.per_chip).tolist())
+        return found.pop() if len(found) == 1 else None
 
     def _digest(self, variable: int) -> bytes:
         variables, tile_map = self.graph.variables, self.graph.tile_map
@@ -50,7 +100,9 @@ class _VariableLayouts:
         digest = _new_digest(kind.encode())
         _add(digest, tile_map.begin[first:last] - base)
         _add(digest, tile_map.end[first:last] - base)
-        _add(digest, tile_map.tile[first:last])
+        chip, tile = np.divmod(tile_map.tile[first:last], self.per_chip)
+        self._chips_of[variable] = set(np.unique(chip).tolist())
+        _add(digest, tile)
         return digest.digest()
 
 
@@ -58,12 +110,14 @@ def alike_copies(
     graph: FrozenGraph, kinds: list[tuple[bytes, tuple[int, ...]]]
 ) -> tuple[AlikeCopy, ...]:
     """For each copy, of a digest and variables, the first that moves the same between tiles."""
-    layouts = _VariableLayouts(graph)
+    layouts, on_chip = _VariableLayouts(graph), _VariableLayouts(graph, is_on_chip=True)
     seen: dict[object, int] = {}
-    result = []
+    chips, result = _Chips(), []
     for number, (digest, variables) in enumerate(kinds):
-        key = (digest, *(layouts.of(variable) for variable in variables))
-        result.append(AlikeCopy(seen.setdefault(key, number), variables))
+        first = seen.setdefault((digest, *map(layouts.of, variables)), number)
+        key = (digest, *map(on_chip.of, variables))
+        others = chips.first_like(first, key, on_chip.chip_of_all(()), on_chip.per_chip)
+        result.append(AlikeCopy(first, variables, *others))
     return tuple(result)
 
 
@@ -79,10 +133,14 @@ def _signature(compute_set: FrozenComputeSet, layouts: _VariableLayouts) -> obje
     of = compute_set.contents
     if isinstance(of, TemplateInstance):  # a template fixes all but where its variables are
         return of.template, *(layouts.of(variable) for variable in of.variables)
+    return _digest_of_tables(compute_set.tables, layouts)
+
+
+def _digest_of_tables(tables: tuple[FrozenTable, ...], layouts: _VariableLayouts) -> bytes:
     digest = _new_digest()
     numbers: dict[int, int] = {}  # variables in the order they are met
-    for table in compute_set.tables:
-        _add_table(digest, table)
+    for table in tables:
+        _add_table(digest, table, layouts.per_chip)
         for name, edge in table.edges.items():
             n_bytes = table.codelet.spec.field(name).type.n_bytes
             _add_edge(digest, edge, n_bytes, layouts, numbers)
@@ -91,9 +149,9 @@ def _signature(compute_set: FrozenComputeSet, layouts: _VariableLayouts) -> obje
     return digest.digest()
 
 
-def _add_table(digest: "hashlib._Hash", table: FrozenTable) -> None:
+def _add_table(digest: "hashlib._Hash", table: FrozenTable, per_chip: int) -> None:
     digest.update(f"{table.codelet.spec.name} {id(table.codelet)} {table.n_rows}".encode())
-    _add(digest, table.tile)
+    _add(digest, table.tile % per_chip)
     for state in table.states.values():
         for column in (state.start, state.value):
             if column is not None:

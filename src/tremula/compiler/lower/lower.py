@@ -9,7 +9,7 @@ import numpy as np
 from tremula.base.errors import ControlProgramError, GraphRecursionError
 from tremula.base.source import user_source
 from tremula.compiler.lower.copies import CopyTemplate, template_of_copy, variables_of_copy
-from tremula.compiler.lower.dedup import alike_copies, first_alike
+from tremula.compiler.lower.dedup import alike_copies, alike_on_chips, first_alike
 from tremula.compiler.program_ir import (
     N_OPERANDS,
     CopyPlan,
@@ -117,6 +117,7 @@ class InstructionTable:
             state.replica_index,
         )
         frozen = replace(frozen, first_alike=first_alike(frozen))
+        frozen = replace(frozen, on_chips=alike_on_chips(frozen))
         return LoweredPrograms(
             frozen,
             tuple(self.names),

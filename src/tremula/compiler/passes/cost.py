@@ -14,6 +14,7 @@ from tremula.compiler.passes.vertex_costs import (
     STANDINGS,
     ComputeSetCost,
     cost_compute_set,
+    further_on,
 )
 from tremula.compiler.program_ir import LoweredPrograms, Step, StepKind
 from tremula.hardware import Chip, System, Traffic, longest_exchange_latency_cycles
@@ -76,9 +77,11 @@ def cost_steps(programs: LoweredPrograms, exchanges: StepExchanges) -> StepCosts
     """The costs of all steps; each compute set is costed once."""
     n_tiles = programs.graph.target.n_tiles
     sets: list[ComputeSetCost] = []
+    on_chips = programs.graph.set_on_chips()
     for number, first in enumerate(programs.graph.set_numbers()):
-        if first < number:
-            sets.append(sets[first])
+        alike, n_further = int(on_chips.first[number]), int(on_chips.n_tiles[number])
+        if first < number or alike < number:
+            sets.append(sets[first] if first < number else further_on(sets[alike], n_further))
             continue
         compute_set = programs.graph.compute_sets[number]
         copy_cycles = _copy_cycles(exchanges.of_compute_set(number), n_tiles)

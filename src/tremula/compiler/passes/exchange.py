@@ -6,8 +6,8 @@ home. A field must be contiguous in its tile's memory: the exchange can put remo
 but the part that is on the tile already has to be copied into place, and outputs copied back.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from functools import partial
 
 import numpy as np
@@ -88,6 +88,25 @@ class StepExchange:
 NO_EXCHANGE = StepExchange()
 
 
+def further_on(exchange: StepExchange, n_tiles: int) -> StepExchange:
+    """The same on another chip, whose tiles have numbers higher by n_tiles."""
+    if n_tiles == 0:
+        return exchange
+    columns = {
+        f.name: None if part is None else _moved_tiles(part, n_tiles)
+        for f in fields(exchange)
+        for part in (getattr(exchange, f.name),)
+    }
+    return StepExchange(**columns)  # pyright: ignore[reportArgumentType] - of the same types
+
+
+def _moved_tiles(part: ExchangePhase | TileCopies | Ints, n_tiles: int) -> object:
+    if isinstance(part, np.ndarray):
+        return np.roll(part, n_tiles) if part.ndim == 1 else part  # nothing between chips
+    columns = {f.name: _moved_tiles(getattr(part, f.name), n_tiles) for f in fields(part)}
+    return type(part)(**columns)  # pyright: ignore[reportArgumentType] - of the same types
+
+
 @record
 @dataclass(frozen=True, slots=True)
 class StepExchanges:
@@ -114,10 +133,15 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
     )
     sets = [graph.compute_sets[i] for i in firsts.tolist()]
     copies = sorted({copy.first for copy in programs.alike_copies})
-    distinct = in_parallel(lambda moving: moving(graph), [
-        *(partial(exchange_of_compute_set, s) for s in sets),
-        *(partial(exchange_of_copy, programs.copies[i]) for i in copies),
-    ])  # fmt: skip
+    on_chips = graph.set_on_chips()
+    alike = [(int(on_chips.first[i]), int(on_chips.n_tiles[i])) for i in firsts.tolist()]
+    distinct = _of_distinct(
+        {i: partial(exchange_of_compute_set, graph.compute_sets[i], graph) for i, _ in alike}, alike
+    )
+    alike = [(c.first_on_chips, c.n_tiles) for c in (programs.alike_copies[i] for i in copies)]
+    distinct += _of_distinct(
+        {i: partial(exchange_of_copy, programs.copies[i], graph) for i, _ in alike}, alike
+    )
     row_of_step = np.full(len(programs.steps), -1, np.int64)
     copy_of_step = programs.copies_by_step()
     row_of_copy = {copy: len(sets) + i for i, copy in enumerate(copies)}
@@ -139,6 +163,14 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
         distinct.append(moved)
         n_uses.append(1)
     return StepExchanges(tuple(distinct), row_of_step, row_of_set, np.array(n_uses, np.int64))
+
+
+def _of_distinct(
+    firsts: dict[int, Callable[[], StepExchange]], alike: list[tuple[int, int]]
+) -> list[StepExchange]:
+    """Exchanges of some, and of those that do the same on tiles further on."""
+    known = dict(zip(firsts, in_parallel(lambda find: find(), firsts.values()), strict=True))
+    return [further_on(known[first], n_tiles) for first, n_tiles in alike]
 
 
 def exchange_of_compute_set(compute_set: FrozenComputeSet, graph: FrozenGraph) -> StepExchange:

@@ -198,7 +198,7 @@ def _tables(programs: LoweredPrograms) -> Iterator[tuple[FrozenComputeSet, Froze
 
 def _different_sets(programs: LoweredPrograms) -> list[FrozenComputeSet]:
     """The first of each kind of compute set: what holds for it holds for those like it."""
-    firsts = sorted(set(programs.graph.set_numbers()))
+    firsts = np.unique(programs.graph.set_on_chips().first).tolist()
     return [programs.graph.compute_sets[number] for number in firsts]
 
 
@@ -218,7 +218,7 @@ def _used_intervals(programs: LoweredPrograms) -> Iterator[Touched]:
     copy_of_step = programs.copies_by_step()
     for number, step in enumerate(programs.steps):
         copy = copy_of_step.get(number)
-        is_repeated = copy is not None and programs.alike_copies[copy].first < copy
+        is_repeated = copy is not None and programs.alike_copies[copy].first_on_chips < copy
         if step.kind is not StepKind.WRITE_UNDEF and not is_repeated:
             for tensor in (*step.reads, *step.writes):
                 yield tensor.covered_intervals

@@ -63,6 +63,12 @@ class ComputeSetCost:
     needs_count: bool
 
 
+def further_on(cost: ComputeSetCost, n_tiles: int) -> ComputeSetCost:
+    """The cost of the same compute set on another chip, its tiles numbered higher by n_tiles."""
+    tiles, busy = (np.roll(c, n_tiles) for c in (cost.tile_cycles, cost.busy_cycles))
+    return replace(cost, tile_cycles=tiles, busy_cycles=busy)
+
+
 def cost_compute_set(
     compute_set: FrozenComputeSet, graph: FrozenGraph, copy_cycles: Ints
 ) -> ComputeSetCost:
