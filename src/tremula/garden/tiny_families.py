@@ -69,6 +69,14 @@ class FamilyModel:
     model: nn.Module
     batch: dict[str, Tensor]
 
+    @property
+    def inference_batch(self) -> dict[str, Tensor]:
+        """The batch without labels, except where a decoder's words are made from them."""
+        config: Any = self.model.config
+        if getattr(config, "is_encoder_decoder", False):
+            return self.batch
+        return {k: v for k, v in self.batch.items() if "label" not in k and "_positions" not in k}
+
 
 def tiny_family_model(name: str) -> FamilyModel:
     """The class of this name; its weights depend on nothing but it."""

@@ -89,6 +89,7 @@ def test_losses_and_evaluation_equal_transformers(tmp_path, kind, is_causal, cha
         trainer = make(tmp_path, kind, is_causal=is_causal, **changes)
         trainer.train()
         found.append((losses(trainer), trainer.evaluate()["eval_loss"]))
+        trainer.train()  # again, from where it is
     assert len(found[1][0]) == N_STEPS
     assert found[1][0] == pytest.approx(found[0][0], abs=1e-4)
     assert found[1][1] == pytest.approx(found[0][1], abs=1e-4)

@@ -95,7 +95,7 @@ def _on_tiles(name: str) -> tuple[int, int]:
     tiny = tiny_family_model(name)
     pipelined = to_pipelined(tiny.model.eval(), IPUConfig()).parallelize()  # pyright: ignore[reportCallIssue]
     inference = poptorch.inferenceModel(pipelined, poptorch.Options().logCycleCount(True))
-    inference(**{k: v for k, v in tiny.batch.items() if "label" not in k})
+    inference(**tiny.inference_batch)
     cycles = inference.cycleCount()
     memory = inference._needs_compiled().core.tiles.program().executable.analysis.memory
     inference.destroy()

@@ -21,7 +21,7 @@ N_PROMPT, N_GENERATED = 16, 48
 _IMPORTS = """
 import time
 import transformers
-from transformers import Trainer, Seq2SeqTrainer
+from transformers import Pipeline, Seq2SeqTrainer, Trainer, pipeline
 import poptorch
 began = time.process_time()
 from optimum.graphcore import IPUConfig, IPUTrainer, IPUTrainingArguments, pipeline
@@ -63,47 +63,70 @@ def _rows(n: int) -> "list[dict[str, Tensor | int]]":
     return [{"input_ids": row, "attention_mask": mask, "labels": int(row[0]) % 2} for row in ids]
 
 
-def _trainers(folder: str, n_iterations: int) -> "tuple[Trainer, Trainer]":
-    """Ours and transformers', over the same rows."""
-    from transformers import Trainer, TrainingArguments
-
-    from optimum.graphcore import IPUConfig, IPUTrainer, IPUTrainingArguments
-
-    common: dict[str, Any] = {
+def _arguments(folder: str) -> dict[str, Any]:
+    return {
         "output_dir": folder, "per_device_train_batch_size": N_ROWS, "report_to": [],
         "disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no",
         "num_train_epochs": 1,
     }  # fmt: skip
-    rows = _rows(N_ROWS * N_STEPS if n_iterations == 1 else N_ROWS * n_iterations * 2)
-    ours = IPUTrainer(
+
+
+def _data_for(n_iterations: int) -> "list[dict[str, Tensor | int]]":
+    return _rows(N_ROWS * (N_STEPS if n_iterations == 1 else 2 * n_iterations))
+
+
+def _our_trainer(folder: str, n_iterations: int) -> "Trainer":
+    from optimum.graphcore import IPUConfig, IPUTrainer, IPUTrainingArguments
+
+    return IPUTrainer(
         _tiny_bert(),
         IPUConfig(device_iterations=n_iterations),
-        IPUTrainingArguments(fp32=True, **common),
-        train_dataset=rows,
+        IPUTrainingArguments(fp32=True, **_arguments(folder)),
+        train_dataset=_data_for(n_iterations),
     )
-    theirs = Trainer(
-        _tiny_bert(), TrainingArguments(use_cpu=not _is_on_gpu(), **common), train_dataset=rows
-    )
-    return ours, theirs
+
+
+def _their_trainer(folder: str, n_iterations: int) -> "Trainer":
+    """The one of transformers, over the same rows."""
+    from transformers import Trainer, TrainingArguments
+
+    arguments = TrainingArguments(use_cpu=not _is_on_gpu(), **_arguments(folder))
+    return Trainer(_tiny_bert(), arguments, train_dataset=_data_for(n_iterations))
 
 
 @SUITE.measurement("fine-tuning")
 def fine_tuning() -> Iterator[Figure]:
     """An epoch of BERT-tiny: ours ÷ transformers' Trainer; on a GPU theirs ÷ ours."""
+    from accelerate.state import AcceleratorState
     from transformers import logging
     from transformers.trainer_callback import PrinterCallback
 
     logging.set_verbosity_error()
     n_iterations = N_ITERATIONS_GPU if _is_on_gpu() else 1
+    found: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = _trainers(folder, n_iterations)
-        for trainer in (ours, theirs):
+        for make in (_our_trainer, _their_trainer):
+            # accelerate has one device per process: that of the first trainer.
+            AcceleratorState._reset_state(reset_partial_state=True)
+            trainer = make(folder, n_iterations)
             trainer.remove_callback(PrinterCallback)
-        measured = ratio(ours.train, theirs.train, rounds=5, min_time_s=0, clock=_clock())
+            found.append(_best_time(trainer.train))
+    ours, theirs = found
     if _is_on_gpu():
-        yield Figure.of("fine-tuning-gpu", 1 / measured.value, "× Trainer", ">= 4")
+        yield Figure.of("fine-tuning-gpu", theirs / ours, "× Trainer", ">= 4")
     else:
-        yield Figure.of("fine-tuning", measured.value, "of Trainer", "<= 1.0")
+        yield Figure.of("fine-tuning", ours / theirs, "of Trainer", "<= 1.0")
+
+
+def _best_time(action: Callable[[], object]) -> float:
+    """Seconds of the best of five calls, after one that compiles."""
+    clock = _clock() or time.perf_counter
+    times = []
+    for _ in range(6):
+        began = clock()
+        action()
+        times.append(clock() - began)
+    return min(times[1:])
 
 
 # -- generation ------------------------------------------------------------------------------------
@@ -167,8 +190,8 @@ def packing() -> Iterator[Figure]:
     single = {name: rows[name] for name in ("input_ids",)}
     single["attention_mask"] = torch.ones_like(rows["input_ids"])
     single["labels"] = torch.zeros(N_ROWS, dtype=torch.long)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    one = poptorch.trainingModel(copy.deepcopy(model), None, optimizer)
+    alone = copy.deepcopy(model)
+    one = poptorch.trainingModel(alone, None, torch.optim.SGD(alone.parameters(), lr=0.0))
     wrapped = PackedBertForSequenceClassification(model)
     many = poptorch.trainingModel(wrapped, None, torch.optim.SGD(wrapped.parameters(), lr=0.0))
     measured = ratio(lambda: many(**rows), lambda: one(**single), rounds=7, clock=_clock())

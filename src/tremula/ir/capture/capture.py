@@ -212,6 +212,11 @@ class _Capture:
         if not isinstance(scaling, float) or scaling != 1:
             total = total * scaling
         wanted = self.state.wanted_gradients
+        if total.requires_grad and not trained and not wanted:
+            raise CaptureError(
+                "The optimizer holds none of the model's parameters.",
+                hint="make it from the parameters of the very model that trains, not of a copy",
+            )
         found: list[Tensor | None] = [None] * (len(trained) + len(wanted))
         if total.requires_grad:
             found = list(torch.autograd.grad(total, [*trained, *wanted], allow_unused=True))

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, fx
 
 from tremula.ir.nodes import is_view, operand, schema_name
-from tremula.ir.step import CapturedStep
+from tremula.ir.step import BUFFER, CapturedStep
 
 aten = torch.ops.aten
 
@@ -24,6 +24,7 @@ _IN_PLACE = {
     aten.leaky_relu.default: aten.leaky_relu_.default,
     aten.masked_fill.Scalar: aten.masked_fill_.Scalar,
     aten.index_put.default: aten.index_put_.default,
+    aten.index_copy.default: aten.index_copy_.default,
 }
 # Results that may share memory with an operand although no schema says so.
 _MAY_ALIAS = {
@@ -32,9 +33,12 @@ _MAY_ALIAS = {
 }  # fmt: skip
 
 
-def write_over_dead_operands(step: CapturedStep) -> CapturedStep:
-    """Replace `c = op(a, b)` by `op_(a, b)` where `a` is a fresh tensor last used there."""
-    owned: set[fx.Node] = set()
+def write_over_dead_operands(step: CapturedStep, *, owns_buffers: bool = False) -> CapturedStep:
+    """Replace `c = op(a, b)` by `op_(a, b)` where `a` is a fresh tensor last used there.
+
+    A buffer that the step writes is as good as fresh, if the program may: its old value is dead.
+    """
+    owned: set[fx.Node] = _written_buffers(step) if owns_buffers else set()
     for node in step.graph.nodes:
         if node.op != "call_function":
             continue
@@ -45,6 +49,12 @@ def write_over_dead_operands(step: CapturedStep) -> CapturedStep:
         elif makes_a_new_tensor(node):
             owned.add(node)
     return step
+
+
+def _written_buffers(step: CapturedStep) -> set[fx.Node]:
+    nodes = step.placeholders()
+    places = {slot.index: place for place, slot in step.of_kind(BUFFER)}
+    return {nodes[places[slot.index]] for _, slot in step.results_of_kind(BUFFER)}
 
 
 def _may_overwrite(node: fx.Node, owned: set[fx.Node]) -> bool:

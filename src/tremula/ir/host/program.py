@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from tremula.ir.host.attention import attend_anywhere
 from tremula.ir.host.distributed import join_processes, sum_over_processes
 from tremula.ir.host.halves import WideCopies, convert_natively, round_
 from tremula.ir.host.images import differentiate_by_forward_kernels, leave_images_as_they_lie
@@ -74,6 +75,7 @@ class HostProgram:
         passes: Passes = (("move to the device", move),)
         if device.type == "cuda":
             passes += (
+                ("attend anywhere", attend_anywhere),
                 ("let strides be free", let_strides_be_free),
                 ("fuse rows", partial(fuse_rows, device=device)),
             )
@@ -98,9 +100,10 @@ class HostProgram:
 
     def compile(self, part: CapturedStep) -> MicroBatch:
         """The function of one micro-batch: (parameters, buffers, inputs, hypers) flat, in order."""
+        overwrite = partial(write_over_dead_operands, owns_buffers=self.device.type == "cpu")
         passes: Passes = (
             ("leave images as they lie", leave_images_as_they_lie),
-            ("write over dead operands", write_over_dead_operands),
+            ("write over dead operands", overwrite),
         )
         if self.device.type == "cpu":
             passes += (("differentiate by forward kernels", differentiate_by_forward_kernels),)

@@ -382,3 +382,12 @@ def test_indices_may_have_32_bits():
     picked, loss = poptorch.inferenceModel(Net())(x, labels.int())
     torch.testing.assert_close(loss, nn.functional.cross_entropy(x, labels))
     assert torch.equal(picked, x.gather(1, labels[:, None]))
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    """An optimiser made from a copy holds nothing that trains: the error says so."""
+    model = TwoLosses()
+    other = torch.optim.SGD(TwoLosses().parameters(), lr=0.1)
+    model.forward = lambda x: nn.functional.mse_loss(model.linear(x), x)
+    with pytest.raises(poptorch.Error, match="holds none of the model's parameters"):
+        poptorch.trainingModel(model, None, other)(torch.ones(2, 2))

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutput, Seq2SeqSequenceClassifierOutput
-from transformers.models.wav2vec2.modeling_wav2vec2 import Wav2Vec2ForPreTrainingOutput
 
 from tremula.frontends.optimum.models.placing import layers_of
 from tremula.frontends.poptorch.logging import LOGGER
@@ -187,8 +186,10 @@ def _contrast_speech(
     mask_time_indices: Tensor | None = None,
     sampled_negative_indices: Tensor | None = None,
     **kwargs: Any,  # noqa: ANN401
-) -> Wav2Vec2ForPreTrainingOutput:
+) -> Any:  # noqa: ANN401
     """Wav2Vec2's pre-training: negatives equal to the positive are masked, not selected."""
+    from transformers.models.wav2vec2.modeling_wav2vec2 import Wav2Vec2ForPreTrainingOutput
+
     is_masked = None if mask_time_indices is None else mask_time_indices.to(torch.bool)
     outputs = self.wav2vec2(
         input_values, attention_mask=attention_mask, mask_time_indices=is_masked, **kwargs

@@ -4,6 +4,7 @@ import copy
 import functools
 import os
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ class _IPUSteps(Trainer):
     """What both trainers share: batches of a call's size, the compiled step, predictions."""
 
     args: Arguments  # pyright: ignore[reportIncompatibleVariableOverride]
-    _training_model: poptorch.PoplarExecutor | None = None
+    _training_model: "poptorch.PoplarExecutor | None" = None
 
     def __init__(
         self,
@@ -170,7 +171,7 @@ class _IPUSteps(Trainer):
             common["max_grad_norm"] = self._clip_at
         return optim.AdamW(groups, bias_correction=True, **common)
 
-    def _compiled_training(self) -> poptorch.PoplarExecutor:
+    def _compiled_training(self) -> "poptorch.PoplarExecutor":
         if self._training_model is None:
             options = self.ipu_config.to_options(compile_only=self.args.compile_only)
             if self.args.fp32:
@@ -343,7 +344,11 @@ def _replicas(n_ipus: int, n_per_replica: int) -> int:
 
 def _never_steps(optimizer: torch.optim.Optimizer) -> None:
     """The compiled step updates the weights; the loop of transformers still calls `step`."""
-    optimizer.step = lambda *_args, **_kwargs: None  # pyright: ignore[reportAttributeAccessIssue]
+
+    def step(_self: object, *_args: object, **_kwargs: object) -> None:
+        """Nothing: the weights are new already."""
+
+    optimizer.step = MethodType(step, optimizer)  # schedules wrap a method
 
 
 def _unmarked(model: Any) -> Any:  # noqa: ANN401
