@@ -7,10 +7,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tremula.hardware import single, system
-from tremula.system.access import Caller
 from tremula.system.client import Client
-from tremula.system.controller import Controller
-from tremula.system.server import serving
+from tremula.system.control.access import Caller
+from tremula.system.control.controller import Controller
+from tremula.system.web.server import serving
 
 ADMIN = Caller("admin", "admin")
 

@@ -8,10 +8,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.system.conftest import ADMIN
 from tests.system.test_placement import best_by_search
 from tremula.hardware import system
-from tremula.system.access import Caller
-from tremula.system.controller import Controller
-from tremula.system.partitions import Wish
-from tremula.system.refusals import Refusal
+from tremula.system.control.access import Caller
+from tremula.system.control.controller import Controller
+from tremula.system.control.partitions import Wish
+from tremula.system.control.refusals import Refusal
 
 USERS = {"ann": (None, None), "bob": (6, None), "cid": (None, 2)}  # quotas: IPUs, partitions
 NAMES = [f"p{i}" for i in range(6)]

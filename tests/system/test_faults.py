@@ -10,8 +10,8 @@ from tremula.base.errors import (
     SystemRuntimeError,
     UnrecoverableRuntimeError,
 )
-from tremula.system.partitions import Wish
-from tremula.system.refusals import Refusal
+from tremula.system.control.partitions import Wish
+from tremula.system.control.refusals import Refusal
 
 poptorch = pytest.importorskip("poptorch")
 torch = pytest.importorskip("torch")

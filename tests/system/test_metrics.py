@@ -6,9 +6,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.system.conftest import ADMIN, measured
 from tremula.hardware import chip
-from tremula.system.exporter import scrape
-from tremula.system.partitions import Wish
-from tremula.system.telemetry import CELSIUS_PER_WATT, INLET_CELSIUS, ChipColumns, Telemetry
+from tremula.system.control.partitions import Wish
+from tremula.system.control.telemetry import CELSIUS_PER_WATT, INLET_CELSIUS, ChipColumns, Telemetry
+from tremula.system.web.exporter import scrape
 
 
 def test_every_line_can_be_read_and_is_right(controller):

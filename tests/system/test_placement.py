@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tremula.system.placement import place
+from tremula.system.control.placement import place
 
 
 def free_block_around(is_free, first, size):

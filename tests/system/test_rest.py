@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, settings
 from tests.system.conftest import ADMIN
 from tremula.commands.system.server import add_arguments
 from tremula.hardware import system
-from tremula.system.controller import Controller
-from tremula.system.rest import MAX_BODY_BYTES, make_app
-from tremula.system.server import LOOP_BACK, listening_socket, serving
+from tremula.system.control.controller import Controller
+from tremula.system.web.rest import MAX_BODY_BYTES, make_app
+from tremula.system.web.server import LOOP_BACK, listening_socket, serving
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,7 @@ COMMANDS = (
     Command("sweep", "tremula.commands.sweep", "explore chips, options and models"),
     Command("bench", "tremula.commands.bench", "measure Tremula's own speed"),
     Command("validate", "tremula.commands.validate", "check the cost model against measurements"),
+    Command("poprun", "tremula.commands.system.poprun", "run a program in several instances"),
     Command("vipu-server", "tremula.commands.system.server", "run a controller of partitions"),
     Command("system", "tremula.commands.system.tools", "list, watch, reset and test devices"),
     Command("vipu", "tremula.commands.system.vipu", "make and list partitions, and administer"),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tremula.bench.system.load import Connection, forked_server, inconsistencies
-from tremula.system.controller import Controller
-from tremula.system.server import STATE_FILE
+from tremula.system.control.controller import Controller
+from tremula.system.web.server import STATE_FILE
 
 N_CLIENTS, N_IPUS = 8, 64
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tremula.hardware import single
-from tremula.system.access import Caller
-from tremula.system.controller import Controller
-from tremula.system.server import LOOP_BACK, listening_socket, open_controller, serve
+from tremula.system.control.access import Caller
+from tremula.system.control.controller import Controller
+from tremula.system.web.server import LOOP_BACK, listening_socket, open_controller, serve
 
 ADMIN = Caller("admin", "admin")
 

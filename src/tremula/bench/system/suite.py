@@ -21,8 +21,8 @@ N_LAUNCHED, N_LAUNCHES = 8, 5
 def partitions() -> Iterator[Figure]:
     """Partitions made and removed by a hundred clients at once."""
     from tremula.bench.system.load import churn, forked_server, inconsistencies
-    from tremula.system.controller import Controller
-    from tremula.system.server import STATE_FILE
+    from tremula.system.control.controller import Controller
+    from tremula.system.web.server import STATE_FILE
 
     async def all_clients(port: int, key: str) -> list[float]:
         done: list[float] = []
@@ -99,9 +99,9 @@ def scrape() -> Iterator[Figure]:
     """Metrics of a Pod256."""
     from tremula.bench.system.load import ADMIN
     from tremula.hardware import system
-    from tremula.system.controller import Controller
-    from tremula.system.exporter import scrape
-    from tremula.system.partitions import Wish
+    from tremula.system.control.controller import Controller
+    from tremula.system.control.partitions import Wish
+    from tremula.system.web.exporter import scrape
 
     controller = Controller(":memory:")
     controller.add_cluster(ADMIN, "cl0", system("pod256"))

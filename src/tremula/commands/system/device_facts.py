@@ -9,7 +9,7 @@ from tremula.hardware import System
 from tremula.poplar.partition import partition_of_environment
 from tremula.poplar.target import DeviceManager
 from tremula.system.client import Client, in_path
-from tremula.system.telemetry import ChipColumns
+from tremula.system.control.telemetry import ChipColumns
 
 
 @dataclass(frozen=True)

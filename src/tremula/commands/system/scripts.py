@@ -18,6 +18,10 @@ def vipu_server() -> int:
     return _script("vipu-server")
 
 
+def poprun() -> int:
+    return _script("poprun")
+
+
 def gc_tool() -> int:
     """`gc-NAME …` is `tremula system NAME …`."""
     return _script("system", Path(sys.argv[0]).name.removeprefix("gc-"))

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     need_system_extra("tremula vipu-server")
-    from tremula.system.server import KEY_FILE, listening_socket, open_controller, serve
+    from tremula.system.web.server import KEY_FILE, listening_socket, open_controller, serve
 
     folder = args.state.expanduser()
     controller = open_controller(folder, args.cluster, _machine(args))

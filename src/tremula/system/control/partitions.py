@@ -4,12 +4,19 @@ import time
 from dataclasses import dataclass
 
 from tremula.hardware import System, system_to_toml
-from tremula.system.access import Caller, partition_key
-from tremula.system.inventory import free_ipus, system_of, usable_allocation
-from tremula.system.placement import checked_size, largest_free, place
-from tremula.system.refusals import Refusal, checked_name, forbidden, not_found, taken, wrong
-from tremula.system.routing import TOPOLOGIES, Pair, part_of, route
-from tremula.system.store import Row, Store
+from tremula.system.control.access import Caller, partition_key
+from tremula.system.control.inventory import free_ipus, system_of, usable_allocation
+from tremula.system.control.placement import checked_size, largest_free, place
+from tremula.system.control.refusals import (
+    Refusal,
+    checked_name,
+    forbidden,
+    not_found,
+    taken,
+    wrong,
+)
+from tremula.system.control.routing import TOPOLOGIES, Pair, part_of, route
+from tremula.system.control.store import Row, Store
 
 ACTIVE, ERROR = "PS_ACTIVE", "PS_ERROR"
 SYNC_TYPES = ("c2-compatible", "ipu-pod")

@@ -13,14 +13,14 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tremula.base.version import VERSION
-from tremula.system import exporter
-from tremula.system.access import Caller
-from tremula.system.controller import Controller
-from tremula.system.inventory import asked_system
-from tremula.system.page_files import CONTENT_TYPES, POLICY, page_file
-from tremula.system.page_state import state_json
-from tremula.system.partitions import Wish
-from tremula.system.refusals import Refusal
+from tremula.system.control.access import Caller
+from tremula.system.control.controller import Controller
+from tremula.system.control.inventory import asked_system
+from tremula.system.control.partitions import Wish
+from tremula.system.control.refusals import Refusal
+from tremula.system.web import exporter
+from tremula.system.web.page_files import CONTENT_TYPES, POLICY, page_file
+from tremula.system.web.page_state import state_json
 
 MAX_BODY_BYTES = 64 << 10
 COOKIE = "tremula_vipu"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from tremula.hardware import System
-from tremula.system.refusals import Refusal, wrong
+from tremula.system.control.refusals import Refusal, wrong
 
 TOPOLOGIES = ("auto", "ring", "mesh", "torus")
 Pair = tuple[int, int]

@@ -2,7 +2,7 @@
 
 import time
 
-from tremula.system.store import Store
+from tremula.system.control.store import Store
 
 MAX_ENTRIES = 100_000
 _MAX_TEXT = 200

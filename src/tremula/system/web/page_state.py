@@ -2,9 +2,9 @@
 
 import json
 
-from tremula.system import faults, inventory
-from tremula.system.access import Caller
-from tremula.system.controller import Controller
+from tremula.system.control import faults, inventory
+from tremula.system.control.access import Caller
+from tremula.system.control.controller import Controller
 
 
 def state_json(controller: Controller, caller: Caller) -> str:

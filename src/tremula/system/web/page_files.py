@@ -17,7 +17,7 @@ POLICY = (
 
 @lru_cache(maxsize=1)
 def _contents() -> dict[str, bytes]:
-    folder = files("tremula.system") / "page"
+    folder = files("tremula.system.web") / "page"
     return {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()}
 
 

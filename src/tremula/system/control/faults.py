@@ -7,11 +7,11 @@ become unusable, and new partitions keep away, until the fault is cleared or the
 import time
 
 from tremula.hardware import System
-from tremula.system.inventory import system_of
-from tremula.system.partitions import ACTIVE, ERROR, broken_links, routing_of
-from tremula.system.refusals import Refusal, not_found, wrong
-from tremula.system.routing import is_link
-from tremula.system.store import Row, Store
+from tremula.system.control.inventory import system_of
+from tremula.system.control.partitions import ACTIVE, ERROR, broken_links, routing_of
+from tremula.system.control.refusals import Refusal, not_found, wrong
+from tremula.system.control.routing import is_link
+from tremula.system.control.store import Row, Store
 
 KINDS = ("link", "parity", "reset", "agent")
 

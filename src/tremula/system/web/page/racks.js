@@ -2,7 +2,7 @@
 
 import { h, s } from "./dom.js";
 
-const CHIP = 18, GAP = 3, PER_ROW = 4;
+const CHIP = 24, GAP = 4, PER_ROW = 4;
 const RANGES = { utilisation: () => [0, 1], watts: (c) => [0, c.tdp_watts], die_celsius: () => [25, 95] };
 
 export function rackPicture(cluster, colourBy, chosen, choose) {

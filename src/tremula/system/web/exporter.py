@@ -8,11 +8,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from tremula.system import faults, inventory
-from tremula.system.access import Caller
-from tremula.system.controller import Controller
-from tremula.system.partitions import ACTIVE, ERROR, list_partitions
-from tremula.system.telemetry import ChipColumns
+from tremula.system.control import faults, inventory
+from tremula.system.control.access import Caller
+from tremula.system.control.controller import Controller
+from tremula.system.control.partitions import ACTIVE, ERROR, list_partitions
+from tremula.system.control.telemetry import ChipColumns
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SELF = Caller("exporter", "viewer")

@@ -6,8 +6,15 @@ import secrets
 from dataclasses import dataclass
 
 from tremula.base.errors import suggest
-from tremula.system.refusals import Refusal, checked_name, forbidden, not_found, taken, wrong
-from tremula.system.store import Store
+from tremula.system.control.refusals import (
+    Refusal,
+    checked_name,
+    forbidden,
+    not_found,
+    taken,
+    wrong,
+)
+from tremula.system.control.store import Store
 
 # Each role may do what those before it may, and more: see `_NEEDS`.
 ROLES = ("program", "viewer", "user", "operator", "admin")

@@ -82,6 +82,7 @@ function rows(heads, cells, onclick, mark) {
 async function turn() {
   try {
     state = await load();
+    if (!state.partitions.some((partition) => partition.name === chosen)) chosen = null;
     remember();
     draw();
     replace(parts.note, h("span.live", {}, "live"));

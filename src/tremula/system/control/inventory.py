@@ -8,9 +8,16 @@ import numpy as np
 
 from tremula.base.errors import PoplarError, suggest
 from tremula.hardware import System, single, system, system_from_toml, system_to_toml
-from tremula.system.access import Caller
-from tremula.system.refusals import Refusal, checked_name, forbidden, not_found, taken, wrong
-from tremula.system.store import Row, Store
+from tremula.system.control.access import Caller
+from tremula.system.control.refusals import (
+    Refusal,
+    checked_name,
+    forbidden,
+    not_found,
+    taken,
+    wrong,
+)
+from tremula.system.control.store import Row, Store
 
 
 @lru_cache(maxsize=16)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tremula.system import access, audit, faults, inventory, leases, partitions
-from tremula.system.access import Caller
-from tremula.system.refusals import Refusal
-from tremula.system.store import Store
-from tremula.system.telemetry import ChipColumns, Telemetry
+from tremula.system.control import access, audit, faults, inventory, leases, partitions
+from tremula.system.control.access import Caller
+from tremula.system.control.refusals import Refusal
+from tremula.system.control.store import Store
+from tremula.system.control.telemetry import ChipColumns, Telemetry
 
 _MEASURES = ("watts", "die_celsius", "board_celsius", "utilisation", "session", "link_errors")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import uvicorn
 
 from tremula.hardware import System
-from tremula.system.access import Caller
-from tremula.system.controller import Controller
+from tremula.system.control.access import Caller
+from tremula.system.control.controller import Controller
 from tremula.system.private_files import write_private
-from tremula.system.rest import make_app
+from tremula.system.web.rest import make_app
 
 LOOP_BACK = "127.0.0.1"
 STATE_FILE, KEY_FILE = "vipu.sqlite", "admin.hcl"

@@ -9,10 +9,10 @@ import secrets
 import socket
 import time
 
-from tremula.system.access import Caller
-from tremula.system.partitions import ACTIVE, find_partition
-from tremula.system.refusals import Refusal, forbidden, not_found, wrong
-from tremula.system.store import Row, Store
+from tremula.system.control.access import Caller
+from tremula.system.control.partitions import ACTIVE, find_partition
+from tremula.system.control.refusals import Refusal, forbidden, not_found, wrong
+from tremula.system.control.store import Row, Store
 
 TTL_S, HEARTBEAT_S = 15.0, 1.0
 

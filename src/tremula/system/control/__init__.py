@@ -1,0 +1,1 @@
+"""The controller: its state, who may do what, partitions, leases, faults, telemetry."""

@@ -1,0 +1,1 @@
+"""Launching several instances of a program, as PopRun did."""

@@ -1,0 +1,1 @@
+"""The controller over HTTP: API, metrics, the fleet's page, the server."""
