@@ -16,7 +16,7 @@ from tremula.ir.host.cuda_graph import side_by_side
 from tremula.ir.host.draws import can_draw_first, draw_first, draws, without_draws
 from tremula.ir.host.layout import image_format, let_strides_be_free
 from tremula.ir.host.streams import stream_of_nodes
-from tremula.ir.host.undisturbed import generators_undisturbed
+from tremula.ir.host.undisturbed import others_undisturbed
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.settings import configured
 from tremula.ir.step import CapturedStep
@@ -173,7 +173,7 @@ def test_a_thread_that_compiles_does_not_set_generators_back():
     drawn, may_end = threading.Event(), threading.Event()
 
     def compile_meanwhile() -> None:
-        with generators_undisturbed():
+        with others_undisturbed():
             kept = torch.random.get_rng_state()
             drawn.set()
             may_end.wait()

@@ -72,7 +72,7 @@ def _arguments(folder: str) -> dict[str, Any]:
 
 
 def _data_for(n_iterations: int) -> "list[dict[str, Tensor | int]]":
-    return _rows(N_ROWS * (N_STEPS if n_iterations == 1 else 2 * n_iterations))
+    return _rows(N_ROWS * (N_STEPS if n_iterations == 1 else 8 * n_iterations))
 
 
 def _our_trainer(folder: str, n_iterations: int) -> "Trainer":

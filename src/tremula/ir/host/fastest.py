@@ -26,7 +26,7 @@ from tremula.ir.host.cuda_graph import (
 )
 from tremula.ir.host.draws import can_draw_first, draw_first, is_mask, without_draws
 from tremula.ir.host.program import DeviceState, MicroBatch
-from tremula.ir.host.undisturbed import generators_undisturbed
+from tremula.ir.host.undisturbed import others_undisturbed
 from tremula.ir.passes import apply
 from tremula.ir.step import CapturedStep
 
@@ -121,7 +121,7 @@ class FastestProgram(_DrawingFirst):
 
     def _compile_rival(self, held: DeviceState, inputs: MicroBatches) -> None:
         try:
-            quietly = generators_undisturbed()
+            quietly = others_undisturbed()
             with torch.cuda.device(self.device), _frequent_switches(), quietly:
                 rival = self._make_rival()
                 if self.is_random:  # running would draw from the generator that calls draw from
