@@ -1,0 +1,58 @@
+"""What every kernel in Gluon begins with: functions it calls, its parameters, how warps lie."""
+
+HEADER = '''"""Written by tremula.ir.host.rows: do not edit."""
+
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import mma_v2
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma
+
+
+@gluon.jit
+def _rounded(x):
+    """To the nearest number of TF32."""
+    return gl.inline_asm_elementwise(
+        "cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=gl.float32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def _softplus(x):
+    """log(1 + exp(x)) without branches: a polynomial for log1p on [0, 1], to 2e-7."""
+    t = gl.exp(-gl.abs(x))
+    p = 0.00510582579 * t - 0.0289919564
+    p = p * t + 0.0773807383
+    p = p * t - 0.135906002
+    p = p * t + 0.190713096
+    p = p * t - 0.248339455
+    p = p * t + 0.333179343
+    p = p * t - 0.499994357
+    p = p * t + 0.999999965
+    return gl.maximum(x, 0.0) + p * t
+
+
+@gluon.jit
+def _sigmoid(x):
+    return 1.0 / (1.0 + gl.exp(-x))
+
+
+@gluon.jit
+def _in_threads(x, BLOCK: gl.constexpr, SIZE: gl.constexpr):
+    """Sums of the rows that a thread holds: a warp has 16 rows, a thread two of them."""
+    return gl.sum(gl.reshape(x, [BLOCK // 16, 2, 8, SIZE]), 1)
+
+
+@gluon.jit
+def _into_window(hot, x, part):
+    """In float32: what rounding to TF32 leaves is added by a second product."""
+    high = _rounded(x)
+    part = mma_v2(hot, high, part, input_precision="tf32")
+    return mma_v2(hot, x - high, part, input_precision="tf32")
+
+
+@gluon.jit
+def kernel({parameters}, BLOCK: gl.constexpr, WINDOW: gl.constexpr, num_warps: gl.constexpr):
+    DOWN: gl.constexpr = BLOCK // 16
+    ACROSS: gl.constexpr = num_warps // DOWN
+'''
