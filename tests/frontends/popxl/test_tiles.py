@@ -6,7 +6,6 @@ import popart
 from tests.frontends.popxl.runs import compare
 from tests.frontends.popxl.samples import SAMPLES
 
-NOT_ON_TILES = {"print_tensor"}  # prints while it runs
 SAMPLED = {"matmul", "layer_norm", "gather", "adam_updater", "slice_", "add_"}
 
 
@@ -25,7 +24,7 @@ def test_against_pytorch(sample):
 @pytest.mark.wide
 @pytest.mark.parametrize(
     "sample",
-    [s for s in SAMPLES if s.name not in SAMPLED | NOT_ON_TILES],
+    [s for s in SAMPLES if s.name not in SAMPLED],
     ids=lambda sample: sample.name,
 )
 def test_every_operation(sample):

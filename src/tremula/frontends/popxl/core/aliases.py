@@ -33,6 +33,9 @@ def aliases_of(graph: Graph) -> Aliases:
             first = op.inputs[min(op.modified(), default=0)]
             for out in op.outputs:
                 roots[out] = roots.get(first, first)
+    for op in reversed(graph._ops):
+        if op.kind == "ConcatInplace" and op.outputs[0] in written:
+            written.update(roots.get(t, t) for t in op.inputs)
     inputs = {t: i for i, t in enumerate(graph._inputs)}
     borrowed, seen = set(), set()
     for i, t in enumerate(graph._outputs):

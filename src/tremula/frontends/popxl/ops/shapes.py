@@ -63,7 +63,7 @@ def concat(ts: Operands, axis: int = 0) -> Tensor:
 
 @operation("ConcatInplace")
 def concat_(ts: Operands, axis: int = 0) -> Tensor:
-    """The tensors one behind the other; see docs/popxl.md for what is written to it."""
+    """The tensors one behind the other: what is written to the whole is written to them."""
     return torch.cat(ts, axis)
 
 

@@ -27,7 +27,7 @@ def obstacle(ir: Ir) -> str:
     used: set[RemoteBuffer] = set()
     for graph in executions(ir):
         for op in graph._ops:
-            if op.kind == "PrintTensor":
+            if op.kind == "PrintTensor" and op.attributes["print_self"]:
                 return f"{op.kind} prints while it runs"
             if op.kind == "If" and any(_has_effects(called) for called in op.graphs):
                 return "a branch reads or writes more than its inputs and outputs"

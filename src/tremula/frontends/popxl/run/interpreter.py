@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from tremula.frontends.popxl.core.aliases import Aliases, aliases_of
+from tremula.frontends.popxl.core.aliases import Aliases, aliases_of, written_operands
 from tremula.frontends.popxl.core.call_site import modified_inputs
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
@@ -32,6 +32,7 @@ class _Plan:
         self.aliases: Aliases = aliases_of(graph)
         self.constants = {c: to_carrier(c.data, c.dtype) for c in graph.constants}
         self.written_constants = {c for c in self.constants if c in self.aliases.written}
+        self.joined = [op for op in graph._ops if op.kind == "ConcatInplace"]
         self.last_uses = _last_uses(graph)
 
 
@@ -47,6 +48,25 @@ def _last_uses(graph: Graph) -> list[list[Tensor]]:
         if t not in kept:
             found[i].append(t)
     return found
+
+
+def _keep_joined(plan: _Plan, op: Op, frame: Frame) -> None:
+    """What an operation wrote to tensors that were joined in place, or to the whole, in both."""
+    root = plan.aliases.root
+    written = {root(op.inputs[i]) for i in written_operands(op)}
+    for join in plan.joined if written else ():
+        (whole,) = join.outputs
+        if whole not in frame:
+            continue
+        axis = join.attributes["axis"]
+        sizes = [t.shape[axis] for t in join.inputs]
+        for r, value in enumerate(frame[whole]):
+            for t, part in zip(join.inputs, torch.split(value, sizes, axis), strict=True):
+                own = frame[t][r]
+                if root(whole) in written:
+                    own.copy_(part)
+                elif root(t) in written:
+                    part.copy_(own)
 
 
 def plan_of(graph: Graph) -> _Plan:
@@ -81,6 +101,9 @@ class Interpreter:
             results = _STEPS.get(op.kind, _compute)(self, op, values)
             for t, value in zip(op.outputs, results, strict=True):
                 frame[t] = value
+            if plan.joined:
+                _keep_joined(plan, op, frame)
+                continue  # joined tensors are looked at until the end
             for t in dead:
                 frame.pop(t, None)
 
