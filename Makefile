@@ -80,6 +80,8 @@ docs: $(DEV)
 	  > docs/jax-primitives.md
 	$(BIN)/python -c 'from tremula.frontends.keras.tables.page import layers_markdown as page; print(page(), end="")' \
 	  > docs/keras-layers.md
+	$(BIN)/python -c 'from tremula.frontends.popxl.page import ops_markdown as page; print(page(), end="")' \
+	  > docs/popxl-ops.md
 	$(BIN)/python -c 'from tremula.frontends.onnx.page import onnx_markdown as page; print(page(), end="")' \
 	  > docs/onnx.md
 	$(BIN)/python tools/api_pages.py

@@ -19,6 +19,7 @@ SUITES = {
     "poptorch": "tremula.bench.poptorch.suite",
     "geometric": "tremula.bench.geometric.suite",
     "onnx": "tremula.bench.onnx.suite",
+    "popxl": "tremula.bench.popxl.suite",
     "jax": "tremula.bench.jax.suite",
     "keras": "tremula.bench.keras.suite",
     "optimum": "tremula.bench.optimum.suite",

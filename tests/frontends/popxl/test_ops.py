@@ -9,6 +9,7 @@ from popxl import ops
 from tests.frontends.popxl.runs import compare, run
 from tests.frontends.popxl.samples import SAMPLES, TESTED_ELSEWHERE
 from tremula.frontends.popxl.ops.public import NAMES
+from tremula.frontends.popxl.page import ops_markdown
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
@@ -136,3 +137,9 @@ def test_gathers_outside_are_zero():
         found = ops.gather(table, popxl.constant([-1, 0, 3]), zero_OOR=True)
     (rows,) = run(ir, [found])
     assert rows[:, 0].tolist() == [0, 1, 0]
+
+
+def test_the_page_is_current(repository):
+    """docs/popxl-ops.md is what `make docs` makes."""
+    page = (repository / "docs" / "popxl-ops.md").read_text(encoding="utf-8")
+    assert page == ops_markdown()

@@ -166,7 +166,7 @@ def adam_var_update(
     learning_rate: Scalar = None,
     max_weight_norm: Scalar = None,
 ) -> Tensor:
-    """`t ← t - rate · |t|/|x| · x`, with squares of both norms given; the first may be limited."""
+    """`t ← t - rate · ‖t‖/‖x‖ · x`, with squares of both norms given; the first may be limited."""
     weight_norm, step_norm = torch.sqrt(r1.float()), torch.sqrt(r2.float())
     limited = weight_norm
     if isinstance(max_weight_norm, Tensor):

@@ -52,6 +52,7 @@ class Session:
         self._compiled: CompiledProgram | None = None
         self._n_runs = 0
         self._obstacle = obstacle(ir)
+        self._variables = ir.main_graph.variables  # the Ir is frozen now
         self._is_attached = False
         self._depth: list[bool] = []  # of contexts: whether each attached
         self._memory.write_all()
@@ -109,7 +110,7 @@ class Session:
         arrays = {s: self._input_array(s, value) for s, value in given.items()}
         for stream, array in outputs.items():
             self._check_array(stream, array)
-        for variable in self._ir.main_graph.variables:
+        for variable in self._variables:
             variable.synced = False
         self._execute(arrays, outputs)
 
@@ -206,12 +207,12 @@ class Session:
     def weights_from_host(self) -> None:
         """Write all variables to the device, as the host holds them."""
         self._memory.write_all()
-        for variable in self._ir.main_graph.variables:
+        for variable in self._variables:
             variable.synced = True
 
     def weights_to_host(self) -> None:
         """Read all variables from the device."""
-        for variable in self._ir.main_graph.variables:
+        for variable in self._variables:
             self._read(variable)
 
     def _read(self, variable: Variable) -> None:
