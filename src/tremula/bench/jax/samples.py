@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import jax.scipy as jsp
 import numpy as np
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 import tremula.jax
 
@@ -131,6 +132,12 @@ SAMPLES = {
     "triangular systems": (lambda a, b: jsp.linalg.solve_triangular(a, b, lower=True),
                            SYMMETRIC, X),
     "least squares": (lambda a: jnp.linalg.lstsq(a, jnp.ones(6))[0], X.T.copy()),
+    "tridiagonal systems": (lambda x: lax.linalg.tridiagonal_solve(
+        jnp.ones(6).at[0].set(0), 4 + x[0] ** 2, jnp.ones(6).at[-1].set(0), x.T), X),
+    "eigenvalues of any matrix": (lambda a: jnp.sort(jnp.abs(jnp.linalg.eigvals(a @ a[::-1]))),
+                                  SYMMETRIC),
+    "kept in order": (lambda x: (lax.optimization_barrier((x + 1, x * 2)),
+                                 checkpoint_name(x, "kept") * 3), X),
     "Fourier": (lambda x: (jnp.abs(jnp.fft.rfft(x)), jnp.fft.irfft(jnp.fft.rfft(x)),
                            jnp.real(jnp.fft.ifft2(jnp.fft.fft2(x) * 2))), X),
     "complex": (lambda x: (jnp.real(jnp.exp(1j * x) * (x + 2j)), jnp.imag(jnp.conj(x + 1j)),

@@ -13,10 +13,12 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr
+from jax.sharding import AbstractMesh, PartitionSpec
 
 from tremula.base.errors import suggest
 from tremula.base.options import parse_options
 from tremula.frontends.jax.errors import JaxError
+from tremula.frontends.jax.mapped import mapped_function
 from tremula.ir.settings import host_settings
 from tremula.runtime.auto_report import report_folder
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from tremula.frontends.jax.program import JaxProgram
 
 BACKENDS = ("ipu", "tremula")
+Axes = int | Sequence[int | None] | None  # of all arguments or results, or of each
 
 
 class JitFunction:
@@ -55,17 +58,17 @@ class JitFunction:
 
     def jaxpr(self, *args: Any, **kwargs: Any) -> ClosedJaxpr:  # noqa: ANN401
         """What JAX makes of the function for arguments like these."""
-        return self._traced.trace(*args, **kwargs).jaxpr
+        return self._trace(args, kwargs).jaxpr
 
     def report(self, *args: Any, **kwargs: Any) -> "Report":  # noqa: ANN401
         """Cycles and memory of the tile program for arguments like these, on the chip chosen."""
         leaves = jax.tree_util.tree_leaves(self._dynamic(args, kwargs))
-        return self._program(args, kwargs)[0].report(leaves)
+        return self._program(args, kwargs, for_report=True)[0].report(leaves)
 
     def save_report(self, folder: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Path:  # noqa: ANN401
         """Write the report of the tile program for arguments like these: `tremula view FOLDER`."""
         leaves = jax.tree_util.tree_leaves(self._dynamic(args, kwargs))
-        program, _ = self._program(args, kwargs)
+        program, _ = self._program(args, kwargs, for_report=True)
         return program.save_report(Path(folder), leaves, self._name)
 
     @property
@@ -94,7 +97,17 @@ class JitFunction:
         given = {name: value for name, value in kwargs.items() if name not in names}
         return [value for i, value in enumerate(args) if i not in places], given
 
-    def _program(self, args: tuple, kwargs: dict) -> "tuple[JaxProgram, Any]":
+    def _trace(self, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
+        return self._traced.trace(*args, **kwargs)
+
+    def _program(
+        self, args: tuple, kwargs: dict, *, for_report: bool = False
+    ) -> "tuple[JaxProgram, Any]":
+        """The program and the structure of its results.
+
+        On tiles, a function that is nothing but a `shard_map` has a chip for each replica; this
+        computer computes all replicas at once.
+        """
         settings = host_settings()
         numbers, names = self._static
         leaves, tree = jax.tree_util.tree_flatten(self._dynamic(args, kwargs))
@@ -105,15 +118,101 @@ class JitFunction:
             tuple((name, kwargs[name]) for name in names if name in kwargs),
             settings,
             jax.config.read("jax_enable_x64"),
+            for_report,
         )
         if key not in self._programs:
-            from tremula.frontends.jax.program import compile_jaxpr  # loads PyTorch
+            from tremula.frontends.jax.program import compile_jaxpr, compile_mapped  # loads PyTorch
 
-            traced = self._traced.trace(*args, **kwargs)
+            traced = self._trace(args, kwargs)
             out_tree = jax.tree_util.tree_structure(traced.out_info)
-            self._programs[key] = compile_jaxpr(traced.jaxpr, leaves, settings), out_tree
-            self._write_wanted_report(self._programs[key][0], leaves)
+            mapped = mapped_function(traced.jaxpr)
+            if for_report and mapped is None:
+                return self._program(args, kwargs)
+            if mapped is not None and (for_report or settings.tiles == "run"):
+                program = compile_mapped(mapped, leaves, settings)
+            else:
+                program = compile_jaxpr(traced.jaxpr, leaves, settings)
+            self._programs[key] = program, out_tree
+            if not for_report:
+                self._write_wanted_report(program, leaves)
         return self._programs[key]
+
+
+class PmapFunction(JitFunction):
+    """A function of one replica for all of them; made by `pmap`."""
+
+    def __init__(
+        self,
+        function: Callable,
+        axis_name: Hashable,
+        in_axes: Axes,
+        out_axes: Axes,
+        report: str | os.PathLike[str] | None,
+    ):
+        # Inside other transformations it is a `vmap`.
+        mapped = jax.vmap(function, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+        super().__init__(functools.wraps(function)(mapped), (), (), report)
+        self._function, self._axis_name = function, axis_name
+        self._in_axes, self._out_axes = in_axes, out_axes
+
+    def _trace(self, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
+        """As a `shard_map` over a mesh of one axis."""
+        in_axes = [_axis_of(self._in_axes, i) for i in range(len(args))]
+        given = [*zip(args, in_axes, strict=True), (kwargs, 0)]
+        sizes = {
+            np.shape(leaf)[axis]
+            for arg, axis in given
+            if axis is not None
+            for leaf in jax.tree_util.tree_leaves(arg)
+        }
+        if len(sizes) != 1:
+            raise ValueError(
+                f"pmap takes arguments with one length along the mapped axis, got {sorted(sizes)}."
+            )
+        name = self._axis_name
+
+        def of_replica(args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
+            own = [_without_axis(arg, axis) for arg, axis in zip(args, in_axes, strict=True)]
+            found = self._function(*own, **_without_axis(kwargs, 0))
+            return _with_axis(found, self._out_axes)
+
+        mapped = jax.shard_map(
+            of_replica,
+            mesh=AbstractMesh(tuple(sizes), (name,)),  # pyright: ignore[reportArgumentType]
+            in_specs=(tuple(_spec(axis, name) for axis in in_axes), _spec(0, name)),
+            out_specs=_specs(self._out_axes, name),
+            check_vma=False,
+        )
+        return jax.jit(mapped).trace(args, kwargs)
+
+
+def _axis_of(axes: Axes, argument: int) -> int | None:
+    return axes[argument] if isinstance(axes, Sequence) else axes
+
+
+def _spec(axis: int | None, name: Hashable) -> PartitionSpec:
+    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, name)
+
+
+def _specs(axes: Axes, name: Hashable) -> Any:  # noqa: ANN401
+    if isinstance(axes, Sequence):
+        return tuple(_spec(axis, name) for axis in axes)
+    return _spec(axes, name)
+
+
+def _without_axis(tree: Any, axis: int | None) -> Any:  # noqa: ANN401
+    """What one replica sees of arguments that are cut into single rows."""
+    if axis is None:
+        return tree
+    return jax.tree_util.tree_map(lambda x: jax.numpy.squeeze(x, axis), tree)
+
+
+def _with_axis(found: Any, axes: Axes) -> Any:  # noqa: ANN401
+    if isinstance(axes, Sequence):
+        return tuple(_with_axis(one, axis) for one, axis in zip(found, axes, strict=True))
+    if axes is None:
+        return found
+    return jax.tree_util.tree_map(lambda x: jax.numpy.expand_dims(x, axes), found)
 
 
 def _type_of(leaf: Any) -> Any:  # noqa: ANN401
@@ -149,14 +248,20 @@ def jit(
 
 
 def pmap(
-    function: Callable,
-    axis_name: Hashable | None = None,
+    function: Callable | None = None,
+    axis_name: Hashable = "replicas",
     *,
-    in_axes: int | Sequence | None = 0,
-    out_axes: int | Sequence | None = 0,
-) -> JitFunction:
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    report: str | os.PathLike[str] | None = None,
+) -> Any:  # noqa: ANN401
     """A function of one replica for all rows of the arguments, with collectives over `axis_name`.
 
-    All replicas are computed by one program, on one chip: the numbers are those of `jax.pmap`.
+    On tiles there is a chip for each replica, and collectives go over their links. This computer
+    computes all replicas at once. The numbers are those of `jax.pmap`.
     """
-    return jit(jax.vmap(function, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name))
+    if function is None:
+        return functools.partial(
+            pmap, axis_name=axis_name, in_axes=in_axes, out_axes=out_axes, report=report
+        )
+    return PmapFunction(function, axis_name, in_axes, out_axes, report)

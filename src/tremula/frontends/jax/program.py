@@ -1,9 +1,12 @@
 """A jaxpr as a compiled program: recorded, placed, and run with arrays of JAX."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 from jax.interpreters.partial_eval import dce_jaxpr
@@ -13,7 +16,10 @@ from tremula.base.errors import MissingProfileData
 from tremula.compiler.report.report import Report
 from tremula.frontends.jax.carriers import from_argument, is_key, of_parts, parts_of, to_arrays
 from tremula.frontends.jax.evaluate import evaluate
+from tremula.frontends.jax.mapped import MappedFunction
+from tremula.frontends.jax.mesh import ReplicaMesh, on_replicas
 from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
+from tremula.ir.run.session import Repetition, Session
 from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import HostSettings
 from tremula.runtime.forecast import forecast
@@ -24,12 +30,14 @@ SUMMARY_FILE = "profile.txt"
 class _Body(nn.Module):
     """A jaxpr as a module without weights: what capture records."""
 
-    def __init__(self, jaxpr: ClosedJaxpr):
+    def __init__(self, jaxpr: ClosedJaxpr, mesh: ReplicaMesh | None = None):
         super().__init__()
         self.jaxpr = jaxpr
+        self.around = nullcontext if mesh is None else partial(on_replicas, mesh)
 
     def forward(self, *parts: Tensor) -> list[Tensor]:
-        return parts_of(evaluate(self.jaxpr, of_parts(list(parts), list(self.jaxpr.in_avals))))
+        with self.around():
+            return parts_of(evaluate(self.jaxpr, of_parts(list(parts), list(self.jaxpr.in_avals))))
 
 
 @dataclass(frozen=True)
@@ -41,18 +49,17 @@ class JaxProgram:
 
     def run(self, arrays: list[Any]) -> list[Any]:
         """Results as arrays of JAX."""
-        inputs = _inputs(arrays, self.jaxpr)
+        (inputs,) = self.inputs(arrays)
         device = self.compiled.input_device
         if device is not None:
             inputs = [part.to(device) for part in inputs]
-        results: list[Tensor] = []
-
-        def give(_micro_batch: int, outputs: list[Tensor]) -> None:
-            results.extend(outputs)
-
-        self.compiled.session.run([inputs], give)
+        (results,) = _run(self.compiled.session, [inputs])
         avals = list(self.jaxpr.out_avals)
         return to_arrays(of_parts(_own(results, inputs), avals), avals)
+
+    def inputs(self, arrays: list[Any]) -> list[list[Tensor]]:
+        """The arguments of each replica as they are held."""
+        return [_inputs(arrays, self.jaxpr)]
 
     def report(self, arrays: list[Any]) -> Report:
         """Cycles and memory of the tile program; where cycles depend on data, it is run."""
@@ -60,7 +67,7 @@ class JaxProgram:
         try:
             return forecast(tiles.program().executable)
         except MissingProfileData:
-            tiles.session().run([_inputs(arrays, self.jaxpr)], lambda _micro_batch, _outputs: None)
+            _run(tiles.session(), self.inputs(arrays))
             return tiles.engine().report()
 
     def save_report(self, folder: Path, arrays: list[Any], name: str) -> Path:
@@ -75,16 +82,73 @@ class JaxProgram:
         return Path(write_report(folder, executable, report, extra={"model": name}))
 
 
+@dataclass(frozen=True)
+class ReplicatedProgram(JaxProgram):
+    """The body of a `shard_map` as the program of each chip of a machine."""
+
+    mapped: MappedFunction
+
+    def run(self, arrays: list[Any]) -> list[Any]:
+        """Results as arrays of JAX, joined from what the replicas gave."""
+        mesh, avals = self.mapped.mesh, list(self.jaxpr.out_avals)
+        of_replicas = [
+            to_arrays(of_parts(results, avals), avals)
+            for results in _run(self.compiled.session, self.inputs(arrays))
+        ]
+        joined = [
+            mesh.joined([np.asarray(part) for part in parts], aval.shape, cuts)
+            for parts, aval, cuts in zip(
+                zip(*of_replicas, strict=True), self.mapped.out_avals, self.mapped.outs, strict=True
+            )
+        ]
+        return [jax.device_put(joined[place]) for place in self.mapped.order]
+
+    def inputs(self, arrays: list[Any]) -> list[list[Tensor]]:
+        """What each replica holds of the arguments."""
+        return [_inputs(self.mapped.held(arrays, r), self.jaxpr) for r in range(self.n_replicas)]
+
+    @property
+    def n_replicas(self) -> int:
+        return self.mapped.mesh.n_replicas
+
+
 def compile_jaxpr(jaxpr: ClosedJaxpr, arrays: list[Any], host: HostSettings) -> JaxProgram:
     """A program for arrays like these, on the device that the settings choose."""
-    inputs = _inputs(arrays, jaxpr)
     model = _Body(_without_dead_parts(jaxpr))
+    return JaxProgram(jaxpr, _compiled(model, _inputs(arrays, jaxpr), host))
+
+
+def compile_mapped(mapped: MappedFunction, arrays: list[Any], host: HostSettings) -> JaxProgram:
+    """A program for a machine with a chip for each replica, on tiles."""
+    body = mapped.body
+    inputs = _inputs(mapped.held(arrays, 0), body)
+    compiled = _compiled(_Body(body, mapped.mesh), inputs, host, mapped.mesh.n_replicas)
+    return ReplicatedProgram(body, compiled, mapped)
+
+
+def _compiled(
+    model: nn.Module, inputs: list[Tensor], host: HostSettings, n_replicas: int = 1
+) -> CompiledStep:
     names = [f"argument_{i}" for i in range(len(inputs))]
     asked = StepToCompile(model, lambda flat: (list(model(*flat)), None), inputs, names)
     settings = StepSettings(
-        host=host, tiles=TileSettings(chip=host.chip), runs_on_tiles=host.tiles == "run"
+        Repetition(n_replicas=n_replicas),
+        host=host,
+        tiles=TileSettings(chip=host.chip),
+        runs_on_tiles=host.tiles == "run" or n_replicas > 1,
     )
-    return JaxProgram(jaxpr, compile_step(asked, settings))
+    return compile_step(asked, settings)
+
+
+def _run(session: Session, inputs: list[list[Tensor]]) -> list[list[Tensor]]:
+    """The results of each replica."""
+    found: list[list[Tensor]] = [[] for _ in inputs]
+
+    def give(number: int, outputs: list[Tensor]) -> None:
+        found[number] = outputs
+
+    session.run(inputs, give)
+    return found
 
 
 def _without_dead_parts(jaxpr: ClosedJaxpr) -> ClosedJaxpr:

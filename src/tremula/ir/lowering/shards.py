@@ -96,6 +96,14 @@ def sum_over_replicas(tiles: Tiles, x: Tensor) -> Tensor:
 # -- within groups of replicas ---------------------------------------------------------------------
 
 
+@lowers("tremula::replica_number", calls="add_replication_index_constant")
+def number_of_replica(tiles: Tiles) -> Tensor:
+    number = replica_number(tiles.graph, tiles.sequence, tiles.name)
+    own = tiles.graph.add_variable(number.type, number.shape, f"{tiles.name}/replica", mapping=0)
+    tiles.copy(number, own)
+    return own.reinterpret(tiles.out_type).reshape(())
+
+
 @lowers("tremula::group_all_reduce", calls="gcl.all_reduce")
 def group_all_reduce(tiles: Tiles, x: Tensor, operation: str, size: int, stride: int) -> Tensor:
     group = gcl.ReplicaGroup(size, stride)

@@ -7,6 +7,8 @@ _library = torch.library.Library("tremula", "FRAGMENT")
 _library.define("own_shard(Tensor x, int n_replicas) -> Tensor")  # this replica's part, flat
 _library.define("gathered(Tensor shard, int[] shape, int n_replicas) -> Tensor")
 _library.define("sum_over_replicas(Tensor x) -> Tensor")
+# Tagged, so that nobody takes it for a constant: every replica has another.
+_library.define("replica_number() -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
 # Within groups of `size` replicas, `stride` apart; all on tiles only.
 _library.define("group_all_reduce(Tensor x, str operation, int size, int stride) -> Tensor")
 _library.define("group_all_gather(Tensor x, int size, int stride) -> Tensor")  # a row for each
@@ -28,6 +30,11 @@ def _gathered(shard: Tensor, shape: list[int], n_replicas: int) -> Tensor:  # no
 @torch.library.register_fake("tremula::sum_over_replicas", lib=_library)
 def _sum_over_replicas(x: Tensor) -> Tensor:
     return x.new_empty(x.shape)
+
+
+@torch.library.register_fake("tremula::replica_number", lib=_library)
+def _replica_number() -> Tensor:
+    return torch.empty((), dtype=torch.int32)
 
 
 @torch.library.register_fake("tremula::group_all_reduce", lib=_library)

@@ -8,7 +8,6 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from torch import Tensor
 
 from tremula.frontends.jax.carriers import Value, carrier, in_range, ordered
-from tremula.frontends.jax.errors import JaxError
 from tremula.frontends.jax.evaluate import evaluate
 from tremula.frontends.jax.table import Equation, rule
 
@@ -217,20 +216,3 @@ def identity_of(kind: str, dtype: np.dtype) -> float | int | bool:
     if np.issubdtype(dtype, np.integer):
         return int(np.iinfo(dtype).min if kind == "max" else np.iinfo(dtype).max)
     return float("-inf") if kind == "max" else float("inf")
-
-
-# -- over replicas ---------------------------------------------------------------------------------
-
-_OVER_AXES = {"psum": torch.sum, "pmax": torch.amax, "pmin": torch.amin}
-
-
-@rule(*_OVER_AXES)
-def over_replicas(eqn: Equation, *values: Tensor) -> list[Value]:
-    """What `vmap` leaves of a reduction over its axis: one along a dimension of the array."""
-    axes = eqn.params["axes"]
-    if not all(isinstance(axis, int) for axis in axes):
-        raise JaxError(
-            f"{eqn.name} over {axes}: no function around it maps that axis.",
-            hint="map it with tremula.jax.pmap(f, axis_name=…) or jax.vmap(f, axis_name=…)",
-        )
-    return [_OVER_AXES[eqn.name](x, axes) for x in values]

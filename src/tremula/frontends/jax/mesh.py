@@ -1,0 +1,91 @@
+"""Replicas in a mesh: which axes it has, what a replica holds of an array, and who works together.
+
+Replica numbers count along the last axis first. Along an axis, neighbours are `stride` apart:
+
+    mesh of ("data": 2, "model": 3)     replicas 0 1 2     stride of "data" 3, of "model" 1
+                                                 3 4 5
+"""
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# Of each dimension of an array, the axes of the mesh that cut it, the outermost first.
+Cuts = tuple[tuple[Hashable, ...], ...]
+
+
+@dataclass(frozen=True)
+class ReplicaMesh:
+    """Named axes and their lengths, the outermost first."""
+
+    axes: tuple[tuple[Hashable, int], ...]
+
+    @property
+    def n_replicas(self) -> int:
+        return math.prod(size for _, size in self.axes)
+
+    def group(self, name: Hashable) -> tuple[int, int]:
+        """How many replicas lie along an axis, and how far apart."""
+        names = [axis for axis, _ in self.axes]
+        place = names.index(name)
+        return self.axes[place][1], math.prod(size for _, size in self.axes[place + 1 :])
+
+    def place(self, replica: int, names: Sequence[Hashable]) -> int:
+        """Where along some axes, taken together, a replica is."""
+        found = 0
+        for name in names:
+            size, stride = self.group(name)
+            found = found * size + replica // stride % size
+        return found
+
+    def part(self, shape: Sequence[int], cuts: Cuts, replica: int) -> tuple[slice, ...]:
+        """The part of an array that a replica holds."""
+        found = []
+        for size, names in zip(shape, cuts, strict=True):
+            n_parts = math.prod(self.group(name)[0] for name in names)
+            length, place = size // n_parts, self.place(replica, names)
+            found.append(slice(place * length, (place + 1) * length))
+        return tuple(found)
+
+    def joined(self, parts: Sequence[np.ndarray], shape: Sequence[int], cuts: Cuts) -> np.ndarray:
+        """The array of which each replica holds a part; of equal ones, that of the first."""
+        whole = np.empty(tuple(shape), parts[0].dtype)
+        for replica in reversed(range(len(parts))):
+            whole[self.part(shape, cuts, replica)] = parts[replica]
+        return whole
+
+
+def cuts_of(spec: Any, n_dims: int) -> Cuts:  # noqa: ANN401
+    """What a PartitionSpec says of each dimension."""
+    entries = [() if e is None else e if isinstance(e, tuple) else (e,) for e in spec]
+    return (*entries, *[()] * (n_dims - len(entries)))
+
+
+def mesh_of(params: Any) -> ReplicaMesh:  # noqa: ANN401
+    """The axes that a `shard_map` maps."""
+    manual = params.get("newly_manual_axes")
+    axes = params["mesh"].shape.items()
+    return ReplicaMesh(tuple((a, n) for a, n in axes if manual is None or a in manual))
+
+
+_active: ContextVar[ReplicaMesh | None] = ContextVar("mesh", default=None)
+
+
+def current_mesh() -> ReplicaMesh | None:
+    """The mesh of the replicas whose program is being recorded."""
+    return _active.get()
+
+
+@contextmanager
+def on_replicas(mesh: ReplicaMesh) -> Iterator[None]:
+    """What is evaluated inside is the program of one replica: collectives are the machine's."""
+    token = _active.set(mesh)
+    try:
+        yield
+    finally:
+        _active.reset(token)
