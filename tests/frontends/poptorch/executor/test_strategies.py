@@ -1,6 +1,7 @@
 """Execution strategies: how blocks become stages on chips, and how deep a pipeline may be."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -156,6 +157,28 @@ def test_pipeline_depth_in_training():
     opts.Training.gradientAccumulation(7)
     check_pipeline_depth(opts, 4, training=True)
     check_pipeline_depth(poptorch.Options(), 1, training=True)
+
+
+class TwoStages(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        with poptorch.Block("first", ipu_id=0):
+            x = self.first(x)
+        with poptorch.Block("second", ipu_id=1):
+            return torch.nn.functional.mse_loss(self.second(x), x)  # the second stage
+
+
+def test_a_pipeline_that_cannot_fill_says_where():
+    """The error names the model's line with which the last stage begins."""
+    opts = poptorch.Options()
+    opts.Training.gradientAccumulation(2)
+    with pytest.raises(poptorch.Error, match=r"stages \(3\)[\s\S]*strategies\.py:(\d+)") as error:
+        poptorch.trainingModel(TwoStages(), opts)(torch.ones(2, 2))
+    line = int(re.search(r"strategies\.py:(\d+)", str(error.value))[1])
+    assert "the second stage" in Path(__file__).read_text(encoding="utf-8").splitlines()[line - 1]
 
 
 def test_pipeline_depth_in_inference():

@@ -43,7 +43,8 @@ def place_step(step: CapturedStep, options: Options, *, is_training: bool) -> Pl
     placement = resolve_blocks(options._execution_strategy, ids)
     _check_order(step, options._execution_strategy, placement)
     _check_buffers(step, options)
-    check_pipeline_depth(options, placement.n_pipeline_stages, is_training)
+    last = _begin_of_last_stage(step, placement.pipeline_stages)
+    check_pipeline_depth(options, placement.n_pipeline_stages, is_training, last)
     n_ipus_needed(placement.ipus, options.replication_factor, options)
     strategy = options._execution_strategy
     waits_for_all = options.sync_pattern == SyncPattern.Full
@@ -205,7 +206,19 @@ def _runs(ipus: Sequence[int]) -> tuple[int, ...]:
     return tuple(runs)
 
 
-def check_pipeline_depth(options: Options, n_stages: int, training: bool) -> None:
+def _begin_of_last_stage(step: CapturedStep, stages: Sequence[int]) -> str:
+    """Where the model begins its last stage, for messages."""
+    blocks = {number for number, stage in enumerate(stages) if stage == max(stages)}
+    for node in step.graph.nodes:
+        origin = node.meta.get(ORIGIN)
+        if origin is not None and origin.block in blocks and origin.source is not None:
+            return f" The last stage begins at {origin.source}."
+    return ""
+
+
+def check_pipeline_depth(
+    options: Options, n_stages: int, training: bool, last_stage: str = ""
+) -> None:
     """Raise if a pipeline of `n_stages` forward stages can never be filled."""
     schedule = _pipeline_schedule(options._execution_strategy)
     if schedule in (None, "sequential") or n_stages <= 1:
@@ -215,6 +228,7 @@ def check_pipeline_depth(options: Options, n_stages: int, training: bool) -> Non
             raise createPoptorchError(
                 "poptorch.Options().Training.gradientAccumulation must be greater than or equal "
                 f"to the number of pipeline stages ({n_stages}) when they are interleaved."
+                f"{last_stage}"
             )
     elif training:
         n_backward = n_stages - 1
@@ -225,12 +239,12 @@ def check_pipeline_depth(options: Options, n_stages: int, training: bool) -> Non
                 f"to the number of pipeline stages ({n_all}) when using "
                 "poptorch.PipelinedExecution. Please note that a model with "
                 f"{n_stages} pipeline stages in PopTorch will have an additional "
-                f"{n_backward} stages when training."
+                f"{n_backward} stages when training.{last_stage}"
             )
     elif options.device_iterations < n_stages:
         raise createPoptorchError(
             "poptorch.Options().deviceIterations must be greater than or equal to the number of "
-            f"pipeline stages ({n_stages}) when using poptorch.PipelinedExecution."
+            f"pipeline stages ({n_stages}) when using poptorch.PipelinedExecution.{last_stage}"
         )
 
 
