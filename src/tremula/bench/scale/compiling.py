@@ -12,12 +12,16 @@ from tremula.bench.poptorch.models import LanguageModel, WithLoss, mnist_cnn, sh
 from tremula.garden.resnet import resnet50
 torch.manual_seed(0)
 options = poptorch.Options().useIpuModel(False)
+options._Popart.set("engineOptions", {{"debug.allowOutOfMemory": "true"}})
 words = (torch.randint(0, 50257, (1, 128)),)
 {make}
 wrapped.compile(*batch)
 began = time.perf_counter()
-wrapped._compiled.core.tiles.timing(has_run=False)
-print(json.dumps(time.perf_counter() - began))
+tiles = wrapped._compiled.core.tiles
+tiles.timing(has_run=False)
+memory = tiles.program().executable.analysis.memory
+share = int(memory.including_gaps.max()) / int(memory.available_bytes)
+print(json.dumps([time.perf_counter() - began, share]))
 """
 MNIST = """
 model, batch = WithLoss(mnist_cnn()), (torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,)))
@@ -40,20 +44,63 @@ HALF_GPT2 = """
 model, batch = LanguageModel(12, 768, 12).half().eval(), words
 wrapped = poptorch.inferenceModel(model, options)
 """
+GPT2_TRAINING = """
+model, batch = sharded(LanguageModel(12, 768, 12), layers_per_ipu=4), words
+options.setExecutionStrategy(poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu))
+wrapped = poptorch.trainingModel(model, options, torch.optim.AdamW(model.parameters()))
+"""
+# As in Graphcore's public configurations: four chips with 3, 7, 7 and 7 layers, sequences of 384.
+BERT_LARGE = """
+from tremula.garden.large_transformers import BertForQuestions, place
+class Trained(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bert = BertForQuestions()
+    def forward(self, ids, is_word, kinds, begin, end):
+        scores = self.bert(ids, is_word, kinds)
+        losses = [torch.nn.functional.cross_entropy(s, at) for s, at in zip(scores, (begin, end))]
+        return poptorch.identity_loss(sum(losses), "none")
+model = Trained().half()
+place(model.bert, (3, 7, 7, 7))
+options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))
+options.Training.gradientAccumulation(64)
+options.Precision.setPartialsType(torch.half)
+shares = {f"IPU{i}": share for i, share in enumerate((0.15, 0.18, 0.2, 0.25))}
+options.setAvailableMemoryProportion(shares)
+options.TensorLocations.setOptimizerLocation(
+    poptorch.TensorLocationSettings().useOnChipStorage(False)
+)
+ids, at = torch.zeros(64, 384, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+batch = ids, ids, ids, at, at
+optimizer = poptorch.optim.AdamW(model.parameters(), accum_type=torch.half)
+wrapped = poptorch.trainingModel(model, options, optimizer)
+"""
+# 1.3 billion parameters, in half precision, over the chips of a Pod16.
+GPT_1_3B = """
+from tremula.garden.large_transformers import GptWithLoss, Size, place
+torch.set_default_dtype(torch.half)
+model = GptWithLoss(Size(n_layers=24, width=2048, n_heads=16, n_words=50272, n_positions=128))
+place(model, (0, *[2] * 9, *[1] * 6))
+options.setExecutionStrategy(poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu))
+batch = words[0].int(), words[0].int()
+wrapped = poptorch.trainingModel(model, options, poptorch.optim.AdamW(model.parameters()))
+"""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What compiling one program took."""
+    """What compiling one program took, and how full its fullest tile is (1: it just fits)."""
 
     seconds: float
+    memory_share: float
     n_bytes: int
 
 
 def compiled(make: str) -> Compiled:
     """Build and compile a tile program, up to the cycles of a call, in a process of its own."""
     used = peak_rss_of(_SCRIPT.format(make=make))
-    return Compiled(json.loads(used.output.strip().splitlines()[-1]), used.peak_bytes)
+    seconds, memory_share = json.loads(used.output.strip().splitlines()[-1])
+    return Compiled(seconds, memory_share, used.peak_bytes)
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,34 @@ def compiling() -> Iterator[Figure]:
     """Tile programs built and compiled, each in a fresh process."""
     from tremula.bench.scale import compiling as of
 
-    programs = (
-        ("mnist-training", of.MNIST, "<= 3", None),
-        ("gpt2-small", of.GPT2, "<= 6", None),
-        ("resnet50", of.RESNET, "<= 6", None),
-        ("wide-vocabulary", of.WIDE_VOCABULARY, "<= 8", "<= 2"),
-        ("gpt2-small-half", of.HALF_GPT2, "<= 6", None),  # raises if it does not fit one chip
-    )
-    for name, make, seconds, gib in programs:
-        found = of.compiled(make)
-        yield Figure.of(f"compile-{name}", found.seconds, "s", seconds)
-        if gib is not None:
-            yield Figure.of(f"compile-memory-{name}", found.n_bytes / of.GIB, "GiB", gib)
+    yield from _compiled("mnist-training", of.MNIST, "<= 3")
+    yield from _compiled("gpt2-small", of.GPT2, "<= 6")
+    yield from _compiled("resnet50", of.RESNET, "<= 6")
+    yield from _compiled("wide-vocabulary", of.WIDE_VOCABULARY, "<= 8", "<= 2")
+    yield from _compiled("gpt2-small-half", of.HALF_GPT2, "<= 6", fits=True)
+
+
+@SUITE.measurement("large-models")
+def large_models() -> Iterator[Figure]:
+    """Models over 4 and 16 chips: GPT-2 small, BERT-Large, a GPT of 1.3 billion parameters."""
+    from tremula.bench.scale import compiling as of
+
+    yield from _compiled("gpt2-small-training", of.GPT2_TRAINING, "<= 30", "<= 4")
+    yield from _compiled("bert-large-training", of.BERT_LARGE, "<= 90", "<= 10", fits=True)
+    yield from _compiled("gpt-1.3b-training", of.GPT_1_3B, "<= 180", "<= 12", fits=True)
+
+
+def _compiled(
+    name: str, make: str, seconds: str, gib: str | None = None, *, fits: bool = False
+) -> Iterator[Figure]:
+    from tremula.bench.scale.compiling import GIB, compiled
+
+    found = compiled(make)
+    yield Figure.of(f"compile-{name}", found.seconds, "s", seconds)
+    if gib is not None:
+        yield Figure.of(f"compile-memory-{name}", found.n_bytes / GIB, "GiB", gib)
+    if fits:
+        yield Figure.of(f"fullest-tile-{name}", found.memory_share, "× memory", "<= 1")
 
 
 @SUITE.measurement("shared-code")
@@ -51,6 +67,16 @@ def links() -> Iterator[Figure]:
     rows = [*read_rows(PUBLISHED), *read_rows(LINK_ROWS)]
     score = Score.of(validate(rows, ["links between chips"]).checked)
     yield Figure.of("links-median-error", 100 * score.median, "%", "<= 10")
+
+
+@SUITE.measurement("whole-models")
+def whole_models() -> Iterator[Figure]:
+    """Calls of whole models against published measurements."""
+    from tremula.validate import PUBLISHED, Score, read_rows, validate
+    from tremula.validate.workloads.model_call import FAMILY
+
+    score = Score.of(validate(read_rows(PUBLISHED), [FAMILY]).checked)
+    yield Figure.of("whole-models-median-error", 100 * score.median, "%", "<= 20")
 
 
 @SUITE.measurement("hall")
