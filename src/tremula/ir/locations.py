@@ -13,6 +13,7 @@ class Location:
     is_sharded: bool = False  # each replica keeps an equal share
     least_sharded: int = 8192  # elements
     uses_io_tiles: bool = False  # tiles set aside for transfers load it while others compute
+    stores_on_io_tiles: bool = False  # and store it
 
     def leaves(self, n_elements: int) -> bool:
         """Whether a tensor of this size is in streaming memory."""

@@ -195,12 +195,12 @@ def test_settings_that_are_not_modelled_are_named(capfd):
     """Compiling a tile program says which settings do not change it; the host needs no word."""
     options = poptorch.Options().logCycleCount(True)
     elsewhere = poptorch.TensorLocationSettings().useOnChipStorage(False)
-    options.TensorLocations.numIOTiles(32).setWeightLocation(elsewhere.useIOTilesToLoad(True))
+    options.TensorLocations.setWeightLocation(elsewhere.useIOTilesToLoad(True))
     options.syncPattern(poptorch.SyncPattern.SinglePipeline)
     model = trained(options, 2)
     assert "does not model" not in capfd.readouterr().err
     model.cycleCount()
     (line,) = [text for text in capfd.readouterr().err.splitlines() if "does not model" in text]
     assert "useIOTilesToLoad" in line
-    for name in ("numIOTiles", "setWeightLocation", "syncPattern"):
+    for name in ("setWeightLocation", "syncPattern"):
         assert name not in line

@@ -56,6 +56,8 @@ LOCATIONS = st.builds(
     least_off_chip=st.sampled_from([2, 7]),
     is_sharded=st.booleans(),
     least_sharded=st.sampled_from([1, 7]),
+    uses_io_tiles=st.booleans(),
+    stores_on_io_tiles=st.booleans(),
 )
 
 
@@ -105,6 +107,7 @@ COMBINATIONS = given(
     recomputation=st.sampled_from([None, *RECOMPUTATIONS]),
     recomputes_stages=st.booleans(),
     how=HOW,
+    n_io_tiles=st.sampled_from([0, 1, 2]),
 )
 
 
@@ -134,7 +137,7 @@ def test_many_options_change_no_number(**options):
     check(**options)
 
 
-def check(schedule, kinds, mode, recomputation, recomputes_stages, how):
+def check(schedule, kinds, mode, recomputation, recomputes_stages, how, n_io_tiles):
     is_pipeline = bool(schedule.stage_of_block)
     model = TwoBlocks("no_overlap" if is_pipeline else mode)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
@@ -151,7 +154,7 @@ def check(schedule, kinds, mode, recomputation, recomputes_stages, how):
         model,
         inputs,
         schedule,
-        replace(how, locations=locations, n_io_tiles=int(mode != "no_overlap")),
+        replace(how, locations=locations, n_io_tiles=max(n_io_tiles, int(mode != "no_overlap"))),
         rule=rule,
         shards=Shards(schedule.n_replicas, tuple(updated), tuple(held)) if is_sharded else None,
         recomputed=schedule.stage_of_block if recomputes_stages else (),

@@ -1,5 +1,6 @@
 """Transfers with the host: prefetched, beside computing on tiles of their own, and narrow."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 from tests.ir.lowering.program.runs import TileRun, run_on_tiles
 from tremula.base.errors import InvalidOption
 from tremula.compiler.program_ir import StepKind
+from tremula.ir.locations import Location, Locations
 from tremula.ir.lowering.program.build import Schedule
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.optim.rules import rule_from
@@ -108,3 +110,63 @@ def test_a_chip_without_tiles_to_compute_is_refused():
     """I/O tiles leave something to compute with."""
     with pytest.raises(InvalidOption, match="a chip has only 6"):
         inferred("no_overlap", 6)
+
+
+class Layers(nn.Module):
+    """Equal layers with much to compute for each of their weights."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList([nn.Linear(64, 64) for _ in range(4)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+
+
+def streamed(location: Location, n_io_tiles: int) -> TileRun:
+    options = LoweringOptions(locations=Locations(weight=location), n_io_tiles=n_io_tiles)
+    inputs = [torch.randn(2, 64, 64, generator=torch.Generator().manual_seed(1))]
+    return run_on_tiles(Layers(), inputs, options=options, n_tiles=12)
+
+
+def test_weights_are_loaded_ahead():
+    """Tiles for I/O fetch the next layer's weights beside computing; numbers stay."""
+    away = Location(is_off_chip=True)
+    waiting, ahead = streamed(away, 4), streamed(replace(away, uses_io_tiles=True), 4)
+    for ours, theirs in zip(ahead.outputs, waiting.outputs, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    reads = StepKind.REMOTE_READ
+    assert ahead.n_cycles_of(reads) < 0.5 * waiting.n_cycles_of(reads)
+    assert ahead.cycles < waiting.cycles
+
+
+class Trained(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Layers()
+
+    def forward(self, x):
+        return nn.functional.mse_loss(self.inner(x), torch.zeros_like(x))
+
+
+def trained_away(location: Location) -> TileRun:
+    model = Trained()
+    rule = rule_from(torch.optim.Adam(model.parameters(), lr=0.1), model.named_parameters())
+    options = LoweringOptions(locations=Locations(state=location), n_io_tiles=4)
+    inputs = [torch.randn(1, 4, 64, generator=torch.Generator().manual_seed(1))]
+    return run_on_tiles(model, inputs, options=options, rule=rule, n_tiles=12)
+
+
+def test_states_are_stored_beside_the_next_update():
+    """With loads and stores on tiles for I/O an update takes less time, and gives the same."""
+    away = Location(is_off_chip=True)
+    waiting = trained_away(away)
+    beside = trained_away(replace(away, uses_io_tiles=True, stores_on_io_tiles=True))
+    for ours, theirs in zip(beside.weights, waiting.weights, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    kind = StepKind.REMOTE_WRITE
+    assert beside.n_cycles_of(kind) < waiting.n_cycles_of(kind)
+    assert beside.cycles < waiting.cycles

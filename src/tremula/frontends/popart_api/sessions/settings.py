@@ -131,6 +131,7 @@ def _location(settings: TensorLocationSettings) -> Location:
         is_sharded=place.replicatedTensorSharding == ReplicatedTensorSharding.On,
         least_sharded=settings.minElementsForReplicatedTensorSharding,
         uses_io_tiles=place.loadTileSet == TileSet.IO,
+        stores_on_io_tiles=place.storageTileSet == TileSet.IO,
     )
 
 

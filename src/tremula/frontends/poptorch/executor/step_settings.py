@@ -124,7 +124,8 @@ def _not_modelled(options: Options) -> list[str]:
     Results are the same either way; memory and cycles of a report are not.
     """
     found = []
-    locations = options.TensorLocations.chosen
-    if any(location.uses_io_tiles for location in vars(locations).values()):
-        found.append("useIOTilesToLoad (tensors off the chip are fetched when they are needed)")
+    locations = vars(options.TensorLocations.chosen).values()
+    uses_io = any(one.uses_io_tiles or one.stores_on_io_tiles for one in locations)
+    if uses_io and not _n_io_tiles(options):
+        found.append("useIOTilesToLoad and useIOTilesToStore (no tiles are set aside: numIOTiles)")
     return found

@@ -220,11 +220,11 @@ class TensorLocationSettings(OptionsDict):
         return self.createOrSet(useReplicatedTensorSharding=int(use))
 
     def useIOTilesToLoad(self, use: bool) -> Self:  # noqa: N802
-        """Whether tiles for I/O load the tensor."""
+        """Whether tiles for I/O load the tensor, while others compute."""
         return self.createOrSet(useIOTilesToLoad=int(use))
 
     def useIOTilesToStore(self, use: bool) -> Self:  # noqa: N802
-        """Whether tiles for I/O keep the tensor."""
+        """Whether tiles for I/O store the tensor, while others compute."""
         return self.createOrSet(useIOTilesToStore=int(use))
 
 
@@ -288,4 +288,5 @@ def _location(given: dict[str, int]) -> Location:
         is_sharded=given.get("useReplicatedTensorSharding", 0) == 1,
         least_sharded=given.get("minElementsForReplicatedTensorSharding", usual.least_sharded),
         uses_io_tiles=given.get("useIOTilesToLoad", 0) == 1,
+        stores_on_io_tiles=given.get("useIOTilesToStore", 0) == 1,
     )

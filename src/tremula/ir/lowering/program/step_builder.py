@@ -73,7 +73,9 @@ class StepBuilder:
         self.folded = Folded(step.graph, self.chip_of)
         self.overwrites = self._overwrites()
         self.waits = Waits.ALL if schedule.waits_for_all else Waits.OWN
-        self.memory = StreamingMemory(self.graph, self.waits)
+        overlaps = bool(options.n_io_tiles) and not schedule.is_pipelined
+        io_tiles = self._half_of_io_tiles if overlaps else None
+        self.memory = StreamingMemory(self.graph, self.waits, io_tiles)
         self.rows: dict[fx.Node, Row] = {}  # of weights and states in streaming memory
         # Of activations: where they went, what they were, how a clone repeats elements alike.
         self.left: dict[fx.Node, tuple[Row, Tensor, Callable[[Tensor], Tensor]]] = {}
@@ -101,6 +103,15 @@ class StepBuilder:
         n_tiles = self.graph.target.tiles_per_ipu
         end = (chip + 1) * n_tiles
         return self.graph.create_virtual_graph(end - self.options.n_io_tiles, end)
+
+    def _half_of_io_tiles(self, chip: int, stores: bool) -> Graph:
+        """Of the tiles for transfers, those that load from streaming memory or store to it."""
+        end = (chip + 1) * self.graph.target.tiles_per_ipu
+        begin = end - self.options.n_io_tiles
+        middle = begin + (self.options.n_io_tiles + 1) // 2
+        if middle == end:  # a single one does both
+            return self.graph.create_virtual_graph(begin, end)
+        return self.graph.create_virtual_graph(*((middle, end) if stores else (begin, middle)))
 
     def build(self, progress: Callable[[int, int], None] | None) -> BuiltProgram:
         nodes = list(self.step.graph.nodes)
@@ -177,8 +188,9 @@ class StepBuilder:
     def _held_at(self, slot: Slot, node: fx.Node, tensor: Tensor) -> HeldPlace:
         """Where the host finds a held tensor: on the tiles, or in a row of a remote buffer."""
         n_shards = node.meta.get(N_SHARDS, 1)
-        if self._location_of(slot).leaves(tensor.n_elems * n_shards):
-            row = self.memory.add(slot.kind, tensor.type, tensor.n_elems, self.chip_of[node])
+        location, chip = self._location_of(slot), self.chip_of[node]
+        if location.leaves(tensor.n_elems * n_shards):
+            row = self.memory.add(slot.kind, location, tensor.type, tensor.n_elems, chip)
             self.rows[node] = row
             return HeldPlace(row.buffer.handle, row.number, n_shards)
         handle = f"{slot.kind}:{slot.name}"
@@ -227,7 +239,8 @@ class StepBuilder:
         value = self.values[node]
         if isinstance(value, Tensor) and value.n_elems and not value.contains_constant:
             distinct, repeated = poputil.distinct_part(value)
-            row = self.memory.add("activation", value.type, distinct.n_elems, tiles.chip)
+            kind, location = "activation", self.options.locations.activation
+            row = self.memory.add(kind, location, value.type, distinct.n_elems, tiles.chip)
             self.memory.store(poputil.in_memory_order(distinct, [])[0], row, tiles)
             self.left[node] = (row, distinct, repeated)
 
@@ -412,8 +425,10 @@ class StepBuilder:
         name = f"{tiles.name}/accumulator"
         total = poputil.clone_in_order(self.graph, like, name, type=type)
         popops.zero(tiles.graph, total, self.before, tiles.name)
-        if self.options.locations.accumulator.leaves(total.n_elems):
-            row = self.memory.add("accumulator", total.type, total.n_elems, tiles.chip)
+        location = self.options.locations.accumulator
+        if location.leaves(total.n_elems):
+            kind = "accumulator"
+            row = self.memory.add(kind, location, total.type, total.n_elems, tiles.chip)
             self.total_rows[_variable_of(total)] = row
             self._store_total(total, self._tiles_on(tiles.node, tiles.chip, self.before))
         return total
