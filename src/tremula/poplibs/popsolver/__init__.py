@@ -1,0 +1,11 @@
+"""popsolver: whole numbers that meet constraints and make an expression least."""
+
+from tremula.poplibs.popsolver.model import (
+    MAX_VALUE,
+    Model,
+    PriorityGroup,
+    Solution,
+    Variable,
+)
+
+__all__ = ["MAX_VALUE", "Model", "PriorityGroup", "Solution", "Variable"]
