@@ -5,13 +5,11 @@ place, collectives as operations of the tile program, which send over the modell
 report has cycles, memory of every tile and bytes of every link; weights need not exist.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import popxl
 import tremula.ir.ops.shards  # noqa: F401  registers tremula::group_all_reduce
@@ -59,14 +57,45 @@ class TileCost:
     executable: Executable
     report: Report
 
+    @property
+    def cycles(self) -> int:
+        """Of one call; 0 if everything it gives was known when it was compiled."""
+        return int(self.report.cycles_of_chip.max(initial=0))
+
 
 def cost_of_graph(graph: popxl.Graph, options: TileOptions | None = None) -> TileCost:
     """Compile a graph for tiles, and forecast one call; inputs lie where readers want them."""
-    options = options or TileOptions()
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        inputs = [torch.empty(t.shape, dtype=t.dtype.carrier) for t in graph.inputs]
-    inputs = [torch.zeros((), dtype=t.dtype).expand(t.shape) for t in inputs]
-    step = capture_function(tile_function(graph), inputs)
+    return _cost(graph, graph.inputs, tile_function(graph), options or TileOptions())
+
+
+def cost_of_operations(
+    graph: popxl.Graph, operations: list[Op], options: TileOptions | None = None
+) -> TileCost:
+    """The same for some operations of a graph, whatever the others are."""
+    made = {t for op in operations for t in op.outputs}
+    read = dict.fromkeys(t for op in operations for t in op.inputs)
+    inputs = [t for t in read if t not in made and not isinstance(t, popxl.Constant)]
+
+    def function(*given: Tensor) -> list[Tensor]:
+        values: Values = dict(zip(inputs, (value.clone() for value in given), strict=True))
+        for constant in graph.constants:
+            values[constant] = to_carrier(constant.data, constant.dtype)
+        _run(operations, values)
+        return [values[t] for t in made] + [values[t] for t in inputs if t in written]
+
+    written = {op.inputs[i] for op in operations for i in op.modified()}
+    return _cost(graph, inputs, function, options or TileOptions())
+
+
+def _cost(
+    graph: popxl.Graph,
+    inputs: Sequence[popxl.Tensor],
+    function: Callable[..., list[Tensor]],
+    options: TileOptions,
+) -> TileCost:
+    # One element, repeated: shapes are all that recording needs.
+    given = [torch.zeros((), dtype=t.dtype.carrier).expand(t.shape) for t in inputs]
+    step = capture_function(function, given)
     n_replicas = graph.ir.replication_factor
     device = IPUModel(options.chip, n_replicas, options.n_tiles).create_device()
     schedule = Schedule(n_replicas=n_replicas)
@@ -95,10 +124,14 @@ def evaluated(graph: popxl.Graph, inputs: list[Tensor]) -> list[Tensor]:
     values: Values = dict(zip(graph.inputs, inputs, strict=True))
     for constant in graph.constants:
         values[constant] = to_carrier(constant.data, constant.dtype)
-    for op in graph._ops:
+    _run(graph.ops, values)
+    return [values[t] for t in graph.outputs]
+
+
+def _run(operations: Iterable[Op], values: Values) -> None:
+    for op in operations:
         results = _results(op, [values[t] for t in op.inputs])
         values.update(zip(op.outputs, results, strict=True))
-    return [values[t] for t in graph.outputs]
 
 
 def _results(op: Op, inputs: list[Tensor]) -> list[Tensor]:
@@ -141,8 +174,3 @@ def _operation(op: Op, name: str) -> str:
     if name not in _OPERATIONS:
         raise ValueError(f"{op.kind} of {op.graph.name} reduces with {name!r}: not on tiles yet")
     return _OPERATIONS[name]
-
-
-def with_options(options: TileOptions, **changes: Any) -> TileOptions:
-    """The same options, some of them changed."""
-    return replace(options, **changes)

@@ -18,6 +18,8 @@ from popxl_addons.rts import reduce_replica_sharded_tensor
 from tremula.garden.gpt3.config import GPTConfig
 from tremula.garden.gpt3.replicas import Replicas
 
+Graph = tuple[addons.GraphWithNamedArgs, list[str]]  # with the names of its outputs
+
 
 @dataclass
 class HeldWeights:
@@ -39,6 +41,7 @@ class HeldWeights:
             self.factories.init_remote(self.weights, n, f"layer_{n}", empty=self.empty)
             for n in range(self.n_layers)
         ]
+        self.gather, self.reduce = self._graphs_of_all()
         self.step, self.step_args = self._optimiser_graph()
         self.state_buffers = buffers(self.step_args, shard_over_dict={})
         self.states = [
@@ -51,22 +54,36 @@ class HeldWeights:
     def gathered(self, entry: int | popxl.Tensor) -> NamedTensors:
         """The weights of a layer, whole."""
         shards = addons.load_remote(self.weights, entry)
-        graph, names = addons.all_gather_replica_sharded_graph(shards, replica_groups=self.groups)
+        graph, names = self.gather
         return NamedTensors.pack(names, graph.bind(shards).call())
+
+    def _graphs_of_all(self) -> tuple[Graph, Graph]:
+        """Graphs that gather all weights of a layer, and that reduce all its gradients."""
+        shards, whole = NamedTensors(), NamedTensors()
+        for name, buffer in self.weights.to_dict().items():
+            shape, dtype, meta = buffer.tensor_shape, buffer.tensor_dtype, buffer.meta_shape
+            spec: Any = popxl.TensorSpec(shape, dtype, meta)
+            shards.insert(name, spec)
+            spec = popxl.TensorSpec(meta or shape, dtype)
+            whole.insert(name, spec)
+        return (
+            addons.all_gather_replica_sharded_graph(shards, replica_groups=self.groups),
+            addons.reduce_replica_sharded_graph(
+                whole, "mean", shard_groups=self.groups, replica_group=self.replicas.dp
+            ),
+        )
 
     # -- gradients --
 
     def reduced(self, gradients: NamedTensors) -> NamedTensors:
         """The mean over data parallel replicas of each gradient: this replica's shard of it."""
-        groups = self.groups.to_dict()
-        return NamedTensors.from_dict(
-            {
-                name: reduce_replica_sharded_tensor(
-                    t, "mean", self.replicas.dp, groups[name].const_rg
-                )
-                for name, t in gradients.to_dict().items()
-            }
-        )
+        graph, names = self.reduce
+        return NamedTensors.pack(names, graph.bind(gradients).call())
+
+    def reduced_one(self, name: str, gradient: popxl.Tensor) -> popxl.Tensor:
+        """The same for the gradient of one weight."""
+        group = self.groups.to_dict()[name].const_rg
+        return reduce_replica_sharded_tensor(gradient, "mean", self.replicas.dp, group)
 
     def add_square_norm(self, shards: NamedTensors, total: popxl.Tensor) -> None:
         """Add the squares of these gradients to a sum that all replicas' parts will complete.
@@ -87,7 +104,7 @@ class HeldWeights:
     # -- the update --
 
     def update(
-        self, entry: int | popxl.Tensor, rate: popxl.Tensor, norm: popxl.Tensor | None
+        self, entry: int | popxl.Tensor, rate: popxl.Tensor, norm: popxl.Tensor | None = None
     ) -> None:
         """One step of Adam on the shards of a layer, in streaming memory."""
         weights = addons.load_remote(self.weights, entry)

@@ -173,20 +173,39 @@ class GPTProgram:
         )
         return held, factories.filter_keys(others)
 
-    # -- phases --
+    # -- phases: each is a graph, run once or for each layer --
 
     def _make_phases(self) -> None:
         rate = ops.host_load(self.rate, "learning_rate")
         square = ops.init((), popxl.float32, "square_norm")
-        self._embedding_forward()
+        self._phase("embedding_forward", self._embedding_forward, fixed=self.embedding_fixed)
         self._repeat("layers_forward", self._layer_forward, 0)
-        self._head_both_ways(square)
+        self._phase("head_both_ways", self._head_both_ways, square, fixed=self.head_fixed)
         self._repeat("layers_backward", self._layer_backward, -1, square)
-        norm = self._embedding_backward(square)
-        self.embedding.update(0, rate, norm)
-        extra = [rate] if norm is None else [rate, norm]
-        self._repeat("layers_update", self._layer_update, 0, *extra)
-        self.head.update(0, rate, norm)
+        norm = self._phase(
+            "embedding_backward", self._embedding_backward, square, fixed=self.embedding_fixed
+        )
+        given = [rate, *norm]
+        self._phase("embedding_update", self._update(self.embedding), *given)
+        self._repeat("layers_update", self.layers.update, 0, *given)
+        self._phase("head_update", self._update(self.head), *given)
+
+    def _phase(
+        self,
+        name: str,
+        phase: Any,
+        *given: popxl.Tensor,
+        fixed: NamedTensors | None = None,  # noqa: ANN401
+    ) -> tuple[popxl.Tensor, ...]:
+        """A phase that runs once; tensors are passed by reference."""
+        graph = self.ir.create_empty_graph(name)
+        tensors = fixed or NamedTensors()
+        with graph, popxl.in_sequence(True):
+            own = [_input_like(t, True) for t in given]
+            named = tensors.map(_input_like)
+            for t in phase(*own, *([named] if fixed else [])) or ():
+                popxl.graph_output(t)
+        return ops.call(graph, *given, *tensors.tensors)
 
     def _repeat(self, name: str, phase: Any, first: int, *given: popxl.Tensor) -> None:  # noqa: ANN401
         """A phase for each layer, from the first on, or, from -1, backwards."""
@@ -199,25 +218,25 @@ class GPTProgram:
         start = popxl.constant(first % n, popxl.int32, "first_layer")
         ops.repeat(body, n, start, *given)
 
-    def _embedding_forward(self) -> None:
-        weights = self.embedding.gathered(0)
-        self.embedding_forward.bind(_with(weights, self.embedding_fixed)).call(0)
+    def _update(self, held: HeldWeights) -> Any:  # noqa: ANN401
+        return lambda *given: held.update(0, *given)
+
+    def _embedding_forward(self, fixed: NamedTensors) -> None:
+        self.embedding_forward.bind(_with(self.embedding.gathered(0), fixed)).call(0)
 
     def _layer_forward(self, layer: popxl.Tensor) -> None:
         self.layer_forward.bind(self.layers.gathered(layer)).call(layer)
 
-    def _head_both_ways(self, square: popxl.Tensor) -> None:
+    def _head_both_ways(self, square: popxl.Tensor, fixed: NamedTensors) -> None:
         table = NamedTensors(table=self.embedding.gathered(0).word)  # the head has none of its own
-        weights = _with(self.head.gathered(0), self.head_fixed, table)
         sums = self.head_sums.init_zero()
-        self.head_both.bind(_with(weights, sums)).call(0)
+        self.head_both.bind(_with(self.head.gathered(0), fixed, table, sums)).call(0)
         gradients = sums.accum.copy()
         tied = gradients.pop(next(name for name in gradients.keys() if name != "ln_f"))  # noqa: SIM118
         own = self.head.reduced(gradients)
         self.head.add_square_norm(own, square)
         self.head.store_gradients(own, 0)
-        tied = self.embedding.reduced(NamedTensors(word=tied)).word
-        ops.remote_store(self.tied, 0, tied)
+        ops.remote_store(self.tied, 0, self.embedding.reduced_one("word", tied))
 
     def _layer_backward(self, layer: popxl.Tensor, square: popxl.Tensor) -> None:
         sums = self.layer_sums.init_zero()
@@ -226,23 +245,18 @@ class GPTProgram:
         self.layers.add_square_norm(gradients, square)
         self.layers.store_gradients(gradients, layer)
 
-    def _embedding_backward(self, square: popxl.Tensor) -> popxl.Tensor | None:
+    def _embedding_backward(self, square: popxl.Tensor, fixed: NamedTensors) -> list[popxl.Tensor]:
         """Gradients of both tables, the head's added; the norm of all gradients there are."""
         sums = self.embedding_sums.init_zero()
-        weights = _with(self.embedding.gathered(0), self.embedding_fixed)
+        weights = _with(self.embedding.gathered(0), fixed)
         self.embedding_backward.bind(_with(weights, sums)).call(0)
         gradients = self.embedding.reduced(sums.accum)
         ops.add_(gradients.word, ops.remote_load(self.tied, 0, "tied"))
         self.embedding.add_square_norm(gradients, square)
         self.embedding.store_gradients(gradients, 0)
         if not self.config.training.max_grad_norm:
-            return None
-        return ops.sqrt(ops.collectives.replicated_all_reduce(square, "add"))
-
-    def _layer_update(
-        self, layer: popxl.Tensor, rate: popxl.Tensor, norm: popxl.Tensor | None = None
-    ) -> None:
-        self.layers.update(layer, rate, norm)
+            return []
+        return [ops.sqrt(ops.collectives.replicated_all_reduce(square, "add"))]
 
 
 def _input_like(t: popxl.Tensor, by_ref: bool = False) -> popxl.Tensor:

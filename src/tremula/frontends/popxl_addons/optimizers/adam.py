@@ -47,4 +47,6 @@ class AdamOptimizerStep(Module):
             first, second, weight=var, time_step=step, weight_decay=weight_decay,
             beta1=beta1, beta2=beta2, epsilon=eps,
         )  # fmt: skip
+        if updater.dtype != var.dtype:
+            updater = ops.cast(updater, var.dtype)
         ops.scaled_add_(var, updater, b=-lr)

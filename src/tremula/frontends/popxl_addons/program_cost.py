@@ -1,0 +1,280 @@
+"""What a whole program takes on its machine: each graph compiled once, counted as often as it runs.
+
+A program of phases has few distinct graphs. Those that only compute are compiled for the tiles of
+one replica, with their collectives on the modelled links. Graphs that also loop, load or store are
+walked: their own operations are compiled, too, and transfers with memory beside the chips are
+costed as copies of a tile program. A phase is what one call or loop of the main graph runs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+import popxl
+from tremula.base.types import CHAR
+from tremula.compiler.compile import compile_graph
+from tremula.compiler.report.report import Report
+from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl_addons.tile_cost import (
+    TileCost,
+    TileOptions,
+    cost_of_graph,
+    cost_of_operations,
+)
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Copy, Sequence
+from tremula.poplar.target import IPUModel
+from tremula.runtime.forecast import forecast
+
+TRANSFERS = {
+    "HostLoad": "host",
+    "HostStore": "host",
+    "RemoteLoad": "streaming memory",
+    "RemoteLoadInplace": "streaming memory",
+    "RemoteStore": "streaming memory",
+}
+_RUNS_GRAPHS = {"Call", "Loop", "If"}
+_NOT_COMPUTED = {*TRANSFERS, *_RUNS_GRAPHS, "RemoteCodeLoad", "PrintTensor"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A graph, or its transfers, in a phase: how often it runs, and what once takes."""
+
+    phase: str
+    name: str
+    kind: str  # "tiles", "streaming memory" or "host"
+    n_times: int
+    cycles: int
+    n_bytes: int = 0  # of transfers
+    report: Report | None = None  # of what runs on tiles
+    hidden_cycles: int = 0  # of them run while something else does
+
+    @property
+    def total_cycles(self) -> int:
+        return self.n_times * (self.cycles - self.hidden_cycles)
+
+    @property
+    def link_cycles(self) -> int:
+        """Of one time: between chips."""
+        if self.report is None:
+            return 0
+        executed = self.report.steps.executed[:, None]
+        return int((self.report.link_exchange * executed).sum(axis=0).max(initial=0))
+
+
+@dataclass(frozen=True)
+class ProgramCost:
+    """One run of a program: all parts of all phases, in order."""
+
+    parts: tuple[Part, ...]
+    clock_hz: float
+    n_streaming_bytes: int  # of each replica
+    reports: dict[str, TileCost] = field(repr=False, default_factory=dict)  # by graph
+
+    @property
+    def phases(self) -> list[str]:
+        return list(dict.fromkeys(part.phase for part in self.parts))
+
+    @property
+    def total_cycles(self) -> int:
+        return sum(part.total_cycles for part in self.parts)
+
+    @property
+    def total_seconds(self) -> float:
+        return self.total_cycles / self.clock_hz
+
+    def seconds(self, phase: str, kind: str | None = None) -> float:
+        """Of a phase, or what transfers of one kind, or tiles, take in it."""
+        chosen = [p for p in self.parts if p.phase == phase and kind in (None, p.kind)]
+        return sum(p.total_cycles for p in chosen) / self.clock_hz
+
+    def link_seconds(self, phase: str) -> float:
+        """Of a phase: how long tiles wait for links between chips."""
+        chosen = [p for p in self.parts if p.phase == phase]
+        return sum(p.n_times * p.link_cycles for p in chosen) / self.clock_hz
+
+    def transfer_bytes(self, phase: str, kind: str = "streaming memory") -> int:
+        """What a replica moves in a phase from or to memory beside it, or the host."""
+        chosen = [p for p in self.parts if p.phase == phase and p.kind == kind]
+        return sum(p.n_times * p.n_bytes for p in chosen)
+
+    def link_bytes(self, phase: str | None = None) -> dict[str, int]:
+        """What each link carries in a phase, or in all; the busiest first."""
+        total: dict[str, int] = {}
+        busy: dict[str, float] = {}
+        for part in self.parts:
+            if part.report is None or phase not in (None, part.phase):
+                continue
+            links = part.report.links
+            for name, n_bytes, seconds in zip(
+                links.name, links.n_bytes.tolist(), links.busy_seconds.tolist(), strict=True
+            ):
+                total[name] = total.get(name, 0) + part.n_times * n_bytes
+                busy[name] = busy.get(name, 0.0) + part.n_times * seconds
+        return {name: total[name] for name in sorted(total, key=lambda name: -busy[name])}
+
+    @cached_property
+    def largest(self) -> TileCost:
+        """The graph that needs the most memory of a tile."""
+        return max(self.reports.values(), key=lambda cost: int(cost.report.tiles.n_bytes.max()))
+
+    def memory_by_category(self) -> dict[str, int]:
+        """Bytes of a chip in the graph that needs the most, by category."""
+        found = self.largest.report.bytes_by_category()
+        return {name: int(column.sum()) for name, column in found.items() if column.any()}
+
+
+def cost_of_program(ir: popxl.Ir, options: TileOptions | None = None) -> ProgramCost:
+    """Compile the graphs of a program, and sum what a run of its main graph takes."""
+    return _Costing(ir, options or TileOptions()).run()
+
+
+class _Costing:
+    """Graphs that were compiled, and transfers that were costed, each once."""
+
+    def __init__(self, ir: popxl.Ir, options: TileOptions):
+        self.ir, self.options = ir, options
+        self.costs: dict[popxl.Graph, TileCost | None] = {}
+        self.transfers: dict[tuple[str, int], int] = {}
+        self.is_plain: dict[popxl.Graph, bool] = {}
+        device = IPUModel(options.chip, ir.replication_factor, options.n_tiles).create_device()
+        self.target = device.target
+
+    def run(self) -> ProgramCost:
+        parts = tuple(self._main())
+        compiled = {cost.name: cost for cost in self.costs.values() if cost is not None}
+        n_bytes = sum(buffer.n_bytes for buffer in self.ir._remote_buffers)
+        return ProgramCost(parts, self.target.chip.clock_hz, n_bytes, compiled)
+
+    def _main(self) -> Iterator[Part]:
+        main = self.ir.main_graph
+        for op in main.ops:
+            if op.kind in _RUNS_GRAPHS:
+                graph, n_times = _called(op)
+                yield from self._parts(_title(graph), graph, n_times)
+        yield from self._own_parts("main", main, 1)
+
+    def _parts(self, phase: str, graph: popxl.Graph, n_times: int) -> Iterator[Part]:
+        """What a graph takes that runs so often: compiled whole if it only computes."""
+        if self._is_plain(graph):
+            cost = self._compiled(graph)
+            cycles = cost.cycles
+            yield Part(phase, _title(graph), "tiles", n_times, cycles, report=cost.report)
+            return
+        yield from self._own_parts(phase, graph, n_times)
+        for op in graph.ops:
+            if op.kind in _RUNS_GRAPHS:
+                called, times = _called(op)
+                yield from self._parts(phase, called, n_times * times)
+
+    def _own_parts(self, phase: str, graph: popxl.Graph, n_times: int) -> Iterator[Part]:
+        """Transfers of a graph, and operations that are not in graphs it calls."""
+        name = _title(graph)
+        if graph not in self.costs:
+            own = [op for op in graph.ops if op.kind not in _NOT_COMPUTED]
+            computes = any(op.kind != "Init" for op in own)
+            self.costs[graph] = cost_of_operations(graph, own, self.options) if computes else None
+        cost = self.costs[graph]
+        moved = [(kind, n, self._transfer(kind, n)) for kind, n in _exchanges(graph)]
+        hidden = self._hidden(graph, sum(cycles for _, _, cycles in moved))
+        if cost is not None:
+            cycles = cost.cycles
+            yield Part(phase, name, "tiles", n_times, cycles, report=cost.report)
+        for kind, n_bytes, cycles in moved:
+            saved = min(hidden, cycles)
+            hidden -= saved
+            yield Part(phase, name, kind, n_times, cycles, n_bytes, hidden_cycles=saved)
+
+    def _hidden(self, graph: popxl.Graph, cycles: int) -> int:
+        """How much of a graph's transfers runs while graphs that it calls compute."""
+        if not _overlaps(graph):
+            return 0
+        called = [op.graphs[0] for op in graph.ops if op.kind == "Call"]
+        computed = sum(self._compiled(g).cycles for g in called if self._is_plain(g))
+        return min(cycles, computed)
+
+    def _compiled(self, graph: popxl.Graph) -> TileCost:
+        cost = self.costs.get(graph)
+        if cost is None:
+            cost = self.costs[graph] = cost_of_graph(graph, self.options)
+        return cost
+
+    def _is_plain(self, graph: popxl.Graph) -> bool:
+        """Whether a graph only computes: no loop, no transfer, also in graphs that it calls."""
+        if graph not in self.is_plain:
+            kinds = {op.kind for op in graph.ops}
+            self.is_plain[graph] = not (kinds & (_NOT_COMPUTED - {"Call"})) and all(
+                self._is_plain(called) for called in graph.called_graphs
+            )
+        return self.is_plain[graph]
+
+    def _transfer(self, kind: str, n_bytes: int) -> int:
+        """Cycles of a copy between the tiles and memory beside them, or the host."""
+        key = kind, n_bytes
+        if key not in self.transfers:
+            graph = Graph(self.target, self.ir.replication_factor)
+            data = graph.add_variable(CHAR, [n_bytes], "data", mapping="linear")
+            if kind == "host":
+                source = graph.add_host_to_device_fifo("stream", CHAR, n_bytes)
+            else:
+                source = graph.add_remote_buffer("buffer", CHAR, n_bytes, 1)
+            program = Sequence(Copy(source, data))
+            executable = compile_graph(graph, [program], self.options.engine_options)
+            self.transfers[key] = forecast(executable).total_cycles
+        return self.transfers[key]
+
+
+def _called(op: Op) -> tuple[popxl.Graph, int]:
+    """The graph that an operation runs, and how often; of a branch, the first."""
+    return op.graphs[0], op.attributes.get("repeat_count", 1)
+
+
+def _title(graph: popxl.Graph) -> str:
+    return graph.name.split("_subgraph(")[0] or "main"
+
+
+def _exchanges(graph: popxl.Graph) -> list[tuple[str, int]]:
+    """Kind and bytes of each exchange: transfers that were merged move together."""
+    sizes: dict[tuple[str, object], int] = {}
+    for number, op in enumerate(graph.ops):
+        if op.kind in TRANSFERS:
+            t = op.outputs[0] if op.outputs else _stored(op)
+            key = (TRANSFERS[op.kind], op.attributes.get("exchange", -1 - number))
+            sizes[key] = sizes.get(key, 0) + t.nelms * t.dtype.n_bytes
+    return [(kind, n_bytes) for (kind, _), n_bytes in sizes.items()]
+
+
+def _stored(op: Op) -> popxl.Tensor:
+    """The tensor that a store sends: the largest operand, beside the number of an entry."""
+    return max(op.inputs, key=lambda t: t.nelms)
+
+
+def _overlaps(graph: popxl.Graph) -> bool:
+    """Whether no graph that is called here reads what is loaded here: both can go on at once."""
+    loads = [op for op in graph.ops if op.kind in TRANSFERS and op.outputs]
+    if not loads or any(op.tile_set != "io" for op in loads):
+        return False
+    reached = {t for op in loads for t in op.outputs}
+    for op in graph.ops:
+        if any(t in reached for t in op.inputs):
+            if op.kind in _RUNS_GRAPHS:
+                return False
+            reached.update(op.outputs)
+    return True
+
+
+def bytes_by_kind(links: dict[str, int]) -> dict[str, int]:
+    """What links of each kind carry together: IPU-Link, PCIe, GW-Link."""
+    found: dict[str, int] = {}
+    for name, n_bytes in links.items():
+        kind = name.split()[0]
+        found[kind] = found.get(kind, 0) + n_bytes
+    return found
+
+
+def tile_share(report: Report) -> float:
+    """How much of the fullest tile's memory a graph needs."""
+    return float(np.max(report.tiles.n_bytes)) / report.chip.n_bytes_per_tile
