@@ -4,6 +4,7 @@
 5 embedding backward, norm of all gradients · 6 update of layers · 7 update of the rest
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -193,9 +194,9 @@ class GPTProgram:
     def _phase(
         self,
         name: str,
-        phase: Any,
+        phase: Callable[..., Any],
         *given: popxl.Tensor,
-        fixed: NamedTensors | None = None,  # noqa: ANN401
+        fixed: NamedTensors | None = None,
     ) -> tuple[popxl.Tensor, ...]:
         """A phase that runs once; tensors are passed by reference."""
         graph = self.ir.create_empty_graph(name)
@@ -207,7 +208,9 @@ class GPTProgram:
                 popxl.graph_output(t)
         return ops.call(graph, *given, *tensors.tensors)
 
-    def _repeat(self, name: str, phase: Any, first: int, *given: popxl.Tensor) -> None:  # noqa: ANN401
+    def _repeat(
+        self, name: str, phase: Callable[..., Any], first: int, *given: popxl.Tensor
+    ) -> None:
         """A phase for each layer, from the first on, or, from -1, backwards."""
         n = self.config.model.n_layers
         body = self.ir.create_empty_graph(name)
@@ -218,7 +221,7 @@ class GPTProgram:
         start = popxl.constant(first % n, popxl.int32, "first_layer")
         ops.repeat(body, n, start, *given)
 
-    def _update(self, held: HeldWeights) -> Any:  # noqa: ANN401
+    def _update(self, held: HeldWeights) -> Callable[..., None]:
         return lambda *given: held.update(0, *given)
 
     def _embedding_forward(self, fixed: NamedTensors) -> None:
