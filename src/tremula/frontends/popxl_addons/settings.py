@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 
 import popxl
+from tremula.frontends.popxl_addons.notes import notes_of
 
 
 def apply_pre_alias_patterns(ir: popxl.Ir, level: str = "default") -> None:
     """Tidy graphs up before they run. Programs here run as they are, so there is nothing to do."""
     if level not in ("all", "default", "minimal", "none"):
         raise ValueError(f"level must be 'all', 'default', 'minimal' or 'none', got {level!r}")
-    ir._options["pattern_level"] = level
+    notes_of(ir)["pattern_level"] = level
 
 
 def set_available_memory_proportion_by_ipu(
@@ -23,4 +24,4 @@ def set_available_memory_proportion_by_ipu(
     for ipu, share in pairs.items():
         if not 0 <= share <= 1:
             raise ValueError(f"The share of chip {ipu} must be between 0 and 1, got {share}")
-    ir._options["available_memory"] = pairs
+    notes_of(ir)["available_memory"] = pairs

@@ -18,6 +18,7 @@ from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Report
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.dtypes import to_carrier
+from tremula.frontends.popxl_addons.notes import notes_of
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.run.tile_run import capture_function
@@ -34,17 +35,18 @@ class TileOptions:
 
     chip: str = "bow"
     n_tiles: int = 0  # of each chip; 0: all it has
-    available_memory: float = 0.2  # the share of a tile that a product may take for itself
+    available_memory: float = 0.2  # the share of a tile that products take, unless the Ir says
     partials_type: str | None = None
     engine_options: Mapping[str, object] = field(
         default_factory=lambda: {"debug.allowOutOfMemory": True}
     )
 
-    def lowering(self) -> LoweringOptions:
+    def lowering(self, ir: popxl.Ir) -> LoweringOptions:
         """As the tile program's builder wants it; values stay on the chip."""
+        shares = notes_of(ir).get("available_memory", {0: self.available_memory})
         return LoweringOptions(
             partials_type=self.partials_type,
-            available_memory={0: self.available_memory},
+            available_memory=shares,
             has_synthetic_data=True,
         )
 
@@ -99,7 +101,7 @@ def _cost(
     n_replicas = graph.ir.replication_factor
     device = IPUModel(options.chip, n_replicas, options.n_tiles).create_device()
     schedule = Schedule(n_replicas=n_replicas)
-    built = build_tile_program(step, device.target, schedule, options.lowering())
+    built = build_tile_program(step, device.target, schedule, options.lowering(graph.ir))
     executable = compile_graph(built.graph, [built.program], options.engine_options)
     return TileCost(graph.name, executable, forecast(executable))
 

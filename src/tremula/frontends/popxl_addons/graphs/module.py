@@ -20,6 +20,7 @@ from tremula.frontends.popxl_addons.named.factories import (
     add_variable_input,
 )
 from tremula.frontends.popxl_addons.named.tensors import NamedTensors
+from tremula.frontends.popxl_addons.notes import notes_of
 
 
 class Module(popxl.Module):
@@ -75,7 +76,7 @@ class Module(popxl.Module):
         finally:
             self._factories, self._inputs = outer
         if self.has_own_gradient:
-            makers = graph.ir._options.setdefault("own_gradients", {})
+            makers = notes_of(graph.ir).setdefault("own_gradients", {})
             makers.setdefault(graph, (self, dict(self.aux), self._made[graph][1]))
             self.aux.clear()
         return graph

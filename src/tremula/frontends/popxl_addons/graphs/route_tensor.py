@@ -2,6 +2,7 @@
 
 import popxl
 from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl_addons.notes import notes_of
 
 
 def route_tensor_into_graph(
@@ -17,7 +18,7 @@ def route_tensor_into_graph(
     sites = list(graph._call_sites)
     if not sites:
         raise ValueError(f"Nothing calls {graph}, so {t.id} cannot reach it")
-    routed = graph.ir._options.setdefault("routed", {})
+    routed = notes_of(graph.ir).setdefault("routed", {})
     if (graph, t) in routed:
         return routed[graph, t]
     with graph:

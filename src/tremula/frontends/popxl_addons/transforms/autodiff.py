@@ -18,6 +18,7 @@ from tremula.frontends.popxl_addons.named.factories import (
     add_variable_input,
 )
 from tremula.frontends.popxl_addons.named.tensors import NamedReplicaGrouping, NamedTensors
+from tremula.frontends.popxl_addons.notes import notes_of
 
 Infos = Mapping[popxl.Graph, GradGraphInfo]
 COUNTER = "mean_accum_counter"
@@ -25,7 +26,7 @@ COUNTER = "mean_accum_counter"
 
 def recomputed(graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     """Say that gradients of this graph's callers compute it again instead of keeping its values."""
-    graph.graph.ir._options.setdefault("recomputed", {}).setdefault(graph.graph, None)
+    notes_of(graph.graph.ir).setdefault("recomputed", {}).setdefault(graph.graph, None)
     return graph
 
 
@@ -56,7 +57,7 @@ def _differentiated(
 def _called_infos(graph: popxl.Graph) -> dict[popxl.Graph, GradGraphInfo]:
     """Gradients of graphs called, directly or not, that are not to be taken apart."""
     found: dict[popxl.Graph, GradGraphInfo] = {}
-    marked = graph.ir._options.get("recomputed", {})
+    marked = notes_of(graph.ir).get("recomputed", {})
     for called in graph.called_graphs:
         own = own_gradient(called)
         if own is not None:
@@ -87,10 +88,10 @@ def _varying_inputs(graph: popxl.Graph) -> list[popxl.Tensor]:
 
 def own_gradient(graph: popxl.Graph) -> GradGraphInfo | None:
     """The gradient graph that a module's `build_grad` makes, made once; None without one."""
-    makers = graph.ir._options.get("own_gradients", {})
+    makers = notes_of(graph.ir).get("own_gradients", {})
     if graph not in makers:
         return None
-    made = graph.ir._options.setdefault("own_gradient_infos", {})
+    made = notes_of(graph.ir).setdefault("own_gradient_infos", {})
     if graph not in made:
         made[graph] = _build_grad(graph, *makers[graph])
     return made[graph]
