@@ -14,6 +14,7 @@ CORE := $(VENV)/.core-installed
 TORCH := $(VENV)/.torch-installed
 DEV := $(VENV)/.dev-installed
 BROWSER := tests/vision/page/node_modules/.looked-for
+CLUSTER := $(VENV)/.cluster-looked-for
 
 RELEASE := $(VENV)/.release-installed
 
@@ -39,11 +40,11 @@ help:
 demo: $(TORCH)
 	$(BIN)/tremula demo
 
-test: $(DEV) $(BROWSER)
+test: $(DEV) $(BROWSER) $(CLUSTER)
 	$(BIN)/python -m pytest --numprocesses auto
 
 # Also the sweeps of which `make test` runs a sample: every operation with every type, say.
-test-wide: $(DEV) $(BROWSER)
+test-wide: $(DEV) $(BROWSER) $(CLUSTER)
 	$(BIN)/python -m pytest --numprocesses auto -m ""
 
 # The official suite; `make test` runs a sample of it.
@@ -128,6 +129,11 @@ browser: $(BROWSER)
 $(BROWSER): tests/vision/page/package-lock.json
 	tests/vision/page/install.sh
 	@if test -d $(@D)/playwright-core; then touch $@; fi
+
+# Tests of the system use a real Prometheus and a real Slurm, if they can be had.
+$(CLUSTER): $(CORE) tests/system/install.sh
+	tests/system/install.sh
+	@touch $@
 
 clean:
 	rm -rf $(VENV) tests/vision/page/node_modules build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info

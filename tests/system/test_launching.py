@@ -1,5 +1,7 @@
 """PopRun: who is where, what processes are told, and what happens when one fails."""
 
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -130,3 +132,19 @@ def test_cores_can_be_shared_out():
         Topology(("localhost",), 2, 2, 1), [sys.executable, "-c", script], is_numa_aware=True
     )
     assert launch(wanted) == 0
+
+
+def test_a_polite_end_removes_the_partition(admin, tmp_path, monkeypatch):
+    """SIGTERM to poprun, as Kubernetes sends it: instances end, the partition is gone."""
+    monkeypatch.setenv("VIPU_CLI_API_PORT", str(admin.port))
+    monkeypatch.setenv("VIPU_CLI_API_ACCESS_KEY", admin.key)
+    script = tmp_path / "wait.py"
+    script.write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
+    line = ["-m", "tremula.commands", "poprun", "--vipu-partition", "job", str(script)]
+    process = subprocess.Popen([sys.executable, *line], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "here\n"
+    assert [p["name"] for p in admin.get("partitions")] == ["job"]
+    process.terminate()
+    assert process.wait(20) == 128 + signal.SIGTERM
+    process.stdout.close()
+    assert admin.get("partitions") == []

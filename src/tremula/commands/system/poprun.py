@@ -3,11 +3,14 @@
 import argparse
 import json
 import os
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from tremula.base.errors import InvalidOption
 from tremula.commands.arguments import output_folder, port, whole
@@ -90,10 +93,28 @@ def run(args: argparse.Namespace) -> int:
         if args.print_topology or args.export_config is not None:
             return 0
         raise InvalidOption("there is no program to run.", hint="poprun --num-instances 2 train.py")
-    if args.vipu_partition is None or args.offline_mode:
-        return launch(_wanted(args, topology, command, {}))
-    with _partition(args, topology) as environment:
-        return launch(_wanted(args, topology, command, environment, is_partition=True))
+    with _ends_in_order():
+        if args.vipu_partition is None or args.offline_mode:
+            return launch(_wanted(args, topology, command, {}))
+        with _partition(args, topology) as environment:
+            return launch(_wanted(args, topology, command, environment, is_partition=True))
+
+
+@contextmanager
+def _ends_in_order() -> Iterator[None]:
+    """A polite end, as schedulers send it, stops instances and removes partitions."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _wanted(

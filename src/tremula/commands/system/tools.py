@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from tremula.commands.arguments import whole
+from tremula.commands.system.cluster_files import add_cluster_tools
 from tremula.commands.system.device_facts import Facts, facts_of
 from tremula.commands.system.device_tests import add_tests
 from tremula.commands.system.tables import show, table
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reset.add_argument("partition", nargs="?", help="its name ($IPUOF_CONFIG_PATH's)")
     reset.set_defaults(action=_reset)
     add_tests(tools)
+    add_cluster_tools(tools)
     add_view(tools)
 
 

@@ -123,6 +123,13 @@ def _list(client: Client, args: argparse.Namespace) -> None:
 def _add_get(parser: argparse.ArgumentParser) -> None:
     things = _thing(parser, {"partition": _get_partition, "config": _get_config})
     things["partition"].add_argument("--json", action="store_true", help="as JSON")
+    _add_config_folder(things["config"])
+
+
+def _add_config_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config-folder", type=Path, metavar="FOLDER", help="instead of ~/.ipuof.conf.d"
+    )
 
 
 def _get_partition(client: Client, args: argparse.Namespace) -> None:
@@ -144,7 +151,7 @@ def _span(ipus: list[int]) -> str:
 
 
 def _get_config(client: Client, args: argparse.Namespace) -> None:
-    for path in write_config_files(client, args.name):
+    for path in write_config_files(client, args.name, args.config_folder):
         print(path)
 
 
@@ -167,6 +174,7 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--topology", default="auto", help="ring, mesh or torus (the best there is)")
     one.add_argument("--index", type=int, help="the IPU to begin at (wherever it fits best)")
     one.add_argument("--no-config", action="store_true", help="do not write ~/.ipuof.conf.d files")
+    _add_config_folder(one)
     one = things["cluster"]
     one.add_argument("--system", help="pod16, pod64, …")
     one.add_argument("--chip", help="bow, gc200, …")
@@ -202,7 +210,7 @@ def _create_partition(client: Client, args: argparse.Namespace) -> None:
         f"partition {args.name}: IPUs {made['first']} to {last}, {made['routing']}, {made['state']}"
     )
     if not args.no_config:
-        for path in write_config_files(client, args.name):
+        for path in write_config_files(client, args.name, args.config_folder):
             print(f"export IPUOF_CONFIG_PATH={path}")
 
 
