@@ -1,4 +1,4 @@
-"""Training that survives the loss of an instance: poprun starts all again, from the last checkpoint.
+"""Training that survives the loss of an instance: all start again, from the last checkpoint.
 
     poprun --num-instances 2 --max-restarts 1 --only-output-from-instance 0 elastic_training.py
 
@@ -9,9 +9,10 @@ import os
 import tempfile
 from pathlib import Path
 
+import torch
+
 import popdist.poptorch
 import poptorch
-import torch
 
 N_EPOCHS = 5
 KEPT = Path(os.environ.get("CHECKPOINT") or Path(tempfile.gettempdir(), f"kept-{os.getppid()}.pt"))
