@@ -1,8 +1,11 @@
 """Programs on tiles: every vertex computed, against PyTorch and the interpreter."""
 
+import numpy as np
 import pytest
 
 import popart
+import popxl
+from popxl import ops
 from tests.frontends.popxl.runs import compare
 from tests.frontends.popxl.samples import SAMPLES
 
@@ -30,3 +33,51 @@ def test_against_pytorch(sample):
 def test_every_operation(sample):
     """The same for every operation."""
     compare(sample, small_chip(), 2e-4)
+
+
+def test_a_graph_called_from_several_places_is_one_function():
+    """Four calls of one graph, and of its gradient, are calls of two functions on tiles."""
+    found = []
+    for device in ("cpu", small_chip()):
+        ir = popxl.Ir()
+        with ir.main_graph:
+            x = popxl.variable(np.full((2, 4), 0.3, np.float32))
+            count = popxl.variable(0.0)
+
+            def layer(t, count: popxl.TensorByRef):
+                ops.add_(count, 1.0)
+                return ops.tanh(t * 1.5)
+
+            def pure(t):
+                return ops.exp(t * -0.5)
+
+            counted, plain = ir.create_graph(layer, x, count), ir.create_graph(pure, x)
+            grad = popxl.transforms.autodiff(plain)
+            t, calls = x, []
+            for _ in range(2):
+                (t,) = ops.call(counted, t, count)
+                calls.append(ops.call_with_info(plain, t))
+                t = calls[-1].outputs[0]
+            for call in reversed(calls):
+                (t,) = ops.call(grad.graph, t, inputs_dict=grad.inputs_dict(call))
+            out = popxl.d2h_stream(t.shape, t.dtype)
+            ops.host_store(out, t)
+        with popxl.Session(ir, device) as session:
+            found.append((session.run()[out], session.get_tensor_data(count)))
+    compiled = session._compiled.compiled.step.graph
+    keys = [node.args[1] for node in compiled.nodes if "tremula.call" in str(node.target)]
+    assert (len(keys), len(set(keys))) == (6, 3)
+    for host, tiles in zip(*found, strict=True):
+        np.testing.assert_allclose(host, tiles, rtol=1e-5)
+    assert found[1][1] == 2
+
+
+def test_printing(capfd):
+    """A tensor is printed each time it is computed, with its title, interpreted and compiled."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        ops.print_tensor(popxl.variable([1.0, 2.0]), "twice")
+    with popxl.Session(ir) as session:
+        session.run()
+        session.run()
+    assert capfd.readouterr().err.count("twice") == 2

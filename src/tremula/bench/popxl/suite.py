@@ -15,9 +15,8 @@ def step() -> Iterator[Figure]:
     from tremula.bench.popxl.programs import mnist_step, plain_step
 
     ours, theirs = mnist_step(), plain_step()
-    for _ in range(3):
-        gap = abs(ours() - theirs())
-    yield Figure.of("popxl-loss", gap, "after three steps", "<= 1e-5")
+    gaps = [abs(ours() - theirs()) for _ in range(3)]
+    yield Figure.of("popxl-loss", max(gaps), "of three steps", "<= 1e-5")
     yield Figure.of("popxl-step", ratio(ours, theirs).value, "× PyTorch", "<= 1.1")
 
 

@@ -76,6 +76,17 @@ def record_scan(
     return torch.ops.tremula.scan(inputs, rows, captured, count, is_reversed, key)
 
 
+def record_function(state: Recording, body: Callable[..., object], inputs: list[Tensor]) -> str:
+    """A function of the program, for inputs like these: the key that `tremula::call` takes."""
+    key, captured = capture_body(state, body, inputs)
+    if captured:
+        raise CaptureError(
+            f"A function reads {len(captured)} tensors of the step around it, besides its inputs.",
+            hint="pass them as inputs",
+        )
+    return key
+
+
 def record_cond(
     state: Recording,
     condition: Tensor,

@@ -38,12 +38,16 @@ def write_over_dead_operands(step: CapturedStep, *, owns_buffers: bool = False) 
 
     A buffer that the step writes is as good as fresh, if the program may: its old value is dead.
     """
-    owned: set[fx.Node] = _written_buffers(step) if owns_buffers else set()
+    buffers = _written_buffers(step) if owns_buffers else set()
+    owned: set[fx.Node] = set(buffers)
+    order = {node: i for i, node in enumerate(step.graph.nodes)}
     for node in step.graph.nodes:
         if node.op != "call_function":
             continue
         in_place = _IN_PLACE.get(node.target)
-        if in_place is not None and _may_overwrite(node, owned):
+        if in_place is not None and (
+            _may_overwrite(node, owned) or _is_new_value(node, buffers, order)
+        ):
             node.target = in_place
             owned.add(node)
         elif makes_a_new_tensor(node):
@@ -57,11 +61,44 @@ def _written_buffers(step: CapturedStep) -> set[fx.Node]:
     return {nodes[places[slot.index]] for _, slot in step.results_of_kind(BUFFER)}
 
 
+def _is_new_value(node: fx.Node, buffers: set[fx.Node], order: dict[fx.Node, int]) -> bool:
+    """Whether a node makes something of a buffer that nothing reads later, in its layout."""
+    buffer = node.args[0]
+    if buffer not in buffers or not _is_last_reader(node, buffer, order):
+        return False
+    return _stays_inside(node) and _is_laid_out_alike(buffer, node)
+
+
+def _is_last_reader(node: fx.Node, value: fx.Node, order: dict[fx.Node, int]) -> bool:
+    """Whether nothing reads a value, or what shares its memory, once a node has run."""
+    for user in value.users:
+        if user is node:
+            if _reads(node, value) != 1:
+                return False
+            continue
+        if user.op == "output" or order[user] > order[node]:
+            return False
+        if not makes_a_new_tensor(user) and not _is_last_reader(node, user, order):
+            return False
+    return True
+
+
+def _stays_inside(node: fx.Node) -> bool:
+    """Whether a value is returned once at most, and no view of it is: nobody else holds it."""
+    others = [user for user in node.users if user.op != "output"]
+    n_returned = sum(_reads(user, node) for user in node.users if user.op == "output")
+    return n_returned <= 1 and all(makes_a_new_tensor(user) for user in others)
+
+
 def _may_overwrite(node: fx.Node, owned: set[fx.Node]) -> bool:
     """The first operand is fresh, read only here and once, and laid out like the result."""
     victim = node.args[0]
     if victim not in owned or len(victim.users) != 1 or _reads(node, victim) != 1:
         return False
+    return _is_laid_out_alike(victim, node)
+
+
+def _is_laid_out_alike(victim: fx.Node, node: fx.Node) -> bool:
     was, becomes = victim.meta["val"], node.meta["val"]
     return (
         was.shape == becomes.shape

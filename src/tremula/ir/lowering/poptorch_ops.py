@@ -12,7 +12,7 @@ from tremula.base.print_format import PrintTensorFmt
 from tremula.base.types import BOOL, UNSIGNED_INT
 from tremula.ir.bodies import body_of
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.lowering.tiles import HOST_FUNCTIONS, Tiles
+from tremula.ir.lowering.tiles import FUNCTIONS, HOST_FUNCTIONS, Tiles
 from tremula.ir.lowering.types import narrow, tile_type
 from tremula.ir.op_table import lowering_of, lowers, refuse_unsupported
 from tremula.ir.ops.custom import registered
@@ -20,6 +20,7 @@ from tremula.ir.ops.host_calls import code_of
 from tremula.ir.ops.markers import MARKERS
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.poplar.programs import Call, Copy, If, PrintTensor, Repeat, RepeatWhileTrue, Sequence
+from tremula.poplar.streams import Function
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
 from tremula.poplibs.popnn.ctc import inference as ctc_inference
@@ -34,6 +35,7 @@ def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequenc
     refuse_unsupported(step)
     values: dict[fx.Node, Any] = dict(zip(step.placeholders(), inputs, strict=True))
     tiles.shared.setdefault(HOST_FUNCTIONS, {})
+    tiles.shared.setdefault(FUNCTIONS, {})
     shared = dict(tiles.shared)  # other programs cannot see what this sequence computes
     for node in step.graph.nodes:
         here = Tiles(tiles.graph, sequence, node, tiles.options, shared, tiles.chip)
@@ -74,6 +76,35 @@ def _write_back(
         saved.append(result)
     for result, target in zip(saved, held, strict=True):
         sequence.add(Copy(result, target))
+
+
+@lowers("tremula::call", calls="Call")
+def call(tiles: Tiles, inputs: list[Tensor], body: str) -> list[Tensor]:
+    """Inputs are copied to the function's own variables, results from them: the code is shared."""
+    functions = tiles.shared.setdefault(FUNCTIONS, {})
+    key = (body, tiles.chip)
+    if key not in functions:
+        functions[key] = _function(tiles, inputs, body)
+    function, arguments, results = functions[key]
+    for given, own in zip(inputs, arguments, strict=True):
+        tiles.copy(given, own)
+    tiles.sequence.add(Call(function))
+    return [tiles.writeable_copy(result) for result in results]
+
+
+def _function(
+    tiles: Tiles, inputs: list[Tensor], body: str
+) -> tuple[Function, list[Tensor], list[Tensor]]:
+    """A body as a function: its program, the variables it reads, and those of its results."""
+    arguments = [
+        tiles.new(tensor.shape, tensor.type)
+        if poputil.repeats_elements(tensor) or tensor.contains_constant
+        else tiles.graph.clone(tensor, name=f"{tiles.name}/argument")
+        for tensor in inputs
+    ]
+    program = Sequence()
+    results = lowered_body(tiles, body, arguments, program)
+    return tiles.graph.add_function(program, tiles.name), arguments, results
 
 
 @lowers("tremula::while_loop", calls="RepeatWhileTrue")

@@ -19,6 +19,8 @@ from tremula.poplibs import popops, poputil
 
 # The key in `Tiles.shared` of the host code that programs call, by handle.
 HOST_FUNCTIONS = "host functions"
+# The key of functions that the program calls, by body and chip.
+FUNCTIONS = "functions"
 
 
 @dataclass

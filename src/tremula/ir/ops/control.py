@@ -7,6 +7,8 @@ from tremula.ir.bodies import Body, body_of
 
 _library = torch.library.Library("tremula", "FRAGMENT")
 _library.define("for_loop(Tensor[] state, Tensor[] captured, int count, str body) -> Tensor[]")
+# A function of the program: however often it is called, its code is there once.
+_library.define("call(Tensor[] inputs, str body) -> Tensor[]")
 _library.define(
     "cond(Tensor condition, Tensor[] then_inputs, Tensor[] else_inputs, str then_body,"
     " str else_body) -> Tensor[]"
@@ -29,6 +31,10 @@ def _run_loop(state: list[Tensor], captured: list[Tensor], count: int, body: str
     for _ in range(count):
         state = function(*state, *captured)
     return owned(state, [*given, *captured])
+
+
+def _run_call(inputs: list[Tensor], body: str) -> list[Tensor]:
+    return owned(body_of(body).on_host(_device(inputs))(*inputs), inputs)
 
 
 def _run_cond(
@@ -116,6 +122,7 @@ def _new_like(body: Body, on: list[Tensor]) -> list[Tensor]:
 
 for _device_key in _DEVICES:
     _library.impl("for_loop", _run_loop, _device_key)
+    _library.impl("call", _run_call, _device_key)
     _library.impl("cond", _run_cond, _device_key)
     _library.impl("while_loop", _run_while, _device_key)
     _library.impl("scan", _run_scan, _device_key)
@@ -129,6 +136,11 @@ def _fake_loop(
     body: str,
 ) -> list[Tensor]:
     return _new_like(body_of(body), [*state, *captured])
+
+
+@torch.library.register_fake("tremula::call", lib=_library)
+def _fake_call(inputs: list[Tensor], body: str) -> list[Tensor]:
+    return _new_like(body_of(body), inputs)
 
 
 @torch.library.register_fake("tremula::cond", lib=_library)

@@ -1,5 +1,6 @@
 """A program compiled as a captured step: for the host, or for tiles."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.ir import Ir
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
 from tremula.frontends.popxl.core.tensor import Tensor
@@ -20,6 +22,9 @@ from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import HostSettings
 
 MAX_REMOTE_BYTES = 2**30
+_EFFECTS = {
+    "HostLoad", "HostStore", "RemoteLoad", "RemoteStore", "RemoteLoadInplace", "PrintTensor",
+}  # fmt: skip
 
 
 def obstacle(ir: Ir) -> str:
@@ -27,8 +32,6 @@ def obstacle(ir: Ir) -> str:
     used: set[RemoteBuffer] = set()
     for graph in executions(ir):
         for op in graph._ops:
-            if op.kind == "PrintTensor" and op.attributes["print_self"]:
-                return f"{op.kind} prints while it runs"
             if op.kind == "If" and any(_has_effects(called) for called in op.graphs):
                 return "a branch reads or writes more than its inputs and outputs"
             if "buffer" in op.attributes:
@@ -39,18 +42,33 @@ def obstacle(ir: Ir) -> str:
 
 def _has_effects(graph: Any) -> bool:
     return any(
-        op.kind in {"HostLoad", "HostStore", "RemoteLoad", "RemoteStore", "RemoteLoadInplace"}
+        op.kind in _EFFECTS
         or bool(op.row.is_collective)
         or any(_has_effects(called) for called in op.graphs)
         for op in graph._ops
     )
 
 
+def shared_graphs(ir: Ir) -> set[Graph]:
+    """Graphs that stay functions on tiles: called from several places, without effects."""
+    sites: Counter[Graph] = Counter()
+    for graph in executions(ir):
+        sites.update(called for op in graph._ops if op.kind == "Call" for called in op.graphs)
+    return {graph for graph, n in sites.items() if n > 1 and not _has_effects(graph)}
+
+
 class _Program(nn.Module):
     """All memory of a device as buffers, and the main graph as `forward`."""
 
-    def __init__(self, memory: DeviceMemory, buffers: list[RemoteBuffer], streams: Any):
+    def __init__(
+        self,
+        memory: DeviceMemory,
+        buffers: list[RemoteBuffer],
+        streams: Any,
+        functions: set[Graph],
+    ):
         super().__init__()
+        self.functions = functions
         self.memory, self.remote, (self.loads, self.stores) = memory, buffers, streams
         self.places: list[tuple[Any, int]] = []  # of each buffer: tensor or remote buffer, replica
         for t, values in memory.variables.items():
@@ -75,7 +93,7 @@ class _Program(nn.Module):
             else:
                 memory.variables.setdefault(owner, []).append(value)
         streams = TracedStreams(dict(zip(self.loads, inputs, strict=True)))
-        Tracer(memory, remote).run(memory.ir.main_graph, streams)
+        Tracer(memory, remote, self.functions).run(memory.ir.main_graph, streams)
         return [streams.outputs(stream) for stream in self.stores]
 
 
@@ -105,7 +123,8 @@ class CompiledProgram:
             if "buffer" in op.attributes
         }
         buffers = sorted(used, key=lambda b: b.remote_buffer_id)
-        self.program = _Program(memory, buffers, (loads, stores))
+        functions = shared_graphs(ir) if on_tiles else set()
+        self.program = _Program(memory, buffers, (loads, stores), functions)
         self.compiled = self._compile(host, tiles)
         self._write()
 

@@ -5,9 +5,9 @@ next, so a collective finds the operands of its group. This is the meaning of a 
 forms are compared with it.
 """
 
+import json
 from collections.abc import Callable
 
-import numpy as np
 import torch
 
 from tremula.frontends.popxl.core.aliases import Aliases, aliases_of, written_operands
@@ -16,10 +16,16 @@ from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
 from tremula.frontends.popxl.core.tensor import Tensor
-from tremula.frontends.popxl.dtypes import from_carrier, to_carrier, wrapped
+from tremula.frontends.popxl.dtypes import to_carrier, wrapped
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.streams import Streams
+from tremula.ir.ops import markers  # noqa: F401  registers tremula::print_tensor
 
+# Attributes of print_tensor that say how numbers look.
+PRINT_FORM = (
+    "summarise_threshold", "edge_items", "max_line_width", "digits", "float_format", "separator",
+    "open_bracket", "close_bracket",
+)  # fmt: skip
 Value = list[torch.Tensor]
 Frame = dict[Tensor, Value]
 
@@ -283,23 +289,19 @@ def _if(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
 
 @step("PrintTensor")
 def _print(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
-    if op.attributes["print_self"]:
-        for r, value in zip(machine.replicas, values[0], strict=True):
-            prefix = f"[{r}] " if machine.memory.n_replicas > 1 else ""
-            print(prefix + printed(op, from_carrier(value, op.inputs[0].dtype)))  # noqa: T201
-    return [[v.clone() for v in values[0]]]
-
-
-def printed(op: Op, array: np.ndarray) -> str:
-    """A tensor as text, in the form that the operation asks for."""
-    a = op.attributes
-    text = np.array2string(
-        array,
-        threshold=a["summarise_threshold"],
-        edgeitems=a["edge_items"],
-        max_line_width=a["max_line_width"],
-        precision=a["digits"],
-        separator=a["separator"],
-    )
-    text = text.replace("[", a["open_bracket"]).replace("]", a["close_bracket"])
-    return f"{a['title']}: {text}"
+    """To standard error, as tiles print."""
+    if not op.attributes["print_self"]:
+        return [[v.clone() for v in values[0]]]
+    titles = [
+        f"[{r}] {op.attributes['title']}"
+        if machine.memory.n_replicas > 1
+        else op.attributes["title"]
+        for r in machine.replicas
+    ]
+    form = json.dumps({name: op.attributes[name] for name in PRINT_FORM})
+    return [
+        [
+            torch.ops.tremula.print_tensor(value, title, form, False)
+            for title, value in zip(titles, values[0], strict=True)
+        ]
+    ]

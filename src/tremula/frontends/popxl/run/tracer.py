@@ -15,9 +15,9 @@ from tremula.frontends.popxl.core.call_site import modified_inputs
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
-from tremula.frontends.popxl.run.interpreter import Interpreter, Value
+from tremula.frontends.popxl.run.interpreter import Interpreter, Value, plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
-from tremula.ir.capture.bodies import record_cond, record_scan
+from tremula.ir.capture.bodies import record_cond, record_function, record_scan
 from tremula.ir.recording import active
 
 # A loop of fewer operations in all is written out.
@@ -54,8 +54,12 @@ class TracedStreams:
 class Tracer(Interpreter):
     """The interpreter on tensors of a recording; remote buffers are tensors `[entries, …]`."""
 
-    def __init__(self, memory: DeviceMemory, remote: dict[int, Value]):
+    def __init__(
+        self, memory: DeviceMemory, remote: dict[int, Value], functions: set[Graph] | None = None
+    ):
         super().__init__(memory)
+        self.functions = functions or set()  # graphs that stay functions of the program
+        self._keys: dict[Any, str] = {}
         self.remote = remote  # by buffer and replica
         self._constants: dict[tuple[int, int], torch.Tensor] = {}  # by recorder and value
 
@@ -68,6 +72,40 @@ class Tracer(Interpreter):
         if key not in self._constants:
             self._constants[key] = state.recorder.bring_in(value)
         return self._constants[key]
+
+    def call(self, graph: Graph, arguments: list[Value], by_reference: set[int]) -> list[Value]:
+        state = active()
+        if state is None or graph not in self.functions:
+            return super().call(graph, arguments, by_reference)
+        written = sorted(plan_of(graph).aliases.written_inputs & by_reference)
+        results: list[Value] = [[] for _ in graph._outputs]
+        for r in range(len(self.replicas)):
+            inputs = [value[r] for value in arguments]
+            found = torch.ops.tremula.call(inputs, self._key(state, graph, inputs, written, r))
+            for result, value in zip(results, found, strict=False):
+                result.append(value)
+            for i, value in zip(written, found[len(results) :], strict=True):
+                inputs[i].copy_(value)
+        return results
+
+    def _key(
+        self, state: Any, graph: Graph, inputs: list[torch.Tensor], written: list[int], replica: int
+    ) -> str:
+        """The function that a graph is: recorded once, called from everywhere."""
+        key = (graph, tuple(written))
+        if key not in self._keys:
+
+            def body(*parts: torch.Tensor) -> list[torch.Tensor]:
+                values = [[p.clone() if i in written else p] for i, p in enumerate(parts)]
+                everybody, self.replicas = self.replicas, [self.replicas[replica]]
+                try:
+                    found = Interpreter.call(self, graph, values, set(written))
+                finally:
+                    self.replicas = everybody
+                return [value[0] for value in [*found, *(values[i] for i in written)]]
+
+            self._keys[key] = record_function(state, body, inputs)
+        return self._keys[key]
 
     def read_remote(self, buffer: RemoteBuffer, offsets: Value) -> Value:
         held = self.remote[buffer.remote_buffer_id]
