@@ -9,7 +9,7 @@ import pytest
 from tremula.base.errors import FileLoadError, InvalidOption
 from tremula.commands import main
 from tremula.explore import planner
-from tremula.explore.candidates import Candidate
+from tremula.explore.candidates import MERGES, Candidate
 from tremula.explore.picture import plan_svg
 from tremula.explore.planner import plan
 from tremula.explore.script import task_of_script
@@ -120,6 +120,24 @@ def test_states_leave_where_nothing_fits(small_task, tmp_path, monkeypatch):
     assert "where.useReplicatedTensorSharding(True)" in text
     options = planner.options_of(found.best.candidate)
     assert options.TensorLocations.location_optimizer["useReplicatedTensorSharding"] == 1
+
+
+def test_sums_of_the_fastest_are_merged(small_task, tmp_path, monkeypatch):
+    """Replicas whose gradients are summed in one go are tried last, and chosen if faster."""
+
+    def timed(_, candidate):
+        seconds = candidate.n_stages * 1e-3 - 1e-4 * candidate.merges_sums
+        n = candidate.n_stages
+        return Outcome(candidate, True, seconds, 4, 0.1, (9,) * n, 200, (1.0,) * n, (9,) * n)
+
+    monkeypatch.setattr(planner, "try_candidate", timed)
+    monkeypatch.setattr(planner, "results_of", lambda run, jobs, _: ((j, run(j)) for j in jobs))
+    found = plan(small_task, folder=tmp_path, max_candidates=40)
+    assert found.best.candidate.merges_sums
+    assert found.best.candidate.n_replicas == 2
+    assert "sums merged" in found.best.candidate.label
+    assert "mergeAllReduceCollectives', True" in planner.code_of(found.best.candidate)
+    assert found.options._Popart.options[MERGES[0]] is True
 
 
 def test_what_does_not_fit_is_said():

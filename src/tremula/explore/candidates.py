@@ -9,6 +9,11 @@ from torch import nn
 if TYPE_CHECKING:  # the front end loads slowly
     from tremula.frontends.poptorch.options.options import Options
 
+MERGES = tuple(
+    f"replicatedCollectivesSettings.merge{what}Collectives"
+    for what in ("AllReduce", "ReduceScatter")
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -22,6 +27,7 @@ class Candidate:
     memory_proportion: float | None = None
     states_off_chip: bool = False
     shards_states: bool = False  # each replica keeps and updates its share of optimiser states
+    merges_sums: bool = False  # of gradients over replicas: all weights of a chip in one go
 
     @property
     def n_stages(self) -> int:
@@ -41,6 +47,7 @@ class Candidate:
             parts.append(f"memory {self.memory_proportion:g}")
         parts += ["states off chip"] * self.states_off_chip
         parts += ["states sharded"] * self.shards_states
+        parts += ["sums merged"] * self.merges_sums
         return ", ".join(parts)
 
     def as_dict(self) -> dict[str, object]:
@@ -74,6 +81,9 @@ def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options"
         where = poptorch.TensorLocationSettings().useOnChipStorage(not candidate.states_off_chip)
         where.useReplicatedTensorSharding(candidate.shards_states)
         options.TensorLocations.setOptimizerLocation(where)
+    if candidate.merges_sums:
+        for name in MERGES:
+            options._Popart.set(name, True)
     return options
 
 
@@ -132,4 +142,6 @@ def _option_lines(candidate: Candidate) -> list[str]:
             f"where.useReplicatedTensorSharding({candidate.shards_states})",
             "options.TensorLocations.setOptimizerLocation(where)",
         ]
+    if candidate.merges_sums:
+        lines += [f"options._Popart.set({name!r}, True)" for name in MERGES]
     return lines

@@ -110,6 +110,7 @@ class _Search:
         self._try(self._variants())
         for _ in range(2):
             self._try(self._rebalanced())
+        self._try(self._merged())
         outcomes = sorted(self.found.values(), key=_rank)
         return Plan(tuple(outcomes), self.segments, self.task.system)
 
@@ -173,12 +174,22 @@ class _Search:
             found += [off, replace(off, memory_proportion=MEMORY_PROPORTIONS[-1])]
         return found
 
+    def _best(self) -> Outcome | None:
+        """The fastest that fits."""
+        return min((o for o in self.found.values() if o.fits), key=_rank, default=None)
+
+    def _merged(self) -> list[Candidate]:
+        """The fastest that fits, with its sums over replicas in one go."""
+        best = self._best()
+        if best is None or best.candidate.n_replicas == 1 or not self.task.is_training:
+            return []
+        return [replace(best.candidate, merges_sums=True)]
+
     def _rebalanced(self) -> list[Candidate]:
         """The fastest that fits, cut again by the time its stages really took."""
-        fitting = [o for o in sorted(self.found.values(), key=_rank) if o.fits]
-        if not fitting or not fitting[0].candidate.cuts:
+        best = self._best()
+        if best is None or not best.candidate.cuts:
             return []
-        best = fitting[0]
         weights = self._measured_weights(best)
         cuts = self._names(balanced_cuts(weights, best.candidate.n_stages))
         return [replace(best.candidate, cuts=cuts)]

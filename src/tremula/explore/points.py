@@ -88,4 +88,5 @@ def _candidate_of(job: Job, given: dict[str, Any]) -> Candidate:
         memory_proportion=given.get("memory_proportion"),
         states_off_chip=bool(given.get("states_off_chip", False)),
         shards_states=bool(given.get("shards_states", False)),
+        merges_sums=bool(given.get("merges_sums", False)),
     )

@@ -19,7 +19,7 @@ CHIP_ALIASES = {
 }  # fmt: skip
 OPTIONS = (
     "batch", "stages", "replicas", "accumulation", "recomputes", "memory_proportion",
-    "states_off_chip", "shards_states",
+    "states_off_chip", "shards_states", "merges_sums",
 )  # fmt: skip
 _TABLES = ("name", "models", "chip", "options")
 Job = dict[str, Any]

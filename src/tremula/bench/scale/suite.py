@@ -154,10 +154,12 @@ def planner() -> Iterator[Figure]:
         yield Figure.of("planner-seconds", time.perf_counter() - began, "s", "<= 300")
     cuts = [cut for n in (0, 1) for cut in combinations(found.segments.names, n)]
     every = [
-        Candidate(cut, 1 if cut else 2, accumulation=8 if cut else 4, recomputes=recomputes)
+        Candidate(cut, 1, accumulation=8, recomputes=recomputes)
         for cut in cuts
-        for recomputes in ((True, False) if cut else (True,))
+        if cut
+        for recomputes in (True, False)
     ]
+    every += [Candidate((), 2, accumulation=4, merges_sums=merges) for merges in (False, True)]
     outcomes = [o for _, o in results_of(lambda c: try_candidate(task, c), every) if o.fits]
     best = max(outcome.samples_per_s for outcome in outcomes)
     yield Figure.of("planner-to-best", best / found.best.samples_per_s, "× best", "<= 1.05")
