@@ -22,6 +22,7 @@ SUITES = {
     "popxl": "tremula.bench.popxl.suite",
     "jax": "tremula.bench.jax.suite",
     "keras": "tremula.bench.keras.suite",
+    "keras-applications": "tremula.bench.keras.applications",
     "optimum": "tremula.bench.optimum.suite",
     "vision": "tremula.bench.vision.suite",
     "scale": "tremula.bench.scale.suite",

@@ -15,7 +15,8 @@ if TYPE_CHECKING:  # Keras and PyTorch are loaded where they are used
     import keras
 
 SUITE = Suite("keras")
-_BATCH, _N_STEPS, _N_STEPS_GPU = 64, 4, 32
+_BATCH, _N_STEPS = 64, 4
+_N_STEPS_GPU, _N_PER_EXECUTION = 128, 32
 
 _IMPORTS = """
 import os, time
@@ -79,9 +80,9 @@ def fit() -> Iterator[Figure]:
     """Seconds of an epoch, ours ÷ Keras; on a GPU Keras ÷ ours, 32 steps in an execution."""
     import torch
 
-    n_steps = _N_STEPS_GPU if torch.cuda.is_available() else _N_STEPS
-    ours, plain = _both(**({"steps_per_execution": n_steps} if n_steps > _N_STEPS else {}))
-    x, y = _data(n_steps)
+    has_gpu = torch.cuda.is_available()
+    ours, plain = _both(**({"steps_per_execution": _N_PER_EXECUTION} if has_gpu else {}))
+    x, y = _data(_N_STEPS_GPU if has_gpu else _N_STEPS)
     began = time.process_time()
     ours.train_on_batch(x[:_BATCH], y[:_BATCH])
     yield Figure.of("first-batch", time.process_time() - began, "CPU s", "<= 4")
@@ -89,9 +90,9 @@ def fit() -> Iterator[Figure]:
     def epoch(model: "keras.Model") -> None:
         model.fit(x, y, batch_size=_BATCH, verbose=0)  # pyright: ignore[reportArgumentType] - Keras's stubs know names
 
-    clock = None if torch.cuda.is_available() else time.process_time
+    clock = None if has_gpu else time.process_time
     measured = ratio(lambda: epoch(ours), lambda: epoch(plain), rounds=5, clock=clock)
-    if torch.cuda.is_available():
+    if has_gpu:
         yield Figure.of("fit-gpu", 1 / measured.value, "× Keras", ">= 5")
     else:
         yield Figure.of("fit", measured.value, "of Keras", "<= 0.8")

@@ -5,6 +5,7 @@ in the next step, what a checkpoint saves is what the last step left, and nothin
 have memory of their own: weights go there before an execution and come back after it.
 """
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from tremula.compiler.report.report import Report
 from tremula.frontends.keras.optimiser import KerasRule
-from tremula.frontends.keras.step import Held
+from tremula.frontends.keras.step import Held, is_seed
 from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
 from tremula.ir.run.session import HostSession
 from tremula.runtime.forecast import forecast
@@ -44,6 +45,7 @@ class KerasProgram:
     step: RecordableStep
     compiled: CompiledStep
     metrics: tuple[Any, ...]  # variables that replicas count for themselves
+    seeds: tuple[Any, ...] = ()  # states of the layers' generators
     keeps_last: bool = False  # metrics are those of the last replica, not of all
 
     def run(self, batches: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
@@ -57,10 +59,25 @@ class KerasProgram:
             results[number] = outputs
 
         self._write()
+        self._seed()
         with self.compiled.random.drawing():
             self.compiled.session.run(batches, give)
         self._read()
         return results
+
+    def _seed(self) -> None:
+        """Draw by the seeds of the layers and the number of updates: a checkpoint has both.
+
+        Without an update, by how often each layer drew.
+        """
+        if not self.seeds:
+            return
+        states = [v._value.detach().cpu().numpy() for v in self.seeds]
+        rule = self.compiled.step.rule
+        if rule is not None:
+            iterations = rule.optimizer.iterations  # pyright: ignore[reportAttributeAccessIssue] - a KerasRule
+            states = [*(state[:1] for state in states), iterations._value.detach().cpu().numpy()]
+        self.compiled.random.reseed(zlib.crc32(b"".join(state.tobytes() for state in states)))
 
     def report(self) -> Report:
         """Cycles and memory of the tile program."""
@@ -167,4 +184,5 @@ def compile_program(
     names = [f"{step.kind}_data_{i}" for i in range(len(batch))]
     asked = StepToCompile(step.held, step.record, list(batch), names, step.rule())
     compiled = compile_step(asked, settings)
-    return KerasProgram(step, compiled, tuple(step.counted), keeps_last)
+    seeds = tuple(v for v in step.held.others if is_seed(v))
+    return KerasProgram(step, compiled, tuple(step.counted), seeds, keeps_last)

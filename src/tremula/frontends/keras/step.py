@@ -191,7 +191,12 @@ def _wrapped_modules(model: keras.Model) -> list[nn.Module]:
 
 def _seeds(model: keras.Model) -> list[Any]:
     """The states of the layers' random generators."""
-    return [v for v in model.variables if v.path.endswith("seed_generator_state")]
+    return [v for v in model.variables if is_seed(v)]
+
+
+def is_seed(variable: Any) -> bool:  # noqa: ANN401
+    """Whether a variable is the state of a layer's random generator."""
+    return variable.path.endswith("seed_generator_state")
 
 
 def _tensor(leaf: Any) -> Tensor:  # noqa: ANN401

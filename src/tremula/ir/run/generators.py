@@ -22,6 +22,7 @@ class DeviceRandom(Protocol):
     def drawing(self) -> AbstractContextManager[None]: ...  # while the model runs
     def words(self) -> list[int]: ...
     def set_words(self, words: list[int]) -> None: ...
+    def reseed(self, seed: int) -> None: ...  # as if the model had been given this seed
 
 
 def make_random(session: Session, seed: int, step: CapturedStep) -> "AnyRandom":
@@ -65,6 +66,10 @@ class HostRandom:
         self._is_used = session.program.is_random
         kinds = ["cpu"] if session.device.type == "cpu" else ["cpu", session.device.type]
         self._devices = [torch.device(kind) for kind in kinds]
+        self.reseed(seed)
+
+    def reseed(self, seed: int) -> None:
+        self.seed = seed
         self._states = [torch.Generator(d).manual_seed(seed).get_state() for d in self._devices]
 
     @contextmanager
@@ -126,6 +131,11 @@ class CountedRandom:
             self._session.write_buffers({self._counter: state}, replica)
         self._is_written = True
 
+    def reseed(self, seed: int) -> None:
+        self.seed, n_replicas = seed, len(self._session.read_weights()[1])
+        states = [initial_state(seed, replica) for replica in range(n_replicas)]
+        self.set_words(torch.cat(states).tolist())
+
 
 class TileRandom:
     """The generators of every worker of every tile."""
@@ -145,6 +155,11 @@ class TileRandom:
         storage = self._engine.loaded.storage
         for replica, part in enumerate(np.split(np.array(words, np.uint32), self._n_replicas)):
             storage.write_seeds(part.reshape(storage.read_seeds(replica).shape), replica)
+
+    def reseed(self, seed: int) -> None:
+        self.seed = seed
+        drawn = np.random.default_rng(seed).integers(1, 2**32, len(self.words()), dtype=np.uint32)
+        self.set_words(drawn.tolist())
 
     def _seeds(self, replica: int) -> np.ndarray:
         return self._engine.loaded.storage.read_seeds(replica).reshape(-1)

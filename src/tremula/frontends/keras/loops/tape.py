@@ -4,7 +4,7 @@ While a loop is recorded, a range has one round, a tape marks the loss, and grad
 an optimiser takes; otherwise everything computes as Keras does.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -60,6 +60,11 @@ def loop_range(*limits: Any) -> Iterable[Any]:  # noqa: ANN401
         )
     state.n_rounds = len(rounds)
     return rounds[:1]
+
+
+def function(func: Callable | None = None, **_choices: Any) -> Any:  # noqa: ANN401
+    """`tf.function`: the function itself; `strategy.run` compiles it."""
+    return (lambda own: own) if func is None else func
 
 
 class GradientTape:

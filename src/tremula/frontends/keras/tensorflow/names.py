@@ -10,6 +10,7 @@ import numpy as np
 from tremula.base.errors import suggest
 from tremula.frontends.keras import config, enums, ipu, strategy
 from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.loops.tape import GradientTape, function, loop_range
 from tremula.frontends.keras.tensorflow.dataset import Dataset
 from tremula.frontends.keras.tensorflow.datasets import generated_datasets
 
@@ -111,6 +112,9 @@ def _modules(synthetic_samples: int | None) -> dict[str, ModuleType]:
         ("ipu_strategy", strategy),
         ("utils", ipu.utils),
         ("enums", enums),
+        ("ipu_infeed_queue", ipu.ipu_infeed_queue),
+        ("ipu_outfeed_queue", ipu.ipu_outfeed_queue),
+        ("pipelining_ops", ipu.pipelining_ops),
     ):
         found[f"tensorflow.python.ipu.{name}"] = part  # pyright: ignore[reportArgumentType]
     found["tensorflow"] = _top(own_keras, python)
@@ -141,6 +145,9 @@ def _top(own_keras: ModuleType, python: ModuleType) -> ModuleType:
         python=python,
         data=data,
         constant=np.asarray,
+        function=function,
+        GradientTape=GradientTape,
+        range=loop_range,
         convert_to_tensor=keras.ops.convert_to_tensor,
         __version__="2.6.3",
         __path__=[],
