@@ -9,12 +9,16 @@ from tests.scripts import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
 # A leading underscore marks a module that examples share; what made data needs the original data;
-# scripts for TensorFlow are run under its names by tests/frontends/keras/test_tensorflow.py.
+# the script for TensorFlow is run under its names by tests/frontends/keras/test_tensorflow.py.
 EXAMPLES = sorted(
     path
     for path in (ROOT / "examples").rglob("*.py")
-    if not path.name.startswith("_") and path.parent.name not in ("data", "keras")
+    if not path.name.startswith("_")
+    and path.parent.name != "data"
+    and path != ROOT / "examples" / "keras" / "cifar10.py"
 )
+# What takes long even then is left to `make test-wide`; such an example says so in a comment.
+WIDE = "# Run by the wide tests."
 # A long example says in a comment how it is run here: smaller, and without a network.
 ARGUMENTS = re.compile(r"^# Arguments when run as a test: (.*)$", re.MULTILINE)
 
@@ -35,8 +39,14 @@ def arguments_of(script: Path) -> list[str]:
     return found[1].split() if found else []
 
 
+def marked(script: Path) -> object:
+    is_wide = WIDE in script.read_text(encoding="utf-8")
+    name = str(script.relative_to(ROOT))
+    return pytest.param(script, id=name, marks=pytest.mark.wide if is_wide else ())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("script", [marked(script) for script in EXAMPLES])
 def test_examples_run(script, tmp_path):
     """The example exits with 0 and prints the lines of its .expected file, in order."""
     code, output = run_script(script, tmp_path, arguments_of(script))

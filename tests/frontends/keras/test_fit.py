@@ -16,8 +16,6 @@ RNG = np.random.default_rng(0)
 IMAGES = RNG.random((12, 8, 8, 3), dtype=np.float32)
 CLASSES = RNG.integers(0, 4, 12)
 OPTIMISERS = {
-    "sgd": lambda: optimizers.SGD(0.05),
-    "nesterov": lambda: optimizers.SGD(0.05, momentum=0.9, nesterov=True),
     "adamw": lambda: optimizers.AdamW(0.01, weight_decay=0.1, clipnorm=1.0),
     "schedule": lambda: optimizers.RMSprop(optimizers.schedules.CosineDecay(0.01, 5)),
 }
