@@ -6,7 +6,7 @@ A "summary" here is the first four words: a task a tiny model with random weight
 and sampling go through the same compiled step; words are those that transformers would generate.
 """
 
-# Arguments when run as a test: --steps 60
+# Arguments when run as a test: --steps 40
 
 import argparse
 import tempfile

@@ -57,7 +57,7 @@ _SPEECH: dict[str, Any] = {
 }  # fmt: skip
 _PICTURES_AND_WORDS: dict[str, Any] = {
     "vocab_size": 64, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32,
-    "l_layers": 2, "x_layers": 2, "r_layers": 2, "visual_feat_dim": 8, "num_qa_labels": 5,
+    "l_layers": 1, "x_layers": 1, "r_layers": 1, "visual_feat_dim": 8, "num_qa_labels": 5,
     "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 64,
 }  # fmt: skip
 
