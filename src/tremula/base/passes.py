@@ -4,6 +4,7 @@ A pass is a name and a pure function from state to state. `watch_passes` adds a 
 TREMULA_DUMP=folder adds one that writes what every pass left as a text file, and a table of times.
 """
 
+import gc
 import os
 import re
 import resource
@@ -54,6 +55,18 @@ def run_passes(
             done.append(state)
             done.append(text_of)
     return state
+
+
+@contextmanager
+def garbage_collected_later() -> Iterator[None]:
+    """Cycles of garbage are looked for afterwards: beside a loaded model looking takes long."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @contextmanager

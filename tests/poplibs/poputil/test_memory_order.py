@@ -8,6 +8,7 @@ import tremula as tr
 from tremula.poplar.tensors.blocks import BlockCuts, BlockPieces
 from tremula.poplibs import poputil
 from tremula.poplibs.popops.slicing.row_blocks import add_blocked_matrix
+from tremula.poplibs.poputil.layout import is_contiguous_along
 from tremula.poplibs.poputil.memory_order import blocks_of, order_of
 
 CUTS = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(
@@ -77,3 +78,15 @@ def test_repeats_in_blocks_are_seen():
     assert poputil.repeats_elements(matrix.broadcast(2))
     assert not poputil.is_writeable(matrix.broadcast(2))
     assert not poputil.repeats_elements(matrix[1:4, ::2])
+
+
+def test_contiguous_along_a_dimension_is_said_by_memory():
+    """A matrix of channels in blocks of eight, seen channels first: strides say otherwise."""
+    graph = _graph()
+    stored = graph.add_variable(tr.FLOAT, [2, 6, 8], "stored")
+    seen = tr.concat([stored[0].transpose(), stored[1].transpose()])  # [16, 6], in pieces
+    assert seen.strides == (6, 1)
+    assert [is_contiguous_along(seen, d) for d in (0, 1)] == [True, False]
+    plain = stored.reshape([12, 8])
+    assert [is_contiguous_along(plain, d) for d in (0, 1)] == [False, True]
+    assert not is_contiguous_along(plain[:1], 0)

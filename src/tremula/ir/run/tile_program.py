@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from tremula.base.options import parse_options
+from tremula.base.passes import garbage_collected_later
 from tremula.base.tracing import POPTORCH, span
 from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable.executable import Executable
@@ -136,10 +137,11 @@ class TileProgram:
                 f"The tile program does not model: {'; '.join(self.settings.not_modelled)}. Results"
                 " are the same; its memory and cycles are those of tensors that stay on the chips."
             )
-        built, program = self.built(bar.part(0, 60))
-        with span(POPTORCH, "compile graph"):
-            progress = bar.part(60, 95)
-            executable = compile_graph(built.graph, [program], self._engine_options(), progress)
+        with garbage_collected_later():
+            built, program = self.built(bar.part(0, 60))
+            with span(POPTORCH, "compile graph"):
+                progress = bar.part(60, 95)
+                executable = compile_graph(built.graph, [program], self._engine_options(), progress)
         return StoredTileProgram.of(self._key(), executable, built)
 
     def built(self, progress: Progress | None = None) -> tuple[BuiltProgram, Sequence]:

@@ -10,7 +10,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.tensors.blocks import BlockPieces
 from tremula.poplar.tensors.layout import variables_met
 from tremula.poplar.tensors.regions import nests
-from tremula.poplar.tensors.runs import Pieces, compress, merge_dims
+from tremula.poplar.tensors.runs import Pieces, compress, merge_dims, single_run
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplibs.poputil.memory_order import blocks_of, known_repeats, order_of
@@ -160,6 +160,21 @@ def memory_order(tensor: Tensor) -> list[int]:
         (d for d, s in enumerate(strides) if s is not None), key=lambda d: -(strides[d] or 0)
     )
     return [*(d for d, s in enumerate(strides) if s is None), *moving]
+
+
+def is_contiguous_along(tensor: Tensor, dim: int) -> bool:
+    """Whether elements follow each other in memory along a dimension, as the first two show.
+
+    Strides do not tell for tensors in pieces: blocks of channels may lie innermost, whatever the
+    order of dimensions.
+    """
+    if tensor.shape[dim] < 2 or 0 in tensor.shape:
+        return False
+    if tensor.pieces is None:
+        return tensor.strides[dim] == 1
+    two = single_run(tensor.offset, 2, tensor.strides[dim])
+    first, second = tensor.pieces.lookup(two).addresses().tolist()
+    return second - first == 1
 
 
 def clone_in_order(

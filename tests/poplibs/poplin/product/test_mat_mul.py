@@ -222,6 +222,19 @@ def test_a_transposed_left_operand_is_read_by_columns():
     assert all(isinstance(t, tr.Tensor) and len(t.runs().start) <= 40 for t in copied)
 
 
+def test_an_operand_in_blocks_of_its_inner_dimension_is_not_turned():
+    """Its pieces show rows first, but columns follow each other in memory, as products want."""
+    graph, sequence = small_graph(), tr.Sequence()
+    a = graph.add_variable(tr.FLOAT, [24, 64], "a", mapping="linear")
+    stored = graph.add_variable(tr.FLOAT, [6, 64, 8], "stored", mapping="linear")
+    b = tr.concat([stored[i].transpose() for i in range(6)]).transpose()  # [64, 48]
+    out = poplin.mat_mul(graph, a, b, sequence)
+    values = random_matrices(a.shape, b.shape)
+    got, report = product_of(graph, sequence, a, b, out, values)
+    assert np.allclose(got, values[0] @ values[1], atol=1e-4)
+    assert not any("Transpose" in row.codelet for row in report.vertex_types)
+
+
 def test_a_transposed_right_operand_is_turned_on_the_tiles():
     """Rows of a transposed matrix move as they are, and every tile transposes what it got."""
     graph, sequence = small_graph(), tr.Sequence()

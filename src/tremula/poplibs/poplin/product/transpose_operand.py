@@ -33,6 +33,7 @@ from tremula.poplibs.poplin.product.blocks import (
     view_of,
 )
 from tremula.poplibs.poplin.product.methods import Count
+from tremula.poplibs.poputil.layout import is_contiguous_along
 from tremula.poplibs.poputil.steps import run_vertices
 
 Ints = np.ndarray
@@ -91,10 +92,10 @@ def transpose_cycles(
 
 def contiguous_dim(tensor: Tensor) -> int | None:
     """The dimension, not the last, along which elements follow each other in memory."""
-    if tensor.rank < 2 or tensor.shape[-1] == 1 or tensor.strides[-1] == 1:
+    if tensor.rank < 2 or tensor.shape[-1] == 1 or is_contiguous_along(tensor, tensor.rank - 1):
         return None
-    dims = [d for d in range(tensor.rank - 1) if tensor.strides[d] == 1 and tensor.shape[d] > 1]
-    return dims[0] if dims else None
+    dims = (d for d in range(tensor.rank - 1) if is_contiguous_along(tensor, d))
+    return next(dims, None)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from tremula.poplibs.popops.reduction.stages import (
     side_by_side,
 )
 from tremula.poplibs.popops.row_parts import mapped_by
+from tremula.poplibs.poputil.layout import is_contiguous_along
 from tremula.poplibs.poputil.memo import remembered
 from tremula.poplibs.poputil.replay import replayed
 from tremula.poplibs.registry import PoplibsError
@@ -124,6 +125,14 @@ def reduce_many(
     return done
 
 
+def _order_in_memory(tensor: Tensor) -> list[int]:
+    """Dimensions as they lie in memory, the innermost last."""
+    order = sorted(range(tensor.rank), key=lambda d: -abs(tensor.strides[d]))
+    if tensor.pieces is not None:  # whose strides are not those of memory
+        order.sort(key=lambda d: is_contiguous_along(tensor, d))
+    return order
+
+
 class _Builder:
     """Plans one reduction and adds its vertices."""
 
@@ -179,8 +188,7 @@ class _Builder:
     # -- the tensor in memory order ----------------------------------------------------------------
 
     def _reduced(self) -> Tensor:
-        strides = self.tensor.strides
-        order = sorted(range(self.tensor.rank), key=lambda d: -abs(strides[d]))
+        order = _order_in_memory(self.tensor)
         ordered = self.tensor.dim_shuffle(order)
         kept = [d for d in order if d in self.kept]
         factors = factors_of(list(ordered.shape), [d in self.dims for d in order])
