@@ -1,4 +1,4 @@
-"""The PopXL figures: a step against PyTorch, and how fast graphs are built."""
+"""The PopXL figures: a step against PyTorch, how fast graphs are built, GPT-3 over many chips."""
 
 import time
 from collections.abc import Iterator
@@ -30,3 +30,27 @@ def build() -> Iterator[Figure]:
     n = build_operations()
     seconds = time.process_time() - began
     yield Figure.of("popxl-build", n / seconds, "operations/s", ">= 5000")
+
+
+@SUITE.measurement("gpt3-training")
+def gpt3_training() -> Iterator[Figure]:
+    """The tiny GPT over 2 · 2 · 2 replicas, ten steps, against Adam on the dense model."""
+    from tremula.bench.popxl.gpt3 import training_error
+
+    yield Figure.of("gpt3-tiny-training", training_error(10), "largest error", "<= 1e-4")
+
+
+@SUITE.measurement("gpt3-175b")
+def gpt3_175b() -> Iterator[Figure]:
+    """175 billion parameters for a Pod256: compiled, costed, its tables as written down."""
+    from tremula.bench.popxl.gpt3 import compiled_figures
+
+    yield from compiled_figures("175b_pod256", "gpt3-175b", most_seconds=300)
+
+
+@SUITE.measurement("gpt3-2.7b")
+def gpt3_small() -> Iterator[Figure]:
+    """2.7 billion parameters for a Pod64."""
+    from tremula.bench.popxl.gpt3 import compiled_figures
+
+    yield from compiled_figures("2.7b_pod64", "gpt3-2.7b", most_seconds=120)

@@ -1,0 +1,27 @@
+"""Replication: the same program on four replicas, with data of their own and sums over groups.
+
+    python replication.py
+
+A variable that pairs of replicas share has one value for each pair; a collective works in groups.
+"""
+
+import numpy as np
+
+import popxl
+from popxl import ops
+
+ir = popxl.Ir(replication=4)
+pairs = ir.replica_grouping(stride=1, group_size=2)  # (0, 1), (2, 3)
+print("pairs:", pairs.assignment, "transposed:", pairs.transpose().assignment)
+
+with ir.main_graph:
+    given = popxl.h2d_stream((), popxl.float32, "given")
+    x = ops.host_load(given)
+    factor = popxl.variable(np.array([1, 10], np.float32), name="factor", replica_grouping=pairs)
+    across = ops.collectives.replicated_all_reduce(x * factor, "add", group=pairs.transpose())
+    result = popxl.d2h_stream((), popxl.float32, "result")
+    ops.host_store(result, across)
+
+with popxl.Session(ir, "cpu") as session:
+    found = session.run({given: np.array([1, 2, 3, 4], np.float32)})[result]
+    print("sums over replicas (0, 2) and (1, 3):", found)
