@@ -8,7 +8,7 @@ from jax import lax
 
 import tremula
 import tremula.jax
-from tremula.bench.jax.samples import SAMPLES, differences
+from tremula.bench.jax.samples import SAMPLES
 
 REAL = "float32 float16 bfloat16".split()
 SIGNED, UNSIGNED = "int32 int16 int8".split(), "uint32 uint16 uint8".split()
@@ -103,8 +103,13 @@ def test_gradients_of_samples(name):
     """What JAX makes of the derivatives of each sample is translated, too."""
     function, *operands = SAMPLES[name]
     gradient = gradient_of(function, operands)
-    if gradient is not None:
-        assert not differences(gradient, *operands)
+    if gradient is None:
+        return
+    for ours, theirs in zip(
+        tremula.jax.jit(gradient)(*operands), jax.jit(gradient)(*operands), strict=True
+    ):
+        tolerance = 2e-4 * max(1.0, float(jnp.abs(theirs).max()))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
 
 
 @pytest.mark.slow

@@ -85,6 +85,8 @@ SAMPLES = {
     "recomputed": (jax.grad(jax.checkpoint(lambda y: jnp.sin(jnp.cos(y)).sum())), X),
     "attention": (lambda x: jax.nn.dot_product_attention(x, x, x, is_causal=True), IMAGES),
     "products": (lambda x, y: (x @ y, jnp.einsum("bi,bj->bij", x, x), jnp.vdot(x, x)), X, Y),
+    "gradients of products": (lambda x: (jax.grad(lambda x: (x.prod(1) * x[:, 0]).sum())(x),
+                                         jax.grad(lambda x: jnp.vdot(x, x) ** 2)(x)), X),
     "shapes": (lambda x: (x.T.reshape(3, 8)[None], jnp.roll(x, 2, 1)[::-1, ::2], jnp.stack([x, x]),
                           jnp.split(x, [1, 4], 1), jnp.tile(x, (2, 1)), jnp.concatenate([x, x], 1),
                           jnp.squeeze(x[:1], 0), jnp.repeat(x, 2, 0)), X),

@@ -24,8 +24,8 @@ def dot_general(eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
     batch = [x.shape[d] for d in batch_x]
     rows, columns = [x.shape[d] for d in free_x], [y.shape[d] for d in free_y]
     inner = math.prod(x.shape[d] for d in contract_x)
-    left = x.permute(*batch_x, *free_x, *contract_x)
-    right = y.permute(*batch_y, *contract_y, *free_y)
+    left = x.permute([*batch_x, *free_x, *contract_x])
+    right = y.permute([*batch_y, *contract_y, *free_y])
     shapes = [math.prod(rows), inner], [inner, math.prod(columns)]
     if batch:
         n = math.prod(batch)

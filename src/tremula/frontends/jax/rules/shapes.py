@@ -97,6 +97,10 @@ def same(_eqn: Equation, *values: Value) -> list[Value]:
 
 @rule("reshape")
 def reshape(eqn: Equation, x: Value) -> Value:
+    """In the order of `dimensions`, if there are any: gradients of products turn arrays so."""
+    order = eqn.params.get("dimensions")
+    if order is not None:
+        x = by_words(torch.permute, x, dims=list(order))
     return by_words(torch.reshape, x, shape=eqn.shape)
 
 
