@@ -14,6 +14,7 @@ from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.dtypes import from_carrier, to_carrier
 from tremula.frontends.popxl.run.counts import executions, transfers
+from tremula.frontends.popxl.run.interpreter import plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.tracer import TracedStreams, Tracer
 from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
@@ -124,6 +125,8 @@ class CompiledProgram:
         }
         buffers = sorted(used, key=lambda b: b.remote_buffer_id)
         functions = shared_graphs(ir) if on_tiles else set()
+        for graph in executions(ir):
+            plan_of(graph)  # constants are real tensors, not those of the recording
         self.program = _Program(memory, buffers, (loads, stores), functions)
         self.compiled = self._compile(host, tiles)
         self._write()

@@ -61,17 +61,17 @@ class Tracer(Interpreter):
         self.functions = functions or set()  # graphs that stay functions of the program
         self._keys: dict[Any, str] = {}
         self.remote = remote  # by buffer and replica
-        self._constants: dict[tuple[int, int], torch.Tensor] = {}  # by recorder and value
+        self._constants: dict[Any, dict[int, torch.Tensor]] = {}  # by recorder, by id of the value
 
     def constant(self, value: torch.Tensor) -> torch.Tensor:
         """A constant of the recording: one for each that the program has."""
         state = active()
         if state is None:
             return value
-        key = (id(state.recorder), id(value))
-        if key not in self._constants:
-            self._constants[key] = state.recorder.bring_in(value)
-        return self._constants[key]
+        known = self._constants.setdefault(state.recorder, {})
+        if id(value) not in known:
+            known[id(value)] = state.recorder.bring_in(value)
+        return known[id(value)]
 
     def call(self, graph: Graph, arguments: list[Value], by_reference: set[int]) -> list[Value]:
         state = active()
