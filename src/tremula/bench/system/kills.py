@@ -18,6 +18,7 @@ class _Books:
     def __init__(self) -> None:
         self.there: set[str] = set()
         self.unsure: set[str] = set()
+        self.is_answered = asyncio.Event()  # since the last start
 
 
 def killed_often(folder: Path, n_kills: int, seed: int = 0) -> Iterator[list[str]]:
@@ -32,11 +33,14 @@ def killed_often(folder: Path, n_kills: int, seed: int = 0) -> Iterator[list[str
 async def _load_until(
     port: int, key: str, kill: Callable[[], None], seconds: float, books: _Books, turn: int
 ) -> None:
+    books.is_answered = asyncio.Event()
     clients = [
         asyncio.create_task(_client(Connection(port, key), books, f"t{turn}c{i}"))
         for i in range(N_CLIENTS)
     ]
-    # The first moments of a server are the most delicate, but must not be all.
+    # Most kills fall into the load, after the first answer; every eighth into the start.
+    if turn % 8:
+        await books.is_answered.wait()
     await asyncio.sleep(seconds)
     kill()
     await asyncio.gather(*clients)
@@ -67,6 +71,7 @@ async def _asked(connection: Connection, books: _Books, name: str, *, is_new: bo
     else:
         status, _ = await connection.ask("DELETE", f"partitions/{name}")
     books.unsure.discard(name)
+    books.is_answered.set()
     if (status == 200) == is_new:
         books.there.add(name)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +56,10 @@ def forked_server(folder: Path, n_ipus: int) -> Iterator[tuple[int, str, Callabl
     key = prepare(folder, n_ipus)
     with listening_socket(LOOP_BACK, 0) as listening:
         sys.stdout.flush()
-        pid = os.fork()
+        with warnings.catch_warnings():
+            # NumPy's threads, of which Python 3.12 warns, wait for products that nobody asks for.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
         if pid == 0:
             try:
                 serve(open_controller(folder, "cl0", single("bow", n_ipus)), listening)
