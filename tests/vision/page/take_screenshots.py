@@ -1,4 +1,4 @@
-"""Renews the screenshots of docs/vision-tour.md: take_screenshots.py REPORT OTHER PIPELINE."""
+"""Renews the screenshots of docs/vision-tour.md: take_screenshots.py REPORT OTHER PIPELINE GIN."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ SHOTS = {
 }
 
 
-def main(report: str, other: str, pipeline: str) -> None:
+def main(report: str, other: str, pipeline: str, graphs: str) -> None:
     IMAGES.mkdir(exist_ok=True)
     with Browser() as browser:
         with serving(report) as server:
@@ -29,6 +29,8 @@ def main(report: str, other: str, pipeline: str) -> None:
             take(browser, server.url, "compare", "#/compare", "light", 640)
         with serving(pipeline) as server:
             take(browser, server.url, "stages", "#/stages", "light", 900)
+        with serving(graphs) as server:
+            take(browser, server.url, "graphs", "#/operations", "light", 960)
 
 
 def take(browser, url, name, hash, theme, height):
