@@ -121,6 +121,7 @@ class CudaGraphProgram(HostProgram):
         """Give the memory of the captured graph back; the next run captures again."""
         self._graph = self._captured_for = None
         self._whole_inputs, self._inputs, self._outputs = [], [], []
+        self._ahead = Ahead(self.device)
 
     def _make_inputs(self, inputs: MicroBatches) -> None:
         self._whole_inputs = [
