@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.garden.gpt3.test_config import FOLDER
+from tremula.base.errors import InvalidOption
 from tremula.garden.gpt3 import dense
 from tremula.garden.gpt3.config import Parallelism, load_config
 from tremula.garden.gpt3.training import Trainer
@@ -55,6 +56,13 @@ def test_one_dimension_and_plain_updates():
         machine=replace(config.machine, io_mode="io_overlapped", attention_serialisation=1),
     )
     assert worst_error(config, 1) <= TOLERANCE
+
+
+def test_dropout_is_refused():
+    """Phases pass no seeds: a configuration with dropout is an error, not trained without it."""
+    config = load_config(FOLDER / "175b_pod256.toml")
+    with pytest.raises(InvalidOption, match="dropout"):
+        Trainer(config, {})
 
 
 @pytest.mark.wide
