@@ -46,7 +46,7 @@ class Trainer:
     def __init__(self, config: GPTConfig, weights: Weights):
         if config.model.dropout:
             raise InvalidOption(
-                f"{config.name} has dropout = {config.model.dropout}, but phases pass no seeds yet.",
+                f"{config.name} has dropout = {config.model.dropout}, but phases pass no seeds.",
                 hint="set dropout = 0.0 to train; --compile-only costs a step without it",
             )
         self.config = config
