@@ -14,6 +14,8 @@ ON_TILES = (
     "gradient of a scan", "reversed scan", "loop in a loop", "switch", "random", "keys in a scan",
     "narrow",
 )  # fmt: skip
+# These take seconds each, by loops in loops: with `make test-wide`, too.
+LONG = ("random by rejection", "gradient of gammainc", "differential equation")
 # Older spellings of primitives, and what only other versions or other devices of JAX bind.
 NOT_SAMPLED = set(
     """add_any approx_top_k checkpoint closed_call copy_p core_call core_closed_call custom_lin
@@ -31,9 +33,16 @@ def assert_like_jax(name, **choices):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in LONG])
 def test_the_host_computes_what_jax_does(name):
     """Types, shapes and values of each result, random bits included."""
+    assert_like_jax(name)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", LONG)
+def test_the_host_computes_long_samples_as_jax_does(name):
+    """The same."""
     assert_like_jax(name)
 
 

@@ -11,7 +11,6 @@ import tremula.jax
 from tremula.bench.jax.samples import SAMPLES
 
 REAL = "float32 float16 bfloat16".split()
-SIGNED, UNSIGNED = "int32 int16 int8".split(), "uint32 uint16 uint8".split()
 UNARY = {
     "any": [jnp.abs, jnp.sign, jnp.negative, jnp.square, lambda x: x.astype(jnp.float32),
             lambda x: x.astype(jnp.int32), lambda x: x > 1, lambda x: x[..., None].T],
@@ -59,7 +58,14 @@ def everything(x, y):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", REAL + SIGNED + UNSIGNED)
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", "float16", "int32", "uint32", "uint16"]
+    + [
+        pytest.param(name, marks=pytest.mark.wide)
+        for name in ("bfloat16", "int16", "int8", "uint8")
+    ],
+)
 def test_types_and_shapes(dtype):
     """Every type that arrays may have, in shapes that broadcast."""
     x, y = arrays(dtype)

@@ -154,7 +154,7 @@ def test_random_numbers_of_the_machine():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [6, 7])
+@pytest.mark.parametrize("n", [pytest.param(6, marks=pytest.mark.wide), 7])
 def test_factors_over_tiles(n):
     """Eigenvectors, QR and Hessenberg forms multiply to the matrix, on the host and on tiles."""
     random = np.random.default_rng(n)
