@@ -300,3 +300,52 @@ def test_a_picture_of_a_program():
     text = "".join(ET.fromstring(ir.to_svg()).itertext())
     for name in ("main", "<x>", "MatMul", "Relu", "Loop", graph.id):
         assert name in text
+
+
+def test_arguments_of_operations_are_checked(main):
+    """Impossible shapes, reductions, bounds and missing coefficients are refused by name."""
+    x, labels = popxl.variable(np.ones((1, 2, 3))), popxl.variable(np.zeros((1, 2)), popxl.int32)
+    with pytest.raises(ValueError, match="Invalid shape value in reshape"):
+        x.reshape((6, -2, 1))
+    with pytest.raises(ValueError, match="at most one '-1' value"):
+        x.reshape((-1, -1, 1))
+    with pytest.raises(ValueError, match="one length"):
+        ops.slice(x, start=[2], stop=[3, 4], axis=[2, 1])
+    with pytest.raises(ValueError, match="reduction"):
+        ops.nll_loss(x, labels, reduction="foo")
+    step = popxl.variable(0.0)
+    with pytest.raises(ValueError, match="Bias correction requires both"):
+        ops.var_updates.adam_updater(x, x, time_step=step, beta1=0.9)
+    with pytest.raises(ValueError, match="Weight decay requires weight"):
+        ops.var_updates.lamb_updater(x, x, weight_decay=0.1)
+    with pytest.raises(ValueError, match="AdaMax requires time_step"):
+        ops.var_updates.adamax_updater(x, x)
+    assert ops.slice(x, axis=0) is x
+    ops.reshape_(x, (6,))
+    assert x._pb_tensor.isAliased()
+    n = len(main.tensors)
+    seed = popxl.variable((1, 2), popxl.uint32)
+    ops.split_random_seed(seed)
+    assert len(main.tensors) == n + 5
+
+
+def test_places_of_branches(main):
+    """Inputs of a branch stand behind the condition, those of the other behind them."""
+    a, b = popxl.variable(1), popxl.variable(2)
+    yes, no = main.ir.create_graph(lambda x, y: x + y, a, b), main.ir.create_graph(lambda x: x, b)
+    info = ops.conditional_with_info(popxl.constant(True), yes, no, [a, b], [b])
+    assert info.called_graph == (yes, no)
+    assert [info.graph_to_parent_input_index(i, True) for i in (0, 1)] == [1, 2]
+    assert info.graph_to_parent_input_index(0, False) == 3
+    assert info.parent_to_graph_input_index(3) == 0
+    assert info.is_parent_index_in_then_branch(2)
+    assert info.graph_to_parent_output_index(0, False) == 0
+    with pytest.raises(IndexError):
+        info.graph_to_parent_input_index(2, True)
+
+    def by_ref(x: popxl.TensorByRef):
+        return ops.add_(x, 1)
+
+    writes = main.ir.create_graph(by_ref, a)
+    with pytest.raises(NotImplementedError, match="by value"):
+        ops.conditional(popxl.constant(True), writes, writes, [a], [a])

@@ -93,8 +93,33 @@ class ConditionalSiteInfo:
         self._op = op
 
     @property
+    def called_graph(self) -> tuple[Graph, Graph]:
+        """The branches: then, else."""
+        return self.then_graph, self.else_graph
+
+    @property
     def then_graph(self) -> Graph:
         return self._op.graphs[0]
+
+    def _places(self, then_branch: bool) -> list[int]:
+        return dict(self._op.layout)["then" if then_branch else "else"]
+
+    def graph_to_parent_input_index(self, idx: int, then_branch: bool) -> int:
+        places = self._places(then_branch)
+        return places[_checked(idx, places, "input")]
+
+    def is_parent_index_in_then_branch(self, idx: int) -> bool:
+        _checked(idx, self._op.inputs, "input")
+        return idx in self._places(True)
+
+    def parent_to_graph_input_index(self, idx: int) -> int:
+        return self._places(self.is_parent_index_in_then_branch(idx)).index(idx)
+
+    def graph_to_parent_output_index(self, idx: int, then_branch: bool) -> int:
+        return _checked(idx, self.called_graph[not then_branch].outputs, "output")
+
+    def parent_to_graph_output_index(self, idx: int, then_branch: bool) -> int:
+        return _checked(idx, self.called_graph[not then_branch].outputs, "output")
 
     @property
     def else_graph(self) -> Graph:

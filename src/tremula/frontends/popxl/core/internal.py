@@ -69,6 +69,13 @@ class OpView:
     def modifiesIndex(self, index: int) -> bool:
         return index in written_operands(self._op)
 
+    def isOptimizerOp(self) -> bool:
+        compute = self._op.row.compute
+        return compute is not None and compute.__module__.endswith("var_updates")
+
+    def getAxis(self) -> int:
+        return self._op.attributes["axis"]
+
     def hasVirtualGraphId(self) -> bool:
         return True
 
@@ -148,6 +155,13 @@ class TensorView:
 
     def hasTensorData(self) -> bool:
         return isinstance(self._tensor, Variable | Constant)
+
+    def isAliased(self) -> bool:
+        """Whether another tensor is in the same memory."""
+        t = self._tensor
+        return any(
+            t in op.inputs and (op.row.is_view or bool(op.row.modifies)) for op in t.graph._ops
+        )
 
     def hasProducer(self) -> bool:
         return self._tensor.producer is not None

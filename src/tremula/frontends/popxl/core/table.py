@@ -220,9 +220,9 @@ def _infer(op: Op) -> list[Spec]:
     assert row.compute is not None, f"{row.kind} says its types itself"
     try:
         results = op.compute(values)
-    except popart_exception:
+    except (popart_exception, ValueError, TypeError):  # an argument that we refused
         raise
-    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, IndexError) as error:
         operands = ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in op.inputs)
         text = str(error).splitlines()[0]
         raise popart_exception(f"popxl.ops.{row.name}({operands}): {text}") from error

@@ -198,6 +198,10 @@ def conditional_with_info(
     for a, b in pairs:
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise ValueError(f"Outputs of the branches differ: {a!r} and {b!r}")
+    if then_branch._by_ref_inputs or else_branch._by_ref_inputs:
+        raise NotImplementedError(
+            "Branches take their inputs by value: return new values instead of writing inputs"
+        )
     first = bind_inputs(then_branch, then_inputs or (), then_inputs_dict, check_inputs)
     second = bind_inputs(else_branch, else_inputs or (), else_inputs_dict, check_inputs)
     n = len(first)

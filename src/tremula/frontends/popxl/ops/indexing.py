@@ -71,7 +71,7 @@ def groupedgather(
 _REDUCES = {"sum": "sum", "max": "amax", "min": "amin", "mul": "prod"}
 
 
-@operation("ScatterReduce", name="scatter")
+@operation("Scatter", name="scatter")
 def scatter(
     t: Operand,
     indices: Indices,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tremula.frontends.popxl.core.table import Indices, Operand, Scalar, operation
+from tremula.frontends.popxl.core.table import Indices, Operand, operation
 
 
 def _group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float) -> Tensor:
@@ -96,7 +96,7 @@ def nll_loss(
 def nll_loss_with_softmax_grad(
     probs: Operand,
     labels: Indices,
-    loss_grad: Scalar = 1.0,
+    loss_grad: Operand = 1.0,  # type: ignore[assignment]
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> tuple[Tensor, Tensor]:
@@ -112,7 +112,5 @@ def nll_loss_with_softmax_grad(
         grad, count = grad * counts[:, None], counts.sum()
     if reduction == "mean":
         grad = grad / count
-    scale = loss_grad.to(grad.dtype) if isinstance(loss_grad, Tensor) else loss_grad
-    if isinstance(scale, Tensor) and scale.dim():
-        scale = scale.reshape(-1, 1)
-    return loss, (grad * scale).reshape(probs.shape)  # type: ignore[operator]
+    scale = loss_grad.to(grad.dtype)
+    return loss, (grad * (scale.reshape(-1, 1) if scale.dim() else scale)).reshape(probs.shape)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.registry import FUNCTIONS, apply
 from tremula.frontends.popxl.core.table import Operand, operation, record
-from tremula.frontends.popxl.dtypes import dtype, float32
+from tremula.frontends.popxl.dtypes import dtype, float32, uint32
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -89,13 +90,20 @@ def random_normal(
     return (found * std + mean).to(dtype.carrier)
 
 
-@operation("ModifyRandomSeed", returns_list=False)
+@operation("ModifyRandomSeed", name="_modified_seed")
+def _modified_seed(seed: Operand, modifier: Operand) -> Tensor:
+    counter = modifier.reshape(1).to(torch.int32)
+    x, y = threefry(seed, counter, torch.full_like(counter, -1))
+    return (torch.cat([x, y]).to(seed.dtype) & 0xFFFFFFFF).reshape(seed.shape)
+
+
 def split_random_seed(seed: Operand, n: int = 2) -> tuple[Tensor, ...]:
-    """N seeds that are made of one."""
-    counters = torch.arange(n, dtype=torch.int32, device=seed.device)
-    x, y = threefry(seed, counters, torch.full_like(counters, -1))
-    pairs = torch.stack([x, y], 1).to(seed.dtype)
-    return tuple((pairs[i] & 0xFFFFFFFF).reshape(seed.shape) for i in range(n))
+    """Several seeds that are made of one."""
+    modifiers = [apply("constant", i, uint32) for i in range(n)]
+    return tuple(_modified_seed(seed, modifier) for modifier in modifiers)
+
+
+FUNCTIONS["split_random_seed"] = split_random_seed
 
 
 def _dropout_gradient(ctx: object, op: Op, given: list, wanted: tuple[int, ...]) -> list:

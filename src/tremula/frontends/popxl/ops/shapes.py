@@ -1,31 +1,42 @@
 """Operations that move elements: shapes, slices, concatenations."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from tremula.frontends.popxl.core.registry import FUNCTIONS
 from tremula.frontends.popxl.core.table import Operand, Operands, operation
+
+
+def _checked(shape: Sequence[int]) -> tuple[int, ...]:
+    found = tuple(shape)
+    if any(n == 0 or n < -1 for n in found):
+        raise ValueError(f"Invalid shape value in reshape: {found}. Sizes are positive, or one -1")
+    if found.count(-1) > 1:
+        raise ValueError(f"Reshape shape can contain at most one '-1' value, got {found}")
+    return found
 
 
 @operation("Reshape")
 def reshape(t: Operand, shape: Sequence[int]) -> Tensor:
     """The elements in another shape; one dimension may be -1."""
-    return t.reshape(tuple(shape)).clone()
+    return t.reshape(_checked(shape)).clone()
 
 
 @operation("ReshapeInplace", is_view=True)
 def reshape_(t: Operand, shape: Sequence[int]) -> Tensor:
-    return t.view(tuple(shape)) if t.is_contiguous() else t.reshape(tuple(shape))
+    return t.reshape(_checked(shape))
 
 
-@operation("Flatten", class_name="Reshape")
+@operation("Reshape")
 def flatten(t: Operand) -> Tensor:
     """The elements in one dimension."""
     return t.reshape(-1).clone()
 
 
-@operation("FlattenInplace", class_name="ReshapeInplace", is_view=True)
+@operation("ReshapeInplace", is_view=True)
 def flatten_(t: Operand) -> Tensor:
     return t.reshape(-1)
 
@@ -84,6 +95,11 @@ def _slices(t: Tensor, start: object, stop: object, step: object, axis: object) 
     n = max((len(_listed(v)) for v in (start, stop, step) if v is not None), default=1)
     if axis is None:
         axes = list(range(n))
+    lengths = {len(_listed(v)) for v in (start, stop, step, axis) if v is not None}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"start {start}, stop {stop}, step {step} and axis {axis} must be of one length"
+        )
     found = [slice(None)] * t.dim()
     starts, stops, steps = (_listed(v, len(axes)) for v in (start, stop, step))
     for i, a in enumerate(axes):
@@ -143,3 +159,20 @@ def subsample(t: Operand, strides: Sequence[int] | int) -> Tensor:
     if any(step < 1 for step in steps):
         raise ValueError(f"strides must be at least 1, got {steps}")
     return t[tuple(slice(None, None, step) for step in steps)].clone()
+
+
+def _or_all_of_it(cut: Callable) -> Callable:
+    """A slice without any bounds is the tensor itself."""
+
+    @functools.wraps(cut)
+    def make(
+        t: Operand, start: Bound = None, stop: Bound = None, step: Bound = None, axis: Bound = None
+    ) -> Tensor:
+        if start is None and stop is None and step is None:
+            return t
+        return cut(t, start, stop, step, axis)
+
+    return make
+
+
+FUNCTIONS["slice"], FUNCTIONS["slice_"] = _or_all_of_it(slice_copy), _or_all_of_it(slice_)

@@ -22,39 +22,39 @@ def accumulate_(t: Operand, X: Operand, f: Scalar = None) -> Tensor:
     return t.add_(_times(X, f).to(t.dtype))
 
 
-@operation("AccumulateSquare", class_name="Accumulate", modifies=(0,))
+@operation("Accumulate", modifies=(0,))
 def accumulate_square_(t: Operand, X: Operand, f: Scalar = 1.0) -> Tensor:
     """`t ← t + f X²`."""
     wide = X.to(t.dtype)
     return t.add_(_times(wide * wide, f))
 
 
-@operation("AccumulateMean", class_name="Accumulate", modifies=(0,))
+@operation("Accumulate", modifies=(0,))
 def accumulate_mean_(t: Operand, X: Operand, step: Scalar) -> Tensor:
     """`t ← step/(step + 1) t + X/(step + 1)`: the mean of all that were added since step 0."""
-    n = step if isinstance(step, float) else step.to(t.dtype)  # type: ignore[union-attr]
-    return t.mul_(n / (n + 1)).add_(X.to(t.dtype) / (n + 1))
+    n = step if isinstance(step, float) else step.float()  # type: ignore[union-attr]
+    return t.copy_(t * (n / (n + 1)) + X.to(t.dtype) / (n + 1))
 
 
-@operation("AccumulateMovingAverage", class_name="Accumulate", modifies=(0,))
+@operation("Accumulate", modifies=(0,))
 def accumulate_moving_average_(t: Operand, X: Operand, f: Scalar) -> Tensor:
     """`t ← f t + (1 - f) X`."""
     k = _in_type(f, t)
-    return t.mul_(k).add_(X.to(t.dtype) * (1 - k))
+    return t.copy_(t * k + X.to(t.dtype) * (1 - k))
 
 
-@operation("AccumulateMovingAverageSquare", class_name="Accumulate", modifies=(0,))
+@operation("Accumulate", modifies=(0,))
 def accumulate_moving_average_square_(t: Operand, X: Operand, f: Scalar) -> Tensor:
     """`t ← f t + (1 - f) X²`."""
     k, wide = _in_type(f, t), X.to(t.dtype)
-    return t.mul_(k).add_(wide * wide * (1 - k))
+    return t.copy_(t * k + wide * wide * (1 - k))
 
 
 def _in_type(f: Tensor | float | None, t: Tensor) -> Tensor | float:
     return f.to(t.dtype) if isinstance(f, Tensor) else _number(f)
 
 
-@operation("SparseAccumulate", modifies=(0,))
+@operation("PopartSparseAccumulate", class_name="SparseAccumulate", modifies=(0,))
 def sparse_accumulate_(
     t: Operand,
     X: Operand,
@@ -78,10 +78,10 @@ def accumulator_scale_(t: Operand, f: Scalar) -> Tensor:
     """`t ← f t`; with 0, zeros whatever t holds."""
     if isinstance(f, float) and f == 0.0:
         return t.zero_()
-    return t.mul_(_in_type(f, t))
+    return t.copy_(t * _number(f))
 
 
-@operation("AccumulatorZero", modifies=(0,))
+@operation("AccumulatorScale", modifies=(0,))
 def accumulator_zero_(t: Operand) -> Tensor:
     return t.zero_()
 
@@ -100,7 +100,10 @@ def adam_updater(
     """The step of Adam; a time step is counted up first, and then corrects the moments' bias."""
     first, second = acc_first_order, acc_second_order.float()
     first = first.float()
+    _check_decay(weight, weight_decay)
     if time_step is not None:
+        if beta1 is None or beta2 is None:
+            raise ValueError("Bias correction requires both beta1 and beta2 not None.")
         time_step.add_(1)
         first = first / (1 - _power(beta1, time_step))
         second = second / (1 - _power(beta2, time_step))
@@ -109,10 +112,14 @@ def adam_updater(
 
 
 def _power(beta: Tensor | float | None, time_step: Tensor) -> Tensor:
-    if beta is None:
-        raise ValueError("a time step corrects bias, which needs beta1 and beta2")
+    assert beta is not None, "checked before"
     n = time_step.float()
     return torch.pow(beta.float(), n) if isinstance(beta, Tensor) else torch.pow(beta, n)
+
+
+def _check_decay(weight: Tensor | None, weight_decay: Tensor | float | None) -> None:
+    if weight_decay is not None and weight is None:
+        raise ValueError("Weight decay requires weight to be not None.")
 
 
 def _decayed(step: Tensor, weight: Tensor | None, weight_decay: Tensor | float | None) -> Tensor:
@@ -121,7 +128,7 @@ def _decayed(step: Tensor, weight: Tensor | None, weight_decay: Tensor | float |
     return step + _times(weight.float(), weight_decay)
 
 
-@operation("LambUpdater", class_name="AdamUpdater", modifies=("time_step",), gives_new=True)
+@operation("AdamUpdater", modifies=("time_step",), gives_new=True)
 def lamb_updater(
     acc_first_order: Operand,
     acc_second_order: Operand,
@@ -139,7 +146,7 @@ def lamb_updater(
     )
 
 
-@operation("AdamaxUpdater", class_name="AdamUpdater", modifies=("time_step",), gives_new=True)
+@operation("AdamUpdater", modifies=("time_step",), gives_new=True)
 def adamax_updater(
     acc_first_order: Operand,
     acc_second_order: Operand,
@@ -150,10 +157,11 @@ def adamax_updater(
     epsilon: Scalar = 1e-07,
 ) -> Tensor:
     """The step of AdaMax, whose second accumulator holds a maximum."""
-    first = acc_first_order.float()
-    if time_step is not None:
-        time_step.add_(1)
-        first = first / (1 - _power(beta1, time_step))
+    _check_decay(weight, weight_decay)
+    if time_step is None:
+        raise ValueError("AdaMax requires time_step not None.")
+    time_step.add_(1)
+    first = acc_first_order.float() / (1 - _power(beta1, time_step))
     return _decayed(first / (acc_second_order.float() + _number(epsilon)), weight, weight_decay)
 
 
