@@ -89,6 +89,18 @@ def test_a_silent_program_loses_its_devices(controller, admin, on_partition):
         engine.run()
 
 
+def test_programs_on_one_device_add_up(admin, on_partition):
+    """Two engines on a device: cycles of both are counted, whoever ran last."""
+    device = tr.DeviceManager().acquire_available_device(1)
+    engines = [doubling(device), doubling(device)]
+    for engine in engines:
+        engine.run()
+    device.lease.beat()
+    wanted = sum(engine.clock.total_cycles for engine in engines)
+    assert measured(admin.metrics())["ipu_cycles_total", "0"] == wanted
+    device.detach()
+
+
 def test_a_device_must_be_attached_to_load(on_partition):
     """Loading on a partition's device that nobody attached says what to do."""
     device = tr.DeviceManager().get_device(0)

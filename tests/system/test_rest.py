@@ -150,6 +150,7 @@ def test_metrics_from_elsewhere_need_a_key(shared):
     """This computer may scrape; a request that came through a proxy shows a key."""
     http, keys, _ = shared
     assert http.get("/metrics").status_code == 200
+    assert http.get("/metrics", headers={"Host": "evil.example"}).status_code == 401
     proxied = {"X-Forwarded-For": "127.0.0.1"}
     assert http.get("/metrics", headers=proxied).status_code == 401
     proxied["Authorization"] = f"Bearer {keys['eve']}"

@@ -34,7 +34,7 @@ class HeldDevice:
         if self._of_call is None:
             self._of_call = load_of_call(tiles)
         if self._of_call is not None:
-            lease.report(self._of_call.times(self._n_calls))
+            lease.report(self, self._of_call.times(self._n_calls))
 
     def release(self) -> None:
         self._device.detach()

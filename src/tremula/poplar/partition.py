@@ -34,6 +34,7 @@ API = "IPUOF_VIPU_API_"
 ACCESS_KEY = "VIPU_CLI_API_ACCESS_KEY"
 DEFAULT_PORT = 8090
 _MAX_CONFIG_BYTES = 1 << 20
+_PATIENCE_S = 5.0  # with a controller that does not answer: a program must be able to end
 _OK, _CONFLICT, _GONE = 200, 409, (404, 410)
 
 
@@ -89,11 +90,14 @@ class Partition:
             )
         return Lease(self, answer)
 
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+    def ask(
+        self, method: str, path: str, body: object = None, timeout_s: float | None = None
+    ) -> tuple[int, dict[str, Any]]:
         """A request to the controller; (0, …) if it cannot be reached."""
         import http.client  # those who use no partition need not wait for it
 
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)
+        patience_s = self.timeout_s if timeout_s is None else timeout_s
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=patience_s)
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         try:
             connection.request(method, path, json.dumps(body), headers)
@@ -119,7 +123,8 @@ class Lease:
         self.ipus: tuple[int, ...] = tuple(answer["ipus"])
         self._beat_s, self._ttl_s = float(answer["heartbeat_s"]), float(answer["ttl_s"])
         self._pid = os.getpid()  # children must not give back what their parent holds
-        self._load = DeviceLoad()
+        self._loads: dict[int, DeviceLoad] = {}  # of each program that ran
+        self._busy_s, self._heard_at = 0.0, time.monotonic()
         self._busy_since: float | None = None
         self._failure: PoplarError | None = None
         self._ends = threading.Event()
@@ -135,13 +140,12 @@ class Lease:
             yield
         finally:
             self._busy_since = None
-            self._load.busy_s += time.monotonic() - started
+            self._busy_s += time.monotonic() - started
         self.check()
 
-    def report(self, load: DeviceLoad) -> None:
-        """Tell what the modelled program has taken so far; busy time is counted here."""
-        load.busy_s = self._load.busy_s
-        self._load = load
+    def report(self, program: object, load: DeviceLoad) -> None:
+        """Tell what one of the programs here has taken so far; busy time is counted anyway."""
+        self._loads[id(program)] = load
 
     def check(self) -> None:
         """Raise what the machine has done to this program, if anything."""
@@ -155,11 +159,12 @@ class Lease:
         self._ends.set()
         atexit.unregister(self.release)
         self.beat()  # its last load
-        self.partition.ask("DELETE", f"/api/v1/leases/{self.id}")
+        self.partition.ask("DELETE", f"/api/v1/leases/{self.id}", timeout_s=_PATIENCE_S)
 
     def beat(self) -> None:
         """Say that this process lives, and hear of faults."""
-        status, answer = self.partition.ask("POST", f"/api/v1/leases/{self.id}/beat", self._told())
+        path = f"/api/v1/leases/{self.id}/beat"
+        status, answer = self.partition.ask("POST", path, self._told(), _PATIENCE_S)
         if status == _OK:
             self._heard_at = time.monotonic()
             faults = answer.get("faults", [])
@@ -179,12 +184,15 @@ class Lease:
             )
 
     def _told(self) -> dict[str, Any]:
-        told, since = asdict(self._load), self._busy_since
-        told["busy_s"] += time.monotonic() - since if since is not None else 0.0
-        return told
+        since, told = self._busy_since, asdict(DeviceLoad())
+        for load in list(self._loads.values()):
+            sums = asdict(load)
+            tile_bytes = max(told["tile_bytes"], sums["tile_bytes"])
+            told = {name: told[name] + sums[name] for name in told} | {"tile_bytes": tile_bytes}
+        running_s = time.monotonic() - since if since is not None else 0.0
+        return told | {"busy_s": self._busy_s + running_s}
 
     def _keep(self) -> None:
-        self._heard_at = time.monotonic()
         while not self._ends.wait(self._beat_s):
             self.beat()
 

@@ -29,7 +29,7 @@ class LoadMeter:
             yield
             if time.monotonic() - self._summed_at > SECONDS_BETWEEN_SUMS:
                 cycles = clock.total_cycles
-                self.lease.report(_load(self._executable, clock.executed, cycles))
+                self.lease.report(self, _load(self._executable, clock.executed, cycles))
                 self._summed_at = time.monotonic()
 
 

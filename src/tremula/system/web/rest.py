@@ -1,6 +1,8 @@
 """The controller over HTTP: a REST API with its OpenAPI page, metrics, the fleet's page."""
 
 import asyncio
+import logging
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -24,6 +26,8 @@ from tremula.system.web.page_state import state_json
 
 MAX_BODY_BYTES = 64 << 10
 COOKIE = "tremula_vipu"
+_LOG = logging.getLogger("uvicorn.error")
+_OWN_NAMES = ("127.0.0.1", "::1", "localhost")
 _SECONDS_BETWEEN_CHECKS = 1.0
 _PLAIN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 
@@ -142,7 +146,10 @@ def make_app(controller: Controller) -> FastAPI:
 
 async def _take_back_for_ever(controller: Controller) -> None:
     while True:
-        controller.take_back()
+        try:
+            controller.take_back()
+        except sqlite3.Error:  # a full disk, say: it may be over in a second
+            _LOG.exception("devices of dead programs could not be taken back")
         await asyncio.sleep(_SECONDS_BETWEEN_CHECKS)
 
 
@@ -398,7 +405,9 @@ def _add_views(app: FastAPI, controller: Controller) -> None:
     async def metrics(request: Request) -> Response:
         """For Prometheus: this computer needs no key, others do."""
         is_proxied = "x-forwarded-for" in request.headers or "forwarded" in request.headers
-        if _address(request) not in ("127.0.0.1", "::1", "testclient") or is_proxied:
+        # A page of another site may have its own name lead here: then this is not our name.
+        is_here = _address(request) in _OWN_NAMES and request.url.hostname in _OWN_NAMES
+        if not is_here or is_proxied:
             (await _caller(request)).need("read")
         return Response(exporter.scrape(controller), media_type=exporter.CONTENT_TYPE)
 
