@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sample", type=whole(1), metavar="N", help="only N rows of each file, evenly spread"
     )
     parser.add_argument(
-        "--large", action="store_true", help="also models that take minutes and gigabytes"
+        "--large", action="store_true", help="also models that take more than 16 GB to compile"
     )
     parser.add_argument(
         "--page",

@@ -9,7 +9,7 @@ from tremula.base.errors import PoplarError
 from tremula.validate.rows import Row
 from tremula.validate.workloads.table import NoWorkload, chip_of, find_workload
 
-TOO_LARGE = "it takes minutes and gigabytes to compile, so only --large asks for it"
+TOO_LARGE = "it takes more than 16 GB to compile, so only --large asks for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ def validate(
 ) -> Outcome:
     """Run the cost model on rows; those of equal kind and parameters are computed once.
 
-    `progress(number, total, row)` is called before each computation. Rows that take minutes and
-    gigabytes are left out unless asked for.
+    `progress(number, total, row)` is called before each computation. Rows that take more
+    memory than most computers have are left out unless asked for.
     """
     checked, unchecked = [], []
     known: dict[tuple[object, ...], float | str] = {}

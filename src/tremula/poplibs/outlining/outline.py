@@ -13,6 +13,7 @@ repetitions share is used as it is; one that only the body knows needs no copies
 
 from collections import Counter
 from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -70,6 +71,7 @@ class _Outliner:
         self.steps = Steps(graph)
         self.found = Outlined()
         self.done: dict[int, Program] = {}
+        self.functions: dict[int, Function] = {}  # those of the program, rewritten
         self.users: dict[int, set[int]] = {}  # of each variable: ids of steps
         self.held = self._held()
         self.n_places = _places_of_sequences(program)
@@ -93,6 +95,8 @@ class _Outliner:
     def _rewritten(self, program: Program) -> Program:
         if isinstance(program, Repeat):
             return _with(program, body=self.rewritten(program.body))
+        if isinstance(program, Call) and isinstance(program.function, Function):
+            return _with(program, function=self._function(program.function))
         if not isinstance(program, Sequence):
             return program
         parts = [self._part(step) for step in self._flat(program)]
@@ -100,6 +104,13 @@ class _Outliner:
         while (better := self._with_calls(steps)) is not None:
             steps = better
         return _with(program, steps=[step.program for step in steps])
+
+    def _function(self, function: Function) -> Function:
+        """A function with its program rewritten, once for all of its calls."""
+        if id(function) not in self.functions:
+            body = self.rewritten(function.program)
+            self.functions[id(function)] = self.graph.add_function(body, function.name)
+        return self.functions[id(function)]
 
     def _flat(self, program: Sequence) -> Iterator[Program]:
         """Its steps, with those of nameless sequences that are nowhere else."""
@@ -110,7 +121,7 @@ class _Outliner:
                 yield step
 
     def _part(self, program: Program) -> Program:
-        return self.rewritten(program) if isinstance(program, Sequence | Repeat) else program
+        return self.rewritten(program) if isinstance(program, Sequence | Repeat | Call) else program
 
     def _with_calls(self, steps: list[Step]) -> list[Step] | None:
         """The steps with the best repetition as calls; None if none is worth it."""
@@ -297,32 +308,37 @@ def _kind_of(step: Step) -> Kind:
 
 
 def _leaves(program: Program, seen: set[int]) -> Iterator[Program]:
-    """Steps that are no sequences or loops, each once."""
+    """Steps that are no sequences, loops or calls, each once."""
     if id(program) in seen:
         return
     seen.add(id(program))
-    if isinstance(program, Sequence):
-        for step in program.steps:
-            yield from _leaves(step, seen)
-    elif isinstance(program, Repeat):
-        yield from _leaves(program.body, seen)
-    else:
+    inside = _inside(program)
+    if inside is None:
         yield program
+    for step in inside or ():
+        yield from _leaves(step, seen)
+
+
+def _inside(program: Program) -> SequenceOf[Program] | None:
+    """The parts of a sequence, a loop or a called function; None if it is something else."""
+    if isinstance(program, Sequence):
+        return program.steps
+    if isinstance(program, Repeat):
+        return (program.body,)
+    if isinstance(program, Call) and isinstance(program.function, Function):
+        return (program.function.program,)
+    return None
 
 
 def _places_of_sequences(program: Program) -> Counter[int]:
-    """How often each sequence is part of another or of a loop, by its id."""
+    """How often each sequence is part of another, of a loop or of a function, by its id."""
     found: Counter[int] = Counter()
     waiting = [program]
     while waiting:
-        part = waiting.pop()
-        inside = part.steps if isinstance(part, Sequence) else ()
-        inside = [part.body] if isinstance(part, Repeat) else inside
-        for step in inside:
-            if isinstance(step, Sequence | Repeat):
-                found[id(step)] += 1
-                if found[id(step)] == 1:
-                    waiting.append(step)
+        for step in _inside(waiting.pop()) or ():
+            found[id(step)] += 1
+            if found[id(step)] == 1:
+                waiting.append(step)
     return found
 
 

@@ -80,7 +80,7 @@ class Workload:
     family: str
     predict: Predict
     n_chips: Literal["one", "several", "any"]
-    is_large: bool  # takes minutes and gigabytes
+    is_large: bool  # takes more memory than most computers have
 
     def fits(self, row: Row) -> bool:
         n_chips = "one" if row.n_ipus == 1 else "several"
