@@ -56,6 +56,7 @@ def test_a_program_runs_on_its_devices(admin, on_partition):
     assert admin.get("leases") == []
 
 
+@pytest.mark.slow
 def test_two_programs_never_hold_one_device(admin, on_partition):
     """What another process holds cannot be attached; what a killed one held can, at once."""
     held = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)

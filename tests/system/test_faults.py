@@ -52,6 +52,7 @@ def test_a_chip_that_is_not_ours_may_break(admin, monkeypatch, tmp_path):
         device.detach()
 
 
+@pytest.mark.slow
 def test_poptorch_raises_its_own(admin, monkeypatch, tmp_path):
     """A model attaches to the partition; a fault is a RecoverableError or an UnrecoverableError."""
     with attached_to(admin, "p1", monkeypatch, tmp_path, size=1):

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 # In a process of its own, since it forks.
 CODE = """
 import sys
@@ -13,6 +15,7 @@ print(list(killed_often(Path(sys.argv[1]), 20)) == [[]] * 20)
 """
 
 
+@pytest.mark.slow
 def test_kills_under_load_leave_a_consistent_state(tmp_path):
     """Twenty kills: what clients were told is there, what was removed is gone."""
     done = subprocess.run(

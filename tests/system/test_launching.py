@@ -86,6 +86,7 @@ def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path, capfd):
     assert poprun("--num-instances 1", script, tmp_path) == 7
 
 
+@pytest.mark.slow
 def test_instances_get_domains_of_a_partition(admin, tmp_path, capfd, monkeypatch):
     """A partition is made for the run, each instance attaches to its own domain, and it goes."""
     monkeypatch.setenv("VIPU_CLI_API_PORT", str(admin.port))
@@ -134,6 +135,7 @@ def test_cores_can_be_shared_out():
     assert launch(wanted) == 0
 
 
+@pytest.mark.slow
 def test_a_polite_end_removes_the_partition(admin, tmp_path, monkeypatch):
     """SIGTERM to poprun, as Kubernetes sends it: instances end, the partition is gone."""
     monkeypatch.setenv("VIPU_CLI_API_PORT", str(admin.port))

@@ -189,6 +189,7 @@ _FUZZED.add_cluster(ADMIN, "cl0", system("pod4"))
 _SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", make_app(_FUZZED))
 
 
+@pytest.mark.slow
 @_SCHEMA.parametrize()
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_request_makes_it_fail(case):

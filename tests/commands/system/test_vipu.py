@@ -78,6 +78,7 @@ def test_faults_by_hand(run):
     assert run("vipu reset partition p1").code == 0
 
 
+@pytest.mark.slow
 def test_device_tools_show_the_partition(run, monkeypatch, tmp_path):
     """gc-info, gc-inventory, gc-monitor: as text and as JSON, with Poplar's numbers of devices."""
     run("vipu create partition p1 --size 4 --reconfigurable")
@@ -96,6 +97,7 @@ def test_device_tools_show_the_partition(run, monkeypatch, tmp_path):
     assert "are not attached" not in run("system memorytest --tiles 4").out
 
 
+@pytest.mark.slow
 def test_tools_without_a_controller(monkeypatch, capsys):
     """They show an idle Pod16, and tests run on it, each judged by the chip's figures."""
     for name, expected in (
