@@ -156,3 +156,25 @@ def test_sums_are_decomposed():
             made = ops.call(found.graph, np.float32([1]), inputs_dict=found.inputs_dict(info))
         results.append(run(ir, made)[0].tolist())
     assert results == [[9.0], [9.0]]
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_branches(flag):
+    """The gradient of the branch that was taken; inputs of the other get zeros."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x, y = popxl.variable([2.0]), popxl.variable([3.0])
+        cond = popxl.constant(flag)
+        yes = ir.create_graph(lambda a, b: ops.exp(a) * b, x, y)
+        no = ir.create_graph(lambda a: a * a, x)
+
+        def net(c, x, y):
+            return ops.conditional(c, yes, no, [x, y], [x])[0] * 2.0
+
+        graph = ir.create_graph(net, cond, x, y)
+        found = autodiff(graph, grads_required=graph.inputs[1:])
+        info = ops.call_with_info(graph, cond, x, y)
+        made = ops.call(found.graph, np.float32([1]), inputs_dict=found.inputs_dict(info))
+    dx, dy = (float(g[0]) for g in run(ir, made))
+    e = np.exp(2.0)
+    assert (dx, dy) == pytest.approx((6 * e, 2 * e) if flag else (8.0, 0.0), rel=1e-6)

@@ -198,6 +198,8 @@ class _Differentiation:
             return op.row.gradient(self, op, given, wanted)
         if op.kind == "Call":
             return self._call(op, given, wanted)
+        if op.kind == "If":
+            return self._branch(op, given, wanted)
         if op.row.compute is None or op.row.is_collective:
             raise popart_exception(
                 f"{op.kind} ({op.outputs[0].id if op.outputs else op.graph.id}) has no gradient",
@@ -276,6 +278,30 @@ class _Differentiation:
         self.made[called] = called._gradients[key]
         return called._gradients[key]
 
+    def _branch(
+        self, op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+    ) -> Sequence[Tensor | None]:
+        """A branch between the gradients of both branches; what the other one reads gets zeros."""
+        places = dict(op.layout)
+        have = [i for i, grad in enumerate(given) if grad is not None]
+        graphs, inputs = [], []
+        for name, graph in zip(("then", "else"), op.graphs, strict=True):
+            mine = [i for i in wanted if i in places[name]]
+            required = [graph.inputs[places[name].index(i)] for i in mine]
+            provided = [graph.outputs[i] for i in have]
+            _check(graph, provided, required)
+            info = _Differentiation(graph, provided, required, self.known, self.made).run()
+            graphs.append(_padded(info, op, mine, wanted))
+            inputs.append(
+                [
+                    given[graph.outputs.index(e.fwd_tensor)]
+                    if e.connection_type is ExpectedConnectionType.FwdGrad
+                    else self.forward(op.inputs[places[name][graph.inputs.index(e.fwd_tensor)]])
+                    for e in info.expected_inputs
+                ]
+            )
+        return apply("conditional", self.forward(op.inputs[places["cond"]]), *graphs, *inputs)
+
     # -- stitching --
 
     def _stitch(self) -> None:
@@ -289,6 +315,21 @@ class _Differentiation:
             self.graph.mark_as_output(t)
             for op in self.graph._call_sites:
                 add_output(op, t)
+
+
+def _padded(info: GradGraphInfo, op: Op, mine: list[int], wanted: tuple[int, ...]) -> Graph:
+    """A gradient graph of one branch, with zeros for the inputs of the other."""
+    ir = info.graph.ir
+    wrapper = ir._add_graph(ir._subgraph_name(f"{info.graph.id}_branch"))
+    with wrapper:
+        own = []
+        for t in info.graph.inputs:
+            own.append(wrapper.new_tensor(t.name, t.shape, t.dtype, t.meta_shape))
+            wrapper.mark_input(own[-1])
+        found = dict(zip(mine, apply("call", info.graph, *own), strict=True))
+        for i in wanted:
+            wrapper.mark_as_output(_or_zeros(found.get(i), op.inputs[i]))
+    return wrapper
 
 
 def add_output(op: Op, inner: Tensor) -> Tensor:
@@ -319,7 +360,6 @@ def _or_zeros(grad: Tensor | None, t: Tensor) -> Tensor:
 
 _ADVICE = {
     "Loop": "loops are not differentiated: differentiate the graph that is repeated",
-    "If": "branches are not differentiated: differentiate the graphs of the branches",
     "ReplicatedAllReduce": "use popxl_addons.ops.replicated_all_reduce_identical_inputs or"
     " …_identical_grad_inputs, which say what happens to gradients",
     "ReplicatedReduceScatter": "a reduction that is scattered has no gradient",
