@@ -40,14 +40,6 @@ WIDE_VOCABULARY = """
 model, batch = LanguageModel(2, 256, 4), words
 wrapped = poptorch.trainingModel(model, options, torch.optim.AdamW(model.parameters()))
 """
-# In float, its table with gradient and states is more than a chip holds.
-GPT2_TRAINING = """
-model, batch = sharded(LanguageModel(12, 768, 12).half(), layers_per_ipu=4), words
-options.setExecutionStrategy(poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu))
-off = poptorch.TensorLocationSettings().useOnChipStorage(False)
-options.TensorLocations.setOptimizerLocation(off)
-wrapped = poptorch.trainingModel(model, options, torch.optim.AdamW(model.parameters()))
-"""
 HALF_GPT2 = """
 model, batch = LanguageModel(12, 768, 12).half().eval(), words
 wrapped = poptorch.inferenceModel(model, options)
