@@ -33,7 +33,9 @@ def main() -> None:
         model = keras.applications.ResNet50(
             weights=None, input_shape=images.shape[1:], classes=N_CLASSES
         )
-        model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "sparse_categorical_crossentropy")
+        # Norms of a few pixels have steep gradients: without a limit, the first step overshoots.
+        optimizer = keras.optimizers.SGD(0.01, momentum=0.9, global_clipnorm=1.0)
+        model.compile(optimizer, "sparse_categorical_crossentropy")
         found = model.fit(images, labels, batch_size=BATCH, verbose=0)
         print(f"{model.count_params()} weights, loss {found.history['loss'][-1]:.3f}")
         with tempfile.TemporaryDirectory() as folder:
