@@ -31,6 +31,8 @@ _EFFECTS = {
 def obstacle(ir: Ir) -> str:
     """Why a program cannot be one function of tensors, or ""."""
     used: set[RemoteBuffer] = set()
+    if _stores_in_nested_loops(ir.main_graph):
+        return "a loop inside of a loop stores to remote memory"
     for graph in executions(ir):
         for op in graph._ops:
             if op.kind == "If" and any(_has_effects(called) for called in op.graphs):
@@ -39,6 +41,17 @@ def obstacle(ir: Ir) -> str:
                 used.add(op.attributes["buffer"])
     n_bytes = ir.replication_factor * sum(buffer.n_bytes for buffer in used)
     return f"remote buffers hold {n_bytes:,} bytes" if n_bytes > MAX_REMOTE_BYTES else ""
+
+
+def _stores_in_nested_loops(graph: Any, depth: int = 0) -> bool:
+    """Whether bodies of loops in loops write remote entries, which recording them cannot do yet."""
+    for op in graph._ops:
+        if depth > 1 and op.kind == "RemoteStore":
+            return True
+        deeper = depth + (op.kind == "Loop")
+        if any(_stores_in_nested_loops(called, deeper) for called in op.graphs):
+            return True
+    return False
 
 
 def _has_effects(graph: Any) -> bool:
