@@ -55,4 +55,7 @@ def _be_script(script: Path, folder: Path, arguments: list[str], printed: Path) 
     warnings.simplefilter("error")
     # PyTorch Geometric scripts some of its classes when it is imported.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
+    # Keras's Variable converts to an array without NumPy 2's `copy`.
+    text = "__array__ implementation doesn't accept a copy keyword"
+    warnings.filterwarnings("ignore", text, DeprecationWarning)
     runpy.run_path(str(script), run_name="__main__")

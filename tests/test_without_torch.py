@@ -73,7 +73,9 @@ def test_the_demo_says_what_to_install():
 
 
 # Figures about PyTorch, and about JAX, which is run by it.
-FIGURES = {("bench", name) for name in ("poptorch", "geometric", "scale", "jax")}
+FIGURES = {
+    ("bench", name) for name in ("poptorch", "geometric", "scale", "jax", "optimum", "popxl")
+}
 
 
 def test_only_lower_layers_name_torch():

@@ -1,6 +1,7 @@
 """Runs a model's forward once on fake tensors and records the whole step it describes."""
 
 import contextlib
+import itertools
 import logging
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -225,10 +226,10 @@ class _Capture:
                 torch.zeros_like(tensor) if gradient is None else gradient
                 for tensor, gradient in zip(wanted, found[len(trained) :], strict=True)
             ]
-        found = found[: len(trained)]
+        places = itertools.count()  # among the weights that are updated, as the rule counts them
         return [
-            None if g is None else torch.ops.tremula.gradient(g, index)
-            for index, g in enumerate(found)
+            None if g is None else torch.ops.tremula.gradient(g, next(places))
+            for g in found[: len(trained)]
         ]
 
     def _update(
