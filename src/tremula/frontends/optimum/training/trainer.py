@@ -80,6 +80,8 @@ class _IPUSteps(Trainer):
         spread = to_pipelined(model, self.ipu_config.train(), force)
         if isinstance(spread, PipelineMixin):
             spread.parallelize(**self.ipu_config.value("parallelize_kwargs", for_inference=False))
+        # The loop of transformers asks for it at every step, and looking at weights fetches them.
+        vars(spread)["zero_grad"] = _has_no_gradients
         return spread.float() if args.fp32 else spread.half()
 
     # -- batches: a call takes several micro-batches -----------------------------------------------
@@ -190,7 +192,8 @@ class _IPUSteps(Trainer):
     ) -> Tensor:
         """Forward, backward and update of every micro-batch in `inputs`, compiled."""
         executor = self._compiled_training()
-        executor.model.train()
+        if not self._own_model.training:  # an evaluation has been in between
+            executor.model.train()
         batch = {k: v for k, v in self._prepare_inputs(inputs).items() if isinstance(v, Tensor)}
         if self.args.pad_on_batch_axis:
             batch = padded(batch, self._combined(self.args.per_device_train_batch_size))
@@ -340,6 +343,10 @@ def _replicas(n_ipus: int, n_per_replica: int) -> int:
             f"n_ipu={n_ipus} is no multiple of the {n_per_replica} IPUs of a replica"
         )
     return n_ipus // n_per_replica
+
+
+def _has_no_gradients(set_to_none: bool = True) -> None:
+    """Gradients are inside the compiled step: there is nothing to forget."""
 
 
 def _never_steps(optimizer: torch.optim.Optimizer) -> None:
