@@ -80,7 +80,10 @@ def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path, capfd):
     assert poprun("--num-instances 2 --max-restarts 1", script, tmp_path) == 0
     printed = capfd.readouterr()
     assert printed.out.count("step 4") == 2
-    assert printed.out.count("step 1") == 2
+    # A line may be lost when its instance is ended after another's death, but none comes twice.
+    lines = printed.out.splitlines()
+    assert len(lines) == len(set(lines))
+    assert "step 1" in printed.out
     assert "exit code 7; all are started again (1 left)" in printed.err
     (tmp_path / "kept0").unlink()
     assert poprun("--num-instances 1", script, tmp_path) == 7

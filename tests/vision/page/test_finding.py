@@ -42,11 +42,11 @@ def test_the_palette(page, reader):
     page.fill(selector=".palette input", text="no such name at all")
     page.await_(selector=".palette .none:has-text('Nothing has this name')")
     page.press(key="Escape")
-    assert page.count(selector=".palette") == 0
+    page.await_(selector="body:not(:has(.palette))")
     page.press(key="?")
     assert "go to a tile" in page.text(selector=".help")
     page.press(key="Escape")
-    assert page.count(selector=".help") == 0
+    page.await_(selector="body:not(:has(.help))")
 
 
 def test_several_tiles(page, small_report):
