@@ -20,7 +20,7 @@ from optimum.graphcore.modeling_utils import (
 )
 from tremula.frontends.optimum.errors import NotPipelinable
 from tremula.frontends.optimum.models.placing import layers_of
-from tremula.frontends.optimum.models.with_loss import WithLoss
+from tremula.frontends.optimum.training.executors import ComputedLoss
 from tremula.garden.tiny_families import CLASSES, FAMILIES, tiny_family_model
 from tremula.ir.settings import configured
 
@@ -49,7 +49,7 @@ def _check_family(name):
         torch.testing.assert_close(value, expected[key], rtol=1e-5, atol=1e-5)
     options = poptorch.Options()
     options.Training.gradientAccumulation(5)  # as many as forward, backward and head have stages
-    trained = WithLoss(pipelined)  # in eval mode: nothing is dropped, so losses can be compared
+    trained = ComputedLoss(pipelined)  # in eval mode: nothing is dropped, so losses can be compared
     executor = poptorch.trainingModel(
         trained, options, poptorch.optim.SGD(trained.parameters(), lr=0.1)
     )

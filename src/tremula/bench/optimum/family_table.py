@@ -19,7 +19,7 @@ from optimum.graphcore import IPUConfig
 from poptorch import optim
 from tremula.base.errors import PoplarError
 from tremula.frontends.optimum.models.pipelined import to_pipelined
-from tremula.frontends.optimum.models.with_loss import WithLoss
+from tremula.frontends.optimum.training.executors import ComputedLoss
 from tremula.garden.tiny_families import CLASSES, FAMILIES, tiny_family_model
 from tremula.hardware import chip
 
@@ -82,7 +82,7 @@ def _attempt(action: Any) -> str:  # noqa: ANN401
 def _trains(name: str) -> None:
     tiny = tiny_family_model(name)
     pipelined = to_pipelined(tiny.model, IPUConfig()).parallelize()  # pyright: ignore[reportCallIssue]
-    trained = WithLoss(pipelined)
+    trained = ComputedLoss(pipelined)
     optimizer = optim.AdamW(trained.parameters(), lr=1e-3)
     training = poptorch.trainingModel(trained, None, optimizer)
     loss = training(**tiny.batch)

@@ -197,7 +197,6 @@ def packing() -> Iterator[Figure]:
     measured = ratio(lambda: many(**rows), lambda: one(**single), rounds=7, clock=_clock())
     gain = packed.packing.sequences_per_row / measured.value
     yield Figure.of("packing", gain, "× unpacked", ">= 1.7")
-    yield Figure.of("packing-efficiency", packed.packing.efficiency, "of all places", ">= 0")
 
 
 # -- families, import ------------------------------------------------------------------------------

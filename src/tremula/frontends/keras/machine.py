@@ -13,26 +13,6 @@ from tremula.ir.settings import HostSettings
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.ir.run.tile_program import TileSettings
 
-# Settings that change a program; all others are kept, written to files and nothing else.
-ACTED_ON = (
-    "auto_select_ipus",
-    "select_ipus",
-    "allow_recompute",
-    "compilation_poplar_options",
-    "convolutions.poplar_options",
-    "device_connection.type",
-    "floating_point_behaviour.div0",
-    "floating_point_behaviour.esr",
-    "floating_point_behaviour.inv",
-    "floating_point_behaviour.oflo",
-    "floating_point_behaviour.set_all",
-    "io_tiles.num_io_tiles",
-    "ipu_model.tiles_per_ipu",
-    "ipu_model.version",
-    "matmuls.poplar_options",
-    "optimizations.enable_graph_outlining",
-    "optimizations.prefetch_data_streams",
-)
 _PRODUCT_OPTIONS = ("availableMemoryProportion", "partialsType")
 _DEFAULT_VERSION = "ipu2"
 

@@ -14,10 +14,16 @@ ComputeLoss = Callable[..., Any]
 ITEMS = "num_items_in_batch"
 
 
+def loss_of_model(model: nn.Module, inputs: dict[str, Any], **_: object) -> Tensor:
+    """The loss that a model of transformers finds by itself."""
+    outputs = model(**inputs)
+    return outputs["loss"] if isinstance(outputs, dict) else outputs[0]
+
+
 class ComputedLoss(nn.Module):
     """Gives the loss that a trainer's `compute_loss` finds, and marks it as the one to minimise."""
 
-    def __init__(self, model: nn.Module, compute_loss: ComputeLoss):
+    def __init__(self, model: nn.Module, compute_loss: ComputeLoss = loss_of_model):
         super().__init__()
         self.model = model
         self._compute_loss = compute_loss
