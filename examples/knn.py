@@ -7,17 +7,16 @@ ones are those with the largest 2 a·b - |b|². Digits of MNIST are classified b
 among those known.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 import tremula as tr
+from tremula.garden.mnist_subset import MNIST_SUBSET
 from tremula.poplibs import poplin, popops
 from tremula.poplibs.popops.elementwise.expr import _1, _2
 
 K, N_CLASSES, N_PIXELS = 5, 10, 28 * 28
 
-with np.load(Path(__file__).parent / "data" / "mnist_subset.npz") as data:
+with np.load(MNIST_SUBSET) as data:
     known = data["train_images"].reshape(-1, N_PIXELS)[:1000].astype(np.float32) / 255
     classes = data["train_labels"][:1000].astype(np.int64)
     queries = data["test_images"].reshape(-1, N_PIXELS)[:100].astype(np.float32) / 255

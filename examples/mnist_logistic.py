@@ -13,11 +13,11 @@ weights never move: only scores (10 numbers per image and tile) and errors (10 p
 
 import math
 import sys
-from pathlib import Path
 
 import numpy as np
 
 import tremula as tr
+from tremula.garden.mnist_subset import MNIST_SUBSET
 
 N_ROWS, N_COLS, N_CLASSES = 28, 28, 10
 N_BATCH = 50
@@ -141,7 +141,7 @@ classify = tr.Sequence(
 )
 learn = tr.Sequence(tr.Execute(backward), tr.Execute(update))
 
-with np.load(Path(__file__).parent / "data" / "mnist_subset.npz") as data:
+with np.load(MNIST_SUBSET) as data:
     images = {name: data[f"{name}_images"].astype(np.float32) / 255 for name in ("train", "test")}
     answers = {name: data[f"{name}_labels"].astype(np.int32) for name in ("train", "test")}
 programs = {

@@ -7,11 +7,11 @@ over all batches of an epoch without coming back to the host.
 """
 
 import sys
-from pathlib import Path
 
 import numpy as np
 
 import tremula as tr
+from tremula.garden.mnist_subset import MNIST_SUBSET
 from tremula.poplibs import poplin, popnn, popops
 
 N_PIXELS, N_CLASSES, N_BATCH = 28 * 28, 10, 50
@@ -53,7 +53,7 @@ popops.scaled_add_to(graph, weights, gradient, -RATE / N_BATCH, learn, "update")
 bias_gradient = popops.reduce(graph, errors, [0], "ADD", learn, "bias gradient")
 popops.scaled_add_to(graph, bias, bias_gradient, -RATE / N_BATCH, learn, "update")
 
-with np.load(Path(__file__).parent / "data" / "mnist_subset.npz") as data:
+with np.load(MNIST_SUBSET) as data:
     images = {
         name: data[f"{name}_images"].reshape(-1, N_PIXELS).astype(np.float32) / 255
         for name in ("train", "test")

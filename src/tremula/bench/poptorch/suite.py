@@ -199,7 +199,7 @@ def tile_step() -> Iterator[Figure]:
     import torch
 
     import poptorch
-    from tremula.bench.poptorch.models import WithLoss, mnist_cnn
+    from tremula.garden.classifiers import WithLoss, mnist_cnn
 
     torch.manual_seed(0)
     start = WithLoss(mnist_cnn()).eval()  # without dropout both executions compute the same
@@ -232,7 +232,8 @@ def tile_step() -> Iterator[Figure]:
 
 _FIRST_RESULT = """
 import json, time, torch, poptorch
-from tremula.bench.poptorch.models import LanguageModel, WithLoss, mnist_cnn
+from tremula.bench.poptorch.models import LanguageModel
+from tremula.garden.classifiers import WithLoss, mnist_cnn
 torch.manual_seed(0)
 if {gpt!r}:
     model, batch = LanguageModel(12, 768, 12), (torch.randint(0, 50257, (1, 128)),)
@@ -272,7 +273,8 @@ def import_time() -> Iterator[Figure]:
 
 _COMPILE = """
 import json, os, sys, tempfile, time, torch, poptorch
-from tremula.bench.poptorch.models import LanguageModel, WithLoss, mnist_cnn, sharded
+from tremula.bench.poptorch.models import LanguageModel, sharded
+from tremula.garden.classifiers import WithLoss, mnist_cnn
 from tremula.garden.resnet import resnet50
 torch.manual_seed(0)
 kind, cache = {kind!r}, {cache!r}
@@ -329,7 +331,7 @@ def mnist_epoch() -> Iterator[Figure]:
     from torch import nn
 
     import poptorch
-    from tremula.bench.poptorch.models import WithLoss, mnist_cnn
+    from tremula.garden.classifiers import WithLoss, mnist_cnn
     from tremula.garden.mnist import Mnist
 
     training, test = Mnist(train=True), Mnist(train=False)

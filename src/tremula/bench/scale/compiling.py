@@ -8,7 +8,8 @@ from tremula.bench.measure import peak_rss_of
 GIB = 2**30
 _SCRIPT = """
 import json, time, torch, poptorch
-from tremula.bench.poptorch.models import LanguageModel, WithLoss, mnist_cnn, sharded
+from tremula.bench.poptorch.models import LanguageModel, sharded
+from tremula.garden.classifiers import WithLoss, mnist_cnn
 from tremula.garden.resnet import resnet50
 torch.manual_seed(0)
 options = poptorch.Options().useIpuModel(False)

