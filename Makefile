@@ -21,7 +21,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-wide test-onnx browser check types format docs site dist bench clean
+.PHONY: help demo test test-wide test-onnx browser check types format docs site dist bench garden clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -35,6 +35,7 @@ help:
 	@echo "make site    build the documentation site, dead links are errors"
 	@echo "make dist    build wheel and sdist, and try the wheel in a fresh environment"
 	@echo "make bench   measure the figures of the core"
+	@echo "make garden  run every application of the garden in its tiny form"
 	@echo "make clean   remove everything make made"
 
 demo: $(TORCH)
@@ -97,6 +98,10 @@ dist: $(RELEASE)
 
 bench: $(CORE)
 	$(BIN)/tremula bench core
+
+# Every application of the garden, in processes, with a table of times.
+garden: $(DEV)
+	$(BIN)/tremula garden run all --tiny
 
 # setuptools is installed first, at its pinned version, and the package is built with it: without
 # build isolation nothing unpinned is ever fetched.

@@ -40,6 +40,7 @@ COMMANDS = (
     Command("whatif", "tremula.commands.whatif", "cost a report or script on other chips"),
     Command("plan", "tremula.commands.plan", "find how to spread a model over chips"),
     Command("sweep", "tremula.commands.sweep", "explore chips, options and models"),
+    Command("garden", "tremula.commands.garden.garden", "find, run and copy applications"),
     Command("bench", "tremula.commands.bench", "measure Tremula's own speed"),
     Command("validate", "tremula.commands.validate", "check the cost model against measurements"),
     Command("poprun", "tremula.commands.system.poprun", "run a program in several instances"),

@@ -7,7 +7,7 @@ from tremula.base.errors import InvalidOption, suggest
 from tremula.garden import applications
 from tremula.garden.catalogue.manifest import MANIFEST, Application, read_manifest
 
-SHIPPED = Path(applications.__file__).parent
+SHIPPED = Path(applications.__file__).resolve().parent
 
 
 def all_applications() -> list[Application]:

@@ -1,0 +1,195 @@
+"""`tremula garden`: list, show, run and copy applications; make their figures and the page."""
+
+import argparse
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+from tremula.commands.arguments import one_of, output_file, output_folder, whole
+from tremula.commands.garden.together import make_figures, run_together
+from tremula.garden.techniques import DOMAINS, FRAMEWORKS, TECHNIQUES
+
+WIDTH = 100
+_ACTIONS_HELP = """\
+  tremula garden [--domain D] [--framework F] [--technique T] [WORDS]   list applications
+  tremula garden show NAME                 what it is, costs and reaches
+  tremula garden run NAME [--tiny]         run it (`run all --tiny`: all of them)
+  tremula garden new NAME --from OTHER     copy one as the start of your own
+  tremula garden figures [NAME …]          run the tiny forms and keep what they find
+  tremula garden page [FILE]               all of it as a page for a browser"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "tremula garden [ACTION] …"
+    parser.epilog = _ACTIONS_HELP
+    _add_filters(parser)
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="see below")
+
+
+def run(args: argparse.Namespace) -> int:
+    rest: list[str] = args.rest
+    if rest and rest[0] in _ACTIONS:
+        describe, action = _ACTIONS[rest[0]]
+        parser = argparse.ArgumentParser(prog=f"tremula garden {rest[0]}")
+        describe(parser)
+        return action(parser.parse_intermixed_args(rest[1:]))
+    parser = argparse.ArgumentParser(prog="tremula garden")
+    _add_filters(parser)
+    parser.add_argument("words", nargs="*")
+    found = parser.parse_intermixed_args(rest)
+    for name in ("domain", "framework", "technique"):
+        setattr(found, name, getattr(found, name) or getattr(args, name))
+    return _list(found)
+
+
+# -- listing ---------------------------------------------------------------------------------------
+
+
+def _add_filters(parser: argparse.ArgumentParser) -> None:
+    for name, known in (
+        ("domain", DOMAINS), ("framework", FRAMEWORKS), ("technique", TECHNIQUES),
+    ):  # fmt: skip
+        parser.add_argument(
+            f"--{name}", type=one_of(known, name), help=f"one of: {', '.join(known)}"
+        )
+
+
+def _list(args: argparse.Namespace) -> int:
+    from tremula.garden.catalogue.catalogue import all_applications, chosen
+
+    everything = all_applications()
+    found = chosen(
+        everything, domain=args.domain, framework=args.framework, technique=args.technique,
+        words=args.words,
+    )  # fmt: skip
+    if not found:
+        print(f"None of the {len(everything)} applications fits. `tremula garden` lists all.")
+        return 1
+    width = max(len(one.name) for one in found)
+    for one in found:
+        print(f"{one.name:<{width}}  {one.domain:<14} {one.framework:<18} {one.title}")
+    print(f"\n{len(found)} of {len(everything)}. `tremula garden show NAME` tells more.")
+    return 0
+
+
+def _describe_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name")
+
+
+def _show(args: argparse.Namespace) -> int:
+    from tremula.garden.catalogue.catalogue import find_application
+    from tremula.garden.catalogue.figures import figures_file, read_figures
+    from tremula.garden.catalogue.runner import install_command
+
+    one = find_application(args.name)
+    print(f"{one.title} ({one.name})\n")
+    print(textwrap.fill(one.summary, WIDTH))
+    rows = [
+        ("domain", one.domain), ("framework", one.framework),
+        ("techniques", ", ".join(one.techniques)), ("data", one.data), ("licence", one.licence),
+        ("needs", install_command(one.needs) if one.needs else "nothing beside tremula"),
+        ("tiny form", f"{one.tiny_seconds:g} s: tremula garden run {one.name} --tiny"),
+    ]  # fmt: skip
+    rows += [("must reach", f"{name} {limits.text}") for name, limits in one.expected.items()]
+    figures = read_figures(figures_file(one))
+    if figures is not None:
+        rows += [("reached", f"{name} {value:g}") for name, value in figures.results.items()]
+    if figures is not None and figures.modelled is not None:
+        rows.append(("modelled", _machine_words(figures.modelled)))
+    rows += [("published", f"{claim.claim} ({claim.source})") for claim in one.published]
+    _print_rows(rows)
+    return 0
+
+
+def _machine_words(modelled: object) -> str:
+    from tremula.garden.findings import Modelled
+
+    assert isinstance(modelled, Modelled)
+    kilobytes = modelled.bytes_on_fullest_tile / 1024
+    return (
+        f"{modelled.machine}: {modelled.cycles:,} cycles, {modelled.rate:,.4g} {modelled.unit}, "
+        f"{kilobytes:,.0f} KiB on the fullest tile"
+    )
+
+
+def _print_rows(rows: list[tuple[str, str]]) -> None:
+    print()
+    last = ""
+    for name, text in rows:
+        head = "" if name == last else name
+        print(textwrap.fill(text, WIDTH, initial_indent=f"{head:<12}", subsequent_indent=" " * 12))
+        last = name
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def _describe_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="an application, a folder of yours (./mine), or `all`")
+    parser.add_argument("--tiny", action="store_true", help="in about a minute or less")
+    parser.add_argument(
+        "--report", type=output_folder, metavar="FOLDER", help="write a report here"
+    )
+    parser.add_argument("--figures", type=output_file, metavar="FILE", help="write figures here")
+    parser.add_argument("--jobs", type=whole(1, 64), default=1, help="of `all`: how many at once")
+
+
+def _run(args: argparse.Namespace) -> int:
+    from tremula.garden.catalogue.catalogue import find_application
+    from tremula.garden.catalogue.figures import figures_of, write_figures
+    from tremula.garden.catalogue.runner import run_application
+    from tremula.garden.findings import Settings
+
+    if args.name == "all":
+        return run_together(args.jobs)
+    one = find_application(args.name)
+    settings = Settings(tiny=args.tiny, report=args.report, show=_show_line)
+    findings = run_application(one, settings)
+    rows = [("reached", f"{name} {value:g}") for name, value in findings.results.items()]
+    if findings.modelled is not None:
+        rows.append(("modelled", _machine_words(findings.modelled)))
+    _print_rows(rows)
+    if args.figures is not None:
+        write_figures(figures_of(one, findings), args.figures)
+    return 0
+
+
+def _show_line(text: str) -> None:
+    print(text, flush=True)
+
+
+def _describe_figures(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these alone")
+    parser.add_argument("--jobs", type=whole(1, 64), default=1, help="how many at once (1)")
+
+
+def _figures(args: argparse.Namespace) -> int:
+    return make_figures(args.names, args.jobs)
+
+
+# -- your own --------------------------------------------------------------------------------------
+
+
+def _describe_new(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="of your application: a folder here")
+    parser.add_argument("--from", dest="other", required=True, metavar="OTHER", help="what to copy")
+
+
+def _new(args: argparse.Namespace) -> int:
+    from tremula.garden.catalogue.catalogue import find_application
+    from tremula.garden.catalogue.copies import copy_application
+
+    folder = copy_application(find_application(args.other), args.name, Path.cwd())
+    print(f"{folder} is a copy of {args.other}. Run it, then change it:")
+    print(f"  tremula garden run ./{args.name} --tiny")
+    return 0
+
+
+Describe = Callable[[argparse.ArgumentParser], None]
+_ACTIONS: dict[str, tuple[Describe, Callable[[argparse.Namespace], int]]] = {
+    "show": (_describe_show, _show),
+    "run": (_describe_run, _run),
+    "new": (_describe_new, _new),
+    "figures": (_describe_figures, _figures),
+}

@@ -1,0 +1,56 @@
+"""Many applications in their tiny form: a table of times; figures kept beside their manifests."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tremula.garden.catalogue.catalogue import all_applications, find_application
+from tremula.garden.catalogue.figures import figures_file, read_figures, write_figures
+from tremula.garden.catalogue.manifest import Application
+from tremula.garden.catalogue.run_all import Outcome, run_all
+
+_LINES_OF_A_FAILURE = 12
+
+
+def run_together(n_at_once: int) -> int:
+    """Run all; 1 if one failed."""
+    return _told(all_applications(), None, n_at_once)
+
+
+def make_figures(names: Sequence[str], n_at_once: int) -> int:
+    """Run all, or those named, and keep the figures of those that are right."""
+    chosen = [find_application(name) for name in names] or all_applications()
+    with tempfile.TemporaryDirectory(prefix="tremula-garden-") as made:
+        folder = Path(made)
+        code = _told(chosen, folder, n_at_once)
+        for one in chosen:
+            figures = read_figures(folder / f"{one.name}.json")
+            if figures is not None:
+                write_figures(figures, figures_file(one))
+    return code
+
+
+def _told(applications: list[Application], folder: Path | None, n_at_once: int) -> int:
+    """Print a row as each ends, and the last lines of those that failed."""
+    width = max(len(one.name) for one in applications)
+    print(f"{'application':<{width}}  {'CPU s':>7} {'stated':>7} {'took s':>7}", flush=True)
+    outcomes = []
+    for outcome in run_all(applications, folder, n_at_once):
+        outcomes.append(outcome)
+        print(_row(outcome, width), flush=True)
+    failed = [outcome for outcome in outcomes if not outcome.is_right]
+    total = sum(outcome.cpu_seconds for outcome in outcomes)
+    print(f"\n{len(outcomes) - len(failed)} of {len(outcomes)} are right; {total / 60:.1f} minutes")
+    for outcome in failed:
+        lines = outcome.output.rstrip().splitlines()[-_LINES_OF_A_FAILURE:]
+        print(f"\n{outcome.application.name} failed:", *lines, sep="\n  ")
+    return 1 if failed else 0
+
+
+def _row(outcome: Outcome, width: int) -> str:
+    one = outcome.application
+    verdict = "" if outcome.is_right else "  FAILED"
+    if outcome.is_right and outcome.cpu_seconds > one.tiny_seconds:
+        verdict = "  more than tiny_seconds of its manifest states"
+    times = f"{outcome.cpu_seconds:>7.1f} {one.tiny_seconds:>7.0f} {outcome.seconds:>7.1f}"
+    return f"{one.name:<{width}}  {times}{verdict}"
