@@ -17,6 +17,7 @@ N_SCALE_BITS = 6
 MIN_SCALE, MAX_SCALE = -32, 31
 FORMAT_BIT = 0x80
 QUARTER_NAN = 0x80
+LARGEST_CODE = 0x7F  # and 0xFF, the most negative
 
 
 class QuarterFormat(Enum):
@@ -123,21 +124,32 @@ def quarter_to_float32(
     codes: np.ndarray, quarter_format: QuarterFormat, scale: int = 0
 ) -> np.ndarray:
     """float32 values of 8-bit codes: table value times 2**scale."""
-    table = quarter_table(quarter_format)
-    return np.ldexp(table[np.asarray(codes, dtype=np.uint8)], scale).astype(np.float32)
+    table = np.ldexp(quarter_table(quarter_format), scale)
+    return table[np.asarray(codes, dtype=np.uint8)]
 
 
 def float32_to_quarter(
-    values: np.ndarray, quarter_format: QuarterFormat, scale: int = 0
+    values: np.ndarray,
+    quarter_format: QuarterFormat,
+    scale: int = 0,
+    *,
+    saturates: bool = False,
+    random: np.random.Generator | None = None,
 ) -> np.ndarray:
-    """uint8 codes of values / 2**scale: nearest, ties to even, too large ones at the largest."""
+    """uint8 codes of values / 2**scale: the nearest, ties to even; `random` rounds by chance.
+
+    What rounds to more than the largest number is NaN, or that number if the format `saturates`.
+    Infinity and NaN are NaN either way.
+    """
     values = np.asarray(values, dtype=np.float32)
-    size = np.where(np.isnan(values), np.float32(0), np.abs(values)).astype(np.float64)
-    size = np.minimum(np.ldexp(size, -scale), quarter_format.largest)
+    is_finite = np.isfinite(values)
+    size = np.ldexp(np.where(is_finite, np.abs(values), 0).astype(np.float64), -scale)
     n_bits, bias = quarter_format.n_mantissa_bits, quarter_format.bias
     exponent = np.where(size == 0, 1 - bias, np.maximum(np.frexp(size)[1] - 1, 1 - bias))
-    steps = np.rint(np.ldexp(size, n_bits - exponent)).astype(np.int64)
+    steps = np.ldexp(size, n_bits - exponent)
+    rounded = np.rint(steps) if random is None else np.floor(steps + random.random(steps.shape))
     # A step count of 2**(n+1) carries into the exponent by itself.
-    code = ((exponent + bias - 1) << n_bits) + steps
-    code = np.where(code == 0, 0, code | np.where(np.signbit(values), 0x80, 0))
-    return np.where(np.isnan(values), QUARTER_NAN, code).astype(np.uint8)
+    code = ((exponent + bias - 1) << n_bits) + rounded.astype(np.int64)
+    code = np.minimum(code, LARGEST_CODE if saturates else LARGEST_CODE + 1)
+    signed = np.where(code == 0, 0, code | np.where(np.signbit(values), 0x80, 0))
+    return np.where(is_finite & (code <= LARGEST_CODE), signed, QUARTER_NAN).astype(np.uint8)

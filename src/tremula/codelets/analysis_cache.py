@@ -70,10 +70,10 @@ def _returns_value(compute: FunctionSource) -> bool:
 
 
 def _rounds_to_half(compute: FunctionSource, fields: tuple[FieldSpec, ...]) -> bool:
-    """Whether it computes with halves; 8-bit floats read as halves."""
+    """Whether it computes with halves, or writes 8-bit floats; these read as floats, exactly."""
     bindings = [b for f in [compute, *helpers_of(compute)] for b in f.bindings.values()]
     used = {f.type for f in fields} | {b for b in bindings if isinstance(b, Type)}
-    return bool(used & {HALF, QUARTER})
+    return HALF in used or any(f.type is QUARTER and f.is_written for f in fields)
 
 
 # -- entries ---------------------------------------------------------------------------------------

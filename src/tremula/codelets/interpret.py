@@ -88,7 +88,7 @@ class FieldVector(np.ndarray):
 
 
 class QuarterVector:
-    """A view of 8-bit floats: reads are halves, writes round and saturate."""
+    """A view of 8-bit floats: reads are floats, writes round to nearest."""
 
     def __init__(self, codes: np.ndarray, metadata: int) -> None:
         self.codes, (self.format, self.scale) = codes, unpack_metadata(metadata)
@@ -96,10 +96,8 @@ class QuarterVector:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def __getitem__(self, index: int) -> Half:
-        with np.errstate(over="ignore"):
-            value = quarter_to_float32(self.codes[index], self.format, self.scale)
-            return Half(np.float16(value))
+    def __getitem__(self, index: int) -> np.float32:
+        return np.float32(quarter_to_float32(self.codes[index], self.format, self.scale))
 
     def __setitem__(self, index: int, value: object) -> None:
         self.codes[index] = float32_to_quarter(np.float32(value), self.format, self.scale)  # pyright: ignore[reportArgumentType]

@@ -171,6 +171,11 @@ class Chip:
         """Input channels of one unit; 0 if the chip has no such unit."""
         return self._of_types("weights_per_conv_unit", inputs)
 
+    @property
+    def has_quarter_units(self) -> bool:
+        """Whether it multiplies and converts 8-bit floats by instructions."""
+        return self.flops_per_cycle_quarter_half > 0
+
     def vector_width(self, element: Type) -> int:
         """Elements in one vector operation."""
         return max(1, self.data_path_bytes // element.n_bytes)

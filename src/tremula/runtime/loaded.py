@@ -9,7 +9,13 @@ import numpy as np
 
 from tremula.base.options import Options
 from tremula.base.types import as_type
-from tremula.codelets.python.random import MODE_WORD, NAN_ON_OVERFLOW, SATURATE, STOCHASTIC
+from tremula.codelets.python.random import (
+    MODE_WORD,
+    NAN_ON_OVERFLOW,
+    SATURATE,
+    STOCHASTIC,
+    STOCHASTIC_QUARTERS,
+)
 from tremula.compiler.executable.executable import Executable
 from tremula.runtime.clock import Clock
 from tremula.runtime.host_connections import HostConnections
@@ -89,6 +95,8 @@ class LoadedProgram:
             self._rounding = mode
             self.tables.use_modes(mode != 0)
             self.clock.counted_steps.forget_kernels()
+            if mode & STOCHASTIC and self.executable.target.chip.has_quarter_units:
+                mode |= STOCHASTIC_QUARTERS
             for replica in range(self.n_replicas):
                 self.storage.worker_states(replica)[..., MODE_WORD] = mode
 

@@ -5,16 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.base.errors import StreamConnectionError
-from tremula.base.floats import (
-    QuarterFormat,
-    float32_to_quarter,
-    quarter_to_float32,
-    unpack_metadata,
-)
+from tremula.base.floats import QuarterFormat, unpack_metadata
 from tremula.base.types import QUARTER, as_type
 from tremula.codelets.columns import columns_of
 from tremula.codelets.cpp.codelet import prepare_kernels
 from tremula.codelets.python.random import MODE_WORD, STATE_WORDS, seeds_of
+from tremula.codelets.quarter_casts import decoded, encoded
 from tremula.codelets.spec import Codelet, CodeletSpec, FieldKind, FieldSpec
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.executable.records import TableRecord, View
@@ -85,16 +81,12 @@ class Storage:
     def read_values(self, view: View, replica: int = 0) -> np.ndarray:
         """A copy of a tensor's values; 8-bit floats as float32."""
         values = self.read(view, replica)
-        return (
-            values
-            if view.metadata_byte < 0
-            else quarter_to_float32(values, *self._metadata(view, replica))
-        )
+        return values if view.metadata_byte < 0 else decoded(values, *self._metadata(view, replica))
 
     def write(self, view: View, values: np.ndarray, replica: int = 0) -> None:
         """Write a tensor; floats written to 8-bit floats are rounded as their metadata says."""
         if view.metadata_byte >= 0 and values.dtype.kind == "f":
-            values = float32_to_quarter(values, *self._metadata(view, replica))
+            values = encoded(values, *self._metadata(view, replica))
         typed = self.arenas[replica].view(view.type.dtype)
         if view.order:
             values = values.reshape(view.shape).transpose(view.order)

@@ -35,8 +35,8 @@ def test_every_code_reads_and_writes_back(codelets, call, metadata):
     assert done.all_true == (metadata >= 0x80)
 
 
-def test_writes_round_to_even_and_saturate(codelets, call):
-    """Between formats values round to the nearest, ties to even, and saturate at the ends."""
+def test_writes_round_to_even_and_overflow_is_nan(codelets, call):
+    """Between formats values round to the nearest, ties to even; what is too large is NaN."""
     wide = {c: _decode(c, 3, 8, 2) for c in range(256) if c != 0x80}
     codes = np.array(sorted(wide))
     row = {"a": codes, "b": 0 * codes, "values": 0 * codes, "total": 0, "bits": 0 * codes}
@@ -46,8 +46,7 @@ def test_writes_round_to_even_and_saturate(codelets, call):
         nearest = min(f152, key=lambda c: (abs(f152[c] - wide[code]), c & 1))
         assert f152[got] == f152[nearest], (code, wide[code])
     small = call(codelets["Eighths"], [row], {"a": 0x82, "b": 0xBC, "total": 0x80})
-    assert 0x7F in small.fields["b"][0]
-    assert 0xFF in small.fields["b"][0]
+    assert (np.asarray(small.fields["b"][0]) == 0x80).sum() > 10
 
 
 UNPACKS = """

@@ -188,7 +188,7 @@ class ExpressionLowering(ast.NodeTransformer):
     def stored(self, field: FieldSpec, pointer: str, index: ast.expr, value: ast.expr) -> ast.expr:
         if field.type.requires_metadata:
             encode = self.names.quarter("encode_quarter")
-            value = call(encode, value, f"_k_m_{field.name}")
+            value = call(encode, value, f"_k_m_{field.name}", *self.names.rounding)
         return call(self.names.memory("store"), pointer, index, value, *self.names.rounding)
 
     def element_text(self, place: str, value: ast.expr) -> str:
@@ -226,7 +226,8 @@ class ExpressionLowering(ast.NodeTransformer):
     ) -> ast.expr:
         if field.type.requires_metadata:
             make = self.names.quarter("quarter_vector")
-            return call(make, pointer, offset, length, f"_k_m_{field.name}")
+            metadata = f"_k_m_{field.name}"
+            return call(make, pointer, offset, length, metadata, *self.names.rounding)
         is_input = field.direction is Direction.INPUT
         make = self.names.memory("input_vector" if is_input else "vector")
         return call(make, pointer, offset, length)

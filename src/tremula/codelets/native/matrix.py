@@ -6,21 +6,99 @@ Imported only when a codelet that uses it compiles.
 # Numba replaces these functions, which pyright cannot see.
 # pyright: reportCallIssue=false, reportArgumentType=false
 # ruff: noqa: PLR0913, PLR0917 - the matrix unit has many operands
+import math
+
 from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-_F32, _I64 = ir.FloatType(), ir.IntType(64)
+from tremula.base.floats import FORMAT_BIT, N_SCALE_BITS, QUARTER_NAN
+from tremula.codelets.native.quarter import QuarterVector
+
+_F32, _I8, _I32, _I64 = ir.FloatType(), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 N_BLOCK_ROWS = 4  # with 16 columns the sums take 16 registers of 128 bits, or 8 of 256
+
+
+class _Operand:
+    """Emits loads and stores of one operand: an array of floats or halves, or 8-bit floats."""
+
+    def __init__(self, context, builder, kind, value) -> None:
+        self.builder = builder
+        if isinstance(kind, QuarterVector):
+            view = cgutils.create_struct_proxy(kind)(context, builder, value=value)
+            self.data, self.element = view.data, _I8
+            self._read_metadata(view.metadata)
+        else:
+            self.data = make_array(kind)(context, builder, value).data
+            self.element = context.get_data_type(kind.dtype)
+        self.align = {_F32: 4, _I8: 1}.get(self.element, 2)
+
+    def _read_metadata(self, metadata) -> None:
+        """Shift and factors of decoding.
+
+        A code's magnitude, shifted to where a float has these fields, is a float whose bias is
+        wrong by a power of two.
+        """
+        builder = self.builder
+        is_143 = builder.icmp_signed("!=", builder.and_(metadata, _I64(FORMAT_BIT)), _I64(0))
+        self.shift = builder.select(is_143, _I32(23 - 3), _I32(23 - 2))
+        self.rebias = builder.select(is_143, _F32(2.0 ** (127 - 8)), _F32(2.0 ** (127 - 16)))
+        low = builder.trunc(builder.and_(metadata, _I64(2**N_SCALE_BITS - 1)), _I32)
+        unused = _I32(32 - N_SCALE_BITS)  # moved up and down again, the scale has its sign
+        scale = builder.ashr(builder.shl(low, unused), unused)
+        bits = builder.shl(builder.add(scale, _I32(127)), _I32(23))
+        self.scale = builder.bitcast(bits, _F32)
+
+    def place(self, index):
+        return self.builder.gep(self.data, [index])
+
+    def load(self, pointer, vector):
+        """`vector`, a vector of floats, from a place."""
+        builder = self.builder
+        stored = ir.VectorType(self.element, vector.count)
+        value = builder.load(builder.bitcast(pointer, stored.as_pointer()))
+        value.align = self.align
+        if self.element == _I8:
+            return self._decoded(value, vector.count)
+        return value if self.element == _F32 else builder.fpext(value, vector)
+
+    def store(self, value, pointer) -> None:
+        builder = self.builder
+        stored = ir.VectorType(self.element, value.type.count)
+        value = value if self.element == _F32 else builder.fptrunc(value, stored)
+        builder.store(value, builder.bitcast(pointer, stored.as_pointer())).align = self.align
+
+    def _decoded(self, codes, n):
+        """Floats of codes: two multiplications, since 2**(127 + scale) may be out of range."""
+        builder = self.builder
+        floats, integers = ir.VectorType(_F32, n), ir.VectorType(_I32, n)
+        wide = builder.zext(codes, integers)
+        size = builder.and_(wide, ir.Constant(integers, [0x7F] * n))
+        value = builder.bitcast(builder.shl(size, spread(builder, self.shift, n)), floats)
+        value = builder.fmul(value, spread(builder, self.rebias, n))
+        value = builder.fmul(value, spread(builder, self.scale, n))
+        sign = builder.and_(wide, ir.Constant(integers, [0x80] * n))
+        sign = builder.shl(sign, ir.Constant(integers, [24] * n))
+        value = builder.bitcast(builder.or_(builder.bitcast(value, integers), sign), floats)
+        is_nan = builder.icmp_unsigned("==", wide, ir.Constant(integers, [QUARTER_NAN] * n))
+        return builder.select(is_nan, ir.Constant(floats, [math.nan] * n), value)
+
+
+def spread(builder, value, n: int):
+    """A vector with one number in all of its n lanes."""
+    vector = ir.VectorType(value.type, n)
+    alone = builder.insert_element(ir.Constant(vector, ir.Undefined), value, _I64(0))
+    lanes = ir.Constant(ir.VectorType(_I32, n), [0] * n)
+    return builder.shuffle_vector(alone, ir.Constant(vector, ir.Undefined), lanes)
 
 
 class _Block:
     """Emits the code of one block of the result: N_BLOCK_ROWS rows, each a vector of n_cols."""
 
-    def __init__(self, context, builder, n_cols: int, n_rows) -> None:
-        self.context, self.builder, self.n_cols = context, builder, n_cols
+    def __init__(self, builder, n_cols: int, n_rows) -> None:
+        self.builder, self.n_cols = builder, n_cols
         self.vector = ir.VectorType(_F32, n_cols)
         last = builder.sub(n_rows, _I64(1))
         self.rows = [
@@ -32,33 +110,10 @@ class _Block:
         builder = self.builder
         return [builder.add(at, builder.mul(stride, row)) for row in self.rows]
 
-    def place(self, array_type, array, index):
-        """(pointer to an element, the element's LLVM type)."""
-        data = make_array(array_type)(self.context, self.builder, array).data
-        element = self.context.get_data_type(array_type.dtype)
-        return self.builder.gep(data, [index]), element
-
-    def load_vector(self, pointer, element):
+    def splat(self, operand: _Operand, index):
         builder = self.builder
-        stored = ir.VectorType(element, self.n_cols)
-        value = builder.load(builder.bitcast(pointer, stored.as_pointer()))
-        value.align = 2 if element != _F32 else 4
-        return value if element == _F32 else builder.fpext(value, self.vector)
-
-    def store_vector(self, value, pointer, element):
-        builder = self.builder
-        stored = ir.VectorType(element, self.n_cols)
-        value = value if element == _F32 else builder.fptrunc(value, stored)
-        place = builder.bitcast(pointer, stored.as_pointer())
-        builder.store(value, place).align = 2 if element != _F32 else 4
-
-    def splat(self, pointer, element):
-        builder = self.builder
-        value = builder.load(pointer)
-        value = value if element == _F32 else builder.fpext(value, _F32)
-        alone = builder.insert_element(ir.Constant(self.vector, ir.Undefined), value, _I64(0))
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), self.n_cols), [0] * self.n_cols)
-        return builder.shuffle_vector(alone, ir.Constant(self.vector, ir.Undefined), lanes)
+        one = operand.load(operand.place(index), ir.VectorType(_F32, 1))
+        return spread(builder, builder.extract_element(one, _I64(0)), self.n_cols)
 
     def fused(self):
         module, vector = self.builder.module, self.vector
@@ -66,10 +121,10 @@ class _Block:
         kind = ir.FunctionType(vector, [vector, vector, vector])
         return cgutils.get_or_insert_function(module, kind, name)
 
-    def loop(self, left, right, args, initial):
+    def loop(self, left: _Operand, right: _Operand, args, initial):
         """The sums after the loop over k: `args` are the intrinsic's, from left on."""
         builder = self.builder
-        a, a_at, a_stride, a_step, w, w_at, w_stride, n_inner = args
+        _, a_at, a_stride, a_step, _, w_at, w_stride, n_inner = args
         rows = self.row_starts(a_at, a_stride)
         entry = builder.basic_block
         body, done = builder.append_basic_block("inner"), builder.append_basic_block("done")
@@ -77,14 +132,10 @@ class _Block:
         builder.position_at_end(body)
         k = builder.phi(_I64)
         sums = [builder.phi(self.vector) for _ in initial]
-        weights = self.load_vector(
-            *self.place(right, w, builder.add(w_at, builder.mul(k, w_stride)))
-        )
+        weights = right.load(right.place(builder.add(w_at, builder.mul(k, w_stride))), self.vector)
         shift, fused = builder.mul(k, a_step), self.fused()
         added = [
-            builder.call(
-                fused, [self.splat(*self.place(left, a, builder.add(row, shift))), weights, total]
-            )
+            builder.call(fused, [self.splat(left, builder.add(row, shift)), weights, total])
             for row, total in zip(rows, sums, strict=True)
         ]
         following = builder.add(k, _I64(1))
@@ -114,13 +165,14 @@ def _make_block(n_cols: int):
         i64 = types.int64
 
         def codegen(context, builder, signature, args):
-            emit = _Block(context, builder, n_cols, args[-1])
-            o, o_at, o_stride = args[:3]
-            places = [emit.place(out, o, row) for row in emit.row_starts(o_at, o_stride)]
-            initial = [emit.load_vector(*place) for place in places]
-            results = emit.loop(left, right, args[3:-1], initial)
+            emit = _Block(builder, n_cols, args[-1])
+            operands = zip((out, left, right), (args[0], args[3], args[7]), strict=True)
+            sums, a, w = (_Operand(context, builder, kind, value) for kind, value in operands)
+            places = [sums.place(row) for row in emit.row_starts(*args[1:3])]
+            initial = [sums.load(place, emit.vector) for place in places]
+            results = emit.loop(a, w, args[3:-1], initial)
             for result, place in zip(results, places, strict=True):
-                emit.store_vector(result, *place)
+                sums.store(result, place)
             return context.get_dummy_value()
 
         return types.void(out, i64, i64, left, i64, i64, i64, right, i64, i64, i64, i64), codegen

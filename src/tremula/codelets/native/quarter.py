@@ -1,6 +1,7 @@
-"""8-bit floats in compiled code: bytes that read as halves; writes round and saturate.
+"""8-bit floats in compiled code: bytes that read as floats; writes round.
 
-base/floats.py describes codes and the metadata byte. Imported only when a codelet with a QUARTER
+base/floats.py describes codes and the metadata byte. A vector has the worker's record in kernels
+with rounding modes, so that writes round as it says. Imported only when a codelet with a QUARTER
 field compiles.
 """
 
@@ -9,18 +10,19 @@ field compiles.
 # pyright: reportFunctionMemberAccess=false, reportArgumentType=false, reportIndexIssue=false
 # pyright: reportOptionalCall=false, reportPrivateImportUsage=false
 # ruff: noqa: ARG002 - Numba dictates these signatures
-import math
 import operator
 
+import numpy as np
 from numba import njit
 from numba.core import cgutils, types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from tremula.codelets.native.numbers import CONVERT
-from tremula.codelets.native.types import bits_to_float, float_to_bits, half
+from tremula.codelets.native.random import random_uint64, rounds_quarters_by_chance, saturates
+from tremula.codelets.native.types import bits_to_float, float_to_bits
 
-_to_half, _to_float = CONVERT["HALF"], CONVERT["FLOAT"]
+_to_float = CONVERT["FLOAT"]
 
 
 @njit(nogil=True, error_model="numpy")
@@ -37,7 +39,7 @@ def scale_of(metadata):
 
 @njit(nogil=True, error_model="numpy")
 def decode_quarter(code, metadata):
-    """The half that a code means; scales beyond half's range give infinity or zero."""
+    """The float that a code means, exactly."""
     code, metadata = int(code), int(metadata)
     n_bits, bias = (3, 8) if metadata & 0x80 else (2, 16)
     exponent = (code & 0x7F) >> n_bits
@@ -48,92 +50,105 @@ def decode_quarter(code, metadata):
     value = _to_float(-mantissa if code & 0x80 else mantissa) * power_of_two(power)
     if code == 0x80:
         value = bits_to_float(0x7FC00000)
-    return _to_half(value)
+    return value
 
 
 @njit(nogil=True, error_model="numpy")
-def encode_quarter(value, metadata):
-    """The code nearest to a number: ties to even, saturating, one NaN, no negative zero."""
+def encode_quarter(value, metadata, worker=None):
+    """The code of a number: rounded to nearest, or as the worker's record says.
+
+    One NaN, no negative zero; overflow is NaN unless the record says that it saturates.
+    """
     value, metadata = _to_float(value), int(metadata)
     n_bits, bias = (3, 8) if metadata & 0x80 else (2, 16)
-    if math.isnan(value):
-        return 0x80
     bits = float_to_bits(value)
     size = bits & 0x7FFFFFFF
+    if size >= 0x7F800000:  # infinity, NaN
+        return 0x80
     exponent = (size >> 23) - 127 - scale_of(metadata)
-    if exponent < -bias - n_bits - 1:
+    floor_exponent = max(exponent, 1 - bias)
+    shift = 23 - n_bits + floor_exponent - exponent
+    if shift > _N_DRAWN_BITS:
         return 0
-    if exponent > 15:  # larger than any code, in both formats
-        return 0x7F | (0x80 if bits >> 31 else 0)
-    code = _rounded_code((size & 0x7FFFFF) | 0x800000, exponent, n_bits, bias)
-    code = min(code, 0x7F)
+    steps = _rounded_steps((size & 0x7FFFFF) | 0x800000, shift, worker)
+    code = ((floor_exponent + bias - 1) << n_bits) + steps
+    if code > 0x7F:
+        if worker is None or not saturates(worker):
+            return 0x80
+        code = 0x7F
     return code | 0x80 if code and bits >> 31 else code
 
 
+_N_DRAWN_BITS = 40  # as many bits are drawn; a number so many bits below a code's step is zero
+
+
 @njit(nogil=True, error_model="numpy")
-def _rounded_code(significand, exponent, n_bits, bias):
-    """Code of significand * 2**(exponent - 23), rounded in integers so that every tie is exact."""
-    floor_exponent = max(exponent, 1 - bias)
-    shift = 23 - n_bits + floor_exponent - exponent
+def _rounded_steps(significand, shift, worker):
+    """Significand >> shift, rounded in integers: every tie and every chance is exact."""
+    if worker is not None and rounds_quarters_by_chance(worker):
+        draw = np.int64(random_uint64(worker) >> np.uint64(64 - _N_DRAWN_BITS))
+        return (significand + (draw & ((1 << shift) - 1))) >> shift
     steps = significand >> shift
     rest, half_way = significand & ((1 << shift) - 1), 1 << (shift - 1)
     if rest > half_way or (rest == half_way and steps & 1):
         steps += 1
-    return ((floor_exponent + bias - 1) << n_bits) + steps
+    return steps
 
 
 class QuarterVector(types.Type):
-    """Bytes, their count, and one metadata byte."""
+    """Bytes, their count, one metadata byte, and in some kernels the worker's record."""
 
-    def __init__(self) -> None:
-        super().__init__(name="quarter_vector")
+    def __init__(self, worker) -> None:
+        self.worker = worker
+        super().__init__(name=f"quarter_vector({worker})")
 
 
-quarter_vector_type = QuarterVector()
 _BYTES = types.CPointer(types.uint8)
 
 
 @register_model(QuarterVector)
 class QuarterVectorModel(models.StructModel):
     def __init__(self, dmm, fe_type):
-        members = [("data", _BYTES), ("length", types.int64), ("metadata", types.int64)]
+        members = [
+            ("data", _BYTES), ("length", types.int64), ("metadata", types.int64),
+            ("worker", fe_type.worker),
+        ]  # fmt: skip
         super().__init__(dmm, fe_type, members)
 
 
 @intrinsic
-def quarter_vector(typingctx, pointer, offset, length, metadata):
+def quarter_vector(typingctx, pointer, offset, length, metadata, worker=None):
     """`length` codes from pointer + offset, all of one format and scale."""
+    result = QuarterVector(worker or types.none)
 
     def codegen(context, builder, signature, args):
-        view = cgutils.create_struct_proxy(quarter_vector_type)(context, builder)
+        view = cgutils.create_struct_proxy(result)(context, builder)
         view.data = builder.gep(args[0], [args[1]])
-        view.length, view.metadata = args[2], args[3]
+        view.length, view.metadata, view.worker = args[2:]
         return view._getvalue()
 
     int64 = types.int64
-    return quarter_vector_type(pointer, int64, int64, int64), codegen
+    return result(pointer, int64, int64, int64, result.worker), codegen
 
 
 @infer_global(len)
 class _QuarterLen(AbstractTemplate):
     def generic(self, args, kws):
-        if args == (quarter_vector_type,):
-            return signature(types.int64, *args)
-        return None
+        return signature(types.int64, *args) if isinstance(args[0], QuarterVector) else None
 
 
 @infer_global(operator.getitem)
 class _QuarterGet(AbstractTemplate):
     def generic(self, args, kws):
-        if args[0] == quarter_vector_type and isinstance(args[1], types.Integer):
-            return signature(half, args[0], types.int64)
+        if isinstance(args[0], QuarterVector) and isinstance(args[1], types.Integer):
+            return signature(types.float32, args[0], types.int64)
         return None
 
 
 @infer_global(operator.setitem)
 class _QuarterSet(AbstractTemplate):
     def generic(self, args, kws):
-        if args[0] == quarter_vector_type and isinstance(args[1], types.Integer):
+        if isinstance(args[0], QuarterVector) and isinstance(args[1], types.Integer):
             return signature(types.none, args[0], types.int64, types.float32)
         return None
 
@@ -153,15 +168,15 @@ def _address_of(context, builder, view, index):
 def _lower_get(context, builder, sig, args):
     view = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
     code = builder.load(_address_of(context, builder, view, args[1]))
-    call = half(types.uint8, types.int64)
+    call = types.float32(types.uint8, types.int64)
     return context.compile_internal(builder, decode_quarter.py_func, call, (code, view.metadata))
 
 
 @lower_builtin(operator.setitem, QuarterVector, types.Integer, types.Float)
 def _lower_set(context, builder, sig, args):
     view = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
-    call = types.int64(types.float32, types.int64)
-    values = (args[2], view.metadata)
+    call = types.int64(types.float32, types.int64, sig.args[0].worker)
+    values = (args[2], view.metadata, view.worker)
     code = context.compile_internal(builder, encode_quarter.py_func, call, values)
     byte = builder.trunc(code, context.get_value_type(types.uint8))
     builder.store(byte, _address_of(context, builder, view, args[1]))

@@ -21,6 +21,7 @@ _SHIFTS = (_U(0), _U(16), _U(32), _U(48))
 _N_DRAWS, _CENTRE = random.NORMAL_TERMS // 4, np.float32(random.NORMAL_CENTRE)
 _MODE_WORD = random.MODE_WORD
 _STOCHASTIC, _SATURATE = _U(random.STOCHASTIC), _U(random.SATURATE)
+_STOCHASTIC_QUARTERS = _U(random.STOCHASTIC_QUARTERS)
 _NAN_ON_OVERFLOW = _U(random.NAN_ON_OVERFLOW)
 _LARGEST_HALF = np.float32(65504)
 _NAN, _INFINITY = np.float32(math.nan), np.float32(math.inf)
@@ -138,6 +139,17 @@ def _stochastic_half(value, worker):
     steps = abs(value) * bits_to_float((254 - last_digit) << 23)
     steps = np.floor(steps + np.float32(draw) * _STEP_24)
     return np.float32(math.copysign(steps * bits_to_float(last_digit << 23), value))
+
+
+@njit(nogil=True, error_model="numpy")
+def saturates(worker):
+    """Whether a number that is too large becomes the largest there is."""
+    return (_word(worker, _MODE_WORD) & _SATURATE) != 0
+
+
+@njit(nogil=True, error_model="numpy")
+def rounds_quarters_by_chance(worker):
+    return (_word(worker, _MODE_WORD) & _STOCHASTIC_QUARTERS) != 0
 
 
 @njit(nogil=True, error_model="numpy")

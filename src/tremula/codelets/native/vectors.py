@@ -15,13 +15,13 @@ from numba.np.arrayobj import make_array
 from tremula.codelets.native.arithmetic import add, maximum, minimum, mul
 from tremula.codelets.native.memory import as_element
 from tremula.codelets.native.numbers import arithmetic_type
-from tremula.codelets.native.types import half
 
 
 @intrinsic
 def zero_of(typingctx, a, b):
-    """Zero in the type that elements of two vectors compute in; 8-bit floats are halves."""
-    kind = arithmetic_type(getattr(a, "dtype", half), getattr(b, "dtype", half))
+    """Zero in the type that elements of two vectors compute in; 8-bit floats are floats."""
+    element = types.float32
+    kind = arithmetic_type(getattr(a, "dtype", element), getattr(b, "dtype", element))
 
     def codegen(context, builder, signature, args):
         return context.get_constant_null(kind)

@@ -49,7 +49,7 @@ INT, FLOAT, BOOL, HALF = Kind("int"), Kind("float"), Kind("bool", 0, 1), Kind("h
 
 
 def kind_of_type(element_type: Type, rank: int = 0) -> Kind:
-    if element_type.name in ("HALF", "QUARTER"):
+    if element_type.name == "HALF":
         return Kind("half", rank, element_type.n_bytes)
     base = "float" if element_type.is_floating else "int"
     return Kind("bool" if element_type.name == "BOOL" else base, rank, element_type.n_bytes)

@@ -17,6 +17,7 @@ MODE_WORD = 2
 WORKER_WORDS = 3
 # Bits of the mode word.
 STOCHASTIC, SATURATE, NAN_ON_OVERFLOW = 1, 2, 4
+STOCHASTIC_QUARTERS = 8  # only chips that convert 8-bit floats by an instruction round them so
 
 NORMAL_TERMS = 12  # a normal number is a sum of so many uniform ones, as the hardware makes it
 NORMAL_CENTRE = NORMAL_TERMS * 0.5 * (2**16 - 1)  # of that sum, its terms having 16 bits

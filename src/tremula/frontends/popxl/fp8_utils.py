@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from tremula.base.floats import QUARTER_NAN, QuarterFormat, float32_to_quarter, quarter_to_float32
+from tremula.base.floats import QuarterFormat
+from tremula.codelets.quarter_casts import decoded, encoded
 from tremula.frontends.popxl.dtypes import dtype, float8_143, float8_152, float32
 
 FORMATS = {float8_143.name: QuarterFormat.F143, float8_152.name: QuarterFormat.F152}
@@ -27,11 +28,8 @@ def host_pow2scale_cast_to_fp8(
 ) -> np.ndarray:
     """Numbers times 2^log2_scale as 8-bit floats: arrays of one-byte records."""
     _check_scale(log2_scale)
-    form = format_of(dtype)
-    values = np.ldexp(np.asarray(src, np.float32), log2_scale)
-    codes = float32_to_quarter(values, form)
-    if nan_on_overflow:
-        codes = np.where(np.abs(values) > form.largest, np.uint8(QUARTER_NAN), codes)
+    # A factor of 2^log2_scale is the opposite of a format's scale.
+    codes = encoded(src, format_of(dtype), -log2_scale, saturates=not nan_on_overflow)
     return np.ascontiguousarray(codes).view(dtype.numpy_dtype)
 
 
@@ -43,8 +41,7 @@ def host_pow2scale_cast_from_fp8(
     """8-bit floats times 2^log2_scale as ordinary numbers."""
     _check_scale(log2_scale)
     found = dtype_of_array(src)
-    values = quarter_to_float32(src.view(np.uint8), format_of(found))
-    return np.ldexp(values, log2_scale).astype(dtype.numpy_dtype)
+    return decoded(src.view(np.uint8), format_of(found), log2_scale, dtype.numpy_dtype)
 
 
 def dtype_of_array(src: np.ndarray) -> dtype:

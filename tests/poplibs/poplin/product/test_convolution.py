@@ -178,7 +178,7 @@ def test_gradient_parameters():
         ({"kernel_shape": (3,)}, "kernel_shape has 1 entries, expected 2"),
         ({"stride": (0, 1)}, "stride is [0, 1], expected entries of 1 or more"),
         ({"n_groups": 0}, "n_groups is 0, expected 1 or more"),
-        ({"type": tr.INT}, "elements of int, expected float or half"),
+        ({"type": tr.INT}, "elements of int, expected float, half or quarter"),
         ({"kernel_shape": (8, 3)}, "does not fit the padded field [5, 6]"),
     ],
 )

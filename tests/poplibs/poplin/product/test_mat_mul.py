@@ -201,7 +201,7 @@ def test_wrong_shapes_and_types():
     graph = small_graph()
     with pytest.raises(PoplibsError, match=r"cannot multiply \[1, 2, 3\] by \[1, 4, 5\]"):
         poplin.create_mat_mul_input_lhs(graph, tr.FLOAT, [2, 3], [4, 5])
-    with pytest.raises(PoplibsError, match="expected float or half"):
+    with pytest.raises(PoplibsError, match="expected float, half or quarter"):
         poplin.mat_mul_plan(graph, tr.INT, [2, 3], [3, 4])
     shapes = [2, 3], [3, 4], [2, 2]
     a, b, out = (graph.add_variable(tr.FLOAT, s, "x", mapping=0) for s in shapes)

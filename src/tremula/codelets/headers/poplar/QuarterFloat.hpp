@@ -75,12 +75,11 @@ inline float decodeQuarter(std::uint8_t bits, quarter_metadata meaning) {
 }
 
 inline std::uint8_t encodeQuarter(float value, quarter_metadata meaning) {
-  if (std::isnan(value)) return quarterNan;
+  if (!std::isfinite(value)) return quarterNan;
   const QuarterShape shape = quarterShape(meaning.fmt);
   const std::uint8_t sign = std::signbit(value) ? 0x80 : 0;
   const double magnitude = std::ldexp(std::fabs(static_cast<double>(value)), -meaning.scale);
   if (magnitude == 0) return 0;
-  if (std::isinf(magnitude)) return sign | quarterLargest;
   int exponent = std::ilogb(magnitude) + shape.bias;
   if (exponent < 1) exponent = 1;
   // The significand in units of the last place; std::nearbyint rounds to nearest even.
@@ -89,7 +88,7 @@ inline std::uint8_t encodeQuarter(float value, quarter_metadata meaning) {
   // Adding rather than joining the fields lets a carry move into the exponent.
   const int bits = ((exponent - 1) << shape.n_mantissa_bits) + units;
   if (bits == 0) return 0;  // there is no negative zero: its code is the NaN
-  return sign | static_cast<std::uint8_t>(bits > quarterLargest ? quarterLargest : bits);
+  return bits > quarterLargest ? quarterNan : sign | static_cast<std::uint8_t>(bits);
 }
 
 }  // namespace detail

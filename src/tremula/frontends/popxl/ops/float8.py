@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tremula.base.floats import QuarterFormat, quarter_table
+from tremula.base.floats import LARGEST_CODE, QuarterFormat, quarter_table
 from tremula.frontends.popxl.core.registry import FUNCTIONS
 from tremula.frontends.popxl.core.table import Operand, operation
 from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
@@ -19,8 +19,8 @@ def encoded(t: Tensor, log2_scale: Tensor, form: QuarterFormat) -> Tensor:
     """Codes of numbers times a power of two; those out of range become NaN."""
     wide = t.float() * torch.pow(2.0, log2_scale.float())
     size = wide.abs()
-    is_bad = torch.isnan(wide) | (size > form.largest)
-    size = torch.where(is_bad, torch.zeros_like(size), size)
+    is_finite = size < float("inf")  # false for NaN
+    size = torch.where(is_finite, size, torch.zeros_like(size))
     n_bits, bias = form.n_mantissa_bits, form.bias
     exponent = torch.floor(torch.log2(torch.clamp(size, min=2.0**-60)))
     exponent = torch.clamp(exponent, min=1.0 - bias)
@@ -32,7 +32,8 @@ def encoded(t: Tensor, log2_scale: Tensor, form: QuarterFormat) -> Tensor:
     mantissa = torch.where(is_normal, steps / (1 + carry) - 2**n_bits, steps)
     code = field * 2**n_bits + mantissa
     sign = torch.where((wide < 0) & (code > 0), 128.0, 0.0)
-    return torch.where(is_bad, torch.full_like(code, 128.0), code + sign).to(torch.uint8)
+    is_number = is_finite & (code <= LARGEST_CODE)  # after rounding
+    return torch.where(is_number, code + sign, torch.full_like(code, 128.0)).to(torch.uint8)
 
 
 def decoded(codes: Tensor, form: QuarterFormat) -> Tensor:

@@ -142,9 +142,12 @@ def recall(tensor: Tensor) -> Stored | None:
     return Stored(note.blocks, variable_tensor(tensor.variables, first))
 
 
-def add_blocked(graph: Graph, element: Type, blocks: Blocks, name: str) -> Stored:
-    """A new unmapped variable of this form."""
-    return Stored(blocks, graph.add_variable(element, [blocks.n_elems], name))
+def add_blocked(
+    graph: Graph, element: Type, blocks: Blocks, name: str, metadata: Tensor | None = None
+) -> Stored:
+    """A new unmapped variable of this form; 8-bit floats have metadata."""
+    flat = graph.add_variable(element, [blocks.n_elems], name, metadata=metadata)
+    return Stored(blocks, flat)
 
 
 def view_of(stored: Stored, order: tuple[int, ...] | None = None) -> Tensor:

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from tremula.base.types import Type
+from tremula.base.types import QUARTER, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Execute, Sequence, WriteUndef
 from tremula.poplar.tensors.runs import Pieces, Runs
@@ -41,11 +41,12 @@ def layout_of(plan: Plan, operand: str) -> tuple[Blocks, Spread, Type]:
 
 
 def create_operand(
-    graph: Graph, plan: Plan, operand: str, name: str, order: tuple[int, ...] | None = None
-) -> Tensor:
+    graph: Graph, plan: Plan, operand: str, name: str, order: tuple[int, ...] | None = None,
+    *, metadata: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """A new variable in the plan's layout; `order` is the order of dimensions users see."""
     blocks, spread, element = layout_of(plan, operand)
-    stored = add_blocked(graph, element, blocks, name)
+    stored = add_blocked(graph, element, blocks, name, metadata)
     map_spread(graph, stored.flat, spread)
     view = view_of(stored, order)
     remember(view, stored)
@@ -60,7 +61,8 @@ def arranged(
     known = recall(tensor)
     if known is not None and known.blocks == blocks:
         return known
-    stored = add_blocked(graph, element, blocks, f"{name}/{operand}Rearranged")
+    metadata = tensor.metadata if element is QUARTER else None
+    stored = add_blocked(graph, element, blocks, f"{name}/{operand}Rearranged", metadata)
     map_spread(graph, stored.flat, spread)
     dim = contiguous_dim(tensor)
     if dim is None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tremula.base.source import user_source
-from tremula.base.types import FLOAT, HALF, Type
+from tremula.base.types import FLOAT, HALF, QUARTER, Type
 from tremula.poplibs.registry import PoplibsError
 
 Sizes = tuple[int, ...]
@@ -50,7 +50,7 @@ class ConvParams:
             given = tuple(getattr(self, name)) or (default,) * rank
             object.__setattr__(self, name, given)
         if self.out_type is None:
-            object.__setattr__(self, "out_type", self.type)
+            object.__setattr__(self, "out_type", result_type(self.type))
         _check(self)
 
     @property
@@ -144,6 +144,8 @@ def _check(params: ConvParams) -> None:
                 hint="use 1 or more",
             )
     check_type(params.type, "a convolution")
+    assert params.out_type is not None, "set before"
+    check_result_type(params.out_type, params.type, "the result of a convolution")
     short = [
         d
         for d in range(rank)
@@ -161,12 +163,29 @@ def _check(params: ConvParams) -> None:
 
 def check_type(element: Type, what: str) -> None:
     """Refuse types the matrix unit does not multiply."""
-    if element not in (FLOAT, HALF):
+    if element not in (FLOAT, HALF, QUARTER):
         raise PoplibsError(
-            f"{what} got elements of {element}, expected float or half.",
+            f"{what} got elements of {element}, expected float, half or quarter.",
             source=user_source(),
             hint="cast the operands first: popops.cast(graph, tensor, FLOAT, sequence)",
         )
+
+
+def check_result_type(element: Type, inputs: Type, what: str) -> None:
+    """Refuse types a product does not give: 8-bit operands give halves, and nothing else."""
+    possible = (HALF,) if inputs is QUARTER else (FLOAT, HALF)
+    if element not in possible:
+        raise PoplibsError(
+            f"{what} of {inputs} cannot be {element}, expected "
+            f"{' or '.join(str(t) for t in possible)}.",
+            source=user_source(),
+            hint="cast the result: popops.cast(graph, tensor, type, sequence)",
+        )
+
+
+def result_type(inputs: Type) -> Type:
+    """The type of a product's result if nobody asks for another."""
+    return HALF if inputs is QUARTER else inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +268,7 @@ def conv_problem(params: ConvParams, is_update: bool) -> Problem:
     assert params.out_type is not None, "set when made"
     return Problem(
         is_update, params.n_groups, params.n_batch, fields, params.n_in_chans, params.n_out_chans,
-        params.type, params.type if is_update else params.out_type,
+        params.type, result_type(params.type) if is_update else params.out_type,
     )  # fmt: skip
 
 

@@ -205,16 +205,18 @@ def _untruncated(
 
 @replayed
 def create_weights(
-    graph: Graph, params: ConvParams, name: str = "", **options: Unpack[ProductOptions]
-) -> Tensor:
-    """New weights [g, c, i, kernel…] laid out for the convolution."""
+    graph: Graph, params: ConvParams, name: str = "", *, metadata: Tensor | None = None,
+    **options: Unpack[ProductOptions],
+) -> Tensor:  # fmt: skip
+    """New weights [g, c, i, kernel…] laid out for the convolution; 8-bit ones need `metadata`."""
     form = _Form(params, is_update=False)
     whole = tuple(f.n_kernel for f in form.unflattened.fields)[: params.rank]
     if whole != params.kernel_shape:  # truncated weights are never multiplied
-        shape = weights_shape(params)
-        return graph.add_variable(params.type, shape, name or "weights", mapping="linear")
+        shape, name = weights_shape(params), name or "weights"
+        return graph.add_variable(params.type, shape, name, mapping="linear", metadata=metadata)
     plan = _plan(graph, form, options)
-    view = form.from_weights(create_operand(graph, plan, "right", name or "weights"))
+    created = create_operand(graph, plan, "right", name or "weights", metadata=metadata)
+    view = form.from_weights(created)
     for d in range(params.rank):
         view = view.reverse(3 + d) if params.flip_kernel[d] else view
     return view
@@ -222,16 +224,18 @@ def create_weights(
 
 @replayed
 def create_input(
-    graph: Graph, params: ConvParams, name: str = "", **options: Unpack[ProductOptions]
-) -> Tensor:
-    """A new input [b, g*i, field…] laid out for the convolution."""
+    graph: Graph, params: ConvParams, name: str = "", *, metadata: Tensor | None = None,
+    **options: Unpack[ProductOptions],
+) -> Tensor:  # fmt: skip
+    """A new input [b, g*i, field…] laid out for the convolution; 8-bit ones need `metadata`."""
     form = _Form(params, is_update=False)
     fields = tuple(f.n_in for f in form.unflattened.fields)[: params.rank]
     if fields != params.field_shape:  # parts of it are never multiplied
-        shape = acts_shape(params)
-        return graph.add_variable(params.type, shape, name or "in", mapping="linear")
+        shape, name = acts_shape(params), name or "in"
+        return graph.add_variable(params.type, shape, name, mapping="linear", metadata=metadata)
     plan = _plan(graph, form, options)
-    view = create_operand(graph, plan, "left", name or "in", form.channel_order)
+    order = form.channel_order
+    view = create_operand(graph, plan, "left", name or "in", order, metadata=metadata)
     view = form.from_acts(view, params.n_in_chans, fields)
     for d in range(params.rank):
         view = view.reverse(2 + d) if params.flip_input[d] else view

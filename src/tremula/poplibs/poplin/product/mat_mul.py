@@ -12,8 +12,10 @@ from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.poplin.product.build import add_product, create_operand
 from tremula.poplibs.poplin.product.conv_params import (
+    check_result_type,
     check_type,
     matrix_problem,
+    result_type,
     transposed_matrix_problem,
 )
 from tremula.poplibs.poplin.product.plan import Plan
@@ -30,7 +32,8 @@ Shape = tuple[int, ...] | list[int]
 class ProductOptions(TypedDict, total=False):
     """Options of a product: the types of result and partial sums, and its temporary memory.
 
-    Partial sums of floats are always floats: the matrix unit supports nothing else.
+    Partial sums of floats are always floats, those of 8-bit floats always halves: the matrix unit
+    supports nothing else.
     """
 
     out_type: Type | str | None
@@ -108,20 +111,30 @@ def mat_mul_grouped_acc(
 
 def create_mat_mul_input_lhs(
     graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
-    **options: Unpack[ProductOptions],
+    *, metadata: Tensor | None = None, **options: Unpack[ProductOptions],
 ) -> Tensor:  # fmt: skip
-    """A new [m, k], laid out for mat_mul with a right operand of b_shape."""
+    """A new [m, k], laid out for mat_mul with a right operand of b_shape.
+
+    8-bit floats need their `metadata`; see poputil.create_constant_metadata_tensor.
+    """
     shapes = (1, *a_shape), (1, *b_shape)
-    return create_mat_mul_grouped_input_lhs(graph, type, *shapes, name or "lhs", **options)[0]
+    return create_mat_mul_grouped_input_lhs(
+        graph, type, *shapes, name or "lhs", metadata=metadata, **options
+    )[0]
 
 
 def create_mat_mul_input_rhs(
     graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
-    **options: Unpack[ProductOptions],
+    *, metadata: Tensor | None = None, **options: Unpack[ProductOptions],
 ) -> Tensor:  # fmt: skip
-    """A new [k, n], laid out for mat_mul with a left operand of a_shape."""
+    """A new [k, n], laid out for mat_mul with a left operand of a_shape.
+
+    8-bit floats need their `metadata`; see poputil.create_constant_metadata_tensor.
+    """
     shapes = (1, *a_shape), (1, *b_shape)
-    return create_mat_mul_grouped_input_rhs(graph, type, *shapes, name or "rhs", **options)[0]
+    return create_mat_mul_grouped_input_rhs(
+        graph, type, *shapes, name or "rhs", metadata=metadata, **options
+    )[0]
 
 
 def create_mat_mul_output(
@@ -135,18 +148,20 @@ def create_mat_mul_output(
 
 def create_mat_mul_grouped_input_lhs(
     graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
-    **options: Unpack[ProductOptions],
+    *, metadata: Tensor | None = None, **options: Unpack[ProductOptions],
 ) -> Tensor:  # fmt: skip
     """A new [groups, m, k], laid out for mat_mul_grouped with a right operand of b_shape."""
-    return _created(graph, "left", as_type(type), a_shape, b_shape, name or "lhs", options)
+    shapes = a_shape, b_shape
+    return _created(graph, "left", as_type(type), *shapes, name or "lhs", options, metadata)
 
 
 def create_mat_mul_grouped_input_rhs(
     graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape, name: str = "",
-    **options: Unpack[ProductOptions],
+    *, metadata: Tensor | None = None, **options: Unpack[ProductOptions],
 ) -> Tensor:  # fmt: skip
     """A new [groups, k, n], laid out for mat_mul_grouped with a left operand of a_shape."""
-    return _created(graph, "right", as_type(type), a_shape, b_shape, name or "rhs", options)
+    shapes = a_shape, b_shape
+    return _created(graph, "right", as_type(type), *shapes, name or "rhs", options, metadata)
 
 
 def create_mat_mul_grouped_output(
@@ -206,23 +221,25 @@ def _empty_product(
 
 
 @replayed
-def _created(
+def _created(  # noqa: PLR0917 - all that a created operand depends on
     graph: Graph, operand: str, element: Type, a_shape: Shape, b_shape: Shape, name: str,
-    options: ProductOptions,
+    options: ProductOptions, metadata: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     shapes = tuple(a_shape), tuple(b_shape)
     _check_shapes("create_mat_mul_…", element, *shapes)
     if 0 in (*a_shape, *b_shape):
         wanted = {"left": shapes[0], "right": shapes[1], "result": (*shapes[0][:2], shapes[1][2])}
-        return graph.add_variable(element, wanted[operand], name, mapping="linear")
+        created = _out_type(element, options) if operand == "result" else element
+        shape = wanted[operand]
+        return graph.add_variable(created, shape, name, mapping="linear", metadata=metadata)
     plan = _plan(graph, element, *shapes, options)
-    return create_operand(graph, plan, operand, name).squeeze([1])
+    return create_operand(graph, plan, operand, name, metadata=metadata).squeeze([1])
 
 
 def _out_type(element: Type, options: ProductOptions) -> Type:
     given = options.get("out_type")
-    result = element if given is None else as_type(given)
-    check_type(result, "the result of a product")
+    result = result_type(element) if given is None else as_type(given)
+    check_result_type(result, element, "the result of a product")
     return result
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tremula.base.types import FLOAT, Type
+from tremula.base.types import FLOAT, QUARTER, Type
 from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.poplin.product.conv_params import Problem
@@ -71,10 +71,10 @@ AMP_VERTEX, AMP_GROUP = 50, 13  # supervisor cycles: once, and for each group of
 # first on; with one their median error is 3 %, with three 8 %.
 N_POSITIONS_IN_START = 1
 # One tap (ConvPartial1x1): cycles of an input group; of a pass: its set-up, and handing it to the
-# workers; slots of a worker up to its first position, float and half.
+# workers; slots of a worker up to its first position.
 ONE_TAP_INPUT_GROUP = 15
 ONE_TAP_PASS = 19 + 7
-ONE_TAP_FIRST_FLOAT, ONE_TAP_FIRST_HALF = 46, 31
+ONE_TAP_FIRST = {"FLOAT": 46, "HALF": 31, "QUARTER": 17 + 27}
 # Several taps (ConvPartialnx1): cycles of a vertex in all; of a pass in the loops over taps, input
 # and output groups; slots of a worker before its rows, and of a row up to its first position.
 TAPS_VERTEX = 109
@@ -99,7 +99,7 @@ def _one_tap(
     work: Work, in_groups: Ints, out_groups: Ints, load: Ints, slots: float, inputs: Type,
     chip: Chip,
 ) -> Ints:  # fmt: skip
-    first = ONE_TAP_FIRST_FLOAT if inputs is FLOAT else ONE_TAP_FIRST_HALF
+    first = ONE_TAP_FIRST[inputs.name]
     positions = ceil_div(work.n_positions, chip.n_workers)
     worker = first + slots * np.maximum(positions - N_POSITIONS_IN_START, 0)
     one_pass = ONE_TAP_PASS + load + chip.n_workers * worker
@@ -179,17 +179,19 @@ def _amp_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:
     return (1 if problem.is_update else n_in), n_out
 
 
+# Only the matrix unit multiplies 8-bit floats.
 def _any_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:  # noqa: ARG001
-    return 1, 1
+    return None if problem.type is QUARTER else (1, 1)
 
 
-def _outer_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:  # noqa: ARG001
-    return (1, 1) if problem.n_in == 1 and not problem.is_update else None
+def _outer_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:
+    one_input = problem.n_in == 1 and not problem.is_update
+    return _any_grains(problem, chip, partials) if one_input else None
 
 
-def _vmac_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:  # noqa: ARG001
-    is_depthwise = problem.n_in == problem.n_out == 1
-    return (1, 1) if is_depthwise and not problem.is_update else None
+def _vmac_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:
+    is_depthwise = problem.n_in == problem.n_out == 1 and not problem.is_update
+    return _any_grains(problem, chip, partials) if is_depthwise else None
 
 
 # Of equally cheap plans the method that comes first is taken.

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from tremula.base.source import user_source
-from tremula.base.types import FLOAT, HALF, Type
+from tremula.base.types import FLOAT, HALF, QUARTER, Type
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplibs.counts import ceil_div
@@ -199,6 +199,13 @@ class PlanOptions:
 def plan_product(graph: Graph, problem: Problem, options: PlanOptions) -> Plan:
     """The plan of a product on this graph's tiles; each question is answered once."""
     target = graph.target
+    if problem.type is QUARTER and not target.chip.has_quarter_units:
+        raise PoplibsError(
+            f"{_described(problem)} is one of 8-bit floats, which {target.chip.name} does not "
+            "multiply.",
+            source=user_source(),
+            hint="cast the operands: popops.cast(graph, tensor, HALF, sequence); or use chip c600",
+        )
     plan = _planned(problem, target.chip, target.tiles_per_ipu, options)
     if not plan.bound_was_met:
         warnings.warn(
@@ -282,7 +289,7 @@ def _best(estimates: list[Estimate], bound: int | None) -> tuple[_Choice, Varian
 
 def _variants(problem: Problem, chip: Chip, options: PlanOptions) -> Iterable[Variant]:
     """The methods that can compute the problem."""
-    partials = options.partials_type if problem.type is HALF else FLOAT
+    partials = {HALF: options.partials_type, QUARTER: HALF}.get(problem.type, FLOAT)
     for method in METHODS.values():
         grains = method.grains(problem, chip, partials)
         if grains:

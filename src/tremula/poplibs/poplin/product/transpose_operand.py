@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tremula.base.types import FLOAT, Type, int32
+from tremula.base.types import FLOAT, QUARTER, UNSIGNED_CHAR, Type, int32
 from tremula.codelets import Input, MultiVertex, Output, Vector
 from tremula.codelets.flops import no_flops
 from tremula.codelets.spec import CostView
@@ -118,6 +118,9 @@ def add_turning(
 ) -> None:  # fmt: skip
     """Fill a blocked variable from a tensor whose dimension `dim` is contiguous."""
     plan = _turning(stored.blocks, users, dim)
+    if tensor.type is QUARTER:  # codes are moved as bytes
+        stored = Stored(stored.blocks, stored.flat.reinterpret(UNSIGNED_CHAR))
+        tensor = tensor.reinterpret(UNSIGNED_CHAR)
     turned = add_blocked(graph, tensor.type, plan.blocks, f"{name}/turned")
     map_spread(graph, turned.flat, plan.spread)
     sequence.add(Copy(tensor.dim_shuffle(list(plan.order)), view_of(turned)))
