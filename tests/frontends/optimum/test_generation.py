@@ -58,14 +58,79 @@ def test_words_equal_those_of_transformers(name):
     """Greedy, sampled with the same draws, by beams, with processors: the same words."""
     plain, compiled = pair(name)
     prompts = _prompts(plain)
+    compiled.on_device_generation_steps = 4
     for way in WAYS.values():
-        torch.manual_seed(5)
-        expected = plain.generate(**prompts, **way)
-        torch.manual_seed(5)
-        assert torch.equal(compiled.generate(**prompts, **way), expected), way
-    steps = compiled._compiled_decoder()._compiled
-    assert len(steps) == 2  # one with beams to reorder, one without
-    assert all(executor.isCompiled() for _, executor in steps.values())
+        _same_words(plain, compiled, {**prompts, **way})
+    assert len(_searches(compiled)) == len(WAYS)
+    assert not compiled._compiled_decoder()._compiled, "no word was searched on the host"
+
+
+def _same_words(plain, compiled, given):
+    """The words are the same, and draws that come later are, too."""
+    torch.manual_seed(5)
+    expected = plain.generate(**given)
+    later = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(compiled.generate(**given), expected), given
+    assert torch.equal(torch.rand(1), later), given
+
+
+def _searches(compiled):
+    return compiled._device_search()._compiled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"num_beams": 3, "early_stopping": True},
+        {"num_beams": 2, "early_stopping": "never", "length_penalty": 2.0},
+        {"num_beams": 3, "length_penalty": -1.0, "num_return_sequences": 3},
+        {"do_sample": True, "top_p": 0.8, "min_p": 0.01},
+        {"forced_eos_token_id": 2, "suppress_tokens": [5, 6]},
+        {"eos_token_id": list(range(2, 30))},
+        {"num_beams": 2, "eos_token_id": list(range(2, 30))},
+    ],
+    ids="-".join,
+)
+def test_searches_on_the_device_obey_their_arguments(way):
+    """Also where sentences end in the middle of a call, and rows at different words."""
+    plain, compiled = pair("GPT2LMHeadModel")
+    compiled.on_device_generation_steps = 3
+    _same_words(plain, compiled, {**_prompts(plain), "do_sample": False, **way})
+    assert not compiled._compiled_decoder()._compiled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"no_repeat_ngram_size": 2},
+        {"num_beams": 3, "do_sample": True},
+        {"max_time": 100.0},
+        {"on_device_generation_steps": 0},
+    ],
+    ids="-".join,
+)
+def test_what_the_device_cannot_search_the_host_does(way):
+    """Steps are compiled then, one for each word, and the words are the same."""
+    plain, compiled = pair("GPT2LMHeadModel")
+    given = {**_prompts(plain), "do_sample": False, **way}
+    compiled.on_device_generation_steps = given.pop("on_device_generation_steps", 4)
+    _same_words(plain, compiled, given)
+    assert not _searches(compiled)
+    assert len(compiled._compiled_decoder()._compiled) == 1
+
+
+@pytest.mark.slow
+def test_prompts_of_similar_lengths_share_a_program():
+    """Caches have some room to spare, and lengths are values."""
+    plain, compiled = pair("GPT2LMHeadModel")
+    for n_words in (4, 9, 6):
+        ids = torch.randint(3, 60, (2, n_words), generator=torch.Generator().manual_seed(n_words))
+        given = {"input_ids": ids, "max_new_tokens": 5, "num_beams": 2, "do_sample": False}
+        _same_words(plain, compiled, given)
+    assert len(_searches(compiled)) == 1
 
 
 @pytest.mark.slow
@@ -130,12 +195,14 @@ def test_a_compiled_prompt_fills_the_cache():
 
 @pytest.mark.slow
 def test_a_step_runs_on_tiles():
-    """The step's tile program writes the cache at a place that only the program knows."""
+    """The tile program chooses words and writes the cache at places that only it knows."""
     plain, compiled = pair("GPT2LMHeadModel")
-    given = {"input_ids": torch.tensor([[5, 9, 11]]), "max_new_tokens": 3, "do_sample": False}
+    given = {"input_ids": torch.tensor([[5, 9, 11]]), "max_new_tokens": 5, "do_sample": False}
     with configured(tiles="run"):
         found = compiled.generate(**given)
     assert torch.equal(found, plain.generate(**given))
+    ((_, executor),) = _searches(compiled).values()
+    assert executor.options.device_iterations == 4
 
 
 def test_caches_of_other_kinds_are_refused():

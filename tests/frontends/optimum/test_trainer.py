@@ -157,7 +157,7 @@ def test_sequence_to_sequence(tmp_path):
     assert trainer.predict([row] * 3).predictions.shape[0] == 3
     whole = trainer.predict([row] * 8)  # a whole batch
     assert (whole.predictions[:3] == trainer.predict([row] * 3).predictions).all()
-    assert trainer.model._compiled_decoder()._compiled  # the words came from compiled steps
+    assert trainer.model._device_search()._compiled  # the words came from compiled searches
 
 
 def test_arguments():

@@ -86,13 +86,23 @@ class PipelineMixin:
             raise TypeError(f"ipu_config must be an IPUConfig, got {type(value).__name__}")
         self._ipu_config = value
 
-    def parallelize(self, for_generation: bool = False, **_: Any) -> Self:  # noqa: ANN401
-        """Mark which parts run on which IPU, cut large tables, and make the code static."""
+    def parallelize(
+        self,
+        for_generation: bool = False,
+        on_device_generation_steps: int | None = None,
+        **_: Any,  # noqa: ANN401
+    ) -> Self:
+        """Mark which parts run on which IPU, cut large tables, and make the code static.
+
+        With `on_device_generation_steps`, `generate` finds so many words in each call; 0 lets the
+        host search.
+        """
         model: nn.Module = self  # pyright: ignore[reportAssignmentType]
         config = self.ipu_config
         layers = layers_of(model)
         ipus = get_layer_ipu(config, len(layers))
         self.deparallelize()
+        vars(self)["on_device_generation_steps"] = on_device_generation_steps
         make_static(model)
         _cut_tables(model, config)
         if config.ipus_per_replica > 1:

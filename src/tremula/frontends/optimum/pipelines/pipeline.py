@@ -178,7 +178,8 @@ def _compiled(
     """The model spread over IPUs, its forward (or its generation) compiled."""
     spread = to_pipelined(model, config.eval(), force=True).eval()
     if isinstance(spread, PipelineMixin):
-        spread.parallelize(for_generation=task.generates)
+        asked = config.value("parallelize_kwargs", for_inference=True)
+        spread.parallelize(**{"for_generation": task.generates, **asked})
     spread = spread.half() if fp16 else spread.float()
     if task.generates:
         return _as_transformers_knows_it(generating(spread), type(model).__name__)
