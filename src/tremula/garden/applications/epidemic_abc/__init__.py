@@ -1,0 +1,1 @@
+"""An epidemic's parameters inferred by simulation: approximate Bayesian computation on tiles."""
