@@ -4,8 +4,10 @@
 # pyright: reportInvalidTypeForm=false, reportOperatorIssue=false
 
 import math
+from typing import Any
 
-import tremula as tr
+from tremula import poplar as tr
+from tremula.codelets.python.random import random_normal, random_uniform
 from tremula.garden.applications.epidemic_abc.model import N_OBSERVED, PARAMETERS
 
 N_PARAMETERS = len(PARAMETERS)
@@ -13,16 +15,16 @@ N_KEPT = N_PARAMETERS + 1  # of a sample: its parameters and its sum of squares
 EMPTY = -1.0  # the sum of squares of a slot without a sample
 
 
-def moving(mean, there):
+def moving(mean: Any, there: Any) -> Any:  # noqa: ANN401 - float32
     """How many people move: a normal number, rounded down, of those who are there."""
-    drawn = math.floor(mean + math.sqrt(mean) * tr.random_normal())
+    drawn = math.floor(mean + math.sqrt(mean) * random_normal())
     return min(max(drawn, tr.float32(0)), there)
 
 
 class SimulateAndCompare(tr.MultiVertex):
     """Each worker tries sets of parameters and keeps those that are near enough.
 
-    It stops after `n_samples`, or when its slots are full; what it keeps is a fair sample either way.
+    It stops after `n_samples`, or when its slots are full: a fair sample either way.
     """
 
     observed: tr.Input[tr.Vector[tr.float32]]  # days × (A, R, D), each in units of its largest
@@ -38,13 +40,13 @@ class SimulateAndCompare(tr.MultiVertex):
     people: tr.float32
     confirmed: tr.float32
 
-    def compute(self, worker_id):
+    def compute(self: Any, worker_id: int) -> None:
         n_kept, n_tried = 0, 0
         while n_tried < self.n_samples and n_kept < self.n_slots:
             at = (worker_id * self.n_slots + n_kept) * N_KEPT
             for p in range(N_PARAMETERS):
                 width = self.high[p] - self.low[p]
-                self.kept[at + p] = self.low[p] + width * tr.random_uniform()
+                self.kept[at + p] = self.low[p] + width * random_uniform()
             alpha0, alpha, n = self.kept[at], self.kept[at + 1], self.kept[at + 2]
             beta, gamma, delta = self.kept[at + 3], self.kept[at + 4], self.kept[at + 5]
             eta, kappa = self.kept[at + 6], self.kept[at + 7]
@@ -90,7 +92,7 @@ class Decide(tr.Vertex):
     is_new: tr.Output[bool]
     goes_on: tr.Output[bool]
 
-    def compute(self):
+    def compute(self: Any) -> None:
         self.n_found += self.n_new
         self.n_rounds += 1
         self.is_new = self.n_new > 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import tremula as tr
+from tremula import poplar as tr
 from tremula.base.errors import RuntimeFailure
 from tremula.garden.applications.epidemic_abc.codelets import (
     N_KEPT,
@@ -31,6 +31,7 @@ from tremula.garden.applications.epidemic_abc.model import (
     scales,
 )
 from tremula.poplibs import popops
+from tremula.runtime.engine import Engine
 
 MAX_ROUNDS = 10_000
 
@@ -62,7 +63,7 @@ class Inference:
         self.n_workers = self.graph.target.n_worker_contexts
         program = self._program(n_samples)
         self.graph.create_host_read("cycles", tr.cycle_count(self.graph, program, 0))
-        self.engine = tr.Engine(self.graph, program, {"tremula.seed": str(seed)})
+        self.engine = Engine(self.graph, program, {"tremula.seed": str(seed)})
         self.engine.connect_stream_to_callback("kept", self._receive)
         self.engine.load(device)
 

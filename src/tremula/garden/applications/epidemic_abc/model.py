@@ -28,7 +28,7 @@ class Parameter:
     truth: float
 
 
-# Of the model of Warne et al. (BMC Public Health 20, 2020); β and δ have narrower priors than there.
+# Of the model of Warne et al. (BMC Public Health 20, 2020); β and δ have narrower priors here.
 PARAMETERS = (
     Parameter("base infection rate α0", 0.0, 1.0, 0.25),
     Parameter("regulated infection rate α", 0.0, 100.0, 40.0),
@@ -54,7 +54,9 @@ class Epidemic:
     n_days: int = 49
 
 
-def simulated(parameters: np.ndarray, epidemic: Epidemic, random: np.random.Generator) -> np.ndarray:
+def simulated(
+    parameters: np.ndarray, epidemic: Epidemic, random: np.random.Generator
+) -> np.ndarray:
     """A, R and D of each day, [n, days, 3], for rows of parameters [n, 8]."""
     alpha0, alpha, n, beta, gamma, delta, eta, kappa = np.asarray(parameters, np.float64).T
     a = np.full(len(alpha), epidemic.confirmed)

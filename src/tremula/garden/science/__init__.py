@@ -1,0 +1,1 @@
+"""What the sciences of the garden share: grids over tiles, plots."""
