@@ -1,6 +1,6 @@
 """Infers the parameters of an epidemic from its first 49 days, by simulating millions of others.
 
-The tolerance falls in stages. Whatever is near enough for a stage would have passed those before it,
+The tolerance falls in stages. Whatever is near enough for a stage would have passed all before it,
 so each stage draws from the box around what the one before it kept, and little is wasted.
 """
 
