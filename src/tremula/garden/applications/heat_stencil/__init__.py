@@ -1,0 +1,1 @@
+"""The heat equation on a plate: the simplest stencil with halo exchange."""
