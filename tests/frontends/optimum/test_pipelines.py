@@ -1,9 +1,12 @@
 """Pipelines: what transformers' give, from a compiled model; and those that it removed."""
 
+import json
+
 import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers.models.vit import image_processing_pil_vit as vit_images
 
 from optimum.graphcore import IPUConfig, pipeline
 from tremula.base.errors import PoplarError
@@ -128,6 +131,81 @@ def test_sound():
     sound = np.random.default_rng(0).normal(size=400).astype(np.float32)
     found = ours({"raw": sound, "sampling_rate": 16_000})
     assert sum(record["score"] for record in found) == pytest.approx(1, abs=1e-2)
+
+
+def letters(n, special):
+    """A vocabulary of n entries: special ones, letters, and names for the rest."""
+    plain = [chr(ord("a") + i) for i in range(26)]
+    known = [*special, *plain, *(f"<{i}>" for i in range(n))][:n]
+    return {text: number for number, text in enumerate(known)}
+
+
+def noise(n_samples):
+    import numpy as np
+
+    return np.random.default_rng(0).normal(size=n_samples).astype(np.float32)
+
+
+@pytest.mark.slow
+def test_speech_letter_by_letter(tmp_path):
+    """Wav2Vec2: the letters are those of transformers."""
+    model = tiny_family_model("Wav2Vec2ForCTC").model.eval()
+    file = tmp_path / "vocab.json"
+    special = ["<pad>", "<s>", "</s>", "<unk>", "|"]
+    file.write_text(json.dumps(letters(model.config.vocab_size, special)))
+    readers = {
+        "tokenizer": transformers.Wav2Vec2CTCTokenizer(str(file)),
+        "feature_extractor": transformers.Wav2Vec2FeatureExtractor(sampling_rate=16_000),
+    }
+    _same_speech(model, readers, {"raw": noise(2000), "sampling_rate": 16_000})
+
+
+@pytest.mark.slow
+def test_speech_written_down():
+    """Whisper: the words are generated, on the device."""
+    tiny = tiny_family_model("WhisperForConditionalGeneration")
+    model, config = tiny.model.eval(), tiny.model.generation_config
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    config.eos_token_id, config.pad_token_id, config.decoder_start_token_id = 2, 0, 1
+    config.use_cache = model.config.use_cache = True
+    n_words = model.config.vocab_size
+    known = letters(n_words - 1, ["<pad>", "<s>", "</s>", "<unk>"])
+    known["<|notimestamps|>"] = n_words - 1
+    names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    n_frames = tiny.batch["input_features"].shape[-1]
+    readers = {
+        "tokenizer": transformers.WhisperTokenizer(vocab=known, merges=[], **names),
+        "feature_extractor": transformers.WhisperFeatureExtractor(
+            feature_size=model.config.num_mel_bins, chunk_length=1, hop_length=16_000 // n_frames
+        ),
+    }
+    sound = {"raw": noise(16_000), "sampling_rate": 16_000}
+    _same_speech(model, readers, sound, generate_kwargs={"max_new_tokens": 6})
+
+
+def _same_speech(model, readers, sound, **more):
+    task = "automatic-speech-recognition"
+    expected = transformers.pipeline(task, model, **readers)(dict(sound), **more)
+    assert len(expected["text"]) > 2
+    assert pipeline(task, model, fp16=False, **readers)(dict(sound), **more) == expected
+
+
+@pytest.mark.slow
+def test_images():
+    """Pictures are classified as in transformers."""
+    image_files = pytest.importorskip("PIL.Image")
+    import numpy as np
+
+    model = tiny_family_model("ViTForImageClassification").model.eval()
+    size = {"height": model.config.image_size, "width": model.config.image_size}
+    reader = vit_images.ViTImageProcessorPil(size=size)
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 30, 3), dtype=np.uint8)
+    image, task = image_files.fromarray(pixels), "image-classification"
+    expected = transformers.pipeline(task, model, image_processor=reader)(image)
+    ours = pipeline(task, model, image_processor=reader, fp16=False)
+    assert _plain(ours(image)) == _plain(expected)
 
 
 def test_wrong_tasks_are_named():

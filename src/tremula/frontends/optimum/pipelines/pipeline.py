@@ -177,16 +177,24 @@ def _compiled(
 ) -> nn.Module:
     """The model spread over IPUs, its forward (or its generation) compiled."""
     spread = to_pipelined(model, config.eval(), force=True).eval()
+    generates = task.generates or _writes_speech_down(model, task)
     if isinstance(spread, PipelineMixin):
         asked = config.value("parallelize_kwargs", for_inference=True)
-        spread.parallelize(**{"for_generation": task.generates, **asked})
+        spread.parallelize(**{"for_generation": generates, **asked})
     spread = spread.half() if fp16 else spread.float()
-    if task.generates:
+    if generates:
         return _as_transformers_knows_it(generating(spread), type(model).__name__)
     options = functools.partial(config.to_options, for_inference=True)
     compiled = CompiledForward(spread, options, max_length=max_length, pad_token_id=pad)
     vars(spread)["forward"] = functools.partial(_with_right_types, compiled, spread)
     return _as_transformers_knows_it(spread, type(model).__name__)
+
+
+def _writes_speech_down(model: Any, task: Task) -> bool:  # noqa: ANN401
+    """Whether speech is recognised by writing, as Whisper does, not letter by letter."""
+    return task.auto_class == "AutoModelForCTC" and getattr(
+        model.config, "is_encoder_decoder", False
+    )
 
 
 def _as_transformers_knows_it(model: nn.Module, name: str) -> nn.Module:
