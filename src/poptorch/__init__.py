@@ -95,7 +95,7 @@ _HOME = {
     for name in names.split()
 }
 _SUBMODULES = """
-    _args_parser _dataloader _impl _logging _poplar_executor _utils enums ops optim options
+    _args_parser _dataloader _impl _logging _poplar_executor _utils enums float8 ops optim options
     poptorch_core profiling testing
 """.split()
 

@@ -33,7 +33,10 @@ def encoded(
 
 
 def decoded(
-    codes: np.ndarray, quarter_format: QuarterFormat, scale: int = 0, dtype: type = np.float32
+    codes: np.ndarray,
+    quarter_format: QuarterFormat,
+    scale: int = 0,
+    dtype: np.dtype | type = np.float32,
 ) -> np.ndarray:
     """Values of codes times 2**scale, as float32 or float16."""
     with np.errstate(over="ignore"):

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tremula.frontends.optimum.errors import IncompatibleIPUConfigError
-
-N_LEVELS = 16
+from tremula.ir.ops.low_precision import N_LEVELS
 
 
 def group_quantize(
@@ -36,13 +35,8 @@ def group_quantize(
 
 
 def group_dequantize(packed: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """The matrix that codes, scales and biases stand for."""
-    n_rows, n_bytes = packed.shape
-    whole = packed.to(torch.int32)
-    codes = torch.stack([whole % N_LEVELS, whole // N_LEVELS], dim=-1).reshape(n_rows, 2 * n_bytes)
-    groups = codes.reshape(n_rows, scale.shape[1], -1).to(scale.dtype)
-    found = groups * scale.unsqueeze(-1) + bias.unsqueeze(-1)
-    return found.reshape(n_rows, 2 * n_bytes)
+    """The matrix that codes, scales and biases stand for; on tiles they are decompressed there."""
+    return torch.ops.tremula.group_decompressed(packed, scale, bias)
 
 
 class GroupQuantizedLinear(nn.Module):

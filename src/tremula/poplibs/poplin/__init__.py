@@ -1,5 +1,6 @@
 """poplin: matrix products and convolutions through one planner, and linear algebra on top."""
 
+from tremula.poplibs.poplin.group_quantised import group_decompressed
 from tremula.poplibs.poplin.meshgrid import linspace, meshgrid_2d
 from tremula.poplibs.poplin.norms import (
     create_norm_beta,
@@ -72,8 +73,8 @@ __all__ = [
     "ConvParams", "add_bias", "calculate_weight_deltas", "convolution",
     "convolution_bias_update", "convolution_plan", "convolution_weight_update", "create_biases",
     "create_input", "create_weights", "input_gradient_params", "weights_transpose_chans_flip_xy",
-    # plans
-    "Plan", "plan_report",
+    # plans, weights of 4 bits
+    "Plan", "group_decompressed", "plan_report",
 ]  # fmt: skip
 __all__ += [  # norms
     "create_norm_beta", "create_norm_gamma", "create_norm_params", "norm_gradients",

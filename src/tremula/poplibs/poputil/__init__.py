@@ -58,6 +58,7 @@ from tremula.poplibs.poputil.layout import (
     simplified,
 )
 from tremula.poplibs.poputil.memory_order import layout_key
+from tremula.poplibs.poputil.quarter_views import as_quarter
 from tremula.poplibs.poputil.regions import (
     TileRegions,
     WorkerSlices,
@@ -100,7 +101,8 @@ __all__ = [
     # functions
     "TensorFunction", "VoidFunction", "created_arg", "inout_arg", "input_arg", "output_arg",
     # the host
-    "cast_to_device_half_value", "check_accuracy_when_cast", "create_constant_metadata_tensor",
+    "as_quarter", "cast_to_device_half_value", "check_accuracy_when_cast",
+    "create_constant_metadata_tensor",
     "create_variable_metadata_tensor", "factor_dims", "flatten_index", "template_vertex",
     "unfactor_dims", "unflatten_index",
     # intervals

@@ -62,6 +62,14 @@ def _of(
     return _Convolution(params, transposed, weight)
 
 
+def params_of(
+    type: Type, x: Shape, weight: Shape, out: Shape, stride: Sizes, padding: Sizes,
+    dilation: Sizes, groups: int,
+) -> poplin.ConvParams:  # fmt: skip
+    """Parameters for poplin of a plain convolution of x [b, channels, field…] that gives `out`."""
+    return _of(type, x, weight, out, stride, padding, dilation, False, groups).plain
+
+
 def _per_dim(values: Sizes, rank: int) -> Shape:
     return tuple(values) * rank if len(values) == 1 else tuple(values)
 
