@@ -41,6 +41,8 @@ COMMANDS = (
     Command("plan", "tremula.commands.plan", "find how to spread a model over chips"),
     Command("sweep", "tremula.commands.sweep", "explore chips, options and models"),
     Command("garden", "tremula.commands.garden.garden", "find, run and copy applications"),
+    Command("serve", "tremula.commands.garden.serve", "answer requests with a compiled model"),
+    Command("load-test", "tremula.commands.garden.load_test", "ask a server, and take times"),
     Command("bench", "tremula.commands.bench", "measure Tremula's own speed"),
     Command("validate", "tremula.commands.validate", "check the cost model against measurements"),
     Command("poprun", "tremula.commands.system.poprun", "run a program in several instances"),

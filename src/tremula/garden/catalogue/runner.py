@@ -1,21 +1,30 @@
 """Runs an application, and checks what it found against what its manifest expects."""
 
 import sys
-from collections.abc import Callable
 from importlib import import_module, metadata
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from tremula.base.errors import PoplarError, RuntimeFailure
+from tremula.base.errors import InvalidOption, PoplarError, RuntimeFailure
 from tremula.garden.catalogue.catalogue import SHIPPED
 from tremula.garden.catalogue.expected import misses
 from tremula.garden.catalogue.manifest import Application
 from tremula.garden.findings import Findings, Settings
+
+if TYPE_CHECKING:
+    from tremula.serving.program import ServedProgram
 
 _PACKAGE = "tremula.garden.applications"
 
 
 def run_application(application: Application, settings: Settings) -> Findings:
     """Run it; one that misses what its manifest expects of the tiny form fails."""
-    run = _imported(application)
+    run = getattr(_imported(application), "run", None)
+    if run is None:
+        raise RuntimeFailure(
+            f"{application.folder / 'main.py'} has no function `run`.",
+            hint="def run(settings: Settings) -> Findings",
+        )
     try:
         findings = run(settings)
     except ModuleNotFoundError as error:  # of an import inside a function
@@ -35,26 +44,35 @@ def run_application(application: Application, settings: Settings) -> Findings:
     return findings
 
 
-def _imported(application: Application) -> Callable[[Settings], object]:
+def served_application(application: Application, settings: Settings) -> "ServedProgram":
+    """The program that an application serves: what `served(settings)` in its main.py gives."""
+    module = _imported(application)
+    served = getattr(module, "served", None)
+    if served is None:
+        raise InvalidOption(
+            f"{application.name} is no application to serve.",
+            hint="`tremula garden --technique serving` lists those; a main.py needs a function "
+            "`served(settings)` that gives a ServedProgram",
+        )
+    try:
+        return served(settings)
+    except ModuleNotFoundError as error:
+        raise _missing(application, error) from error
+
+
+def _imported(application: Application) -> ModuleType:
     is_shipped = application.folder.parent == SHIPPED
     package = f"{_PACKAGE}.{application.name}" if is_shipped else application.name
     if not is_shipped:
         sys.path.insert(0, str(application.folder.parent))
     try:
-        module = import_module(f"{package}.main")
+        return import_module(f"{package}.main")
     except ModuleNotFoundError as error:
         raise _missing(application, error) from error
     except PoplarError:
         raise
     except ImportError as error:  # ours name the extra already
         raise RuntimeFailure(f"{application.name} cannot be imported: {error}") from error
-    run = getattr(module, "run", None)
-    if run is None:
-        raise RuntimeFailure(
-            f"{application.folder / 'main.py'} has no function `run`.",
-            hint="def run(settings: Settings) -> Findings",
-        )
-    return run
 
 
 def _missing(application: Application, error: ModuleNotFoundError) -> RuntimeFailure:
