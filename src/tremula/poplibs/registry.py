@@ -15,6 +15,7 @@ MODULES = (
     "tremula.poplibs.poplin",
     "tremula.poplibs.popnn",
     "tremula.poplibs.poprand",
+    "tremula.poplibs.popsparse",
     "tremula.poplibs.gcl",
 )
 

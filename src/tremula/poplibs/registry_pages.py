@@ -34,6 +34,7 @@ operands. Operands may be numbers. Shapes broadcast as in NumPy.""",
     "poplin": "Matrix products, convolutions and what is made of them.",
     "popnn": "Layers of networks, forwards and backwards.",
     "poprand": "Random numbers: a result follows from seed and layout alone.",
+    "popsparse": "Products of sparse matrices; `pattern` is a `CSRMatrix`, see popsparse.md.",
     "gcl": "Collectives between the replicas of a graph; results are equal on all of them.",
 }
 

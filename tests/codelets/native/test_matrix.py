@@ -6,7 +6,7 @@ import pytest
 from tremula import FLOAT, HALF, InOut, Input, MultiVertex, Vector
 from tremula.base.types import Type, int32
 from tremula.codelets import codelet_of
-from tremula.codelets.python.function_source import is_matrix_product, read_function
+from tremula.codelets.python.function_source import native_module, read_function
 from tremula.codelets.python.machine import multiply_accumulate
 from tremula.codelets.python_codelet import call_kernel
 
@@ -69,8 +69,8 @@ def test_python_and_text_decide():
     multiply_accumulate(out, 0, 2, left, 0, 2, 1, right, 0, 2, 2, 2, 2)
     assert out.tolist() == [3, 4, 7, 12]
     product = read_function(multiply_accumulate, "multiply_accumulate")
-    assert is_matrix_product(product)
-    assert not is_matrix_product(read_function(_double, "multiply_accumulate"))
+    assert native_module(product) == "matrix"
+    assert native_module(read_function(_double, "multiply_accumulate")) is None
 
 
 def _double(x: float) -> float:

@@ -47,10 +47,10 @@ class Names:
         self.has_floats_and_integers = False  # so that one may be stored as the other
 
     def native(self, name: str) -> str:
-        return self._of_module("arithmetic", name)
+        return self.of_module("arithmetic", name)
 
     def memory(self, name: str) -> str:
-        return self._of_module("memory", name)
+        return self.of_module("memory", name)
 
     def table(self, table: str, key: str) -> str:
         """The entry of a table of functions."""
@@ -61,18 +61,16 @@ class Names:
         return alias
 
     def quarter(self, name: str) -> str:
-        return self._of_module("quarter", name)
+        return self.of_module("quarter", name)
 
     def vectors(self, name: str) -> str:
-        return self._of_module("vectors", name)
-
-    def matrix(self, name: str) -> str:
-        return self._of_module("matrix", name)
+        return self.of_module("vectors", name)
 
     def random(self, name: str) -> str:
-        return self._of_module("random", name)
+        return self.of_module("random", name)
 
-    def _of_module(self, module: str, name: str) -> str:
+    def of_module(self, module: str, name: str) -> str:
+        """A function of native/: the name it has in the kernel."""
         self.modules.add(module)
         alias = f"_k_{name}"
         self.definitions[alias] = f"native_{module}.{name}"

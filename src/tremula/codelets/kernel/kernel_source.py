@@ -32,7 +32,7 @@ from tremula.codelets.kernel.hoisting import hoisted
 from tremula.codelets.kernel.statements import Writer, cost_name, field_setup
 from tremula.codelets.python import random
 from tremula.codelets.python.folding import folded_tree
-from tremula.codelets.python.function_source import FunctionSource, Known, is_matrix_product
+from tremula.codelets.python.function_source import FunctionSource, Known, native_module
 from tremula.codelets.python.kinds import INT, KindTable
 from tremula.codelets.python.subset import helpers_of
 from tremula.codelets.spec import FieldSpec, VertexBase
@@ -92,8 +92,10 @@ class KernelText:
     # -- helper functions
 
     def _helper(self, helper: FunctionSource) -> list[str]:
-        if self.variant is Variant.RUN and not self.names.worker and is_matrix_product(helper):
-            return [f"{self.names.helpers[id(helper)]} = {self.names.matrix(helper.name)}", "", ""]
+        module = native_module(helper)
+        if self.variant is Variant.RUN and not self.names.worker and module is not None:
+            native = self.names.of_module(module, helper.name)
+            return [f"{self.names.helpers[id(helper)]} = {native}", "", ""]
         tree = folded_tree(helper)
         parameters, worker = [a.arg for a in tree.args.args], self.names.worker
         name = self.names.helpers[id(helper)]

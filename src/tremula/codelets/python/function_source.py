@@ -21,8 +21,7 @@ import numpy as np
 from tremula.base.errors import GraphObjectCreationError, suggest
 from tremula.base.source import Source, source_at
 from tremula.base.types import Type, as_type
-from tremula.codelets.python import random
-from tremula.codelets.python.machine import multiply_accumulate
+from tremula.codelets.python import machine, random
 from tremula.codelets.spec import N_WORKERS
 
 BUILTINS = frozenset(
@@ -250,13 +249,18 @@ def _known_function(value: object) -> Known | None:
 
 
 @cache
-def _matrix_product_text() -> str:
-    return read_function(multiply_accumulate, multiply_accumulate.__name__).text
+def _matrix_texts() -> dict[str, tuple[str, str]]:
+    """Of each function of machine.py its text, and the module of its native twin."""
+    return {
+        f.__name__: (read_function(f, f.__name__).text, module)
+        for f, module in machine.FUNCTIONS.items()
+    }
 
 
-def is_matrix_product(function: FunctionSource) -> bool:
-    """Whether it is `machine.multiply_accumulate`, which has a native twin; its text decides."""
-    return function.name == multiply_accumulate.__name__ and function.text == _matrix_product_text()
+def native_module(function: FunctionSource) -> str | None:
+    """The module of native/ with its twin, if it is a function of machine.py; its text decides."""
+    text, module = _matrix_texts().get(function.name, ("", ""))
+    return module if text == function.text else None
 
 
 # -- The statements and expressions of Python that a codelet may contain at all --------------------

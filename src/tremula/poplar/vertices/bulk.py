@@ -25,6 +25,18 @@ class Slices:
     start: np.ndarray | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """State vectors of many vertices: vertex i gets value[start[i]:start[i + 1]]."""
+
+    value: np.ndarray
+    start: np.ndarray
+
+    def rows(self) -> list[np.ndarray]:
+        """The vectors, one by one."""
+        return np.split(self.value, self.start[1:-1])
+
+
 def bulk_edge(codelet: str, spec: FieldSpec, value: object, n_rows: int) -> EdgeColumn:
     """The column that `value` makes of a field for n_rows vertices."""
     tensor = value.tensor if isinstance(value, Slices) else value

@@ -11,6 +11,7 @@ from tremula.base.errors import GraphConnectionError, OverflowInField, UnknownFi
 from tremula.base.source import Source, user_source
 from tremula.codelets.spec import Codelet, Direction, FieldKind, FieldSpec
 from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.vertices.bulk import Ragged
 from tremula.poplar.vertices.columns import FrozenTable, StateColumn
 from tremula.poplar.vertices.edge_log import EdgeLog
 
@@ -23,7 +24,7 @@ class StateLog:
         code = {"f": "d", "u": "Q", "b": "Q"}.get(spec.type.dtype.kind, "q")
         self.rows, self.values = array("q"), array(code)  # of scalars
         self.vectors: dict[int, np.ndarray] = {}
-        self.blocks: list[tuple[int, int, np.ndarray]] = []  # first row, rows, values
+        self.blocks: list[tuple[int, int, np.ndarray | Ragged]] = []  # first row, rows, values
 
     def freeze(self, n_rows: int) -> StateColumn:
         dtype = self.spec.type.dtype
@@ -33,9 +34,13 @@ class StateLog:
                 value[first : first + n] = values
             value[np.array(self.rows, np.int64)] = np.array(self.values).astype(dtype)
             return StateColumn(None, value)
+        only = self.blocks[0] if len(self.blocks) == 1 and not self.vectors else None
+        if only is not None and only[1] == n_rows and isinstance(only[2], Ragged):
+            return StateColumn(only[2].start, only[2].value)
         parts: list[np.ndarray] = [np.empty(0, dtype)] * n_rows
         for first, n, values in self.blocks:
-            parts[first : first + n] = list(values)[:n]
+            rows = values.rows() if isinstance(values, Ragged) else list(values)
+            parts[first : first + n] = rows[:n]
         for row, values in self.vectors.items():
             parts[row] = values
         lengths = np.array([len(p) for p in parts], np.int64)

@@ -159,6 +159,18 @@ class _Matrix:
         raise NotImplementedError
 
 
+def _refuse_disorder(
+    matrix: _Matrix, same_line: np.ndarray, step: np.ndarray, line: np.ndarray
+) -> None:
+    """Name the first entry that does not follow the one before it in its row."""
+    bad = np.flatnonzero(same_line & (step <= 0))
+    if not len(bad):
+        return
+    at = int(bad[0])
+    what = "occurs twice" if step[at] == 0 else "is out of order"
+    raise matrix._failed(f"entry {at + 1} of row {int(line[at + 1])} {what}")
+
+
 class COOMatrix(_Matrix):
     """A list of blocks, in any order: the row and the column of each."""
 
@@ -269,6 +281,29 @@ class CSRMatrix(_Matrix):
             coo.num_rows, coo.num_columns, ordered.nz_values, ordered.column_indices, pointers,
             coo.block,
         )  # fmt: skip
+
+    def with_values(self, values: np.ndarray) -> "CSRMatrix":
+        """The same pattern with other values, in the same order."""
+        return CSRMatrix(
+            self.num_rows, self.num_columns, values, self.column_indices, self.row_indices,
+            self.block,
+        )  # fmt: skip
+
+    def values_of(self, dense: np.ndarray) -> np.ndarray:
+        """The elements of a dense matrix at the pattern, in the order of `nz_values`."""
+        rows, columns = self.block
+        counts = np.diff(self.row_indices) // self.block_size
+        at_row = np.repeat(np.arange(len(counts)), counts)
+        grid = dense.reshape(self.num_rows // rows, rows, self.num_columns // columns, columns)
+        return grid[at_row, :, self.column_indices // columns, :].reshape(-1)
+
+    def check_order(self) -> None:
+        """Refuse columns of a row that do not ascend: out of order, or twice the same."""
+        row_of = np.repeat(
+            np.arange(len(self.row_indices) - 1), np.diff(self.row_indices) // self.block_size
+        )
+        same_row = row_of[1:] == row_of[:-1]
+        _refuse_disorder(self, same_row, np.diff(self.column_indices), row_of * self.block[0])
 
 
 class CSCMatrix(_Matrix):

@@ -1,0 +1,29 @@
+"""popsparse.static: products of sparse matrices whose pattern is known when compiling."""
+
+from tremula.poplibs.popsparse.static.operands import (
+    MatMulParams,
+    SparseTensor,
+    create_dense_sparse_mat_mul_lhs,
+    create_dense_sparse_mat_mul_rhs,
+    create_sparse_dense_mat_mul_lhs,
+    create_sparse_dense_mat_mul_rhs,
+)
+from tremula.poplibs.popsparse.static.ops import (
+    mat_mul,
+    mat_mul_dense_gradient,
+    mat_mul_values_gradient,
+)
+from tremula.poplibs.popsparse.static.product import (
+    dense_gradient,
+    dense_sparse_mat_mul,
+    sparse_dense_mat_mul,
+    values_gradient,
+)
+
+__all__ = [
+    "MatMulParams", "SparseTensor", "create_dense_sparse_mat_mul_lhs",
+    "create_dense_sparse_mat_mul_rhs", "create_sparse_dense_mat_mul_lhs",
+    "create_sparse_dense_mat_mul_rhs", "dense_gradient", "dense_sparse_mat_mul", "mat_mul",
+    "mat_mul_dense_gradient", "mat_mul_values_gradient", "sparse_dense_mat_mul",
+    "values_gradient",
+]  # fmt: skip
