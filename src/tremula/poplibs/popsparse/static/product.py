@@ -91,7 +91,7 @@ def values_gradient(
 
 
 def _check_operand(
-    sparse: SparseTensor, dense: Tensor, shape: tuple[int, int], *, is_transposed: bool
+    sparse: SparseTensor, dense: Tensor, shape: tuple[int, ...], *, is_transposed: bool
 ) -> StaticProduct:
     p = sparse.product
     check_side(p.params, is_transposed=is_transposed)
