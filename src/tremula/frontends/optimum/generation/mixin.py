@@ -107,7 +107,7 @@ class IPUGenerationMixin:
         cache: Any = model_kwargs.get("past_key_values")
         if self._steps_by is None or not _is_static(cache) or _has_prompt(cache):
             raise OnHostOnly("no compiled steps, or a cache that is not new")
-        if self._n_steps(2) == 0:
+        if self._most_steps() == 0:
             raise OnHostOnly("on_device_generation_steps=0")
         search = Search.of(logits_processor, stopping_criteria, generation_config)
         on_device(logits_processor, prompt.shape[1])  # refuses those that need the host
@@ -149,14 +149,18 @@ class IPUGenerationMixin:
         inputs["return_dict"] = True
         return StepInputs.of(inputs, seen, prompt.shape[1], static_cache.room_of(cache))
 
-    def _n_steps(self, n_words: int) -> int:
-        """Words a call: few calls where a call costs, few words too many otherwise."""
+    def _most_steps(self) -> int:
+        """The most words a call may find: few calls where a call costs; 0 lets the host search."""
+        if self.on_device_generation_steps is not None:
+            return self.on_device_generation_steps
         settings = host_settings()
         is_host = settings.tiles != "run" and settings.torch_device().type == "cpu"
-        asked = self.on_device_generation_steps
-        most = (1 if is_host else _MOST_STEPS) if asked is None else asked
-        n_calls = -(-n_words // max(most, 1))
-        return min(most, -(-n_words // max(n_calls, 1)))
+        return 1 if is_host else _MOST_STEPS
+
+    def _n_steps(self, n_words: int) -> int:
+        """Words a call: as few calls as can be, and no more words than they need."""
+        n_calls = max(1, -(-n_words // self._most_steps()))
+        return max(1, -(-n_words // n_calls))
 
     def _device_search(self) -> DeviceSearch:
         if vars(self).get("_searches") is None:
