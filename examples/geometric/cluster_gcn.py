@@ -11,30 +11,13 @@ The graph is cut into clusters once; each batch joins some of them, with the edg
 import argparse
 
 import torch
-from torch import nn
-from torch.nn import functional
 from torch_geometric.loader import ClusterData
-from torch_geometric.nn import ClusterGCNConv
 
 import poptorch
 import poptorch_geometric as pg
 from poptorch_geometric.cluster_loader import FixedSizeClusterLoader
+from tremula.garden.applications.cluster_gcn.model import ClusterNetwork
 from tremula.garden.graphs import communities
-
-
-class Net(nn.Module):
-    def __init__(self, n_in, n_hidden, n_out):
-        super().__init__()
-        self.first = ClusterGCNConv(n_in, n_hidden)
-        self.second = ClusterGCNConv(n_hidden, n_out)
-
-    def forward(self, x, edge_index, y, mask):
-        hidden = self.first(x, edge_index).relu()
-        scores = self.second(hidden, edge_index)
-        # Nodes that do not count, padding among them, have the label -100.
-        target = torch.where(mask, y, -100)
-        return scores, functional.cross_entropy(scores, target, ignore_index=-100)
-
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -55,7 +38,7 @@ if __name__ == "__main__":
         f"{graph.num_nodes} nodes in {len(clusters)} clusters, {len(loader)} batches of {n_nodes}"
     )
 
-    model = Net(graph.num_features, 32, int(graph.y.max()) + 1)
+    model = ClusterNetwork(graph.num_features, 32, int(graph.y.max()) + 1)
     optimizer = poptorch.optim.Adam(model.parameters(), lr=0.01)
     training = poptorch.trainingModel(model, poptorch.Options(), optimizer)
     for epoch in range(args.epochs):

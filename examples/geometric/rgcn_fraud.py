@@ -12,28 +12,12 @@ sampled and padded to one size.
 import argparse
 
 import torch
-from torch import nn
-from torch.nn import functional
-from torch_geometric.nn import RGCNConv
 
 import poptorch
 import poptorch_geometric as pg
 from poptorch_geometric.neighbor_loader import FixedSizeNeighborLoader
-from tremula.garden.graphs import RELATIONS, transactions
-
-
-class Net(nn.Module):
-    def __init__(self, n_in, n_hidden):
-        super().__init__()
-        self.first = RGCNConv(n_in, n_hidden, len(RELATIONS))
-        self.second = RGCNConv(n_hidden, 2, len(RELATIONS))
-
-    def forward(self, x, edge_index, edge_type, y, counts):
-        hidden = self.first(x, edge_index, edge_type).relu()
-        scores = self.second(hidden, edge_index, edge_type)
-        target = torch.where(counts, y, -100)
-        weight = torch.tensor([1.0, 4.0])  # frauds are rare
-        return scores, functional.cross_entropy(scores, target, weight, ignore_index=-100)
+from tremula.garden.applications.fraud_rgcn.model import FraudNetwork
+from tremula.garden.graphs import transactions
 
 
 def arguments(batch, n_seeds, is_train):
@@ -58,7 +42,7 @@ if __name__ == "__main__":
     )  # fmt: skip
     print(f"{graph.num_nodes} accounts, {int(graph.y.sum())} of them frauds, {len(loader)} batches")
 
-    model = Net(graph.num_features, 32)
+    model = FraudNetwork(graph.num_features, 32)
     optimizer = poptorch.optim.Adam(model.parameters(), lr=0.01)
     training = poptorch.trainingModel(model, poptorch.Options(), optimizer)
     for epoch in range(args.epochs):

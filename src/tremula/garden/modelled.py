@@ -2,32 +2,39 @@
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tremula.garden.findings import Modelled, Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor, nn
+
     from tremula.compiler.executable.executable import Executable
     from tremula.compiler.report.report import Report
     from tremula.frontends.poptorch.executor.poplar_executor import PoplarExecutor
-    from tremula.poplar.target import Target
     from tremula.runtime.engine import Engine
 
 
-def modelled_report(report: "Report", *, n_items: int, unit: str, n_runs: int = 1) -> Modelled:
+def modelled_report(
+    report: "Report",
+    settings: Settings | None = None,
+    *,
+    n_items: int,
+    unit: str,
+    n_runs: int = 1,
+) -> Modelled:
     """From a report of `n_runs` alike runs, each of `n_items` of what `unit` names."""
-    tile_bytes = report.tiles.n_bytes
-    return _modelled(report.target, report.total_cycles, tile_bytes, n_items, unit, n_runs)
+    executable = report._origin[0]
+    if settings is not None and settings.report is not None:
+        _write(settings, executable, report)
+    return _modelled(executable, report.total_cycles, n_items, unit, n_runs)
 
 
 def modelled_engine(
     engine: "Engine", settings: Settings, *, n_items: int, unit: str, n_runs: int = 1
 ) -> Modelled:
     """From an engine that ran `n_runs` alike programs since it was loaded."""
-    report = engine.report()
-    if settings.report is not None:
-        _write(settings, engine.executable, report)
-    return modelled_report(report, n_items=n_items, unit=unit, n_runs=n_runs)
+    return modelled_report(engine.report(), settings, n_items=n_items, unit=unit, n_runs=n_runs)
 
 
 def modelled_poptorch(
@@ -41,19 +48,39 @@ def modelled_poptorch(
         from tremula.runtime.forecast import forecast
 
         _write(settings, executable, forecast(executable))
-    tile_bytes = executable.analysis.memory.including_gaps
-    return _modelled(executable.target, cycles, tile_bytes, n_items, unit, n_steps)
+    return _modelled(executable, cycles, n_items, unit, n_steps)
+
+
+def modelled_optimum(
+    model: "nn.Module", batch: "Mapping[str, Tensor]", settings: Settings, *, unit: str
+) -> Modelled:
+    """From a model of transformers: one inference on two chips, its layers shared out evenly."""
+    import torch
+
+    import poptorch
+    from optimum.graphcore import IPUConfig
+    from optimum.graphcore.modeling_utils import to_pipelined
+
+    spread = to_pipelined(model, IPUConfig(ipus_per_replica=2)).parallelize().eval()
+    executor = poptorch.inferenceModel(spread, spread.ipu_config.to_options(for_inference=True))
+    with torch.no_grad():
+        executor(**batch)
+    n_rows = len(next(iter(batch.values())))
+    found = modelled_poptorch(executor, settings, n_items=n_rows, unit=unit)
+    executor.destroy()
+    return found
 
 
 def _modelled(
-    target: "Target", cycles: int, tile_bytes: np.ndarray, n_items: int, unit: str, n_steps: int
+    executable: "Executable", cycles: int, n_items: int, unit: str, n_steps: int
 ) -> Modelled:
-    name = target.chip.name
+    """Items are those of all replicas together."""
+    chip, n_chips = executable.target.chip, executable.target.n_ipus * executable.replication_factor
     return Modelled(
-        machine=name if target.n_ipus == 1 else f"{target.n_ipus} × {name}",
+        machine=chip.name if n_chips == 1 else f"{n_chips} × {chip.name}",
         cycles=round(cycles / n_steps),
-        bytes_on_fullest_tile=int(tile_bytes.max(initial=0)),
-        rate=n_items * n_steps * target.chip.clock_hz / cycles,
+        bytes_on_fullest_tile=int(executable.analysis.memory.including_gaps.max(initial=0)),
+        rate=n_items * n_steps * chip.clock_hz / cycles,
         unit=unit,
     )
 

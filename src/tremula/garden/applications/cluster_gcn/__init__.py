@@ -1,0 +1,1 @@
+"""Cluster-GCN: a large graph in batches of clusters."""

@@ -1,0 +1,1 @@
+"""Frauds among accounts, by a relational graph network."""

@@ -1,0 +1,1 @@
+"""Digits that arrive as bytes, while the step before them is computed."""

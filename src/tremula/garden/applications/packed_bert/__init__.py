@@ -1,0 +1,1 @@
+"""BERT on sentences that share rows."""

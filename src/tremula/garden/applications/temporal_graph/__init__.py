@@ -1,0 +1,1 @@
+"""A temporal graph network on a stream of events."""
