@@ -65,7 +65,7 @@ def test_compiled_programs_write_what_the_interpreter_writes(seed):
         ir, variables, streams = program(seed)
         with popxl.Session(ir) as session:
             if is_compiled:
-                session._compiled = session._compile(on_tiles=False)
+                session._compiled = session._compile(for_tiles=False, runs_on_tiles=False)
             out = session.run()
             found.append(
                 [out[s] for s in streams] + [session.get_tensor_data(v) for v in variables]

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 import popxl
-import tremula.ir.ops.shards  # noqa: F401  registers tremula::group_all_reduce
 from tremula.compiler.compile import compile_graph
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Report
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.dtypes import to_carrier
+from tremula.frontends.popxl.run.tile_collectives import on_tiles
 from tremula.frontends.popxl_addons.notes import notes_of
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
@@ -26,7 +26,6 @@ from tremula.poplar.target import IPUModel
 from tremula.runtime.forecast import forecast
 
 Values = dict[popxl.Tensor, Tensor]
-_OPERATIONS = {"add": "ADD", "mean": "MEAN", "mul": "MUL", "min": "MIN", "max": "MAX"}
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def _results(op: Op, inputs: list[Tensor]) -> list[Tensor]:
         t = op.outputs[0]
         return [torch.zeros(t.shape, dtype=t.dtype.carrier)]
     if op.row.is_collective:
-        return [_collective(op, inputs[0])]
+        return [on_tiles(op, inputs[0])]
     if op.row.compute is None:
         raise ValueError(
             f"{op.kind} cannot be costed as a part of {op.graph.name}: cost the graphs that it"
@@ -151,28 +150,3 @@ def _results(op: Op, inputs: list[Tensor]) -> list[Tensor]:
         )
     found = op.compute(inputs)
     return list(found) if isinstance(found, list | tuple) else [found]
-
-
-def _collective(op: Op, x: Tensor) -> Tensor:
-    """A collective as an operation of the tile program."""
-    group, a, ops = op.attributes["group"], op.attributes, torch.ops.tremula
-    size, stride = group.group_size, group.stride
-    out = op.outputs[0]
-    name = a.get("op") or a.get("operation", "add")
-    if size == 1:
-        return x.reshape(out.shape)
-    if op.kind in ("ReplicatedAllReduce", "ReplicatedAllReduceTP"):
-        return ops.group_all_reduce(x, _operation(op, name), size, stride)
-    if op.kind == "ReplicatedAllGather" and a["form"] == "meta_shape":
-        return ops.group_gathered(x, list(out.shape), size, stride)
-    if op.kind == "ReplicatedReduceScatter" and name == "local":
-        return ops.group_shard(x, size, stride)
-    if op.kind == "ReplicatedReduceScatter" and "op" in a:
-        return ops.group_reduce_scatter(x, _operation(op, name), size, stride)
-    raise ValueError(f"{op.kind} of {op.graph.name} has no form on tiles yet")
-
-
-def _operation(op: Op, name: str) -> str:
-    if name not in _OPERATIONS:
-        raise ValueError(f"{op.kind} of {op.graph.name} reduces with {name!r}: not on tiles yet")
-    return _OPERATIONS[name]

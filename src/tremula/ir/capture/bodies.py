@@ -1,12 +1,15 @@
 """Captures loops and branches: their bodies are functions recorded as steps of their own."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._C import _len_torch_function_stack
 from torch._ops import OpOverload
+from torch.overrides import _pop_mode_temporarily
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 
 from tremula.ir.bodies import Body, HostForm, body_of, enter_body
@@ -166,11 +169,21 @@ def capture_body(
         nodes = [_node_of(recorder, result) for result in results]
     finally:
         state.recorder = around
-    with _outside_the_recording(), torch._C.DisableTorchFunction():
+    with _outside_the_recording(), _without_rules():
         step = _step_of(recorder, nodes, len(inputs))
         key = _key_of(step)
     enter_body(key, Body(step, _host_form))
     return key, recorder.captured
+
+
+@contextmanager
+def _without_rules() -> Iterator[None]:
+    """Outside of all function modes. Disabling them is not enough: fakes allocate then for real."""
+    with ExitStack() as stack:
+        for _ in range(_len_torch_function_stack()):
+            stack.enter_context(_pop_mode_temporarily())
+        stack.enter_context(torch._C.DisableTorchFunctionSubclass())
+        yield
 
 
 def _node_of(recorder: _BodyRecorder, result: Any) -> fx.Node:  # noqa: ANN401

@@ -1,13 +1,13 @@
 """The Ir: a main graph, the graphs it calls, and how many replicas run it."""
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 from weakref import WeakValueDictionary
 
+from tremula.frontends.poptorch.instances import this_instance
 from tremula.frontends.popxl.core.create_graph import build_graph, name_of
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
@@ -16,13 +16,6 @@ from tremula.frontends.popxl.core.svg import svg_of
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
 
 _ids = itertools.count()
-
-
-def _instances() -> tuple[int, int]:
-    """Replicas of all processes and of this one, as a launcher says."""
-    total = int(os.environ.get("POPDIST_NUM_TOTAL_REPLICAS", "1"))
-    local = int(os.environ.get("POPDIST_NUM_LOCAL_REPLICAS", str(total)))
-    return total, local
 
 
 class Ir:
@@ -42,8 +35,11 @@ class Ir:
         self._options = SimpleNamespace()
         Ir._ir_cache[self._id] = self
         if replication == "popdist":
-            self._replicas, self._instance_replicas = _instances()
+            own = this_instance()
+            self._replicas, self._instance_replicas = own.n_total_replicas, own.n_local_replicas
+            self.replica_offset = own.replica_index_offset  # of the first replica of this process
         else:
+            self.replica_offset = 0
             self._replicas = self._instance_replicas = _replicas(replication)
 
     @property
@@ -68,6 +64,7 @@ class Ir:
         if self._is_frozen:
             raise RuntimeError("The replication factor cannot change after a Session was created")
         self._replicas = self._instance_replicas = _replicas(value)
+        self.replica_offset = 0
 
     @property
     def instance_replication_factor(self) -> int:

@@ -1,7 +1,9 @@
-"""`ops.collectives`: operations over the values of all replicas, or all chips of one."""
+"""`ops.collectives`: operations over the values of all replicas, or all chips of one.
+
+A row's function takes the values of all replicas as one tensor, by `replica_axis`.
+"""
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from math import ceil, prod
 from typing import Any, Literal
 
@@ -14,29 +16,27 @@ from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import FUNCTIONS, Operation
 from tremula.frontends.popxl.core.table import Operands, operation, record
 from tremula.frontends.popxl.core.tensor import Tensor
+from tremula.frontends.popxl.replica_axis import (
+    REDUCTIONS,
+    all_gathered,
+    all_reduced,
+    gathered_whole,
+    own_shards,
+    own_slices,
+    reduce_scattered,
+)
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
 
-Value = list[torch.Tensor]
 Group = ReplicaGrouping | CommGroup | None
 COLLECTIVES: dict[str, Callable[..., Any]] = {}
 
-_REDUCTIONS: dict[str, Callable[[list[torch.Tensor]], torch.Tensor]] = {
-    "add": lambda parts: reduce(torch.add, parts),
-    "mean": lambda parts: reduce(torch.add, parts) / len(parts),
-    "mul": lambda parts: reduce(torch.mul, parts),
-    "min": lambda parts: reduce(torch.minimum, parts),
-    "max": lambda parts: reduce(torch.maximum, parts),
-    "and": lambda parts: reduce(torch.logical_and, parts),
-    "or": lambda parts: reduce(torch.logical_or, parts),
-    "square_add": lambda parts: reduce(torch.add, [p * p for p in parts]),
-}
 _SPELLINGS = {"logical_and": "and", "logical_or": "or"}
 
 
 def _checked(op: str, *, with_local: bool = False) -> str:
     name = _SPELLINGS.get(op, op)
-    if name not in _REDUCTIONS and not (with_local and name == "local"):
-        known = [*_REDUCTIONS, *(["local"] if with_local else [])]
+    if name not in REDUCTIONS and not (with_local and name == "local"):
+        known = [*REDUCTIONS, *(["local"] if with_local else [])]
         raise ValueError(f"Not a valid op: {op!r}. Must choose from {', '.join(known)}")
     return name
 
@@ -70,16 +70,6 @@ def _of_comm_group(ir: Any, group: CommGroup) -> ReplicaGrouping:
     return ir.replica_grouping(stride, size)
 
 
-def _by_group(group: ReplicaGrouping, values: Value, combine: Callable) -> Value:
-    """For each replica, what `combine(parts of its group, its place)` gives."""
-    results = list(values)
-    for members in group.members:
-        parts = [values[r] for r in members]
-        for place, r in enumerate(members):
-            results[r] = combine(parts, place)
-    return results
-
-
 def _collective(
     row: Operation, t: Tensor, group: ReplicaGrouping, shape: tuple[int, ...], **attributes: Any
 ) -> Tensor:
@@ -99,26 +89,14 @@ def _row(name: str, kind: str, **facts: Any) -> Callable[[Callable], Operation]:
 # -- all-reduce ------------------------------------------------------------------------------------
 
 
-def _all_reduced(op: Op, value: Value) -> Value:
-    group, function = op.attributes["group"], _REDUCTIONS[op.attributes["op"]]
-    results = list(value)
-    for members in group.members:
-        whole = function([value[r] for r in members]).to(value[0].dtype)
-        for r in members:
-            results[r] = whole.clone()
-    return results
-
-
 @_row("replicated_all_reduce", "ReplicatedAllReduce")
-def ALL_REDUCE(op: Op, values: list[Value]) -> list[Value]:
-    return [_all_reduced(op, values[0])]
+def ALL_REDUCE(op: Op, x: torch.Tensor) -> torch.Tensor:
+    return all_reduced(x, op.attributes["group"], op.attributes["op"])
 
 
 @_row("replicated_all_reduce_", "ReplicatedAllReduceInplace", modifies=(0,))
-def ALL_REDUCE_(op: Op, values: list[Value]) -> list[Value]:
-    for target, result in zip(values[0], _all_reduced(op, values[0]), strict=True):
-        target.copy_(result)
-    return [values[0]]
+def ALL_REDUCE_(op: Op, x: torch.Tensor) -> torch.Tensor:
+    return all_reduced(x, op.attributes["group"], op.attributes["op"])
 
 
 def replicated_all_reduce(t: Tensor, op: str = "add", group: Group = None) -> Tensor:
@@ -156,18 +134,11 @@ def _gather_gradient(
 
 
 @_row("replicated_all_gather", "ReplicatedAllGather", gradient=_gather_gradient)
-def ALL_GATHER(op: Op, values: list[Value]) -> list[Value]:
+def ALL_GATHER(op: Op, x: torch.Tensor) -> torch.Tensor:
     a = op.attributes
-    form, axis, shape = a["form"], a["axis"], op.outputs[0].shape
-
-    def combine(parts: Value, _place: int) -> torch.Tensor:
-        if form == "new_axis":
-            return torch.stack(parts, axis)
-        if form == "concat":
-            return torch.cat(parts, axis)
-        return torch.cat([p.reshape(-1) for p in parts])[: prod(shape)].reshape(shape)
-
-    return [_by_group(a["group"], values[0], combine)]
+    if a["form"] == "meta_shape":
+        return gathered_whole(x, a["group"], op.outputs[0].shape)
+    return all_gathered(x, a["group"], a["axis"], new_axis=a["form"] == "new_axis")
 
 
 def replicated_all_gather(
@@ -198,20 +169,9 @@ def replicated_all_gather(
 
 
 @_row("replicated_reduce_scatter", "ReplicatedReduceScatter")
-def REDUCE_SCATTER(op: Op, values: list[Value]) -> list[Value]:
-    return [_scattered(op, values[0])]
-
-
-def _scattered(op: Op, value: Value) -> Value:
-    name, size = op.attributes["op"], op.outputs[0].shape[0]
-
-    def combine(parts: Value, place: int) -> torch.Tensor:
-        whole = parts[place] if name == "local" else _REDUCTIONS[name](parts)
-        flat = whole.reshape(-1)
-        flat = torch.nn.functional.pad(flat, (0, size * len(parts) - flat.numel()))
-        return flat[place * size : (place + 1) * size].clone().to(value[0].dtype)
-
-    return _by_group(op.attributes["group"], value, combine)
+def REDUCE_SCATTER(op: Op, x: torch.Tensor) -> torch.Tensor:
+    group, name = op.attributes["group"], op.attributes["op"]
+    return own_shards(x, group) if name == "local" else reduce_scattered(x, group, name)
 
 
 def replicated_reduce_scatter(
@@ -264,13 +224,9 @@ def _slice_gradient(
 
 
 @_row("replicated_slice", "ReplicatedReduceScatter", gradient=_slice_gradient)
-def SLICE(op: Op, values: list[Value]) -> list[Value]:
-    axis, shape = op.attributes["axis"], op.outputs[0].shape
-
-    def combine(parts: Value, place: int) -> torch.Tensor:
-        return torch.chunk(parts[place], len(parts), axis)[place].reshape(shape).clone()
-
-    return [_by_group(op.attributes["group"], values[0], combine)]
+def SLICE(op: Op, x: torch.Tensor) -> torch.Tensor:
+    a = op.attributes
+    return own_slices(x, a["group"], a["axis"]).reshape((len(x), *op.outputs[0].shape))
 
 
 def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
@@ -306,7 +262,7 @@ def _gradients_as_they_are(
 
 @operation("AllReduce", name="_all_reduce", returns_list=True, gradient=_gradients_reduced)
 def _all_reduce(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  # noqa: ARG001
-    whole = _REDUCTIONS[op](ts)
+    whole = REDUCTIONS[op](ts)
     return [whole.clone() for _ in ts]
 
 
@@ -319,7 +275,7 @@ def _identical_inputs(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  
     "AllReduce", name="_identical_grad_inputs", returns_list=True, gradient=_gradients_as_they_are
 )
 def _identical_grad_inputs(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  # noqa: ARG001
-    whole = _REDUCTIONS[op](ts)
+    whole = REDUCTIONS[op](ts)
     return [whole.clone() for _ in ts]
 
 

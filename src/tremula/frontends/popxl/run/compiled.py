@@ -16,9 +16,10 @@ from tremula.frontends.popxl.dtypes import from_carrier, to_carrier
 from tremula.frontends.popxl.run.counts import executions, transfers
 from tremula.frontends.popxl.run.interpreter import plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
+from tremula.frontends.popxl.run.rows import RowTracer
 from tremula.frontends.popxl.run.tracer import TracedStreams, Tracer
 from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
-from tremula.ir.run.session import HostSession
+from tremula.ir.run.session import HostSession, Repetition
 from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import HostSettings
 
@@ -26,16 +27,20 @@ MAX_REMOTE_BYTES = 2**30
 _EFFECTS = {
     "HostLoad", "HostStore", "RemoteLoad", "RemoteStore", "RemoteLoadInplace", "PrintTensor",
 }  # fmt: skip
+_NOT_IN_BRANCHES = {
+    *_EFFECTS, "ReplicatedAllReduce", "ReplicatedAllReduceInplace", "ReplicatedAllGather",
+    "ReplicatedReduceScatter", "ReplicatedAllReduceTP",
+}  # fmt: skip
 
 
 def obstacle(ir: Ir) -> str:
     """Why a program cannot be one function of tensors, or ""."""
     used: set[RemoteBuffer] = set()
-    if _stores_in_nested_loops(ir.main_graph):
-        return "a loop inside of a loop stores to remote memory"
+    if ir.instance_replication_factor != ir.replication_factor:
+        return "its replicas are computed by several processes"
     for graph in executions(ir):
         for op in graph._ops:
-            if op.kind == "If" and any(_has_effects(called) for called in op.graphs):
+            if op.kind == "If" and any(_has_effects(g, _NOT_IN_BRANCHES) for g in op.graphs):
                 return "a branch reads or writes more than its inputs and outputs"
             if "buffer" in op.attributes:
                 used.add(op.attributes["buffer"])
@@ -43,76 +48,77 @@ def obstacle(ir: Ir) -> str:
     return f"remote buffers hold {n_bytes:,} bytes" if n_bytes > MAX_REMOTE_BYTES else ""
 
 
-def _stores_in_nested_loops(graph: Any, depth: int = 0) -> bool:
-    """Whether bodies of loops in loops write remote entries, which recording them cannot do yet."""
-    for op in graph._ops:
-        if depth > 1 and op.kind == "RemoteStore":
-            return True
-        deeper = depth + (op.kind == "Loop")
-        if any(_stores_in_nested_loops(called, deeper) for called in op.graphs):
-            return True
-    return False
-
-
-def _has_effects(graph: Any) -> bool:
+def _has_effects(graph: Any, kinds: set[str]) -> bool:
     return any(
-        op.kind in _EFFECTS
-        or bool(op.row.is_collective)
-        or any(_has_effects(called) for called in op.graphs)
+        op.kind in kinds or any(_has_effects(called, kinds) for called in op.graphs)
         for op in graph._ops
     )
 
 
 def shared_graphs(ir: Ir) -> set[Graph]:
-    """Graphs that stay functions on tiles: called from several places, without effects."""
+    """Graphs that stay functions on tiles: called from several places, without transfers."""
     sites: Counter[Graph] = Counter()
     for graph in executions(ir):
         sites.update(called for op in graph._ops if op.kind == "Call" for called in op.graphs)
-    return {graph for graph, n in sites.items() if n > 1 and not _has_effects(graph)}
+    return {graph for graph, n in sites.items() if n > 1 and not _has_effects(graph, _EFFECTS)}
 
 
 class _Program(nn.Module):
-    """All memory of a device as buffers, and the main graph as `forward`."""
+    """All memory of a device as buffers, and the main graph as `forward`.
+
+    With `has_rows`, tensors hold all replicas; otherwise they are those of one replica, and all
+    replicas run the same program.
+    """
 
     def __init__(
-        self,
-        memory: DeviceMemory,
-        buffers: list[RemoteBuffer],
-        streams: Any,
-        functions: set[Graph],
+        self, memory: DeviceMemory, streams: Any, functions: set[Graph], *, has_rows: bool
     ):
         super().__init__()
-        self.functions = functions
-        self.memory, self.remote, (self.loads, self.stores) = memory, buffers, streams
-        self.places: list[tuple[Any, int]] = []  # of each buffer: tensor or remote buffer, replica
-        for t, values in memory.variables.items():
-            for r, value in enumerate(values):
-                self._hold(t, r, value)
-        for buffer in buffers:
-            for r in range(memory.n_replicas):
-                entries = [memory.entry(buffer, i)[r] for i in range(buffer.entries)]
-                self._hold(buffer, r, torch.stack(entries))
-
-    def _hold(self, owner: Any, replica: int, value: torch.Tensor) -> None:
-        self.register_buffer(f"held_{len(self.places)}", value)
-        self.places.append((owner, replica))
+        self.memory, self.functions, self.has_rows = memory, functions, has_rows
+        self.loads, self.stores = streams
+        owners = [*memory.variables, *_used_buffers(memory.ir)]
+        self.owners: list[Tensor | RemoteBuffer] = owners
+        for i, owner in enumerate(owners):
+            value = value_of(memory, owner)
+            self.register_buffer(f"held_{i}", value if has_rows else value[0])
 
     def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
-        memory = DeviceMemory(self.memory.ir)
-        remote: dict[int, list[torch.Tensor]] = {}
-        for i, (owner, _) in enumerate(self.places):
+        held: dict[Tensor, torch.Tensor] = {}
+        remote: dict[int, torch.Tensor] = {}
+        for i, owner in enumerate(self.owners):
             value = self.get_buffer(f"held_{i}")
             if isinstance(owner, RemoteBuffer):
-                remote.setdefault(owner.remote_buffer_id, []).append(value)
+                remote[owner.remote_buffer_id] = value
             else:
-                memory.variables.setdefault(owner, []).append(value)
+                held[owner] = value
         streams = TracedStreams(dict(zip(self.loads, inputs, strict=True)))
-        Tracer(memory, remote, self.functions).run(memory.ir.main_graph, streams)
+        tracer = RowTracer if self.has_rows else Tracer
+        tracer(self.memory, held, remote, self.functions).run(self.memory.ir.main_graph, streams)
         return [streams.outputs(stream) for stream in self.stores]
 
 
+def _used_buffers(ir: Ir) -> list[RemoteBuffer]:
+    used = {
+        op.attributes["buffer"]
+        for graph in executions(ir)
+        for op in graph._ops
+        if "buffer" in op.attributes
+    }
+    return sorted(used, key=lambda buffer: buffer.remote_buffer_id)
+
+
+def value_of(memory: DeviceMemory, owner: Tensor | RemoteBuffer) -> torch.Tensor:
+    """A variable or remote buffer of all replicas, as `[replicas, …]`."""
+    if isinstance(owner, RemoteBuffer):
+        return torch.stack([memory.entry(owner, i) for i in range(owner.entries)], 1)
+    return memory.variables[owner]
+
+
 class CompiledProgram:
-    """A program ready to run; its memory is `memory`'s, before and after every run."""
+    """A program ready to run; its memory is `memory`'s, before and after every run.
+
+    On the host it runs on rows, one for each replica; with `for_tiles`, as each replica sees it.
+    """
 
     def __init__(
         self,
@@ -121,62 +127,64 @@ class CompiledProgram:
         host: HostSettings,
         tiles: TileSettings,
         *,
-        on_tiles: bool,
+        for_tiles: bool,
+        runs_on_tiles: bool,
     ):
-        self.ir, self.memory, self.on_tiles = ir, memory, on_tiles
+        self.ir, self.memory = ir, memory
+        self.n_replicas = memory.n_replicas
+        self.has_rows = self.n_replicas > 1 and not for_tiles
         moved = transfers(ir)
         order = sorted(moved, key=lambda s: s.tensor_id)
         loads = [s for s in order if s in ir.get_all_h2d_streams()]
-        stores = [s for s in order if s not in loads]
+        self.stores = [s for s in order if s not in loads]
         self.loads = {s: moved[s] for s in loads}
-        self.stores = stores
-        used = {
-            op.attributes["buffer"]
-            for graph in executions(ir)
-            for op in graph._ops
-            if "buffer" in op.attributes
-        }
-        buffers = sorted(used, key=lambda b: b.remote_buffer_id)
-        functions = shared_graphs(ir) if on_tiles else set()
+        functions = shared_graphs(ir) if for_tiles else set()
         for graph in executions(ir):
             plan_of(graph)  # constants are real tensors, not those of the recording
-        self.program = _Program(memory, buffers, (loads, stores), functions)
-        self.compiled = self._compile(host, tiles)
-        self._write()
+        streams = loads, self.stores
+        self.program = _Program(memory, streams, functions, has_rows=self.has_rows)
+        self.compiled = self._compile(host, tiles, runs_on_tiles)
 
-    def _compile(self, host: HostSettings, tiles: TileSettings) -> CompiledStep:
-        n = self.ir.instance_replication_factor
+    def _compile(self, host: HostSettings, tiles: TileSettings, on_tiles: bool) -> CompiledStep:
+        rows = (self.n_replicas,) if self.has_rows else ()
         inputs = [
-            torch.zeros((k, n, *s.shape), dtype=s.dtype.carrier) for s, k in self.loads.items()
+            torch.zeros((k, *rows, *s.shape), dtype=s.dtype.carrier) for s, k in self.loads.items()
         ]
         names = [s.tensor_id for s in self.loads]
         model = self.program
         asked = StepToCompile(model, lambda flat: (list(model(*flat)), None), inputs, names)
-        settings = StepSettings(host=host, tiles=tiles, runs_on_tiles=self.on_tiles)
+        n_replicas = 1 if self.has_rows else self.n_replicas
+        settings = StepSettings(
+            repetition=Repetition(n_replicas=n_replicas),
+            host=host,
+            tiles=tiles,
+            runs_on_tiles=on_tiles,
+        )
         return compile_step(asked, settings)
 
     # -- memory --
 
     def _write(self) -> None:
         """Memory → session."""
-        values = [self._value(owner, r) for owner, r in self.program.places]
-        self.compiled.write_weights([], values)
-
-    def _value(self, owner: Tensor | RemoteBuffer, replica: int) -> torch.Tensor:
-        if isinstance(owner, RemoteBuffer):
-            return torch.stack([self.memory.entry(owner, i)[replica] for i in range(owner.entries)])
-        return self.memory.variables[owner][replica]
+        values = [value_of(self.memory, owner) for owner in self.program.owners]
+        if self.has_rows:
+            self.compiled.write_weights([], values)
+            return
+        self.compiled.write_weights([], [value[0] for value in values])
+        for r in range(1, self.n_replicas):
+            own = {i: value[r] for i, value in enumerate(values)}
+            self.compiled.session.write_buffers(own, r)
 
     def _read(self) -> None:
         """Session → memory: on the host the tensors themselves."""
         _, held = self.compiled.session.read_weights()
-        for (owner, r), value in zip(self.program.places, held[0], strict=False):
+        for i, owner in enumerate(self.program.owners):
+            value = held[0][i] if self.has_rows else torch.stack([own[i] for own in held])
             if isinstance(owner, RemoteBuffer):
-                for i in range(owner.entries):
-                    self.memory.entry(owner, i)[r] = value[i]
+                for e in range(owner.entries):
+                    self.memory.remote[owner.remote_buffer_id, e] = value[:, e]
             else:
-                own = self.memory.variables[owner]
-                own[r] = value.to(own[r].dtype)
+                self.memory.variables[owner] = value.to(self.memory.variables[owner].dtype)
 
     # -- running --
 
@@ -185,14 +193,18 @@ class CompiledProgram:
         if self.memory.was_written:
             self._write()
             self.memory.was_written = False
-        n, given = self.ir.instance_replication_factor, []
-        for stream, k in self.loads.items():
-            array = inputs[stream].reshape(-1, n, *stream.shape)
-            given.append(to_carrier(array[:k], stream.dtype))
-        found: list[torch.Tensor] = []
-        self.compiled.session.run([given], lambda _number, results: found.extend(results))
-        for stream, value in zip(self.stores, found, strict=True):
-            array = outputs[stream].reshape(-1, n, *stream.shape)
+        given = [
+            to_carrier(inputs[s].reshape(-1, self.n_replicas, *s.shape)[:k], s.dtype)
+            for s, k in self.loads.items()
+        ]
+        found: list[list[torch.Tensor]] = []
+        by_program = [given]
+        if not self.has_rows:
+            by_program = [[value[:, r] for value in given] for r in range(self.n_replicas)]
+        self.compiled.session.run(by_program, lambda _number, results: found.append(list(results)))
+        for i, stream in enumerate(self.stores):
+            value = found[0][i] if self.has_rows else torch.stack([own[i] for own in found], 1)
+            array = outputs[stream].reshape(-1, self.n_replicas, *stream.shape)
             array[: len(value)] = from_carrier(value.to(stream.dtype.carrier), stream.dtype)
         self._read()
 

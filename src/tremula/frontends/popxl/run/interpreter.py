@@ -1,8 +1,8 @@
 """Runs a program literally: one operation after the other, as they were made, on real memory.
 
-A value is a list with a tensor for each replica. All replicas take a step before any takes the
-next, so a collective finds the operands of its group. This is the meaning of a program: compiled
-forms are compared with it.
+A value is a list with a tensor for each replica: a lane. All replicas take a step before any takes
+the next, so a collective finds the operands of its group. This is the meaning of a program:
+compiled forms, which have one lane, are compared with it.
 """
 
 import json
@@ -64,7 +64,7 @@ def _keep_joined(plan: _Plan, op: Op, frame: Frame) -> None:
         (whole,) = join.outputs
         if whole not in frame:
             continue
-        axis = join.attributes["axis"]
+        axis = join.attributes["axis"] % whole.rank - whole.rank  # from the end: lanes may be rows
         sizes = [t.shape[axis] for t in join.inputs]
         for r, value in enumerate(frame[whole]):
             for t, part in zip(join.inputs, torch.split(value, sizes, axis), strict=True):
@@ -89,19 +89,22 @@ class Interpreter:
         self.replicas = list(range(memory.n_replicas))  # those that run now
         self.streams: Streams | None = None
 
+    @property
+    def n_lanes(self) -> int:
+        """How many tensors a value is."""
+        return len(self.replicas)
+
     @torch.no_grad()
     def run(self, graph: Graph, streams: Streams) -> None:
         self.streams = streams
-        frame: Frame = dict(self.memory.variables)
-        self._run_ops(graph, frame)
+        self._run_ops(graph, self.variables())
 
     def _run_ops(self, graph: Graph, frame: Frame) -> None:
         plan = plan_of(graph)
-        n = len(self.replicas)
         for c, value in plan.constants.items():
             value = self.constant(value)
             is_written = c in plan.written_constants
-            frame[c] = [value.clone() for _ in range(n)] if is_written else [value] * n
+            frame[c] = [value.clone() if is_written else value for _ in range(self.n_lanes)]
         for op, dead in zip(graph._ops, plan.last_uses, strict=True):
             values = [frame[t] for t in op.inputs]
             results = _STEPS.get(op.kind, _compute)(self, op, values)
@@ -113,9 +116,45 @@ class Interpreter:
             for t in dead:
                 frame.pop(t, None)
 
+    # -- what forms with one lane do in another way --
+
+    def variables(self) -> Frame:
+        return {t: list(value.unbind()) for t, value in self.memory.variables.items()}
+
     def constant(self, value: torch.Tensor) -> torch.Tensor:
         """A constant as operations take it."""
         return value
+
+    def zeros(self, t: Tensor) -> torch.Tensor:
+        """A lane of a new tensor."""
+        return torch.zeros(t.shape, dtype=t.dtype.carrier)
+
+    def compute(self, op: Op, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """An operation that is a function, on one lane of each operand."""
+        results = op.compute(inputs)
+        flat = results if isinstance(results, list | tuple) else (results,)
+        return [_in_type(op, t, result) for t, result in zip(op.outputs, flat, strict=True)]
+
+    def collective(self, op: Op, value: Value) -> Value:
+        """An operation on the values of all replicas."""
+        if self.n_lanes != self.memory.n_replicas:
+            raise RuntimeError(
+                f"{op.kind} needs all replicas, but only {self.replicas} take this branch"
+            )
+        assert op.row.compute is not None, "collectives are computed"
+        own = self.memory.own
+        found = op.row.compute(op, own.gathered(torch.stack(value)))
+        return list(found[own.rows].unbind())
+
+    def printed(self, value: Value, title: str, form: str) -> Value:
+        """What is printed to standard error, as tiles print."""
+        own = self.memory.own
+        is_one = own.n_total == 1
+        titles = [title if is_one else f"[{own.first + r}] {title}" for r in self.replicas]
+        return [
+            torch.ops.tremula.print_tensor(v, own, form, False)
+            for own, v in zip(titles, value, strict=True)
+        ]
 
     def call(self, graph: Graph, arguments: list[Value], by_reference: set[int]) -> list[Value]:
         """Run a graph; what it writes is copied first, unless it was passed by reference."""
@@ -175,9 +214,7 @@ class Interpreter:
         for value, (r, entry) in zip(values, self._entries(buffer, offsets), strict=True):
             entry[r].copy_(value)
 
-    def _entries(
-        self, buffer: RemoteBuffer, offsets: Value
-    ) -> list[tuple[int, list[torch.Tensor]]]:
+    def _entries(self, buffer: RemoteBuffer, offsets: Value) -> list[tuple[int, torch.Tensor]]:
         """For each replica, its number and the entry that its offset chooses."""
         found = []
         for r, offset in zip(self.replicas, offsets, strict=True):
@@ -202,16 +239,18 @@ def step(*kinds: str) -> Callable[[Step], Step]:
 
 
 def _compute(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
-    """A function of tensors, replica by replica; a collective, of all of them."""
+    """A function of tensors, lane by lane; a collective, of all of them."""
     if op.row.is_collective:
-        return _collective(machine, op, values)
-    found: list[list[torch.Tensor]] = [[] for _ in op.outputs]
-    for r in range(len(machine.replicas)):
-        results = op.compute([value[r] for value in values])
-        flat = results if isinstance(results, list | tuple) else (results,)
-        for i, (t, result) in enumerate(zip(op.outputs, flat, strict=True)):
-            found[i].append(_in_type(op, t, result))
-    return found
+        found = machine.collective(op, values[0])
+        return [_written(values[0], found) if op.row.modifies else found]
+    lanes = [machine.compute(op, [v[i] for v in values]) for i in range(machine.n_lanes)]
+    return [list(value) for value in zip(*lanes, strict=True)]
+
+
+def _written(target: Value, value: Value) -> Value:
+    for own, new in zip(target, value, strict=True):
+        own.copy_(new)
+    return target
 
 
 def _in_type(op: Op, t: Tensor, result: torch.Tensor) -> torch.Tensor:
@@ -221,18 +260,9 @@ def _in_type(op: Op, t: Tensor, result: torch.Tensor) -> torch.Tensor:
     return result.copy_(wrapped(result, t.dtype)) if is_written else wrapped(result, t.dtype)
 
 
-def _collective(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
-    if len(machine.replicas) != machine.memory.n_replicas:
-        raise RuntimeError(
-            f"{op.kind} needs all replicas, but only {machine.replicas} take this branch"
-        )
-    return op.row.compute(op, values)  # type: ignore[misc]
-
-
 @step("Init")
 def _init(machine: Interpreter, op: Op, _values: list[Value]) -> list[Value]:
-    shape, carrier = op.outputs[0].shape, op.outputs[0].dtype.carrier
-    return [[torch.zeros(shape, dtype=carrier) for _ in machine.replicas]]
+    return [[machine.zeros(op.outputs[0]) for _ in range(machine.n_lanes)]]
 
 
 @step("HostLoad")
@@ -255,10 +285,7 @@ def _remote_load(machine: Interpreter, op: Op, values: list[Value]) -> list[Valu
 
 @step("RemoteLoadInplace")
 def _remote_load_(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
-    found = machine.read_remote(op.attributes["buffer"], values[1])
-    for target, value in zip(values[0], found, strict=True):
-        target.copy_(value)
-    return [values[0]]
+    return [_written(values[0], machine.read_remote(op.attributes["buffer"], values[1]))]
 
 
 @step("RemoteStore")
@@ -289,19 +316,7 @@ def _if(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
 
 @step("PrintTensor")
 def _print(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
-    """To standard error, as tiles print."""
     if not op.attributes["print_self"]:
         return [[v.clone() for v in values[0]]]
-    titles = [
-        f"[{r}] {op.attributes['title']}"
-        if machine.memory.n_replicas > 1
-        else op.attributes["title"]
-        for r in machine.replicas
-    ]
     form = json.dumps({name: op.attributes[name] for name in PRINT_FORM})
-    return [
-        [
-            torch.ops.tremula.print_tensor(value, title, form, False)
-            for title, value in zip(titles, values[0], strict=True)
-        ]
-    ]
+    return [machine.printed(values[0], op.attributes["title"], form)]

@@ -27,6 +27,7 @@ DeviceName = Literal["cpu", "ipu_model", "ipu_hw"]
 Inputs = Mapping[HostToDeviceStream, Any]
 Outputs = Mapping[DeviceToHostStream, np.ndarray]
 _DEVICES = ("cpu", "ipu_model", "ipu_hw")
+_MODELS = {DeviceType.IpuModel, DeviceType.Sim}  # they compute every vertex
 # On the host the first run is interpreted; a program that runs again is compiled, if it is not
 # so large that compiling would take longer than it saves.
 RUNS_BEFORE_COMPILING = 1
@@ -50,6 +51,7 @@ class Session:
         self._memory = DeviceMemory(ir)
         self._interpreter = Interpreter(self._memory)
         self._compiled: CompiledProgram | None = None
+        self._on_tiles: CompiledProgram | None = None  # what a report is about
         self._n_runs = 0
         self._obstacle = obstacle(ir)
         self._variables = ir.main_graph.variables  # the Ir is frozen now
@@ -117,34 +119,40 @@ class Session:
     def _execute(self, inputs: dict, outputs: dict) -> None:
         """On tiles if the device is a model of chips; on the host, from the second run compiled."""
         self._n_runs += 1
-        is_model = self._device.type in {DeviceType.IpuModel, DeviceType.Sim}
+        is_model = self._device.type in _MODELS
         if self._compiled is None and (is_model or self._is_worth_compiling()):
-            if self._obstacle:
-                raise popart_exception(f"The program cannot run on tiles: {self._obstacle}")
-            self._compiled = self._compile(on_tiles=is_model)
+            self._check_compilable()
+            self._compiled = self._compile(for_tiles=is_model, runs_on_tiles=is_model)
+            if is_model:
+                self._on_tiles = self._compiled
         if self._compiled is not None:
             self._compiled.run(inputs, outputs)
             return
         streams = StreamBuffers(self._ir, inputs, outputs)
         self._interpreter.run(self._ir.main_graph, streams)
 
-    def _compile(self, *, on_tiles: bool) -> CompiledProgram:
+    def _compile(self, *, for_tiles: bool, runs_on_tiles: bool) -> CompiledProgram:
         host, device = host_settings(), self._device
         tiles = TileSettings(device.chip, device.n_tiles)
-        return CompiledProgram(self._ir, self._memory, host, tiles, on_tiles=on_tiles)
+        return CompiledProgram(
+            self._ir, self._memory, host, tiles, for_tiles=for_tiles, runs_on_tiles=runs_on_tiles
+        )
 
     def report(self) -> Report:
         """Cycles and memory of the program on tiles; it is compiled for them if it was not yet."""
-        if self._compiled is None:
-            if self._obstacle:
-                raise popart_exception(f"The program cannot run on tiles: {self._obstacle}")
-            self._compiled = self._compile(on_tiles=False)
-        return forecast(self._compiled.compiled.tiles.program().executable)
+        if self._on_tiles is None:
+            self._check_compilable()
+            self._on_tiles = self._compile(for_tiles=True, runs_on_tiles=False)
+        return forecast(self._on_tiles.compiled.tiles.program().executable)
+
+    def _check_compilable(self) -> None:
+        if self._obstacle:
+            raise popart_exception(f"The program cannot run on tiles: {self._obstacle}")
 
     def _is_worth_compiling(self) -> bool:
         if self._obstacle or self._n_runs != RUNS_BEFORE_COMPILING + 1:
             return False
-        return n_operations(self._ir) * self._ir.replication_factor <= MAX_COMPILED_OPERATIONS
+        return n_operations(self._ir) <= MAX_COMPILED_OPERATIONS
 
     def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray]:
         """New arrays for the streams of results."""
@@ -274,11 +282,16 @@ class Session:
 
 
 def _device(ir: Ir, desc: str | DeviceInfo) -> DeviceInfo:
+    n_ipus = n_ipus_of(ir)
     if isinstance(desc, DeviceInfo):
+        if desc.type in _MODELS and desc.numIpus < n_ipus:
+            raise popart_exception(
+                f"The program needs {n_ipus} IPUs for {ir.instance_replication_factor} replicas,"
+                f" but {desc!r} has {desc.numIpus}"
+            )
         return desc
     if desc not in _DEVICES:
         raise ValueError(f"device_desc must be one of {_DEVICES} or a DeviceInfo, got {desc!r}")
-    n_ipus = n_ipus_of(ir)
     manager = DeviceManager()
     if desc == "cpu":
         return manager.createCpuDevice()

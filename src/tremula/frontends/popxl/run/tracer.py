@@ -1,6 +1,7 @@
 """A program as one function of tensors: what capture records of it.
 
-The interpreter runs once, on tensors without values. Loops of many operations become loops of the
+The interpreter runs once, on tensors without values, with a single lane: the only replica, or each
+of many as it sees itself, which is what tiles run. Loops of many operations become loops of the
 recorded program: what a round reads from streams are rows that go in, what it writes to memory is
 state that goes from round to round.
 """
@@ -15,8 +16,10 @@ from tremula.frontends.popxl.core.call_site import modified_inputs
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
-from tremula.frontends.popxl.run.interpreter import Interpreter, Value, plan_of
+from tremula.frontends.popxl.core.tensor import Tensor
+from tremula.frontends.popxl.run.interpreter import Frame, Interpreter, Value, plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
+from tremula.frontends.popxl.run.tile_collectives import on_tiles
 from tremula.ir.capture.bodies import record_cond, record_function, record_scan
 from tremula.ir.recording import active
 
@@ -26,19 +29,17 @@ MAX_UNROLLED = 64
 
 @dataclass
 class TracedStreams:
-    """Elements that go in, and those that were stored, as `[elements, replicas, …]`."""
+    """Elements that go in, and those that were stored, as `[elements, …]`."""
 
     inputs: dict[Any, torch.Tensor]
     places: dict[Any, int] = field(default_factory=dict)
     stored: dict[Any, list[torch.Tensor]] = field(default_factory=dict)
 
-    def load(self, stream: Any, replicas: list[int]) -> Value:
-        place = self.places.get(stream, 0)
-        self.places[stream] = place + 1
-        return [self.inputs[stream][place, r] for r in replicas]
+    def load(self, stream: Any, replicas: list[int]) -> Value:  # noqa: ARG002
+        return [self.take(stream, 1)[0]]
 
     def store(self, stream: Any, replicas: list[int], values: Value) -> None:  # noqa: ARG002
-        self.stored.setdefault(stream, []).append(torch.stack(values)[None])
+        self.stored.setdefault(stream, []).append(values[0].clone()[None])
 
     def take(self, stream: Any, n: int) -> torch.Tensor:
         """The next n elements together."""
@@ -54,14 +55,23 @@ class TracedStreams:
 class Tracer(Interpreter):
     """The interpreter on tensors of a recording; remote buffers are tensors `[entries, …]`."""
 
+    n_lanes = 1  # type: ignore[assignment]
+
     def __init__(
-        self, memory: DeviceMemory, remote: dict[int, Value], functions: set[Graph] | None = None
+        self,
+        memory: DeviceMemory,
+        held: dict[Tensor, torch.Tensor],
+        remote: dict[int, torch.Tensor],
+        functions: set[Graph],
     ):
         super().__init__(memory)
-        self.functions = functions or set()  # graphs that stay functions of the program
+        self.held, self.remote = held, remote  # variables; buffers by number
+        self.functions = functions  # graphs that stay functions of the program
         self._keys: dict[Any, str] = {}
-        self.remote = remote  # by buffer and replica
         self._constants: dict[Any, dict[int, torch.Tensor]] = {}  # by recorder, by id of the value
+
+    def variables(self) -> Frame:
+        return {t: [value] for t, value in self.held.items()}
 
     def constant(self, value: torch.Tensor) -> torch.Tensor:
         """A constant of the recording: one for each that the program has."""
@@ -73,51 +83,50 @@ class Tracer(Interpreter):
             known[id(value)] = state.recorder.bring_in(value)
         return known[id(value)]
 
+    def collective(self, op: Op, value: Value) -> Value:
+        if self.memory.n_replicas == 1:
+            return super().collective(op, value)
+        return [on_tiles(op, value[0])]
+
+    def printed(self, value: Value, title: str, form: str) -> Value:
+        return [torch.ops.tremula.print_tensor(value[0], title, form, False)]
+
     def call(self, graph: Graph, arguments: list[Value], by_reference: set[int]) -> list[Value]:
         state = active()
         if state is None or graph not in self.functions:
             return super().call(graph, arguments, by_reference)
         written = sorted(plan_of(graph).aliases.written_inputs & by_reference)
-        results: list[Value] = [[] for _ in graph._outputs]
-        for r in range(len(self.replicas)):
-            inputs = [value[r] for value in arguments]
-            found = torch.ops.tremula.call(inputs, self._key(state, graph, inputs, written, r))
-            for result, value in zip(results, found, strict=False):
-                result.append(value)
-            for i, value in zip(written, found[len(results) :], strict=True):
-                inputs[i].copy_(value)
-        return results
+        inputs = [value[0] for value in arguments]
+        found = torch.ops.tremula.call(inputs, self._key(state, graph, inputs, written))
+        n = len(graph._outputs)
+        for i, value in zip(written, found[n:], strict=True):
+            inputs[i].copy_(value)
+        return [[value] for value in found[:n]]
 
-    def _key(
-        self, state: Any, graph: Graph, inputs: list[torch.Tensor], written: list[int], replica: int
-    ) -> str:
+    def _key(self, state: Any, graph: Graph, inputs: list[torch.Tensor], written: list[int]) -> str:
         """The function that a graph is: recorded once, called from everywhere."""
         key = (graph, tuple(written))
         if key not in self._keys:
 
             def body(*parts: torch.Tensor) -> list[torch.Tensor]:
                 values = [[p.clone() if i in written else p] for i, p in enumerate(parts)]
-                everybody, self.replicas = self.replicas, [self.replicas[replica]]
-                try:
-                    found = Interpreter.call(self, graph, values, set(written))
-                finally:
-                    self.replicas = everybody
+                found = Interpreter.call(self, graph, values, set(written))
                 return [value[0] for value in [*found, *(values[i] for i in written)]]
 
             self._keys[key] = record_function(state, body, inputs)
         return self._keys[key]
 
+    # -- remote memory --
+
     def read_remote(self, buffer: RemoteBuffer, offsets: Value) -> Value:
         held = self.remote[buffer.remote_buffer_id]
-        return [
-            torch.index_select(held[r], 0, offset.reshape(1).long())[0]
-            for r, offset in zip(self.replicas, offsets, strict=True)
-        ]
+        return [torch.index_select(held, 0, offsets[0].reshape(1).long())[0]]
 
     def write_remote(self, buffer: RemoteBuffer, offsets: Value, values: Value) -> None:
         held = self.remote[buffer.remote_buffer_id]
-        for r, offset, value in zip(self.replicas, offsets, values, strict=True):
-            held[r].index_copy_(0, offset.reshape(1).long(), value[None])
+        held.index_copy_(0, offsets[0].reshape(1).long(), values[0][None])
+
+    # -- loops and branches --
 
     def loop(self, op: Op, values: list[Value]) -> list[Value]:
         graph, count = op.graphs[0], op.attributes["repeat_count"]
@@ -127,28 +136,24 @@ class Tracer(Interpreter):
         return _Rounds(self, op, values).record(state)
 
     def branch(self, op: Op, values: list[Value]) -> list[Value]:
+        """A branch of the program; replicas that may disagree compute both, and choose."""
         places, state = dict(op.layout), active()
-        if state is None:
-            return super().branch(op, values)
-        results: list[Value] = [[] for _ in op.outputs]
-        for i, condition in enumerate(values[places["cond"]]):
-            arguments = [[values[p][i] for p in places[name]] for name in ("then", "else")]
-            bodies = [self._body(graph, i) for graph in op.graphs]
-            found = record_cond(
-                state,
-                condition.reshape(()).bool(),
-                bodies[0],
-                arguments[0],
-                bodies[1],
-                arguments[1],
-            )
-            for result, value in zip(results, found, strict=True):
-                result.append(value)
-        return results
+        (condition,) = values[places["cond"]]
+        arguments = [[values[p][0] for p in places[name]] for name in ("then", "else")]
+        first, second = (self._body(graph) for graph in op.graphs)
+        if state is None or self.memory.n_replicas > 1:
+            made = zip(first(*arguments[0]), second(*arguments[1]), strict=True)
+            return [[self.chosen(condition, a, b)] for a, b in made]
+        is_true = condition.reshape(()).bool()
+        found = record_cond(state, is_true, first, arguments[0], second, arguments[1])
+        return [[value] for value in found]
 
-    def _body(self, graph: Graph, replica: int) -> Callable[..., list[torch.Tensor]]:
+    def chosen(self, condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.where(condition.reshape(()).bool(), a, b)
+
+    def _body(self, graph: Graph) -> Callable[..., list[torch.Tensor]]:
         def run(*parts: torch.Tensor) -> list[torch.Tensor]:
-            found = self.call_some(graph, [[part] for part in parts], [replica])
+            found = self.call(graph, [[part] for part in parts], set())
             return [value[0] for value in found]
 
         return run
@@ -167,50 +172,41 @@ class _Rounds:
         self.loads, self.stores = _streams(self.graph)
 
     def record(self, state: Any) -> list[Value]:
-        n = len(self.tracer.replicas)
         streams = self.tracer.streams
         assert isinstance(streams, TracedStreams), "a tracer runs on traced streams"
-        carried = [t for value in self.values[: self.n_carried] for t in value]
-        memory = [t for i in self.written for t in self.values[i]]
-        remote = [t for b in self.buffers for t in self.tracer.remote[b]]
+        carried = [value[0] for value in self.values[: self.n_carried]]
+        memory = [self.values[i][0] for i in self.written]
+        memory += [self.tracer.remote[b] for b in self.buffers]
         rows = [
             streams.take(s, k * self.count).unflatten(0, (self.count, k))
             for s, k in self.loads.items()
         ]
-        found = record_scan(state, self._body, [*carried, *memory, *remote], rows, self.count)
-        results = _by_value(found, self.n_carried, n)
-        left = found[self.n_carried * n :]
-        for target, value in zip([*memory, *remote], left, strict=False):
+        found = record_scan(state, self._body, [*carried, *memory], rows, self.count)
+        left = found[self.n_carried :]
+        for target, value in zip(memory, left, strict=False):
             target.copy_(value)
-        for stream, made in zip(self.stores, left[len(memory) + len(remote) :], strict=True):
+        for stream, made in zip(self.stores, left[len(memory) :], strict=True):
             streams.stored.setdefault(stream, []).append(made.flatten(0, 1))
-        return results
+        return [[value] for value in found[: self.n_carried]]
 
     def _body(self, *parts: torch.Tensor) -> list[torch.Tensor]:
-        tracer, n = self.tracer, len(self.tracer.replicas)
+        tracer = self.tracer
         n_state = self.n_carried + len(self.written) + len(self.buffers)
-        state = _by_value([part.clone() for part in parts[: n_state * n]], n_state, n)
+        state = [part.clone() for part in parts[:n_state]]
         carried, memory = state[: self.n_carried], state[self.n_carried :]
-        values = [*carried, *self.values[self.n_carried :]]
+        values = [*([t] for t in carried), *self.values[self.n_carried :]]
         for i, value in zip(self.written, memory, strict=False):
-            values[i] = value
+            values[i] = [value]
+        remote = dict(zip(self.buffers, memory[len(self.written) :], strict=True))
         before = tracer.streams, tracer.remote
-        tracer.remote = {
-            **tracer.remote,
-            **dict(zip(self.buffers, memory[len(self.written) :], strict=True)),
-        }
-        inner = TracedStreams(dict(zip(self.loads, parts[n_state * n :], strict=True)))
-        tracer.streams = inner
+        inner = TracedStreams(dict(zip(self.loads, parts[n_state:], strict=True)))
+        tracer.streams, tracer.remote = inner, {**tracer.remote, **remote}
         try:
             found = tracer.call(self.graph, values, self.by_reference)
         finally:
             tracer.streams, tracer.remote = before
-        flat = [t for value in [*found, *memory] for t in value]
-        return [*flat, *(inner.outputs(stream) for stream in self.stores)]
-
-
-def _by_value(flat: list[torch.Tensor], n_values: int, n_replicas: int) -> list[Value]:
-    return [list(flat[i * n_replicas : (i + 1) * n_replicas]) for i in range(n_values)]
+        stored = [inner.outputs(stream) for stream in self.stores]
+        return [*(value[0] for value in found), *memory, *stored]
 
 
 def size_of(graph: Graph) -> int:

@@ -76,6 +76,8 @@ def gradients(
         if value is None:  # its shape is all that counts
             value = torch.zeros((), dtype=carrier, device=device).expand(shape)
         values.append(value.detach())
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # on all replicas at once
+        return _pulled(grads, values, forward)
     with torch.enable_grad():
         for i in forward.wanted:
             values[i] = values[i].detach().requires_grad_()
@@ -88,6 +90,23 @@ def gradients(
         torch.zeros_like(value) if grad is None else grad
         for grad, value in zip(made, by, strict=True)
     ]
+
+
+def _pulled(
+    grads: list[torch.Tensor], values: list[torch.Tensor], forward: Forward
+) -> list[torch.Tensor]:
+    """The same inside of `torch.vmap`, where tensors cannot require gradients."""
+
+    def chosen(*by: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        operands = list(values)
+        for i, value in zip(forward.wanted, by, strict=True):
+            operands[i] = value
+        found = forward.op.compute(operands)
+        results = list(found) if isinstance(found, list | tuple) else [found]
+        return tuple(results[i] for i in forward.given)
+
+    _, pull = torch.func.vjp(chosen, *(values[i] for i in forward.wanted))
+    return list(pull(tuple(grads)))
 
 
 def gradient_row(op: Op) -> Operation:

@@ -15,8 +15,9 @@ from popxl import ops
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import Operation
 from tremula.frontends.popxl.core.table import record
+from tremula.frontends.popxl.ops.collectives import grouping_of
+from tremula.frontends.popxl.replica_axis import all_reduced
 
-Value = list[torch.Tensor]
 Grads = list[popxl.Tensor | None]
 KIND = "ReplicatedAllReduceTP"
 SUM, NOTHING = "add", "none"
@@ -52,21 +53,16 @@ def _record(
     for name in (forward, backward):
         if name not in (SUM, NOTHING):
             raise ValueError(f"Tensor parallel layers reduce with 'add', got {name!r}")
-    group = group or popxl.gcg().ir.replica_grouping()
+    group = grouping_of(group)
     attributes = {"forward": forward, "backward": backward, "group": group, "operation": SUM}
     row = _REDUCES if forward == SUM else _PASSES
     (out,) = record(row, [t], (("t", 0),), attributes, [(t.shape, t.dtype)])
     return out
 
 
-def _sums(op: Op, values: list[Value]) -> list[Value]:
+def _sums(op: Op, x: torch.Tensor) -> torch.Tensor:
     """For each replica the sum of its group's tensors."""
-    found = values[0]
-    totals: dict[int, torch.Tensor] = {}
-    assignment = op.attributes["group"].assignment
-    for group, value in zip(assignment, found, strict=True):
-        totals[group] = totals[group] + value if group in totals else value
-    return [[totals[group].clone() for group in assignment]]
+    return all_reduced(x, op.attributes["group"], SUM)
 
 
 def _passes(t: torch.Tensor, **_attributes: Any) -> torch.Tensor:

@@ -1,0 +1,62 @@
+"""Replicas in several processes compute what they compute in one, to the bit."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+SCRIPT = """
+import json, os, sys
+import numpy as np
+import popxl
+from popxl import ops
+
+together = "POPDIST_NUM_TOTAL_REPLICAS" in os.environ
+ir = popxl.Ir("popdist" if together else 4)
+rng = np.random.default_rng(1)
+with ir.main_graph, popxl.in_sequence(True):
+    x_stream = popxl.h2d_stream((3,), popxl.float32)
+    x = ops.host_load(x_stream)
+    far = popxl.variable(rng.normal(size=(2, 3)).astype(np.float32),
+                         replica_grouping=ir.replica_grouping(2, 2))
+    whole, shard = popxl.replica_sharded_variable(rng.normal(size=6).astype(np.float32))
+    total = ops.collectives.replicated_all_reduce(x * far, "mean", ir.replica_grouping(2, 2))
+    ops.scaled_add_(far, total, b=0.5)
+    gathered = ops.collectives.replicated_all_gather(shard)
+    part = ops.collectives.replica_sharded_slice(gathered * ops.sum(x))
+    ops.var_updates.copy_var_update_(shard, part)
+    y_stream = popxl.d2h_stream((3,), popxl.float32)
+    ops.host_store(y_stream, total + ops.slice(gathered, 0, 3))
+data = np.arange(12, dtype=np.float32).reshape(4, 3)
+first = ir.replica_offset
+own = data[first : first + ir.instance_replication_factor]
+with popxl.Session(ir) as session:
+    y = [session.run({x_stream: own})[y_stream].tolist() for _ in range(2)]
+    held = [session.get_tensor_data(v).tolist() for v in (far, whole)]
+print(json.dumps({"first": first, "y": y, "held": held}))
+"""
+
+
+def test_two_processes(tmp_path):
+    """Four replicas over two processes: streams are each process's own, variables those of all."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("POPDIST")}
+    alone = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=True
+    )
+    run = [sys.executable, "-m", "tremula", "poprun", "--num-instances", "2", "--num-replicas", "4"]
+    both = subprocess.run(
+        [*run, str(script)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert both.returncode == 0, both.stdout + both.stderr
+    expected = json.loads(alone.stdout)
+    lines = [line[line.index("{") :] for line in both.stdout.splitlines() if "{" in line]
+    found = sorted((json.loads(line) for line in lines), key=lambda part: part["first"])
+    assert [part["first"] for part in found] == [0, 2]
+    np.testing.assert_array_equal(
+        np.concatenate([part["y"] for part in found], axis=1), expected["y"]
+    )
+    assert all(part["held"] == expected["held"] for part in found)
