@@ -186,10 +186,27 @@ def _new(args: argparse.Namespace) -> int:
     return 0
 
 
+# -- the page --------------------------------------------------------------------------------------
+
+
+def _describe_page(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", type=output_file, default=Path("garden.html"))
+
+
+def _page(args: argparse.Namespace) -> int:
+    from tremula.garden.catalogue.catalogue import all_applications
+    from tremula.garden.catalogue.page_file import write_page
+
+    n_bytes = write_page(all_applications(), args.file)
+    print(f"{args.file}: {n_bytes / 1000:,.0f} KB. Open it in a browser; it needs no network.")
+    return 0
+
+
 Describe = Callable[[argparse.ArgumentParser], None]
 _ACTIONS: dict[str, tuple[Describe, Callable[[argparse.Namespace], int]]] = {
     "show": (_describe_show, _show),
     "run": (_describe_run, _run),
     "new": (_describe_new, _new),
     "figures": (_describe_figures, _figures),
+    "page": (_describe_page, _page),
 }

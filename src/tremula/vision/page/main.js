@@ -1,10 +1,11 @@
 // The frame around the views: navigation, selection, theme, keys, and one or two reports.
 
-import { choice, h, hint, icon, remember, remembered, replace } from "./dom.js";
+import { choice, h, hint, icon, replace } from "./dom.js";
 import { isExported, load, loadIndex } from "./data.js";
 import { change, current, link, listen } from "./state.js";
 import { forgetColours } from "./colours.js";
 import { short } from "./format.js";
+import { startTheme, switchTheme, THEME_ICON } from "./theme.js";
 import { Banner } from "./parts/banner.js";
 import { showHelp } from "./parts/help.js";
 import { Palette } from "./parts/palette.js";
@@ -50,7 +51,7 @@ const SELECTIONS = { tile: "tile", tiles: "tiles", step: "step", op: "op", varia
 let index, shown = [], stage, rail, chips, serial = 0;
 
 async function start() {
-  applyTheme(remembered("tremula-theme"));
+  startTheme();
   try {
     index = await loadIndex();
   } catch (error) {
@@ -75,7 +76,7 @@ function topBar() {
     !index.views && h("button.ghost", { type: "button", title: "Go to… (g)", "aria-label": "Go to a tile, step or name", onclick: openPalette }, icon("M10.500 17a6.500 6.500 0 1 0 0-13 6.500 6.500 0 0 0 0 13zm4.700-1.800L21 21")),
     h("button.ghost", { type: "button", title: "Keys (?)", "aria-label": "Keys", onclick: showHelp }, icon("M9.200 9a2.900 2.900 0 1 1 4.100 2.700c-.9.400-1.300 1-1.300 1.900v.4m0 3.200v.2M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18z")),
     h("button.ghost", { type: "button", title: "Light or dark (d)", "aria-label": "Light or dark", onclick: toggleTheme },
-      icon("M12 3a9 9 0 1 0 9 9 7 7 0 0 1-9-9z")));
+      icon(THEME_ICON)));
 }
 
 // One or two reports are buttons; of many, A and B are chosen from lists.
@@ -241,18 +242,9 @@ function onKey(event) {
   }
 }
 
-function applyTheme(theme) {
-  if (theme) document.documentElement.dataset.theme = theme;
-  forgetColours();
-}
-
 function toggleTheme() {
-  const isDark = document.documentElement.dataset.theme
-    ? document.documentElement.dataset.theme === "dark"
-    : window.matchMedia("(prefers-color-scheme: dark)").matches;
-  const theme = isDark ? "light" : "dark";
-  remember("tremula-theme", theme);
-  applyTheme(theme);
+  switchTheme();
+  forgetColours();
   rebuild();
 }
 

@@ -98,20 +98,27 @@ def write_page(path: str | Path, packs: dict[str, bytes]) -> None:
 def page_html(packs: dict[str, str]) -> str:
     """The page with its style, script and data inside."""
     found = page_files()
-    style, script = f"\n{found['style.css'].decode()}", f"\n{bundled(found)}"
+    return one_file(
+        found["index.html"].decode(), found["style.css"].decode(), bundled(found), packs
+    )
+
+
+def one_file(html: str, style: str, script: str, data: object) -> str:
+    """A page with everything inside, which may load nothing and run nothing else."""
+    style, script = f"\n{style}", f"\n{script}"
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    html = found["index.html"].decode()
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    data = f'<script type="application/json" id="packs">{json.dumps(packs)}</script>'
+    text = json.dumps(data).replace("</", "<\\/")  # nothing in it can end the element
+    packs = f'<script type="application/json" id="packs">{text}</script>'
     for old, new in (
         ('<meta charset="utf-8">', f'<meta charset="utf-8">\n{meta}'),
         ('<link rel="stylesheet" href="page/style.css">', f"<style>{style}</style>"),
         (
             '<script type="module" src="page/main.js"></script>',
-            f'{data}\n<script type="module">{script}</script>',
+            f'{packs}\n<script type="module">{script}</script>',
         ),
     ):
         assert html.count(old) == 1, f"index.html lacks {old}"
