@@ -154,7 +154,8 @@ class _Capture:
         fakes = []
         for index, (name, tensor) in enumerate(named):
             with _outside_the_recording():
-                fake = self.fakes.from_tensor(tensor)
+                is_fake = isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fakes
+                fake = tensor if is_fake else self.fakes.from_tensor(tensor)
             if self.recorder.knows(fake):  # one tensor given for two inputs is still two inputs
                 with _outside_the_recording(), self.fakes:
                     fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
@@ -242,7 +243,7 @@ class _Capture:
         slot_of = {slot.name: slot for slot in self.slots if slot.kind == PARAMETER}
         real = {held.name: held.tensor for held in self.parameters}
         names = rule.state_names()
-        with _outside_the_recording():
+        with _outside_the_recording(), self.fakes:  # sizes will do: they have no memory
             initial = rule.initial_state([real[name] for name in rule.names])
         states = self._placeholders(STATE, list(zip(names, initial, strict=True)))
         with torch.no_grad():

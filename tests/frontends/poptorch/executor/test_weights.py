@@ -104,6 +104,21 @@ def test_training_equals_pytorch():
     assert model.count == reference.count == 3
 
 
+def test_compiling_makes_no_optimiser_states():
+    """They take several times the memory of the model, and only a run or a question needs them."""
+    model = Model()
+    optimizer = poptorch.optim.AdamW(model.parameters())
+    wrapped = poptorch.trainingModel(model, optimizer=optimizer)
+    wrapped.compile(X, Y)
+    session = wrapped._compiled.core.session
+    assert not session.held.states
+    before = optimizer.state_dict()["ipu_state"]
+    assert len(before) == len(session.held.states) > 0
+    assert not any(state.any() for state in before.values())
+    wrapped(X, Y)
+    assert any(state.any() for state in optimizer.state_dict()["ipu_state"].values())
+
+
 def test_no_flush_before_upload():
     """copyWeightsToDevice overwrites trained weights with what the host has, old as it is."""
     model, wrapped = make()

@@ -223,7 +223,7 @@ class PoplarExecutor:
         LOGGER.info("The loaded optimizer has numbers for each weight: the model is recompiled.")
         old, rng_state, n_runs = self._optimizer_state, self._rng_state, self._n_runs
         assert old is not None, "only training has an optimiser"
-        states = [state.detach().clone() for state in old.session.read_states()]
+        states = [state.detach().clone() for state in old.read_states()]
         hyper, factor = self._tracker.values_by_weight(old.hyper), old.scale_factor()
         self.copyWeightsToHostIfNeeded()
         self._rng_state = self.rng_state

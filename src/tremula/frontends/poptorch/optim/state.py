@@ -32,6 +32,7 @@ class OptimizerState:
         self._parameters = parameters
         self._grouped = grouped
         self.hyper = hyper
+        self._has_states = False  # on the device; made when a run or a question needs them
         self.own: Optimizer | None = None  # the optimiser, if it is PopTorch's
         self.follow(optimizer)
 
@@ -51,21 +52,36 @@ class OptimizerState:
 
     def write_first(self) -> None:
         """Write the values a training starts with, or those that were loaded into the optimiser."""
-        held = self._parameters
-        trained = [
-            held[name].detach()[0] if name in self._grouped else held[name].detach()
-            for name in self.rule.names
-        ]
-        self.session.write_states(self.rule.initial_state(trained))
+        self._has_states = False
         self._write_hyper(1.0)
         if self.own is not None:
             if self.own.has_state():
                 self.write_loaded()
             self.own.host_state_is_dirty = True
 
+    def read_states(self) -> list[Tensor]:
+        """What the device has; before the first run, what a training starts with."""
+        self._make_states()
+        return self.session.read_states()
+
+    def _make_states(self) -> None:
+        """States a training starts with: several times the model, and compiling needs none."""
+        if self._has_states:
+            return
+        held = self._parameters
+        trained = [
+            held[name].detach()[0] if name in self._grouped else held[name].detach()
+            for name in self.rule.names
+        ]
+        self._write_states(self.rule.initial_state(trained))
+
+    def _write_states(self, states: list[Tensor]) -> None:
+        self.session.write_states(states)
+        self._has_states = True
+
     def take_over(self, states: list[Tensor], hyper: list[float], scale_factor: float) -> None:
         """Go on from what another program had on the device, then take what was loaded."""
-        self.session.write_states(states)
+        self._write_states(states)
         self.hyper = hyper
         self._write_hyper(scale_factor)
         self.write_loaded()
@@ -104,12 +120,10 @@ class OptimizerState:
         loaded: dict[str, Any] = self.own.get_state_dict()
         states: dict[str, Tensor] = loaded["ipu_state"] or {}
         names = self.rule.state_names()
-        current = self.session.read_states()
         if any(name in states for name in names):
+            current = self.read_states()
             new = [states.get(name, now) for name, now in zip(names, current, strict=True)]
-            self.session.write_states(
-                [value.to(now) for value, now in zip(new, current, strict=True)]
-            )
+            self._write_states([value.to(now) for value, now in zip(new, current, strict=True)])
         factor = float(states[SCALE_FACTOR]) if SCALE_FACTOR in states else self.scale_factor()
         if loaded["ipu_param"]:
             self.hyper = hyper_from_ipu_params(self.rule, loaded["ipu_param"], self.hyper)
@@ -121,7 +135,7 @@ class OptimizerState:
         own = self.own
         if own is None or not own.host_state_is_dirty:
             return
-        values = [state.detach().to("cpu", copy=True) for state in self.session.read_states()]
+        values = [state.detach().to("cpu", copy=True) for state in self.read_states()]
         states = dict(zip(self.rule.state_names(), values, strict=True))
         if self.rule.automatic is not None:
             states[SCALE_FACTOR] = torch.tensor(self.scale_factor())
@@ -130,6 +144,7 @@ class OptimizerState:
 
     def before_run(self) -> None:
         """Use a state that was loaded since the last run."""
+        self._make_states()
         own = self.own
         if own is not None:
             if own.ipu_state_is_dirty:

@@ -279,7 +279,8 @@ class StepBuilder:
             if preferred is not None:
                 return preferred
         if slot.kind == STATE and (like := self._parameter_of(slot, node)) is not None:
-            return poputil.clone_in_order(self.graph, like, slot.name)
+            type = tile_type(node.meta["val"].dtype)
+            return poputil.clone_in_order(self.graph, like, slot.name, type=type)
         value = node.meta["val"]
         shape = [int(n) for n in value.shape]
         mapping = 0 if slot.kind == HYPER else "linear"
@@ -287,12 +288,11 @@ class StepBuilder:
         return graph.add_variable(tile_type(value.dtype), shape, slot.name, mapping=mapping)
 
     def _parameter_of(self, state: Slot, node: fx.Node) -> Tensor | None:
-        """An optimiser's state is laid out like its parameter."""
-        owner, fake = state.name.rpartition("___")[2], node.meta["val"]
+        """An optimiser's state is laid out like its parameter, whatever their types."""
+        owner, shape = state.name.rpartition("___")[2], node.meta["val"].shape
         for slot, parameter in zip(self.step.inputs, self.step.placeholders(), strict=True):
             if slot.kind == PARAMETER and slot.name == owner:
-                other = parameter.meta["val"]
-                same = fake.shape == other.shape and fake.dtype == other.dtype
+                same = shape == parameter.meta["val"].shape
                 found = self.values.get(parameter) if same else None
                 return found if isinstance(found, Tensor) else None
         return None
