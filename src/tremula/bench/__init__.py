@@ -27,6 +27,7 @@ SUITES = {
     "vision": "tremula.bench.vision.suite",
     "scale": "tremula.bench.scale.suite",
     "system": "tremula.bench.system.suite",
+    "garden": "tremula.bench.garden.suite",
 }
 
 

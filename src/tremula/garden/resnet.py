@@ -85,5 +85,9 @@ def _shortcut(n_in: int, n_out: int, stride: int) -> nn.Module:
     return nn.Sequential(_conv(n_in, n_out, 1, stride), nn.BatchNorm2d(n_out))
 
 
+def resnet18(n_classes: int = 1000) -> ResNet:
+    return ResNet(BasicBlock, (2, 2, 2, 2), n_classes)
+
+
 def resnet50(n_classes: int = 1000) -> ResNet:
     return ResNet(Bottleneck, (3, 4, 6, 3), n_classes)

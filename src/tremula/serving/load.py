@@ -1,7 +1,6 @@
 """A load test: many connections that ask as fast as they can, or at a given rate."""
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import httptools
 import numpy as np
 
 from tremula.base.errors import InvalidOption, RuntimeFailure
-from tremula.serving.tensors import DATATYPES
+from tremula.serving.client import infer_body
 
 _CONNECT_SECONDS = 10
 
@@ -44,26 +43,14 @@ def infer_request(
     host: str, model: str, inputs: Mapping[str, np.ndarray], *, is_binary: bool = True
 ) -> bytes:
     """A whole request of HTTP for one inference."""
-    described, tail = [], []
-    for name, array in inputs.items():
-        tensor: dict[str, object] = {
-            "name": name, "datatype": DATATYPES[array.dtype], "shape": list(array.shape),
-        }  # fmt: skip
-        if is_binary:
-            tensor["parameters"] = {"binary_data_size": array.nbytes}
-            tail.append(array.tobytes())
-        else:
-            tensor["data"] = array.reshape(-1).tolist()
-        described.append(tensor)
-    message = {"inputs": described, "parameters": {"binary_data_output": is_binary}}
-    head = json.dumps(message).encode()
+    body, headers = infer_body(inputs, is_binary=is_binary)
     lines = [
         f"POST /v2/models/{model}/infer HTTP/1.1",
         f"Host: {host}",
-        f"Content-Length: {len(head) + sum(map(len, tail))}",
-        *([f"Inference-Header-Content-Length: {len(head)}"] if is_binary else []),
+        f"Content-Length: {len(body)}",
+        *(f"{name}: {value}" for name, value in headers.items()),
     ]
-    return b"".join(("\r\n".join((*lines, "", "")).encode(), head, *tail))
+    return "\r\n".join((*lines, "", "")).encode() + body
 
 
 @dataclass(slots=True)

@@ -1,0 +1,1 @@
+"""Figures of the garden: applications, sciences, serving, the page."""

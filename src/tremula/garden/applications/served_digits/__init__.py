@@ -1,0 +1,1 @@
+"""A classifier of digits that answers requests over HTTP."""
