@@ -27,6 +27,7 @@ COMMANDS = (
     Command("chips", "tremula.commands.chips", "print chips and machines, with sources"),
     Command("codelets", "tremula.commands.codelets", "list the codelets of a C++ or Python file"),
     Command("demo", "tremula.commands.demo", "train MNIST with PopTorch, and model it on tiles"),
+    Command("exponents", "tremula.commands.exponents", "show which numbers a format would lose"),
     Command("launch", "tremula.commands.launch", "run a script in several processes"),
     Command("run", "tremula.commands.run", "run a Python script, or an ONNX model"),
     Command("profile", "tremula.commands.onnx.profile", "cost an ONNX model on a chip"),

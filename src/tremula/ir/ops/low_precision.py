@@ -6,10 +6,11 @@ the formats. On the host a product multiplies the numbers in float32 and rounds 
 
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from tremula.base.floats import LARGEST_CODE, QUARTER_NAN, QuarterFormat, quarter_table
+from tremula.base.floats import QuarterFormat, quarter_to_float32
 
 _library = torch.library.Library("tremula", "FRAGMENT")
 _library.define("to_float8(Tensor x, bool is_143, int scale, bool saturates) -> Tensor")
@@ -33,24 +34,22 @@ def quarter_format(is_143: bool) -> QuarterFormat:
 
 
 def _to_float8(x: Tensor, is_143: bool, scale: int, saturates: bool) -> Tensor:
-    wide = x.detach().float()
-    scaled = wide * 2.0**-scale
-    codes = scaled.to(_TORCH_FORMATS[is_143]).view(torch.uint8)
-    if not saturates:
-        return codes
-    is_over = (codes == QUARTER_NAN) & torch.isfinite(wide)
-    largest = torch.where(wide < 0, LARGEST_CODE | 0x80, LARGEST_CODE).to(torch.uint8)
-    return torch.where(is_over, largest, codes)
+    numbers = x.detach().float() * 2.0**-scale
+    if saturates:
+        largest = quarter_format(is_143).largest
+        numbers = numbers.clamp(-largest, largest)
+    return numbers.to(_TORCH_FORMATS[is_143]).view(torch.uint8)
 
 
 @cache
-def _table(is_143: bool, device: torch.device) -> Tensor:
-    return torch.tensor(quarter_table(quarter_format(is_143)).tolist(), device=device)
+def _table(is_143: bool, scale: int, device: torch.device) -> Tensor:
+    numbers = quarter_to_float32(np.arange(256), quarter_format(is_143), scale)
+    return torch.tensor(numbers.tolist(), device=device)
 
 
 def _decoded(codes: Tensor, is_143: bool, scale: int) -> Tensor:
-    found = torch.index_select(_table(is_143, codes.device), 0, codes.reshape(-1).int())
-    return found.reshape(codes.shape) * 2.0**scale
+    table = _table(is_143, scale, codes.device)
+    return torch.index_select(table, 0, codes.reshape(-1).int()).reshape(codes.shape)
 
 
 def _from_float8(codes: Tensor, is_143: bool, scale: int, dtype: torch.dtype) -> Tensor:

@@ -64,7 +64,7 @@ class Float8Tensor:
 def cast(
     x: Tensor, format: torch.dtype = F143, scale: int = 0, *, saturates: bool = False
 ) -> Float8Tensor:
-    """Numbers as 8-bit floats; those out of range are NaN, or the largest if it `saturates`."""
+    """Numbers as 8-bit floats; those out of range are NaN, or clamped if it `saturates`."""
     codes = _ops.to_float8(x, _is_143(format), scale, saturates)
     return Float8Tensor(codes, format, scale)
 
