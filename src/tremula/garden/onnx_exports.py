@@ -48,7 +48,7 @@ def export_resnet(path: Path, *, n_batch: int = 1, is_small: bool = False) -> Ex
     model = ResNet(Bottleneck, (1, 1, 1, 1), 10, 8) if is_small else resnet50()
     size = 32 if is_small else 224
     images = torch.randn(n_batch, 3, size, size)
-    return _exported(model, {"images": images}, ["scores"], path)
+    return exported(model, {"images": images}, ["scores"], path)
 
 
 def export_bert(
@@ -63,12 +63,13 @@ def export_bert(
     model = BertOutputs(**(small if is_small else {}))
     words = torch.randint(0, 100, (n_batch, 16 if is_small else n_words))
     inputs = {"words": words, "mask": torch.ones_like(words)}
-    return _exported(model, inputs, ["states", "summary"], path)
+    return exported(model, inputs, ["states", "summary"], path)
 
 
-def _exported(
+def exported(
     model: nn.Module, inputs: dict[str, Tensor], outputs: list[str], path: Path
 ) -> Exported:
+    """Write a model as an ONNX file; inputs are by name, in the order that forward takes them."""
     model.eval()
     with warnings.catch_warnings():
         # The exporter that needs nothing but PyTorch warns that it is the older one.

@@ -20,8 +20,8 @@ def _conv(n_in: int, n_out: int, size: int = 3, stride: int = 1, groups: int = 1
     )
 
 
-def _head(n: int) -> nn.Sequential:
-    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(n, N_CLASSES))
+def _head(n: int, n_classes: int = N_CLASSES) -> nn.Sequential:
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(n, n_classes))
 
 
 def alexnet() -> nn.Module:
@@ -134,9 +134,9 @@ def mobilenet_v3() -> nn.Module:
     return nn.Sequential(_conv(3, 8, 3, 2), block, _head(8))
 
 
-def efficientnet() -> nn.Module:
-    blocks = [InvertedResidual(8, nn.SiLU, torch.sigmoid) for _ in range(2)]
-    return nn.Sequential(_conv(3, 8, 3, 2), *blocks, _head(8))
+def efficientnet(width: int = 8, n_classes: int = N_CLASSES) -> nn.Module:
+    blocks = [InvertedResidual(width, nn.SiLU, torch.sigmoid) for _ in range(2)]
+    return nn.Sequential(_conv(3, width, 3, 2), *blocks, _head(width, n_classes))
 
 
 class Fire(nn.Module):

@@ -1,0 +1,1 @@
+"""The slides' network for CIFAR-10 with Keras."""

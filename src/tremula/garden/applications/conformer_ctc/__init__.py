@@ -1,0 +1,1 @@
+"""Words of tones, read by a Conformer with CTC."""

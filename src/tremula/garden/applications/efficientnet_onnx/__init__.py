@@ -1,0 +1,1 @@
+"""EfficientNet: trained, exported to ONNX, and run from the file."""

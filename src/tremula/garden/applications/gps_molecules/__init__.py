@@ -1,0 +1,1 @@
+"""Messages along bonds and attention over whole molecules, in one layer."""

@@ -1,0 +1,1 @@
+"""Digits with Keras as a pipeline over two chips."""

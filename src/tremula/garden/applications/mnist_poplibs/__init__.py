@@ -1,0 +1,1 @@
+"""Digits with PopLibs: a network with a hidden layer, operation by operation."""

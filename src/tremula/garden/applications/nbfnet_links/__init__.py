@@ -1,0 +1,1 @@
+"""Missing links of a knowledge graph, by paths from the question."""

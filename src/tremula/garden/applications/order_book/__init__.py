@@ -1,0 +1,1 @@
+"""Where a price goes next, from the orders around it."""

@@ -1,0 +1,1 @@
+"""A residual network trained in half precision over replicas."""

@@ -1,0 +1,1 @@
+"""SchNet on the molecules of QM9."""
