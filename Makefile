@@ -86,6 +86,8 @@ docs: $(DEV)
 	  > docs/popxl-ops.md
 	$(BIN)/python -c 'from tremula.frontends.onnx.page import onnx_markdown as page; print(page(), end="")' \
 	  > docs/onnx.md
+	$(BIN)/python -c 'from tremula.garden.catalogue.table import applications_markdown as page; print(page(), end="")' \
+	  > docs/garden-applications.md
 	$(BIN)/python tools/api_pages.py
 
 site: $(RELEASE)

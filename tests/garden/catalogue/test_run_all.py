@@ -18,7 +18,7 @@ def cases():
         yield pytest.param(one, id=one.name, marks=marks)
 
 
-@pytest.mark.parametrize("one", cases())
+@pytest.mark.parametrize("one", list(cases()))
 def test_the_tiny_form_reaches_what_its_manifest_expects(one, tmp_path):
     """It runs offline in a process of its own, and leaves figures that the page can show."""
     (outcome,) = run_all([one], tmp_path)

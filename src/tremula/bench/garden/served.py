@@ -72,8 +72,8 @@ def measure_serving() -> Served:
             tails.append(half["p99"] / batch_s)
             overloads.append(over["rate"] / capacity)
             n_lost += sum(int(found["lost"]) for found in (full, half, over))
-    medians = map(statistics.median, (throughputs, tails, overloads))
-    return Served(*medians, n_lost)
+    median = statistics.median
+    return Served(median(throughputs), median(tails), median(overloads), n_lost)
 
 
 def _batch_seconds(program: ServedProgram) -> float:

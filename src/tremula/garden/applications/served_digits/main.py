@@ -18,7 +18,7 @@ from tremula.serving.sources import program_of_poptorch
 
 NAME = "digits"
 N_BATCH, N_TRAINING_BATCH, N_ITERATIONS = 16, 20, 25
-N_EPOCHS = 2
+N_EPOCHS = 4
 N_CLIENTS = 8
 RATE = 0.1
 
@@ -28,12 +28,10 @@ class Digits(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10), nn.LogSoftmax(1)
-        )
+        self.hidden, self.out = nn.Linear(784, 64), nn.Linear(64, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.layers(images)
+        return self.out(self.hidden(images.flatten(1)).relu()).log_softmax(1)
 
 
 def run(settings: Settings) -> Findings:
@@ -58,9 +56,8 @@ def run(settings: Settings) -> Findings:
         },
         modelled=modelled_poptorch(model, settings, n_items=N_BATCH, unit="images/s"),
         curves={"loss": losses},
-        picture=network.layers[1].weight.detach().numpy()[:12].reshape(3, 4, 28, 28)
-        .transpose(0, 2, 1, 3).reshape(84, 112),
-    )  # fmt: skip
+        picture=looked_at(network),
+    )
 
 
 def served(settings: Settings) -> ServedProgram:
@@ -89,6 +86,12 @@ def compiled(network: Digits) -> tuple[poptorch.PoplarExecutor, ServedProgram]:
     model = poptorch.inferenceModel(network)
     batch = {"images": np.zeros((N_BATCH, 1, 28, 28), np.float32)}
     return model, program_of_poptorch(model, batch, name=NAME, output_names=("log_chances",))
+
+
+def looked_at(network: Digits) -> np.ndarray:
+    """What twelve units of the hidden layer look at, in three rows."""
+    weights = network.hidden.weight.detach().numpy()[:12]
+    return weights.reshape(3, 4, 28, 28).transpose(0, 2, 1, 3).reshape(3 * 28, 4 * 28)
 
 
 def asked(url: str, images: np.ndarray) -> np.ndarray:
