@@ -3,6 +3,7 @@
 import pytest
 
 from tremula.validate import GRID, PUBLISHED, read_rows, validate
+from tremula.validate.rows import Row
 
 # Row, and how far the prediction may be off today: a change of the model shows here first.
 ROWS = {
@@ -26,3 +27,25 @@ def test_a_row_of_each_family(name):
     outcome = validate([row])
     assert not outcome.unchecked
     assert abs(outcome.checked[0].error) <= ROWS[name]
+
+
+def fp8_row(workload, parameters, dtype, chip="C600"):
+    """A row that somebody might have measured."""
+    split = dict(pair.split("=") for pair in f"{parameters};dtype={dtype}".split(";"))
+    return Row(f"mine-{dtype}", chip, 1, workload, split, "rate", "TFLOP/s", 300.0)
+
+
+@pytest.mark.parametrize(
+    ("workload", "parameters"),
+    [
+        ("dense matmul", "m=4096;k=4096;n=4096"),
+        ("convolution forward", "batch=16;in_hw=28;in_c=256;out_c=256;kernel=1"),
+    ],
+)
+def test_rows_of_8_bit_floats(workload, parameters):
+    """On a C600 they run at the 8-bit rate, below the published peak; a Bow has no such unit."""
+    rows = [fp8_row(workload, parameters, dtype) for dtype in ("fp16", "fp8")]
+    halves, small = (found.predicted for found in validate(rows).checked)
+    assert halves < small < 560
+    (refused,) = validate([fp8_row(workload, parameters, "fp8", "Bow")]).unchecked
+    assert "Bow does not multiply" in refused.reason

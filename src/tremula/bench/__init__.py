@@ -20,6 +20,7 @@ SUITES = {
     "geometric": "tremula.bench.geometric.suite",
     "onnx": "tremula.bench.onnx.suite",
     "popxl": "tremula.bench.popxl.suite",
+    "sparse": "tremula.bench.sparse.suite",
     "jax": "tremula.bench.jax.suite",
     "keras": "tremula.bench.keras.suite",
     "keras-applications": "tremula.bench.keras.applications",

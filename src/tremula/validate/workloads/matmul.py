@@ -1,8 +1,10 @@
 """Dense matrix products and convolutions on one chip, planned as PopLibs does."""
 
-from tremula.base.types import FLOAT, HALF, Type
+from tremula.base.floats import QuarterFormat
+from tremula.base.types import FLOAT, HALF, QUARTER, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.poplin.product.conv_params import ConvParams
 from tremula.poplibs.poplin.product.convolution import convolution, create_input, create_weights
 from tremula.poplibs.poplin.product.mat_mul import (
@@ -11,12 +13,14 @@ from tremula.poplibs.poplin.product.mat_mul import (
     create_mat_mul_input_rhs,
     mat_mul,
 )
+from tremula.poplibs.poputil import create_constant_metadata_tensor
 from tremula.validate.rows import Row
 from tremula.validate.timing import Timing, time_program
 from tremula.validate.workloads.table import Modelled, NoWorkload, workload
 
 MATMUL, CONVOLUTION = "dense mat-mul", "convolution"
 _TYPES = {"fp32": FLOAT, "float": FLOAT, "float32": FLOAT, "fp16": HALF, "half": HALF}
+_TYPES |= {"fp8": QUARTER, "float8": QUARTER, "quarter": QUARTER}
 # For "best n" rows: widths that are tried.
 _WIDTHS = (256, 1024, 4096, 16384)
 
@@ -28,6 +32,12 @@ def type_of(row: Row, name: str, default: str) -> Type:
     return _TYPES[given]
 
 
+def _metadata(graph: Graph, element: Type) -> Tensor | None:
+    """Of 8-bit floats; all formats and scales take the same time."""
+    is_small = element is QUARTER
+    return create_constant_metadata_tensor(graph, QuarterFormat.F143) if is_small else None
+
+
 def time_product(
     chip_name: str, shape: tuple[int, int, int], types: tuple[Type, Type], proportion: float
 ) -> Timing:
@@ -37,8 +47,13 @@ def time_product(
 
     def build(graph: Graph, sequence: Sequence) -> None:
         sides = ((n, k), (k, m))
-        left = create_mat_mul_input_lhs(graph, element, *sides, "left", **options)
-        right = create_mat_mul_input_rhs(graph, element, *sides, "right", **options)
+        metadata = _metadata(graph, element)
+        left = create_mat_mul_input_lhs(
+            graph, element, *sides, "left", metadata=metadata, **options
+        )
+        right = create_mat_mul_input_rhs(
+            graph, element, *sides, "right", metadata=metadata, **options
+        )
         mat_mul(graph, left, right, sequence, **options)
 
     return time_program(chip_name, 1, build)
@@ -90,7 +105,9 @@ def convolve(row: Row, chip_name: str) -> Modelled:
     )
 
     def build(graph: Graph, sequence: Sequence) -> None:
-        acts, weights = create_input(graph, params, "in"), create_weights(graph, params, "weights")
+        metadata = _metadata(graph, params.type)
+        acts = create_input(graph, params, "in", metadata=metadata)
+        weights = create_weights(graph, params, "weights", metadata=metadata)
         convolution(graph, acts, weights, params, sequence)
 
     timing = time_program(chip_name, 1, build)

@@ -50,9 +50,18 @@ _BYTES = ("UNSIGNED_CHAR", "SIGNED_CHAR", "CHAR")
 # Published: (slots, elements) per loop of the vectorised casts.
 _LOOPS = {("FLOAT", "HALF"): (2, 4), ("HALF", "FLOAT"): (1, 2)}
 _LOOPS |= {(byte, "HALF"): (9, 4) for byte in _BYTES} | {("HALF", byte): (16, 4) for byte in _BYTES}
-# Derived: 8-bit floats convert four at a time to and from half, and to float through half.
-_LOOPS |= {("QUARTER", "HALF"): (2, 4), ("HALF", "QUARTER"): (2, 4)}
-_LOOPS |= {("QUARTER", "FLOAT"): (4, 4), ("FLOAT", "QUARTER"): (4, 4)}
+# Published: 8-bit floats to and from half are as half to and from float; bytes take longer.
+_LOOPS |= {
+    ("QUARTER", "HALF"): (1, 2),
+    ("HALF", "QUARTER"): (2, 4),
+    ("QUARTER", "QUARTER"): (13, 8),
+}
+_LOOPS |= {("QUARTER", byte): (28, 8) for byte in _BYTES}
+_LOOPS |= {(byte, "QUARTER"): (37, 8) for byte in _BYTES}
+# Derived: to and from float they go through half.
+_THROUGH_HALF = {("QUARTER", "FLOAT"): (4, 4), ("FLOAT", "QUARTER"): (4, 4)}
+# What 8-bit floats are cast to and from.
+_WITH_QUARTER = (FLOAT, HALF, QUARTER, UNSIGNED_CHAR, SIGNED_CHAR, CHAR)
 
 
 @replayed
@@ -105,6 +114,12 @@ def cast_with_output(
                 source=user_source(),
                 hint="it works on " + ", ".join(str(t) for t in TYPES),
             )
+    if QUARTER in (tensor.type, out.type) and not {tensor.type, out.type} <= set(_WITH_QUARTER):
+        raise PoplibsError(
+            f"casting from {tensor.type} to {out.type} is not supported.",
+            source=user_source(),
+            hint="8-bit floats are cast from and to float, half, bytes and each other: cast twice",
+        )
     if out.n_elems == 0:
         return
     flat, operands = aligned(out, {"x": tensor}, has_rows=False)
@@ -115,15 +130,14 @@ def cast_with_output(
 @family
 def cast_codelet(source: Type, target: Type, is_multi: bool) -> type:
     """Conversion as C does it: floats lose their fraction, integers wrap, bool is not 0."""
-    slots, width = _LOOPS.get((source.name, target.name), (2, 1))
+    names = source.name, target.name
+    slots, width = (_LOOPS | _THROUGH_HALF).get(names, (2, 1))
     is_plain = QUARTER not in (source, target)
     line = f"out[i] = {converter(target)}(x[i])" if is_plain else "out[i] = x[i]"
     return make_flat(
         FlatCodelet(
             name=f"Cast<{source},{target}>",
-            standing="published"
-            if (source.name, target.name) in _LOOPS and is_plain
-            else "derived",
+            standing="published" if names in _LOOPS else "derived",
             vectors=(("x", "Input", source), ("out", "Output", target)),
             lines=(line,),
             sized_by="out",

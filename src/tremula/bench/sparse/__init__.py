@@ -1,0 +1,1 @@
+"""The figures of sparsity and low precision."""
