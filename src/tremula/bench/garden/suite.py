@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tremula.bench.figures import Figure, Suite
+from tremula.bench.garden import science
 
 SUITE = Suite("garden")
 MOST_MINUTES = 15
+
+for _name, _measurement in science.MEASUREMENTS.items():
+    SUITE.measurement(_name)(_measurement)
 
 
 @SUITE.measurement("serving")

@@ -1,0 +1,1 @@
+"""Fourier transforms of many signals by PopLibs: halves are views, small ones are products."""

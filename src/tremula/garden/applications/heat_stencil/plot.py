@@ -1,0 +1,11 @@
+"""The picture of docs/science-stencils.md: hot discs after 400 steps."""
+
+from tremula.garden.applications.heat_stencil.main import run
+from tremula.garden.findings import Settings
+from tremula.garden.science.pictures import field_svg
+
+
+def svg() -> str:
+    picture = run(Settings()).picture
+    assert picture is not None
+    return field_svg(picture)

@@ -1,0 +1,11 @@
+"""The picture of docs/science-stencils.md: vorticity behind a cylinder."""
+
+from tremula.garden.applications.lattice_boltzmann.main import run
+from tremula.garden.findings import Settings
+from tremula.garden.science.pictures import field_svg
+
+
+def svg() -> str:
+    picture = run(Settings()).picture
+    assert picture is not None
+    return field_svg(picture)

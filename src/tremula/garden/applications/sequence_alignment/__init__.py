@@ -1,0 +1,1 @@
+"""Sequence alignment: Needleman and Wunsch as a wavefront, X-drop with a pair per worker."""

@@ -1,0 +1,1 @@
+"""Tile low-rank matrix-vector products: compressed covariance matrices, three phases."""
