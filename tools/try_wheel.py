@@ -17,7 +17,13 @@ FENCE = "`" * 3
 PROGRAM = re.compile(
     rf"^{FENCE}python\n(.*?)^{FENCE}\n(?:\n{FENCE}text\n(.*?)^{FENCE}\n)?", re.MULTILINE | re.DOTALL
 )
-COMMANDS = (["--version"], ["chips"], ["run", "--help"])
+COMMANDS = (
+    ["--version"],
+    ["chips"],
+    ["run", "--help"],
+    ["garden", "page"],
+    ["garden", "run", "mnist_poptorch", "--tiny"],
+)
 
 
 def programs_of(page: str) -> list[tuple[str, str]]:
