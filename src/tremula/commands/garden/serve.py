@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tremula.base.errors import PoplarError
 from tremula.commands.arguments import port, whole
+from tremula.garden.catalogue.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from tremula.serving.program import ServedProgram
@@ -16,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "program",
         help="an .onnx file, a file of model.compileAndExport, a folder of export_for_ipu_serving, "
-        "or an application of the garden that can be served",
+        "or an application that can be served: its name, or a folder of yours",
     )
     parser.add_argument("--name", help="of the model in addresses (the file's)")
     parser.add_argument("--host", default="127.0.0.1", help="address (127.0.0.1: this computer)")
@@ -64,7 +65,8 @@ def _program(args: argparse.Namespace) -> "ServedProgram":
     from tremula.serving.sources import program_of_file
 
     path = Path(args.program)
-    if path.suffix or "/" in args.program or path.exists():
+    is_application = (path / MANIFEST).is_file()
+    if not is_application and (path.suffix or "/" in args.program or path.exists()):
         return program_of_file(
             path, name=args.name, batch_size=args.batch, trusts_file=args.trust, on_tiles=args.tiles
         )
@@ -72,7 +74,8 @@ def _program(args: argparse.Namespace) -> "ServedProgram":
     from tremula.garden.catalogue.runner import served_application
     from tremula.garden.findings import Settings
 
-    return served_application(find_application(args.program), Settings(tiny=True))
+    name = str(path.resolve()) if is_application else args.program
+    return served_application(find_application(name), Settings(tiny=True))
 
 
 def need_serve_extra(command: str) -> None:
