@@ -95,6 +95,9 @@ class Recorder(TorchDispatchMode):
             fake = self._run(func, args, {})
             self.constant(args[0], fake)
             return fake
+        if name == "aten::_to_copy" and not isinstance(args[0], Tensor):
+            # torch.vmap converts the numbers beside a tensor, as tensors that look like numbers.
+            func, kwargs = torch.ops.aten.scalar_tensor.default, {"dtype": kwargs["dtype"]}
         args, kwargs = self._on_the_device(args, kwargs)
         if self._is_outside(args, kwargs):
             with _outside_the_recording():

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from tests.garden.gpt3.test_config import FOLDER
-from tremula.base.errors import InvalidOption
+from tremula.frontends.popxl.ops import random
 from tremula.garden.gpt3 import dense
 from tremula.garden.gpt3.config import Parallelism, load_config
 from tremula.garden.gpt3.training import Trainer
@@ -23,14 +24,14 @@ def batches_of(config, n):
         yield tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
-def worst_error(config, n_steps):
+def worst_error(config, n_steps, drops=None):
     """The largest relative error of losses and weights after some steps."""
     weights = dense.random_weights(config)
     expected = {name: w.clone() for name, w in weights.items()}
     batches = list(batches_of(config, n_steps))
     trainer = Trainer(config, weights)
     losses = list(trainer.train(batches))
-    dense_losses = list(dense.train(expected, batches, config))
+    dense_losses = list(dense.train(expected, batches, config, drops))
     errors = [abs(a - b) / b for a, b in zip(losses, dense_losses, strict=True)]
     found = trainer.weights()
     assert set(found) == set(expected)
@@ -58,11 +59,55 @@ def test_one_dimension_and_plain_updates():
     assert worst_error(config, 2) <= TOLERANCE
 
 
-def test_dropout_is_refused():
-    """Phases pass no seeds: a configuration with dropout is an error, not trained without it."""
-    config = load_config(FOLDER / "175b_pod256.toml")
-    with pytest.raises(InvalidOption, match="dropout"):
-        Trainer(config, {})
+def seeds_after(config, n_steps):
+    """The seeds of all groups of replicas in each step: those that differ in tp1 have the same."""
+    n_groups = config.parallel.data * config.parallel.tensor_2
+    draw = np.random.default_rng(config.training.seed)
+    words = draw.integers(0, 2**32, (n_groups, 2), dtype=np.uint32).astype(np.int64)
+    seeds = list(torch.from_numpy(words))
+    for _ in range(n_steps):
+        yield [other_seed(seed, 0) for seed in seeds]
+        seeds = [other_seed(seed, 1) for seed in seeds]
+
+
+def other_seed(seed, number):
+    return random.modified_seed.row.compute(seed, torch.tensor(number))
+
+
+def dense_dropout(config, seeds):
+    """What replicas drop, in the dense model: columns by group, rows by micro-batch."""
+    n_layers, p = config.model.n_layers, config.model.dropout
+
+    def drop(x, name):
+        layer = n_layers if name == "embedding" else int(name.split(".")[1])
+        columns = x.chunk(len(seeds), 1)
+        return torch.cat(
+            [part(c, other_seed(s, layer), name) for c, s in zip(columns, seeds, strict=True)], 1
+        )
+
+    def part(x, seed, name):
+        found = []
+        for rows in x.chunk(config.accumulation):
+            own, seed = other_seed(seed, 0), other_seed(seed, 1)
+            if name != "embedding":
+                own = other_seed(own, 1 if name.endswith("feed_forward") else 0)
+            found.append(random.dropout.row.compute(rows, own, p))
+        return torch.cat(found)
+
+    return drop
+
+
+def test_dropout_equals_that_of_the_dense_model():
+    """tp 2 · tp 2: equal masks along tp1, others along tp2, the same ones in both directions."""
+    config = load_config(FOLDER / "tiny.toml")
+    config = replace(
+        config,
+        model=replace(config.model, dropout=0.25),
+        parallel=Parallelism(data=1, tensor_1=2, tensor_2=2),
+        training=replace(config.training, global_batch=2, seed=5),
+    )
+    drops = [dense_dropout(config, seeds) for seeds in seeds_after(config, 2)]
+    assert worst_error(config, 2, drops) <= TOLERANCE
 
 
 @pytest.mark.wide

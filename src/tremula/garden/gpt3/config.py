@@ -67,6 +67,7 @@ class Training:
     epsilon: float = 1e-5
     weight_decay: float = 0.0
     max_grad_norm: float = 0.0  # 0: gradients are not clipped
+    seed: int = 0  # of dropout
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,8 +81,6 @@ def lines_of(compiled: CompiledGPT) -> Iterator[str]:
         f" ({config.parallel.data} · {config.parallel.tensor_1} · {config.parallel.tensor_2})"
     )
     yield f"compiled {len(cost.reports)} graphs in {compiled.seconds:.0f} s"
-    if config.model.dropout:
-        yield f"dropout = {config.model.dropout} is left out: phases pass no seeds yet"
     yield ""
     yield from _time_lines(cost)
     yield (

@@ -1,7 +1,8 @@
 """The same GPT on one device in plain PyTorch: what the parallel one is compared with."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -12,6 +13,11 @@ from tremula.garden.gpt3.layout import embedding_weights, head_weights, layer_we
 from tremula.garden.gpt3.packing import shape_of_dense
 
 Weights = dict[str, Tensor]
+Drop = Callable[[Tensor, str], Tensor]  # what dropout leaves of rows, by the name of the place
+
+
+def nothing_dropped(x: Tensor, name: str) -> Tensor:  # noqa: ARG001
+    return x
 
 
 def random_weights(config: GPTConfig, seed: int = 0, scale: float = 0.05) -> Weights:
@@ -47,7 +53,9 @@ def layer_norm(x: Tensor, weights: Weights, name: str, epsilon: float) -> Tensor
     )
 
 
-def attention(x: Tensor, weights: Weights, config: GPTConfig) -> Tensor:
+def attention(
+    x: Tensor, weights: Weights, config: GPTConfig, drop: Drop = nothing_dropped
+) -> Tensor:
     """Causal attention of rows [batch · sequence, hidden], with the residual."""
     model = config.model
     y = layer_norm(x, weights, "attention.ln_1", model.epsilon)
@@ -58,15 +66,19 @@ def attention(x: Tensor, weights: Weights, config: GPTConfig) -> Tensor:
     allowed = torch.ones(model.sequence, model.sequence, dtype=torch.bool).tril()
     scores = scores.masked_fill(~allowed, -1e4)
     heads = (scores.softmax(-1) @ v).transpose(1, 2).reshape(x.shape)
-    return x + heads @ weights["attention.output.weight"] + weights["attention.output.bias"]
+    y = heads @ weights["attention.output.weight"] + weights["attention.output.bias"]
+    return x + drop(y, "attention")
 
 
-def feed_forward(x: Tensor, weights: Weights, config: GPTConfig) -> Tensor:
+def feed_forward(
+    x: Tensor, weights: Weights, config: GPTConfig, drop: Drop = nothing_dropped
+) -> Tensor:
     """The two products with a gelu between them, with the residual."""
     y = layer_norm(x, weights, "feed_forward.ln_2", config.model.epsilon)
     y = y @ weights["feed_forward.intermediate.weight"] + weights["feed_forward.intermediate.bias"]
     y = F.gelu(y, approximate="tanh")
-    return x + y @ weights["feed_forward.output.weight"] + weights["feed_forward.output.bias"]
+    y = y @ weights["feed_forward.output.weight"] + weights["feed_forward.output.bias"]
+    return x + drop(y, "feed_forward")
 
 
 def embedding(words: Tensor, weights: Weights, config: GPTConfig) -> Tensor:
@@ -81,21 +93,34 @@ def head_loss(x: Tensor, labels: Tensor, weights: Weights, config: GPTConfig) ->
     return F.cross_entropy(y @ weights["embeddings.word"].T, labels)
 
 
-def loss_of(words: Tensor, labels: Tensor, weights: Weights, config: GPTConfig) -> Tensor:
-    """The loss of the whole model."""
-    x = embedding(words, weights, config)
+def loss_of(
+    words: Tensor,
+    labels: Tensor,
+    weights: Weights,
+    config: GPTConfig,
+    drop: Drop = nothing_dropped,
+) -> Tensor:
+    """The loss of the whole model; places of dropout are `embedding`, `layers.0.attention`, …"""
+    x = drop(embedding(words, weights, config), "embedding")
     for n in range(config.model.n_layers):
         own = of_layer(weights, n)
-        x = feed_forward(attention(x, own, config), own, config)
+
+        def in_layer(x: Tensor, name: str, prefix: str = f"layers.{n}.") -> Tensor:
+            return drop(x, prefix + name)
+
+        x = feed_forward(attention(x, own, config, in_layer), own, config, in_layer)
     return head_loss(x, labels, weights, config)
 
 
 def train(
-    weights: Weights, batches: list[tuple[Tensor, Tensor]], config: GPTConfig
+    weights: Weights,
+    batches: list[tuple[Tensor, Tensor]],
+    config: GPTConfig,
+    drops: Iterable[Drop] | None = None,
 ) -> Iterator[float]:
     """Adam on all of a global batch at once, in place; the loss of each step.
 
-    Batches are words and labels, [global batch, sequence].
+    Batches are words and labels, [global batch, sequence]; `drops` what each step drops.
     """
     given = config.training
     for w in weights.values():
@@ -104,9 +129,9 @@ def train(
         list(weights.values()), lr=given.learning_rate, betas=(given.beta1, given.beta2),
         eps=given.epsilon, weight_decay=given.weight_decay,
     )  # fmt: skip
-    for words, labels in batches:
+    for (words, labels), drop in zip(batches, drops or repeat(nothing_dropped), strict=False):
         optimiser.zero_grad()
-        loss = loss_of(words.reshape(-1), labels.reshape(-1), weights, config)
+        loss = loss_of(words.reshape(-1), labels.reshape(-1), weights, config, drop)
         loss.backward()
         if given.max_grad_norm:
             _clip(list(weights.values()), given.max_grad_norm)

@@ -5,7 +5,7 @@ import numpy as np
 import popxl
 from popxl import ops
 from popxl_addons.ops import cross_entropy_sharded_loss
-from tremula.garden.gpt3.layers import MASKED, Build, LayerNorm, _Part, shared, whole
+from tremula.garden.gpt3.layers import MASKED, Build, LayerNorm, _Part, dropped, shared, whole
 
 
 class Embedding(_Part):
@@ -14,7 +14,7 @@ class Embedding(_Part):
     def __init__(self, build: Build, name: str = "embeddings"):
         super().__init__(build, name)
 
-    def build(self, words: popxl.Tensor) -> popxl.Tensor:
+    def build(self, words: popxl.Tensor, seed: popxl.Tensor | None = None) -> popxl.Tensor:
         """Words [T] → rows [T, h / tp2]."""
         config, groups = self.of.config, self.of.replicas
         columns = config.model.hidden // config.parallel.tensor_2
@@ -27,7 +27,7 @@ class Embedding(_Part):
         places = popxl.constant(places.astype(np.int32), popxl.int32, "places")
         found = ops.gather(word, words - first_word, axis=0, zero_OOR=True)
         found = found + ops.gather(position, places - first_place, axis=0, zero_OOR=True)
-        return whole(found, groups.tp1)
+        return dropped(whole(found, groups.tp1), seed, config.model.dropout)
 
 
 class Head(_Part):

@@ -19,6 +19,7 @@ from popxl_addons.transforms import (
     batch_serialise,
     batch_serialise_fwd_and_grad,
 )
+from tremula.frontends.popxl.ops.random import modified_seed
 from tremula.garden.gpt3.config import GPTConfig
 from tremula.garden.gpt3.ends import Embedding, Head
 from tremula.garden.gpt3.held import HeldWeights
@@ -47,8 +48,31 @@ class GPTProgram:
             self.labels = popxl.h2d_stream(rows, popxl.int32, "labels")
             self.rate = popxl.h2d_stream((), popxl.float32, "learning_rate")
             self.losses = popxl.d2h_stream((), self.build.dtype, "loss")
+            self.seeds = self._seeds()
             self._make_graphs()
             self._make_phases()
+
+    # -- dropout --
+
+    def _seeds(self) -> list[popxl.Tensor]:
+        """The seed of this step, if something is dropped; the variable gets the next one's.
+
+        It is the same on all of tp1, as rows are.
+        """
+        if not self.config.model.dropout:
+            return []
+        seed, _ = addons.seed_variable(self.config.training.seed, self.replicas.tp1)
+        own, following = ops.split_random_seed(seed)
+        ops.var_updates.copy_var_update_(seed, following)
+        return [own]
+
+    @property
+    def _seed_specs(self) -> list[popxl.TensorSpec]:
+        return [seed.spec for seed in self.seeds]
+
+    def _seed_input(self, graph: addons.GraphWithNamedArgs) -> popxl.Tensor | None:
+        """Of a graph whose first input are rows or words."""
+        return graph.graph.inputs[1] if self.seeds else None
 
     # -- graphs: each of them once --
 
@@ -73,9 +97,8 @@ class GPTProgram:
         return RemoteHandle(handle.buffer, offset, handle.shard_group)
 
     def _make_embedding(self) -> None:
-        factories, graph = Embedding(self.build).create_graph(
-            popxl.TensorSpec((self.config.n_rows,), popxl.int32)
-        )
+        words = popxl.TensorSpec((self.config.n_rows,), popxl.int32)
+        factories, graph = Embedding(self.build).create_graph(words, *self._seed_specs)
         self.embedding, fixed = self._held(factories, ("word", "position"), 1)
         self.embedding_fixed = fixed.init("embedding")
         word = self.embedding.gradients.word
@@ -92,12 +115,13 @@ class GPTProgram:
             },
             store_streams={},
             store_buffers={graph.graph.outputs[0]: self.activations},
+            seed_input=self._seed_input(graph),
             io_mode=self.config.machine.io_mode,
         )  # fmt: skip
         self.embedding_forward, self.embedding_backward = (result.graph for result in serial)
 
     def _make_layer(self) -> None:
-        factories, graph = DecoderLayer(self.build).create_graph(self.rows)
+        factories, graph = DecoderLayer(self.build).create_graph(self.rows, *self._seed_specs)
         self.layers, _ = self._held(factories, None, self.config.model.n_layers)
         x, y = graph.graph.inputs[0], graph.graph.outputs[0]
         sums, gradient = addons.autodiff_with_accumulation(
@@ -116,6 +140,7 @@ class GPTProgram:
                 y: self._row(self.activations, 1),
                 gradient.graph.outputs[0]: self.gradients,
             },
+            seed_input=self._seed_input(graph),
             rows=self.config.model.n_layers,
             io_mode=self.config.machine.io_mode,
         )  # fmt: skip
@@ -179,13 +204,13 @@ class GPTProgram:
     def _make_phases(self) -> None:
         rate = ops.host_load(self.rate, "learning_rate")
         square = ops.init((), popxl.float32, "square_norm")
-        self._phase("embedding_forward", self._embedding_forward, fixed=self.embedding_fixed)
-        self._repeat("layers_forward", self._layer_forward, 0)
+        seeds = self.seeds
+        fixed = self.embedding_fixed
+        self._phase("embedding_forward", self._embedding_forward, *seeds, fixed=fixed)
+        self._repeat("layers_forward", self._layer_forward, 0, *seeds)
         self._phase("head_both_ways", self._head_both_ways, square, fixed=self.head_fixed)
         self._repeat("layers_backward", self._layer_backward, -1, square)
-        norm = self._phase(
-            "embedding_backward", self._embedding_backward, square, fixed=self.embedding_fixed
-        )
+        norm = self._phase("embedding_backward", self._embedding_backward, square, fixed=fixed)
         given = [rate, *norm]
         self._phase("embedding_update", self._update(self.embedding), *given)
         self._repeat("layers_update", self.layers.update, 0, *given)
@@ -224,11 +249,15 @@ class GPTProgram:
     def _update(self, held: HeldWeights) -> Callable[..., None]:
         return lambda *given: held.update(0, *given)
 
-    def _embedding_forward(self, fixed: NamedTensors) -> None:
-        self.embedding_forward.bind(_with(self.embedding.gathered(0), fixed)).call(0)
+    def _embedding_forward(self, *given: Any) -> None:
+        *seeds, fixed = given
+        own = [modified_seed(seed, self.config.model.n_layers) for seed in seeds]
+        self.embedding_forward.bind(_with(self.embedding.gathered(0), fixed)).call(0, *own)
 
-    def _layer_forward(self, layer: popxl.Tensor) -> None:
-        self.layer_forward.bind(self.layers.gathered(layer)).call(layer)
+    def _layer_forward(self, layer: popxl.Tensor, *seeds: popxl.Tensor) -> None:
+        """Each micro-batch's seed is stored beside its rows: the backward pass draws alike."""
+        own = [modified_seed(seed, layer) for seed in seeds]
+        self.layer_forward.bind(self.layers.gathered(layer)).call(layer, *own)
 
     def _head_both_ways(self, square: popxl.Tensor, fixed: NamedTensors) -> None:
         table = NamedTensors(table=self.embedding.gathered(0).word)  # the head has none of its own

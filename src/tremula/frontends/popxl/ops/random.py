@@ -91,7 +91,8 @@ def random_normal(
 
 
 @operation("ModifyRandomSeed", name="_modified_seed")
-def _modified_seed(seed: Operand, modifier: Operand) -> Tensor:
+def modified_seed(seed: Operand, modifier: Operand) -> Tensor:
+    """Another seed, for a number that a program computed."""
     counter = modifier.reshape(1).to(torch.int32)
     x, y = threefry(seed, counter, torch.full_like(counter, -1))
     return (torch.cat([x, y]).to(seed.dtype) & 0xFFFFFFFF).reshape(seed.shape)
@@ -100,7 +101,7 @@ def _modified_seed(seed: Operand, modifier: Operand) -> Tensor:
 def split_random_seed(seed: Operand, n: int = 2) -> tuple[Tensor, ...]:
     """Several seeds that are made of one."""
     modifiers = [apply("constant", i, uint32) for i in range(n)]
-    return tuple(_modified_seed(seed, modifier) for modifier in modifiers)
+    return tuple(modified_seed(seed, modifier) for modifier in modifiers)
 
 
 FUNCTIONS["split_random_seed"] = split_random_seed

@@ -28,9 +28,9 @@ Inputs = Mapping[HostToDeviceStream, Any]
 Outputs = Mapping[DeviceToHostStream, np.ndarray]
 _DEVICES = ("cpu", "ipu_model", "ipu_hw")
 _MODELS = {DeviceType.IpuModel, DeviceType.Sim}  # they compute every vertex
-# On the host the first run is interpreted; a program that runs again is compiled, if it is not
-# so large that compiling would take longer than it saves.
-RUNS_BEFORE_COMPILING = 1
+# On the host the first run is interpreted; a program that runs again is compiled, the later the more
+# operations it has: compiling one takes as long as interpreting it some times.
+COMPILED_PER_RUN = 500
 MAX_COMPILED_OPERATIONS = 4000
 
 
@@ -54,6 +54,7 @@ class Session:
         self._on_tiles: CompiledProgram | None = None  # what a report is about
         self._n_runs = 0
         self._obstacle = obstacle(ir)
+        self._n_operations = n_operations(ir)  # of a run, on one replica
         self._variables = ir.main_graph.variables  # the Ir is frozen now
         self._is_attached = False
         self._depth: list[bool] = []  # of contexts: whether each attached
@@ -150,9 +151,9 @@ class Session:
             raise popart_exception(f"The program cannot run on tiles: {self._obstacle}")
 
     def _is_worth_compiling(self) -> bool:
-        if self._obstacle or self._n_runs != RUNS_BEFORE_COMPILING + 1:
+        if self._obstacle or self._n_operations > MAX_COMPILED_OPERATIONS:
             return False
-        return n_operations(self._ir) <= MAX_COMPILED_OPERATIONS
+        return self._n_runs == 1 + max(1, self._n_operations // COMPILED_PER_RUN)
 
     def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray]:
         """New arrays for the streams of results."""
