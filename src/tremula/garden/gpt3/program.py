@@ -249,8 +249,9 @@ class GPTProgram:
     def _update(self, held: HeldWeights) -> Callable[..., None]:
         return lambda *given: held.update(0, *given)
 
-    def _embedding_forward(self, *given: Any) -> None:
+    def _embedding_forward(self, *given: popxl.Tensor | NamedTensors) -> None:
         *seeds, fixed = given
+        assert isinstance(fixed, NamedTensors), "what never changes comes last"
         own = [modified_seed(seed, self.config.model.n_layers) for seed in seeds]
         self.embedding_forward.bind(_with(self.embedding.gathered(0), fixed)).call(0, *own)
 

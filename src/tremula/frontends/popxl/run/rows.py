@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch._C._functorch import _set_vmap_fallback_warning_enabled
 
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
@@ -67,9 +68,8 @@ class RowTracer(Tracer):
 @contextmanager
 def _without_advice() -> Iterator[None]:
     """An operation that PyTorch cannot batch runs row by row, and PyTorch need not say so."""
-    before = torch._C._debug_only_are_vmap_fallback_warnings_enabled()
-    torch._C._functorch._set_vmap_fallback_warning_enabled(False)
+    _set_vmap_fallback_warning_enabled(False)
     try:
         yield
     finally:
-        torch._C._functorch._set_vmap_fallback_warning_enabled(before)
+        _set_vmap_fallback_warning_enabled(True)

@@ -28,8 +28,8 @@ Inputs = Mapping[HostToDeviceStream, Any]
 Outputs = Mapping[DeviceToHostStream, np.ndarray]
 _DEVICES = ("cpu", "ipu_model", "ipu_hw")
 _MODELS = {DeviceType.IpuModel, DeviceType.Sim}  # they compute every vertex
-# On the host the first run is interpreted; a program that runs again is compiled, the later the more
-# operations it has: compiling one takes as long as interpreting it some times.
+# On the host the first run is interpreted; a program that runs again is compiled, the later the
+# more operations it has: compiling one takes as long as interpreting it some times.
 COMPILED_PER_RUN = 500
 MAX_COMPILED_OPERATIONS = 4000
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._C._functorch import peek_interpreter_stack
 from torch.autograd.graph import saved_tensors_hooks
 
 from tremula.frontends.popxl.core.op import Op
@@ -76,7 +77,7 @@ def gradients(
         if value is None:  # its shape is all that counts
             value = torch.zeros((), dtype=carrier, device=device).expand(shape)
         values.append(value.detach())
-    if torch._C._functorch.peek_interpreter_stack() is not None:  # on all replicas at once
+    if peek_interpreter_stack() is not None:  # on all replicas at once
         return _pulled(grads, values, forward)
     with torch.enable_grad():
         for i in forward.wanted:
@@ -105,8 +106,8 @@ def _pulled(
         results = list(found) if isinstance(found, list | tuple) else [found]
         return tuple(results[i] for i in forward.given)
 
-    _, pull = torch.func.vjp(chosen, *(values[i] for i in forward.wanted))
-    return list(pull(tuple(grads)))
+    found = torch.func.vjp(chosen, *(values[i] for i in forward.wanted))
+    return list(found[1](tuple(grads)))
 
 
 def gradient_row(op: Op) -> Operation:
