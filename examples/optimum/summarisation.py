@@ -13,26 +13,15 @@ import tempfile
 import time
 
 import torch
-from transformers import BartConfig, BartForConditionalGeneration, logging
+from transformers import BartForConditionalGeneration, logging
 from transformers.trainer_callback import PrinterCallback
 
 import poptorch
 from _speed import print_pod4
 from optimum.graphcore import IPUConfig, IPUSeq2SeqTrainer, IPUSeq2SeqTrainingArguments
+from tremula.garden.applications.summarisation.task import bart_config, rows_of
 
-N_WORDS, N_SUMMARY, VOCABULARY = 12, 4, 32
-PAD, START, END, FIRST = 0, 1, 2, 3
-
-
-def rows(n, seed):
-    draw = torch.Generator().manual_seed(seed)
-    found = []
-    for _ in range(n):
-        words = torch.randint(FIRST, VOCABULARY, (N_WORDS,), generator=draw)
-        summary = torch.cat([words[:N_SUMMARY], torch.tensor([END])])
-        found.append({"input_ids": words, "labels": summary})
-    return found
-
+N_WORDS, N_SUMMARY = 12, 4
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -41,13 +30,7 @@ if __name__ == "__main__":
     poptorch.setLogLevel("ERR")
     logging.set_verbosity_error()
     torch.manual_seed(0)
-    config = BartConfig(
-        vocab_size=VOCABULARY, d_model=64, encoder_layers=2, decoder_layers=2,
-        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=128,
-        decoder_ffn_dim=128, max_position_embeddings=32, dropout=0.0, pad_token_id=PAD,
-        bos_token_id=START, eos_token_id=END, decoder_start_token_id=START,
-        forced_eos_token_id=None,
-    )  # fmt: skip
+    config = bart_config(width=64, n_layers=2)
     model = BartForConditionalGeneration(config)
     with tempfile.TemporaryDirectory() as folder:
         trainer = IPUSeq2SeqTrainer(
@@ -58,7 +41,7 @@ if __name__ == "__main__":
                 per_device_train_batch_size=32, save_strategy="no", logging_steps=20,
                 disable_tqdm=True,
             ),
-            train_dataset=rows(2048, seed=1),
+            train_dataset=rows_of(2048, 1, N_WORDS, N_SUMMARY),
         )  # fmt: skip
         trainer.remove_callback(PrinterCallback)
         trainer.train()
@@ -66,7 +49,7 @@ if __name__ == "__main__":
     print(f"The loss fell: {losses[-1] < losses[0]}")
     trainer._weights_to_host()
     writer = trainer.model.deparallelize().eval()
-    words = torch.stack([row["input_ids"] for row in rows(8, seed=2)])
+    words = torch.stack([row["input_ids"] for row in rows_of(8, 2, N_WORDS, N_SUMMARY)])
     writer.generate(words, max_new_tokens=N_SUMMARY + 1)  # compiles
     began = time.perf_counter()
     greedy = writer.generate(words, max_new_tokens=N_SUMMARY + 1, do_sample=False)

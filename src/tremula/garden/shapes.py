@@ -33,13 +33,13 @@ def _picture(name: str, random: np.random.Generator) -> np.ndarray:
     """A shape on a background of another colour, at a random place and size, with noise."""
     place = random.uniform(-0.3, 0.3, (2, 1, 1))
     y, x = np.mgrid[-1 : 1 : SIZE * 1j, -1 : 1 : SIZE * 1j] - place
-    is_shape = _inside(name, x / random.uniform(0.7, 1.2), y / random.uniform(0.7, 1.2))
+    is_shape = is_inside(name, x / random.uniform(0.7, 1.2), y / random.uniform(0.7, 1.2))
     ground, colour = random.uniform(-1, 1, (2, 3, 1, 1))
     picture = np.where(is_shape, colour, ground) + random.normal(0, 0.2, (3, SIZE, SIZE))
     return picture.astype(np.float32)
 
 
-def _inside(name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def is_inside(name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Which points belong to the shape; x and y run from about -1 to 1."""
     radius = np.hypot(x, y)
     waves_x, waves_y = np.sin(12 * x), np.sin(12 * y)

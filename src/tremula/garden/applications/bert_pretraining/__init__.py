@@ -1,0 +1,1 @@
+"""BERT's pre-training over chips and replicas."""

@@ -1,0 +1,1 @@
+"""Finds objects, and drops boxes that overlap on the tiles themselves."""

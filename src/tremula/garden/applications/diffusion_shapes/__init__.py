@@ -1,0 +1,1 @@
+"""Draws shapes by name, as Stable Diffusion does, with a tiny UNet."""

@@ -1,0 +1,1 @@
+"""A small GPT-3 over eight replicas, phase by phase."""

@@ -1,0 +1,1 @@
+"""A picture as a function of places, learnt wholly on the chip."""

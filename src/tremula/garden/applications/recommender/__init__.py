@@ -1,0 +1,1 @@
+"""What a user will like, from tables beside the chip."""

@@ -1,0 +1,1 @@
+"""BART learns to shorten texts, and writes on the device."""

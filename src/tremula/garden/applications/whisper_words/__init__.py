@@ -1,0 +1,1 @@
+"""Whisper writes from sound, with a cache that stays on the device."""
