@@ -261,14 +261,14 @@ GRAD_W_SUPERVISOR = 37 + 38 + 26  # cycles before the workers start, with one gr
 
 
 @family
-def reduce_add(element: Type) -> type:
+def reduce_add(partials: Type, element: Type) -> type:
     """Adds up partial results in float; of none it makes zeros."""
     is_half = element is HALF
 
     class ReduceAdd(Vertex):
-        name = f"popsparse::ReduceAdd<{element}>"
+        name = f"popsparse::ReduceAdd<{element},{partials}>"
         standing = "published"
-        parts: Vector[Input[Vector[element]]]
+        parts: Vector[Input[Vector[partials]]]
         out: Output[Vector[element]]
 
         def compute(self: Any) -> None:
@@ -288,7 +288,7 @@ def reduce_add(element: Type) -> type:
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
-            return reduce_worker_slots(v.sizes["out"], v.n_subs["parts"], element)
+            return reduce_worker_slots(v.sizes["out"], v.n_subs["parts"], partials)
 
         @staticmethod
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004

@@ -187,4 +187,4 @@ def add_up(  # noqa: PLR0917 - where parts are, and where they go
     }
     tiles = tile[np.searchsorted(begin, cuts, side="right") - 1]
     assert n_tiles > int(tiles.max()), "tiles of the result are on the machine"
-    run_vertices(graph, codelets.reduce_add(out.type), fields, tiles, sequence, name)
+    run_vertices(graph, codelets.reduce_add(parts.type, out.type), fields, tiles, sequence, name)

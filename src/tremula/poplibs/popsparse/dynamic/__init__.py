@@ -1,0 +1,28 @@
+"""popsparse.dynamic: products of sparse matrices whose pattern the host gives at run time."""
+
+from tremula.poplibs.popsparse.dynamic.embedding import (
+    create_indices_tensor,
+    embedding_slice,
+    embedding_update_add,
+)
+from tremula.poplibs.popsparse.dynamic.layer import (
+    SparseTensor,
+    create_fully_connected_input,
+    create_fully_connected_weights,
+    create_sparse_dense_mat_mul_lhs,
+    create_sparse_dense_mat_mul_rhs,
+    fully_connected_fwd,
+    fully_connected_grad_a,
+    fully_connected_sparse_grad_w,
+    sparse_dense_mat_mul,
+)
+from tremula.poplibs.popsparse.dynamic.params import FullyConnectedParams, MatMulParams
+from tremula.poplibs.popsparse.dynamic.partitioner import Partitioner, SparsityData
+
+__all__ = [
+    "FullyConnectedParams", "MatMulParams", "Partitioner", "SparseTensor", "SparsityData",
+    "create_fully_connected_input", "create_fully_connected_weights", "create_indices_tensor",
+    "create_sparse_dense_mat_mul_lhs", "create_sparse_dense_mat_mul_rhs", "embedding_slice",
+    "embedding_update_add", "fully_connected_fwd", "fully_connected_grad_a",
+    "fully_connected_sparse_grad_w", "sparse_dense_mat_mul",
+]  # fmt: skip

@@ -1,0 +1,523 @@
+"""Layers and products with a sparse matrix whose pattern the host gives at run time.
+
+Every tile holds a bucket. In a product, *distribution* comes first: each tile works on all buckets
+of its sub-group. Pieces that found no room there lie in others' buckets; as far as the overflow
+words say, *propagation* lets all buckets move on, tile by tile along y and then x, and each tile
+takes what is its own. For gradients of values the dense operands travel, and buckets stay.
+"""
+
+from dataclasses import dataclass
+from typing import Unpack
+
+import numpy as np
+
+from tremula.base.source import user_source
+from tremula.base.types import FLOAT, INT, UNSIGNED_INT, UNSIGNED_SHORT, Type, as_type
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Copy, Repeat, Sequence
+from tremula.poplar.tensors.runs import Runs
+from tremula.poplar.tensors.tensor import Tensor, concat
+from tremula.poplar.tensors.tile_map import TileMapping
+from tremula.poplar.vertices.bulk import Slices
+from tremula.poplibs.counts import ceil_div
+from tremula.poplibs.popops import cast, counted_for_loop, zero
+from tremula.poplibs.popsparse import dynamic_costs as costs
+from tremula.poplibs.popsparse.dynamic import codelets
+from tremula.poplibs.popsparse.dynamic.meta_info import n_overflow_words
+from tremula.poplibs.popsparse.dynamic.params import (
+    DynamicOptions,
+    FullyConnectedParams,
+    MatMulParams,
+    layer_of,
+    plan_of,
+)
+from tremula.poplibs.popsparse.dynamic.plan import DynamicPlan
+from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers
+from tremula.poplibs.popsparse.errors import SparsityError
+from tremula.poplibs.popsparse.static import codelets as static_codelets
+from tremula.poplibs.popsparse.static.operands import (
+    create_dense,
+    pieces_of,
+    stored_blocks,
+    view_of,
+)
+from tremula.poplibs.popsparse.static.vertices import add_up
+from tremula.poplibs.popsparse.static_costs import block_grad_w_cycles, element_grad_w_slots
+from tremula.poplibs.poputil.steps import run_vertices
+
+Ints = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class SparseTensor:
+    """A sparse matrix on tiles: words of its pattern, its values, and the plan both follow."""
+
+    meta_info: Tensor  # UNSIGNED_SHORT
+    nz_values: Tensor
+    plan: DynamicPlan
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Coordinates of every tile of a plan, in the order of buckets."""
+
+    x: Ints
+    y: Ints
+    z: Ints
+    tile: Ints
+
+    @classmethod
+    def of(cls, plan: DynamicPlan) -> "_Places":
+        x, y, z = np.unravel_index(np.arange(plan.n_tiles), (plan.x, plan.y, plan.z))
+        return cls(x, y, z, (y * plan.z + z) * plan.x + x)
+
+
+def create_fully_connected_weights(
+    graph: Graph, type: Type | str, params: FullyConnectedParams | MatMulParams,
+    name: str = "weights", **options: Unpack[DynamicOptions],
+) -> SparseTensor:  # fmt: skip
+    """Room for a matrix [outputs, inputs] of any pattern with so many non-zeros."""
+    plan = plan_of(params, type, graph.target.chip, graph.target.n_tiles, options)
+    places, n_head = _Places.of(plan), n_overflow_words(plan)
+    element = plan.problem.element
+    words = graph.add_variable(
+        UNSIGNED_SHORT, [n_head + plan.n_tiles * plan.n_meta], f"{name}/metaInfo"
+    )
+    values = graph.add_variable(element, [plan.n_tiles * plan.n_values], f"{name}/nzValues")
+    graph.set_tile_mapping(words.slice(0, n_head, 0), 0)
+    for tensor, size in (
+        (words.slice(n_head, len(words), 0), plan.n_meta),
+        (values, plan.n_values),
+    ):
+        begin = np.arange(plan.n_tiles) * size
+        mapping = TileMapping(begin, begin + size, places.tile, graph.target.n_tiles)
+        if size:
+            graph.set_tile_mapping(tensor, mapping)
+    return SparseTensor(words, values, plan)
+
+
+create_sparse_dense_mat_mul_lhs = create_fully_connected_weights
+
+
+def create_fully_connected_input(
+    graph: Graph, type: Type | str, params: FullyConnectedParams, name: str = "input"
+) -> Tensor:
+    """A batch of inputs [batch, inputs], laid out for the layer."""
+    layer = layer_of(params)
+    stored = create_dense(graph, as_type(type), layer.n_in, layer.n_batch, layer.side, name)
+    return view_of(stored).transpose()
+
+
+def create_sparse_dense_mat_mul_rhs(
+    graph: Graph, type: Type | str, params: MatMulParams, name: str = "rhs"
+) -> Tensor:
+    """The dense operand [k, n], laid out for the product."""
+    return create_fully_connected_input(graph, type, params.layer, name).transpose()
+
+
+# -- products -------------------------------------------------------------------------------------
+
+
+def fully_connected_fwd(
+    graph: Graph, weights: SparseTensor, acts: Tensor, sequence: Sequence, name: str = "sparseFwd"
+) -> Tensor:
+    """The layer's outputs [batch, outputs] for inputs [batch, inputs]."""
+    p = weights.plan.problem
+    _check(weights, acts, (p.n_batch, p.n_in), "inputs")
+    return _product(graph, weights, acts.transpose(), sequence, name).transpose()
+
+
+def fully_connected_grad_a(
+    graph: Graph, weights: SparseTensor, gradient: Tensor, sequence: Sequence,
+    name: str = "sparseGradA",
+) -> Tensor:  # fmt: skip
+    """The gradient [batch, inputs] of a layer's inputs from that of its outputs."""
+    p = weights.plan.problem
+    _check(weights, gradient, (p.n_batch, p.n_out), "gradients")
+    back = _product(graph, weights, gradient.transpose(), sequence, name, is_gradient=True)
+    return back.transpose()
+
+
+def sparse_dense_mat_mul(
+    graph: Graph, lhs: SparseTensor, rhs: Tensor, sequence: Sequence, *,
+    transpose_lhs: bool = False, name: str = "sparseMatMul",
+) -> Tensor:  # fmt: skip
+    """Sparse [m, k] by dense [k, n]; transposed, it takes [m, n] to [k, n]."""
+    p = lhs.plan.problem
+    n_rows = p.n_out if transpose_lhs else p.n_in
+    _check(lhs, rhs, (n_rows, p.n_batch), "a dense operand")
+    return _product(graph, lhs, rhs, sequence, name, is_gradient=transpose_lhs)
+
+
+def fully_connected_sparse_grad_w(
+    graph: Graph, weights: SparseTensor, gradient: Tensor, acts: Tensor, sequence: Sequence,
+    name: str = "sparseGradW",
+) -> Tensor:  # fmt: skip
+    """The gradient of the values, in the order of the buckets."""
+    p = weights.plan.problem
+    _check(weights, acts, (p.n_batch, p.n_in), "inputs")
+    _check(weights, gradient, (p.n_batch, p.n_out), "gradients")
+    if not p.with_grad_w:
+        raise SparsityError(
+            "weights that were made without do_grad_w_pass have no gradient of values.",
+            source=user_source(),
+            hint="create them with do_grad_w_pass=True",
+        )
+    dense = stored_blocks(graph, acts.transpose(), p.side, sequence, name)
+    grads = stored_blocks(graph, gradient.transpose(), p.side, sequence, f"{name}/gradient")
+    return _GradW(graph, weights, name).add(dense, grads, sequence)
+
+
+def _check(weights: SparseTensor, dense: Tensor, shape: tuple[int, int], what: str) -> None:
+    p = weights.plan.problem
+    if dense.shape != shape or dense.type != p.element:
+        raise SparsityError(
+            f"a sparse layer of {p.element} got {what} of {dense.type} {list(dense.shape)}, "
+            f"expected {p.element} {list(shape)}.",
+            source=user_source(),
+            hint="give what its params say",
+        )
+
+
+def _product(
+    graph: Graph, weights: SparseTensor, dense: Tensor, sequence: Sequence, name: str, *,
+    is_gradient: bool = False,
+) -> Tensor:  # fmt: skip
+    """[rows, n] to [outputs, n], or with the transposed matrix back."""
+    p = weights.plan.problem
+    flat = stored_blocks(graph, dense, p.side, sequence, name)
+    n_out = p.n_in if is_gradient else p.n_out
+    out = create_dense(graph, p.element, n_out, p.n_batch, p.side, f"{name}/out")
+    _Product(graph, weights, name, is_gradient).add(flat, out.flatten(), sequence)
+    return view_of(out)
+
+
+@dataclass(frozen=True)
+class _Buckets:
+    """All buckets of a matrix, as [x, y, z, size] of words and of values."""
+
+    words: Tensor
+    values: Tensor
+
+    @classmethod
+    def of(cls, weights: SparseTensor) -> "_Buckets":
+        plan, n_head = weights.plan, n_overflow_words(weights.plan)
+        shape = plan.x, plan.y, plan.z
+        words = weights.meta_info.slice(n_head, len(weights.meta_info), 0)
+        return cls(
+            words.reshape((*shape, plan.n_meta)), weights.nz_values.reshape((*shape, plan.n_values))
+        )
+
+
+def _moved(tensor: Tensor, dim: int, step: int) -> Tensor:
+    """A view of a ring: entry i shows what was at i - step."""
+    n = tensor.shape[dim]
+    cut = n - step % n
+    if cut == n:
+        return tensor
+    return concat([tensor.slice(cut, n, dim), tensor.slice(0, cut, dim)], dim)
+
+
+def _buffer(graph: Graph, like: Tensor, plan: DynamicPlan, name: str) -> Tensor:
+    """A new [x, y, z, size], each entry on its tile."""
+    size = like.shape[3]
+    buffer = graph.add_variable(like.type, list(like.shape), name)
+    begin = np.arange(plan.n_tiles) * size
+    if size:
+        tiles = _Places.of(plan).tile
+        graph.set_tile_mapping(
+            buffer, TileMapping(begin, begin + size, tiles, graph.target.n_tiles)
+        )
+    return buffer
+
+
+class _Ring:
+    """Buffers that move on by one tile at a time, as far as the overflow words say."""
+
+    def __init__(
+        self, graph: Graph, weights: SparseTensor, sources: list[Tensor], step: int, name: str
+    ) -> None:
+        self.graph, self.plan, self.sources, self.step = graph, weights.plan, sources, step
+        self.name, self.head = name, weights.meta_info.slice(0, 2, 0)
+        self.buffers = [_buffer(graph, s, weights.plan, f"{name}/buffer") for s in sources]
+        self.spare = [_buffer(graph, s, weights.plan, f"{name}/spare") for s in sources]
+
+    def moved(self, x: int, y: int) -> Sequence:
+        steps = Sequence()
+        for buffer, spare in zip(self.buffers, self.spare, strict=True):
+            view = _moved(_moved(buffer, 0, x * self.step), 1, y * self.step)
+            steps.add(Copy(view, spare), Copy(spare, buffer))
+        return steps
+
+    def add(self, compute: Sequence, sequence: Sequence) -> None:
+        """Along y up to endY, then, for each x up to endX, once around y."""
+        plan = self.plan
+        if plan.x * plan.y == 1:
+            return
+        ends = cast(self.graph, self.head, UNSIGNED_INT, sequence, f"{self.name}/ends")
+        for source, buffer in zip(self.sources, self.buffers, strict=True):
+            sequence.add(Copy(source, buffer))
+        along_y = Sequence([self.moved(0, 1), compute])
+        along_x = Sequence([self.moved(1, 1), compute, Repeat(plan.y - 1, along_y)])
+        for end, body in ((ends[1], along_y), (ends[0], along_x)):
+            loop = counted_for_loop(self.graph, 1, end, 1, lambda _, body=body: body, self.name)
+            sequence.add(loop)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """One product with the matrix, or with its transpose."""
+
+    graph: Graph
+    weights: SparseTensor
+    name: str
+    is_gradient: bool
+
+    @property
+    def plan(self) -> DynamicPlan:
+        return self.weights.plan
+
+    def add(self, dense: Tensor, out: Tensor, sequence: Sequence) -> None:
+        plan, p = self.plan, self.plan.problem
+        buckets = _Buckets.of(self.weights)
+        if self.is_gradient and p.side > 1:
+            buckets = self._turned(buckets, sequence)
+        partials = self._partials(sequence)
+        self._compute(buckets, dense, partials, sequence, n_own=plan.z)
+        steps = Sequence()
+        ring = _Ring(self.graph, self.weights, [buckets.words, buckets.values], 1, self.name)
+        if plan.x * plan.y > 1:
+            moved = _Buckets(ring.buffers[0], ring.buffers[1])
+            self._compute(moved, dense, partials, steps, n_own=0)
+        ring.add(steps, sequence)
+        self._reduce(partials, out, sequence)
+
+    def _rows(self, *, is_out: bool) -> tuple[Ints, Ints]:
+        """(first, number) of the rows of blocks that each tile reads or writes."""
+        plan, p, places = self.plan, self.plan.problem, _Places.of(self.plan)
+        is_x = is_out != self.is_gradient
+        part, size, n = (places.x, plan.tile_x, p.n_x) if is_x else (places.y, plan.tile_y, p.n_y)
+        first = np.minimum(part * size, n)
+        return first, np.minimum(first + size, n) - first
+
+    def _partials(self, sequence: Sequence) -> Tensor:
+        plan, p = self.plan, self.plan.problem
+        sizes = self._rows(is_out=True)[1] * plan.tile_z * p.side
+        ends = np.cumsum(sizes)
+        partials = self.graph.add_variable(p.partials, [int(ends[-1])], f"{self.name}/partials")
+        tiles = _Places.of(plan).tile
+        kept = sizes > 0
+        mapping = TileMapping(
+            (ends - sizes)[kept], ends[kept], tiles[kept], self.graph.target.n_tiles
+        )
+        self.graph.set_tile_mapping(partials, mapping)
+        zero(self.graph, partials, sequence, f"{self.name}/zero")
+        return partials
+
+    def _turned(self, buckets: _Buckets, sequence: Sequence) -> _Buckets:
+        """Each tile transposes the blocks of its bucket."""
+        plan, p = self.plan, self.plan.problem
+        turned = _buffer(self.graph, buckets.values, plan, f"{self.name}/turned")
+        begin = np.arange(plan.n_tiles) * plan.n_values
+        source = np.tile(np.arange(plan.n_values // p.area, dtype=np.int32), (plan.n_tiles, 1))
+        fields = {
+            "values": Slices(buckets.values.flatten(), begin, begin + plan.n_values),
+            "out": Slices(turned.flatten(), begin, begin + plan.n_values),
+            "source": source,
+            "side": p.side,
+        }
+        codelet = static_codelets.transpose_blocks(p.element)
+        tiles = _Places.of(plan).tile
+        if plan.n_values:
+            run_vertices(self.graph, codelet, fields, tiles, sequence, f"{self.name}/turn")
+        return _Buckets(buckets.words, turned)
+
+    def _compute(
+        self, buckets: _Buckets, dense: Tensor, partials: Tensor, sequence: Sequence, n_own: int
+    ) -> None:
+        """Every tile goes through the buckets of the z tiles of its place."""
+        plan, p, places = self.plan, self.plan.problem, _Places.of(self.plan)
+        sizes = self._rows(is_out=True)[1] * plan.tile_z * p.side
+        ends = np.cumsum(sizes)
+        group = np.arange(plan.n_tiles) // plan.z
+        fields = {
+            "words": _of_group(buckets.words, group, plan.z),
+            "values": _of_group(buckets.values, group, plan.z),
+            "dense": self._gathered(dense),
+            "partials": Slices(partials, ends - sizes, ends),
+            "sub_group": group + 1,
+            "n_buckets": plan.z,
+            "n_columns": plan.tile_z,
+            "is_transposed": int(self.is_gradient),
+            "planned_cycles": self._planned_cycles(n_own),
+            "planned_flops": 2 * -(-p.n_values * p.area // plan.n_tiles) * p.n_batch
+            if n_own
+            else 0,
+        }
+        codelet = codelets.element_product(p.element)
+        if p.side > 1:
+            codelet = codelets.block_product(p.element, p.partials)
+            fields["side"] = p.side
+        run_vertices(self.graph, codelet, fields, places.tile, sequence, f"{self.name}/multiply")
+
+    def _gathered(self, dense: Tensor) -> Slices:
+        """A tile's rows of the dense operand, within its columns."""
+        plan, p, places = self.plan, self.plan.problem, _Places.of(self.plan)
+        first, count = self._rows(is_out=False)
+        tile = np.repeat(np.arange(plan.n_tiles), count)
+        ends = np.cumsum(count)
+        row = first[tile] + np.arange(len(tile)) - (ends - count)[tile]
+        width = plan.tile_z * p.side
+        begin = row * p.n_batch * p.side + places.z[tile] * width + dense.offset
+        full = np.full(len(row), width)
+        view = pieces_of(dense, Runs(begin, full, np.ones_like(full)))
+        return Slices(view, (ends - count) * width, ends * width)
+
+    def _planned_cycles(self, n_own: int) -> int:
+        """What PopLibs' planner expects of a uniform pattern; 0 own buckets: looking alone."""
+        plan, p = self.plan, self.plan.problem
+        n_workers = self.graph.target.chip.n_workers
+        search = costs.Search(plan.z, n_own, 1)
+        rows, blocks = plan.rows_per_tile, plan.rows_per_tile * plan.blocks_per_row
+        if not n_own:
+            rows = blocks = 0
+        if p.side > 1:
+            z = ceil_div(plan.tile_z, n_workers)
+            types = p.element, p.partials
+            back = self.is_gradient
+            cycles = costs.block_cycles(
+                rows, blocks, z, p.side, types, search, n_workers, is_gradient=back
+            )
+            return int(cycles)
+        kind = "transpose" if self.is_gradient else "forward"
+        supervisor = int(costs.element_supervisor(kind, search))
+        if not n_own:
+            return supervisor
+        if self.is_gradient:
+            share = ceil_div(rows, n_workers)
+            worker = costs.transpose_worker(plan.blocks_per_row, share, plan.tile_z, p.element)
+            return supervisor + n_workers * int(worker)
+        parts = split_between_workers(rows, plan.tile_z // p.z_grain, n_workers)
+        sizes = {(r1 - r0, (c1 - c0) * p.z_grain) for r0, r1, c0, c1 in parts}
+        slots = [
+            int(costs.element_worker("forward", r, r * plan.blocks_per_row, z, p.element))
+            for r, z in sizes
+        ]
+        return supervisor + n_workers * max(slots, default=0)
+
+    def _reduce(self, partials: Tensor, out: Tensor, sequence: Sequence) -> None:
+        """Sums over the partitions of the inner dimension, where the result lies."""
+        plan, p, places = self.plan, self.plan.problem, _Places.of(self.plan)
+        first, count = self._rows(is_out=True)
+        tile = np.repeat(np.arange(plan.n_tiles), count)
+        ends = np.cumsum(count)
+        within = np.arange(len(tile)) - (ends - count)[tile]
+        width = plan.tile_z * p.side
+        place = (first[tile] + within) * p.n_batch * p.side + places.z[tile] * width
+        begin = np.arange(len(tile)) * width
+        n_rows = out.n_elems // (p.n_batch * p.side)
+        stretches = np.arange(n_rows * plan.z) * width
+        add_up(self.graph, partials, begin, place, out, stretches, sequence, f"{self.name}/reduce")
+
+
+def _of_group(buckets: Tensor, group: Ints, n_z: int) -> Slices:
+    """For each tile the buckets of all z tiles of its place, one behind the other."""
+    size = buckets.shape[3] * n_z
+    return Slices(buckets.flatten(), group * size, (group + 1) * size)
+
+
+@dataclass(frozen=True)
+class _GradW:
+    """Gradients of values: buckets stay, operands of all sub-groups that have pieces here come."""
+
+    graph: Graph
+    weights: SparseTensor
+    name: str
+
+    def add(self, dense: Tensor, gradient: Tensor, sequence: Sequence) -> Tensor:
+        """The gradient of the values, like them."""
+        graph, plan = self.graph, self.weights.plan
+        p = plan.problem
+        shape = [plan.x, plan.y, plan.z, plan.n_values]
+        total = graph.add_variable(FLOAT, shape, f"{self.name}/total")
+        begin = np.arange(plan.n_tiles) * plan.n_values
+        tiles = _Places.of(plan).tile
+        mapping = TileMapping(begin, begin + plan.n_values, tiles, graph.target.n_tiles)
+        graph.set_tile_mapping(total, mapping)
+        zero(graph, total, sequence, f"{self.name}/zero")
+        own = self._operands(dense, gradient, sequence)
+        self._compute(own, total, sequence)
+        if plan.x * plan.y > 1:
+            ring = _Ring(graph, self.weights, own, -1, self.name)
+            steps = Sequence()
+            self._compute(ring.buffers, total, steps)
+            ring.add(steps, sequence)
+        if p.element is FLOAT:
+            return total.flatten()
+        return cast(graph, total.flatten(), p.element, sequence, f"{self.name}/cast")
+
+    def _operands(self, dense: Tensor, gradient: Tensor, sequence: Sequence) -> list[Tensor]:
+        """[x, y, z, …]: rows of both operands for each place, and the place's sub-group."""
+        plan, p = self.weights.plan, self.weights.plan.problem
+        shape, row = (plan.x, plan.y, plan.z), p.n_batch * p.side
+        found = []
+        for flat, part, size, n in (
+            (dense, _Places.of(plan).y, plan.tile_y, p.n_y),
+            (gradient, _Places.of(plan).x, plan.tile_x, p.n_x),
+        ):
+            like = self.graph.add_variable(p.element, [*shape, size * row], f"{self.name}/operand")
+            begin = np.arange(plan.n_tiles) * size * row
+            tiles = _Places.of(plan).tile
+            mapping = TileMapping(begin, begin + size * row, tiles, self.graph.target.n_tiles)
+            self.graph.set_tile_mapping(like, mapping)
+            first = np.minimum(part * size, n)
+            count = (np.minimum(first + size, n) - first) * row
+            if bool((count < size * row).any()):
+                zero(self.graph, like, sequence, f"{self.name}/pad")
+            ones = np.ones_like(count)
+            source = pieces_of(flat, Runs(first * row + flat.offset, count, ones))
+            whole = like.flatten()
+            target = pieces_of(whole, Runs(begin + whole.offset, count, ones))
+            sequence.add(Copy(source, target))
+            found.append(like)
+        numbers = np.arange(plan.n_tiles) // plan.z + 1
+        group = self.graph.add_constant(INT, [*shape, 1], numbers, f"{self.name}/group")
+        at = np.arange(plan.n_tiles)
+        mapping = TileMapping(at, at + 1, _Places.of(plan).tile, self.graph.target.n_tiles)
+        self.graph.set_tile_mapping(group, mapping)
+        return [*found, group]
+
+    def _compute(self, operands: list[Tensor], total: Tensor, sequence: Sequence) -> None:
+        plan, p = self.weights.plan, self.weights.plan.problem
+        at = np.arange(plan.n_tiles)
+
+        def each(tensor: Tensor) -> Slices:
+            size = tensor.shape[3]
+            return Slices(tensor.flatten(), at * size, (at + 1) * size)
+
+        fields = {
+            "words": each(_Buckets.of(self.weights).words),
+            "dense": each(operands[0]),
+            "gradient": each(operands[1]),
+            "visiting": each(operands[2]),
+            "out": each(total),
+            "n_columns": p.n_batch,
+            "n_planned_columns": plan.tile_z,
+            "side": p.side,
+            "planned_cycles": self._planned_cycles(),
+            "planned_flops": 2 * -(-p.n_values * p.area // plan.n_tiles) * p.n_batch,
+        }
+        codelet = codelets.values_gradient(p.element)
+        tiles = _Places.of(plan).tile
+        run_vertices(self.graph, codelet, fields, tiles, sequence, f"{self.name}/multiply")
+
+    def _planned_cycles(self) -> int:
+        plan, p = self.weights.plan, self.weights.plan.problem
+        n_workers = self.graph.target.chip.n_workers
+        blocks = ceil_div(plan.n_values // p.area, n_workers)
+        rows = ceil_div(plan.rows_per_tile, plan.z)
+        if p.side == 1:
+            worker = element_grad_w_slots(rows, blocks, p.n_batch, p.element)
+        else:
+            worker = block_grad_w_cycles(rows, blocks, p.n_batch, p.side, p.element)
+        return int(costs.grad_w_supervisor(costs.Search()) + n_workers * worker)
