@@ -38,9 +38,8 @@ def run(args: argparse.Namespace) -> None:
     entries = [e for e in watched.tensors.values() if e.kind in kinds and e.n + e.n_zeros]
     if not entries:
         raise RuntimeFailure(
-            f"{args.script.name} ran no module of PyTorch eagerly, so there is nothing to show.",
-            hint="call the model itself, model(x), and backward(); what poptorch compiles is not "
-            "seen",
+            f"{args.script.name} ran no module of PyTorch, so there is nothing to show.",
+            hint="call a model, model(x), and backward(); or one of poptorch.trainingModel",
         )
     print(exponents_table(entries, formats))
     if args.html is not None:

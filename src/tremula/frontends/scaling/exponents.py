@@ -1,7 +1,7 @@
 """Histograms of exponents per tensor: which numbers a format would lose.
 
-`watch` looks at a model while it runs eagerly: results of its modules, weights, and gradients of
-both. An exponent is ⌊log₂|x|⌋.
+`watch` looks at a model while it runs: results of its modules, weights, and gradients of both. An
+exponent is ⌊log₂|x|⌋.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves
+
+from tremula.frontends.poptorch.executor.poplar_executor import PoplarExecutor
 
 LOW, HIGH = -48, 48  # what is beyond counts as the end
 KINDS = ("value", "weight", "gradient", "weight gradient")
@@ -154,10 +157,45 @@ class Watched:
 
 @contextmanager
 def watch() -> Iterator[Watched]:
-    """Watch all modules that run eagerly in a block; `Watched.tensors` are the histograms."""
+    """Watch all modules that run in a block; `Watched.tensors` are the histograms.
+
+    What PopTorch compiles runs once more, eagerly, with the inputs of its first call.
+    """
     watched = Watched()
+    plain_call, seen = PoplarExecutor.__call__, set()
+
+    def call(executor: PoplarExecutor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if id(executor) not in seen:
+            seen.add(id(executor))
+            _run_eagerly(executor, args, kwargs)
+        return plain_call(executor, *args, **kwargs)
+
     watched.start()
+    PoplarExecutor.__call__ = call
     try:
         yield watched
     finally:
+        PoplarExecutor.__call__ = plain_call
         watched.stop()
+
+
+def _run_eagerly(executor: PoplarExecutor, args: tuple, kwargs: dict[str, Any]) -> None:
+    """The model and, in training, its gradients; weights, buffers and seeds stay as they are."""
+    model = executor.model
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(executor.is_training):
+        result = model(*args, **kwargs)
+        if executor.is_training:
+            _loss_of(result).backward()
+    for name, buffer in model.named_buffers():
+        buffer.copy_(buffers[name])
+    for name, parameter in model.named_parameters():
+        parameter.grad = gradients[name]
+
+
+def _loss_of(result: Any) -> Tensor:  # noqa: ANN401
+    """The last scalar of what a model in training gives; all sums of it if there is none."""
+    tensors = [t for t in tree_leaves(result) if isinstance(t, Tensor) and t.requires_grad]
+    scalars = [t for t in tensors if t.numel() == 1]
+    return scalars[-1].sum() if scalars else sum((t.sum() for t in tensors), torch.zeros(()))

@@ -34,6 +34,16 @@ def test_casts_are_the_formats_of_the_machine():
     assert wide.tolist() == [57344.0]
 
 
+def test_the_best_scale_is_the_least_without_overflow():
+    """At it the largest number fits, one below it would not; nothing is at scale 0."""
+    x = torch.tensor([0.1, -3.0, 0.01])
+    scale = float8.best_scale(x)
+    assert not torch.isnan(float8.cast(x, scale=scale).to(torch.float32)).any()
+    assert torch.isnan(float8.cast(x * 1.3, scale=scale - 1).to(torch.float32)).any()
+    assert float8.best_scale(torch.zeros(3)) == 0
+    assert float8.best_scale(torch.full((2,), 1e20), float8.F152) == 31
+
+
 def test_other_formats_and_operands_are_refused():
     """PyTorch's fn formats have other biases; plain tensors must be cast; shapes must fit."""
     with pytest.raises(poptorch.Error, match=r"use torch\.float8_e4m3fnuz"):
@@ -55,9 +65,10 @@ class _Both(nn.Module):
         formats = float8.Float8Formats(input_scale=-2, weight_scale=-6)
         self.linear = float8.Linear(24, 10, formats=formats)
         self.conv = float8.Conv2d(3, 5, 3, padding=1, formats=formats)
+        self.frozen = float8.FrozenLinear(nn.Linear(24, 10))
 
     def forward(self, x, image):
-        return self.linear(x), self.conv(image)
+        return self.linear(x), self.conv(image), self.frozen(x)
 
 
 def test_layers_are_the_same_on_host_and_tiles(run_on):

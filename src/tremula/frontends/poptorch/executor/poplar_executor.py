@@ -89,6 +89,11 @@ class PoplarExecutor:
         """The options in use; they can no longer change."""
         return self._options
 
+    @property
+    def is_training(self) -> bool:
+        """Whether it is a training model."""
+        return self._training
+
     @cached_property
     def _name(self) -> str:
         """The model's name in reports and traces."""

@@ -6,6 +6,7 @@ name the formats here. A number is its code's value times 2^scale.
 
 # ruff: noqa: ANN401 - arguments of layers are PyTorch's, contexts autograd's
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from tremula.base.floats import MAX_SCALE, MIN_SCALE
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.ir.ops import low_precision  # noqa: F401  registers tremula::*
+from tremula.ir.ops.low_precision import quarter_format
 
 F143, F152 = torch.float8_e4m3fnuz, torch.float8_e5m2fnuz
 _OTHERS = {torch.float8_e4m3fn: F143, torch.float8_e5m2: F152}
@@ -67,6 +68,14 @@ def cast(
     """Numbers as 8-bit floats; those out of range are NaN, or clamped if it `saturates`."""
     codes = _ops.to_float8(x, _is_143(format), scale, saturates)
     return Float8Tensor(codes, format, scale)
+
+
+def best_scale(x: Tensor, format: torch.dtype = F143) -> int:
+    """The least scale at which no number of a tensor overflows."""
+    largest = quarter_format(_is_143(format)).largest
+    top = float(x.detach().abs().max()) if x.numel() else 0.0
+    wanted = math.ceil(math.log2(top / largest)) if 0 < top < math.inf else 0
+    return max(MIN_SCALE, min(MAX_SCALE, wanted))
 
 
 def matmul(a: Float8Tensor, b: Float8Tensor) -> Tensor:
@@ -172,6 +181,25 @@ class Linear(nn.Linear):
         return linear(input, self.weight, self.bias, self.formats)
 
 
+class FrozenLinear(nn.Module):
+    """A linear layer for inference whose weights are kept in 8 bits, at their best scale."""
+
+    codes: Tensor
+
+    def __init__(self, layer: nn.Linear, format: torch.dtype = F143, input_scale: int = 0) -> None:
+        super().__init__()
+        self.format, self.input_scale = format, input_scale
+        self.weight_scale = best_scale(layer.weight, format)
+        self.register_buffer("codes", cast(layer.weight, format, self.weight_scale).codes)
+        self.bias = layer.bias
+
+    def forward(self, input: Tensor) -> Tensor:
+        x = cast(input, self.format, self.input_scale, saturates=True)
+        weight = Float8Tensor(self.codes, self.format, self.weight_scale)
+        found = matmul(x, weight.mT).to(input.dtype)
+        return found if self.bias is None else found + self.bias
+
+
 class Conv2d(nn.Conv2d):
     """torch.nn.Conv2d whose forward pass multiplies 8-bit floats; gradients are in its own type."""
 
@@ -217,6 +245,6 @@ class _Convolution(torch.autograd.Function):
 
 
 __all__ = [
-    "F143", "F152", "Conv2d", "Float8Formats", "Float8Tensor", "Linear", "cast", "conv2d",
-    "linear", "matmul",
+    "F143", "F152", "Conv2d", "Float8Formats", "Float8Tensor", "FrozenLinear", "Linear",
+    "best_scale", "cast", "conv2d", "linear", "matmul",
 ]  # fmt: skip
