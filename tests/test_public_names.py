@@ -10,7 +10,7 @@ import tremula
 ROOT = Path(__file__).resolve().parent.parent
 IMPORT = re.compile(r"^(?:>>> )?(?:from|import) tremula\.(\w+)", re.MULTILINE)
 # Rooms that users import from; the last two hold models, data and workloads of the examples.
-PUBLIC = set("poplibs hardware explore errors jax keras onnx scaling garden bench".split())
+PUBLIC = set("poplibs hardware explore errors jax keras onnx scaling serving garden bench".split())
 # Shows how to add an operation to Tremula itself.
 ABOUT_THE_INSIDE = {"adding-an-operation.md"}
 PAGES = [

@@ -107,4 +107,4 @@ def test_the_demo_falls_back_to_the_small_set(monkeypatch, capsys, tmp_path):
     assert (len(training), len(test)) == (6000, 1000)
     printed = capsys.readouterr().out
     assert "MNIST could not be fetched" in printed
-    assert "Continuing with the examples' small set, a tenth of MNIST." in printed
+    assert "Continuing with the small set, a tenth of MNIST." in printed
