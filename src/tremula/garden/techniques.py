@@ -38,4 +38,5 @@ TECHNIQUES = {
     "sparsity": "products that skip zeros",
     "on-device generation": "tokens drawn one after another without the host",
     "static graphs": "data of changing size padded to fixed shapes",
+    "custom placement": "the program says which tile holds what",
 }
