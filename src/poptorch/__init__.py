@@ -96,7 +96,7 @@ _HOME = {
 }
 _SUBMODULES = """
     _args_parser _dataloader _impl _logging _poplar_executor _utils enums float8 ops optim options
-    poptorch_core profiling testing
+    poptorch_core profiling sparse testing
 """.split()
 
 

@@ -13,3 +13,11 @@ def casts() -> Iterator[Figure]:
     from tremula.bench.sparse.casts import cast_figures
 
     yield from cast_figures()
+
+
+@SUITE.measurement("host")
+def host() -> Iterator[Figure]:
+    """Products of fixed sparsity here, against torch.sparse or, on a GPU, dense ones."""
+    from tremula.bench.sparse.host import host_figures
+
+    yield from host_figures()

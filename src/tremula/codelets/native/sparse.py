@@ -17,7 +17,7 @@ from tremula.codelets.native.matrix import N_BLOCK_ROWS, Block, Operand
 _I64 = ir.IntType(64)
 
 
-class _Loop:
+class SumLoop:
     """A loop from `first` to `last` that carries vectors: `body(index, sums) -> sums`."""
 
     def __init__(self, builder, first, last, initial, body) -> None:
@@ -74,7 +74,7 @@ def _make_blocks(n_cols: int, n_rows_at_once: int):
                 given = (a, at, a_stride, _I64(1), w, first_weight, w_stride, n_inner)
                 return emit.loop(dense, weights, given, totals)
 
-            loop = _Loop(builder, first, last, [zero] * n_rows_at_once, product)
+            loop = SumLoop(builder, first, last, [zero] * n_rows_at_once, product)
             for result, place in zip(loop.results, places, strict=True):
                 sums.store(result, place)
             return context.get_dummy_value()
@@ -134,7 +134,7 @@ def _make_scaled(n_cols: int):
                 row = dense.load(dense.place(at), emit.vector)
                 return [builder.call(fused, [scale, row, sums[0]])]
 
-            loop = _Loop(builder, first, last, [zero], product)
+            loop = SumLoop(builder, first, last, [zero], product)
             total.store(loop.results[0], total.place(o_at))
             return context.get_dummy_value()
 

@@ -54,12 +54,24 @@ def held_tensors(model: nn.Module, kind: str) -> list[ModelTensor]:
     found: dict[int, tuple[str, Tensor, list]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         for name, tensor in _table(module, kind).items():
-            if tensor is not None:
+            if tensor is not None and not _is_constant(tensor, kind, name):
                 full = f"{path}.{name}" if path else name
                 entry = found.setdefault(id(tensor), (full, tensor, []))
                 if (module, name) not in entry[2]:
                     entry[2].append((module, name))
     return [ModelTensor(name, tensor, tuple(places)) for name, tensor, places in found.values()]
+
+
+def _is_constant(tensor: Tensor, kind: str, name: str) -> bool:
+    """Whether a tensor is sparse: a buffer is a constant then, a parameter cannot be trained."""
+    if tensor.layout is torch.strided:
+        return False
+    if kind == PARAMETER:
+        raise CaptureError(
+            f"the parameter {name!r} is a sparse tensor, which PyTorch cannot train: use "
+            "poptorch.sparse.SparseLinear.from_sparse(tensor), or register it as a buffer."
+        )
+    return True
 
 
 def _table(module: nn.Module, kind: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
-from tremula.ir.capture import packed_sequences
+from tremula.ir.capture import packed_sequences, sparse_tensors
 from tremula.ir.capture.dynamic_slices import get_item, index_put, set_item
 from tremula.ir.capture.losses import LOSS_FUNCTIONS
 from tremula.ir.capture.without_values import (
@@ -95,6 +95,8 @@ class FunctionRules(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
         args, kwargs = self._on_the_device(func, args, kwargs or {})
+        if sparse_tensors.meets_dense(args, kwargs):
+            return sparse_tensors.run(self.state, func, args, kwargs)
         if not kwargs and recurrent_ops.is_recurrent(func, args):
             return recurrent_ops.record(func, args)
         if not kwargs and packed_sequences.is_packed_net(func, args):

@@ -124,6 +124,7 @@ class PoplarExecutor:
                 parsed = self._parser.parse(args, kwargs)
                 compiled = self._compile(parsed)
             else:
+                self._check_structure()
                 parsed = self._parser.parse_again(args, kwargs, compiled.first)
             if not self.isAttachedToDevice():
                 self._attach(compiled)
@@ -134,6 +135,15 @@ class PoplarExecutor:
             elif self._sources.fetch():  # inference follows what training models have learnt
                 self.copyWeightsToDevice()
             return self._run(compiled, parsed)
+
+    def _check_structure(self) -> None:
+        """Refuse to run a program whose model has since become another one."""
+        for module, structure in self._structures:
+            if module.program_structure() != structure:
+                raise createPoptorchError(
+                    f"a {type(module).__name__} has changed its pattern since the model was "
+                    "compiled: call destroy() before, and the next call compiles it again"
+                )
 
     def _run(self, compiled: CompiledModel, parsed: ParsedArgs) -> Any:  # noqa: ANN401
         core = compiled.core
@@ -202,13 +212,19 @@ class PoplarExecutor:
         self._parser.warn_about_types(parsed)
         if self._training:
             wrap(self._model, self)  # again after destroy()
-        rule, groupings = self._start_rule(), self._named_groupings()
+        with poptorch_errors():
+            rule, groupings = self._start_rule(), self._named_groupings()
         compiled = compile_model(
             self._model, parsed, options, rule, host_settings(), stored=stored, groupings=groupings
         )
         if self._rng_state is not None:
             _restore_random(compiled, self._rng_state)
         self._compiled, self._attachment, self._n_runs = compiled, attachment, 0
+        self._structures = [
+            (module, module.program_structure())
+            for module in self._model.modules()
+            if hasattr(module, "program_structure")
+        ]
         self._optimizer_state = None
         if attachment.kind is ConnectionType.Always:
             self._attach_or_forget(compiled)

@@ -1,0 +1,110 @@
+"""Products of fixed sparsity on a CPU: rows of blocks side by side on the cores.
+
+Sums of four rows and 64 columns stay in registers while all blocks of a row pass by. Imported only
+when a product runs.
+"""
+
+# Numba replaces these functions, which pyright cannot see.
+# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false
+# pyright: reportGeneralTypeIssues=false
+# ruff: noqa: PLR0913, PLR0917 - the operands of a product
+import numpy as np
+from llvmlite import ir
+from numba import njit, prange
+from numba.core import types
+from numba.extending import intrinsic
+
+from tremula.codelets.native.matrix import Block, Operand
+from tremula.codelets.native.sparse import SumLoop, sum_scaled_rows
+
+_I64 = ir.IntType(64)
+_ROWS = 4
+_COLUMNS = 64
+
+
+def _make_strip(n_cols: int):
+    """An intrinsic: some columns of up to four rows of a row of blocks."""
+
+    @intrinsic
+    def strip(
+        typingctx, out, out_at, n, values, value_at, side, n_area, dense, dense_at, offsets, begin,
+        end, n_rows,
+    ):  # fmt: skip
+        i64 = types.int64
+
+        def codegen(context, builder, signature, args):
+            o, o_at, width, v, v_at, inner, area, x, x_at, offs, first, last, rows = args
+            emit = Block(builder, n_cols, rows, _ROWS)
+            operands = zip((out, values, dense), (o, v, x), strict=True)
+            sums, blocks, right = (Operand(context, builder, *pair) for pair in operands)
+            places = [sums.place(row) for row in emit.row_starts(o_at, width)]
+            zero = ir.Constant(emit.vector, [0.0] * n_cols)
+            places_of = context.make_array(offsets)(context, builder, offs).data
+
+            def product(p, totals):
+                at = builder.add(v_at, builder.mul(p, area))
+                row = builder.load(builder.gep(places_of, [p]))
+                given = (v, at, inner, _I64(1), x, builder.add(x_at, row), width, inner)
+                return emit.loop(blocks, right, given, totals)
+
+            loop = SumLoop(builder, first, last, [zero] * _ROWS, product)
+            for result, place in zip(loop.results, places, strict=True):
+                sums.store(result, place)
+            return context.get_dummy_value()
+
+        signature = types.void(
+            out, i64, i64, values, i64, i64, i64, dense, i64, offsets, i64, i64, i64
+        )
+        return signature, codegen
+
+    return strip
+
+
+_strip_64, _strip_16, _strip_1 = (_make_strip(n) for n in (_COLUMNS, 16, 1))
+
+
+@njit(nogil=True, parallel=True, error_model="numpy", cache=True)
+def block_product(values, row_start, offsets, dense, out, side, n):
+    """Out [m, n] = blocks [blocks, side, side] by dense rows that begin at offsets; all flat."""
+    area = side * side
+    for row in prange(len(row_start) - 1):
+        begin, end = row_start[row], row_start[row + 1]
+        j = 0
+        while j < n:
+            width = _COLUMNS if j + _COLUMNS <= n else 16 if j + 16 <= n else 1
+            for i in range(0, side, _ROWS):
+                rows, at = min(_ROWS, side - i), (row * side + i) * n + j
+                if width == _COLUMNS:
+                    _strip_64(out, at, n, values, i * side, side, area, dense, j, offsets, begin,
+                              end, rows)  # fmt: skip
+                elif width == 16:
+                    _strip_16(out, at, n, values, i * side, side, area, dense, j, offsets, begin,
+                              end, rows)  # fmt: skip
+                else:
+                    _strip_1(out, at, n, values, i * side, side, area, dense, j, offsets, begin,
+                             end, rows)  # fmt: skip
+            j += width
+
+
+@njit(nogil=True, parallel=True, error_model="numpy", cache=True)
+def element_product(values, row_start, offsets, dense, out, n):
+    """The same for single elements."""
+    for row in prange(len(row_start) - 1):
+        sum_scaled_rows(
+            out, row * n, dense, 0, values, offsets, row_start[row], row_start[row + 1], n
+        )
+
+
+@njit(nogil=True, parallel=True, fastmath={"contract", "reassoc"}, cache=True)
+def sampled_product(gradient, dense, rows, columns, out, side):
+    """Out [blocks, side, side]: rows of gradient [m, n] by rows of dense [k, n], at a pattern."""
+    n = dense.shape[1]
+    for block in prange(len(columns)):
+        for i in range(side):
+            left = gradient[rows[block] * side + i]
+            for j in range(side):
+                right = dense[columns[block] * side + j]
+                total = np.float32(0)
+                for c in range(n):
+                    total += left[c] * right[c]
+                out[block, i, j] = total

@@ -1,0 +1,93 @@
+"""Patterns of sparse matrices that are known before a model is captured."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tremula.poplibs.popsparse import CSRMatrix
+
+_N_HASHED = 7  # bytes of a pattern's number: it fits an argument of an operation
+_known: dict[int, "Pattern"] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Where a matrix [n_rows, n_columns] has square blocks of values, row by row."""
+
+    n_rows: int
+    n_columns: int
+    side: int
+    row_start: np.ndarray  # int32[rows of blocks + 1]: the first block of each
+    columns: np.ndarray  # int32[blocks], in blocks; ascending in a row
+
+    @staticmethod
+    def of(matrix: CSRMatrix) -> "Pattern":
+        """The pattern of a matrix, whose blocks must be square."""
+        matrix.check_order()
+        side, area = matrix.block[0], matrix.block_size
+        if matrix.block[0] != matrix.block[1]:
+            raise ValueError(f"blocks must be square, got {list(matrix.block)}")
+        starts = (matrix.row_indices // area).astype(np.int32)
+        columns = (matrix.column_indices // side).astype(np.int32)
+        return Pattern(matrix.num_rows, matrix.num_columns, side, starts, columns)
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.columns)
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """int32[blocks]: the row of blocks that each is in."""
+        counts = np.diff(self.row_start)
+        return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+    @cached_property
+    def transposed(self) -> tuple["Pattern", np.ndarray]:
+        """The transposed pattern, and which of these blocks each of its own is."""
+        order = np.lexsort((self.rows, self.columns)).astype(np.int32)
+        counts = np.bincount(self.columns, minlength=self.n_columns // self.side)
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        turned = Pattern(self.n_columns, self.n_rows, self.side, starts, self.rows[order])
+        return turned, order
+
+    def csr(self) -> CSRMatrix:
+        """As a matrix of PopSparse, with values of one."""
+        area = self.side * self.side
+        return CSRMatrix(
+            self.n_rows, self.n_columns, np.ones(self.n_blocks * area, np.float32),
+            self.columns.astype(np.int64) * self.side, self.row_start.astype(np.int64) * area,
+            (self.side, self.side),
+        )  # fmt: skip
+
+    @cached_property
+    def number(self) -> int:
+        """What operations call it: a hash of all of it, the same in every process."""
+        found = sha256(repr((self.n_rows, self.n_columns, self.side)).encode())
+        found.update(self.row_start.tobytes())
+        found.update(self.columns.tobytes())
+        number = int.from_bytes(found.digest()[:_N_HASHED], "big")
+        _known.setdefault(number, self)
+        return number
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """(row_start, columns, rows) as tensors on a device."""
+        if device not in self._placed:
+            starts, columns, rows = (
+                torch.from_numpy(part).to(device)
+                for part in (self.row_start, self.columns, self.rows)
+            )
+            self._placed[device] = starts, columns, rows
+        return self._placed[device]
+
+    @cached_property
+    def _placed(self) -> dict[torch.device, tuple[Tensor, Tensor, Tensor]]:
+        return {}
+
+
+def pattern_numbered(number: int) -> Pattern:
+    """The pattern that an operation of this process means."""
+    return _known[number]
