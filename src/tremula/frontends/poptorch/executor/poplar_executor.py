@@ -220,9 +220,10 @@ class PoplarExecutor:
         if self._rng_state is not None:
             _restore_random(compiled, self._rng_state)
         self._compiled, self._attachment, self._n_runs = compiled, attachment, 0
+        modules: list[Any] = list(self._model.modules())
         self._structures = [
             (module, module.program_structure())
-            for module in self._model.modules()
+            for module in modules
             if hasattr(module, "program_structure")
         ]
         self._optimizer_state = None
