@@ -1,7 +1,7 @@
 """Many applications in their tiny form: a table of times; figures kept beside their manifests."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tremula.garden.catalogue.catalogue import all_applications, find_application
@@ -14,33 +14,38 @@ _LINES_OF_A_FAILURE = 12
 
 def run_together(n_at_once: int) -> int:
     """Run all; 1 if one failed."""
-    return _told(all_applications(), None, n_at_once)
+    applications = all_applications()
+    return _told(applications, run_all(applications, n_at_once=n_at_once))
 
 
 def make_figures(names: Sequence[str], n_at_once: int) -> int:
-    """Run all, or those named, and keep the figures of those that are right."""
+    """Run all, or those named, and keep the figures of each that is right."""
     chosen = [find_application(name) for name in names] or all_applications()
     with tempfile.TemporaryDirectory(prefix="tremula-garden-") as made:
-        folder = Path(made)
-        code = _told(chosen, folder, n_at_once)
-        for one in chosen:
-            figures = read_figures(folder / f"{one.name}.json")
-            if figures is not None:
-                write_figures(figures, figures_file(one))
-    return code
+        return _told(chosen, _kept(run_all(chosen, Path(made), n_at_once), Path(made)))
 
 
-def _told(applications: list[Application], folder: Path | None, n_at_once: int) -> int:
+def _kept(outcomes: Iterable[Outcome], folder: Path) -> Iterator[Outcome]:
+    """The same; figures are kept as they come, so that an interrupt loses only what runs."""
+    for outcome in outcomes:
+        one = outcome.application
+        figures = read_figures(folder / f"{one.name}.json")
+        if figures is not None:
+            write_figures(figures, figures_file(one))
+        yield outcome
+
+
+def _told(applications: Sequence[Application], outcomes: Iterable[Outcome]) -> int:
     """Print a row as each ends, and the last lines of those that failed."""
     width = max(len(one.name) for one in applications)
     print(f"{'application':<{width}}  {'CPU s':>7} {'stated':>7} {'took s':>7}", flush=True)
-    outcomes = []
-    for outcome in run_all(applications, folder, n_at_once):
-        outcomes.append(outcome)
+    seen = []
+    for outcome in outcomes:
+        seen.append(outcome)
         print(_row(outcome, width), flush=True)
-    failed = [outcome for outcome in outcomes if not outcome.is_right]
-    total = sum(outcome.cpu_seconds for outcome in outcomes)
-    print(f"\n{len(outcomes) - len(failed)} of {len(outcomes)} are right; {total / 60:.1f} minutes")
+    failed = [outcome for outcome in seen if not outcome.is_right]
+    total = sum(outcome.cpu_seconds for outcome in seen)
+    print(f"\n{len(seen) - len(failed)} of {len(seen)} are right; {total / 60:.1f} minutes of CPU")
     for outcome in failed:
         lines = outcome.output.rstrip().splitlines()[-_LINES_OF_A_FAILURE:]
         print(f"\n{outcome.application.name} failed:", *lines, sep="\n  ")
