@@ -44,3 +44,15 @@ def test_the_tiny_form_is_at_most_a_minute(application):
 def test_all_together_take_a_quarter_of_an_hour():
     """The sum of what manifests state is at most 15 minutes."""
     assert sum(one.tiny_seconds for one in APPLICATIONS) <= 15 * 60
+
+
+def test_what_machines_of_this_kind_need_is_taught():
+    """Every technique that large models need there is shown by an application."""
+    taught = {technique for one in APPLICATIONS for technique in one.techniques}
+    wanted = {
+        "pipelining", "replication", "gradient accumulation", "replicated tensor sharding",
+        "recomputation", "off-chip states", "serialised embeddings", "packing", "loss scaling",
+        "stochastic rounding", "overlapped io", "custom ops", "phased execution",
+        "tensor parallelism", "serving", "device iterations",
+    }  # fmt: skip
+    assert wanted <= taught
