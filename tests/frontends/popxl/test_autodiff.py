@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import popxl
 from popart import popart_exception
@@ -120,13 +121,18 @@ def test_writing_graphs_are_refused(body):
 
 
 def test_what_has_no_gradient():
-    """Loops and the main graph are refused; detached tensors and integers give zeros."""
+    """Loops that write inputs are refused, and the main graph; detached tensors give zeros."""
     ir = popxl.Ir()
     with ir.main_graph:
         x = popxl.variable([2.0])
         step = ir.create_graph(lambda t: t * 2.0, x)
-        loop = ir.create_graph(lambda t: ops.repeat(step, 2, t)[0], x)
-        with pytest.raises(popart_exception, match="loops are not differentiated"):
+
+        def writes(t: popxl.TensorByRef):
+            return ops.add_(t, 1.0)
+
+        written = ir.create_graph(writes, x)
+        loop = ir.create_graph(lambda t: ops.repeat(written, 2, t)[0], x)
+        with pytest.raises(popart_exception, match="writes some of its inputs"):
             autodiff(loop)
         with pytest.raises(popart_exception, match="main graph"):
             autodiff(ir.main_graph)
@@ -178,3 +184,41 @@ def test_branches(flag):
     dx, dy = (float(g[0]) for g in run(ir, made))
     e = np.exp(2.0)
     assert (dx, dy) == pytest.approx((6 * e, 2 * e) if flag else (8.0, 0.0), rel=1e-6)
+
+
+def recurrence(t, u, w, module):
+    return module.tanh(t @ w) + u * 0.5, module.sin(t) * u
+
+
+@pytest.mark.parametrize(("n_outer", "n_inner"), [(0, 1), (1, 0), (3, 1), (3, 4)])
+def test_loops(n_outer, n_inner):
+    """A loop, and a loop in a loop: values carried and values that all rounds read."""
+    rng = np.random.default_rng(n_outer)
+    arrays = [0.5 * rng.normal(size=s).astype(np.float32) for s in ((2, 3), (3, 3), (2, 3))]
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x, w, b = map(popxl.variable, arrays)
+
+        def outer(t, u, w, b):
+            inner = ir.create_graph(lambda t, u, w: recurrence(t, u, w, ops), t, u, w)
+            t, u = ops.repeat(inner, n_inner, t, u, w)
+            return t * b, u + t
+
+        def loss(t, w, b):
+            t, u = ops.repeat(ir.create_graph(outer, t, t, w, b), n_outer, t * 1.0, t + 1.0, w, b)
+            return ops.sum(t * u)
+
+        graph = ir.create_graph(loss, x, w, b)
+        call = ops.call_with_info(graph, x, w, b)
+        grad = autodiff(graph)
+        made = ops.call(grad.graph, popxl.constant(1.0), inputs_dict=grad.inputs_dict(call))
+    tx, tw, tb = (torch.tensor(array, requires_grad=True) for array in arrays)
+    t, u = tx * 1.0, tx + 1.0
+    for _ in range(n_outer):
+        for _ in range(n_inner):
+            t, u = recurrence(t, u, tw, torch)
+        t, u = t * tb, u + t
+    (t * u).sum().backward()
+    for found, expected in zip(run(ir, made), (tx, tw, tb), strict=True):
+        want = np.zeros_like(found) if expected.grad is None else expected.grad.numpy()
+        np.testing.assert_allclose(found, want, 1e-4, 1e-5)

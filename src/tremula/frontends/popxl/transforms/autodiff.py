@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from tremula.frontends.popart_api.exceptions import popart_exception
@@ -12,83 +11,15 @@ from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import apply
 from tremula.frontends.popxl.core.table import record
 from tremula.frontends.popxl.core.tensor import Constant, Tensor
+from tremula.frontends.popxl.transforms.grad_info import (
+    ExpectedConnection,
+    ExpectedConnectionType,
+    GradGraphInfo,
+)
+from tremula.frontends.popxl.transforms.loops import loop_gradient
 from tremula.frontends.popxl.transforms.vjp import forward_of, gradient_row
 
 PREFIX = "Gradient___"
-_LOOPS = {"Loop"}
-
-
-class ExpectedConnectionType(Enum):
-    """What an input or output of a gradient graph is: a forward tensor, or a gradient by one."""
-
-    Fwd = "Fwd"
-    FwdGrad = "FwdGrad"
-
-
-@dataclass(frozen=True)
-class ExpectedConnection:
-    """An input or output of a gradient graph, by the forward tensor that it belongs to."""
-
-    connection_type: ExpectedConnectionType
-    fwd_tensor: Tensor
-
-    def __repr__(self) -> str:
-        return f"({self.connection_type.name}, {self.fwd_tensor.id})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class GradGraphInfo:
-    """A gradient graph, and how its inputs and outputs belong to the forward graph."""
-
-    graph: Graph
-    forward_graph: Graph
-    expected_inputs: tuple[ExpectedConnection, ...]
-    expected_outputs: tuple[ExpectedConnection, ...]
-
-    @property
-    def inputs(self) -> tuple[ExpectedConnection, ...]:
-        return self.expected_inputs
-
-    @property
-    def outputs(self) -> tuple[ExpectedConnection, ...]:
-        return self.expected_outputs
-
-    def inputs_dict(self, fwd_call_info: CallSiteInfo) -> dict[Tensor, Tensor]:
-        """Inputs of the gradient graph that a forward call provides."""
-        if fwd_call_info.called_graph is not self.forward_graph:
-            raise TypeError(
-                f"The call is one of {fwd_call_info.called_graph.id}, but the gradient is that of"
-                f" {self.forward_graph.id}"
-            )
-        return {
-            inner: fwd_call_info.graph_to_parent(e.fwd_tensor)
-            # A graph may have got inputs since, such as accumulators.
-            for inner, e in zip(self.graph.inputs, self.expected_inputs, strict=False)
-            if e.connection_type is ExpectedConnectionType.Fwd
-        }
-
-    def fwd_graph_ins_to_grad_parent_outs(
-        self, grad_call_info: CallSiteInfo
-    ) -> dict[Tensor, Tensor]:
-        """For inputs of the forward graph, the tensors that a gradient call makes."""
-        return {
-            e.fwd_tensor: grad_call_info.parent_output(i)
-            for i, e in enumerate(self.expected_outputs)
-        }
-
-    def fwd_parent_ins_to_grad_parent_outs(
-        self, fwd_call_info: CallSiteInfo, grad_call_info: CallSiteInfo
-    ) -> dict[Tensor, Tensor]:
-        """For tensors given to a forward call, the tensors that a gradient call makes."""
-        found = self.fwd_graph_ins_to_grad_parent_outs(grad_call_info)
-        return {fwd_call_info.graph_to_parent(t): grad for t, grad in found.items()}
-
-    def __repr__(self) -> str:
-        return (
-            f"GradGraphInfo[\n  graph={self.graph},\n  forward_graph={self.forward_graph},"
-            f"\n  expected_inputs={list(self.expected_inputs)},"
-            f"\n  expected_outputs={list(self.expected_outputs)}\n]"
-        )
 
 
 def autodiff(
@@ -200,6 +131,8 @@ class _Differentiation:
             return self._call(op, given, wanted)
         if op.kind == "If":
             return self._branch(op, given, wanted)
+        if op.kind == "Loop":
+            return loop_gradient(self, op, given, wanted)
         if op.row.compute is None or op.row.is_collective:
             raise popart_exception(
                 f"{op.kind} ({op.outputs[0].id if op.outputs else op.graph.id}) has no gradient",
@@ -248,7 +181,7 @@ class _Differentiation:
     ) -> Sequence[Tensor | None]:
         called: Graph = op.graphs[0]
         have = [t for t, grad in zip(called.outputs, given, strict=True) if grad is not None]
-        info = self.known.get(called) or self._info_of(called, have, wanted)
+        info = self.known.get(called) or self.info_of(called, have, wanted)
         grads = dict(zip(called.outputs, given, strict=False))
         site = CallSiteInfo(op)
         inputs: dict[Tensor, Tensor] = {}
@@ -261,7 +194,7 @@ class _Differentiation:
         by = {e.fwd_tensor: out for e, out in zip(info.expected_outputs, made, strict=True)}
         return [by.get(called.inputs[i]) for i in wanted]
 
-    def _info_of(self, called: Graph, have: list[Tensor], wanted: tuple[int, ...]) -> GradGraphInfo:
+    def info_of(self, called: Graph, have: list[Tensor], wanted: tuple[int, ...]) -> GradGraphInfo:
         """The gradient graph of a graph called, made once for all its calls."""
         if not called._is_differentiable:
             raise popart_exception(
@@ -359,7 +292,6 @@ def _or_zeros(grad: Tensor | None, t: Tensor) -> Tensor:
 
 
 _ADVICE = {
-    "Loop": "loops are not differentiated: differentiate the graph that is repeated",
     "ReplicatedAllReduce": "use popxl_addons.ops.replicated_all_reduce_identical_inputs or"
     " …_identical_grad_inputs, which say what happens to gradients",
     "ReplicatedReduceScatter": "a reduction that is scattered has no gradient",
