@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch._C._functorch import _set_vmap_fallback_warning_enabled
+from torch._C._functorch import (
+    _set_vmap_fallback_warning_enabled,  # pyright: ignore[reportAttributeAccessIssue]
+)
 
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
