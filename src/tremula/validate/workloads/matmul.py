@@ -59,22 +59,29 @@ def time_product(
     return time_program(chip_name, 1, build)
 
 
-@workload("dense matmul scaled by density|^sparse-dense matmul", MATMUL)
+def density_of(row: Row) -> float:
+    """The share of non-zeros, written as 1/16."""
+    share, _, whole = row.text("density").partition("/")
+    return float(share) / float(whole or 1)
+
+
+@workload("dense matmul scaled by density|^sparse-dense matmul", MATMUL, mode="dense")
 def best_product(row: Row, chip_name: str) -> Modelled:
     """The best rate over widths, counted as if only the given share of the products mattered."""
-    if row.text("mode", "dense-equivalent") != "dense-equivalent":
-        raise NoWorkload("sparse products (popsparse) are not there", hint="")
     m, k = row.number("m"), row.number("k")
-    share, _, whole = row.text("density").partition("/")
-    density = float(share) / float(whole or 1)
+    return best_dense_rate(chip_name, m, k, HALF, density_of(row))
+
+
+def best_dense_rate(chip_name: str, m: int, k: int, element: Type, density: float) -> Modelled:
+    """The best of some widths; only a share of the products counts."""
     found = []
     for n in _WIDTHS:
-        timing = time_product(chip_name, (m, k, n), (HALF, HALF), 0.6)
+        timing = time_product(chip_name, (m, k, n), (element, element), 0.6)
         found.append(Modelled.of(timing, n_flops=density * 2.0 * m * k * n))
     return max(found, key=lambda one: one.n_flops / one.cycles)
 
 
-@workload("dense matmul|poplin.*matmul|largest square matmul", MATMUL)
+@workload("(?<!sparse-)dense matmul|poplin.*matmul|largest square matmul", MATMUL)
 def product(row: Row, chip_name: str) -> Modelled:
     """The product alone: operands are on their tiles, the result stays where it is made."""
     if row.unit == "elements":

@@ -18,6 +18,7 @@ MODULES = (
     "tremula.validate.workloads.reduce",
     "tremula.validate.workloads.gather",
     "tremula.validate.workloads.matmul",
+    "tremula.validate.workloads.sparse",
     "tremula.validate.workloads.schnet",
     "tremula.validate.workloads.model_schnet",
     "tremula.validate.workloads.model_transformers",
@@ -81,10 +82,13 @@ class Workload:
     predict: Predict
     n_chips: Literal["one", "several", "any"]
     is_large: bool  # takes more memory than most computers have
+    mode: str  # rows with a parameter "mode" must begin with it
 
     def fits(self, row: Row) -> bool:
         n_chips = "one" if row.n_ipus == 1 else "several"
-        return bool(self.pattern.search(row.workload)) and self.n_chips in (n_chips, "any")
+        has_mode = row.text("mode", self.mode).startswith(self.mode)
+        fits_text = bool(self.pattern.search(row.workload))
+        return fits_text and has_mode and self.n_chips in (n_chips, "any")
 
 
 WORKLOADS: list[Workload] = []
@@ -96,12 +100,13 @@ def workload(
     n_chips: Literal["one", "several", "any"] = "any",
     *,
     is_large: bool = False,
+    mode: str = "",
 ) -> Callable[[Predict], Predict]:
     """Decorator: a function that predicts rows whose workload text matches the pattern."""
 
     def add(predict: Predict) -> Predict:
         compiled = re.compile(pattern, re.IGNORECASE)
-        WORKLOADS.append(Workload(compiled, family, predict, n_chips, is_large))
+        WORKLOADS.append(Workload(compiled, family, predict, n_chips, is_large, mode))
         return predict
 
     return add
@@ -109,10 +114,10 @@ def workload(
 
 # Why rows of some kinds have no workload: what is missing, by a pattern of their workload text.
 REASONS = (
-    ("(static|dynamic) sparse|power-law", "sparse products (popsparse) are not supported"),
+    ("power-law", "it is a fit to other measurements"),
     ("SchNet QM9 training notebook", "its time is that of Python collating 3600 molecules a step"),
     ("entity table", "it is a capacity stated for a framework of its own"),
-    ("vs A100|speed-up", "it compares two machines or methods"),
+    ("vs A100|^(?!.*sparse).*speed-up", "it compares two machines or methods"),
     ("power", "it is an energy, which is an input of the model and not computed by it"),
 )
 

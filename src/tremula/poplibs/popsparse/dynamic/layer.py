@@ -140,13 +140,17 @@ def fully_connected_grad_a(
 
 def sparse_dense_mat_mul(
     graph: Graph, lhs: SparseTensor, rhs: Tensor, sequence: Sequence, *,
-    transpose_lhs: bool = False, name: str = "sparseMatMul",
+    transpose_lhs: bool = False, known_ends: tuple[int, int] | None = None,
+    name: str = "sparseMatMul",
 ) -> Tensor:  # fmt: skip
-    """Sparse [m, k] by dense [k, n]; transposed, it takes [m, n] to [k, n]."""
+    """Sparse [m, k] by dense [k, n]; transposed, it takes [m, n] to [k, n].
+
+    `known_ends` (endX, endY) fixes the steps of propagation when compiling, for forecasts.
+    """
     p = lhs.plan.problem
     n_rows = p.n_out if transpose_lhs else p.n_in
     _check(lhs, rhs, (n_rows, p.n_batch), "a dense operand")
-    return _product(graph, lhs, rhs, sequence, name, is_gradient=transpose_lhs)
+    return _product(graph, lhs, rhs, sequence, name, is_gradient=transpose_lhs, known=known_ends)
 
 
 def fully_connected_sparse_grad_w(
@@ -181,14 +185,14 @@ def _check(weights: SparseTensor, dense: Tensor, shape: tuple[int, int], what: s
 
 def _product(
     graph: Graph, weights: SparseTensor, dense: Tensor, sequence: Sequence, name: str, *,
-    is_gradient: bool = False,
+    is_gradient: bool = False, known: tuple[int, int] | None = None,
 ) -> Tensor:  # fmt: skip
     """[rows, n] to [outputs, n], or with the transposed matrix back."""
     p = weights.plan.problem
     flat = stored_blocks(graph, dense, p.side, sequence, name)
     n_out = p.n_in if is_gradient else p.n_out
     out = create_dense(graph, p.element, n_out, p.n_batch, p.side, f"{name}/out")
-    _Product(graph, weights, name, is_gradient).add(flat, out.flatten(), sequence)
+    _Product(graph, weights, name, is_gradient).add(flat, out.flatten(), sequence, known)
     return view_of(out)
 
 
@@ -249,16 +253,24 @@ class _Ring:
             steps.add(Copy(view, spare), Copy(spare, buffer))
         return steps
 
-    def add(self, compute: Sequence, sequence: Sequence) -> None:
-        """Along y up to endY, then, for each x up to endX, once around y."""
+    def add(
+        self, compute: Sequence, sequence: Sequence, known: tuple[int, int] | None = None
+    ) -> None:
+        """Along y up to endY, then, for each x up to endX, once around y.
+
+        With `known` (endX, endY) the steps are so many, whatever the overflow words say.
+        """
         plan = self.plan
-        if plan.x * plan.y == 1:
+        if plan.x * plan.y == 1 or known == (1, 1):
             return
-        ends = cast(self.graph, self.head, UNSIGNED_INT, sequence, f"{self.name}/ends")
         for source, buffer in zip(self.sources, self.buffers, strict=True):
             sequence.add(Copy(source, buffer))
         along_y = Sequence([self.moved(0, 1), compute])
         along_x = Sequence([self.moved(1, 1), compute, Repeat(plan.y - 1, along_y)])
+        if known is not None:
+            sequence.add(Repeat(known[1] - 1, along_y), Repeat(known[0] - 1, along_x))
+            return
+        ends = cast(self.graph, self.head, UNSIGNED_INT, sequence, f"{self.name}/ends")
         for end, body in ((ends[1], along_y), (ends[0], along_x)):
             loop = counted_for_loop(self.graph, 1, end, 1, lambda _, body=body: body, self.name)
             sequence.add(loop)
@@ -277,7 +289,9 @@ class _Product:
     def plan(self) -> DynamicPlan:
         return self.weights.plan
 
-    def add(self, dense: Tensor, out: Tensor, sequence: Sequence) -> None:
+    def add(
+        self, dense: Tensor, out: Tensor, sequence: Sequence, known: tuple[int, int] | None
+    ) -> None:
         plan, p = self.plan, self.plan.problem
         buckets = _Buckets.of(self.weights)
         if self.is_gradient and p.side > 1:
@@ -289,7 +303,7 @@ class _Product:
         if plan.x * plan.y > 1:
             moved = _Buckets(ring.buffers[0], ring.buffers[1])
             self._compute(moved, dense, partials, steps, n_own=0)
-        ring.add(steps, sequence)
+        ring.add(steps, sequence, known)
         self._reduce(partials, out, sequence)
 
     def _rows(self, *, is_out: bool) -> tuple[Ints, Ints]:

@@ -7,6 +7,7 @@ from tremula.poplibs.popsparse.static.operands import (
     create_dense_sparse_mat_mul_rhs,
     create_sparse_dense_mat_mul_lhs,
     create_sparse_dense_mat_mul_rhs,
+    planned_cycles,
 )
 from tremula.poplibs.popsparse.static.ops import (
     mat_mul,
@@ -24,6 +25,6 @@ __all__ = [
     "MatMulParams", "SparseTensor", "create_dense_sparse_mat_mul_lhs",
     "create_dense_sparse_mat_mul_rhs", "create_sparse_dense_mat_mul_lhs",
     "create_sparse_dense_mat_mul_rhs", "dense_gradient", "dense_sparse_mat_mul", "mat_mul",
-    "mat_mul_dense_gradient", "mat_mul_values_gradient", "sparse_dense_mat_mul",
+    "mat_mul_dense_gradient", "mat_mul_values_gradient", "planned_cycles", "sparse_dense_mat_mul",
     "values_gradient",
 ]  # fmt: skip

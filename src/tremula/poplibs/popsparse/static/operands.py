@@ -111,18 +111,37 @@ class StaticProduct:
         return found.reshape(-1)
 
 
+def planned_cycles(
+    graph: Graph, type: Type | str, params: MatMulParams, pattern: CSRMatrix,
+    **options: Unpack[StaticOptions],
+) -> int:  # fmt: skip
+    """What the planner expects a product to take, without building it."""
+    element = as_type(type)
+    _check_pattern(params, element, pattern)
+    return _plan(params, element, pattern, graph, options)[0].cycles
+
+
 def plan_product(
     params: MatMulParams, element: Type, pattern: CSRMatrix, graph: Graph, options: StaticOptions
 ) -> StaticProduct:
     """Plan the product of a pattern; the values of `pattern` do not matter."""
     side = _check_pattern(params, element, pattern)
+    plan, row, column, source = _plan(params, element, pattern, graph, options)
+    dealt = deal(plan, row, column, params.n)
+    return StaticProduct(params, element, side, plan, dealt, source[dealt.order], options)
+
+
+def _plan(
+    params: MatMulParams, element: Type, pattern: CSRMatrix, graph: Graph, options: StaticOptions
+) -> tuple[StaticPlan, Ints, Ints, Ints]:
+    """The plan, and rows, columns and numbers of the blocks in the order that it takes them."""
+    side = pattern.block[0]
     counts = np.diff(pattern.row_indices) // pattern.block_size
     row = np.repeat(np.arange(len(counts)), counts)
     column = pattern.column_indices // side
-    source = np.lexsort((column, row))
     if params.is_transposed:
         row, column = column, row
-        source = np.lexsort((column, row))
+    source = np.lexsort((column, row))
     row, column = row[source], column[source]
     n_rows, n_inner = params.m // side, params.k // side
     problem = StaticProblem(
@@ -132,9 +151,7 @@ def plan_product(
     )  # fmt: skip
     proportion = options.get("available_memory_proportion", 0.6)
     fixed = options.get("num_bands", 0), options.get("n_split", 0)
-    plan = plan_static(problem, graph.target.chip, proportion, *fixed)
-    dealt = deal(plan, row, column, params.n)
-    return StaticProduct(params, element, side, plan, dealt, source[dealt.order], options)
+    return plan_static(problem, graph.target.chip, proportion, *fixed), row, column, source
 
 
 def _check_pattern(params: MatMulParams, element: Type, pattern: CSRMatrix) -> int:
