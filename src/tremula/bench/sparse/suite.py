@@ -7,6 +7,22 @@ from tremula.bench.figures import Figure, Suite
 SUITE = Suite("sparse")
 
 
+@SUITE.measurement("tiles")
+def tiles() -> Iterator[Figure]:
+    """A static product run vertex by vertex, against torch.sparse."""
+    from tremula.bench.sparse.products import tile_figures
+
+    yield from tile_figures()
+
+
+@SUITE.measurement("patterns")
+def patterns() -> Iterator[Figure]:
+    """A new pattern for a program with dynamic sparsity."""
+    from tremula.bench.sparse.products import pattern_figures
+
+    yield from pattern_figures()
+
+
 @SUITE.measurement("casts")
 def casts() -> Iterator[Figure]:
     """8-bit casts of 10⁷ numbers on this computer, against a copy of them."""
@@ -21,3 +37,11 @@ def host() -> Iterator[Figure]:
     from tremula.bench.sparse.host import host_figures
 
     yield from host_figures()
+
+
+@SUITE.measurement("validate")
+def validation() -> Iterator[Figure]:
+    """The cost model against published sparse products."""
+    from tremula.bench.sparse.products import validation_figures
+
+    yield from validation_figures()
