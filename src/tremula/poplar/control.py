@@ -51,7 +51,8 @@ def set_floating_point_behaviour(
 
     inv, div0, oflo: stop on NaN, on infinity from a division, on overflow. esr: stochastic
     rounding. nanoo: half overflow gives NaN (else, unless it stops, the largest half). A program
-    that never chooses rounds to nearest and overflows to infinity.
+    that never chooses rounds to nearest and overflows to infinity; 8-bit floats, which have none,
+    then overflow to NaN.
     """
     flags = {"inv": inv, "div0": div0, "oflo": oflo, "esr": esr, "nanoo": nanoo}
     sequence.add(SetMachineState(flags))

@@ -6,7 +6,7 @@ import pytest
 import popart
 import popxl
 from popxl import ops
-from tests.frontends.popxl.runs import compare
+from tests.frontends.popxl.runs import compare, run
 from tests.frontends.popxl.samples import SAMPLES
 
 SAMPLED = {"matmul", "layer_norm", "gather", "adam_updater", "slice_", "add_"}
@@ -33,6 +33,22 @@ def test_against_pytorch(sample):
 def test_every_operation(sample):
     """The same for every operation."""
     compare(sample, small_chip(), 2e-4)
+
+
+@pytest.mark.parametrize("version", ["ipu2", "ipu21"])
+def test_products_of_8_bit_floats(version):
+    """A scale that the program computes is part of the product, on 8-bit units and without."""
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=shape).astype(np.float32) for shape in ((5, 40), (40, 6))]
+    ir = popxl.Ir()
+    with ir.main_graph:
+        a, b = (popxl.variable(x, popxl.float8_143, log2_scale=4) for x in values)
+        out = ops.matmul_pow2scaled(a, b, ops.add(popxl.variable(-5), popxl.constant(-3)))
+    options = {"numIPUs": 1, "tilesPerIPU": 4, "ipuVersion": version}
+    (got,) = run(ir, [out], popart.DeviceManager().createIpuModelDevice(options))
+    there, back = (getattr(popxl.fp8_utils, f"host_pow2scale_cast_{w}_fp8") for w in ("to", "from"))
+    numbers = [back(there(x, popxl.float8_143, 4), popxl.float32, -4) for x in values]
+    np.testing.assert_allclose(got, numbers[0] @ numbers[1], rtol=2e-3, atol=2e-3)
 
 
 def test_a_graph_called_from_several_places_is_one_function():

@@ -164,11 +164,11 @@ def watch() -> Iterator[Watched]:
     watched = Watched()
     plain_call, seen = PoplarExecutor.__call__, set()
 
-    def call(executor: PoplarExecutor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        if id(executor) not in seen:
-            seen.add(id(executor))
-            _run_eagerly(executor, args, kwargs)
-        return plain_call(executor, *args, **kwargs)
+    def call(self: PoplarExecutor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if id(self) not in seen:
+            seen.add(id(self))
+            _run_eagerly(self, args, kwargs)
+        return plain_call(self, *args, **kwargs)
 
     watched.start()
     PoplarExecutor.__call__ = call

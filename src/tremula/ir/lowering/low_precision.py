@@ -1,7 +1,9 @@
 """Lowerings of 8-bit floats and of 4-bit weights. Codes travel as bytes, and are read as floats."""
 
-from tremula.base.floats import pack_metadata
-from tremula.base.types import QUARTER, QUARTER_METADATA, UNSIGNED_CHAR
+from math import prod
+
+from tremula.base.floats import N_SCALE_BITS, pack_metadata
+from tremula.base.types import FLOAT, HALF, INT, QUARTER, QUARTER_METADATA, UNSIGNED_CHAR
 from tremula.ir.lowering.linear.convolutions import params_of
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.lowering.types import tile_type
@@ -42,17 +44,44 @@ def from_float8(tiles: Tiles, codes: Tensor, is_143: bool, scale: int, dtype: ob
 def float8_matmul(
     tiles: Tiles, a: Tensor, b: Tensor, are_143: list[bool], scales: list[int]
 ) -> Tensor:
-    """A matrix on the right is one for all rows on the left; else both have the same groups."""
     left, right = (_quarters(tiles, *each) for each in zip((a, b), are_143, scales, strict=True))
+    return _product(tiles, left, right)
+
+
+def _product(tiles: Tiles, left: Tensor, right: Tensor) -> Tensor:
+    """A matrix on the right is one for all rows on the left; else both have the same groups."""
     n_inner, n_cols = right.shape[-2:]
-    n_groups = 1
-    for n in right.shape[:-2]:
-        n_groups *= n
+    n_groups = prod(right.shape[:-2])
     left = left.reshape((n_groups, left.n_elems // (n_groups * n_inner), n_inner))
     right = right.reshape((n_groups, n_inner, n_cols))
     memory = {k: v for k, v in tiles.product_options().items() if k != "partials_type"}
     out = poplin.mat_mul_grouped(tiles.graph, left, right, tiles.sequence, tiles.name, **memory)
     return out.reshape(tiles.out_shape)
+
+
+@lowers("tremula::float8_matmul_scaled", calls="poplin.mat_mul_grouped")
+def float8_matmul_scaled(
+    tiles: Tiles, a: Tensor, b: Tensor, log2_scale: Tensor, are_143: list[bool]
+) -> Tensor:
+    """The left operand has the scale; chips without 8-bit units cast, as PopLibs does there."""
+    metadata = _computed_metadata(tiles, are_143[0], log2_scale)
+    left = poputil.as_quarter(tiles.graph, a, metadata, tiles.sequence, tiles.name)
+    right = _quarters(tiles, b, are_143[1], 0)
+    if not tiles.graph.target.chip.has_quarter_units:
+        left, right = (tiles.cast(operand, FLOAT) for operand in (left, right))
+    return tiles.cast(_product(tiles, left, right), HALF)
+
+
+def _computed_metadata(tiles: Tiles, is_143: bool, scale: Tensor) -> Tensor:
+    """The metadata byte of a scale that the program computes."""
+    graph, sequence, name = tiles.graph, tiles.sequence, f"{tiles.name}/metadata"
+    zero = pack_metadata(quarter_format(is_143), 0)
+    low_bits, form = (tiles.constant(n, INT) for n in (2**N_SCALE_BITS - 1, zero))
+    low = popops.bitwise_and(graph, tiles.cast(scale, INT), low_bits, sequence, name)
+    byte = popops.bitwise_or(graph, low, form, sequence, name)
+    metadata = graph.add_variable(QUARTER_METADATA, [], name, mapping=0)
+    tiles.copy(tiles.cast(byte, UNSIGNED_CHAR).reshape(()), metadata.reinterpret(UNSIGNED_CHAR))
+    return metadata
 
 
 @lowers("tremula::float8_convolution", calls="poplin.convolution")

@@ -36,9 +36,12 @@ _TORCH = {
 def tile_type(dtype: torch.dtype) -> Type:
     """The machine's type for a PyTorch type."""
     if dtype not in _TYPES:
+        is_float8 = "float8" in str(dtype)
         raise UnsupportedOperations(
             f"{dtype} has no counterpart on the machine.",
-            hint="use float32, float16, int32, int16, int8, uint8 or bool",
+            hint="use poptorch.float8, which casts and multiplies 8-bit floats"
+            if is_float8
+            else "use float32, float16, int32, int16, int8, uint8 or bool",
         )
     return _TYPES[dtype]
 

@@ -17,6 +17,9 @@ _library.define("to_float8(Tensor x, bool is_143, int scale, bool saturates) -> 
 _library.define("from_float8(Tensor codes, bool is_143, int scale, ScalarType dtype) -> Tensor")
 _library.define("float8_matmul(Tensor a, Tensor b, bool[] are_143, int[] scales) -> Tensor")
 _library.define(
+    "float8_matmul_scaled(Tensor a, Tensor b, Tensor log2_scale, bool[] are_143) -> Tensor"
+)
+_library.define(
     "float8_convolution(Tensor x, Tensor weight, bool[] are_143, int[] scales, int[] stride,"
     " int[] padding, int[] dilation, int groups) -> Tensor"
 )
@@ -65,6 +68,12 @@ def _matmul(a: Tensor, b: Tensor, are_143: list[bool], scales: list[int]) -> Ten
     return (first @ second).half()
 
 
+def _matmul_scaled(a: Tensor, b: Tensor, log2_scale: Tensor, are_143: list[bool]) -> Tensor:
+    """A product whose scale is computed, too."""
+    first, second = _operands(a, b, are_143, [0, 0])
+    return (first @ second * torch.pow(2.0, log2_scale.float())).half()
+
+
 def _convolution(  # noqa: PLR0917 - the operation's signature
     x: Tensor, weight: Tensor, are_143: list[bool], scales: list[int], stride: list[int],
     padding: list[int], dilation: list[int], groups: int,
@@ -91,6 +100,7 @@ for _device in ("CPU", "CUDA"):
     _library.impl("to_float8", _to_float8, _device)
     _library.impl("from_float8", _from_float8, _device)
     _library.impl("float8_matmul", _matmul, _device)
+    _library.impl("float8_matmul_scaled", _matmul_scaled, _device)
     _library.impl("float8_convolution", _convolution, _device)
     _library.impl("group_decompressed", _group_decompressed, _device)
 
@@ -107,6 +117,11 @@ def _fake_from(codes: Tensor, is_143: bool, scale: int, dtype: torch.dtype) -> T
 
 @torch.library.register_fake("tremula::float8_matmul", lib=_library)
 def _fake_matmul(a: Tensor, b: Tensor, are_143: list[bool], scales: list[int]) -> Tensor:  # noqa: ARG001
+    return a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=torch.float16)
+
+
+@torch.library.register_fake("tremula::float8_matmul_scaled", lib=_library)
+def _fake_scaled(a: Tensor, b: Tensor, log2_scale: Tensor, are_143: list[bool]) -> Tensor:  # noqa: ARG001
     return a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=torch.float16)
 
 

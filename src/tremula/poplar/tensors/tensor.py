@@ -387,7 +387,9 @@ class Tensor:
 
     @property
     def metadata(self) -> "Tensor | None":
-        """The metadata scalar of an 8-bit float tensor."""
+        """The metadata scalar of an 8-bit float tensor; bytes seen as such have none."""
+        if not self.type.requires_metadata:
+            return None
         ids = {self.variables.metadata_of.get(v) for v in self.variable_ids()}
         found = next(iter(ids), None)
         return None if found is None or len(ids) > 1 else variable_tensor(self.variables, found)

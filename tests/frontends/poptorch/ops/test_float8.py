@@ -6,7 +6,7 @@ from torch import nn
 
 import poptorch
 from poptorch import float8
-from tests.frontends.poptorch.models import quiet
+from tests.frontends.poptorch.models import Model, quiet
 from tremula.ir.settings import configured
 
 
@@ -68,7 +68,8 @@ class _Both(nn.Module):
         self.frozen = float8.FrozenLinear(nn.Linear(24, 10))
 
     def forward(self, x, image):
-        return self.linear(x), self.conv(image), self.frozen(x)
+        small = float8.cast(x)
+        return self.linear(x), self.conv(image), self.frozen(x), small.codes.clone(), small.codes
 
 
 def test_layers_are_the_same_on_host_and_tiles(run_on):
@@ -86,6 +87,8 @@ def test_chips_without_8_bit_floats_refuse_the_tile_program(run_on):
     """On a Bow the error names the layer's line, and what to do."""
     with pytest.raises(Exception, match=r"(?s)Bow does not multiply.*c600"):
         run_on("bow", float8.Linear(8, 8).eval(), torch.randn(2, 8))
+    with pytest.raises(poptorch.Error, match=r"(?s)float8_e4m3fn has no.*poptorch\.float8"):
+        run_on("c600", Model(lambda x: x.to(torch.float8_e4m3fn).float()), torch.ones(2))
 
 
 def test_layers_train():

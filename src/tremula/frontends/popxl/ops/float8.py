@@ -13,6 +13,7 @@ from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
 from tremula.frontends.popxl.dtypes import dtype, float16, int32
 from tremula.frontends.popxl.fp8_utils import format_of
 from tremula.frontends.popxl.ops.products import conv_transposed, convolved
+from tremula.ir.ops import low_precision  # noqa: F401  registers tremula::*
 
 
 def encoded(t: Tensor, log2_scale: Tensor, form: QuarterFormat) -> Tensor:
@@ -97,6 +98,10 @@ def _scaled(found: Tensor, log2_scale: Tensor) -> Tensor:
 def _matmul_fp8(
     lhs: Operand, rhs: Operand, log2_scale: Operand, formats: tuple[dtype, dtype]
 ) -> Tensor:
+    are_matrices = lhs.dim() >= 2 and rhs.dim() >= 2
+    if are_matrices and (rhs.dim() == 2 or lhs.shape[:-2] == rhs.shape[:-2]):
+        are_143 = [format_of(f) is QuarterFormat.F143 for f in formats]
+        return torch.ops.tremula.float8_matmul_scaled(lhs, rhs, log2_scale, are_143)
     a, b = (decoded(t, format_of(f)) for t, f in zip((lhs, rhs), formats, strict=True))
     return _scaled(a @ b, log2_scale)
 
