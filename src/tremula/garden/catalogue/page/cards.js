@@ -40,7 +40,7 @@ function number(value) {
 function curveOf(name, values) {
   const low = Math.min(...values), high = Math.max(...values), span = high - low || 1;
   const points = values.map((value, i) => `${(i / (values.length - 1)) * WIDTH},${4 + (HEIGHT - 8) * (1 - (value - low) / span)}`);
-  const words = `${name}: from ${number(values[0])} to ${number(values.at(-1))}`;
+  const words = `${name.replaceAll("_", " ")}: from ${number(values[0])} to ${number(values.at(-1))}`;
   return h("figure.curve-of", {},
     drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": words },
       drawn("polyline", { points: points.join(" ") })),
@@ -59,5 +59,5 @@ function commandOf(one) {
     }
   }
   const code = h("code", {}, one.command);
-  return h("footer.command", {}, code, h("small", {}, `${whole(one.tiny_seconds)} s`), button);
+  return h("footer.command", {}, code, h("small", {}, `at most ${whole(one.tiny_seconds)} s of CPU`), button);
 }
