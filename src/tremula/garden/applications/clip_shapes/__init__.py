@@ -1,0 +1,1 @@
+"""Pictures and captions in one space, as CLIP has them."""

@@ -1,0 +1,1 @@
+"""BERT fine-tuned with IPUTrainer, then asked through a pipeline."""
