@@ -91,3 +91,11 @@ def test_errors_are_those_of_pytorch(name):
     assert "Fake" not in str(got.value)
     if name not in {"module", "index", "conversion"}:  # they show values, or name a place
         assert str(got.value) == re.sub(r"\n +at .*", "", str(wanted.value))
+
+
+def test_weights_may_lie_anywhere():
+    """A step is recorded on the host, wherever the weights are: those of Keras lie on a GPU."""
+    model = nn.Linear(8, 3, device="meta")
+    step = captured(model, X)
+    devices = {node.meta["val"].device.type for node in step.graph.nodes if "val" in node.meta}
+    assert devices == {"cpu"}

@@ -167,7 +167,7 @@ class _Capture:
         for index, (name, tensor) in enumerate(named):
             with _outside_the_recording():
                 is_fake = isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fakes
-                fake = tensor if is_fake else self.fakes.from_tensor(tensor)
+                fake = tensor if is_fake else self._stand_in(tensor)
             if self.recorder.knows(fake):  # one tensor given for two inputs is still two inputs
                 with _outside_the_recording(), self.fakes:
                     fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
@@ -178,6 +178,14 @@ class _Capture:
             self.slots.append(Slot(kind, index, name))
             fakes.append(fake)
         return fakes
+
+    def _stand_in(self, tensor: Tensor) -> Tensor:
+        """A tensor without values; steps are recorded on the host, wherever weights are."""
+        if tensor.device.type == "cpu":
+            return self.fakes.from_tensor(tensor)
+        with self.fakes:
+            fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+        return fake.requires_grad_(tensor.requires_grad)
 
     def _value(self, tensor: Tensor) -> fx.Node:
         """The node of a returned tensor; one from outside is a constant."""

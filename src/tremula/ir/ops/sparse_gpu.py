@@ -1,6 +1,7 @@
 """Products of fixed sparsity on a GPU: a Triton kernel for blocks, ATen for the rest."""
 
 import importlib.util
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -8,25 +9,63 @@ import torch
 from torch import Tensor
 
 _LEAST_SIDE = 16  # rows that tensor cores multiply at once
-_AT_ONCE = 4  # blocks of a row whose products are one
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the kernel is cut: columns of a program, blocks multiplied at once, warps, stages."""
+
+    width: int
+    at_once: int
+    n_warps: int
+    n_stages: int
+
+
+# The first is taken where nothing can be timed.
+_LAUNCHES = (
+    Launch(128, 4, 4, 3), Launch(128, 8, 4, 3), Launch(256, 4, 4, 3), Launch(256, 4, 8, 3),
+    Launch(128, 2, 4, 4), Launch(64, 4, 2, 4), Launch(64, 8, 4, 3), Launch(256, 2, 4, 4),
+)  # fmt: skip
+_N_TIMED = 20
+_chosen: dict[tuple, Launch] = {}
 
 
 def block_product(values: Tensor, row_start: Tensor, columns: Tensor, dense: Tensor) -> Tensor:
     """[m, n]: blocks [blocks, side, side] by dense [k, n]; rows of blocks are in order."""
-    side, n = values.shape[-1], dense.shape[1]
-    n_rows = len(row_start) - 1
+    side = values.shape[-1]
     if side < _LEAST_SIDE or importlib.util.find_spec("triton") is None:
         return _gathered_product(values, row_start, columns, dense)
+    given = (values.contiguous(), row_start, columns, dense.contiguous())
+    key = (values.shape, dense.shape, dense.dtype, dense.device)
+    if key not in _chosen and dense.is_cuda and not torch.cuda.is_current_stream_capturing():
+        _chosen[key] = min(_LAUNCHES, key=lambda launch: _milliseconds(given, launch))
+    return _launched(given, _chosen.get(key, _LAUNCHES[0]))
+
+
+def _launched(given: tuple[Tensor, Tensor, Tensor, Tensor], launch: Launch) -> Tensor:
+    values, row_start, columns, dense = given
+    side, n, n_rows = values.shape[-1], dense.shape[1], len(row_start) - 1
     out = dense.new_empty(n_rows * side, n)
-    dense = dense.contiguous()
-    width = 128 if n >= 128 else max(16, 1 << (n - 1).bit_length())
+    width = min(launch.width, max(16, 1 << (n - 1).bit_length()))
     exact = dense.dtype is torch.float32 and not torch.backends.cuda.matmul.allow_tf32
     _kernel()[(n_rows, -(-n // width))](
-        values.contiguous(), row_start, columns, dense, out, n,
-        SIDE=side, WIDTH=width, AT_ONCE=_AT_ONCE, PRECISION="ieee" if exact else "tf32",
-        num_warps=4, num_stages=3,
+        values, row_start, columns, dense, out, n,
+        SIDE=side, WIDTH=width, AT_ONCE=launch.at_once, PRECISION="ieee" if exact else "tf32",
+        num_warps=launch.n_warps, num_stages=launch.n_stages,
     )  # fmt: skip
     return out
+
+
+def _milliseconds(given: tuple[Tensor, Tensor, Tensor, Tensor], launch: Launch) -> float:
+    """What a launch takes, after one that compiles it."""
+    _launched(given, launch)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(_N_TIMED):
+        _launched(given, launch)
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / _N_TIMED
 
 
 def _gathered_product(values: Tensor, row_start: Tensor, columns: Tensor, dense: Tensor) -> Tensor:

@@ -146,6 +146,14 @@ def test_types(given, returned):
     assert run(x, model=Returns(lambda t: t.clone())).dtype == returned
 
 
+def test_models_of_bfloat16_stay_models_of_bfloat16():
+    """Inputs and results keep the type of the weights."""
+    model, x = nn.Linear(4, 2).bfloat16(), torch.randn(3, 4).bfloat16()
+    found = run(x, model=model)
+    assert found.dtype is torch.bfloat16
+    torch.testing.assert_close(found, model(x))
+
+
 def test_constants_are_not_repeated():
     """What depends on no input is returned once, whatever the mode."""
     model = Returns(lambda x: (x, torch.tensor([1.0, 2.0]), torch.ones(2)))

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.hooks import RemovableHandle
@@ -15,7 +16,7 @@ from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_
 from tremula.frontends.poptorch.executor.outputs import InputCutter, OutputGroup, Selection
 from tremula.frontends.poptorch.executor.step_settings import step_settings
 from tremula.frontends.poptorch.executor.weights import HostWeights, plain
-from tremula.frontends.poptorch.inputs.arg_parsers import NARROWER, ParsedArgs, micro_batch
+from tremula.frontends.poptorch.inputs.arg_parsers import ParsedArgs, micro_batch, narrower_types
 from tremula.frontends.poptorch.inputs.structures import flatten_outputs
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
@@ -85,7 +86,7 @@ class CompiledModel:
     weights: HostWeights
     core: CompiledStep
     cutter: InputCutter
-    wide_inputs: list[int]  # those with types the device does not have
+    wide_inputs: dict[int, torch.dtype]  # types instead of those the device does not have
     selection: Selection
     anchors: list[Anchor]
     output_groups: list[OutputGroup]  # forward's outputs, then one for each anchored tensor
@@ -111,7 +112,8 @@ def compile_model(
 ) -> CompiledModel:
     """Compile a module for arguments like these."""
     settings = step_settings(options, host, groupings or {}, is_training=rule is not None)
-    asked = _step_to_compile(model, first, options, rule)
+    narrower = narrower_types(model)
+    asked = _step_to_compile(model, first, options, rule, narrower)
     with plain(model):
         weights = HostWeights(model)
         weights.buffer_indices(options._Popart.options.get("updatableNamedBuffers", []))
@@ -125,17 +127,25 @@ def compile_model(
         weights,
         core,
         InputCutter(first.tensors, options),
-        [i for i, tensor in enumerate(first.tensors) if _on_device(tensor) is not tensor],
+        {
+            i: narrower[tensor.dtype]
+            for i, tensor in enumerate(first.tensors)
+            if _on_device(tensor, narrower) is not tensor
+        },
         selection,
         anchors,
-        _output_groups(core, selection, anchors, options),
+        _output_groups(core, selection, anchors, options, narrower),
     )
 
 
 def _step_to_compile(
-    model: nn.Module, first: ParsedArgs, options: Options, rule: UpdateRule | None
+    model: nn.Module,
+    first: ParsedArgs,
+    options: Options,
+    rule: UpdateRule | None,
+    narrower: Mapping[torch.dtype, torch.dtype],
 ) -> StepToCompile:
-    micro = [_on_device(micro_batch(tensor, options)) for tensor in first.tensors]
+    micro = [_on_device(micro_batch(tensor, options), narrower) for tensor in first.tensors]
     for tensor in micro:
         if tensor.numel() == 0:
             shape = list(tensor.shape)
@@ -151,10 +161,10 @@ def _step_to_compile(
     return StepToCompile(model, run_forward, micro, first.tensor_names(), rule)
 
 
-def _on_device(tensor: Tensor) -> Tensor:
+def _on_device(tensor: Tensor, narrower: Mapping[torch.dtype, torch.dtype]) -> Tensor:
     """As the model sees an input: floats are narrower on the device, integers stay as they are."""
-    is_wide = tensor.is_floating_point() and tensor.dtype in NARROWER
-    return tensor.to(NARROWER[tensor.dtype]) if is_wide else tensor
+    is_wide = tensor.is_floating_point() and tensor.dtype in narrower
+    return tensor.to(narrower[tensor.dtype]) if is_wide else tensor
 
 
 def _anchors(core: CompiledStep, options: Options) -> list[Anchor]:
@@ -173,12 +183,17 @@ def _anchors(core: CompiledStep, options: Options) -> list[Anchor]:
 
 
 def _output_groups(
-    core: CompiledStep, selection: Selection, anchors: list[Anchor], options: Options
+    core: CompiledStep,
+    selection: Selection,
+    anchors: list[Anchor],
+    options: Options,
+    narrower: Mapping[torch.dtype, torch.dtype],
 ) -> list[OutputGroup]:
     """The outputs of forward, and each anchored tensor with a mode of its own."""
     facts, n = core.output_facts(), core.n_outputs
-    groups = [OutputGroup(selection, 0, facts[:n])]
+    groups = [OutputGroup(selection, 0, facts[:n], narrower)]
     for place, anchor in enumerate((a for a in anchors if a.is_output), start=n):
         mode, period = anchor.anchored.output_mode, anchor.anchored.output_return_period
-        groups.append(OutputGroup(Selection.of(options, mode, period), place, [facts[place]]))
+        own = Selection.of(options, mode, period)
+        groups.append(OutputGroup(own, place, [facts[place]], narrower))
     return groups

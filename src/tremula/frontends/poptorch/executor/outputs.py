@@ -1,6 +1,6 @@
 """What a call takes and gives back: inputs cut into micro-batches, results chosen and joined."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,8 +96,15 @@ class Selection:
 class OutputGroup:
     """Outputs that are returned by the same mode: their places among all outputs, and facts."""
 
-    def __init__(self, selection: Selection, begin: int, facts: list[OutputFact]):
+    def __init__(
+        self,
+        selection: Selection,
+        begin: int,
+        facts: list[OutputFact],
+        narrower: Mapping[torch.dtype, torch.dtype] = NARROWER,
+    ):
         self.selection = selection
+        self.narrower = narrower  # types that are returned as others
         self.begin, self.end = begin, begin + len(facts)
         self.facts = facts
         self._wanted = frozenset(n for n in range(selection.n_total) if selection.wants(n))
@@ -144,16 +151,18 @@ class OutputCollector:
         if group.selection.mode is OutputMode.Sum:
             kept = [self._sums[place][r] for r in range(group.selection.n_replicas)]
         if not kept:  # EveryN with a period longer than the call
-            return [_none_of(fact) for fact in group.facts]
+            return [_none_of(fact, group.narrower) for fact in group.facts]
         return [
-            _returned(parts[0] if fact.is_constant else _joined(parts), fact.must_copy)
+            _returned(
+                parts[0] if fact.is_constant else _joined(parts), fact.must_copy, group.narrower
+            )
             for parts, fact in zip(zip(*kept, strict=True), group.facts, strict=True)
         ]
 
 
-def _none_of(fact: OutputFact) -> Tensor:
+def _none_of(fact: OutputFact, narrower: Mapping[torch.dtype, torch.dtype]) -> Tensor:
     """What is returned if a mode wants none of the micro-batches."""
-    return torch.empty((0, *fact.shape[1:]), dtype=NARROWER.get(fact.dtype, fact.dtype))
+    return torch.empty((0, *fact.shape[1:]), dtype=narrower.get(fact.dtype, fact.dtype))
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
@@ -163,9 +172,11 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(parts)) if parts[0].dim() == 0 else torch.cat(list(parts))
 
 
-def _returned(tensor: Tensor, must_copy: bool) -> Tensor:
+def _returned(
+    tensor: Tensor, must_copy: bool, narrower: Mapping[torch.dtype, torch.dtype]
+) -> Tensor:
     """A host tensor in a type the device has, with memory of its own, that refuses `backward()`."""
-    host = tensor.detach().to("cpu", NARROWER.get(tensor.dtype, tensor.dtype))
+    host = tensor.detach().to("cpu", narrower.get(tensor.dtype, tensor.dtype))
     if must_copy and host.data_ptr() == tensor.data_ptr():
         host = host.clone()
     host.backward = _refuse_backward

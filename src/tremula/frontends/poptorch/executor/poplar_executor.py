@@ -18,7 +18,7 @@ from tremula.frontends.poptorch.executor.outputs import OutputCollector
 from tremula.frontends.poptorch.executor.placement import uses_ipu_model
 from tremula.frontends.poptorch.executor.profile_folder import trace_if_profiled, write_profile
 from tremula.frontends.poptorch.executor.weights import ParameterOfModel, Sources, unwrap, wrap
-from tremula.frontends.poptorch.inputs.arg_parsers import NARROWER, ArgsParser, ParsedArgs
+from tremula.frontends.poptorch.inputs.arg_parsers import ArgsParser, ParsedArgs
 from tremula.frontends.poptorch.logging import LOGGER, set_max_repeats
 from tremula.frontends.poptorch.optim.state import OptimizerState
 from tremula.frontends.poptorch.optim.tracker import OptimizerTracker, automatic_loss_scaling
@@ -566,8 +566,8 @@ def _as_device_has_them(tensors: list[Tensor], compiled: CompiledModel) -> list[
     if not compiled.wide_inputs and device is None:
         return tensors
     found = list(tensors)
-    for i in compiled.wide_inputs:
-        found[i] = found[i].to(NARROWER[found[i].dtype])
+    for i, dtype in compiled.wide_inputs.items():
+        found[i] = found[i].to(dtype)
     return found if device is None else [tensor.to(device) for tensor in found]
 
 

@@ -44,6 +44,16 @@ NARROWER = {
     torch.float64: torch.float32,
     torch.bfloat16: torch.float32,
 }
+
+
+def narrower_types(model: Callable) -> Mapping[torch.dtype, torch.dtype]:
+    """Types of tensors that become others: bfloat16 stays what it is in a model made of it."""
+    held = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
+    if any(tensor.dtype is torch.bfloat16 for tensor in held):
+        return {wide: narrow for wide, narrow in NARROWER.items() if wide is not torch.bfloat16}
+    return NARROWER
+
+
 _HINT = (
     "\nThe model was compiled for different inputs. To compile it for these, call "
     "destroy() on it and run it again, or wrap the model in a new "
@@ -136,6 +146,7 @@ class ArgsParser:
         self._rest = next((p.name for p in parameters if p.kind is _Kind.VAR_POSITIONAL), None)
         self._takes_any_name = any(p.kind is _Kind.VAR_KEYWORD for p in parameters)
         self._names = tuple(p.name for p in self._positional)
+        self._narrower = narrower_types(model)
         self._said: set[str] = set()
 
     def parse(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ParsedArgs:
@@ -161,13 +172,13 @@ class ArgsParser:
 
     def warn_about_types(self, parsed: ParsedArgs) -> None:
         """Warn about tensors of types the device does not have, and name the replacements."""
-        if not any(tensor.dtype in NARROWER for tensor in parsed.tensors):
+        if not any(tensor.dtype in self._narrower for tensor in parsed.tensors):
             return
         for tensor, name in zip(parsed.tensors, parsed.tensor_names(), strict=True):
-            if tensor.dtype in NARROWER:
+            if tensor.dtype in self._narrower:
                 self._warn_once(
                     f"Input {name} has the type {tensor.dtype}, which the IPU does not have: it is "
-                    f"converted to {NARROWER[tensor.dtype]}."
+                    f"converted to {self._narrower[tensor.dtype]}."
                 )
 
     def _normal_form(
