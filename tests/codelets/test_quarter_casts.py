@@ -7,6 +7,7 @@ from tremula.base.floats import QuarterFormat, float32_to_quarter, quarter_to_fl
 from tremula.codelets.quarter_casts import N_COMPILED, decoded, encoded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quarter_format", list(QuarterFormat))
 @pytest.mark.parametrize("saturates", [False, True])
 def test_compiled_casts_are_the_definition(quarter_format, saturates):

@@ -35,6 +35,7 @@ def fp8_row(workload, parameters, dtype, chip="C600"):
     return Row(f"mine-{dtype}", chip, 1, workload, split, "rate", "TFLOP/s", 300.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "parameters"),
     [

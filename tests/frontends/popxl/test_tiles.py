@@ -35,6 +35,7 @@ def test_every_operation(sample):
     compare(sample, small_chip(), 2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["ipu2", "ipu21"])
 def test_products_of_8_bit_floats(version):
     """A scale that the program computes is part of the product, on 8-bit units and without."""

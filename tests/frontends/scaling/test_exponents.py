@@ -51,6 +51,7 @@ class _Loss(nn.Module):
         return found, nn.functional.mse_loss(found, torch.zeros(8, 3))
 
 
+@pytest.mark.slow
 def test_what_poptorch_compiles_is_seen_once():
     """A training model runs eagerly, too, which changes neither weights, buffers nor seeds."""
     losses = {}

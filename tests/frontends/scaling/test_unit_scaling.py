@@ -63,6 +63,7 @@ def test_attention_and_losses_keep_the_variance(is_causal):
     assert float(gradient.std()) == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.slow
 def test_gradients_differ_from_pytorchs_by_one_factor_each():
     """Every parameter's gradient is a multiple of the true one, whatever paths lead to it."""
     torch.manual_seed(0)
@@ -91,6 +92,7 @@ def test_gradients_differ_from_pytorchs_by_one_factor_each():
         assert ratios[0] == pytest.approx(ratios[1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_character_model_starts_at_one_and_learns_in_8_bits():
     """Gradients of all weights are within a factor of 16 of one; two steps of training help."""
     torch.manual_seed(0)

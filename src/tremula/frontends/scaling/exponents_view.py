@@ -65,13 +65,14 @@ def advice(entries: list[Exponents], formats: list[Format]) -> str:
 
 # -- the page --------------------------------------------------------------------------------------
 
-_CELL, _ROW, _NAMES = 12, 18, 330
+_CELL, _ROW, _NAMES, _LOSS = 12, 18, 330, 108
 _STYLE = """
 body { font: 14px system-ui, sans-serif; margin: 24px; background: #fff; color: #1c2330 }
 h1 { font-size: 20px } p { max-width: 60em; line-height: 1.5 }
-text { font: 12px system-ui, sans-serif; fill: #1c2330 } .minor { fill: #667085 }
+text { font: 12px system-ui, sans-serif; fill: #1c2330 } text.minor { fill: #667085 }
+text.much { fill: #d9480f; font-weight: 600 }
 @media (prefers-color-scheme: dark) {
-  body { background: #11151c; color: #e6e9ef } text { fill: #e6e9ef } .minor { fill: #98a2b3 }
+  body { background: #11151c; color: #e6e9ef } text { fill: #e6e9ef } text.minor { fill: #98a2b3 }
 }
 """
 
@@ -81,7 +82,7 @@ def exponents_page(entries: Iterable[Exponents], title: str) -> str:
     entries = list(entries)
     rows = [part for number, e in enumerate(entries) for part in _row(e, number)]
     n_cols, height = _LAST - _FIRST + 1, 60 + _ROW * len(entries) + 20
-    width = _NAMES + _CELL * n_cols + 260
+    width = _NAMES + _CELL * n_cols + 40 + _LOSS * len(FORMATS)
     picture = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">'
         f"{''.join(_ends(height))}{''.join(_axis())}{''.join(rows)}</svg>"
@@ -92,7 +93,7 @@ def exponents_page(entries: Iterable[Exponents], title: str) -> str:
         "<p>Darker cells hold more of a tensor's numbers; the column is the power of two. "
         "Lines mark the least and the largest power of each format: what lies left of the first "
         "becomes zero, what lies right of the last does not fit. At the right: the share that "
-        f"{', '.join(FORMATS)} would lose.</p><p>{escape(advice(entries, list(FORMATS.values())))}"
+        f"each would lose.</p><p>{escape(advice(entries, list(FORMATS.values())))}"
         f"</p>{picture}</html>\n"
     )
 
@@ -120,6 +121,7 @@ def _ends(height: int) -> Iterable[str]:
         left, right = _place(form.least_exponent), _place(form.largest_exponent + 1)
         yield f'<line x1="{left}" x2="{right}" y1="{y}" y2="{y}" stroke="{colour}"/>'
         yield f'<text x="{_NAMES - 8}" y="{y + 4}" text-anchor="end">{form.name}</text>'
+        yield f'<text x="{_loss_column(form)}" y="52">{form.name}</text>'
 
 
 def _row(entry: Exponents, number: int) -> Iterable[str]:
@@ -135,8 +137,14 @@ def _row(entry: Exponents, number: int) -> Iterable[str]:
                 f'fill="#1f6feb" fill-opacity="{0.08 + 0.92 * share / top:.2f}">'
                 f"<title>{escape(label)}: 2^{_FIRST + k}, {share:.2%}</title></rect>"
             )
-    losses = "   ".join(_lost(entry, form) for form in FORMATS.values())
-    yield f'<text class="minor" x="{_place(_LAST + 2)}" y="{y + 13}">{losses}</text>'
+    for form in FORMATS.values():
+        style = "much" if max(entry.shares(form)) > _MUCH else "minor"
+        lost = _lost(entry, form)
+        yield f'<text class="{style}" x="{_loss_column(form)}" y="{y + 13}">{lost}</text>'
+
+
+def _loss_column(form: Format) -> float:
+    return _place(_LAST + 2) + _LOSS * list(FORMATS).index(form.name)
 
 
 assert LOW <= _FIRST < _LAST <= HIGH, "what is shown is counted"

@@ -72,6 +72,7 @@ class _Both(nn.Module):
         return self.linear(x), self.conv(image), self.frozen(x), small.codes.clone(), small.codes
 
 
+@pytest.mark.slow
 def test_layers_are_the_same_on_host_and_tiles(run_on):
     """A linear layer and a convolution give the same numbers, within a rounding to half."""
     torch.manual_seed(0)
@@ -91,6 +92,7 @@ def test_chips_without_8_bit_floats_refuse_the_tile_program(run_on):
         run_on("c600", Model(lambda x: x.to(torch.float8_e4m3fn).float()), torch.ones(2))
 
 
+@pytest.mark.slow
 def test_layers_train():
     """All products of a training step are of 8-bit floats, and the loss falls."""
     torch.manual_seed(1)

@@ -34,6 +34,7 @@ def ran(graph, sequence, inputs, result):
     return np.asarray(engine.read_tensor("result"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("left", "right"), [(F143, F143), (F143, F152), (F152, F152)])
 def test_every_product_of_two_codes_is_exact(left, right):
     """All 256 × 256 products of codes are those of exact arithmetic, rounded once to half."""
@@ -52,6 +53,7 @@ def test_every_product_of_two_codes_is_exact(left, right):
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.slow
 def test_products_sum_in_float_and_round_once():
     """[m, k] · [k, n] with two formats and scales agrees with float64 to a rounding to half."""
     random = np.random.default_rng(0)
@@ -71,6 +73,7 @@ def test_products_sum_in_float_and_round_once():
     assert error < 2**-10
 
 
+@pytest.mark.slow
 def test_transposed_operands_and_convolutions():
     """Codes are transposed as bytes; a convolution is the sum of its taps' products."""
     random = np.random.default_rng(1)
@@ -92,6 +95,7 @@ def test_transposed_operands_and_convolutions():
     np.testing.assert_allclose(got, expected, rtol=2e-3, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_planned_at_the_rate_of_8_bit_floats():
     """A large product takes little more than half the cycles of one of halves."""
     graph = tr.Graph(tr.IPUModel("c600").create_device())

@@ -43,6 +43,7 @@ def spread(form):
     return (random.choice([-1, 1], N) * 2.0**powers).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [F143, F152, None])
 def test_rounding_is_unbiased_and_seeded(form):
     """The mean error in steps is that of chance; seeds decide; each number has two neighbours."""
@@ -68,6 +69,7 @@ def _step(values, form):
     return np.ldexp(1.0, exponent - n_bits)
 
 
+@pytest.mark.slow
 def test_chips_without_8_bit_instructions_round_to_nearest():
     """A Bow emulates the cast, which draws nothing: halves round by chance, 8-bit floats do not."""
     values = spread(F143)
@@ -77,6 +79,7 @@ def test_chips_without_8_bit_instructions_round_to_nearest():
     assert (halves[0] != halves[1]).mean() > 0.1
 
 
+@pytest.mark.slow
 def test_overflow_is_nan_unless_it_saturates():
     """With nanoo off, what is too large becomes the largest number; infinity stays NaN."""
     values = np.array([247, 248, -1e9, np.inf, np.nan], np.float32)
