@@ -16,19 +16,7 @@ from transformers.trainer_callback import PrinterCallback
 import poptorch
 from _speed import print_pod4
 from optimum.graphcore import IPUConfig, IPUTrainer, IPUTrainingArguments
-
-SIZE = 32
-
-
-def picture(kind, draw):
-    """A bright bar, lying (0) or standing (1), somewhere in noise."""
-    image = torch.randn(3, SIZE, SIZE, generator=draw) * 0.3
-    at = int(torch.randint(4, SIZE - 8, (1,), generator=draw))
-    bar, along = slice(at, at + 4), slice(4, SIZE - 4)
-    rows, columns = (bar, along) if kind == 0 else (along, bar)
-    image[:, rows, columns] += 2
-    return {"pixel_values": image, "labels": kind}
-
+from tremula.garden.applications.vit_bars.bars import SIZE, bars
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -37,8 +25,7 @@ if __name__ == "__main__":
     args = parser.parse_args()
     poptorch.setLogLevel("ERR")
     logging.set_verbosity_error()
-    draw = torch.Generator().manual_seed(0)
-    pictures = [picture(i % 2, draw) for i in range(320)]
+    pictures = bars(320)
     torch.manual_seed(0)
     config = ViTConfig(
         image_size=SIZE, patch_size=8, hidden_size=64, num_hidden_layers=args.layers,

@@ -19,65 +19,12 @@ character by character. Four things are done to it from outside:
 import argparse
 
 import torch
-from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config
 
 import poptorch
 from _throughput import print_throughput
+from tremula.garden.applications.gpt2_text.model import PipelinedGPT2
 from tremula.garden.text import characters
-
-
-class SerializedLinear(nn.Linear):
-    """A dense layer whose product is computed in `factor` slices."""
-
-    def __init__(self, n_in, n_out, factor, mode):
-        super().__init__(n_in, n_out, bias=False)
-        self.factor, self.mode = factor, mode
-
-    def forward(self, x):
-        return poptorch.serializedMatMul(x, self.weight.t(), self.mode, self.factor)
-
-
-class Checkpointed(nn.Module):
-    """A layer whose result is kept for the backward pass."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, *args, **kwargs):
-        result = self.layer(*args, **kwargs)
-        return poptorch.recomputationCheckpoint(result)
-
-
-class PipelinedGPT2(nn.Module):
-    """GPT-2 with its loss; embeddings and output layer on IPU 0, the layers on the others."""
-
-    def __init__(self, config, n_slices, layers_per_ipu):
-        super().__init__()
-        self.model = GPT2LMHeadModel(config)
-        if n_slices > 1:
-            mode = poptorch.MatMulSerializationMode.OutputChannels
-            head = SerializedLinear(config.n_embd, config.vocab_size, n_slices, mode)
-            head.load_state_dict(self.model.lm_head.state_dict())
-            self.model.lm_head = head
-            self.model.tie_weights()
-        parts = self.model.transformer
-        parts.wte = poptorch.BeginBlock(parts.wte, "embedding", ipu_id=0)
-        for number, layer in enumerate(parts.h):
-            ipu, place = divmod(number, layers_per_ipu)
-            parts.h[number] = Checkpointed(layer)
-            if place == 0:
-                poptorch.BeginBlock(parts.h[number], f"layer{number}", ipu_id=1 + ipu)
-            print(f"Layer {number} on IPU {1 + ipu}")
-        self.model.lm_head = poptorch.BeginBlock(self.model.lm_head, "head", ipu_id=0)
-        self.loss = nn.CrossEntropyLoss()
-
-    def forward(self, ids):
-        hidden = self.model.transformer(input_ids=ids[:, :-1], use_cache=False)[0]
-        scores = self.model.lm_head(hidden)
-        return self.loss(scores.flatten(0, 1), ids[:, 1:].flatten())
-
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -100,6 +47,8 @@ if __name__ == "__main__":
     )  # fmt: skip
     model = PipelinedGPT2(config, args.slices, args.layers_per_ipu)
 
+    for layer in range(args.layers):
+        print(f"Layer {layer} on IPU {1 + layer // args.layers_per_ipu}")
     n_stages = 2 + -(-args.layers // args.layers_per_ipu)
     options = poptorch.Options().logCycleCount(args.cycles)
     options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement))

@@ -1,10 +1,12 @@
-"""Parts of the applications on pictures: patches, shapes by name."""
+"""Parts of the applications on pictures: patches, shapes by name, masks."""
 
+import pytest
 import torch
 
 from tremula.garden.applications.diffusion_shapes.main import nearest_shape, shapes
 from tremula.garden.applications.diffusion_shapes.model import kept_share
 from tremula.garden.applications.mae_digits.model import images_of, patches_of
+from tremula.garden.applications.unet_segmentation.overlap import overlap_of
 
 
 def test_patches_go_back_to_images():
@@ -24,3 +26,12 @@ def test_shapes_are_known_by_their_looks():
     assert (kept.diff() < 0).all()
     assert kept[0] > 0.99
     assert kept[-1] < 0.01
+
+
+@pytest.mark.parametrize(("shift", "overlap"), [(0, 1.0), (2, 1 / 3), (4, 0.0)])
+def test_overlap_of_masks(shift, overlap):
+    """Pixels in both masks, of those in either."""
+    mask = torch.zeros(4, 12, dtype=torch.bool)
+    mask[:, :4] = True
+    moved = torch.roll(mask, shift, 1)
+    assert overlap_of(moved.numpy(), mask.numpy()) == pytest.approx(overlap)

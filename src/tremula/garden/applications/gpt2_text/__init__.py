@@ -1,0 +1,1 @@
+"""GPT-2 over several chips learns to spell, and writes."""

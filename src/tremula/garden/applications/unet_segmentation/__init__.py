@@ -1,0 +1,1 @@
+"""UNet in Keras: which pixels belong to a disc."""

@@ -1,0 +1,1 @@
+"""Letters learnt with products of 8-bit floats, unit-scaled."""

@@ -1,0 +1,1 @@
+"""A vision transformer learns lying and standing bars."""
