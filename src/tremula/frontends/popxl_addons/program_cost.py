@@ -4,10 +4,13 @@ A program of phases has few distinct graphs. Those that only compute are compile
 one replica, with their collectives on the modelled links. Graphs that also loop, load or store are
 walked: their own operations are compiled, too, and transfers with memory beside the chips are
 costed as copies of a tile program. A phase is what one call or loop of the main graph runs.
+
+Graphs that run on different chips of a replica, and need nothing from each other, run at once: the
+stages of a pipeline.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +19,7 @@ import popxl
 from tremula.base.types import CHAR
 from tremula.compiler.compile import compile_graph
 from tremula.compiler.report.report import Report
+from tremula.frontends.popxl.core.call_site import modified_inputs
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl_addons.tile_cost import (
     TileCost,
@@ -151,11 +155,20 @@ class _Costing:
 
     def _main(self) -> Iterator[Part]:
         main = self.ir.main_graph
-        for op in main.ops:
-            if op.kind in _RUNS_GRAPHS:
-                graph, n_times = _called(op)
-                yield from self._parts(_title(graph), graph, n_times)
+        yield from self._runs(main, 1, None)
         yield from self._own_parts("main", main, 1)
+
+    def _runs(self, graph: popxl.Graph, n_times: int, phase: str | None) -> Iterator[Part]:
+        """Graphs that a graph runs; each is a phase of its own unless one is given."""
+        for group in _independent(graph):
+            parts: list[Part] = []
+            spent: list[tuple[frozenset[int], int]] = []
+            for op in group:
+                called, times = _called(op)
+                own = list(self._parts(phase or _title(called), called, n_times * times))
+                parts += own
+                spent.append((_chips_of(op), sum(part.total_cycles for part in own)))
+            yield from _hiding(parts, sum(cycles for _, cycles in spent) - _makespan(spent))
 
     def _parts(self, phase: str, graph: popxl.Graph, n_times: int) -> Iterator[Part]:
         """What a graph takes that runs so often: compiled whole if it only computes."""
@@ -165,10 +178,7 @@ class _Costing:
             yield Part(phase, _title(graph), "tiles", n_times, cycles, report=cost.report)
             return
         yield from self._own_parts(phase, graph, n_times)
-        for op in graph.ops:
-            if op.kind in _RUNS_GRAPHS:
-                called, times = _called(op)
-                yield from self._parts(phase, called, n_times * times)
+        yield from self._runs(graph, n_times, phase)
 
     def _own_parts(self, phase: str, graph: popxl.Graph, n_times: int) -> Iterator[Part]:
         """Transfers of a graph, and operations that are not in graphs it calls."""
@@ -203,12 +213,11 @@ class _Costing:
         return cost
 
     def _is_plain(self, graph: popxl.Graph) -> bool:
-        """Whether a graph only computes: no loop, no transfer, also in graphs that it calls."""
+        """Whether a graph only computes, on one chip: no loop, no transfer, nor do those called."""
         if graph not in self.is_plain:
             kinds = {op.kind for op in graph.ops}
-            self.is_plain[graph] = not (kinds & (_NOT_COMPUTED - {"Call"})) and all(
-                self._is_plain(called) for called in graph.called_graphs
-            )
+            is_plain = len(_chips(graph)) < 2 and not kinds & (_NOT_COMPUTED - {"Call"})
+            self.is_plain[graph] = is_plain and all(map(self._is_plain, graph.called_graphs))
         return self.is_plain[graph]
 
     def _transfer(self, kind: str, n_bytes: int) -> int:
@@ -234,6 +243,60 @@ def _called(op: Op) -> tuple[popxl.Graph, int]:
 
 def _title(graph: popxl.Graph) -> str:
     return graph.name.split("_subgraph(")[0] or "main"
+
+
+def _chips(graph: popxl.Graph) -> frozenset[int]:
+    """The chips of a replica that a graph runs on, and those that it calls."""
+    return frozenset().union(*map(_chips_of, graph.ops))
+
+
+def _chips_of(op: Op) -> frozenset[int]:
+    """A graph that was made without naming a chip runs on that of its call."""
+    if op.kind in _RUNS_GRAPHS:
+        called = frozenset().union(*map(_chips, op.graphs))
+        if called - {0}:
+            return called
+    return frozenset({op.ipu})
+
+
+def _independent(graph: popxl.Graph) -> list[list[Op]]:
+    """Calls and loops of a graph, in order; neighbours that need nothing from each other together.
+
+    Those on one chip follow each other all the same.
+    """
+    groups: list[list[Op]] = []
+    made: set[popxl.Tensor] = set()  # by the group, or written
+    touched: set[popxl.Tensor] = set()
+    for op in graph.ops:
+        if op.kind not in _RUNS_GRAPHS:
+            if made.intersection(op.inputs):  # what is computed of a group's results waits for it
+                made.update(op.outputs)
+            continue
+        written = {op.inputs[i] for i in modified_inputs(op)}
+        if not groups or made.intersection(op.inputs) or touched & written:
+            groups.append([])
+            made, touched = set(), set()
+        groups[-1].append(op)
+        made |= {*op.outputs, *written}
+        touched |= set(op.inputs)
+    return groups
+
+
+def _makespan(spent: list[tuple[frozenset[int], int]]) -> int:
+    """How long graphs take that start one after another, as soon as their chips are free."""
+    free: dict[int, int] = {}
+    for chips, cycles in spent:
+        end = max((free.get(chip, 0) for chip in chips), default=0) + cycles
+        free.update(dict.fromkeys(chips or {0}, end))
+    return max(free.values(), default=0)
+
+
+def _hiding(parts: list[Part], cycles: int) -> Iterator[Part]:
+    """The same parts, so many cycles of which run while others do."""
+    for part in parts:
+        saved = min(cycles, part.total_cycles) // max(part.n_times, 1)
+        cycles -= saved * part.n_times
+        yield replace(part, hidden_cycles=part.hidden_cycles + saved) if saved else part
 
 
 def _exchanges(graph: popxl.Graph) -> list[tuple[str, int]]:
