@@ -20,9 +20,10 @@ def pipeline(chips: tuple[int, ...]) -> popxl.Ir:
         result = popxl.d2h_stream((8, 32), popxl.float32)
         w = popxl.variable(np.ones((32, 32), np.float32))
         with addons.pipelined_execution(STEPS) as stages:
+            with stages.stage(0), popxl.ipu(chips[0]):
+                x = ops.host_load(stream)
             for i, chip in enumerate(chips):
                 with stages.stage(i), popxl.ipu(chip):
-                    x = ops.host_load(stream) if i == 0 else x
                     x = ops.tanh(x @ w)
                     if i + 1 < len(chips) and chips[i + 1] != chip:
                         x = ops.ipu_copy(x, chips[i + 1])
