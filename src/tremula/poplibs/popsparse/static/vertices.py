@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tremula.base.types import FLOAT
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.runs import Runs, expand
@@ -186,5 +187,11 @@ def add_up(  # noqa: PLR0917 - where parts are, and where they go
         "out": Slices(out, cuts, ends),
     }
     tiles = tile[np.searchsorted(begin, cuts, side="right") - 1]
+    if out.type is FLOAT:
+        fields["totals"] = Slices(out, 0 * cuts, 0 * cuts)
+    else:
+        totals = graph.add_variable(FLOAT, [out.n_elems], f"{name}/totals")
+        graph.set_tile_mapping(totals, mapping)
+        fields["totals"] = Slices(totals, cuts, ends)
     assert n_tiles > int(tiles.max()), "tiles of the result are on the machine"
     run_vertices(graph, codelets.reduce_add(parts.type, out.type), fields, tiles, sequence, name)
