@@ -21,7 +21,7 @@ from tremula.validate.workloads.table import Modelled, NoWorkload, workload
 STATIC, DYNAMIC = "static sparse product", "dynamic sparse product"
 PROPORTION = 0.6  # of a tile's memory, the libraries' default
 SEED = 0
-# Work lists of single elements are long: wider products of them take minutes to build, for 5 % more.
+# Work lists of single elements are long: wider ones take minutes to build, for 5 % more.
 _ELEMENT_WIDTHS, _BLOCK_WIDTHS = (64, 128, 256), (1024, 2048, 4096, 8192, 16384)
 _DYNAMIC_WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
