@@ -1,11 +1,13 @@
 """Sparse tensors and layers of fixed pattern: on the host and on tiles, as PyTorch has them."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import poptorch
-from poptorch.sparse import SparseLinear
+from poptorch.sparse import DynamicSparseLinear, SparseLinear
+from tremula.base.errors import PoplarError
 from tremula.ir.ops import sparse_gpu
 from tremula.ir.ops.sparse import sparse_mm
 from tremula.ir.settings import configured
@@ -217,3 +219,60 @@ def test_a_program_with_another_pattern_is_refused():
 def test_wrong_layers_are_refused(given, message):
     with pytest.raises(poptorch.Error, match=message):
         SparseLinear(**{"in_features": 48, "out_features": 32, **given})
+
+
+# -- patterns that are data ------------------------------------------------------------------------
+
+
+def dynamic_layer(side, batch_size=8):
+    draw = torch.Generator().manual_seed(side)
+    return DynamicSparseLinear(32, 48, 0.25, side, batch_size=batch_size, generator=draw)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_dynamic_layers_equal_dense_ones(side):
+    """Values and gradients; slots without a block get none."""
+    ours, x = dynamic_layer(side), torch.randn(8, 32, requires_grad=True)
+    out = ours(x)
+    out.square().sum().backward()
+    dense = ours.to_dense().detach().requires_grad_()
+    assert int((dense != 0).sum()) == ours.n_values
+    y = x.detach().requires_grad_()
+    (expected := nn.functional.linear(y, dense, ours.bias.detach())).square().sum().backward()
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(x.grad, y.grad, atol=1e-4, rtol=1e-4)
+    assert not ours.values.grad[ours.rows < 0].any()
+    total = ours.values.grad.sum()
+    torch.testing.assert_close(total, dense.grad[dense != 0].sum(), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_one_program_runs_many_patterns_on_tiles():
+    """Training, then another pattern without compiling again: results equal the host's."""
+    layer = dynamic_layer(4)
+    model = _WithLoss(layer, nn.CrossEntropyLoss())
+    x, target = torch.randn(8, 32), torch.randint(0, 48, (8,))
+    with configured(tiles="run"):
+        options = poptorch.Options()
+        options._Popart.set("updatableNamedBuffers", layer.pattern_buffers("model"))
+        step = poptorch.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
+        for moves in (False, True):
+            if moves:
+                step.copyWeightsToHost()
+                assert layer.rigl_update(torch.rand(48, 32), 0.5) > 0
+                step.copyWeightsToDevice()
+                step.copyNamedBuffersToDevice()
+            with torch.no_grad():
+                expected = nn.functional.linear(x, layer.to_dense(), layer.bias)
+            found, _ = step(x, target)
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        step.destroy()
+
+
+def test_more_blocks_than_there_is_room_for_change_nothing():
+    """The error of PopSparse; the layer keeps its pattern and values."""
+    layer = DynamicSparseLinear(512, 512, 0.02, 4, batch_size=8)
+    before = layer.to_dense().detach().clone()
+    with pytest.raises(PoplarError, match="Overflow in buckets"):
+        layer.set_weight(torch.ones(512, 512), np.arange(128 * 128), 4)
+    assert torch.equal(layer.to_dense(), before)

@@ -1,4 +1,4 @@
-"""SparseLinear: a linear layer whose weight has values at a fixed pattern of blocks."""
+"""Linear layers with sparse weights: of fixed pattern, and of a pattern that is data."""
 
 import math
 
@@ -6,13 +6,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tremula.base.types import FLOAT, HALF
 from tremula.frontends.poptorch.exceptions import createPoptorchError
+from tremula.hardware import chip
 from tremula.ir.capture.sparse_tensors import pattern_of
+from tremula.ir.lowering.sparse import DYNAMIC_OPTIONS
+from tremula.ir.ops.dynamic_sparse import dense_weight
 from tremula.ir.ops.sparse import sparse_mm
 from tremula.ir.ops.sparse_pattern import Pattern
-from tremula.poplibs.popsparse import CSRMatrix
+from tremula.ir.settings import host_settings
+from tremula.poplar.target import Target
+from tremula.poplibs.popsparse import CSRMatrix, dynamic
 
-__all__ = ["SparseLinear"]
+__all__ = ["DynamicSparseLinear", "SparseLinear"]
 SIDES = (1, 4, 8, 16)
 
 
@@ -111,33 +117,22 @@ class SparseLinear(nn.Module):
         `gradient` is that of the whole weight [out_features, in_features]; new blocks start at
         zero. Returns how many blocks moved.
         """
-        if gradient.shape != (self.out_features, self.in_features):
-            raise createPoptorchError(
-                f"rigl_update needs the gradient of the dense weight, "
-                f"{[self.out_features, self.in_features]}, got {list(gradient.shape)}"
-            )
-        if not 0 <= fraction <= 1:
-            raise createPoptorchError(f"rigl_update: fraction must be 0 … 1, got {fraction}")
+        _check_update(gradient, (self.out_features, self.in_features), fraction)
         side = self.pattern.side
-        n_columns = self.in_features // side
+        n_rows, n_columns = self.out_features // side, self.in_features // side
         places = torch.from_numpy(
             self.pattern.rows.astype(np.int64) * n_columns + self.pattern.columns
         )
-        wanted = _blocks_of(gradient, side).square().sum((-1, -2)).flatten()
-        wanted[places] = -1.0  # those that are there do not grow
-        n_free = int((wanted >= 0).sum())
-        n_moved = min(int(fraction * len(places)), n_free)
-        kept = self.values.square().sum((-1, -2)).topk(len(places) - n_moved).indices
-        grown = wanted.topk(n_moved).indices
+        norms = self.values.square().sum((-1, -2))
+        kept, grown = moved_blocks(places, norms, _blocks_of(gradient, side), fraction)
         dense = self.to_dense()
-        mask = torch.zeros(wanted.numel(), dtype=torch.bool)
+        mask = torch.zeros(n_rows * n_columns, dtype=torch.bool)
         mask[places[kept]] = True
         kept_blocks = _blocks_of(dense, side) * mask.view(-1, n_columns, 1, 1)
         chosen = torch.cat((places[kept], grown)).numpy()
-        n_rows = self.out_features // side
         self.pattern = _pattern_of_places(chosen, n_rows, n_columns, side)
         self._take(kept_blocks.permute(0, 2, 1, 3).reshape(dense.shape), None)
-        return n_moved
+        return len(grown)
 
     @torch.no_grad()
     def _take(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -161,6 +156,144 @@ class SparseLinear(nn.Module):
         )
 
 
+class DynamicSparseLinear(nn.Module):
+    """y = x · Wᵀ + b, where the pattern of W is data: it changes without compiling again.
+
+    The program is planned for a number of values and for batches of `batch_size` rows. Values lie
+    in the buckets of that plan; `rigl_update` and `set_weight` write new ones into `values`,
+    `meta_info`, `rows` and `columns`. A compiled model gets them by `copyWeightsToDevice()` and,
+    with the option `updatableNamedBuffers(layer.pattern_buffers("name of the layer"))`, by
+    `copyNamedBuffersToDevice()`.
+    """
+
+    meta_info: Tensor
+    rows: Tensor
+    columns: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        density: float = 0.1,
+        block: int = 1,
+        bias: bool = True,
+        *,
+        batch_size: int,
+        dtype: torch.dtype = torch.float32,
+        generator: torch.Generator | None = None,
+    ):
+        super().__init__()
+        _check(in_features, out_features, density, block)
+        self.in_features, self.out_features = in_features, out_features
+        first = SparseLinear(in_features, out_features, density, block, bias, generator)
+        self.n_values = first.values.numel()
+        params = dynamic.FullyConnectedParams(
+            batch_size, in_features, out_features, self.n_values, block
+        )
+        element = HALF if dtype is torch.float16 else FLOAT
+        target = Target(chip(host_settings().chip))
+        self._partitioner = dynamic.Partitioner(params, element, target, **DYNAMIC_OPTIONS)
+        self.side = self._partitioner.plan.problem.side
+        n_slots = self._partitioner.plan.n_tiles * self._partitioner.plan.n_values
+        n_slots //= self.side * self.side
+        self.values = nn.Parameter(torch.zeros(n_slots, self.side, self.side, dtype=dtype))
+        self.bias = (
+            first.bias if first.bias is None else nn.Parameter(first.bias.detach().to(dtype))
+        )
+        for name in ("rows", "columns"):
+            self.register_buffer(name, torch.full((n_slots,), -1, dtype=torch.int32))
+        self.register_buffer("meta_info", torch.zeros(0, dtype=torch.int32))
+        places = (
+            first.pattern.rows.astype(np.int64) * (in_features // block) + first.pattern.columns
+        )
+        self.set_weight(first.to_dense().detach(), places, block)
+
+    @torch.no_grad()
+    def set_weight(self, weight: Tensor, places: np.ndarray, block: int) -> None:
+        """Values of a dense weight at blocks with these numbers; too many change nothing."""
+        n_columns = self.in_features // block
+        matrix = _matrix_of_places(
+            places, self.out_features // block, n_columns, block, weight.detach().numpy()
+        )
+        small = matrix.to_coo().with_block((self.side, self.side)).to_csr()
+        data = self._partitioner.create_sparsity_data(small)
+        rows, columns = _slots_of(data, small)
+        blocks = torch.from_numpy(data.nz_values.astype(np.float32)).view_as(self.values)
+        self.values.copy_(blocks)
+        self.rows.copy_(torch.from_numpy(rows))
+        self.columns.copy_(torch.from_numpy(columns))
+        words = torch.from_numpy(data.meta_info.astype(np.int32))
+        if len(self.meta_info) != len(words):
+            self.meta_info = words
+        else:
+            self.meta_info.copy_(words)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = torch.ops.tremula.dynamic_sparse(
+            self.values, x, self.meta_info, self.rows, self.columns, self.n_values,
+            self.out_features,
+        )  # fmt: skip
+        return out if self.bias is None else out + self.bias
+
+    def to_dense(self) -> Tensor:
+        """The whole weight, with zeros."""
+        sizes = self.out_features, self.in_features
+        return dense_weight(self.values, self.rows, self.columns, *sizes)
+
+    def pattern_buffers(self, name: str = "") -> list[str]:
+        """The names of the buffers that are the pattern, for a layer with this name."""
+        return [f"{name}.{own}" if name else own for own in ("meta_info", "rows", "columns")]
+
+    @torch.no_grad()
+    def rigl_update(self, gradient: Tensor, fraction: float = 0.3) -> int:
+        """Drop the smallest blocks, grow where the dense weight's gradient is largest."""
+        _check_update(gradient, (self.out_features, self.in_features), fraction)
+        is_there = self.rows >= 0
+        n_columns = self.in_features // self.side
+        places = self.rows[is_there].long() * n_columns + self.columns[is_there]
+        norms = self.values[is_there].float().square().sum((-1, -2))
+        blocks = _blocks_of(gradient.float(), self.side)
+        kept, grown = moved_blocks(places, norms, blocks, fraction)
+        weight = self.to_dense().float()
+        chosen = torch.cat((places[kept], grown)).numpy()
+        self.set_weight(weight, chosen, self.side)
+        return len(grown)
+
+
+def _slots_of(data: dynamic.SparsityData, matrix: CSRMatrix) -> tuple[np.ndarray, np.ndarray]:
+    """The row and column of blocks of each slot; -1 where there is none."""
+    pattern = Pattern.of(matrix)
+    there = data.source >= 0
+    rows, columns = (np.full(len(data.source), -1, np.int32) for _ in range(2))
+    rows[there] = pattern.rows[data.source[there]]
+    columns[there] = pattern.columns[data.source[there]]
+    return rows, columns
+
+
+def moved_blocks(
+    places: Tensor, norms: Tensor, gradient: Tensor, fraction: float
+) -> tuple[Tensor, Tensor]:
+    """Which blocks stay (their numbers), and at which places new ones grow.
+
+    `places` and `norms` are those of the blocks there; `gradient` [rows, columns, side, side] is
+    that of all.
+    """
+    wanted = gradient.square().sum((-1, -2)).flatten()
+    wanted[places] = -1.0  # those that are there do not grow
+    n_moved = min(int(fraction * len(places)), int((wanted >= 0).sum()))
+    return norms.topk(len(places) - n_moved).indices, wanted.topk(n_moved).indices
+
+
+def _check_update(gradient: Tensor, shape: tuple[int, int], fraction: float) -> None:
+    if gradient.shape != shape:
+        raise createPoptorchError(
+            f"rigl_update needs the gradient of the dense weight, {list(shape)}, got "
+            f"{list(gradient.shape)}"
+        )
+    if not 0 <= fraction <= 1:
+        raise createPoptorchError(f"rigl_update: fraction must be 0 … 1, got {fraction}")
+
+
 def _check(in_features: int, out_features: int, density: float, block: int) -> None:
     if block not in SIDES:
         raise createPoptorchError(f"SparseLinear: block must be one of {SIDES}, got {block}")
@@ -181,6 +314,13 @@ def _blocks_of(weight: Tensor, side: int) -> Tensor:
 
 def _pattern_of_places(places: np.ndarray, n_rows: int, n_columns: int, side: int) -> Pattern:
     """The pattern of blocks with these numbers, counted row by row."""
+    return Pattern.of(_matrix_of_places(places, n_rows, n_columns, side))
+
+
+def _matrix_of_places(
+    places: np.ndarray, n_rows: int, n_columns: int, side: int, weight: np.ndarray | None = None
+) -> CSRMatrix:
+    """A matrix of blocks with these numbers, with values of a dense one, or ones."""
     ordered = np.sort(places)
     counts = np.bincount(ordered // n_columns, minlength=n_rows)
     area = side * side
@@ -189,4 +329,4 @@ def _pattern_of_places(places: np.ndarray, n_rows: int, n_columns: int, side: in
         n_rows * side, n_columns * side, np.ones(len(ordered) * area, np.float32),
         ordered % n_columns * side, pointers, (side, side),
     )  # fmt: skip
-    return Pattern.of(matrix)
+    return matrix if weight is None else matrix.with_values(matrix.values_of(weight))

@@ -16,11 +16,16 @@ from tremula.poplibs.popsparse.dynamic.layer import (
     fully_connected_sparse_grad_w,
     sparse_dense_mat_mul,
 )
-from tremula.poplibs.popsparse.dynamic.params import FullyConnectedParams, MatMulParams
+from tremula.poplibs.popsparse.dynamic.params import (
+    DynamicOptions,
+    FullyConnectedParams,
+    MatMulParams,
+)
 from tremula.poplibs.popsparse.dynamic.partitioner import Partitioner, SparsityData
 
 __all__ = [
-    "FullyConnectedParams", "MatMulParams", "Partitioner", "SparseTensor", "SparsityData",
+    "DynamicOptions", "FullyConnectedParams", "MatMulParams", "Partitioner", "SparseTensor",
+    "SparsityData",
     "create_fully_connected_input", "create_fully_connected_weights", "create_indices_tensor",
     "create_sparse_dense_mat_mul_lhs", "create_sparse_dense_mat_mul_rhs", "embedding_slice",
     "embedding_update_add", "fully_connected_fwd", "fully_connected_grad_a",
