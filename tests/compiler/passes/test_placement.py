@@ -123,7 +123,7 @@ def test_peak_is_the_largest_moment(ranges, buffers):
     temporary = np.array(buffers, np.int64)
     sweep_peak(
         np.searchsorted(first[order], at), order, np.searchsorted(last[by_last], at), by_last,
-        tile_start, tile, size, np.arange(n), temporary, peak, peak_at,
+        tile_start, tile, size, np.arange(n), temporary, peak, peak_at, np.zeros_like(peak),
     )  # fmt: skip
     moments = np.array(
         [

@@ -1,9 +1,12 @@
 """Sweeps: Python and native code are the same function."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from tremula.compiler.passes import sweeps
+from tremula.compiler.passes.native_sweeps import Column, NativeSweep, compiled
 
 
 def race_columns(random):
@@ -41,7 +44,8 @@ def peak_columns(random):
     temporary_row, temporary = random.integers(-1, 2, n), random.integers(0, 50, (2, n_tiles))
     peak, peak_at = np.zeros(n_tiles, np.int64), np.full(n_tiles, -1)
     ranges = (starts_at, variables, ends_at, variables[by_last])
-    return *ranges, np.arange(0, 11, 2), tiles, sizes, temporary_row, temporary, peak, peak_at
+    held = (np.arange(0, 11, 2), tiles, sizes, temporary_row, temporary)
+    return *ranges, *held, peak, peak_at, np.zeros_like(peak)
 
 
 def placement_columns(random):
@@ -62,15 +66,58 @@ SWEEPS = {
 }
 
 
+def by_c_compiler(sweep, columns):
+    """As the C compiler makes it, which must be there."""
+    kinds = [Column(column.dtype.str[1:], column.ndim) for column in columns]
+    run = compiled(sweep.function, kinds)
+    assert run is not None
+    return run(*columns)
+
+
+NATIVE = {"C": by_c_compiler, "Numba": lambda sweep, columns: sweep.by_numba(*columns)}
+
+
+@pytest.mark.parametrize("native", NATIVE)
 @pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: sweep.__name__)
-def test_python_and_native_code_agree(sweep):
+def test_python_and_native_code_agree(sweep, native):
     """A sweep returns and writes the same, whichever way it runs."""
-    for seed in range(5):
+    if native == "C" and shutil.which("g++") is None:
+        pytest.skip("no C compiler")
+    for seed in range(20):
         columns = [SWEEPS[sweep](np.random.default_rng(seed)) for _ in range(2)]
-        python, native = sweep.function(*columns[0]), sweep.native(*columns[1])
-        assert python == native
+        assert sweep.function(*columns[0]) == NATIVE[native](sweep, columns[1])
         for ours, other in zip(*columns, strict=True):
             np.testing.assert_array_equal(ours, other)
+
+
+def test_numba_helps_where_no_compiler_is(monkeypatch, tmp_path):
+    """Neither a compiler nor what one made before."""
+    monkeypatch.setenv("TREMULA_CXX", "no-such-compiler")
+    monkeypatch.setenv("TREMULA_CACHE_DIR", str(tmp_path))
+    sweep = NativeSweep(sweeps.find_race.function, lambda: lambda *_: "by Numba")
+    assert sweep(*race_columns(np.random.default_rng(0))) == "by Numba"
+
+
+def test_division_rounds_down():
+    """As Python's does, and C's does not."""
+    columns = np.array([-7, 7, -7, 7]), np.array([2, -2, -2, 2]), np.zeros(4, np.int64)
+    by_c_compiler(sweeps.Sweep(_divide, len), columns)
+    assert columns[2].tolist() == [-4, -4, 3, 3]
+
+
+def _divide(a, b, quotient):
+    for i in range(len(a)):
+        quotient[i] = a[i] // b[i]
+
+
+def test_other_statements_are_refused():
+    """A sweep that C cannot say is an error of its author, not a slow sweep."""
+    with pytest.raises(NotImplementedError, match="sorted"):
+        compiled(_sort, [Column("i8", 1)])
+
+
+def _sort(column):
+    return sorted(column)
 
 
 def test_a_sweep_turns_native_when_it_was_called_enough(monkeypatch):

@@ -291,7 +291,7 @@ def _peak(
         np.searchsorted(liveness.range_first, at), liveness.range_variable,
         np.searchsorted(liveness.range_last[by_last], at), liveness.range_variable[by_last],
         liveness.tile_start, liveness.tile, liveness.tile_bytes,
-        temporary_row, np.stack(buffers), peak, peak_at,
+        temporary_row, np.stack(buffers), peak, peak_at, np.zeros_like(peak),
     )  # fmt: skip
     return peak, peak_at
 

@@ -1,9 +1,9 @@
 """Sequential sweeps over sorted columns: Python for a few short ones, native code beyond.
 
-Each is a loop whose iterations depend on earlier ones, which NumPy cannot express. Numba loads in
-half a second, and compiles a sweep in another half once per machine; small programs need neither.
+Each is a loop whose iterations depend on earlier ones, which NumPy cannot express. Small programs
+need no native code at all.
 """
-# Numba infers types, columns are many, and a compiled function calls no other if it can help it.
+# Columns are many, and a compiled function calls no other.
 # ruff: noqa: ANN001, ANN201, ANN202, ANN401, C901, PLR0912, PLR0913, PLR0917
 
 from collections.abc import Callable
@@ -11,6 +11,8 @@ from functools import cached_property, update_wrapper
 from typing import Any
 
 import numpy as np
+
+from tremula.compiler.passes.native_sweeps import NativeSweep
 
 # So many turns of its innermost loop a sweep takes in Python, in all calls together: about 10 ms.
 TURNS_IN_PYTHON = 20_000
@@ -30,8 +32,13 @@ class Sweep:
         return (self.function if is_short else self.native)(*columns)
 
     @cached_property
-    def native(self) -> Callable[..., Any]:
-        """The same, compiled, or taken from Numba's cache."""
+    def native(self) -> NativeSweep:
+        """The same, compiled, or taken from a cache."""
+        return NativeSweep(self.function, lambda: self.by_numba)
+
+    @cached_property
+    def by_numba(self) -> Callable[..., Any]:
+        """The same where no C compiler is."""
         from numba import njit  # slow to load
 
         return njit(cache=True, nogil=True)(self.function)
@@ -81,12 +88,11 @@ def find_race(begin, end, owner, is_written):
 def deal_to_workers(tile, cycles, worker_cycles):
     """Add each vertex to the least loaded worker of its tile: `worker_cycles` int64[n_tiles, n]."""
     for i in range(len(tile)):
-        load = worker_cycles[tile[i]]
-        least = 0
-        for worker in range(1, len(load)):
-            if load[worker] < load[least]:
+        mine, least = tile[i], 0
+        for worker in range(1, worker_cycles.shape[1]):
+            if worker_cycles[mine, worker] < worker_cycles[mine, least]:
                 least = worker
-        load[least] += cycles[i]
+        worker_cycles[mine, least] += cycles[i]
 
 
 @_sweep(lambda rows, live_in, *_: 8 * len(rows) * live_in.shape[1])
@@ -132,15 +138,15 @@ def _turns_of_peak(*columns):
 @_sweep(_turns_of_peak)
 def sweep_peak(
     starts_at, starts, ends_at, ends, tile_start, tile, n_bytes,
-    temporary_row, temporary, peak, peak_at,
+    temporary_row, temporary, peak, peak_at, now,
 ):  # fmt: skip
     """Largest sum of live bytes per tile over all instructions, and where it first was reached.
 
     Variables `starts[starts_at[i]:starts_at[i+1]]` become live at instruction i, `ends[…]` were
     live until it; v has `n_bytes[k]` on `tile[k]` for k in tile_start[v] … tile_start[v+1].
     Instruction i also needs `temporary[temporary_row[i]]` bytes on each tile (row -1: none).
+    `now`, zeros for all tiles, is scratch: bytes that are live.
     """
-    now = np.zeros_like(peak)
     for i in range(len(starts_at) - 1):
         for s in range(starts_at[i], starts_at[i + 1]):
             for k in range(tile_start[starts[s]], tile_start[starts[s] + 1]):

@@ -67,20 +67,20 @@ class StreamingMemory:
         if row.location.uses_io_tiles and self.io_tiles is not None:
             self._load_ahead(row, tensor, tiles)
             return
-        copy = Copy(row.buffer, tensor.flatten(), _offset(row, tiles), waits=self.waits)
-        tiles.sequence.add(copy)
+        # As it is: flattened, one that lies in another order has a piece for every few elements.
+        tiles.sequence.add(Copy(row.buffer, tensor, _offset(row, tiles), waits=self.waits))
 
     def store(self, tensor: Tensor, row: Row, tiles: Tiles) -> None:
         """Keep a tensor's value off the chip."""
-        sequence, source = tiles.sequence, tensor.flatten()
+        sequence = tiles.sequence
         self._ahead_in(sequence).stored.add(row.key)
         if row.location.stores_on_io_tiles and self.io_tiles is not None:
             io = self.io_tiles(tiles.chip, True)
-            waiting = _waiting(source, io)
-            sequence.add(Copy(source, waiting))
+            waiting = _waiting(tensor, io)
+            sequence.add(Copy(tensor.flatten(), waiting))
             sequence.add(Copy(waiting, row.buffer, _number(row, io), waits=Waits.NONE))
         else:
-            sequence.add(Copy(source, row.buffer, _offset(row, tiles), waits=self.waits))
+            sequence.add(Copy(tensor, row.buffer, _offset(row, tiles), waits=self.waits))
 
     def _load_ahead(self, row: Row, tensor: Tensor, tiles: Tiles) -> None:
         """Begin where the last one was taken; loads that are taken together begin together."""

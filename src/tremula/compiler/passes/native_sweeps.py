@@ -1,0 +1,217 @@
+"""Sweeps as native code: C of the same function, compiled once per machine, loaded in no time.
+
+Sweeps are loops over columns of integers and use few statements of Python, which C has, too: all
+names in them are 64-bit integers, a column is a pointer and its sizes. Numba can do the same, and
+does where there is no C compiler; but to load it takes a second.
+"""
+
+import ast
+import ctypes
+import hashlib
+import inspect
+import platform
+import tempfile
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tremula.base.atomic_file import atomic_file
+from tremula.base.cache_dir import cache_dir
+from tremula.base.errors import GraphProgramCompilationError
+from tremula.codelets.cpp.toolchain import compilation_error, find_compiler
+
+Function = Callable[..., Any]
+
+_FLAGS = ("-O2", "-fwrapv", "-fno-strict-aliasing", "-fPIC", "-shared", "-w")
+_TYPES = {
+    "i8": "long long", "u8": "unsigned long long", "i4": "int", "i2": "short", "b1": "unsigned char"
+}  # fmt: skip
+_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.BitAnd: "&", ast.BitOr: "|"}
+_SIGNS = {ast.USub: "-", ast.Invert: "~", ast.Not: "!"}
+_COMPARISONS = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="
+}  # fmt: skip
+# Python's division rounds down, that of C towards zero.
+_HEAD = """static long long floor_div(long long a, long long b) {
+    return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
+}
+"""
+
+
+class Column(NamedTuple):
+    """The type of a column's elements, as NumPy abbreviates it, and its rank, 1 or 2."""
+
+    type: str
+    rank: int
+
+
+class NativeSweep:
+    """A sweep as native code, made for columns of other types when it meets them."""
+
+    def __init__(self, function: Function, with_numba: Callable[[], Function]):
+        self.function, self._with_numba = function, with_numba
+        self._made: dict[tuple[Column, ...], Function] = {}
+
+    def __call__(self, *columns: np.ndarray) -> object:
+        kinds = tuple(Column(column.dtype.str[1:], column.ndim) for column in columns)
+        if kinds not in self._made:
+            self._made[kinds] = compiled(self.function, kinds) or self._with_numba()
+        return self._made[kinds](*columns)
+
+
+def compiled(function: Function, columns: Sequence[Column]) -> Function | None:
+    """A sweep compiled by the C compiler; None if there is none, nor its work of an earlier run."""
+    if any(column.type not in _TYPES for column in columns):
+        return None
+    translated = _Translator(function, columns)
+    try:
+        library = ctypes.CDLL(str(_library(translated.text())))
+    except (GraphProgramCompilationError, OSError):
+        return None
+    library.sweep.argtypes = [
+        *[ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong] * len(columns), ctypes.c_void_p
+    ]  # fmt: skip
+    library.sweep.restype = None
+    return partial(_run, library.sweep, translated)
+
+
+def _run(sweep: Function, translated: "_Translator", *columns: np.ndarray) -> tuple | None:
+    held, arguments = [], []
+    for name, column in zip(translated.columns, columns, strict=True):
+        assert name not in translated.written or column.flags.c_contiguous, "it is written in place"
+        held.append(np.ascontiguousarray(column))
+        arguments += [held[-1].ctypes.data, column.shape[0], column.shape[-1]]
+    results = np.zeros(max(translated.n_results, 1), np.int64)
+    sweep(*arguments, results.ctypes.data)
+    return tuple(results.tolist()) if translated.n_results else None
+
+
+def _library(text: str) -> Path:
+    """The file with a sweep's machine code."""
+    key = "\n".join((text, *_FLAGS, platform.system(), platform.machine()))
+    path = cache_dir() / "sweeps" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
+    if not path.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            built = Path(folder, "sweep.so")
+            done = find_compiler().run(["-x", "c", *_FLAGS, "-o", str(built), "-"], text)
+            if done.returncode != 0:
+                raise compilation_error(done.stderr, "a sweep")
+            with atomic_file(path) as file:
+                file.write(built.read_bytes())
+    return path
+
+
+# -- Python to C -----------------------------------------------------------------------------------
+
+
+class _Translator:
+    """The text of one function. What sweeps do not use so far is refused."""
+
+    def __init__(self, function: Function, kinds: Sequence[Column]):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        assert isinstance(tree, ast.FunctionDef), "the source of a function"
+        self.tree = tree
+        self.columns = dict(zip((a.arg for a in tree.args.args), kinds, strict=True))
+        nodes = list(ast.walk(tree))
+        stored = [n for n in nodes if isinstance(getattr(n, "ctx", None), ast.Store)]
+        places = (n.value for n in stored if isinstance(n, ast.Subscript))
+        self.written = {column.id for column in places if isinstance(column, ast.Name)}
+        self.locals = sorted({n.id for n in stored if isinstance(n, ast.Name)})
+        given = (n.value for n in nodes if isinstance(n, ast.Return))
+        self.n_results = max((len(v.elts) for v in given if isinstance(v, ast.Tuple)), default=0)
+        self._n_temporaries = 0
+
+    def text(self) -> str:
+        parameters = "".join(
+            f"{_TYPES[kind.type]} *{name}_, long long n_{name}, long long m_{name}, "
+            for name, kind in self.columns.items()
+        )
+        names = "".join(f"    long long {name}_ = 0;\n" for name in self.locals)
+        body = "".join(f"    {line}\n" for line in self._block(self.tree.body))
+        return f"{_HEAD}void sweep({parameters}long long *results_) {{\n{names}{body}}}\n"
+
+    def _block(self, statements: Sequence[ast.stmt]) -> list[str]:
+        return [line for statement in statements for line in self._statement(statement)]
+
+    def _statement(self, node: ast.stmt) -> list[str]:  # noqa: C901, PLR0911 - a case each
+        match node:
+            case ast.Expr(ast.Constant(str())):
+                return []
+            case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
+                return self._assign_together(targets, values)
+            case ast.Assign([target], value):
+                return [f"{self._value(target)} = {self._value(value)};"]
+            case ast.AugAssign(target, op, value):
+                return [f"{self._value(target)} {_OPERATORS[type(op)]}= {self._value(value)};"]
+            case ast.For(ast.Name(name), ast.Call(ast.Name("range"), limits), body):
+                return self._for(name, limits, body)
+            case ast.While(test, body):
+                return [f"while ({self._value(test)}) {{", *self._block(body), "}"]
+            case ast.If(test, body, otherwise):
+                begin = [f"if ({self._value(test)}) {{", *self._block(body)]
+                return [*begin, "} else {", *self._block(otherwise), "}"]
+            case ast.Continue():
+                return ["continue;"]
+            case ast.Break():
+                return ["break;"]
+            case ast.Return(ast.Tuple(values)):
+                stores = [f"results_[{i}] = {self._value(v)};" for i, v in enumerate(values)]
+                return [*stores, "return;"]
+        raise _refused(node)
+
+    def _assign_together(self, targets: list[ast.expr], values: list[ast.expr]) -> list[str]:
+        """All values are computed before the first is assigned."""
+        names = [self._temporary() for _ in values]
+        pairs = zip(names, values, strict=True)
+        lines = [f"long long {name} = {self._value(v)};" for name, v in pairs]
+        pairs = zip(targets, names, strict=True)
+        return ["{", *lines, *(f"{self._value(t)} = {name};" for t, name in pairs), "}"]
+
+    def _for(self, name: str, limits: list[ast.expr], body: list[ast.stmt]) -> list[str]:
+        """The limits are computed once, and the name keeps its last value."""
+        given = [self._value(limit) for limit in limits]
+        begin, end, step = [*(["0LL"] if len(given) == 1 else []), *given, "1LL"][:3]
+        at, last = self._temporary(), self._temporary()
+        is_down = step.startswith("(-")
+        test = f"{at} {'>' if is_down else '<'} {last}"
+        head = f"for (long long {at} = {begin}, {last} = {end}; {test}; {at} += {step}) {{"
+        return [head, f"{name}_ = {at};", *self._block(body), "}"]
+
+    def _temporary(self) -> str:
+        self._n_temporaries += 1
+        return f"t{self._n_temporaries}"
+
+    def _value(self, node: ast.expr) -> str:  # noqa: C901, PLR0911 - a case each
+        match node:
+            case ast.Constant(int() as number):
+                return f"{int(number)}LL"
+            case ast.Name(name):
+                return f"{name}_"
+            case ast.BinOp(left, ast.FloorDiv(), right):
+                return f"floor_div({self._value(left)}, {self._value(right)})"
+            case ast.BinOp(left, op, right):
+                return f"({self._value(left)} {_OPERATORS[type(op)]} {self._value(right)})"
+            case ast.UnaryOp(op, operand):
+                return f"({_SIGNS[type(op)]}{self._value(operand)})"
+            case ast.BoolOp(op, values):
+                joined = " && " if isinstance(op, ast.And) else " || "
+                return f"({joined.join(map(self._value, values))})"
+            case ast.Compare(left, [op], [right]):
+                return f"({self._value(left)} {_COMPARISONS[type(op)]} {self._value(right)})"
+            case ast.Call(ast.Name("len"), [ast.Name(name)]):
+                return f"n_{name}"
+            case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), ast.Constant(1)):
+                return f"m_{name}"
+            case ast.Subscript(ast.Name(name), ast.Tuple([row, place])):
+                return f"{name}_[{self._value(row)} * m_{name} + {self._value(place)}]"
+            case ast.Subscript(ast.Name(name), place) if self.columns[name].rank == 1:
+                return f"{name}_[{self._value(place)}]"
+        raise _refused(node)
+
+
+def _refused(node: ast.AST) -> NotImplementedError:
+    return NotImplementedError(f"a sweep cannot contain {ast.unparse(node)!r} so far")
