@@ -9,7 +9,7 @@ can just hold and 1.4.3 cannot. Unit-scaled values and gradients start around on
 both formats: nothing needs a scale. The text is the documentation in Python's own library.
 """
 
-# Arguments when run as a test: --steps 20
+# Arguments when run as a test: --steps 6
 import argparse
 import math
 from itertools import product
