@@ -16,14 +16,16 @@ from torch.nn import functional
 import poptorch
 from tremula.garden.knowledge_graphs.ops import l1_distances, swapped
 
-Score = Literal["TransE", "RotatE", "ComplEx"]
+Score = Literal["TransE", "RotatE", "DistMult", "ComplEx"]
+_OF_REAL_NUMBERS = ("TransE", "DistMult")
+_PRODUCTS = ("DistMult", "ComplEx")  # the others are distances
 MARGIN = 12.0
 REFUSED = -50000.0  # the score of a triple that is not a false one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Sizes of a model; `size` counts complex numbers but for TransE."""
+    """Sizes of a model; `size` counts complex numbers but for TransE and DistMult."""
 
     score: Score
     n_entities: int
@@ -40,7 +42,7 @@ class Shape:
 
     @property
     def width(self) -> int:
-        return self.size if self.score == "TransE" else 2 * self.size
+        return self.size if self.score in _OF_REAL_NUMBERS else 2 * self.size
 
 
 class Embeddings(nn.Module):
@@ -99,14 +101,21 @@ class Embeddings(nn.Module):
 
     # -- scores ------------------------------------------------------------------------------------
 
+    def scores_of_tails(self, h: Tensor, r: Tensor, entities: Tensor) -> Tensor:
+        """[triples, entities]: how likely each entity is the tail, on this computer."""
+        queries = self._moved(h, r)
+        if self.shape.score in _PRODUCTS:
+            return queries @ entities.t()
+        return -torch.cdist(queries, entities, p=1)
+
     def _of_triples(self, h: Tensor, r: Tensor, t: Tensor) -> Tensor:
         moved = self._moved(h, r)
-        if self.shape.score == "ComplEx":
+        if self.shape.score in _PRODUCTS:
             return (moved * t).sum(-1)
         return -(moved - t).abs().sum(-1)
 
     def _of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
-        if self.shape.score == "ComplEx":
+        if self.shape.score in _PRODUCTS:
             return queries @ entities.t()
         return -l1_distances(queries, entities)
 
@@ -114,12 +123,16 @@ class Embeddings(nn.Module):
         """Where a relation takes a head."""
         if self.shape.score == "TransE":
             return h + r
+        if self.shape.score == "DistMult":
+            return h * r
         return _complex_product(h, _on_circle(r) if self.shape.score == "RotatE" else r)
 
     def _moved_back(self, t: Tensor, r: Tensor) -> Tensor:
         """Where a relation came from."""
         if self.shape.score == "TransE":
             return t - r
+        if self.shape.score == "DistMult":
+            return t * r
         if self.shape.score == "RotatE":
             return _complex_product(t, _on_circle(-r))
         real, imaginary = r.chunk(2, dim=-1)

@@ -1,0 +1,1 @@
+"""Markov chains, one for each worker, that sample a posterior until they agree."""

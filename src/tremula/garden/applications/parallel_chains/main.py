@@ -1,0 +1,39 @@
+"""Samples the coefficients of a logistic regression with many chains, against quadrature."""
+
+import numpy as np
+
+from tremula.garden.applications.parallel_chains.chains import Chains
+from tremula.garden.applications.parallel_chains.model import exact_moments, observations
+from tremula.garden.findings import Findings, Settings
+from tremula.garden.modelled import modelled_engine
+
+
+def run(settings: Settings) -> Findings:
+    n_tiles = 64 if settings.tiny else 1472
+    x, y = observations()
+    expected_mean, expected_deviation = exact_moments(x, y)
+    chains = Chains(len(y), n_tiles=n_tiles)
+    n_chains = n_tiles * chains.n_workers
+    settings.show(f"{n_chains:,} chains on {n_tiles} tiles, {len(y)} observations")
+    found = chains.run(x, y)
+    settings.show(
+        f"  they agree after {found.n_steps} steps each (ratio {found.ratio:.4f}),"
+        f" {found.taken:.0%} of the steps were taken"
+    )
+    for k in range(len(found.mean)):
+        settings.show(
+            f"  coefficient {k}: {found.mean[k]:.3f} ± {found.deviation[k]:.3f},"
+            f" by quadrature {expected_mean[k]:.3f} ± {expected_deviation[k]:.3f}"
+        )
+    return Findings(
+        results={
+            "mean_error_in_deviations": float(
+                np.abs((found.mean - expected_mean) / expected_deviation).max()
+            ),
+            "deviation_error": float(np.abs(found.deviation / expected_deviation - 1).max()),
+            "steps_of_a_chain": float(found.n_steps),
+        },
+        modelled=modelled_engine(
+            chains.engine, settings, n_items=n_chains * found.n_steps, unit="steps/s"
+        ),
+    )
