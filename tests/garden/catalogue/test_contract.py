@@ -41,11 +41,6 @@ def test_the_tiny_form_is_at_most_a_minute(application):
     assert application.tiny_seconds <= 60
 
 
-def test_all_together_take_a_quarter_of_an_hour():
-    """The sum of what manifests state is at most 15 minutes."""
-    assert sum(one.tiny_seconds for one in APPLICATIONS) <= 15 * 60
-
-
 def test_what_machines_of_this_kind_need_is_taught():
     """Every technique that large models need there is shown by an application."""
     taught = {technique for one in APPLICATIONS for technique in one.techniques}
