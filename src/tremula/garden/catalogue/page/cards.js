@@ -58,6 +58,6 @@ function commandOf(one) {
       getSelection().selectAllChildren(code);
     }
   }
-  const code = h("code", {}, one.command);
+  const code = h("code", {}, one.command.split(" ").map((word, i) => [i > 0 && " ", h("span", {}, word)]));
   return h("footer.command", {}, code, h("small", {}, `at most ${whole(one.tiny_seconds)} s of CPU`), button);
 }

@@ -101,4 +101,5 @@ document.body.append(
       h("header.bar", {}, search, status, h("span.spring"),
         h("button.ghost", { type: "button", title: "Light or dark (d)", "aria-label": "Light or dark", onclick: switchTheme }, icon(THEME_ICON))),
       stage)));
-show();
+// The frame is painted before the cards are made.
+requestAnimationFrame(() => setTimeout(show));
