@@ -227,6 +227,26 @@ def test_new_values_for_a_known_pattern():
     assert values.tolist() == (10 * data.nz_values).tolist()
 
 
+def test_forecasts_know_what_each_bucket_has():
+    """A known pattern's rows and values are counted, and its cycles are those of its own load."""
+    params = dynamic.MatMulParams.create_with_nz_ratio(0.3, 1, 32, 48, 8)
+    model = tr.IPUModel("bow", tiles_per_ipu=16)
+    partitioner = dynamic.Partitioner(params, F, model.create_target())
+    cycles = []
+    for density in (0.05, 0.25):
+        rng = np.random.default_rng(3)
+        pattern = matrix(rng.random((32, 48)) < density, 1, rng, F)
+        known = partitioner.known(partitioner.create_sparsity_data(pattern))
+        assert known.ends == (1, 1)
+        assert known.blocks.sum() == len(pattern.nz_values)
+        graph, sequence = tr.Graph(model.create_device()), tr.Sequence()
+        lhs = dynamic.create_sparse_dense_mat_mul_lhs(graph, F, params)
+        rhs = dynamic.create_sparse_dense_mat_mul_rhs(graph, F, params)
+        dynamic.sparse_dense_mat_mul(graph, lhs, rhs, sequence, known=known)
+        cycles.append(tr.forecast(tr.compile_graph(graph, sequence)).total_cycles)
+    assert cycles[0] < cycles[1]
+
+
 def test_embeddings_with_a_sparse_table():
     """Rows [2, 0, 2] of the table, and additions to them at the pattern alone."""
     params = dynamic.FullyConnectedParams.create_with_nz_ratio(0.5, 4, 6, 4)

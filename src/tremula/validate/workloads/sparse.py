@@ -91,13 +91,13 @@ def dynamic_rate(
 
     n = _best_width(_DYNAMIC_WIDTHS, planned)
     pattern = random_pattern(m, k, side, density)
-    data = dynamic.Partitioner(params_of(n), element, target).create_sparsity_data(pattern)
-    ends = int(data.meta_info[0]), int(data.meta_info[1])
+    partitioner = dynamic.Partitioner(params_of(n), element, target)
+    known = partitioner.known(partitioner.create_sparsity_data(pattern))
 
     def build(graph: Graph, sequence: Sequence) -> None:
         lhs = dynamic.create_sparse_dense_mat_mul_lhs(graph, element, params_of(n))
         rhs = dynamic.create_sparse_dense_mat_mul_rhs(graph, element, params_of(n))
-        dynamic.sparse_dense_mat_mul(graph, lhs, rhs, sequence, known_ends=ends)
+        dynamic.sparse_dense_mat_mul(graph, lhs, rhs, sequence, known=known)
 
     timing: Timing = time_program(chip, 1, build)
     return Modelled.of(timing, n_flops=2.0 * len(pattern.nz_values) * n)

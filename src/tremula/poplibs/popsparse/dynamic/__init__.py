@@ -21,13 +21,17 @@ from tremula.poplibs.popsparse.dynamic.params import (
     FullyConnectedParams,
     MatMulParams,
 )
-from tremula.poplibs.popsparse.dynamic.partitioner import Partitioner, SparsityData
+from tremula.poplibs.popsparse.dynamic.partitioner import (
+    KnownPattern,
+    Partitioner,
+    SparsityData,
+)
 
 __all__ = [
-    "DynamicOptions", "FullyConnectedParams", "MatMulParams", "Partitioner", "SparseTensor",
-    "SparsityData",
-    "create_fully_connected_input", "create_fully_connected_weights", "create_indices_tensor",
-    "create_sparse_dense_mat_mul_lhs", "create_sparse_dense_mat_mul_rhs", "embedding_slice",
-    "embedding_update_add", "fully_connected_fwd", "fully_connected_grad_a",
-    "fully_connected_sparse_grad_w", "sparse_dense_mat_mul",
+    "DynamicOptions", "FullyConnectedParams", "KnownPattern", "MatMulParams", "Partitioner",
+    "SparseTensor", "SparsityData", "create_fully_connected_input",
+    "create_fully_connected_weights", "create_indices_tensor", "create_sparse_dense_mat_mul_lhs",
+    "create_sparse_dense_mat_mul_rhs", "embedding_slice", "embedding_update_add",
+    "fully_connected_fwd", "fully_connected_grad_a", "fully_connected_sparse_grad_w",
+    "sparse_dense_mat_mul",
 ]  # fmt: skip

@@ -31,6 +31,7 @@ from tremula.poplibs.popsparse.dynamic.params import (
     layer_of,
     plan_of,
 )
+from tremula.poplibs.popsparse.dynamic.partitioner import KnownPattern
 from tremula.poplibs.popsparse.dynamic.plan import DynamicPlan
 from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers
 from tremula.poplibs.popsparse.errors import SparsityError
@@ -140,17 +141,18 @@ def fully_connected_grad_a(
 
 def sparse_dense_mat_mul(
     graph: Graph, lhs: SparseTensor, rhs: Tensor, sequence: Sequence, *,
-    transpose_lhs: bool = False, known_ends: tuple[int, int] | None = None,
+    transpose_lhs: bool = False, known: KnownPattern | None = None,
     name: str = "sparseMatMul",
 ) -> Tensor:  # fmt: skip
     """Sparse [m, k] by dense [k, n]; transposed, it takes [m, n] to [k, n].
 
-    `known_ends` (endX, endY) fixes the steps of propagation when compiling, for forecasts.
+    With a `known` pattern the steps of propagation and the cycles are that pattern's, for
+    forecasts; without, cycles are those of a uniform one.
     """
     p = lhs.plan.problem
     n_rows = p.n_out if transpose_lhs else p.n_in
     _check(lhs, rhs, (n_rows, p.n_batch), "a dense operand")
-    return _product(graph, lhs, rhs, sequence, name, is_gradient=transpose_lhs, known=known_ends)
+    return _product(graph, lhs, rhs, sequence, name, is_gradient=transpose_lhs, known=known)
 
 
 def fully_connected_sparse_grad_w(
@@ -185,14 +187,14 @@ def _check(weights: SparseTensor, dense: Tensor, shape: tuple[int, int], what: s
 
 def _product(
     graph: Graph, weights: SparseTensor, dense: Tensor, sequence: Sequence, name: str, *,
-    is_gradient: bool = False, known: tuple[int, int] | None = None,
+    is_gradient: bool = False, known: KnownPattern | None = None,
 ) -> Tensor:  # fmt: skip
     """[rows, n] to [outputs, n], or with the transposed matrix back."""
     p = weights.plan.problem
     flat = stored_blocks(graph, dense, p.side, sequence, name)
     n_out = p.n_in if is_gradient else p.n_out
     out = create_dense(graph, p.element, n_out, p.n_batch, p.side, f"{name}/out")
-    _Product(graph, weights, name, is_gradient).add(flat, out.flatten(), sequence, known)
+    _Product(graph, weights, name, is_gradient, known).add(flat, out.flatten(), sequence)
     return view_of(out)
 
 
@@ -284,14 +286,13 @@ class _Product:
     weights: SparseTensor
     name: str
     is_gradient: bool
+    known: KnownPattern | None = None
 
     @property
     def plan(self) -> DynamicPlan:
         return self.weights.plan
 
-    def add(
-        self, dense: Tensor, out: Tensor, sequence: Sequence, known: tuple[int, int] | None
-    ) -> None:
+    def add(self, dense: Tensor, out: Tensor, sequence: Sequence) -> None:
         plan, p = self.plan, self.plan.problem
         buckets = _Buckets.of(self.weights)
         if self.is_gradient and p.side > 1:
@@ -303,7 +304,7 @@ class _Product:
         if plan.x * plan.y > 1:
             moved = _Buckets(ring.buffers[0], ring.buffers[1])
             self._compute(moved, dense, partials, steps, n_own=0)
-        ring.add(steps, sequence, known)
+        ring.add(steps, sequence, self.known.ends if self.known else None)
         self._reduce(partials, out, sequence)
 
     def _rows(self, *, is_out: bool) -> tuple[Ints, Ints]:
@@ -363,7 +364,7 @@ class _Product:
             "n_buckets": plan.z,
             "n_columns": plan.tile_z,
             "is_transposed": int(self.is_gradient),
-            "planned_cycles": self._planned_cycles(n_own),
+            "planned_cycles": self._cycles(n_own),
             "planned_flops": 2 * -(-p.n_values * p.area // plan.n_tiles) * p.n_batch
             if n_own
             else 0,
@@ -386,6 +387,26 @@ class _Product:
         full = np.full(len(row), width)
         view = pieces_of(dense, Runs(begin, full, np.ones_like(full)))
         return Slices(view, (ends - count) * width, ends * width)
+
+    def _cycles(self, n_own: int) -> Ints | int:
+        """Cycles of each tile: of a known pattern, or what the planner expects."""
+        if self.known is None or not n_own or self.is_gradient:
+            return self._planned_cycles(n_own)
+        plan, p = self.plan, self.plan.problem
+        n_workers = self.graph.target.chip.n_workers
+        search = costs.Search(plan.z, n_own, 1)
+        rows, blocks = self.known.rows, self.known.blocks
+        if p.side > 1:
+            z = ceil_div(plan.tile_z, n_workers)
+            types = p.element, p.partials
+            found = costs.block_cycles(
+                rows.sum(1), blocks.sum(1), z, p.side, types, search, n_workers
+            )
+        else:  # workers share the rows of each bucket
+            share = ceil_div(rows, n_workers), ceil_div(blocks, n_workers)
+            worker = costs.element_worker("forward", *share, plan.tile_z, p.element).sum(1)
+            found = costs.element_supervisor("forward", search) + n_workers * worker
+        return np.repeat(found, plan.z)
 
     def _planned_cycles(self, n_own: int) -> int:
         """What PopLibs' planner expects of a uniform pattern; 0 own buckets: looking alone."""

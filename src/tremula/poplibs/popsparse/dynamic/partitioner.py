@@ -43,6 +43,15 @@ class SparsityData:
     source: Ints  # number of each value's block in the matrix, row by row; -1: none
 
 
+@dataclass(frozen=True, eq=False)
+class KnownPattern:
+    """What a forecast needs to know of a pattern: how far it spills, and what each bucket has."""
+
+    ends: tuple[int, int]  # endX, endY
+    rows: Ints  # int64[sub-groups, z]: rows of its own sub-group in each bucket
+    blocks: Ints
+
+
 class Partitioner:
     """Distributes patterns over the buckets of one plan, and reads them back."""
 
@@ -75,6 +84,16 @@ class Partitioner:
         encoded = encode(plan, pieces, column, self.n_workers)
         source = encoded.source.reshape(-1)
         return SparsityData(encoded.words, self._values(blocks, source), source)
+
+    def known(self, data: SparsityData) -> KnownPattern:
+        """What forecasts of cycles take from a distributed pattern."""
+        plan, n_head = self.plan, n_overflow_words(self.plan)
+        words = data.meta_info[n_head:].reshape(plan.x * plan.y, plan.z, plan.n_meta)
+        first = words[:, :, :7].astype(np.int64)
+        is_own = first[:, :, 0] == np.arange(plan.x * plan.y)[:, None] + 1
+        rows = first[:, :, 6 if plan.problem.side == 1 else 5] + 1
+        ends = int(data.meta_info[0]), int(data.meta_info[1])
+        return KnownPattern(ends, np.where(is_own, rows, 0), np.where(is_own, first[:, :, 3], 0))
 
     def values_of(self, data: SparsityData, matrix: CSRMatrix) -> Ints:
         """New values for a pattern that was distributed before: its meta-information stays."""
