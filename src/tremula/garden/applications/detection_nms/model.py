@@ -12,6 +12,8 @@ from tremula.garden.applications.detection_nms.suppression import suppress_overl
 class Detector(nn.Module):
     """Convolutions down to the grid; per cell four sides, whether there is an object, and kinds."""
 
+    centres: Tensor
+
     def __init__(self, width: int):
         super().__init__()
         n_out = 4 + 1 + len(KINDS)

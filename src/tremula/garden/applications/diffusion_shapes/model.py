@@ -55,6 +55,8 @@ class TinyUNet(nn.Module):
 class NoiseLoss(nn.Module):
     """Noise is added on the device; the loss is how wrongly it is guessed."""
 
+    kept: Tensor
+
     def __init__(self, unet: TinyUNet):
         super().__init__()
         self.unet = unet
@@ -70,6 +72,8 @@ class NoiseLoss(nn.Module):
 
 class Painter(nn.Module):
     """From noise to pictures by names: a loop of guesses (DDIM), each a little less noisy."""
+
+    kept: Tensor
 
     def __init__(self, unet: TinyUNet, n_steps: int):
         super().__init__()

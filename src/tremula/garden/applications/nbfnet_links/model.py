@@ -34,6 +34,9 @@ def messages(state: Tensor, relations: Tensor, edges: Tensor, types: Tensor) -> 
 class LinkPredictor(nn.Module):
     """A score of every entity as the answer to each question."""
 
+    edges: Tensor
+    types: Tensor
+
     def __init__(self, edges: Tensor, types: Tensor, n_entities: int, n_types: int, width: int):
         super().__init__()
         self.register_buffer("edges", edges)
