@@ -10,6 +10,8 @@ ROWS = {
     "jia-reduce1-1216": 0.10,
     "jia-reduce-w1": 0.15,
     "popsparse-dense-FP32-1024-16": 0.25,
+    "popsparse-fs512-static": 0.12,
+    "popsparse-fs256-dynamic": 0.45,
     "jia-conv-rn50-Conv4_1-b1": 0.30,
     "hydro-gather-16-16-1024": 0.10,
     "hydro-scatter_add-64-64-512": 0.12,

@@ -28,10 +28,10 @@ def _planned_flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
     return v.state["planned_flops"].astype(np.int64)
 
 
-def _add_scaled(out: Any, to: int, rows: Any, source: int, scale: float, n: int) -> None:  # noqa: ANN401
+def _add_scaled(out: Any, to: int, rows: Any, source: int, scale: Any, n: int) -> None:  # noqa: ANN401
     """Add a scaled row of a dense operand to a row of partial results."""
     for i in range(n):
-        out[to + i] += scale * float32(rows[source + i])  # pyright: ignore[reportOperatorIssue]
+        out[to + i] += scale * float32(rows[source + i])
 
 
 @family
