@@ -1,4 +1,4 @@
-"""The sciences' figures: stencils and options against Numba, low-rank products against NumPy."""
+"""The sciences' figures: loops against Numba, low-rank products against NumPy, energies."""
 
 from collections.abc import Iterator
 
@@ -138,6 +138,17 @@ def low_rank() -> Iterator[Figure]:
     yield Figure.of("garden-tlr-mvm-bandwidth", share, "of SRAM's", ">= 0.6")
 
 
+def molecules() -> Iterator[Figure]:
+    """Energies of water, methane and benzene by B3LYP, against PySCF's."""
+    from tremula.garden.applications.kohn_sham.main import run
+    from tremula.garden.findings import Settings
+
+    results = run(Settings(tiny=False)).results
+    for bits, bar in ((64, "<= 1e-5"), (32, "<= 1e-3")):
+        error = results[f"largest_error_hartree_float{bits}"]
+        yield Figure.of(f"garden-dft-float{bits}", error, "hartree", bar)
+
+
 MEASUREMENTS: dict[str, Measurement] = {
     "heat": heat,
     "shallow-water": water,
@@ -145,4 +156,5 @@ MEASUREMENTS: dict[str, Measurement] = {
     "binomial-options": trees,
     "asian-options": paths,
     "tlr-mvm": low_rank,
+    "molecules": molecules,
 }

@@ -73,18 +73,25 @@ def plot_svg(
     x_axis = _axis(xs, _LEFT, width - _RIGHT, is_log=log_x, name=x_name)
     y_axis = _axis(ys, height - _BOTTOM, _TOP, is_log=log_y, name=y_name)
     parts = _frame(x_axis, y_axis, x_name, y_name, size)
+    falls = sum(float(one.y[0]) - float(one.y[-1]) for one in series) > 0
+    legend_at = (_LEFT + width) // 2 if falls else _LEFT + 12  # where curves leave room
     for number, one in enumerate(series):
         colour = COLOURS[(number if one.colour is None else one.colour) % len(COLOURS)]
         parts += _drawn(one, x_axis, y_axis, colour)
-        y = _TOP + 16 + 17 * number
-        parts.append(f'<rect x="{_LEFT + 12}" y="{y - 8}" width="14" height="4" fill="{colour}"/>')
-        parts.append(f'<text x="{_LEFT + 32}" y="{y}">{escape(one.name)}</text>')
+        parts += _legend(one.name, legend_at, _TOP + 16 + 17 * number, colour)
     style = "font: 12px sans-serif; background: white"
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" style="{style}">\n'
         f'<rect width="{width}" height="{height}" fill="white"/>\n{body}\n</svg>\n'
     )
+
+
+def _legend(name: str, x: int, y: int, colour: str) -> list[str]:
+    return [
+        f'<rect x="{x}" y="{y - 8}" width="14" height="4" fill="{colour}"/>',
+        f'<text x="{x + 20}" y="{y}">{escape(name)}</text>',
+    ]
 
 
 def _axis(values: np.ndarray, first: float, last: float, *, is_log: bool, name: str) -> _Axis:
