@@ -143,7 +143,7 @@ def molecules() -> Iterator[Figure]:
     from tremula.garden.applications.kohn_sham.main import run
     from tremula.garden.findings import Settings
 
-    results = run(Settings(tiny=False)).results
+    results = run(Settings(tiny=False, show=lambda _line: None)).results
     for bits, bar in ((64, "<= 1e-5"), (32, "<= 1e-3")):
         error = results[f"largest_error_hartree_float{bits}"]
         yield Figure.of(f"garden-dft-float{bits}", error, "hartree", bar)
