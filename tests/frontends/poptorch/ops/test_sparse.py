@@ -217,6 +217,7 @@ def test_a_program_with_another_pattern_is_refused():
     ],
 )
 def test_wrong_layers_are_refused(given, message):
+    """Sizes, blocks and densities that cannot be are named."""
     with pytest.raises(poptorch.Error, match=message):
         SparseLinear(**{"in_features": 48, "out_features": 32, **given})
 
