@@ -4,7 +4,7 @@ Grids that wrap around have a ring of one cell around them, which is copied from
 before each pass, as one writes it by hand.
 """
 
-# ruff: noqa: ANN001, ANN201, ANN202, PLR0917 - loops over plain arrays
+# ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917 - loops over plain arrays
 import math
 
 import numba
@@ -20,50 +20,61 @@ def wrap(field):
     field[:, 0], field[:, -1] = field[:, -2], field[:, 1]
 
 
-@numba.njit(parallel=True)
+@numba.njit
 def water_by_hand(u, v, p, old, fluxes, n_steps, dt, coriolis, blend):
     """Steps of shallow water; the first is Euler's. `old` are u, v and p of the step before."""
     across, down, spin, head = fluxes
     u_old, v_old, p_old = old
     u_old[:], v_old[:], p_old[:] = u, v, p
-    n, m = u.shape
-    half, quarter, eighth, four = _F(0.5), _F(0.25), _F(0.125), _F(4)
     for step in range(n_steps):
-        for field in (u, v, p):
-            wrap(field)
-        for i in numba.prange(1, n - 1):
-            for j in range(1, m - 1):
-                here, left, above = p[i, j], p[i, j - 1], p[i - 1, j]
-                across[i, j] = half * (here + left) * u[i, j]
-                down[i, j] = half * (here + above) * v[i, j]
-                turn = coriolis + v[i, j] - v[i, j - 1] - u[i, j] + u[i - 1, j]
-                spin[i, j] = four * turn / (here + left + above + p[i - 1, j - 1])
-                squares = u[i, j + 1] * u[i, j + 1] + u[i, j] * u[i, j]
-                head[i, j] = here + quarter * (
-                    squares + v[i + 1, j] * v[i + 1, j] + v[i, j] * v[i, j]
-                )
-        for field in fluxes:
-            wrap(field)
-        leap = dt if step == 0 else _F(2) * dt
-        share = _F(0) if step == 0 else blend
-        keep = _F(1) - _F(2) * share
-        for i in numba.prange(1, n - 1):
-            for j in range(1, m - 1):
-                downs = down[i + 1, j] + down[i + 1, j - 1] + down[i, j - 1] + down[i, j]
-                turned = eighth * (spin[i + 1, j] + spin[i, j]) * downs
-                u_new = u_old[i, j] + leap * (turned - head[i, j] + head[i, j - 1])
-                acrosses = across[i, j + 1] + across[i, j] + across[i - 1, j] + across[i - 1, j + 1]
-                turned = eighth * (spin[i, j + 1] + spin[i, j]) * acrosses
-                v_new = v_old[i, j] - leap * (turned + head[i, j] - head[i - 1, j])
-                outflow = across[i, j + 1] - across[i, j] + down[i + 1, j] - down[i, j]
-                p_new = p_old[i, j] - leap * outflow
-                u_old[i, j] = keep * u[i, j] + share * (u_new + u_old[i, j])
-                v_old[i, j] = keep * v[i, j] + share * (v_new + v_old[i, j])
-                p_old[i, j] = keep * p[i, j] + share * (p_new + p_old[i, j])
-                u[i, j], v[i, j], p[i, j] = u_new, v_new, p_new
+        wrap(u)
+        wrap(v)
+        wrap(p)
+        _fluxes(u, v, p, across, down, spin, head, coriolis)
+        wrap(across)
+        wrap(down)
+        wrap(spin)
+        wrap(head)
+        leap, share = (dt, _F(0)) if step == 0 else (_F(2) * dt, blend)
+        _update(u, v, p, u_old, v_old, p_old, across, down, spin, head, leap, share)
 
 
 @numba.njit(parallel=True)
+def _fluxes(u, v, p, across, down, spin, head, coriolis):
+    half, quarter, four = _F(0.5), _F(0.25), _F(4)
+    n, m = u.shape
+    for i in numba.prange(1, n - 1):
+        for j in range(1, m - 1):
+            here, left, above = p[i, j], p[i, j - 1], p[i - 1, j]
+            across[i, j] = half * (here + left) * u[i, j]
+            down[i, j] = half * (here + above) * v[i, j]
+            turn = coriolis + v[i, j] - v[i, j - 1] - u[i, j] + u[i - 1, j]
+            spin[i, j] = four * turn / (here + left + above + p[i - 1, j - 1])
+            squares = u[i, j + 1] * u[i, j + 1] + u[i, j] * u[i, j]
+            head[i, j] = here + quarter * (squares + v[i + 1, j] * v[i + 1, j] + v[i, j] * v[i, j])
+
+
+@numba.njit(parallel=True)
+def _update(u, v, p, u_old, v_old, p_old, across, down, spin, head, leap, share):
+    eighth, keep = _F(0.125), _F(1) - _F(2) * share
+    n, m = u.shape
+    for i in numba.prange(1, n - 1):
+        for j in range(1, m - 1):
+            downs = down[i + 1, j] + down[i + 1, j - 1] + down[i, j - 1] + down[i, j]
+            turned = eighth * (spin[i + 1, j] + spin[i, j]) * downs
+            u_new = u_old[i, j] + leap * (turned - head[i, j] + head[i, j - 1])
+            acrosses = across[i, j + 1] + across[i, j] + across[i - 1, j] + across[i - 1, j + 1]
+            turned = eighth * (spin[i, j + 1] + spin[i, j]) * acrosses
+            v_new = v_old[i, j] - leap * (turned + head[i, j] - head[i - 1, j])
+            outflow = across[i, j + 1] - across[i, j] + down[i + 1, j] - down[i, j]
+            p_new = p_old[i, j] - leap * outflow
+            u_old[i, j] = keep * u[i, j] + share * (u_new + u_old[i, j])
+            v_old[i, j] = keep * v[i, j] + share * (v_new + v_old[i, j])
+            p_old[i, j] = keep * p[i, j] + share * (p_new + p_old[i, j])
+            u[i, j], v[i, j], p[i, j] = u_new, v_new, p_new
+
+
+@numba.njit
 def fluid_by_hand(a, b, solid, n_pairs, omega, force):
     """Pairs of lattice Boltzmann steps on populations float32[9, n + 2, m + 2], from a to a."""
     for _ in range(n_pairs):

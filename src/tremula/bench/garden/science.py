@@ -119,13 +119,13 @@ def paths() -> Iterator[Figure]:
 
 
 def low_rank() -> Iterator[Figure]:
-    """A tile low-rank product of a 4096² covariance matrix, tiles filled to about a half."""
+    """A tile low-rank product of a 4096² covariance matrix that nearly fills its tiles."""
     from tremula.garden.applications.tlr_mvm.compression import compressed, covariance
     from tremula.garden.applications.tlr_mvm.main import bandwidth_share
     from tremula.garden.applications.tlr_mvm.program import tlr_engine
 
     matrix = compressed(covariance(64), 256, 1e-4)
-    order, n_tiles = matrix.row_order(), 48
+    order, n_tiles = matrix.row_order(), 24
     x = np.random.default_rng(0).standard_normal(matrix.n).astype(np.float32)
     engine = tlr_engine(matrix, n_tiles).load()
     engine.write_tensor("x", x)
