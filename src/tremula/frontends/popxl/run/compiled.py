@@ -179,7 +179,7 @@ class CompiledProgram:
         """Session → memory: on the host the tensors themselves."""
         _, held = self.compiled.session.read_weights()
         for i, owner in enumerate(self.program.owners):
-            value = held[0][i] if self.has_rows else torch.stack([own[i] for own in held])
+            value = held[0][i] if self.has_rows else _joined([own[i] for own in held], 0)
             if isinstance(owner, RemoteBuffer):
                 for e in range(owner.entries):
                     self.memory.remote[owner.remote_buffer_id, e] = value[:, e]
@@ -203,7 +203,7 @@ class CompiledProgram:
             by_program = [[value[:, r] for value in given] for r in range(self.n_replicas)]
         self.compiled.session.run(by_program, lambda _number, results: found.append(list(results)))
         for i, stream in enumerate(self.stores):
-            value = found[0][i] if self.has_rows else torch.stack([own[i] for own in found], 1)
+            value = found[0][i] if self.has_rows else _joined([own[i] for own in found], 1)
             array = outputs[stream].reshape(-1, self.n_replicas, *stream.shape)
             array[: len(value)] = from_carrier(value.to(stream.dtype.carrier), stream.dtype)
         self._read()
@@ -211,3 +211,9 @@ class CompiledProgram:
     @property
     def is_on_host(self) -> bool:
         return isinstance(self.compiled.session, HostSession)
+
+
+def _joined(of_replicas: list[torch.Tensor], axis: int) -> torch.Tensor:
+    """Along a new axis; of a single replica the memory itself."""
+    alone = len(of_replicas) == 1
+    return of_replicas[0].unsqueeze(axis) if alone else torch.stack(of_replicas, axis)
