@@ -13,7 +13,6 @@ from tremula.ir.errors import CaptureError
 from tremula.ir.ops.sparse import sparse_mm
 from tremula.ir.ops.sparse_pattern import Pattern
 from tremula.ir.recording import Recording
-from tremula.poplibs.popsparse import CSRMatrix
 
 _PRODUCTS: frozenset[Callable] = frozenset(
     {
@@ -75,6 +74,8 @@ def _times(state: Recording, sparse: Tensor, dense: Tensor, *, transposed: bool 
 
 def pattern_of(sparse: Tensor) -> tuple[Pattern, Tensor]:
     """The pattern of a sparse tensor, and its values [blocks, side, side] in that order."""
+    from tremula.poplibs.popsparse import CSRMatrix  # the tile side is loaded where it is used
+
     if sparse.dim() != 2:
         raise CaptureError(f"a sparse tensor of {list(sparse.shape)}: expected a matrix")
     found, (n_rows, n_columns) = sparse.detach(), sparse.shape

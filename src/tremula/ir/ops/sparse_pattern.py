@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tremula.poplibs.popsparse import CSRMatrix
+if TYPE_CHECKING:  # the tile side is loaded where it is used
+    from tremula.poplibs.popsparse import CSRMatrix
 
 _N_HASHED = 7  # bytes of a pattern's number: it fits an argument of an operation
 _known: dict[int, "Pattern"] = {}
@@ -25,7 +27,7 @@ class Pattern:
     columns: np.ndarray  # int32[blocks], in blocks; ascending in a row
 
     @staticmethod
-    def of(matrix: CSRMatrix) -> "Pattern":
+    def of(matrix: "CSRMatrix") -> "Pattern":
         """The pattern of a matrix, whose blocks must be square."""
         matrix.check_order()
         side, area = matrix.block[0], matrix.block_size
@@ -54,8 +56,10 @@ class Pattern:
         turned = Pattern(self.n_columns, self.n_rows, self.side, starts, self.rows[order])
         return turned, order
 
-    def csr(self) -> CSRMatrix:
+    def csr(self) -> "CSRMatrix":
         """As a matrix of PopSparse, with values of one."""
+        from tremula.poplibs.popsparse import CSRMatrix
+
         area = self.side * self.side
         return CSRMatrix(
             self.n_rows, self.n_columns, np.ones(self.n_blocks * area, np.float32),
