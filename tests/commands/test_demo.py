@@ -27,7 +27,7 @@ def test_the_demo_tells_accuracy_and_cycles(tmp_path, capsys):
     opened = pva.openReport(str(report))
     assert opened.execution.totalCycles > 0
     sources = {source.rpartition(":")[0] for source in opened.reader.table("steps")["source"]}
-    assert {Path(source).name for source in sources} == {"models.py", "demo.py"}
+    assert {Path(source).name for source in sources} == {"classifiers.py", "demo.py"}
     facts, _ = host_columns(opened.reader)
     assert len(facts["runs"]) == 3  # calls of 50 batches of 16
     assert LOGGER.level == level_before
