@@ -391,7 +391,7 @@ def ones(*shapes: tuple[int, ...], dtype: type = np.float32) -> tuple[np.ndarray
 _PRODUCT_ERRORS = (
     ErrorCase(Sample(ones((2, 3), (4, 5))), "cannot multiply [1, 2, 3] by [1, 4, 5]"),
     ErrorCase(Sample(ones((2, 3), (3,))), "expected rank 2"),
-    ErrorCase(Sample(ones((2, 3), (3, 2), dtype=np.int32)), "expected float or half"),
+    ErrorCase(Sample(ones((2, 3), (3, 2), dtype=np.int32)), "expected float, half or quarter"),
     ErrorCase(
         Sample((*ones((2, 3)), *ones((3, 2), dtype=np.float16))), "operands of float and half"
     ),
