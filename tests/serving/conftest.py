@@ -76,10 +76,11 @@ class Gate:
     def __init__(self):
         self.opened = threading.Event()
         self.opened.set()
-        self.n_runs = 0
+        self.n_arrived = self.n_runs = 0
 
     def __call__(self, batch, own):
-        assert self.opened.wait(20)
+        self.n_arrived += 1
+        assert self.opened.wait(60)
         self.n_runs += 1
         return own(batch)
 
@@ -94,7 +95,7 @@ def raw(port, data, *, seconds=10):
         return found
 
 
-def until(condition, seconds=10):
+def until(condition, seconds=30):
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends, "it never happened"

@@ -37,9 +37,9 @@ def test_requests_share_batches(serve):
     gate = Gate()
     client = serve(make_program(gate))
     gate.opened.clear()
-    first, waiting = together(client.port, 1)
-    until(lambda: metrics(client)["queued_rows"] == 0 and metrics(client)["connections"] == 2)
     n_before = gate.n_runs
+    first, waiting = together(client.port, 1)
+    until(lambda: gate.n_arrived == n_before + 1)
     answers, threads = together(client.port, 8)
     until(lambda: metrics(client)["queued_rows"] == 4)  # four more wait for the thread
     gate.opened.set()
