@@ -24,7 +24,7 @@ from tremula.base.errors import (
 from tremula.base.source import user_source
 from tremula.base.types import QUARTER, QUARTER_METADATA, UNSIGNED_INT, Type, as_type
 from tremula.codelets import codelet_of
-from tremula.codelets.spec import Codelet, FieldKind, FieldSpec
+from tremula.codelets.spec import Codelet, FieldKind
 from tremula.hardware import Chip
 from tremula.poplar.dot import compute_graph, executed_sets, vertex_graph, write_text
 from tremula.poplar.mapping import (
@@ -55,7 +55,11 @@ from tremula.poplar.tensors.tile_map import TileLists, TileMapLog, TileMapping, 
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.bulk import Ragged, bulk_edge
 from tremula.poplar.vertices.compute_set import ComputeSet, FieldRef, VertexRef
-from tremula.poplar.vertices.table import VertexTableBuilder, checked_state
+from tremula.poplar.vertices.table import (
+    VertexTableBuilder,
+    checked_ragged_state,
+    checked_state,
+)
 
 GraphLike = Target | Device
 # (v, chip) -> cycles, or (cycles, flops), of all vertices of a codelet at once.
@@ -388,7 +392,7 @@ class Graph:
     ) -> np.ndarray | Ragged:
         spec = table.field(name)
         if isinstance(value, Ragged) and spec.kind is FieldKind.STATE_VECTOR:
-            return self._ragged_state(table, spec, value, n_rows)
+            return checked_ragged_state(table.codelet.spec.name, spec, value, n_rows)
         values = np.asarray(value)
         per_row = values.ndim - (0 if spec.kind.value == "state" else 1)
         if per_row not in (0, 1) or (per_row == 1 and len(values) != n_rows):
@@ -406,23 +410,6 @@ class Graph:
             checked_state(table.codelet.spec.name, spec, part)
         shape = (n_rows, *values.shape[per_row:])
         return np.broadcast_to(values.astype(spec.type.dtype), shape)
-
-    def _ragged_state(
-        self, table: VertexTableBuilder, spec: FieldSpec, value: Ragged, n_rows: int
-    ) -> Ragged:
-        start = np.asarray(value.start, np.int64)
-        if len(start) != n_rows + 1 or start[0] != 0 or start[-1] != len(value.value):
-            raise TensorCreationError(
-                f"state {table.codelet.spec.name}.{spec.name} of {n_rows} vertices got "
-                f"{len(start) - 1} vectors of {len(value.value)} values in all.",
-                source=user_source(),
-                hint="start ascends from 0 to the number of values, with one entry more than "
-                "there are vertices",
-            )
-        if len(value.value):
-            for limit in (value.value.min(), value.value.max()):
-                checked_state(table.codelet.spec.name, spec, np.full(1, limit))
-        return Ragged(np.asarray(value.value).astype(spec.type.dtype, copy=False), start)
 
     def _table(self, compute_set: ComputeSet, codelet: "str | type") -> VertexTableBuilder:
         if isinstance(codelet, str):

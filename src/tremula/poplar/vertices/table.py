@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tremula.base.errors import GraphConnectionError, OverflowInField, UnknownField, suggest
+from tremula.base.errors import (
+    GraphConnectionError,
+    OverflowInField,
+    TensorCreationError,
+    UnknownField,
+    suggest,
+)
 from tremula.base.source import Source, user_source
 from tremula.codelets.spec import Codelet, Direction, FieldKind, FieldSpec
 from tremula.poplar.tensors.tensor import Tensor
@@ -211,6 +217,23 @@ class VertexTableBuilder:
         for row, (row_cycles, row_flops) in self.estimates.items():
             cycles[row], flops[row] = row_cycles, row_flops
         return cycles, flops
+
+
+def checked_ragged_state(codelet: str, spec: FieldSpec, value: Ragged, n_rows: int) -> Ragged:
+    """State vectors of many vertices, one for each and in the field's type."""
+    start = np.asarray(value.start, np.int64)
+    if len(start) != n_rows + 1 or start[0] != 0 or start[-1] != len(value.value):
+        raise TensorCreationError(
+            f"state {codelet}.{spec.name} of {n_rows} vertices got {len(start) - 1} vectors of "
+            f"{len(value.value)} values in all.",
+            source=user_source(),
+            hint="start ascends from 0 to the number of values, with one entry more than there "
+            "are vertices",
+        )
+    if len(value.value):
+        for limit in (value.value.min(), value.value.max()):
+            checked_state(codelet, spec, np.full(1, limit))
+    return Ragged(np.asarray(value.value).astype(spec.type.dtype, copy=False), start)
 
 
 def checked_state(codelet: str, spec: FieldSpec, value: object) -> np.ndarray:
