@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tremula as tr
-from tremula.garden.science.tile_grids import TileGrid, blocks_for, wrapped
+from tremula.garden.science.tile_grids import TileGrid, blocks_for, close_rings, wrapped
 
 
 @pytest.mark.parametrize("blocks", [(1, 1), (3, 2), (7, 5)])
@@ -39,6 +39,26 @@ def test_wrapped_grids_have_the_opposite_side_around_them():
     values = np.arange(12, dtype=np.float32).reshape(3, 4)
     engine.write_tensor("cells", values)
     assert np.array_equal(engine.read_tensor("around"), np.pad(values, 1, mode="wrap"))
+
+
+def test_ringed_grids_have_the_opposite_side_around_them_once_closed():
+    """Rows of `around` are np.pad's wrap after `close_rings`; each lies in one piece, on its tile."""
+    grid = TileGrid(3, 4, (1, 2))
+    graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=2).create_device())
+    fields = [grid.add_ringed(graph, name) for name in ("a", "b")]
+    for name, field in zip("ab", fields, strict=True):
+        graph.create_host_write(name, field.cells)
+        graph.create_host_read(f"around {name}", field.around)
+    engine = tr.Engine(graph, close_rings(fields)).load()
+    values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    for name, of_field in zip("ab", values, strict=True):
+        engine.write_tensor(name, of_field)
+    engine.run()
+    for name, of_field in zip("ab", values, strict=True):
+        found = engine.read_tensor(f"around {name}")
+        assert np.array_equal(found, np.pad(of_field, 1, mode="wrap"))
+    tiles = graph.get_tile_mapping(fields[0].whole[:1])
+    assert [[(i.begin, i.end) for i in found] for found in tiles] == [[(0, 3)], [(3, 6)]]
 
 
 def test_more_blocks_than_cells_are_refused():

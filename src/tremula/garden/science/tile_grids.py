@@ -7,6 +7,7 @@ import numpy as np
 from tremula.base.errors import InvalidOption
 from tremula.base.types import FLOAT, Type
 from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Copy
 from tremula.poplar.tensors.tensor import Tensor, concat
 
 
@@ -73,12 +74,51 @@ class TileGrid:
     def add(self, graph: Graph, name: str, type: Type = FLOAT) -> Tensor:
         """A variable of one number for each cell, each block on its tile."""
         grid = graph.add_variable(type, [self.n_rows, self.n_cols], name)
-        rows, cols = self.cuts()
+        self._map(graph, grid, self.cuts()[1])
+        return grid
+
+    def add_ringed(self, graph: Graph, name: str, type: Type = FLOAT) -> "RingedGrid":
+        """The same with room for a copy of the opposite cell at both ends of each row."""
+        whole = graph.add_variable(type, [self.n_rows, self.n_cols + 2], name)
+        cols = self.cuts()[1] + 1
+        cols[0], cols[-1] = 0, self.n_cols + 2
+        self._map(graph, whole, cols)
+        return RingedGrid(whole)
+
+    def _map(self, graph: Graph, grid: Tensor, cols: np.ndarray) -> None:
+        rows, _ = self.cuts()
         for tile in range(self.n_tiles):
             i, j = divmod(tile, self.blocks[1])
             block = grid.slice([rows[i], cols[j]], [rows[i + 1], cols[j + 1]])
             graph.set_tile_mapping(block, tile)
-        return grid
+
+
+@dataclass(frozen=True, slots=True)
+class RingedGrid:
+    """A grid that wraps around, whose rows with their halos are contiguous.
+
+    In a view like `wrapped` the ends of a row lie apart from it, so a vertex that reads it needs the
+    whole row moved together. Here only the ends are copied, by `close_rings`, when cells changed.
+    """
+
+    whole: Tensor  # [n_rows, n_cols + 2]
+
+    @property
+    def cells(self) -> Tensor:
+        """The grid itself."""
+        return self.whole[:, 1:-1]
+
+    @property
+    def around(self) -> Tensor:
+        """The grid with a cell more on each side; rows above and below are views."""
+        return concat([self.whole[-1:], self.whole, self.whole[:1]], 0)
+
+
+def close_rings(grids: list[RingedGrid]) -> Copy:
+    """Renews both ends of all rows of these grids, in one exchange."""
+    sources = [column for g in grids for column in (g.whole[:, -2:-1], g.whole[:, 1:2])]
+    ends = [column for g in grids for column in (g.whole[:, :1], g.whole[:, -1:])]
+    return Copy(concat(sources, 0), concat(ends, 0))
 
 
 def wrapped(grid: Tensor) -> Tensor:

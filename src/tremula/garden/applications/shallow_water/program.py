@@ -3,7 +3,8 @@
 Variables of a cell: `p`, the depth of the water times gravity, in its middle; `u` on its left edge,
 to the right; `v` on its upper edge, downwards; vorticity on its upper left corner. Cells have side
 1, edges of the plane wrap around. A step has two compute sets: `fluxes` from u, v and p with their
-halos, then `update`, which reads the fluxes with their halos and changes u, v and p in place.
+halos, then `update`, which reads the fluxes with their halos and changes u, v and p in place. Before
+each, a copy renews the ends of rows, where the plane wraps around.
 
     R. Sadourny, The dynamics of finite-difference models of the shallow-water equations, 1975
 """
@@ -12,7 +13,7 @@ from typing import Any
 
 import tremula as tr
 from tremula import InOut, Input, Output, Vector, Vertex, float32
-from tremula.garden.science.tile_grids import TileGrid, wrapped
+from tremula.garden.science.tile_grids import RingedGrid, TileGrid, close_rings
 
 STATE = ("u", "v", "p")
 FLUXES = ("across", "down", "spin", "head")
@@ -99,18 +100,19 @@ def water_engine(
 ) -> tr.Engine:
     """The first step is Euler's, the others leap. Handles to write and read: u, v, p."""
     graph = tr.Graph(tr.IPUModel(chip, tiles_per_ipu=grid.n_tiles).create_device())
-    state = {name: grid.add(graph, name) for name in STATE}
-    old = {f"{name}_old": grid.add(graph, f"{name}_old") for name in STATE}
-    fluxes = {name: grid.add(graph, name) for name in FLUXES}
-    for name, tensor in state.items():
-        graph.create_host_write(name, tensor)
-        graph.create_host_read(name, tensor)
-    find_fluxes = tr.Execute(_fluxes(graph, grid, state, fluxes, coriolis))
+    state = {name: grid.add_ringed(graph, name) for name in STATE}
+    old = {name: grid.add(graph, f"{name}_old") for name in STATE}
+    fluxes = {name: grid.add_ringed(graph, name) for name in FLUXES}
+    for name, field in state.items():
+        graph.create_host_write(name, field.cells)
+        graph.create_host_read(name, field.cells)
+    cells = {name: field.cells for name, field in state.items()}
+    changed = cells | {f"{name}_old": tensor for name, tensor in old.items()}
+    find_fluxes = _fluxes(graph, grid, state, fluxes, coriolis)
     first, later = (
-        tr.Execute(_update(graph, grid, fluxes, state | old, step))
-        for step in ((dt, 0.0), (2 * dt, FILTER))
+        _update(graph, grid, fluxes, changed, step) for step in ((dt, 0.0), (2 * dt, FILTER))
     )
-    remember = [tr.Copy(state[name], old[f"{name}_old"]) for name in STATE]
+    remember = [tr.Copy(cells[name], old[name]) for name in STATE]
     leaps = tr.Repeat(n_steps - 1, tr.Sequence([find_fluxes, later]))
     return tr.Engine(graph, tr.Sequence([*remember, find_fluxes, first, leaps]))
 
@@ -118,32 +120,32 @@ def water_engine(
 def _fluxes(
     graph: tr.Graph,
     grid: TileGrid,
-    state: dict[str, tr.Tensor],
-    fluxes: dict[str, tr.Tensor],
+    state: dict[str, RingedGrid],
+    fluxes: dict[str, RingedGrid],
     coriolis: float,
-) -> tr.ComputeSet:
+) -> tr.Sequence:
     compute_set = graph.add_compute_set("fluxes")
-    around = {name: wrapped(tensor) for name, tensor in state.items()}
+    around = {name: field.around for name, field in state.items()}
     for band in grid.bands(graph.target.n_worker_contexts):
         fields: dict[str, Any] = {n: band.of(tensor, halo=1) for n, tensor in around.items()}
-        fields |= {name: band.of(tensor) for name, tensor in fluxes.items()}
+        fields |= {name: band.of(field.cells) for name, field in fluxes.items()}
         fields["coriolis"] = coriolis
         graph.add_vertex(compute_set, Fluxes, fields, tile=band.tile)
-    return compute_set
+    return tr.Sequence([close_rings(list(state.values())), tr.Execute(compute_set)])
 
 
 def _update(
     graph: tr.Graph,
     grid: TileGrid,
-    fluxes: dict[str, tr.Tensor],
+    fluxes: dict[str, RingedGrid],
     state: dict[str, tr.Tensor],
     step: tuple[float, float],
-) -> tr.ComputeSet:
+) -> tr.Sequence:
     compute_set = graph.add_compute_set("update")
-    around = {name: wrapped(tensor) for name, tensor in fluxes.items()}
+    around = {name: field.around for name, field in fluxes.items()}
     for band in grid.bands(graph.target.n_worker_contexts):
         fields: dict[str, Any] = {n: band.of(tensor, halo=1) for n, tensor in around.items()}
         fields |= {name: band.of(tensor) for name, tensor in state.items()}
         fields |= {"two_dt": step[0], "blend": step[1]}
         graph.add_vertex(compute_set, Update, fields, tile=band.tile)
-    return compute_set
+    return tr.Sequence([close_rings(list(fluxes.values())), tr.Execute(compute_set)])
