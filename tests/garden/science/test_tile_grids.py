@@ -42,7 +42,7 @@ def test_wrapped_grids_have_the_opposite_side_around_them():
 
 
 def test_ringed_grids_have_the_opposite_side_around_them_once_closed():
-    """Rows of `around` are np.pad's wrap after `close_rings`; each lies in one piece, on its tile."""
+    """Rows of `around` are np.pad's wrap after `close_rings`; ends live with their block."""
     grid = TileGrid(3, 4, (1, 2))
     graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=2).create_device())
     fields = [grid.add_ringed(graph, name) for name in ("a", "b")]

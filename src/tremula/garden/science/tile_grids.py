@@ -97,8 +97,8 @@ class TileGrid:
 class RingedGrid:
     """A grid that wraps around, whose rows with their halos are contiguous.
 
-    In a view like `wrapped` the ends of a row lie apart from it, so a vertex that reads it needs the
-    whole row moved together. Here only the ends are copied, by `close_rings`, when cells changed.
+    In a view like `wrapped` the ends of a row lie apart from it, so a vertex that reads it needs
+    the whole row moved together. Here `close_rings` copies only the ends, when cells changed.
     """
 
     whole: Tensor  # [n_rows, n_cols + 2]

@@ -3,8 +3,8 @@
 Variables of a cell: `p`, the depth of the water times gravity, in its middle; `u` on its left edge,
 to the right; `v` on its upper edge, downwards; vorticity on its upper left corner. Cells have side
 1, edges of the plane wrap around. A step has two compute sets: `fluxes` from u, v and p with their
-halos, then `update`, which reads the fluxes with their halos and changes u, v and p in place. Before
-each, a copy renews the ends of rows, where the plane wraps around.
+halos, then `update`, which reads the fluxes with their halos and changes u, v and p in place.
+Before each, a copy renews the ends of rows, where the plane wraps around.
 
     R. Sadourny, The dynamics of finite-difference models of the shallow-water equations, 1975
 """
