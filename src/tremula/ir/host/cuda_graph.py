@@ -101,7 +101,7 @@ class CudaGraphProgram(HostProgram):
         outputs: dict[int, list[Tensor]] = {}
         # Other threads may compile meanwhile, and use the GPU as they like.
         recording = torch.cuda.graph(graph, capture_error_mode="thread_local")
-        with recording, fastest_convolutions():
+        with own_workspaces(), recording, fastest_convolutions():
             super().run(held, self._inputs, outputs.__setitem__)
         restore(held, kept)
         self._outputs = [outputs[number] for number in sorted(outputs)]
@@ -163,6 +163,21 @@ def fastest_convolutions() -> Iterator[None]:
         yield
     finally:
         cudnn.benchmark = before
+
+
+@contextmanager
+def own_workspaces() -> Iterator[None]:
+    """Let a graph's products work in memory of the graph.
+
+    cuBLAS keeps one workspace for each stream, and whoever captures a graph next, as
+    `torch.compile` does, frees them all: a graph that replays with one from before would write
+    into memory that others have.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 def _ignore(_number: int, _outputs: list[Tensor]) -> None:

@@ -20,11 +20,12 @@ from tremula.ir.step import GRADIENT, OUTPUT, CapturedStep
 
 N_NODES, N_EDGES, N_IN, N_GRAPHS = 24, 90, 16, 3
 row_kernel = torch.ops.tremula.row_kernel.default
-# No products in kernels, one of them, and as many as fit.
+# No products in kernels, one of them, as many as fit over edges, and over nodes too.
 LIMITS = {
     "no-products": EXACT,
-    "products": replace(EXACT, many_rows=1),
-    "chains": replace(ROUNDED, many_rows=1),
+    "products": replace(EXACT, many_edges=1),
+    "chains": replace(ROUNDED, many_edges=1, few_nodes=0),
+    "chains-of-nodes": replace(ROUNDED, many_edges=1, few_nodes=1 << 20),
 }
 all_limits = pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
 

@@ -50,6 +50,9 @@ _WITH_CHAINS = (
     Launch(32, 4, True, 2),
     Launch(16, 4, True, 2),
 )
+# Few rows are a tile for each program: small ones, so that many multiprocessors have one.
+_FEW_ROWS = 1 << 14
+_WITH_FEW_ROWS = (Launch(16, 4, False, 4), Launch(16, 8, False, 4), Launch(32, 8, False, 2))
 _IN_GLUON = (  # a warp has 16 rows, and four of them work together
     Launch(64, 4, True, 2, in_gluon=True),
     Launch(64, 8, True, 1, in_gluon=True),
@@ -275,6 +278,8 @@ def _candidates(kernel: RowKernel, device: torch.device) -> tuple[Launch, ...]:
     has_outer = "tl.trans(" in kernel.text
     n_matrices = kernel.text.count("if HOIST:")
     plain = _WITH_CHAINS if n_matrices > 1 or has_outer else _WITH_PRODUCTS
+    if kernel.n_rows <= _FEW_ROWS:
+        plain = (*_WITH_FEW_ROWS, *plain)
     has_units = torch.cuda.get_device_capability(device)[0] == _HOPPER and _has_gluon()
     return (*plain, *_IN_GLUON) if has_units and kernel.gluon_text is not None else plain
 

@@ -8,9 +8,10 @@ per node is kept.
 
 Sums into segments are kernels of their own, unless they take a product that nothing else reads.
 
-A kernel multiplies by as many matrices as a multiprocessor can hold (`Limits`). A product that is
-too much beside those before it is a level above them, and products beside each other that are too
-much together are in different kernels.
+A kernel multiplies by as many matrices as a multiprocessor can hold (`Limits`): over many edges to
+save memory, over few nodes to save launches. A product that is too much beside those before it is a
+level above them, and products beside each other that are too much together are in different
+kernels.
 """
 
 from dataclasses import dataclass, field
@@ -26,24 +27,45 @@ _LAST = 1 << 30  # a level above all
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What kernels over edges hold, in elements of matrices; the rest is left to cuBLAS."""
+class Held:
+    """What a kernel holds, in elements of matrices; the rest is left to cuBLAS."""
 
-    many_rows: int  # from here on products are bound by memory, and fused with what is around them
     weight: int  # one matrix that rows are multiplied by
     weights: int  # all of a kernel
     outer: int  # all sums of outer products of a kernel: the gradients of matrices
     again: int  # products by no more than this are computed again rather than kept
 
 
+_NO_PRODUCTS = Held(0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where products are fused with what is around them, and how many a kernel holds."""
+
+    many_edges: int  # from here on products are bound by memory
+    edges: Held
+    few_nodes: int  # up to here they are bound by launches, and chains of them are one
+    nodes: Held
+
+    def held_by(self, n_rows: int, is_edges: bool) -> Held:
+        if is_edges:
+            return self.edges if n_rows >= self.many_edges else _NO_PRODUCTS
+        return self.nodes if n_rows <= self.few_nodes else _NO_PRODUCTS
+
+
 # Full float32 is three products of tensor cores, which costs more than the bytes it saves.
-EXACT = Limits(many_rows=1 << 16, weight=64 * 128, weights=64 * 128, outer=0, again=0)
+EXACT = Limits(
+    many_edges=1 << 16,
+    edges=Held(weight=64 * 128, weights=64 * 128, outer=0, again=0),
+    few_nodes=0,
+    nodes=_NO_PRODUCTS,
+)
 ROUNDED = Limits(
-    many_rows=1 << 12,
-    weight=128 * 128,
-    weights=(64 + 128) * 128,
-    outer=64 * 128,
-    again=64 * 128,
+    many_edges=1 << 10,
+    edges=Held(weight=128 * 128, weights=(64 + 128) * 128, outer=64 * 128, again=64 * 128),
+    few_nodes=1 << 14,
+    nodes=Held(weight=128 * 128, weights=3 * 128 * 128, outer=0, again=0),
 )
 
 
@@ -63,6 +85,7 @@ class Space:
 
     n_rows: int
     is_edges: bool
+    held: Held
     operands: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)  # of row-wise nodes
     sums: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)  # their row-wise operands
 
@@ -86,8 +109,8 @@ def find_regions(step: CapturedStep, limits: Limits) -> list[Region]:
     """The kernels of a step that sums rows into segments; none for another step."""
     nodes = list(step.graph.nodes)
     spaces = _spaces(nodes, limits)
-    levels = _levels(nodes, spaces, limits)
-    regions = [r for space in spaces.values() for r in _regions_of(space, nodes, levels, limits)]
+    levels = _levels(nodes, spaces)
+    regions = [r for space in spaces.values() for r in _regions_of(space, nodes, levels)]
     return sorted(regions, key=lambda region: region.level)
 
 
@@ -103,16 +126,15 @@ def _spaces(nodes: list[fx.Node], limits: Limits) -> dict[int, Space]:
         if n >= facts.MIN_ROWS:
             is_edges = n not in tables
             free = [node for node in nodes if node not in taken]
-            with_products = limits if is_edges and n >= limits.many_rows else None
-            spaces[n] = _space(free, n, is_edges, with_products)
+            spaces[n] = _space(free, n, is_edges, limits.held_by(n, is_edges))
             taken |= spaces[n].operands.keys() | spaces[n].sums.keys()
     return spaces
 
 
-def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, limits: Limits | None) -> Space:
-    space = Space(n_rows, is_edges)
+def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, held: Held) -> Space:
+    space = Space(n_rows, is_edges, held)
     for node in nodes:
-        if facts.is_wide_product(node) and not _is_held(node, limits):
+        if facts.is_wide_product(node) and not _is_held(node, held):
             continue
         operands = facts.row_operands(node, n_rows)
         sums = _summed(node, n_rows)
@@ -123,12 +145,10 @@ def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, limits: Limits | N
     return space
 
 
-def _is_held(product: fx.Node, limits: Limits | None) -> bool:
+def _is_held(product: fx.Node, held: Held) -> bool:
     """Whether a kernel can hold the matrix of a product."""
-    if limits is None:
-        return False
     weight, outer = facts.weight_of(product), facts.outer_size_of(product)
-    return 0 < weight <= limits.weight or 0 < outer <= limits.outer
+    return 0 < weight <= held.weight or 0 < outer <= held.outer
 
 
 def _summed(node: fx.Node, n_rows: int) -> list[fx.Node]:
@@ -149,7 +169,7 @@ def _summed(node: fx.Node, n_rows: int) -> list[fx.Node]:
 # -- levels ----------------------------------------------------------------------------------------
 
 
-def _levels(nodes: list[fx.Node], spaces: dict[int, Space], limits: Limits) -> Levels:
+def _levels(nodes: list[fx.Node], spaces: dict[int, Space]) -> Levels:
     """The level of each node; that of a sum is the level of the kernel that computes it."""
     owner = {node: space for space in spaces.values() for node in (*space.operands, *space.sums)}
     levels = Levels()
@@ -159,32 +179,30 @@ def _levels(nodes: list[fx.Node], spaces: dict[int, Space], limits: Limits) -> L
             at = [levels.of[x] + (x in owner) for x in node.all_input_nodes]
             levels.of[node] = max(at, default=0)
         else:
-            _put_on_level(node, own, owner, levels, limits)
+            _put_on_level(node, own, owner, levels)
     return levels
 
 
-def _put_on_level(
-    node: fx.Node, space: Space, owner: dict[fx.Node, Space], levels: Levels, limits: Limits
-) -> None:
+def _put_on_level(node: fx.Node, space: Space, owner: dict[fx.Node, Space], levels: Levels) -> None:
     beside = space.operands_of(node)
     whole = facts.whole_operands(node, beside) if node in space.operands else []
     at = [levels.of[x] + (x in owner) for x in whole]
     at += [levels.of[x] + (x in owner and x not in space.operands) for x in beside]
     level = max(at, default=0)
-    before = {x: _products_at(level, x, levels, limits) for x in beside}
+    before = {x: _products_at(level, x, levels, space.held) for x in beside}
     products = frozenset().union(*before.values())
     own = frozenset([node]) if facts.weight_of(node) else frozenset()
-    if _total_weight(products | own) > limits.weights:
+    if _total_weight(products | own) > space.held.weights:
         levels.read.update(x for x, found in before.items() if found)
         level, products = level + 1, frozenset()
     levels.of[node] = level
     levels.products[node] = products | own
 
 
-def _products_at(level: int, x: fx.Node, levels: Levels, limits: Limits) -> frozenset[fx.Node]:
+def _products_at(level: int, x: fx.Node, levels: Levels, held: Held) -> frozenset[fx.Node]:
     """The products that a kernel of a level does for an operand; values kept below are read."""
     products = levels.products.get(x, frozenset())
-    is_here = levels.of[x] == level or _total_weight(products) <= limits.again
+    is_here = levels.of[x] == level or _total_weight(products) <= held.again
     return products if is_here else frozenset()
 
 
@@ -195,9 +213,9 @@ def _total_weight(products: frozenset[fx.Node]) -> int:
 # -- kernels ---------------------------------------------------------------------------------------
 
 
-def _regions_of(space: Space, nodes: list[fx.Node], levels: Levels, limits: Limits) -> list[Region]:
+def _regions_of(space: Space, nodes: list[fx.Node], levels: Levels) -> list[Region]:
     own = [node for node in nodes if node in space]
-    kept = _kept(space, own, levels, limits)
+    kept = _kept(space, own, levels)
     found = []
     for level in sorted({levels.of[node] for node in own}):
         results = [
@@ -208,7 +226,7 @@ def _regions_of(space: Space, nodes: list[fx.Node], levels: Levels, limits: Limi
         cones = {result: _cone(space, [result], kept, levels, level) for result in results}
         apart = [r for r in results if _is_apart(r, cones[r], space, kept, levels)]
         together = [r for r in results if r not in apart]
-        groups = [(group, level) for group in _groups(together, cones, limits)]
+        groups = [(group, level) for group in _groups(together, cones, space.held)]
         groups += [(apart, level + 1)] if apart else []
         for group, reading in groups:
             computed = _cone(space, group, kept, levels, reading)
@@ -230,7 +248,7 @@ def _is_apart(
     return not _products_in(reading)
 
 
-def _kept(space: Space, own: list[fx.Node], levels: Levels, limits: Limits) -> set[fx.Node]:
+def _kept(space: Space, own: list[fx.Node], levels: Levels) -> set[fx.Node]:
     """Row-wise values that are written to memory."""
     kept: set[fx.Node] = set()
     seen: set[fx.Node] = set()  # through a view by something else: PyTorch makes the view
@@ -246,7 +264,7 @@ def _kept(space: Space, own: list[fx.Node], levels: Levels, limits: Limits) -> s
         is_read = is_read or node in seen
         if is_read and facts.is_view_of_rows(node):
             seen.update(space.operands_of(node))
-        elif is_read or _is_worth_keeping(space, node, at, levels, limits):
+        elif is_read or _is_worth_keeping(space, node, at, levels):
             kept.add(node)
             # Where it is used first: earlier it would wait in memory.
             is_free = node not in seen and node not in levels.read
@@ -282,13 +300,11 @@ def _is_table(node: fx.Node, user: fx.Node) -> bool:
     return gather is not None and gather.table is node
 
 
-def _is_worth_keeping(
-    space: Space, node: fx.Node, at: set[int], levels: Levels, limits: Limits
-) -> bool:
+def _is_worth_keeping(space: Space, node: fx.Node, at: set[int], levels: Levels) -> bool:
     """Whether a value that several levels need is read rather than computed again."""
     if facts.is_view_of_rows(node) or len(at) < 2:
         return False
-    if _total_weight(levels.products[node]) > limits.again:
+    if _total_weight(levels.products[node]) > space.held.again:
         return True
     is_gathered = facts.gather_of(node) is not None
     n_features = facts.tensor_of(node).numel() // space.n_rows
@@ -334,15 +350,15 @@ class _Group:
         self.products |= _products_in(cone)
         self.n_outer += facts.outer_size_of(result)
 
-    def takes(self, result: fx.Node, products: frozenset[fx.Node], limits: Limits) -> bool:
+    def takes(self, result: fx.Node, products: frozenset[fx.Node], held: Held) -> bool:
         """Whether a result that shares a product fits beside the others."""
         n_outer = self.n_outer + facts.outer_size_of(result)
-        fits = _total_weight(self.products | products) <= limits.weights
-        return bool(self.products & products) and fits and n_outer <= limits.outer
+        fits = _total_weight(self.products | products) <= held.weights
+        return bool(self.products & products) and fits and n_outer <= held.outer
 
 
 def _groups(
-    results: list[fx.Node], cones: dict[fx.Node, tuple[fx.Node, ...]], limits: Limits
+    results: list[fx.Node], cones: dict[fx.Node, tuple[fx.Node, ...]], held: Held
 ) -> list[list[fx.Node]]:
     """Results by the products they take; those without one go where most of them is computed.
 
@@ -355,7 +371,7 @@ def _groups(
     for result in sorted(results, key=lambda r: -len(products[r])):
         if not is_heavy[result]:
             continue
-        group = next((g for g in groups if g.takes(result, products[result], limits)), None)
+        group = next((g for g in groups if g.takes(result, products[result], held)), None)
         if group is None:
             groups.append(group := _Group())
         group.add(result, cones[result])
