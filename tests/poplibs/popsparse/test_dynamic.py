@@ -12,6 +12,7 @@ from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers
 from tremula.poplibs.popsparse.dynamic_costs import (
     Search,
     block_cycles,
+    element_slots,
     element_supervisor,
     element_worker,
 )
@@ -32,6 +33,18 @@ def test_element_formulae(element, z, search, cycles):
     """Ten rows of thirteen values per worker cost what PopLibs' planner says."""
     worker = element_worker("forward", 10, 130, z, element)
     assert int(element_supervisor("forward", search) + 6 * worker) == cycles
+
+
+@pytest.mark.parametrize(
+    ("element", "z", "slots"),
+    [(H, 8, 28 + 10 * 15 + 3 * 130), (H, 16, 33 + 10 * 12 + 2 * (170 + 390)),
+     (H, 20, 33 + 10 * 12 + 2 * (170 + 390) + 150 + 260), (F, 12, 30 + 10 * 12 + 3 * (120 + 390)),
+     (F, 6, 30 + 10 * 12 + 120 + 390 + 120 + 260)],
+)  # fmt: skip
+def test_each_group_of_columns_begins_anew(element, z, slots):
+    """Ten rows of thirteen values: what surrounds a group's values is counted for each group."""
+    assert int(element_slots(10, 130, z, element)) == slots
+    assert int(element_slots(0, 0, z, element)) == 0
 
 
 def test_block_formulae():
@@ -239,6 +252,8 @@ def test_forecasts_know_what_each_bucket_has():
         known = partitioner.known(partitioner.create_sparsity_data(pattern))
         assert known.ends == (1, 1)
         assert known.blocks.sum() == len(pattern.nz_values)
+        n_products = (known.loads[..., 1] * known.loads[..., 2]).sum()
+        assert n_products == len(pattern.nz_values) * partitioner.plan.tile_z
         graph, sequence = tr.Graph(model.create_device()), tr.Sequence()
         lhs = dynamic.create_sparse_dense_mat_mul_lhs(graph, F, params)
         rhs = dynamic.create_sparse_dense_mat_mul_rhs(graph, F, params)

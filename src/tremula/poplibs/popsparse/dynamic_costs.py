@@ -1,5 +1,8 @@
 """Cycles of dynamic sparse vertices: the formulae of PopLibs' planner for them (SDK 3.3).
 
+The planner's formula for single elements counts what a row does around each group of columns once,
+however many groups there are; `element_slots` has it for each, as PopLibs' code does.
+
 A vertex looks through `n_buckets` buckets, of which `n_own` have its sub-group, for `n_groups`
 sub-groups each. Result = workers · worker + supervisor, the worker's part a sum over rows with
 `per_row` values each, for Z columns. All arguments may be columns.
@@ -84,6 +87,24 @@ def element_worker(kind: str, n_rows: Count, n_values: Count, z: Count, element:
     for special, (s_once, s_row, s_value) in _WIDTHS[key].items():
         found = np.where(z == special, s_once + rows * s_row + values * s_value, found)
     return found
+
+
+# Columns of a group; slots once, of a row, of a row's group, of the half group that is left over.
+# Counted in PopLibs' code: before a group's values a worker loads where they begin, after them it
+# adds partial results and stores them. A value takes 3 slots in a group, 2 in a half one.
+_GROUPS = {"float": (4, 30, 12, 12, 12), "half": (8, 33, 12, 17, 15)}
+
+
+def element_slots(n_rows: Count, n_values: Count, z: Count, element: Type) -> Ints:
+    """Slots of a worker's code with `n_values` values in `n_rows` rows, for z columns."""
+    rows, values = np.asarray(n_rows, np.int64), np.asarray(n_values, np.int64)
+    z = np.asarray(z, np.int64)
+    width, once, row, group, half = _GROUPS[element.name.lower()]
+    found = once + rows * row + (z // width) * (group * rows + 3 * values)
+    found = found + np.where(z % width > 0, half * rows + 2 * values, 0)
+    for special, (s_once, s_row, s_value) in _WIDTHS["forward", element.name.lower()].items():
+        found = np.where(z == special, s_once + rows * s_row + values * s_value, found)
+    return np.where(rows > 0, found, 0)
 
 
 def transpose_worker(n_columns: Count, per_column: Count, z: Count, element: Type) -> Ints:

@@ -402,9 +402,10 @@ class _Product:
             found = costs.block_cycles(
                 rows.sum(1), blocks.sum(1), z, p.side, types, search, n_workers
             )
-        else:  # workers share the rows of each bucket
-            share = ceil_div(rows, n_workers), ceil_div(blocks, n_workers)
-            worker = costs.element_worker("forward", *share, plan.tile_z, p.element).sum(1)
+        else:  # of each bucket, all wait for the worker that has most to do
+            n_rows, n_values, n_columns = np.moveaxis(self.known.loads, -1, 0)
+            slots = costs.element_slots(n_rows, n_values, n_columns, p.element)
+            worker = slots.max(axis=2).sum(axis=1)
             found = costs.element_supervisor("forward", search) + n_workers * worker
         return np.repeat(found, plan.z)
 
@@ -435,8 +436,7 @@ class _Product:
         parts = split_between_workers(rows, plan.tile_z // p.z_grain, n_workers)
         sizes = {(r1 - r0, (c1 - c0) * p.z_grain) for r0, r1, c0, c1 in parts}
         slots = [
-            int(costs.element_worker("forward", r, r * plan.blocks_per_row, z, p.element))
-            for r, z in sizes
+            int(costs.element_slots(r, r * plan.blocks_per_row, z, p.element)) for r, z in sizes
         ]
         return supervisor + n_workers * max(slots, default=0)
 

@@ -218,6 +218,27 @@ def encode(plan: DynamicPlan, pieces: Pieces, column: Ints, n_workers: int) -> E
     return Encoded(words, source)
 
 
+@njit(cache=True)
+def worker_loads(words, n_z, n_workers):  # noqa: ANN201
+    """int64[buckets, workers, 3]: rows, values, columns of each worker of a bucket's sub-group.
+
+    Of single elements; `words` are [buckets, words].
+    """
+    found = np.zeros((len(words), n_workers, 3), np.int64)
+    for b in range(len(words)):
+        entry = words[b]
+        if entry[0] != b // n_z + 1:
+            continue
+        for w in range(entry[8]):
+            at = 9 + 5 * w
+            found[b, w, 0], found[b, w, 2] = entry[at + 3] + 1, entry[at + 1]
+            place = at + entry[at + 4]
+            for _ in range(entry[at + 3] + 1):
+                found[b, w, 1] += entry[place + 1]
+                place += 2 + entry[place + 1]
+    return found
+
+
 def overflow_words(plan: DynamicPlan, pieces: Pieces) -> Ints:
     """How far pieces are from their sub-groups, as the words that device programs read."""
     host = pieces.bucket // plan.z

@@ -18,6 +18,7 @@ from tremula.poplibs.popsparse.dynamic.meta_info import (
     encode,
     fixed_words,
     n_overflow_words,
+    worker_loads,
 )
 from tremula.poplibs.popsparse.dynamic.params import (
     DynamicOptions,
@@ -50,6 +51,7 @@ class KnownPattern:
     ends: tuple[int, int]  # endX, endY
     rows: Ints  # int64[sub-groups, z]: rows of its own sub-group in each bucket
     blocks: Ints
+    loads: Ints  # int64[sub-groups, z, workers, 3]: rows, values, columns; of blocks, no workers
 
 
 class Partitioner:
@@ -93,7 +95,12 @@ class Partitioner:
         is_own = first[:, :, 0] == np.arange(plan.x * plan.y)[:, None] + 1
         rows = first[:, :, 6 if plan.problem.side == 1 else 5] + 1
         ends = int(data.meta_info[0]), int(data.meta_info[1])
-        return KnownPattern(ends, np.where(is_own, rows, 0), np.where(is_own, first[:, :, 3], 0))
+        loads = np.zeros((plan.x * plan.y, plan.z, 0, 3), np.int64)
+        if plan.problem.side == 1:
+            found = worker_loads(words.reshape(-1, plan.n_meta), plan.z, self.n_workers)
+            loads = found.reshape(plan.x * plan.y, plan.z, self.n_workers, 3)
+        rows, blocks = np.where(is_own, rows, 0), np.where(is_own, first[:, :, 3], 0)
+        return KnownPattern(ends, rows, blocks, loads)
 
     def values_of(self, data: SparsityData, matrix: CSRMatrix) -> Ints:
         """New values for a pattern that was distributed before: its meta-information stays."""
