@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tremula.compiler.passes import sweeps
+from tremula.compiler.passes import native_sweeps, sweeps
 from tremula.compiler.passes.native_sweeps import Column, NativeSweep, compiled
 
 
@@ -96,6 +96,17 @@ def test_numba_helps_where_no_compiler_is(monkeypatch, tmp_path):
     monkeypatch.setenv("TREMULA_CACHE_DIR", str(tmp_path))
     sweep = NativeSweep(sweeps.find_race.function, lambda: lambda *_: "by Numba")
     assert sweep(*race_columns(np.random.default_rng(0))) == "by Numba"
+
+
+def test_c_that_does_not_compile_is_warned_of(monkeypatch, tmp_path):
+    """Numba computes the same, but nobody wonders why it takes longer."""
+    if shutil.which("g++") is None:
+        pytest.skip("no C compiler")
+    monkeypatch.setenv("TREMULA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(native_sweeps, "_HEAD", "no such statement;")
+    sweep = NativeSweep(sweeps.find_race.function, lambda: lambda *_: "by Numba")
+    with pytest.warns(UserWarning, match="find_race is compiled by Numba.*does not compile"):
+        assert sweep(*race_columns(np.random.default_rng(0))) == "by Numba"
 
 
 def test_division_rounds_down():

@@ -2,7 +2,7 @@
 
 Sweeps are loops over columns of integers and use few statements of Python, which C has, too: all
 names in them are 64-bit integers, a column is a pointer and its sizes. Numba can do the same, and
-does where there is no C compiler; but to load it takes a second.
+does where there is no C compiler; but to load it takes a second. A compiler that fails is warned of.
 """
 
 import ast
@@ -12,6 +12,7 @@ import inspect
 import platform
 import tempfile
 import textwrap
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -69,8 +70,13 @@ def compiled(function: Function, columns: Sequence[Column]) -> Function | None:
         return None
     translated = _Translator(function, columns)
     try:
-        library = ctypes.CDLL(str(_library(translated.text())))
-    except (GraphProgramCompilationError, OSError):
+        path = _library(translated.text())
+        if path is None:
+            return None
+        library = ctypes.CDLL(str(path))
+    except (GraphProgramCompilationError, OSError) as error:
+        name = getattr(function, "__name__", "a sweep")
+        warnings.warn(f"{name} is compiled by Numba, which is slower: {error}", stacklevel=3)
         return None
     library.sweep.argtypes = [
         *[ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong] * len(columns), ctypes.c_void_p
@@ -90,18 +96,23 @@ def _run(sweep: Function, translated: "_Translator", *columns: np.ndarray) -> tu
     return tuple(results.tolist()) if translated.n_results else None
 
 
-def _library(text: str) -> Path:
-    """The file with a sweep's machine code."""
+def _library(text: str) -> Path | None:
+    """The file with a sweep's machine code; None if it has to be made and there is no compiler."""
     key = "\n".join((text, *_FLAGS, platform.system(), platform.machine()))
     path = cache_dir() / "sweeps" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
-    if not path.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            built = Path(folder, "sweep.so")
-            done = find_compiler().run(["-x", "c", *_FLAGS, "-o", str(built), "-"], text)
-            if done.returncode != 0:
-                raise compilation_error(done.stderr, "a sweep")
-            with atomic_file(path) as file:
-                file.write(built.read_bytes())
+    if path.exists():
+        return path
+    try:
+        compiler = find_compiler()
+    except GraphProgramCompilationError:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder, "sweep.so")
+        done = compiler.run(["-x", "c", *_FLAGS, "-o", str(built), "-"], text)
+        if done.returncode != 0:
+            raise compilation_error(done.stderr, "the C of a sweep")
+        with atomic_file(path) as file:
+            file.write(built.read_bytes())
     return path
 
 
