@@ -23,6 +23,7 @@ from tremula.ir.passes.recompute import (
 )
 from tremula.ir.passes.shard_update import Shards, shard_update
 from tremula.ir.passes.split import drop_markers, micro_batch_part
+from tremula.ir.passes.turn_gradients import turn_gradients
 from tremula.ir.step import CapturedStep
 from tremula.ir.text import step_text
 
@@ -70,6 +71,7 @@ def tile_passes(
         ("functionalise decompositions", functionalise_decompositions),
         ("drop identities", drop_identities),
         ("share common subexpressions", share_common),
+        ("turn gradients", turn_gradients),
         ("drop dead nodes", drop_dead),
         ("recompute between checkpoints", between),
         ("recompute stages", stages),
