@@ -2,7 +2,8 @@
 
 Sweeps are loops over columns of integers and use few statements of Python, which C has, too: all
 names in them are 64-bit integers, a column is a pointer and its sizes. Numba can do the same, and
-does where there is no C compiler; but to load it takes a second. A compiler that fails is warned of.
+does where there is no C compiler; but to load it takes a second. A compiler that fails is warned
+of.
 """
 
 import ast
