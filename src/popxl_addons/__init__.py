@@ -27,6 +27,10 @@ from tremula.frontends.popxl_addons.named.tensors import (
     NamedTensorData,
     NamedTensors,
 )
+from tremula.frontends.popxl_addons.ops.streams import (
+    host_load,
+    host_store,
+)
 from tremula.frontends.popxl_addons.remote import (
     NamedRemoteBuffers,
     create_remote_buffer,
@@ -107,6 +111,8 @@ __all__ = [
     "batch_serialise_fwd_and_grad",
     "create_remote_buffer",
     "gather_replica_sharded_tensor",
+    "host_load",
+    "host_store",
     "layers",
     "load_remote",
     "load_remote_graph",

@@ -5,7 +5,7 @@ left by an earlier run, so it is always live; as are variables the host can name
 variables with initial values. The others may share memory.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,9 +64,11 @@ def accesses_of(programs: LoweredPrograms) -> list[VariableAccess]:
 
     known = dict(zip(firsts, in_parallel(access_of, firsts.values()), strict=True))
     return [
-        known[key]
-        if variables is None
-        else VariableAccess(*(np.sort(variables[slots]) for slots in known[key]))
+        places.with_metadata(
+            known[key]
+            if variables is None
+            else VariableAccess(*(np.sort(variables[slots]) for slots in known[key]))
+        )
         for key, variables in kinds
     ]
 
@@ -122,15 +124,18 @@ class _Places:
         if step.kind is StepKind.WRITE_UNDEF:
             partial = partial[:0]  # writes nothing: part of the variable becomes undefined
         read = np.unique(self.ids_at(reads[0]))
-        parts = (read, partial, _metadata(read, written, self.metadata_of))
-        used = np.unique(np.concatenate(parts))
+        used = np.unique(np.concatenate((read, partial)))
         return VariableAccess(used, np.setdiff1d(written[is_whole], used, assume_unique=True))
 
-
-def _metadata(read: Ints, written: Ints, of: Mapping[int, int]) -> Ints:
-    """Reading or writing 8-bit floats reads their metadata."""
-    touched = {*read.tolist(), *written.tolist()} if of else ()
-    return np.array([of[v] for v in touched if v in of], np.int64)
+    def with_metadata(self, access: VariableAccess) -> VariableAccess:
+        """Reading or writing 8-bit floats reads their metadata, which is no slot of a template."""
+        of = self.metadata_of
+        touched = np.concatenate(access).tolist() if of else ()
+        read = [of[v] for v in touched if v in of]
+        if not read:
+            return access
+        used = np.union1d(access.used, np.array(read, np.int64))
+        return VariableAccess(used, np.setdiff1d(access.overwritten, used, assume_unique=True))
 
 
 def _intervals_of_set(compute_set: FrozenComputeSet) -> tuple[Intervals, Intervals]:

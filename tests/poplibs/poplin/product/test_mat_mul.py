@@ -13,6 +13,7 @@ from tremula.poplibs.poplin.product.build import add_product
 from tremula.poplibs.poplin.product.conv_params import matrix_problem
 from tremula.poplibs.poplin.product.plan import Plan, Splits, reduction_depths
 from tremula.poplibs.registry import PoplibsError
+from tremula.runtime.forecast import forecast
 
 
 def product_of(graph: tr.Graph, sequence: tr.Sequence, a, b, c, values):
@@ -127,6 +128,24 @@ def test_less_memory_costs_time():
         assert plan.temp_bytes <= share * graph.target.chip.n_bytes_per_tile
     assert plans[0].cycles <= plans[1].cycles <= plans[2].cycles
     assert plans[2].splits.c_serial > plans[0].splits.c_serial
+
+
+@pytest.mark.parametrize("share", [0.6, 0.21])
+def test_a_tile_holds_the_partial_results_of_one_serial_step(share):
+    """What a compiled product needs beside operands and result is what its plan says, or less."""
+    graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=64).create_device())
+    shapes, bound = ([512, 2048], [2048, 1024]), {"available_memory_proportion": share}
+    plan = poplin.mat_mul_plan(graph, tr.FLOAT, *shapes, **bound)
+    assert plan.splits.c_serial > 1
+    assert plan.n_reduced > 1
+    a = poplin.create_mat_mul_input_lhs(graph, tr.FLOAT, *shapes, **bound)
+    b = poplin.create_mat_mul_input_rhs(graph, tr.FLOAT, *shapes, **bound)
+    sequence = tr.Sequence()
+    c = poplin.mat_mul(graph, a, b, sequence, **bound)
+    held = sum(graph.get_tile_mapping(t).n_elems_per_tile() for t in (a, b, c))
+    report = forecast(tr.compile_graph(graph, sequence))
+    temporary = report.bytes_by_category()["Variables"] - 4 * held
+    assert 0 < temporary.max() <= plan.temp_bytes
 
 
 def test_the_bound_is_widened_with_a_warning():

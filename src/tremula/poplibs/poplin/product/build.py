@@ -18,7 +18,7 @@ from tremula.poplibs.poplin.product.blocks import (
     remember,
     view_of,
 )
-from tremula.poplibs.poplin.product.columns import Columns, Reading, Stage, columns_of
+from tremula.poplibs.poplin.product.columns import Reading, Reduction, Stage, columns_of
 from tremula.poplibs.poplin.product.plan import Plan
 from tremula.poplibs.poplin.product.transpose_operand import add_turning, contiguous_dim
 from tremula.poplibs.poplin.product.vertices import conv_partial, conv_reduce
@@ -104,25 +104,32 @@ def _add_steps(
     graph: Graph, plan: Plan, left: Tensor, right: Tensor, result: Tensor, sequence: Sequence,
     name: str,
 ) -> None:  # fmt: skip
-    columns = cached_columns(plan)
-    partials = result
-    if columns.partials_map is not None:
-        n_elems = int(columns.partials_map.end[-1])
-        partials = graph.add_variable(plan.partials, [n_elems], f"{name}/partials")
-        map_spread(graph, partials, columns.partials_map)
-        if plan.splits.c_serial > 1:  # each step writes a part: what was there before is not kept
-            sequence.add(WriteUndef(partials))
-    for step in range(plan.splits.c_serial):
+    columns, n_steps = cached_columns(plan), plan.splits.c_serial
+    codelet = conv_partial(plan.method, plan.problem.type, plan.partials)
+    if n_steps > 1:  # each step writes a part: what was there before is not kept
+        sequence.add(WriteUndef(result))
+    for step in range(n_steps):
+        reduction = columns.reductions[step] if columns.reductions else None
+        out = result
+        if reduction is not None:
+            out = _mapped(graph, plan.partials, reduction.partials_map, f"{name}/partials")
         rows = slice(step * plan.splits.n_tiles, (step + 1) * plan.splits.n_tiles)
-        codelet = conv_partial(plan.method, plan.problem.type, plan.partials)
         fields = {field: values[rows] for field, values in columns.state.items()}
         fields |= {
             "left": _read(left, columns.left, rows),
             "right": _read(right, columns.right, rows),
-            "out": Slices(partials, columns.out_begin[rows], columns.out_end[rows]),
+            "out": Slices(out, columns.out_begin[rows], columns.out_end[rows]),
         }
         run_vertices(graph, codelet, fields, columns.tile[rows], sequence, f"{name}/Convolve")
-    _add_reduction(graph, plan, columns, partials, result, sequence, name)
+        if reduction is not None:
+            _add_reduction(graph, plan, reduction, out, result, sequence, name)
+
+
+def _mapped(graph: Graph, element: Type, spread: Spread, name: str) -> Tensor:
+    """A new variable, as large and where the columns say."""
+    variable = graph.add_variable(element, [int(spread.end.max())], name)
+    map_spread(graph, variable, spread)
+    return variable
 
 
 def _read(flat: Tensor, reading: Reading, rows: slice) -> Slices:
@@ -136,16 +143,15 @@ def _read(flat: Tensor, reading: Reading, rows: slice) -> Slices:
 
 
 def _add_reduction(
-    graph: Graph, plan: Plan, columns: Columns, parts: Tensor, result: Tensor, sequence: Sequence,
-    name: str,
+    graph: Graph, plan: Plan, reduction: Reduction, parts: Tensor, result: Tensor,
+    sequence: Sequence, name: str,
 ) -> None:  # fmt: skip
-    for number, stage in enumerate(columns.stages):
-        is_last = number == len(columns.stages) - 1
+    for number, stage in enumerate(reduction.stages):
+        is_last = number == len(reduction.stages) - 1
         out = result
         if not is_last:
-            spread = columns.stage_maps[number]
-            out = graph.add_variable(plan.partials, [int(spread.end.max())], f"{name}/partials")
-            map_spread(graph, out, spread)
+            spread = reduction.stage_maps[number]
+            out = _mapped(graph, plan.partials, spread, f"{name}/partials")
         compute_set = graph.add_compute_set(f"{name}/Reduce")
         _add_stage(graph, plan, stage, parts, out, compute_set)
         sequence.add(Execute(compute_set))

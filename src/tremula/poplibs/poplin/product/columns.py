@@ -23,6 +23,9 @@ reduction add them up on those same tiles, each tile its piece:
     tiles 1 3 5 ── partials of block (1, 0) ──► three pieces of the sum, on tiles 1, 3 and 5
 
 With many users (16 and more, PopLibs' rule) a stage before that adds up groups of them.
+
+Serial steps have parts of the output channels, one after the other. Each is reduced before the next
+begins, so a tile holds the partial results of one step.
 """
 
 from dataclasses import dataclass
@@ -67,6 +70,15 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Reduction:
+    """How the partial results of one serial step are added up."""
+
+    partials_map: Spread
+    stages: tuple[Stage, ...]
+    stage_maps: tuple[Spread, ...]  # of what all stages but the last write
+
+
+@dataclass(frozen=True)
 class Columns:
     """Everything about the vertices of a plan that depends on the plan alone."""
 
@@ -82,9 +94,7 @@ class Columns:
     left_users: Users
     right_users: Users
     result_map: Spread
-    partials_map: Spread | None  # None: vertices write the result itself
-    stages: tuple[Stage, ...]
-    stage_maps: tuple[Spread, ...]  # of what all stages but the last write
+    reductions: tuple[Reduction, ...]  # of each step; none: vertices write the result itself
 
 
 def columns_of(plan: Plan) -> Columns:
@@ -115,7 +125,6 @@ class _Maker:
         users = self.users(result_dims)
         result_start, result_size = result_blocks.starts().ravel(), result_blocks.sizes().ravel()
         partials = self._partials(result_blocks, result_dims)
-        reduction = _Reduction(plan, partials, users, result_start, result_size, result_dims, self)
         return Columns(
             left=self._left(),
             right=self._blocks_read(right_blocks, right_dims),
@@ -131,9 +140,7 @@ class _Maker:
             result_map=spread_over_users(
                 result_start, result_size, users, DATA_PATH_BYTES // n_result_bytes
             ),
-            partials_map=reduction.partials_map(),
-            stages=reduction.stages,
-            stage_maps=reduction.stage_maps,
+            reductions=self._reductions(partials, result_blocks, result_dims),
         )
 
     def users(self, dims: list[str]) -> Ints:
@@ -186,12 +193,31 @@ class _Maker:
         return Reading(runs, (end - size)[index], end[index])
 
     def _partials(self, blocks: Blocks, dims: list[str]) -> tuple[Ints, Ints]:
-        """(begin, size) of what each vertex writes."""
+        """(begin, size) of what each vertex writes: of the result, or of its step's partials."""
         index = self._block_index(blocks, dims)
         size = blocks.sizes().ravel()[index]
         if self.plan.writes_result:
             return blocks.starts().ravel()[index], size
-        return np.cumsum(size) - size, size
+        of_step = size.reshape(self.plan.splits.c_serial, -1)
+        return (np.cumsum(of_step, axis=1) - of_step).ravel(), size
+
+    def _reductions(
+        self, partials: tuple[Ints, Ints], blocks: Blocks, dims: list[str]
+    ) -> tuple[Reduction, ...]:
+        if self.plan.writes_result:
+            return ()
+        s, users = self.plan.splits, self.users(dims)
+        start, size = blocks.starts().ravel(), blocks.sizes().ravel()
+        c_part = np.unravel_index(np.arange(len(users)), blocks.n_blocks)[dims.index("c")]
+        found = []
+        for step in range(s.c_serial):
+            rows = slice(step * s.n_tiles, (step + 1) * s.n_tiles)
+            begin, end = partials[0][rows], partials[0][rows] + partials[1][rows]
+            chosen = np.flatnonzero(c_part // s.c == step)
+            adder = _Adder(self.plan, users[chosen], start[chosen], size[chosen])
+            stages, maps = adder.stages(begin[users[chosen]])
+            found.append(Reduction(Spread(begin, end, np.arange(s.n_tiles)), stages, maps))
+        return tuple(found)
 
     # -- what each vertex does
 
@@ -257,36 +283,17 @@ def _sums(axes: list[Ints]) -> Ints:
     return total
 
 
-class _Reduction:
-    """Stages that add up the users' partial results: one, or more where a block has many users."""
+@dataclass(frozen=True)
+class _Adder:
+    """Adds up the users' partial results of blocks: at once, or in stages if there are many."""
 
-    def __init__(
-        self, plan: Plan, partials: tuple[Ints, Ints], users: Ints, result_start: Ints,
-        size: Ints, dims: list[str], maker: _Maker,
-    ) -> None:  # fmt: skip
-        self.plan, self.users, self.size = plan, users, size
-        self.partials, self.result_start = partials, result_start
-        self.stages: tuple[Stage, ...] = ()
-        self.stage_maps: tuple[Spread, ...] = ()
-        if plan.writes_result:
-            return
-        s = plan.splits
-        # The vertex of a tile in the step of a block: result blocks with c have serial parts.
-        c_part = np.unravel_index(
-            np.arange(len(users)), [len(maker.partition.cuts(n)) - 1 for n in dims]
-        )[dims.index("c")]
-        vertex = (c_part // s.c)[:, None] * s.n_tiles + users
-        self._add_stages(partials[0][vertex])
+    plan: Plan
+    users: Ints  # int64[n_blocks, n_users]
+    result_start: Ints
+    size: Ints
 
-    def partials_map(self) -> Spread | None:
-        if self.plan.writes_result:
-            return None
-        s = self.plan.splits
-        begin, size = self.partials
-        tile = np.tile(np.arange(s.n_tiles), s.c_serial)
-        return Spread(begin, begin + size, tile)
-
-    def _add_stages(self, begin: Ints) -> None:
+    def stages(self, begin: Ints) -> tuple[tuple[Stage, ...], tuple[Spread, ...]]:
+        """Stages, and where all but the last write: `begin` is where each user's part begins."""
         tiles = self.users
         stages, maps = [], []
         for n_next in self.plan.reduction_depths:
@@ -295,7 +302,7 @@ class _Reduction:
             maps.append(spread)
         grain = DATA_PATH_BYTES // self.plan.problem.out_type.n_bytes
         stages.append(_stage(begin, self.users, self.size, self.result_start, grain))
-        self.stages, self.stage_maps = tuple(stages), tuple(maps)
+        return tuple(stages), tuple(maps)
 
     def _narrowed(self, begin: Ints, tiles: Ints, n_next: int) -> tuple:
         """Groups of parts are added up, giving n_next parts of each block."""

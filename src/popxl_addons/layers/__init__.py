@@ -1,5 +1,11 @@
 """Layers with variables."""
 
+from popxl_addons.layers.linear_fp8 import (
+    LinearFP8,
+)
+from popxl_addons.layers.linear_gq import (
+    LinearGQ,
+)
 from tremula.frontends.popxl_addons.layers import (
     Embedding,
     LayerNorm,
@@ -12,4 +18,6 @@ __all__ = [
     "LayerNorm",
     "LayerNormDistributed",
     "Linear",
+    "LinearFP8",
+    "LinearGQ",
 ]

@@ -1,0 +1,11 @@
+"""Products with constant sparse matrices."""
+
+from tremula.frontends.popxl_addons.ops.static_sparse import (
+    dense_const_sparse_matmul,
+    random_sparse,
+)
+
+__all__ = [
+    "dense_const_sparse_matmul",
+    "random_sparse",
+]
