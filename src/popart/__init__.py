@@ -5,6 +5,7 @@ since they need the package onnx (`pip install tremula[onnx]`).
 """
 
 from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from tremula.base.errors import suggest as _suggest
 from tremula.frontends.popart.enums import (
@@ -35,6 +36,37 @@ from tremula.frontends.popart.enums import (
     VirtualGraphMode,
 )
 from tremula.frontends.popart.logging import Logger, getLogger
+
+if _TYPE_CHECKING:
+    from tremula.frontends.popart_api.builder.builder import Builder as Builder
+    from tremula.frontends.popart_api.data_flow import AnchorReturnType as AnchorReturnType
+    from tremula.frontends.popart_api.data_flow import DataFlow as DataFlow
+    from tremula.frontends.popart_api.data_settings import InputSettings as InputSettings
+    from tremula.frontends.popart_api.devices import DeviceInfo as DeviceInfo
+    from tremula.frontends.popart_api.devices import DeviceManager as DeviceManager
+    from tremula.frontends.popart_api.enums import *  # noqa: F403 - all its names are ours
+    from tremula.frontends.popart_api.groups import CommGroup as CommGroup
+    from tremula.frontends.popart_api.groups import VariableSettings as VariableSettings
+    from tremula.frontends.popart_api.locations import TensorLocation as TensorLocation
+    from tremula.frontends.popart_api.locations import (
+        TensorLocationSettings as TensorLocationSettings,
+    )
+    from tremula.frontends.popart_api.optimisers.optimisers import SGD as SGD
+    from tremula.frontends.popart_api.optimisers.optimisers import Adam as Adam
+    from tremula.frontends.popart_api.optimisers.optimisers import Adaptive as Adaptive
+    from tremula.frontends.popart_api.optimisers.optimisers import ConstSGD as ConstSGD
+    from tremula.frontends.popart_api.optimisers.optimisers import Optimizer as Optimizer
+    from tremula.frontends.popart_api.options.options import SessionOptions as SessionOptions
+    from tremula.frontends.popart_api.options.patterns import Patterns as Patterns
+    from tremula.frontends.popart_api.sessions.session import InferenceSession as InferenceSession
+    from tremula.frontends.popart_api.sessions.session import TrainingSession as TrainingSession
+    from tremula.frontends.popart_api.step_io import PyStepIO as PyStepIO
+    from tremula.frontends.popart_api.step_io import PyStepIOCallback as PyStepIOCallback
+    from tremula.frontends.popart_api.step_io import PyWeightsIO as PyWeightsIO
+    from tremula.frontends.popart_api.tensor_info import DebugContext as DebugContext
+    from tremula.frontends.popart_api.tensor_info import InputShapeInfo as InputShapeInfo
+    from tremula.frontends.popart_api.tensor_info import TensorInfo as TensorInfo
+    from tremula.frontends.popart_api.transformer import GraphTransformer as GraphTransformer
 
 _API = "tremula.frontends.popart_api."
 # Where each other name is, by module.

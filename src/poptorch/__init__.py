@@ -8,6 +8,7 @@ from tremula.base.errors import suggest as _suggest
 from tremula.base.library_stand_ins import stand_in_for_libraries as _stand_in_for_libraries
 
 if TYPE_CHECKING:
+    from poptorch import optim as optim
     from tremula.frontends.poptorch.blocks import Attribute as Attribute
     from tremula.frontends.poptorch.blocks import BeginBlock as BeginBlock
     from tremula.frontends.poptorch.blocks import Block as Block

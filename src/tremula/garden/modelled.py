@@ -61,7 +61,8 @@ def modelled_optimum(
     from optimum.graphcore import IPUConfig
     from optimum.graphcore.modeling_utils import to_pipelined
 
-    spread = to_pipelined(model, IPUConfig(ipus_per_replica=2)).parallelize().eval()
+    spread = to_pipelined(model, IPUConfig(ipus_per_replica=2))
+    spread = spread.parallelize().eval()  # pyright: ignore[reportCallIssue] - see PipelineMixin
     executor = poptorch.inferenceModel(spread, spread.ipu_config.to_options(for_inference=True))
     with torch.no_grad():
         executor(**batch)

@@ -1,5 +1,8 @@
 """Trains the slides' convolutional network in Keras on generated images."""
 
+# Keras's stubs take `verbose` for a name.
+# pyright: reportArgumentType=false
+
 import numpy as np
 
 from tremula.frontends.keras import ipu

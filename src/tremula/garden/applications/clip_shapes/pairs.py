@@ -28,7 +28,7 @@ class Pairs:
 def pairs(n: int, seed: int) -> Pairs:
     random = np.random.default_rng(seed)
     caption = random.integers(len(CAPTIONS), size=n).astype(np.int32)
-    rows = np.stack([_picture(*CAPTIONS[c], random) for c in caption])
+    rows = np.stack([_picture(colour, shape, random) for colour, shape in CAPTIONS[caption]])
     return Pairs(rows.reshape(n, -1).astype(np.float32), caption)
 
 

@@ -1,6 +1,7 @@
 """Trains Cluster-GCN on a generated graph; nodes that were not trained on test it."""
 
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.loader import ClusterData
 
@@ -19,11 +20,13 @@ def run(settings: Settings) -> Findings:
     torch.manual_seed(0)
     n_nodes, n_clusters, n_epochs = (1000, 10, 6) if settings.tiny else (20000, 50, 10)
     graph = communities(n_nodes)
+    assert isinstance(graph.y, Tensor), "communities have numbers"
+    n_communities = int(graph.y.max()) + 1
     loader = loader_of(graph, n_clusters)
     batches = list(loader)
     share = sum(float(batch.nodes_mask.float().mean()) for batch in batches) / len(batches)
     settings.show(f"{n_nodes:,} nodes in {n_clusters} clusters; {share:.0%} of a batch are nodes")
-    model = ClusterNetwork(graph.num_features, 32, int(graph.y.max()) + 1)
+    model = ClusterNetwork(graph.num_features, 32, n_communities)
     optimizer = poptorch.optim.Adam(model.parameters(), lr=0.02)
     training = poptorch.trainingModel(model, poptorch.Options(), optimizer)
     losses, accuracy = [], 0.0
@@ -49,6 +52,7 @@ def run(settings: Settings) -> Findings:
 def loader_of(graph: Data, n_clusters: int) -> FixedSizeClusterLoader:
     """Batches with a little more room than two clusters need on average."""
     clusters = ClusterData(graph, num_parts=n_clusters, log=False)
+    assert graph.num_nodes is not None, "the graph has features"
     n_nodes = int(1.15 * PER_BATCH * graph.num_nodes / n_clusters)
     n_edges = int(1.3 * PER_BATCH * graph.num_edges / n_clusters)
     sizes = pg.FixedSizeOptions(n_nodes, n_edges)

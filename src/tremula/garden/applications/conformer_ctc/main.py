@@ -30,7 +30,8 @@ def run(settings: Settings) -> Findings:
     training.detachFromDevice()
     test = words_of_tones(N_TEST, seed=2)
     reading = poptorch.inferenceModel(Reader(model.eval()), poptorch.Options().deviceIterations(2))
-    errors = error_rate(*reading(test.sounds), test)
+    letters, lengths = reading(test.sounds)
+    errors = error_rate(letters, lengths, test)
     settings.show(f"letters wrong in {N_TEST} new words: {errors:.1%}")
     return Findings(
         results={"letter_error_rate": errors},

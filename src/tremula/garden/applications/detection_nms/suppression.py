@@ -13,6 +13,7 @@ from tremula.base.types import FLOAT, INT, float32, int32
 from tremula.codelets import Input, Output, Vector, Vertex
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.ops.custom import custom_operation
+from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute
 from tremula.poplar.tensors.tensor import Tensor as TileTensor
 
@@ -94,13 +95,21 @@ class Suppress(Vertex):
 def _on_tiles(
     tiles: Tiles, inputs: list[TileTensor], attributes: dict[str, Any]
 ) -> list[TileTensor]:
-    """A vertex for each image, spread over the tiles."""
-    boxes, scores = inputs
-    graph, n_images, most = tiles.graph, boxes.shape[0], attributes["most"]
-    kept = graph.add_variable(INT, [n_images, most], tiles.name)
-    left = graph.add_variable(FLOAT, list(scores.shape), f"{tiles.name}/left")
-    compute_set = graph.add_compute_set(tiles.name)
-    numbers = {name: float(attributes[name]) for name in ("overlap", "least")}
+    kept, execute = suppression(tiles.graph, *inputs, name=tiles.name, **attributes)
+    tiles.sequence.add(execute)
+    return [kept]
+
+
+def suppression(
+    graph: Graph, boxes: TileTensor, scores: TileTensor, *,
+    overlap: float, least: float, most: int, name: str = NAME,
+) -> tuple[TileTensor, Execute]:  # fmt: skip
+    """A vertex for each image, spread over the tiles: where results will be, and the step."""
+    n_images = boxes.shape[0]
+    kept = graph.add_variable(INT, [n_images, most], name)
+    left = graph.add_variable(FLOAT, list(scores.shape), f"{name}/left")
+    compute_set = graph.add_compute_set(name)
+    numbers = {"overlap": overlap, "least": least}
     for image in range(n_images):
         tile = image * graph.target.tiles_per_ipu // n_images
         for own in (kept[image], left[image]):
@@ -109,8 +118,7 @@ def _on_tiles(
         graph.add_vertex(
             compute_set, Suppress, {**fields, "kept": kept[image], **numbers}, tile=tile
         )
-    tiles.sequence.add(Execute(compute_set))
-    return [kept]
+    return kept, Execute(compute_set)
 
 
 custom_operation(

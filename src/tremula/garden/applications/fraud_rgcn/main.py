@@ -19,6 +19,7 @@ def run(settings: Settings) -> Findings:
     torch.manual_seed(0)
     n_accounts, n_epochs = (500, 7) if settings.tiny else (4000, 6)
     graph = transactions(n_accounts)
+    assert isinstance(graph.y, Tensor), "accounts have labels"
     loader = FixedSizeNeighborLoader(
         graph, [6, 4], batch_size=N_SEEDS, shuffle=True,
         fixed_size_options=pg.FixedSizeOptions(8 * N_SEEDS, 24 * N_SEEDS),
@@ -47,9 +48,10 @@ def run(settings: Settings) -> Findings:
 
 def arguments(batch: Data, *, is_train: bool) -> tuple[Tensor, ...]:
     """Arguments of forward; only seeds count, which are the first nodes of a batch."""
-    is_seed = torch.arange(len(batch.y)) < N_SEEDS
+    given = [batch[name] for name in ("x", "edge_index", "edge_type", "y")]
+    is_seed = torch.arange(len(given[-1])) < N_SEEDS
     counts = is_seed & (batch.train_mask == is_train)
-    return batch.x, batch.edge_index, batch.edge_type, batch.y, counts
+    return *given, counts
 
 
 def area_under_roc(score: Tensor, is_positive: Tensor) -> float:

@@ -1,5 +1,8 @@
 """Trains a Keras model of two stages on two chips, and tests it."""
 
+# Keras's stubs take `verbose` for a name.
+# pyright: reportArgumentType=false
+
 from tremula.frontends.keras import ipu
 from tremula.garden.applications.mnist_pipelined.model import (
     N_BATCH,

@@ -1,5 +1,8 @@
 """Trains a small DeepLOB in Keras on a generated order book."""
 
+# Keras's stubs take `verbose` for a name.
+# pyright: reportArgumentType=false
+
 import numpy as np
 
 from tremula.frontends.keras import ipu

@@ -1,5 +1,8 @@
 """Fine-tunes BERT on packed rows; the same weights give unpacked sentences the same scores."""
 
+# `num_labels` is an argument that transformers' stubs do not know.
+# pyright: reportCallIssue=false
+
 import numpy as np
 import torch
 from torch import Tensor

@@ -50,7 +50,7 @@ def network(n_users: int, n_items: int) -> tuple[popart.Builder, dict[str, str]]
         first = rng.normal(0, 0.5, (n, WIDTH)).astype(np.float32)
         table = builder.addInitializedInputTensor(first, f"{name}_table")
         rows.append(builder.aiOnnx.gather([table, places]))
-    agreement = builder.aiOnnx.reducesum([builder.aiOnnx.mul(rows)], [1], 0)
+    agreement = str(builder.aiOnnx.reducesum([builder.aiOnnx.mul(rows)], [1], 0))
     # The loss of a click is -log σ(x), of none -log σ(-x): softplus of -x or x.
     one, two = (builder.aiOnnx.constant(np.array(v, np.float32)) for v in (1.0, 2.0))
     sign = builder.aiOnnx.sub([one, builder.aiOnnx.mul([two, truth])])

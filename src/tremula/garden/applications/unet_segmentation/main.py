@@ -1,5 +1,8 @@
 """Trains UNet as two stages on two chips; the overlap with the true discs is the measure."""
 
+# Keras's stubs take `verbose` for a name.
+# pyright: reportArgumentType=false
+
 import numpy as np
 
 from tremula.frontends.keras import ipu

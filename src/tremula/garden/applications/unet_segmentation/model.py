@@ -1,5 +1,8 @@
 """UNet in Keras, in one stage or two, and pictures of discs in noise for it."""
 
+# What a layer gives is a tensor or several, for Keras's stubs.
+# pyright: reportArgumentType=false
+
 from contextlib import nullcontext
 
 import numpy as np

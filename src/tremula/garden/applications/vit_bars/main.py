@@ -1,5 +1,8 @@
 """Trains a small ViT with IPUTrainer, and spreads it over two chips for its figures."""
 
+# `num_labels` is an argument that transformers' stubs do not know.
+# pyright: reportCallIssue=false
+
 import tempfile
 
 import torch
